@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+# Thin on purpose: rules live in mk/*.mk, file lists are wildcards.
+#
+#   SAN=address,undefined | SAN=thread   sanitizer build, in its own build directory
+#   BUILD=DIR                            where everything goes (default: build)
+#   V=1                                  show commands
+
+.DEFAULT_GOAL := user
+
+include mk/config.mk
+include mk/base.mk
+include mk/hooks.mk
+include mk/tools.mk
+include mk/test.mk
+include mk/bench.mk
+include mk/install.mk
+include mk/help.mk

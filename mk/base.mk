@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+# libprogbase, libprogclient, progd.
+
+BASE_SRCS   := $(filter-out %_test.c,$(sort $(wildcard lib/libprogbase/*.c)))
+CLIENT_SRCS := $(filter-out %_test.c,$(sort $(wildcard lib/libprogclient/*.c)))
+PROGD_SRCS  := $(filter-out %_test.c,$(sort $(wildcard daemon/progd/*/*.c)))
+
+LIBPROGBASE  := $(LIB)/libprogbase.a
+LIBPROGCORE  := $(LIB)/libprogdcore.a
+LIBCLIENT_A  := $(LIB)/libprogclient.a
+LIBCLIENT_SO := $(LIB)/libprogclient.so
+
+DAEMON_PKGS := liburing libsodium hwloc libsystemd
+DAEMON_LIBS  = $(shell $(PKG_CONFIG) --libs $(DAEMON_PKGS)) -lm
+CLIENT_LIBS  = $(shell $(PKG_CONFIG) --libs libsodium) -lm
+
+$(LIBPROGBASE): $(call objs,$(BASE_SRCS))
+$(LIBPROGCORE): $(call objs,$(PROGD_SRCS))
+$(LIBCLIENT_A): $(call objs,$(CLIENT_SRCS) $(BASE_SRCS))
+
+$(LIBCLIENT_SO): $(call objs,$(CLIENT_SRCS) $(BASE_SRCS)) lib/libprogclient/libprogclient.map
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared -Wl,-soname,libprogclient.so.0 -Wl,-z,defs \
+		-Wl,--version-script=lib/libprogclient/libprogclient.map \
+		$(LDFLAGS) -o $@ $(filter %.o,$^) $(CLIENT_LIBS)
+	$(Q)ln -sf $(@F) $@.0
+
+$(BIN)/progd: $(OBJ)/daemon/progd/main.o $(LIBPROGCORE) $(LIBPROGBASE)
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(DAEMON_LIBS)
+
+USER_TARGETS += $(LIBPROGBASE) $(LIBCLIENT_A) $(LIBCLIENT_SO) $(BIN)/progd
+
+-include $(patsubst %.o,%.d,$(call objs,$(BASE_SRCS) $(CLIENT_SRCS) $(PROGD_SRCS) daemon/progd/main.c))

@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+
+.PHONY: user
+user: $(USER_TARGETS)

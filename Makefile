@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-# Thin on purpose: rules live in mk/*.mk, file lists are wildcards.
-#
-#   SAN=address,undefined | SAN=thread   sanitizer build, in its own build directory
-#   BUILD=DIR                            where everything goes (default: build)
-#   V=1                                  show commands
+# Thin on purpose: rules live in mk/*.mk, file lists are wildcards.  `make help` says what there is.
 
 .DEFAULT_GOAL := user
 

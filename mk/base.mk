@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 # libprogbase, libprogclient, progd.
 
-BASE_SRCS   := $(filter-out %_test.c,$(sort $(wildcard lib/libprogbase/*.c)))
-CLIENT_SRCS := $(filter-out %_test.c,$(sort $(wildcard lib/libprogclient/*.c)))
-PROGD_SRCS  := $(filter-out %_test.c,$(sort $(wildcard daemon/progd/*/*.c)))
+# sources matching the patterns $(1), without tests and fuzzers
+srcs = $(filter-out %_test.c %_fuzz.c,$(sort $(wildcard $(1))))
+
+BASE_SRCS   := $(call srcs,lib/libprogbase/*.c)
+CLIENT_SRCS := $(call srcs,lib/libprogclient/*.c)
+PROGD_SRCS  := $(call srcs,daemon/progd/*/*.c)
 
 LIBPROGBASE  := $(LIB)/libprogbase.a
 LIBPROGCORE  := $(LIB)/libprogdcore.a
@@ -11,6 +14,7 @@ LIBCLIENT_A  := $(LIB)/libprogclient.a
 LIBCLIENT_SO := $(LIB)/libprogclient.so
 
 DAEMON_PKGS := liburing libsodium hwloc libsystemd
+# evaluated by the recipes that link, so that `make deps` and `make help` need no pkg-config
 DAEMON_LIBS  = $(shell $(PKG_CONFIG) --libs $(DAEMON_PKGS)) -lm
 CLIENT_LIBS  = $(shell $(PKG_CONFIG) --libs libsodium) -lm
 
@@ -20,7 +24,8 @@ $(LIBCLIENT_A): $(call objs,$(CLIENT_SRCS) $(BASE_SRCS))
 
 $(LIBCLIENT_SO): $(call objs,$(CLIENT_SRCS) $(BASE_SRCS)) lib/libprogclient/libprogclient.map
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared -Wl,-soname,libprogclient.so.0 -Wl,-z,defs \
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) -shared -Wl,-soname,libprogclient.so.0 $(if $(SAN),,-Wl,-z$(comma)defs) \
 		-Wl,--version-script=lib/libprogclient/libprogclient.map \
 		$(LDFLAGS) -o $@ $(filter %.o,$^) $(CLIENT_LIBS)
 	$(Q)ln -sf $(@F) $@.0
@@ -30,6 +35,9 @@ $(BIN)/progd: $(OBJ)/daemon/progd/main.o $(LIBPROGCORE) $(LIBPROGBASE)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(DAEMON_LIBS)
 
-USER_TARGETS += $(LIBPROGBASE) $(LIBCLIENT_A) $(LIBCLIENT_SO) $(BIN)/progd
+USER_TARGETS += $(LIBPROGBASE)
+USER_TARGETS += $(if $(CLIENT_SRCS),$(LIBCLIENT_A))
+USER_TARGETS += $(if $(wildcard lib/libprogclient/libprogclient.map),$(LIBCLIENT_SO))
+USER_TARGETS += $(if $(wildcard daemon/progd/main.c),$(BIN)/progd)
 
 -include $(patsubst %.o,%.d,$(call objs,$(BASE_SRCS) $(CLIENT_SRCS) $(PROGD_SRCS) daemon/progd/main.c))

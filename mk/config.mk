@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 # Compilers, flags, directories and the pattern rules everybody uses.
+#
+#   BUILD=DIR                            where everything goes (default: build)
+#   SAN=address,undefined | SAN=thread   sanitizer build, in a build directory of its own
+#   WERROR=                              warnings do not stop the build
+#   V=1                                  show commands
+#   JOBS=N                               parallel jobs (default: the number of processors)
 
 VERSION := 0.1.0
 
@@ -14,19 +20,27 @@ Q := @
 endif
 say = @printf '  %-7s %s\n' '$(1)' '$(2)'
 
-CC ?= gcc
-AR ?= ar
+JOBS ?= $(shell nproc)
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(JOBS)
+endif
+MAKEFLAGS += --no-print-directory --no-builtin-rules
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
 PKG_CONFIG ?= pkg-config
 
-WARN := -Wall -Wextra -Werror -Wmissing-prototypes -Wstrict-prototypes -Wno-unused-parameter
-CPPFLAGS += -D_GNU_SOURCE -DPROG_VERSION='"$(VERSION)"' \
-	-Iinclude -Iinclude/uapi -Ilib -Ilib/libprogclient -Idaemon/progd
+WERROR ?= -Werror
+WARN := -Wall -Wextra $(WERROR) -Wmissing-prototypes -Wstrict-prototypes -Wno-unused-parameter
 CFLAGS ?= -O2 -g
-CFLAGS += -std=gnu11 -fPIC -fvisibility=hidden -pthread $(WARN)
-LDFLAGS += -pthread
+override CPPFLAGS += -D_GNU_SOURCE -DPROG_VERSION='"$(VERSION)"' \
+	-Iinclude -Iinclude/uapi -Ilib -Ilib/libprogclient -Idaemon/progd
+override CFLAGS += -std=gnu11 -fPIC -fvisibility=hidden -pthread $(WARN)
+override LDFLAGS += -pthread
 ifneq ($(SAN),)
-CFLAGS += -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all
-LDFLAGS += -fsanitize=$(SAN)
+override CFLAGS += -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all
+override LDFLAGS += -fsanitize=$(SAN)
 endif
 
 OBJ := $(BUILD)/obj
@@ -36,7 +50,7 @@ LIB := $(BUILD)/lib
 # object list of the sources $(1), compiled once for everything but the MPI hooks
 objs = $(patsubst %.c,$(OBJ)/%.o,$(1))
 
-$(OBJ)/%.o: %.c
+$(OBJ)/%.o: %.c mk/config.mk
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
@@ -45,4 +59,7 @@ $(OBJ)/%.o: %.c
 	$(call say,AR,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)rm -f $@
-	$(Q)$(AR) rcs $@ $^
+	$(Q)$(AR) rcs $@ $(filter %.o,$^)
+
+.DELETE_ON_ERROR:
+.SECONDARY:

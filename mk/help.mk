@@ -1,4 +1,31 @@
 # SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 
-.PHONY: user
+.PHONY: user deps demo clean help
 user: $(USER_TARGETS)
+
+deps:
+	$(Q)packaging/install-deps packaging/deps.list
+
+demo:
+	$(Q)$(MAKE) deps
+	$(Q)$(MAKE) user
+	$(Q)BUILD=$(abspath $(BUILD)) bench/demo/run
+
+clean:
+	$(Q)rm -rf $(BUILD) $(BUILD)-fuzz $(foreach s,$(SAN_BUILDS),$(call san_dir,$(s)))
+
+help:
+	@echo 'asyncprog $(VERSION): MPI progress while the application computes'
+	@echo
+	@echo '  make user        programs and libraries, into $(BIN) and $(LIB) (the default)'
+	@echo '  make deps        install the Debian packages of packaging/deps.list (root or sudo)'
+	@echo '  make demo        two virtual nodes, native beside asyncprog, a table; installs deps first'
+	@echo '  make check       all tests; last line: N passed, N failed, N skipped'
+	@echo '                   CHECK_GROUPS="unit daemon client mpi fuzz sanitizers" selects'
+	@echo '  make bench       measurements, into results/'
+	@echo '  make fuzz        every fuzzer for FUZZ_SECONDS (60)'
+	@echo '  make dep-check   the layer rule, and every header compiles alone'
+	@echo '  make install     DESTDIR= PREFIX=/usr'
+	@echo '  make clean'
+	@echo
+	@echo '  BUILD=DIR  SAN=address,undefined|thread  WERROR=  V=1  JOBS=N'

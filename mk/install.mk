@@ -1,1 +1,42 @@
 # SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+# make install [DESTDIR=] [PREFIX=/usr]; installs what `make user` built.
+
+PREFIX     ?= /usr
+BINDIR     ?= $(PREFIX)/bin
+LIBDIR     ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+DOCDIR     ?= $(PREFIX)/share/doc/asyncprog
+SYSCONFDIR ?= $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
+UNITDIR    ?= $(PREFIX)/lib/systemd/system
+SYSUSERSDIR ?= $(PREFIX)/lib/sysusers.d
+
+# $(call put,MODE,FILES,DIR): nothing to do for an empty list
+put = $(if $(strip $(2)),install -d $(DESTDIR)$(3) && install -m $(1) $(2) $(DESTDIR)$(3)/,true)
+
+INSTALL_BINS = $(filter $(BIN)/%,$(USER_TARGETS))
+INSTALL_SOS  = $(filter $(LIB)/%.so,$(USER_TARGETS))
+CONF_FILE   := $(firstword $(wildcard packaging/progd.conf packaging/*/progd.conf))
+DOC_FILES   := $(wildcard README.md Documentation/*.md)
+
+.PHONY: install
+install: user
+	$(Q)$(call put,0755,$(INSTALL_BINS),$(BINDIR))
+	$(Q)$(call put,0755,$(INSTALL_SOS),$(LIBDIR))
+	$(Q)$(if $(filter $(LIBCLIENT_SO),$(INSTALL_SOS)), \
+		mv $(DESTDIR)$(LIBDIR)/libprogclient.so $(DESTDIR)$(LIBDIR)/libprogclient.so.0 && \
+		ln -sf libprogclient.so.0 $(DESTDIR)$(LIBDIR)/libprogclient.so,true)
+	$(Q)$(call put,0644,$(filter $(LIBCLIENT_A),$(USER_TARGETS)),$(LIBDIR))
+	$(Q)$(call put,0644,$(wildcard lib/libprogclient/progclient.h),$(INCLUDEDIR))
+	$(Q)$(call put,0644,$(wildcard include/uapi/asyncprog/*.h),$(INCLUDEDIR)/asyncprog)
+	$(Q)install -d $(DESTDIR)$(LIBDIR)/pkgconfig
+	$(Q)sed -e 's#@LIBDIR@#$(LIBDIR)#;s#@INCLUDEDIR@#$(INCLUDEDIR)#;s#@VERSION@#$(VERSION)#' \
+		packaging/libprogclient.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/libprogclient.pc
+	$(Q)install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSUSERSDIR)
+	$(Q)sed -e 's#/usr/bin/progd#$(BINDIR)/progd#;s#/etc/progd/#$(SYSCONFDIR)/progd/#' \
+		-e 's#/usr/share/doc/asyncprog#$(DOCDIR)#' \
+		packaging/systemd/progd.service >$(DESTDIR)$(UNITDIR)/progd.service
+	$(Q)install -m 0644 packaging/systemd/progd.sysusers $(DESTDIR)$(SYSUSERSDIR)/progd.conf
+	$(Q)$(call put,0644,$(CONF_FILE),$(SYSCONFDIR)/progd)
+	$(Q)$(call put,0644,$(DOC_FILES),$(DOCDIR))
+	$(Q)$(call put,0644,$(wildcard LICENSES/*),$(DOCDIR)/LICENSES)
+	@echo "installed in $(DESTDIR)$(PREFIX)"

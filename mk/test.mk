@@ -1,1 +1,76 @@
 # SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+# Tests.  Documentation/testing.md says how to add one.
+#
+#   NAME_test.c beside a module, or in selftests/{unit,daemon,client}/  -> $(BUILD)/test/.../NAME_test
+#   NAME_fuzz.c (LLVMFuzzerTestOneInput)                                -> $(BUILD)-fuzz/fuzz/.../NAME_fuzz
+#   selftests/GROUP/NAME_test, executable                               script, run as it is
+# Other fragments add what their tests need to TEST_TARGETS.
+
+TEST_SRCS := $(sort $(wildcard lib/*/*_test.c daemon/progd/*/*_test.c tools/*/*_test.c \
+	selftests/unit/*_test.c selftests/daemon/*_test.c selftests/client/*_test.c))
+TEST_BINS := $(patsubst %.c,$(BUILD)/test/%,$(TEST_SRCS))
+FUZZ_SRCS := $(sort $(wildcard lib/*/*_fuzz.c daemon/progd/*/*_fuzz.c selftests/fuzz/*_fuzz.c))
+FUZZ_BINS := $(patsubst %.c,$(BUILD)/fuzz/%,$(FUZZ_SRCS))
+
+TEST_LIBDEPS := $(if $(PROGD_SRCS),$(LIBPROGCORE)) $(if $(CLIENT_SRCS),$(LIBCLIENT_A)) $(LIBPROGBASE)
+TEST_TARGETS += $(TEST_BINS)
+
+$(TEST_BINS): $(BUILD)/test/%: $(OBJ)/%.o $(TEST_LIBDEPS)
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) \
+		$(shell $(PKG_CONFIG) --libs cmocka) $(DAEMON_LIBS)
+
+$(FUZZ_BINS): $(BUILD)/fuzz/%: $(OBJ)/%.o $(TEST_LIBDEPS)
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(filter %.a,$^) $(DAEMON_LIBS)
+
+-include $(patsubst %.o,%.d,$(call objs,$(TEST_SRCS) $(FUZZ_SRCS)))
+
+FUZZ_CC ?= clang-14
+SAN_BUILDS := address,undefined thread
+san_dir = $(BUILD)-$(subst $(comma),-,$(1))
+CHECK_GROUPS ?= unit daemon client mpi fuzz sanitizers
+
+.PHONY: tests fuzzers build-fuzz fuzz check build-check dep-check
+tests: user $(TEST_TARGETS)
+fuzzers: $(FUZZ_BINS)
+
+build-fuzz:
+	$(Q)$(MAKE) CC=$(FUZZ_CC) SAN=fuzzer-no-link,address,undefined BUILD=$(BUILD)-fuzz WERROR= fuzzers
+
+# make fuzz [FUZZ_SECONDS=60]: every fuzzer for that long
+FUZZ_SECONDS ?= 60
+fuzz:
+	$(Q)$(MAKE) deps
+	$(Q)$(MAKE) build-fuzz
+	$(Q)FUZZ_SECONDS=$(FUZZ_SECONDS) BUDGET_fuzz=86400 selftests/run --build $(BUILD) fuzz
+
+# The runner's groups follow what is built: a sanitizer build runs the groups that make sense in it.
+ifeq ($(SAN),)
+build-check:
+	@echo '== build: programs and tests'
+	$(Q)$(MAKE) tests
+ifneq ($(filter sanitizers,$(CHECK_GROUPS)),)
+	@echo '== build: sanitizers'
+	$(Q)$(foreach s,$(SAN_BUILDS),$(MAKE) SAN=$(s) BUILD=$(call san_dir,$(s)) tests &&) true
+endif
+ifneq ($(filter fuzz,$(CHECK_GROUPS)),)
+	@echo '== build: fuzzers'
+	$(Q)$(MAKE) build-fuzz
+endif
+
+check:
+	$(Q)$(MAKE) deps
+	$(Q)$(MAKE) build-check
+	$(Q)selftests/run --build $(BUILD) $(CHECK_GROUPS)
+else
+check:
+	$(Q)$(MAKE) deps
+	$(Q)$(MAKE) tests
+	$(Q)selftests/run --build $(BUILD) unit daemon client
+endif
+
+dep-check:
+	$(Q)CC='$(CC)' selftests/dep-check $(filter -I% -D%,$(CPPFLAGS))

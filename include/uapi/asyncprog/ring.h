@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR (GPL-2.0-only WITH Linux-syscall-note) */
+/*
+ * ring.h - shared memory and control messages between a client process and its daemon.
+ *
+ * The client owns all memory here: it makes the memfds (sealed F_SEAL_SHRINK | F_SEAL_GROW), the
+ * daemon maps them.  Both sides use the offsets in the headers, never struct sizes.  Layout only.
+ *
+ * Writers are named per field: C = the client that owns the segment, D = its daemon, P = another
+ * client of the same window on the same node (peers map each other's window control segment).
+ */
+#ifndef _UAPI_ASYNCPROG_RING_H
+#define _UAPI_ASYNCPROG_RING_H
+
+#include <linux/types.h>
+
+#define PROG_ABI_MAJOR		1
+#define PROG_ABI_MINOR		0
+#define PROG_MAX_WORKERS	16
+#define PROG_MAX_ADDRS		4
+#define PROG_GUID_SIZE		16
+#define PROG_JOBID_SIZE		16
+#define PROG_JOBKEY_SIZE	32
+#define PROG_REASON_SIZE	128
+#define PROG_CACHELINE		64
+
+/* ---- session segment ------------------------------------------------------------------- */
+
+#define PROG_SESSION_MAGIC	0x53475250u	/* "PRGS" */
+
+/*
+ * One submission ring per daemon worker; a stream always uses ring target % workers.  Ring entries
+ * are u32 slot numbers into one pool of 64-byte submission entries.  A slot belongs to the daemon
+ * from its publication until the stream's acked number reaches the entry's seq; the client then
+ * reuses it.  So slots come free out of order and a long lock wait does not block other streams.
+ */
+struct prog_sq {			/* one cache line each: head written by D, tail by C */
+	__u32	head;			/* D: consumed; free-running */
+	__u32	pad0[15];
+	__u32	tail;			/* C: published with release; free-running */
+	__u32	pad1[15];
+};
+
+struct prog_session_hdr {
+	__u32	magic;			/* C, before HELLO; constant after */
+	__u16	abi_major;
+	__u16	abi_minor;
+	__u64	seg_size;
+	__u32	nrings;			/* C: number of rings laid out (PROG_MAX_WORKERS; the daemon uses
+					 * the first `workers' of its reply) */
+	__u32	slots;			/* power of two, 64..65536: pool size and size of each ring */
+	__u64	sq_off;			/* struct prog_sq [nrings] */
+	__u64	idx_off;		/* __u32 [nrings][slots] */
+	__u64	sqe_off;		/* struct prog_sqe [slots] */
+	__u64	arena_off;
+	__u64	arena_size;
+	__u64	helper_off;		/* struct prog_helper_ring */
+	__u64	bounce_off;		/* payload area for the helper thread's jobs */
+	__u64	bounce_size;
+	__u64	reserved[3];
+	/* second cache line group: waiting */
+	__u32	event __attribute__((aligned(PROG_CACHELINE)));	/* D: ++ and futex wake on acks */
+	__u32	waiters;		/* C: threads about to sleep on event (Dekker with event) */
+	__u32	pad[14];
+};
+
+/* Opcodes.  DTYPE..COMPLETE become the wire frames of the same names. */
+enum {
+	PROG_OP_NOP	= 0,
+	PROG_OP_DTYPE	= 1,		/* define datatype id `dtype' for this stream; program in the arena */
+	PROG_OP_PUT	= 2,
+	PROG_OP_GET	= 3,
+	PROG_OP_ACC	= 4,
+	PROG_OP_GET_ACC	= 5,		/* result goes to arena offset `result' */
+	PROG_OP_CAS	= 6,		/* 2 elements (compare, new) as payload, old value to `result' */
+	PROG_OP_LOCK	= 7,
+	PROG_OP_UNLOCK	= 8,
+	PROG_OP_POST	= 9,
+	PROG_OP_COMPLETE = 10,
+};
+
+#define PROG_SQE_LOC_MASK	0x03	/* where the origin's packed bytes are (put/acc) or go (get) */
+#define PROG_SQE_INLINE		0x00	/* in inl[], len <= PROG_SQE_INLINE_MAX; not for GET */
+#define PROG_SQE_ARENA		0x01	/* addr: offset in the arena */
+#define PROG_SQE_REGION		0x02	/* addr: offset in region */
+#define PROG_SQE_VA		0x03	/* addr: address in the client, reached by CMA or helper thread */
+#define PROG_SQE_EXCL		0x04	/* LOCK */
+#define PROG_SQE_FENCE		0x08	/* count at the target in the fence total ... */
+#define PROG_SQE_PARITY		0x10	/* ... of this parity */
+
+#define PROG_SQE_INLINE_MAX	16
+
+struct prog_sqe {
+	__u8	opcode;
+	__u8	flags;
+	__u8	op;			/* wire/optype.h */
+	__u8	etype;
+	__u32	win;			/* slot from PROG_MSG_WIN_CREATE */
+	__u32	target;			/* rank in the window */
+	__u32	dtype;			/* target datatype id; 0: contiguous */
+	__u64	seq;			/* client's number on stream (win, target): 1, 2, 3, ... no gaps */
+	__u64	disp;			/* bytes from the window base; address for dynamic windows */
+	__u64	off;			/* start in the packed bytes of the datatype (pieces of one call) */
+	__u64	len;			/* packed bytes */
+	union {
+		__u8	inl[PROG_SQE_INLINE_MAX];
+		struct {
+			__u64	addr;
+			__u32	region;
+			__u32	result;	/* GET_ACC, CAS: arena offset / 8 of the result */
+		};
+	};
+};
+
+/*
+ * Work for the client's helper thread: what the daemon cannot reach itself (no CMA) or what is
+ * cheaper inside (scatter into malloc'ed windows).  SPSC, D produces, the helper consumes; the
+ * thread sleeps on `event'; completion is `done' plus the worker's eventfd.
+ */
+#define PROG_HELPER_SLOTS	64
+enum {
+	PROG_HELP_READ	= 1,		/* copy [va, len) of this process to the bounce area */
+	PROG_HELP_WRITE	= 2,		/* copy the bounce area to [va, len) */
+	PROG_HELP_APPLY	= 3,		/* apply a window operation (payload and result in bounce) */
+};
+struct prog_helper_job {
+	__u8	kind;
+	__u8	opcode;			/* APPLY: PROG_OP_PUT, GET, ACC, GET_ACC, CAS */
+	__u8	op;
+	__u8	etype;
+	__u32	win;			/* APPLY: window slot of this client */
+	__s32	status;			/* helper: 0 or -errno, before done */
+	__u32	worker;			/* whose eventfd to kick */
+	__u64	va;			/* READ/WRITE: address; APPLY: disp */
+	__u64	off;			/* APPLY: packed offset */
+	__u64	len;
+	__u64	bounce;			/* offset in the bounce area: payload */
+	__u64	result;			/* offset in the bounce area: old values */
+	__u64	dtype;			/* offset in the bounce area of an encoded datatype; ~0: contiguous */
+	__u32	dtype_len;
+	__u32	reserved;
+};
+struct prog_helper_ring {
+	__u32	tail;			/* D */
+	__u32	event;			/* D: futex; also bumped to ask for exit */
+	__u32	pad0[14];
+	__u32	done;			/* helper: jobs finished; free-running, in order */
+	__u32	sleeping;		/* helper: about to sleep on event (Dekker with event) */
+	__u32	pad1[14];
+	struct prog_helper_job job[PROG_HELPER_SLOTS];
+};
+
+/*
+ * Doorbell page: the daemon's memfd, read-only for clients.  A client that published an entry
+ * fences and reads state[worker].sleeping; when set it writes the worker's eventfd.
+ */
+struct prog_doorbell {
+	struct {
+		__u32	sleeping;	/* D */
+		__u32	pad[15];
+	} state[PROG_MAX_WORKERS];
+};
+
+/* ---- window control segment -------------------------------------------------------------- */
+
+#define PROG_WIN_MAGIC		0x57475250u	/* "PRGW" */
+#define PROG_WIN_STRIPES	256		/* u32 words, see libprogbase/stripe.h */
+#define PROG_OWNER_WORKER	0x40000000u	/* owner ids of daemon workers: this | worker */
+
+/* Fair lock of one window rank; rules and accessors in libprogbase/winctl.h. */
+struct prog_lockq {
+	__u32	guard;			/* robust spin word: owner id of who changes the queue */
+	__u32	nshared;		/* holders, recomputable from peer[].lock_state */
+	__u32	excl;			/* rank + 1 of the exclusive holder */
+	__u32	head;			/* queue of waiting ranks, free-running, masked by qmask */
+	__u32	tail;
+	__u32	qmask;
+	__u64	queue_off;		/* __u32 [qmask + 1], >= nranks */
+	__u32	pad[8];
+};
+
+enum {	/* prog_win_peer.lock_state */
+	PROG_LOCK_NONE		= 0,
+	PROG_LOCK_WAIT_SHARED	= 1,
+	PROG_LOCK_WAIT_EXCL	= 2,
+	PROG_LOCK_SHARED	= 3,
+	PROG_LOCK_EXCL		= 4,
+};
+
+/* What rank i did to the owner of this segment.  One writer per field unless said. */
+struct prog_win_peer {
+	__u64	applied;	/* worker: seq of the last operation applied from remote origin i */
+	__u32	posted;		/* P or D: exposure epochs rank i posted to me; futex-free, see event */
+	__u32	completed;	/* P or D: access epochs rank i completed on me */
+	__u32	lock_state;	/* under lockq.guard; futex word of a waiting same-node origin */
+	__u32	lock_owner;	/* session id of a same-node origin; PROG_OWNER_WORKER | worker of remote */
+	__u32	lock_kick;	/* granter: a remote origin was granted, its worker must look */
+	__u32	pad[9];
+};
+
+/* What the owner did to rank i through its daemon. */
+struct prog_win_stream {
+	__u64	acked;		/* D: every operation up to this seq is complete; gets have their data */
+	__u64	err_seq;	/* D: first failed operation (0: none), err set before */
+	__s32	err;		/* D: -errno of err_seq */
+	__u32	pad;
+	__u64	reserved;
+};
+
+/* Attached range of a dynamic window; live when len != 0. gen is odd while C changes the entry. */
+struct prog_win_range {
+	__u32	gen;
+	__u32	region;		/* region + 1 whose memory holds it at region_off, 0: plain memory */
+	__u64	base;
+	__u64	len;
+	__u64	region_off;
+};
+
+struct prog_win_ctl {
+	__u32	magic;
+	__u16	abi_major;
+	__u16	abi_minor;
+	__u64	seg_size;
+	__u64	key;
+	__u32	rank;
+	__u32	nranks;
+	__u32	nstripes;
+	__u32	nranges;	/* entries at ranges_off (dynamic windows) */
+	__u64	stripe_off;
+	__u64	peer_off;	/* struct prog_win_peer [nranks] */
+	__u64	stream_off;	/* struct prog_win_stream [nranks] */
+	__u64	ranges_off;
+	__u64	redo_off;	/* one redo record per worker, PROG_MAX_WORKERS * redo_size bytes */
+	__u64	redo_size;
+	__u64	reserved[2];
+	__u32	event __attribute__((aligned(PROG_CACHELINE)));	/* P, D: ++ and futex wake: posts,
+				 * completes, fence totals, exposure */
+	__u32	waiters;	/* C */
+	__u32	pad0[14];
+	__u64	applied[2];	/* D workers, atomic add: fence operations applied, per parity */
+	__u64	pad1[6];
+	struct prog_lockq lock;
+};
+
+/* ---- control messages, SOCK_SEQPACKET, one request at a time, one reply each ---------------- */
+
+enum {
+	PROG_MSG_HELLO		= 1,	/* fds: session segment */
+	PROG_MSG_WIN_CREATE	= 2,	/* fds: control segment, table, [memory] */
+	PROG_MSG_WIN_PEER	= 3,	/* reply fds: control segment, [memory] */
+	PROG_MSG_WIN_FREE	= 4,
+	PROG_MSG_REGION_ADD	= 5,	/* fds: memory */
+	PROG_MSG_REGION_DEL	= 6,
+	PROG_MSG_PING		= 7,
+};
+
+struct prog_msg_hdr {			/* starts every request and reply */
+	__u16	type;
+	__u16	size;			/* whole message; longer than known: tail must be zero */
+	__s32	status;			/* reply: 0 or -errno */
+};
+
+struct prog_addr {
+	__u8	transport;		/* 1: tcp */
+	__u8	family;			/* AF_INET or AF_INET6 */
+	__be16	port;
+	__u32	scope;
+	__u8	ip[16];
+};
+
+#define PROG_FEAT_CMA		(1ull << 0)	/* reply: the daemon reaches this client by CMA */
+#define PROG_FEAT_HELPER	(1ull << 1)	/* request: the client runs a helper thread */
+
+struct prog_msg_hello {
+	struct prog_msg_hdr hdr;
+	__u32	magic;			/* PROG_SESSION_MAGIC */
+	__u16	abi_major;
+	__u16	abi_minor;
+	__u64	features;
+	__u8	jobid[PROG_JOBID_SIZE];
+	__u8	jobkey[PROG_JOBKEY_SIZE];	/* equal to that of the job's other sessions here */
+	__u64	cma_probe;		/* address of a u64 holding cma_value in the client */
+	__u64	cma_value;
+	__u32	rank;			/* world rank, for reports only */
+	__u32	reserved;
+};
+
+struct prog_msg_hello_reply {		/* fds: doorbell, then one eventfd per worker */
+	struct prog_msg_hdr hdr;
+	__u16	abi_major;
+	__u16	abi_minor;
+	__u32	session;		/* id of this session on the node, 1..2^24: lock and stripe owner */
+	__u64	features;
+	__u8	guid[PROG_GUID_SIZE];	/* node */
+	__u32	workers;
+	__u32	naddrs;
+	struct prog_addr addr[PROG_MAX_ADDRS];
+	__u64	limits[4];		/* regions, windows, bytes mapped, reserved */
+	char	reason[PROG_REASON_SIZE];	/* why not, when status != 0 */
+};
+
+enum { PROG_MEM_NONE = 0, PROG_MEM_SHARED = 1, PROG_MEM_VA = 2, PROG_MEM_DYNAMIC = 3 };
+
+struct prog_msg_win_create {
+	struct prog_msg_hdr hdr;
+	__u64	key;
+	__u32	rank;
+	__u32	nranks;
+	__u32	mem;			/* PROG_MEM_* */
+	__u32	region;			/* SHARED without memory fd: region id that holds it */
+	__u64	base;			/* VA: address in the client; SHARED: offset in the memory fd */
+	__u64	size;
+	__u64	flags;			/* PROG_WIN_* */
+};
+#define PROG_WIN_MULTINODE	(1ull << 0)	/* a daemon writes here: accumulates use stripes */
+
+/* The table memfd: who is where.  The daemon copies and checks it. */
+struct prog_win_node {
+	__u8	guid[PROG_GUID_SIZE];
+	__u32	naddrs;
+	__u32	reserved;
+	struct prog_addr addr[PROG_MAX_ADDRS];
+};
+struct prog_win_table {
+	__u32	nranks;
+	__u32	nnodes;
+	/* struct prog_win_node node[nnodes]; then __u32 node_of_rank[nranks] */
+};
+
+struct prog_msg_slot {			/* WIN_FREE, REGION_DEL requests; CREATE, ADD replies */
+	struct prog_msg_hdr hdr;
+	__u32	slot;
+	__u32	reserved;
+	char	reason[PROG_REASON_SIZE];
+};
+
+struct prog_msg_win_peer {
+	struct prog_msg_hdr hdr;
+	__u32	slot;
+	__u32	rank;
+};
+struct prog_msg_win_peer_reply {
+	struct prog_msg_hdr hdr;
+	__u32	mem;			/* PROG_MEM_* */
+	__u32	session;		/* owner id of the peer */
+	__s32	pid;			/* as the daemon sees it */
+	__u32	reserved;
+	__u64	base;			/* VA: address in the peer; SHARED: offset in the memory fd */
+	__u64	size;
+	char	reason[PROG_REASON_SIZE];
+};
+
+struct prog_msg_region_add {
+	struct prog_msg_hdr hdr;
+	__u64	size;
+};
+
+_Static_assert(sizeof(struct prog_sqe) == 64, "prog_sqe");
+_Static_assert(sizeof(struct prog_sq) == 128, "prog_sq");
+_Static_assert(sizeof(struct prog_win_peer) == 64, "prog_win_peer");
+_Static_assert(sizeof(struct prog_win_stream) == 32, "prog_win_stream");
+_Static_assert(sizeof(struct prog_helper_job) == 72, "prog_helper_job");
+_Static_assert(sizeof(struct prog_addr) == 24, "prog_addr");
+
+#endif

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * wire.h - frames between two progd.
+ *
+ * A lane is one ordered, reliable byte stream opened by the daemon of the origins; requests flow
+ * from the opener to the acceptor, replies and acknowledgements flow back on the same lane.  A
+ * frame is a 64-byte header and hdr.len payload bytes.  All integers are little-endian.  Layout
+ * only: accessors and checks live in libprogbase/wire.c.
+ *
+ * A stream is (job, window key, origin rank, target rank): its operations carry the client's
+ * sequence numbers 1, 2, 3, ... and travel on one lane in order.  An operation longer than
+ * WIRE_MAX_PAYLOAD is cut into fragments: same seq, ascending off, WIRE_F_LAST on the final one.
+ */
+#ifndef _WIRE_WIRE_H
+#define _WIRE_WIRE_H
+
+#include <linux/types.h>
+
+#define WIRE_MAGIC		0x47504e31u	/* "1NPG" */
+#define WIRE_VERSION		1
+#define WIRE_HDR_SIZE		64
+#define WIRE_MAX_PAYLOAD	(256u * 1024)
+#define WIRE_GUID_SIZE		16
+#define WIRE_JOBID_SIZE		16
+#define WIRE_NONCE_SIZE		32
+#define WIRE_MAC_SIZE		32
+
+enum {	/* hdr.type; never stored as an enum */
+	/* lane (job = 0) */
+	WIRE_HELLO		= 1,	/* opener first; payload wire_hello */
+	WIRE_HELLO_ACK		= 2,	/* acceptor; payload wire_hello */
+	WIRE_JOB_OPEN		= 3,	/* opener: payload wire_job_open; hdr.job = index it chose, >= 1 */
+	WIRE_JOB_CHALLENGE	= 4,	/* acceptor: payload wire_job_auth (nonce, mac over both) */
+	WIRE_JOB_PROOF		= 5,	/* opener: payload wire_job_auth */
+	WIRE_JOB_ACCEPT		= 6,	/* acceptor: frames of this job are now accepted */
+	WIRE_JOB_REFUSE		= 7,	/* acceptor: hdr.seq = errno; unknown job or wrong key */
+	WIRE_BYE		= 8,	/* orderly end: no more requests follow */
+	WIRE_PING		= 9,
+	WIRE_PONG		= 10,
+	/* opener -> acceptor, operations of a stream */
+	WIRE_DTYPE		= 16,	/* payload: wire/dtype.h program; hdr.dtype = its id; seq counts */
+	WIRE_PUT		= 17,
+	WIRE_GET		= 18,	/* no payload; hdr.total bytes wanted */
+	WIRE_ACC		= 19,
+	WIRE_GET_ACC		= 20,	/* also fetch_and_op */
+	WIRE_CAS		= 21,	/* payload: compare value, then new value */
+	WIRE_LOCK		= 22,	/* flags: WIRE_F_EXCL; acked when granted */
+	WIRE_UNLOCK		= 23,
+	WIRE_POST		= 24,	/* PSCW: peer[origin].posted++ at the target */
+	WIRE_COMPLETE		= 25,	/* PSCW: peer[origin].completed++ at the target */
+	WIRE_GONE		= 26,	/* the origin process ended: drop its locks and its stream; no seq */
+	/* acceptor -> opener */
+	WIRE_ACK		= 32,	/* payload: array of wire_ack */
+	WIRE_DATA		= 33,	/* reply to GET, GET_ACC, CAS: fragment off of op seq */
+};
+
+#define WIRE_F_LAST	0x01	/* last (or only) fragment of the operation */
+#define WIRE_F_EXCL	0x02	/* LOCK: exclusive */
+#define WIRE_F_FENCE	0x04	/* counts into the target's fence total ... */
+#define WIRE_F_PARITY	0x08	/* ... of this parity */
+
+struct wire_hdr {
+	__u8	type;
+	__u8	flags;
+	__u8	op;		/* reduction op, wire/optype.h */
+	__u8	etype;		/* element type, wire/optype.h */
+	__le32	len;		/* payload bytes that follow, <= WIRE_MAX_PAYLOAD */
+	__le32	job;		/* lane-local job index; 0 on lane frames */
+	__le32	dtype;		/* target datatype id on this stream; 0: contiguous */
+	__le64	win;		/* window key, unique in the job */
+	__le32	origin;		/* ranks in the window */
+	__le32	target;
+	__le64	seq;
+	__le64	disp;		/* byte displacement from the window base; address for dynamic windows */
+	__le64	off;		/* offset of this fragment in the operation's packed bytes */
+	__le64	total;		/* packed bytes of the operation up to its end, base of fragments: off */
+};
+
+struct wire_hello {
+	__le32	magic;
+	__le16	version;
+	__le16	lane;		/* lane index of the opener; the acceptor's worker is lane % workers */
+	__le64	features;	/* unknown bits are ignored */
+	__u8	guid[WIRE_GUID_SIZE];		/* sender's node */
+	__u8	dest_guid[WIRE_GUID_SIZE];	/* whom the sender believes to talk to */
+};
+
+struct wire_job_open {
+	__u8	jobid[WIRE_JOBID_SIZE];
+	__u8	nonce[WIRE_NONCE_SIZE];
+};
+
+/*
+ * Challenge-response with HMAC-SHA512-256 under the job key over
+ * role || jobid || opener nonce || acceptor nonce || opener guid || acceptor guid || lane (le16),
+ * role one byte: 'A' in JOB_CHALLENGE, 'O' in JOB_PROOF (whose nonce repeats the acceptor's).
+ */
+struct wire_job_auth {
+	__u8	nonce[WIRE_NONCE_SIZE];
+	__u8	mac[WIRE_MAC_SIZE];
+};
+
+/* Everything up to seq of the stream is applied; status != 0: operation seq failed with -status. */
+struct wire_ack {
+	__le64	win;
+	__le32	origin;
+	__le32	target;
+	__le64	seq;
+	__le32	status;
+	__le32	reserved;
+};
+
+_Static_assert(sizeof(struct wire_hdr) == WIRE_HDR_SIZE, "wire_hdr");
+_Static_assert(sizeof(struct wire_hello) == 48, "wire_hello");
+_Static_assert(sizeof(struct wire_ack) == 32, "wire_ack");
+
+#endif

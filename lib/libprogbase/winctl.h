@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * winctl.h - the window control segment: layout, the fair lock, waiting and waking.
+ *
+ * Used on the same shared memory by clients (owner and same-node peers) and by daemon workers.
+ * Nothing here trusts the segment's offsets after winctl_attach() has checked them: callers keep
+ * the private struct winctl.
+ */
+#ifndef PROGBASE_WINCTL_H
+#define PROGBASE_WINCTL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <asyncprog/ring.h>
+
+/* A checked view of one mapped control segment; plain pointers into it, copyable. */
+struct winctl {
+	struct prog_win_ctl *ctl;
+	uint32_t *stripes;
+	uint32_t stripe_mask;
+	struct prog_win_peer *peers;
+	struct prog_win_stream *streams;
+	struct prog_win_range *ranges;
+	uint32_t nranges;
+	uint32_t nranks;
+	uint32_t *queue;
+	uint32_t qmask;
+	size_t size;
+};
+
+/* Bytes of a segment for @nranks ranks and @nranges attachable ranges, page aligned. */
+size_t winctl_size(uint32_t nranks, uint32_t nranges);
+
+/* Lay a zeroed mapping of winctl_size() bytes out; owner only, before it is shared. */
+void winctl_format(void *mem, uint64_t key, uint32_t rank, uint32_t nranks, uint32_t nranges);
+
+/*
+ * Check a (hostile) segment of @size bytes for @key, @rank, @nranks and fill @wc.  Returns 0, or
+ * -EPROTO with *@why naming the field.  Every offset is read once.
+ */
+int winctl_attach(struct winctl *wc, void *mem, size_t size, uint64_t key, uint32_t rank,
+		  uint32_t nranks, const char **why);
+
+/*
+ * Waiting on the segment's event word (Dekker): the waiter takes winctl_prepare(), re-checks its
+ * condition and calls winctl_sleep(); who makes a condition true calls winctl_wake() after it.
+ * winctl_sleep() returns after a wake, a signal or @timeout_ns (0: no limit); callers loop.
+ */
+uint32_t winctl_prepare(struct prog_win_ctl *ctl);
+void winctl_sleep(struct prog_win_ctl *ctl, uint32_t seen, uint64_t timeout_ns);
+void winctl_cancel(struct prog_win_ctl *ctl);	/* condition turned true after prepare: no sleep */
+void winctl_wake(struct prog_win_ctl *ctl);
+
+/*
+ * The lock of the window rank that owns @wc.  Strictly FIFO over all origins, local and remote;
+ * consecutive shared requests are granted together, so neither side starves the other.  peer[origin]
+ * is the record of truth, the counts can be recomputed from it (winlock_recover).
+ *
+ * @owner is the caller's owner id: a session id, or PROG_OWNER_WORKER | worker when a worker acts
+ * for a remote origin.  All functions are thread-safe and take constant time plus the queue's
+ * length; the guard is held for some tens of instructions.
+ */
+
+/* Returns true when granted at once, false when queued (peer[origin].lock_state WAIT_*). */
+bool winlock_request(struct winctl *wc, uint32_t origin, bool excl, uint32_t owner);
+
+/* Uncontended only: true when taken, false without queueing. */
+bool winlock_try(struct winctl *wc, uint32_t origin, bool excl, uint32_t owner);
+
+bool winlock_granted(const struct winctl *wc, uint32_t origin);
+
+/* Same-node origin: sleep on its lock_state until granted or @timeout_ns passed. */
+void winlock_sleep(struct winctl *wc, uint32_t origin, uint64_t timeout_ns);
+
+/*
+ * Release what @origin holds (or withdraw its wait) and grant who is next.  Local waiters are woken
+ * here; remote ones get lock_kick = 1 and bit `worker' in the returned mask, whose eventfds the
+ * caller must kick.  -EPERM through *err when origin neither holds nor waits.
+ */
+uint32_t winlock_release(struct winctl *wc, uint32_t origin, uint32_t owner, int *err);
+
+/*
+ * Daemon: session @dead (an owner id) ended. Frees the guard if it holds it (recomputing counts),
+ * drops all locks and waits of origins whose lock_owner is @dead. Returns the kick mask; *@dropped
+ * counts records.
+ */
+uint32_t winlock_recover(struct winctl *wc, uint32_t dead, uint32_t *dropped);
+
+#endif

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * progclient.h - the public client library of asyncprog: one-sided communication served by the
+ * node's daemon while the target computes.  Needs no MPI.
+ *
+ * Terms: a session attaches this process to its daemon; a window is memory of every rank of a
+ * group that all of them may access; a region is memory the daemon can reach without asking.
+ *
+ * Conventions.  Functions return 0 or a negative errno and set outputs only on success; pointers
+ * returned are owned by the library until the matching free.  Displacements and sizes are bytes.
+ * All functions may be called from any thread unless said otherwise when the session was opened
+ * with PROG_SESSION_MT; without it, from one thread at a time.  No call may be made from a signal
+ * handler.  After fork() the child must not use anything of the parent's session.
+ */
+#ifndef PROGCLIENT_H
+#define PROGCLIENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct prog_session;
+struct prog_win;
+struct dtype;			/* flattened datatype, <libprogbase/dtype.h>; NULL: contiguous bytes */
+
+/* ---- session ------------------------------------------------------------------------------ */
+
+#define PROG_SESSION_MT		(1u << 0)	/* calls from several threads at once */
+#define PROG_SESSION_NO_HELPER	(1u << 1)	/* no helper thread */
+#define PROG_SESSION_EMBEDDED	(1u << 2)	/* start a private daemon when none answers */
+
+struct prog_session_cfg {
+	unsigned int flags;
+	uint8_t jobid[16];		/* same for all processes of the job */
+	uint8_t jobkey[32];		/* secret of the job, prog_job_key_make() */
+	uint32_t rank;			/* for reports only */
+	const char *socket;		/* NULL: $PROGD_SOCKET, /run/progd/progd.sock, embedded */
+	const char *progd;		/* NULL: $PROGD, beside the library (../bin/progd), PATH */
+	/*
+	 * Called now and then by waiting functions (never from the helper thread) so that the
+	 * caller's other communication moves too; may be NULL.
+	 */
+	void (*progress)(void *arg);
+	void *progress_arg;
+};
+
+/* Random job id and key (libsodium); one process of the job makes them and tells the others. */
+int prog_job_key_make(uint8_t jobid[16], uint8_t jobkey[32]);
+
+/* -ENOENT: no daemon (and embedded not allowed); -EPROTO: version or protocol; *reason (static or
+ * valid until the next call in this thread) says why in a sentence. */
+int prog_session_open(const struct prog_session_cfg *cfg, struct prog_session **s,
+		      const char **reason);
+void prog_session_close(struct prog_session *s);	/* NULL is fine; frees remaining windows */
+int prog_session_ping(struct prog_session *s);
+bool prog_session_alive(const struct prog_session *s);	/* false once the daemon was lost */
+
+/* ---- memory ------------------------------------------------------------------------------- */
+
+/* Shared memory that the daemon maps: origin buffers in it are reached at no cost.  s may be NULL
+ * (a region is made known to the session that is opened later).  Zeroed, page aligned. */
+int prog_mem_alloc(struct prog_session *s, size_t size, void **mem);
+int prog_mem_free(struct prog_session *s, void *mem);	/* -ENOENT: not from prog_mem_alloc */
+
+/* ---- windows ------------------------------------------------------------------------------ */
+
+enum prog_win_kind {
+	PROG_WIN_ALLOCATE	= 1,	/* the library allocates (shared with same-node ranks) */
+	PROG_WIN_CREATE		= 2,	/* the caller's memory */
+	PROG_WIN_DYNAMIC	= 3,	/* ranges attached later; displacements are addresses */
+};
+
+struct prog_win_cfg {
+	enum prog_win_kind kind;
+	uint64_t key;			/* unique in the job among live windows, same on all ranks */
+	uint32_t rank, nranks;
+	void *base;			/* CREATE */
+	size_t size;			/* ALLOCATE, CREATE */
+	uint32_t max_ranges;		/* DYNAMIC: attachable ranges, 0: default 1024 */
+};
+
+/* What a rank must know of another; opaque, fixed size, position independent: exchange it by any
+ * means (allgather). */
+struct prog_endpoint { uint8_t bytes[256]; };
+
+/*
+ * Collective by convention: every rank calls prog_win_open(), exchanges endpoints, calls
+ * prog_win_connect() with all of them in rank order, agrees with the others that it succeeded
+ * everywhere, and only then calls prog_win_map() (maps same-node peers) and operations.
+ * Closing: complete all operations, synchronise with all ranks, then prog_win_close().
+ */
+int prog_win_open(struct prog_session *s, const struct prog_win_cfg *cfg, struct prog_win **w);
+void prog_win_endpoint(const struct prog_win *w, struct prog_endpoint *ep);
+int prog_win_connect(struct prog_win *w, const struct prog_endpoint *all, const char **reason);
+/* @direct: NULL, or per rank a pointer through which this process reaches that rank's memory by
+ * load and store (e.g. a shared window of the MPI library), NULL entries: find out. */
+int prog_win_map(struct prog_win *w, void *const *direct);
+void prog_win_close(struct prog_win *w);
+
+void *prog_win_base(const struct prog_win *w);
+size_t prog_win_size(const struct prog_win *w, uint32_t rank);
+bool prog_win_is_local(const struct prog_win *w, uint32_t rank);	/* load/store or CMA in the call */
+bool prog_win_multinode(const struct prog_win *w);
+
+int prog_win_attach(struct prog_win *w, void *base, size_t size);	/* -ENOSPC, -EEXIST */
+int prog_win_detach(struct prog_win *w, void *base);			/* -ENOENT */
+
+/* ---- operations ----------------------------------------------------------------------------
+ *
+ * All are non-blocking but for flow control.  The origin buffer may be reused after local
+ * completion (prog_flush_local, prog_test with seq, or at once when *seq comes back 0).
+ * -ERANGE: outside the target's window; -EIO and others: the stream failed, see prog_win_error().
+ */
+struct prog_buf {
+	void *addr;			/* origin address of element 0 */
+	const struct dtype *type;	/* NULL: count bytes */
+	uint64_t count;
+};
+struct prog_dst {
+	uint32_t rank;
+	uint64_t disp;			/* bytes */
+	const struct dtype *type;	/* NULL: count bytes */
+	uint64_t count;
+};
+
+#define PROG_OPF_FENCE		(1u << 0)	/* belongs to the fence epoch prog_fence_begin() opened */
+
+int prog_put(struct prog_win *w, const struct prog_buf *o, const struct prog_dst *t,
+	     unsigned int flags, uint64_t *seq);
+int prog_get(struct prog_win *w, const struct prog_buf *o, const struct prog_dst *t,
+	     unsigned int flags, uint64_t *seq);
+/* op and etype: <wire/optype.h>.  result NULL: accumulate; else get_accumulate, old values to it. */
+int prog_accumulate(struct prog_win *w, const struct prog_buf *o, const struct prog_buf *result,
+		    const struct prog_dst *t, uint8_t op, uint8_t etype, unsigned int flags,
+		    uint64_t *seq);
+int prog_compare_and_swap(struct prog_win *w, const void *value, const void *compare, void *result,
+			  uint32_t rank, uint64_t disp, uint8_t etype, unsigned int flags);
+
+/* seq of an operation identifies it on its target. Local: origin buffer reusable / result there;
+ * remote: also applied at the target.  1 done, 0 not yet, negative: failed. Drives copies-out. */
+int prog_test(struct prog_win *w, uint32_t rank, uint64_t seq, bool remote);
+
+int prog_flush(struct prog_win *w, uint32_t rank);		/* applied at the target */
+int prog_flush_all(struct prog_win *w);
+int prog_flush_local(struct prog_win *w, uint32_t rank);
+int prog_flush_local_all(struct prog_win *w);
+void prog_win_sync(struct prog_win *w);				/* memory barrier for load/store */
+
+/* First error of the stream to @rank since the last call, 0 if none; clears it. */
+int prog_win_error(struct prog_win *w, uint32_t rank);
+
+/* Wait for any of the session's operations to make progress, at most @timeout_ns. */
+void prog_session_wait(struct prog_session *s, uint64_t timeout_ns);
+
+/* ---- synchronisation ------------------------------------------------------------------------ */
+
+/*
+ * Locks.  A remote lock returns at once, its operations follow it; own and same-node locks with
+ * PROG_LOCK_WAIT block until granted.  unlock completes all operations on @rank at the target.
+ */
+#define PROG_LOCKF_EXCL		(1u << 0)
+#define PROG_LOCKF_WAIT		(1u << 1)	/* block until granted (load/store follows) */
+int prog_lock(struct prog_win *w, uint32_t rank, unsigned int flags);	/* -EALREADY: held */
+int prog_unlock(struct prog_win *w, uint32_t rank);			/* -EPERM: not held */
+
+/* PSCW building blocks; the caller keeps the groups. */
+int prog_post(struct prog_win *w, const uint32_t *ranks, uint32_t n);
+/* Exposure of @rank number @epoch (1, 2, ...): has it been posted? blocks if @wait. */
+int prog_posted(struct prog_win *w, uint32_t rank, uint32_t epoch, bool wait);
+int prog_complete(struct prog_win *w, const uint32_t *ranks, uint32_t n);
+int prog_completed(struct prog_win *w, uint32_t rank, uint32_t epoch, bool wait);
+
+/*
+ * Fence by counting.  prog_fence_issued() gives and clears, per rank, how many daemon-carried
+ * operations of the current parity were issued; after the caller summed them over all ranks
+ * (reduce-scatter) prog_fence_wait() blocks until @expected more of this parity were applied here
+ * and the own gets and buffers are complete, then flips the parity.
+ */
+void prog_fence_issued(struct prog_win *w, uint32_t *counts);
+int prog_fence_wait(struct prog_win *w, uint64_t expected);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

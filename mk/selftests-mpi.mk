@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+# MPI one-sided conformance programs: every selftests/mpi/t_*.c once for each MPI library, and
+# f_rma.F90 once for each Fortran binding. They use the MPI library only.
+
+MPITEST_DIR     := selftests/mpi
+MPITEST_OUT     := $(BUILD)/selftests/mpi
+MPITEST_LIBS    := ompi mpich
+MPITEST_CC_ompi  ?= mpicc.openmpi
+MPITEST_CC_mpich ?= mpicc.mpich
+MPITEST_FC_ompi  ?= mpifort.openmpi
+MPITEST_FC_mpich ?= mpifort.mpich
+
+MPITEST_C_PROGS := $(patsubst $(MPITEST_DIR)/t_%.c,%,$(sort $(wildcard $(MPITEST_DIR)/t_*.c)))
+MPITEST_F_PROGS := f_mpifh f_mpi f_mpif08
+MPITEST_COMMON  := mpitest dtmap
+MPITEST_CFLAGS   = -O2 -g -std=gnu11 -pthread $(WARN) -D_GNU_SOURCE
+MPITEST_SAN      = $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
+MPITEST_DEF_f_mpifh  := -DUSE_MPIFH -fallow-argument-mismatch
+MPITEST_DEF_f_mpi    := -DUSE_MPI
+MPITEST_DEF_f_mpif08 := -DUSE_F08
+
+define mpitest_rules
+$(MPITEST_OUT)/$(1)/obj/%.o: $(MPITEST_DIR)/%.c
+	$$(call say,MPICC,$$< ($(1)))
+	$$(Q)mkdir -p $$(@D)
+	$$(Q)$$(MPITEST_CC_$(1)) $$(MPITEST_CFLAGS) $$(MPITEST_SAN) -MMD -MP -c -o $$@ $$<
+
+$(addprefix $(MPITEST_OUT)/$(1)/,$(MPITEST_C_PROGS)): $(MPITEST_OUT)/$(1)/%: \
+		$(MPITEST_OUT)/$(1)/obj/t_%.o $(MPITEST_COMMON:%=$(MPITEST_OUT)/$(1)/obj/%.o)
+	$$(call say,MPILD,$$@)
+	$$(Q)$$(MPITEST_CC_$(1)) -pthread $$(MPITEST_SAN) -o $$@ $$^ -lm
+
+$(addprefix $(MPITEST_OUT)/$(1)/,$(MPITEST_F_PROGS)): $(MPITEST_OUT)/$(1)/%: \
+		$(MPITEST_DIR)/f_rma.F90
+	$$(call say,MPIFC,$$@)
+	$$(Q)mkdir -p $$(@D)/mod-$$*
+	$$(Q)$$(MPITEST_FC_$(1)) -O1 -g -Wall -Werror -Wno-unused-dummy-argument \
+		$$(MPITEST_DEF_$$*) $$(MPITEST_SAN) -J$$(@D)/mod-$$* -o $$@ $$<
+
+MPITEST_PROGS_$(1) := $(addprefix $(MPITEST_OUT)/$(1)/,$(MPITEST_C_PROGS) $(MPITEST_F_PROGS))
+-include $(wildcard $(MPITEST_OUT)/$(1)/obj/*.d)
+endef
+$(foreach m,$(MPITEST_LIBS),$(eval $(call mpitest_rules,$(m))))
+
+.SECONDARY:
+
+.PHONY: selftests-mpi check-mpi check-mpi-native
+selftests-mpi: $(foreach m,$(MPITEST_LIBS),$(MPITEST_PROGS_$(m)))
+
+check-mpi: selftests-mpi user
+	$(Q)BUILD=$(BUILD) $(MPITEST_DIR)/run --hook
+
+check-mpi-native: selftests-mpi
+	$(Q)BUILD=$(BUILD) $(MPITEST_DIR)/run --native

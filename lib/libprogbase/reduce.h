@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * reduce: arithmetic of accumulates. One loop per (operation, type), for every predefined
+ * combination of MPI 3.1 (section 5.9.2 and 5.9.4). Nothing here is atomic: apply.h is.
+ * All functions are thread-safe (no state) and never fail once reduce_valid() said yes.
+ */
+#ifndef PROGBASE_REDUCE_H
+#define PROGBASE_REDUCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <wire/optype.h>
+
+/* What is known of a basic type; sizes in bytes. */
+struct reduce_type {
+	const char *name;
+	uint8_t packed;		/* bytes of one packed element */
+	uint8_t extent;		/* distance of neighbours in memory */
+	uint8_t used;		/* end of the last byte that belongs to the element in memory */
+	uint8_t part0;		/* bytes of the first part (which is at 0) */
+	uint8_t part1_off;	/* pairs: offset of the second part in memory, else 0 */
+	uint8_t part1;		/* pairs: bytes of the second part, else 0 */
+};
+
+/* The row of a type, or NULL if @type is no type number. @type may come from anywhere. */
+const struct reduce_type *reduce_type(unsigned int type);
+
+/* Name of an operation ("sum"), or NULL if @op is no operation number. */
+const char *reduce_op_name(unsigned int op);
+
+/* Does memory layout differ from packed layout (double-int, long-int, short-int, ...)? */
+static inline bool reduce_type_has_gap(const struct reduce_type *t)
+{
+	return t->packed != t->extent;
+}
+
+/*
+ * May @op be applied to @type? REPLACE and NO_OP to all; arithmetic and comparison to
+ * integers and floating point; SUM and PROD also to complex; logical operations to integers
+ * and logicals; bitwise ones to integers and BYTE; MINLOC and MAXLOC to pairs. Any numbers
+ * may be passed in.
+ */
+bool reduce_valid(unsigned int op, unsigned int type);
+
+/*
+ * inout[i] = inout[i] op in[i] for i < n.
+ *
+ * @inout: n elements in memory layout (at the type's extent); gaps are neither read nor
+ *	written. @in: n packed elements. Neither needs any alignment. They do not overlap.
+ * The caller has checked reduce_valid(op, type); an invalid combination does nothing.
+ *
+ * Semantics: integer SUM and PROD wrap; logical results are 0 or 1 and any value but 0 is
+ * true; MIN and MAX are `in < inout ? in : inout` (and >), so a NaN on either side leaves
+ * inout; MINLOC and MAXLOC take the lower index of equal values; complex PROD follows C
+ * (Annex G) except for float128, which is computed by the plain formula.
+ */
+void reduce_apply(unsigned int op, unsigned int type, void *inout, const void *in, size_t n);
+
+/* Memory layout to packed and back, @n elements; no alignment needed, no overlap allowed. */
+void reduce_pack(unsigned int type, void *packed, const void *mem, size_t n);
+void reduce_unpack(unsigned int type, void *mem, const void *packed, size_t n);
+
+#endif

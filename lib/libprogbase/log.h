@@ -2,7 +2,7 @@
 /*
  * log: one line per event on stderr (or another descriptor), for the library and the daemon.
  *
- *	prog_log(LOG_WARN, "session %u: ring corrupt, entry %u: closing", id, i);
+ *	prog_log(PROG_LOG_WARN, "session %u: ring corrupt, entry %u: closing", id, i);
  *
  * prints "progd[812]: warn: session 7: ring corrupt, entry 3: closing". Lowercase, subject
  * named, %m for errno, no newline. Control characters (a hostile peer's
@@ -17,10 +17,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define LOG_ERROR	0	/* something was refused or lost */
-#define LOG_WARN	1	/* works, but not as the user would expect */
-#define LOG_INFO	2	/* start, stop, attach, configuration */
-#define LOG_DEBUG	3	/* every decision */
+#define PROG_LOG_ERROR	0	/* something was refused or lost */
+#define PROG_LOG_WARN	1	/* works, but not as the user would expect */
+#define PROG_LOG_INFO	2	/* start, stop, attach, configuration */
+#define PROG_LOG_DEBUG	3	/* every decision */
 
 /* Print up to @level from now on. */
 void log_set_level(int level);

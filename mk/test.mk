@@ -13,7 +13,7 @@ FUZZ_SRCS := $(sort $(wildcard lib/*/*_fuzz.c daemon/progd/*/*_fuzz.c selftests/
 FUZZ_BINS := $(patsubst %.c,$(BUILD)/fuzz/%,$(FUZZ_SRCS))
 
 TEST_LIBDEPS := $(if $(PROGD_SRCS),$(LIBPROGCORE)) $(if $(CLIENT_SRCS),$(LIBCLIENT_A)) $(LIBPROGBASE)
-TEST_TARGETS += $(TEST_BINS)
+TEST_TARGETS += $(TEST_BINS) $(if $(SAN),,$(if $(MPITEST_C_PROGS),selftests-mpi))
 
 $(TEST_BINS): $(BUILD)/test/%: $(OBJ)/%.o $(TEST_LIBDEPS)
 	$(call say,LD,$@)

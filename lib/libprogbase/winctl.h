@@ -60,8 +60,11 @@ void winctl_wake(struct prog_win_ctl *ctl);
  *
  * @owner is the caller's owner id: a session id, or PROG_OWNER_WORKER | worker when a worker acts
  * for a remote origin.  All functions are thread-safe and take constant time plus the queue's
- * length; the guard is held for some tens of instructions.
+ * length; the guard is held for some tens of instructions.  A guard that stays taken for
+ * WINLOCK_SEIZE_NS (its holder died or is hostile) is seized and the counts are recomputed: nobody
+ * waits longer, whatever stands in the segment.  One request per origin at a time.
  */
+#define WINLOCK_SEIZE_NS	2000000000ull
 
 /* Returns true when granted at once, false when queued (peer[origin].lock_state WAIT_*). */
 bool winlock_request(struct winctl *wc, uint32_t origin, bool excl, uint32_t owner);

@@ -22,6 +22,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 struct prog_session;
 struct prog_win;
@@ -127,7 +128,7 @@ struct prog_dst {
 	uint64_t count;
 };
 
-#define PROG_OPF_FENCE		(1u << 0)	/* belongs to the fence epoch prog_fence_begin() opened */
+#define PROG_OPF_FENCE		(1u << 0)	/* part of the fence epoch: counted, see prog_fence_issued() */
 
 int prog_put(struct prog_win *w, const struct prog_buf *o, const struct prog_dst *t,
 	     unsigned int flags, uint64_t *seq);
@@ -144,6 +145,10 @@ int prog_compare_and_swap(struct prog_win *w, const void *value, const void *com
  * remote: also applied at the target.  1 done, 0 not yet, negative: failed. Drives copies-out. */
 int prog_test(struct prog_win *w, uint32_t rank, uint64_t seq, bool remote);
 
+/*
+ * 0 also when operations failed (prog_win_error() says so); -ECONNRESET: the daemon was lost while
+ * operations on it were outstanding.
+ */
 int prog_flush(struct prog_win *w, uint32_t rank);		/* applied at the target */
 int prog_flush_all(struct prog_win *w);
 int prog_flush_local(struct prog_win *w, uint32_t rank);
@@ -166,11 +171,14 @@ void prog_session_wait(struct prog_session *s, uint64_t timeout_ns);
 #define PROG_LOCKF_WAIT		(1u << 1)	/* block until granted (load/store follows) */
 int prog_lock(struct prog_win *w, uint32_t rank, unsigned int flags);	/* -EALREADY: held */
 int prog_unlock(struct prog_win *w, uint32_t rank);			/* -EPERM: not held */
+/* Granted (and held)? 1, 0, or a negative errno. */
+int prog_lock_granted(struct prog_win *w, uint32_t rank);
 
 /* PSCW building blocks; the caller keeps the groups. */
 int prog_post(struct prog_win *w, const uint32_t *ranks, uint32_t n);
 /* Exposure of @rank number @epoch (1, 2, ...): has it been posted? blocks if @wait. */
 int prog_posted(struct prog_win *w, uint32_t rank, uint32_t epoch, bool wait);
+/* Ends the access epoch: returns when all operations on @ranks are complete at the origin. */
 int prog_complete(struct prog_win *w, const uint32_t *ranks, uint32_t n);
 int prog_completed(struct prog_win *w, uint32_t rank, uint32_t epoch, bool wait);
 
@@ -183,6 +191,7 @@ int prog_completed(struct prog_win *w, uint32_t rank, uint32_t epoch, bool wait)
 void prog_fence_issued(struct prog_win *w, uint32_t *counts);
 int prog_fence_wait(struct prog_win *w, uint64_t expected);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

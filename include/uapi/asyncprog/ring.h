@@ -66,11 +66,13 @@ struct prog_session_hdr {
 /* Opcodes.  DTYPE..COMPLETE become the wire frames of the same names. */
 enum {
 	PROG_OP_NOP	= 0,
-	PROG_OP_DTYPE	= 1,		/* define datatype id `dtype' for this stream; program in the arena */
+	PROG_OP_DTYPE	= 1,		/* define datatype id `dtype' for this stream; program in the
+					 * arena, at most PROG_DTYPE_PROGRAM_MAX bytes */
 	PROG_OP_PUT	= 2,
 	PROG_OP_GET	= 3,
 	PROG_OP_ACC	= 4,
-	PROG_OP_GET_ACC	= 5,		/* result goes to arena offset `result' */
+	PROG_OP_GET_ACC	= 5,		/* result goes to arena offset `result'; with op NO_OP the
+					 * payload is readable, but nobody needs to look at it */
 	PROG_OP_CAS	= 6,		/* 2 elements (compare, new) as payload, old value to `result' */
 	PROG_OP_LOCK	= 7,
 	PROG_OP_UNLOCK	= 8,
@@ -84,10 +86,13 @@ enum {
 #define PROG_SQE_REGION		0x02	/* addr: offset in region */
 #define PROG_SQE_VA		0x03	/* addr: address in the client, reached by CMA or helper thread */
 #define PROG_SQE_EXCL		0x04	/* LOCK */
-#define PROG_SQE_FENCE		0x08	/* count at the target in the fence total ... */
+#define PROG_SQE_FENCE		0x08	/* count at the target, failed or not, in the fence total ... */
 #define PROG_SQE_PARITY		0x10	/* ... of this parity */
 
 #define PROG_SQE_INLINE_MAX	16
+
+/* Longer programs of target datatypes are not sent: the client takes such operations apart. */
+#define PROG_DTYPE_PROGRAM_MAX	(256u * 1024)
 
 struct prog_sqe {
 	__u8	opcode;
@@ -200,7 +205,8 @@ struct prog_win_peer {
 /* What the owner did to rank i through its daemon. */
 struct prog_win_stream {
 	__u64	acked;		/* D: every operation up to this seq is complete; gets have their data */
-	__u64	err_seq;	/* D: first failed operation (0: none), err set before */
+	__u64	err_seq;	/* D: a failed operation, err set before; written only while 0. C
+				 * stores 0 when it has taken the error */
 	__s32	err;		/* D: -errno of err_seq */
 	__u32	pad;
 	__u64	reserved;

@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/* The registry of jobs and windows. */
+#include "win/win.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <libprogbase/stripe.h>
+
+#include "win/map.h"
+
+#define HASH_BITS	12
+#define HASH_SIZE	(1u << HASH_BITS)
+
+static pthread_rwlock_t reg_lock = PTHREAD_RWLOCK_INITIALIZER;
+static struct win_job *jobs;			/* reg_lock */
+static struct win *hash[HASH_SIZE];		/* reg_lock */
+static uint32_t next_job = 1;			/* main thread */
+
+static uint32_t win_hash(const struct win_job *job, uint64_t key, uint32_t rank)
+{
+	uint64_t h = (uintptr_t)job ^ key * 0x9e3779b97f4a7c15ull;
+
+	h = (h ^ rank) * 0xff51afd7ed558ccdull;
+	return h >> (64 - HASH_BITS);
+}
+
+/* ---- jobs ---- */
+
+static struct win_job *job_lookup(const uint8_t *jobid)
+{
+	struct win_job *j;
+
+	for (j = jobs; j; j = j->next)
+		if (!memcmp(j->id, jobid, PROG_JOBID_SIZE))
+			return j;
+	return NULL;
+}
+
+int win_job_join(const uint8_t *jobid, const uint8_t *key, uid_t uid, struct win_job **job,
+		 const char **why)
+{
+	struct win_job *j = job_lookup(jobid);	/* only this thread adds and removes */
+	struct win_user *u;
+
+	if (j) {
+		if (j->uid != uid) {
+			*why = "the job belongs to another user";
+			return -EACCES;
+		}
+		if (sodium_memcmp(j->key, key, PROG_JOBKEY_SIZE)) {
+			*why = "the job key is not that of the job's other processes";
+			return -EACCES;
+		}
+		if (user_charge(j->user, USER_SESSIONS, 1)) {
+			*why = "the user's quota of sessions is used up (quota_sessions)";
+			return -EDQUOT;
+		}
+		j->sessions++;
+		*job = win_job_get(j);
+		return 0;
+	}
+	u = user_get(uid);
+	j = calloc(1, sizeof(*j));
+	if (!u || !j) {
+		free(j);
+		user_put(u);
+		*why = "the daemon is out of memory";
+		return -ENOMEM;
+	}
+	if (user_charge(u, USER_SESSIONS, 1)) {
+		free(j);
+		user_put(u);
+		*why = "the user's quota of sessions is used up (quota_sessions)";
+		return -EDQUOT;
+	}
+	memcpy(j->id, jobid, PROG_JOBID_SIZE);
+	memcpy(j->key, key, PROG_JOBKEY_SIZE);
+	j->uid = uid;
+	j->user = u;
+	j->number = next_job++;
+	j->sessions = 1;
+	atomic_init(&j->refs, 1);
+	pthread_rwlock_wrlock(&reg_lock);
+	j->next = jobs;
+	jobs = j;
+	pthread_rwlock_unlock(&reg_lock);
+	*job = j;
+	return 0;
+}
+
+bool win_job_leave(struct win_job *job)
+{
+	struct win_job **p;
+	bool last = --job->sessions == 0;
+
+	user_uncharge(job->user, USER_SESSIONS, 1);
+	if (last) {
+		pthread_rwlock_wrlock(&reg_lock);
+		for (p = &jobs; *p != job; p = &(*p)->next)
+			;
+		*p = job->next;
+		pthread_rwlock_unlock(&reg_lock);
+	}
+	win_job_put(job);
+	return last;
+}
+
+struct win_job *win_job_find(const uint8_t *jobid)
+{
+	struct win_job *j;
+
+	pthread_rwlock_rdlock(&reg_lock);
+	j = job_lookup(jobid);
+	if (j)
+		win_job_get(j);
+	pthread_rwlock_unlock(&reg_lock);
+	return j;
+}
+
+struct win_job *win_job_get(struct win_job *job)
+{
+	atomic_fetch_add_explicit(&job->refs, 1, memory_order_relaxed);
+	return job;
+}
+
+void win_job_put(struct win_job *job)
+{
+	if (!job || atomic_fetch_sub_explicit(&job->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	user_put(job->user);
+	free(job->stats);
+	sodium_memzero(job->key, sizeof(job->key));
+	free(job);
+}
+
+void win_job_each(void (*fn)(struct win_job *job, void *arg), void *arg)
+{
+	pthread_rwlock_rdlock(&reg_lock);
+	for (struct win_job *j = jobs; j; j = j->next)
+		fn(j, arg);
+	pthread_rwlock_unlock(&reg_lock);
+}
+
+/* ---- windows ---- */
+
+/* Read exactly @len bytes of a memfd into memory of ours: the client cannot change them any more. */
+static int read_all(int fd, void *buf, size_t len, off_t off)
+{
+	while (len) {
+		ssize_t n = pread(fd, buf, len, off);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n ? -errno : -EPROTO;
+		buf = (char *)buf + n;
+		len -= n;
+		off += n;
+	}
+	return 0;
+}
+
+static int table_read(struct win *w, int fd, const char **why)
+{
+	struct prog_win_table t;
+	size_t nodes_size;
+	int r;
+
+	*why = "the window's table is too short";
+	r = read_all(fd, &t, sizeof(t), 0);
+	if (r)
+		return r;
+	if (t.nranks != w->nranks) {
+		*why = "the window's table is for another number of ranks";
+		return -EPROTO;
+	}
+	if (!t.nnodes || t.nnodes > t.nranks || t.nnodes > WIN_MAX_NODES) {
+		*why = "the number of nodes in the window's table is out of range";
+		return -EPROTO;
+	}
+	nodes_size = (size_t)t.nnodes * sizeof(*w->nodes);
+	w->nnodes = t.nnodes;
+	w->nodes = malloc(nodes_size);
+	w->node_of_rank = malloc((size_t)w->nranks * sizeof(uint32_t));
+	if (!w->nodes || !w->node_of_rank) {
+		*why = "the daemon is out of memory";
+		return -ENOMEM;
+	}
+	r = read_all(fd, w->nodes, nodes_size, sizeof(t));
+	if (!r)
+		r = read_all(fd, w->node_of_rank, (size_t)w->nranks * sizeof(uint32_t),
+			     sizeof(t) + nodes_size);
+	if (r)
+		return r;
+	for (uint32_t i = 0; i < t.nnodes; i++) {
+		if (w->nodes[i].naddrs > PROG_MAX_ADDRS) {
+			*why = "a node in the window's table has too many addresses";
+			return -EPROTO;
+		}
+	}
+	for (uint32_t i = 0; i < w->nranks; i++) {
+		if (w->node_of_rank[i] >= t.nnodes) {
+			*why = "the window's table names a node that is not in it";
+			return -EPROTO;
+		}
+	}
+	return 0;
+}
+
+static void win_destroy(struct win *w)
+{
+	win_map_put(w->ctl_map);
+	win_map_put(w->mem_map);
+	free(w->nodes);
+	free(w->node_of_rank);
+	win_job_put(w->job);
+	free(w);
+}
+
+static int win_memory(struct win *w, const struct win_create *c, int *mem_fd, const char **why)
+{
+	int r;
+
+	w->access.mem = c->mem;
+	switch (c->mem) {
+	case PROG_MEM_NONE:
+		if (c->size) {
+			*why = "a window without memory has a size";
+			return -EINVAL;
+		}
+		return 0;
+	case PROG_MEM_SHARED:
+		if (*mem_fd >= 0) {
+			r = win_map_fd(c->job->user, *mem_fd, 0, true, &w->mem_map, why);
+			*mem_fd = -1;
+			if (r)
+				return r;
+		} else if (c->mem_map) {
+			w->mem_map = win_map_get(c->mem_map);
+		} else {
+			*why = "a window of shared memory names neither a memfd nor a region";
+			return -EINVAL;
+		}
+		if (c->base > w->mem_map->size || c->size > w->mem_map->size - c->base) {
+			*why = "a window reaches beyond its shared memory";
+			return -ERANGE;
+		}
+		w->access.ref = mem_direct((char *)w->mem_map->mem + c->base);
+		return 0;
+	case PROG_MEM_VA:
+		if (c->size > INT64_MAX || c->base + c->size < c->base) {
+			*why = "a window wraps around the address space";
+			return -ERANGE;
+		}
+		w->access.ref = mem_remote(c->pid, c->base);
+		break;
+	case PROG_MEM_DYNAMIC:
+		w->access.ref = mem_remote(c->pid, 0);
+		break;
+	default:
+		*why = "unknown kind of window memory";
+		return -EINVAL;
+	}
+	w->access.cma = c->cma;
+	w->access.helper = c->helper;
+	if (!c->cma && !c->helper && (c->size || c->mem == PROG_MEM_DYNAMIC)) {
+		*why = "the daemon cannot reach the window's memory: no CMA and no helper thread";
+		return -EPERM;
+	}
+	return 0;
+}
+
+int win_new(const struct win_create *c, struct win **out, const char **why)
+{
+	int ctl_fd = c->ctl_fd, mem_fd = c->mem_fd;
+	struct win *w = NULL;
+	bool charged = false;
+	uint32_t h;
+	int r;
+
+	if (!c->nranks || c->nranks > WIN_MAX_RANKS || c->rank >= c->nranks) {
+		*why = "rank or number of ranks of a window out of range";
+		r = -EINVAL;
+		goto fail;
+	}
+	r = user_charge(c->job->user, USER_WINDOWS, 1);
+	if (r) {
+		*why = "the user's quota of windows is used up (quota_windows)";
+		goto fail;
+	}
+	charged = true;
+	w = calloc(1, sizeof(*w));
+	if (!w) {
+		*why = "the daemon is out of memory";
+		r = -ENOMEM;
+		goto fail;
+	}
+	w->job = win_job_get(c->job);
+	w->key = c->key;
+	w->rank = c->rank;
+	w->nranks = c->nranks;
+	w->session = c->session;
+	w->pid = c->pid;
+	w->flags = c->flags;
+	w->base = c->base;
+	w->size = c->size;
+	w->region = c->region;
+	w->region_arg = c->region_arg;
+	atomic_init(&w->refs, 1);
+
+	r = win_map_fd(c->job->user, ctl_fd, sizeof(struct prog_win_ctl), true, &w->ctl_map, why);
+	ctl_fd = -1;
+	if (r)
+		goto fail;
+	r = winctl_attach(&w->ctl, w->ctl_map->mem, w->ctl_map->size, c->key, c->rank, c->nranks,
+			  why);
+	if (r)
+		goto fail;
+	r = table_read(w, c->table_fd, why);
+	if (r)
+		goto fail;
+	r = win_memory(w, c, &mem_fd, why);
+	if (r)
+		goto fail;
+	if (!win_map_alive(w->ctl_map)) {
+		*why = "the control segment's memory cannot be accessed";
+		r = -EFAULT;
+		goto fail;
+	}
+
+	h = win_hash(w->job, w->key, w->rank);
+	pthread_rwlock_wrlock(&reg_lock);
+	for (struct win *o = hash[h]; o; o = o->hash_next) {
+		if (o->job == w->job && o->key == w->key && o->rank == w->rank) {
+			pthread_rwlock_unlock(&reg_lock);
+			*why = "the window exists already";
+			r = -EEXIST;
+			goto fail;
+		}
+	}
+	w->hash_next = hash[h];
+	hash[h] = w;
+	w->job_next = w->job->windows;
+	w->job->windows = w;
+	w->job->nwindows++;
+	pthread_rwlock_unlock(&reg_lock);
+	close(c->table_fd);
+	if (mem_fd >= 0)
+		close(mem_fd);
+	*out = w;
+	return 0;
+fail:
+	if (w)
+		win_destroy(w);
+	if (charged)
+		user_uncharge(c->job->user, USER_WINDOWS, 1);
+	if (ctl_fd >= 0)
+		close(ctl_fd);
+	if (mem_fd >= 0)
+		close(mem_fd);
+	close(c->table_fd);
+	return r;
+}
+
+void win_free(struct win *w)
+{
+	struct win **p;
+
+	pthread_rwlock_wrlock(&reg_lock);
+	for (p = &hash[win_hash(w->job, w->key, w->rank)]; *p != w; p = &(*p)->hash_next)
+		;
+	*p = w->hash_next;
+	for (p = &w->job->windows; *p != w; p = &(*p)->job_next)
+		;
+	*p = w->job_next;
+	w->job->nwindows--;
+	pthread_rwlock_unlock(&reg_lock);
+	atomic_store_explicit(&w->dead, true, memory_order_release);
+	user_uncharge(w->job->user, USER_WINDOWS, 1);
+	win_put(w);
+}
+
+struct win *win_find(struct win_job *job, uint64_t key, uint32_t rank)
+{
+	struct win *w;
+
+	pthread_rwlock_rdlock(&reg_lock);
+	for (w = hash[win_hash(job, key, rank)]; w; w = w->hash_next) {
+		if (w->job == job && w->key == key && w->rank == rank) {
+			win_get(w);
+			break;
+		}
+	}
+	pthread_rwlock_unlock(&reg_lock);
+	return w;
+}
+
+struct win *win_get(struct win *w)
+{
+	atomic_fetch_add_explicit(&w->refs, 1, memory_order_relaxed);
+	return w;
+}
+
+void win_put(struct win *w)
+{
+	if (w && atomic_fetch_sub_explicit(&w->refs, 1, memory_order_acq_rel) == 1)
+		win_destroy(w);
+}
+
+void win_each(struct win_job *job, void (*fn)(struct win *w, void *arg), void *arg)
+{
+	pthread_rwlock_rdlock(&reg_lock);
+	for (struct win *w = job->windows; w; w = w->job_next)
+		fn(w, arg);
+	pthread_rwlock_unlock(&reg_lock);
+}
+
+uint32_t win_owner_dead(struct win_job *job, uint32_t owner, uint32_t *locks, uint32_t *stripes)
+{
+	uint32_t kick = 0;
+
+	*locks = *stripes = 0;
+	/* only this thread changes the list: no lock, and a slow guard holds nobody up */
+	for (struct win *w = job->windows; w; w = w->job_next) {
+		uint32_t dropped = 0;
+
+		kick |= winlock_recover(&w->ctl, owner, &dropped);
+		*locks += dropped;
+		*stripes += stripe_release_dead(w->ctl.stripes, (size_t)w->ctl.stripe_mask + 1, owner);
+	}
+	return kick;
+}
+
+/*
+ * The range of a dynamic window that holds [lo, hi).  The owner changes an entry between two odd
+ * and even values of gen; an entry that changes while we look is treated as not attached: the
+ * program that detaches while others access is erroneous, and nothing worse than -ERANGE follows.
+ */
+static int dynamic_where(const struct win *w, int64_t lo, int64_t hi, struct win_where *out)
+{
+	for (uint32_t i = 0; i < w->ctl.nranges; i++) {
+		struct prog_win_range *p = &w->ctl.ranges[i];
+		uint32_t gen = __atomic_load_n(&p->gen, __ATOMIC_ACQUIRE);
+		struct prog_win_range r;
+
+		r.len = __atomic_load_n(&p->len, __ATOMIC_RELAXED);
+		if (!r.len || (gen & 1))
+			continue;
+		r.base = __atomic_load_n(&p->base, __ATOMIC_RELAXED);
+		r.region = __atomic_load_n(&p->region, __ATOMIC_RELAXED);
+		r.region_off = __atomic_load_n(&p->region_off, __ATOMIC_RELAXED);
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		if (__atomic_load_n(&p->gen, __ATOMIC_RELAXED) != gen)
+			continue;
+		if (r.base > INT64_MAX || r.len > INT64_MAX - r.base || lo < (int64_t)r.base ||
+		    hi > (int64_t)(r.base + r.len))
+			continue;
+		out->lo = r.base;
+		out->hi = r.base + r.len;
+		if (r.region && w->region) {
+			struct win_map *m = w->region(w->region_arg, r.region - 1);
+
+			if (!m || r.region_off > m->size || r.len > m->size - r.region_off)
+				return -EFAULT;
+			out->map = m;
+			/* displacement base + x is at mem + region_off + x */
+			out->ref.pid = 0;
+			out->ref.addr = (uintptr_t)m->mem + r.region_off - r.base;
+			return win_map_alive(m) ? 0 : -EFAULT;
+		}
+		out->map = NULL;
+		out->ref = w->access.ref;
+		return 0;
+	}
+	return -ERANGE;
+}
+
+int win_where(const struct win *w, int64_t lo, int64_t hi, struct win_where *out)
+{
+	if (hi < lo)
+		return -ERANGE;
+	if (w->access.mem == PROG_MEM_DYNAMIC)
+		return dynamic_where(w, lo, hi, out);
+	if (lo < 0 || (uint64_t)hi > w->size)
+		return -ERANGE;
+	out->lo = 0;
+	out->hi = w->size;
+	out->ref = w->access.ref;
+	out->map = w->mem_map;
+	return !out->map || win_map_alive(out->map) ? 0 : -EFAULT;
+}

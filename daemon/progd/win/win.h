@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * win: what clients made known to this daemon: jobs, mapped memory, windows; and the quotas of
+ * the users they belong to.
+ *
+ * Everything belongs to a job, and a job to one user (uid) and one key; a client can name objects
+ * of its own job only.  Objects are counted by references: the session that made one holds one, a
+ * worker that keeps a pointer holds one.  When the session ends the object is taken out of the
+ * registry (no new references) and marked dead; memory is unmapped with the last reference.
+ *
+ * Concurrency: the main thread adds and removes; any thread looks up and takes and drops
+ * references.  The registry is under one read-write lock that workers take only when they meet a
+ * window for the first time.  Fields without a note are constant after creation.
+ */
+#ifndef PROGD_WIN_H
+#define PROGD_WIN_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <asyncprog/ring.h>
+#include <libprogbase/mem.h>
+#include <libprogbase/winctl.h>
+
+#define WIN_MAX_RANKS	(1u << 20)
+#define WIN_MAX_NODES	(1u << 16)
+
+/* ---- users: quotas ------------------------------------------------------------------------- */
+
+struct win_limits {		/* per uid */
+	uint64_t sessions;
+	uint64_t regions;
+	uint64_t windows;
+	uint64_t bytes;		/* mapped: sessions, control segments, regions, window memory */
+};
+
+struct win_user;		/* one uid with at least one session */
+
+/* Main thread: limits of all users from now on; what is held already stays. */
+void win_limits_set(const struct win_limits *l);
+void win_limits_get(struct win_limits *l);
+
+/* ---- jobs ---------------------------------------------------------------------------------- */
+
+struct win_job {
+	uint8_t id[PROG_JOBID_SIZE];
+	uint8_t key[PROG_JOBKEY_SIZE];
+	uid_t uid;
+	uint32_t number;		/* of this daemon's life: names the job in reports */
+	struct win_user *user;
+	void *stats;			/* of the job; owned by who set it (stats) */
+	uint32_t sessions;		/* main thread */
+	uint32_t nwindows;		/* main thread */
+	atomic_uint refs;
+	struct win *windows;		/* registry lock: list by job_next */
+	struct win_job *next;		/* registry lock */
+};
+
+/*
+ * Session of (jobid, key) of @uid: makes the job with its first one.  Counts against the user's
+ * sessions.  -EACCES: the job is another user's, or the key differs; -EDQUOT; *why says which.
+ * Main thread.
+ */
+int win_job_join(const uint8_t *jobid, const uint8_t *key, uid_t uid, struct win_job **job,
+		 const char **why);
+/* End of a session that joined; true when it was the last (the job can no longer be found). */
+bool win_job_leave(struct win_job *job);
+
+/* A job with sessions here, with a reference; NULL if there is none. */
+struct win_job *win_job_find(const uint8_t *jobid);
+struct win_job *win_job_get(struct win_job *job);
+void win_job_put(struct win_job *job);		/* NULL is fine */
+
+/* Registry lock held for reading around @fn; it must not call back into this module's locks. */
+void win_job_each(void (*fn)(struct win_job *job, void *arg), void *arg);
+
+/* ---- mapped memory -------------------------------------------------------------------------- */
+
+/*
+ * A client's memfd, mapped.  An access that the kernel cannot satisfy (hugetlb, memory cgroup)
+ * raises SIGBUS; the handler puts zero pages there and sets `dead', so the worker runs on and
+ * whoever used the memory looks at `dead' after the access.
+ */
+struct win_map {
+	void *mem;
+	size_t size;
+	int fd;			/* kept to hand to peers; -1: not */
+	struct win_user *user;
+	atomic_uint refs;
+	atomic_bool dead;
+	struct map_slot *slot;	/* what the handler knows of it */
+};
+
+/*
+ * Check and map @fd (taken over, closed on errors too): a memfd with F_SEAL_SHRINK of at least
+ * @min_size bytes.  @keep_fd: keep the descriptor.  @user may be NULL (no quota).
+ * -EINVAL, -EDQUOT, -ENOMEM..., *why says what.
+ */
+int win_map_fd(struct win_user *user, int fd, size_t min_size, bool keep_fd,
+	       struct win_map **map, const char **why);
+struct win_map *win_map_get(struct win_map *m);
+void win_map_put(struct win_map *m);		/* NULL is fine; the last one unmaps */
+
+static inline bool win_map_alive(const struct win_map *m)
+{
+	return !atomic_load_explicit(&m->dead, memory_order_relaxed);
+}
+
+/* Install the SIGBUS handler; once, at start. */
+int win_sigbus_init(void);
+
+/* Regions: a map that counts against the user's number of regions as well. */
+int win_region_charge(struct win_user *user, const char **why);
+void win_region_uncharge(struct win_user *user);
+
+/* ---- windows -------------------------------------------------------------------------------- */
+
+/* How this daemon reaches the memory of one window rank. */
+struct win_access {
+	uint32_t mem;			/* PROG_MEM_* */
+	struct memref ref;		/* SHARED: mapped; VA, DYNAMIC with cma: base in pid */
+	bool cma;			/* VA, DYNAMIC: process_vm_* works */
+	void *helper;			/* VA, DYNAMIC: who runs jobs inside the client, or NULL */
+};
+
+struct win {
+	struct win_job *job;
+	uint64_t key;
+	uint32_t rank, nranks;
+	uint32_t session;		/* id of the owner's session */
+	pid_t pid;
+	uint64_t flags;			/* PROG_WIN_* */
+	struct win_map *ctl_map;
+	struct winctl ctl;
+	struct win_map *mem_map;	/* SHARED, else NULL */
+	uint64_t base;			/* as the client said */
+	uint64_t size;
+	struct win_access access;
+	/*
+	 * DYNAMIC: ranges in the client's regions are resolved through this; set by the session.
+	 * The map stays valid as long as the caller keeps the main thread from removing regions
+	 * (workers: their engine's lock).
+	 */
+	struct win_map *(*region)(void *arg, uint32_t region);
+	void *region_arg;
+
+	uint32_t nnodes;
+	struct prog_win_node *nodes;
+	uint32_t *node_of_rank;		/* [nranks] */
+
+	atomic_bool dead;		/* set by the main thread, with release */
+	atomic_uint refs;
+	struct win *job_next;		/* registry lock */
+	struct win *hash_next;		/* registry lock */
+};
+
+struct win_create {
+	struct win_job *job;
+	uint64_t key;
+	uint32_t rank, nranks;
+	uint32_t mem;
+	uint64_t base, size, flags;
+	uint32_t session;
+	pid_t pid;
+	bool cma;
+	void *helper;
+	struct win_map *(*region)(void *arg, uint32_t region);
+	void *region_arg;
+	int ctl_fd, table_fd, mem_fd;	/* taken over, also on errors; mem_fd may be -1 */
+	struct win_map *mem_map;	/* SHARED without mem_fd: region that holds it (not taken over) */
+};
+
+/*
+ * Check everything, map, and register.  -EEXIST: (key, rank) is there already; *why: a sentence.
+ * Main thread.
+ */
+int win_new(const struct win_create *c, struct win **out, const char **why);
+
+/* Take out of the registry and mark dead; drops the creator's reference.  Main thread. */
+void win_free(struct win *w);
+
+/* A window rank of this node with a reference, or NULL. */
+struct win *win_find(struct win_job *job, uint64_t key, uint32_t rank);
+struct win *win_get(struct win *w);
+void win_put(struct win *w);
+
+static inline bool win_is_dead(const struct win *w)
+{
+	return atomic_load_explicit(&w->dead, memory_order_acquire);
+}
+
+/* All live windows of a job, under the registry lock for reading. */
+void win_each(struct win_job *job, void (*fn)(struct win *w, void *arg), void *arg);
+
+/*
+ * Session @owner of @job ended: its locks and stripes on all windows of the job are released.
+ * Returns the mask of workers to kick; *@locks, *@stripes count what was held.  Main thread.
+ */
+uint32_t win_owner_dead(struct win_job *job, uint32_t owner, uint32_t *locks, uint32_t *stripes);
+
+/*
+ * Where the displacements [lo, hi) are: one piece of memory that may be accessed whole.  Dynamic
+ * windows: the attached range that holds them (displacements are addresses).  @map: the mapping
+ * that will be touched, NULL with CMA; no reference, see `region' above.
+ * -ERANGE: outside the window; -EFAULT: the memory behind it is gone (region removed, SIGBUS).
+ */
+struct win_where {
+	struct memref ref;
+	int64_t lo, hi;			/* allowed with ref, see struct apply_win */
+	struct win_map *map;
+};
+int win_where(const struct win *w, int64_t lo, int64_t hi, struct win_where *out);
+
+#endif

@@ -12,7 +12,7 @@ MPITEST_FC_mpich ?= mpifort.mpich
 
 MPITEST_C_PROGS := $(patsubst $(MPITEST_DIR)/t_%.c,%,$(sort $(wildcard $(MPITEST_DIR)/t_*.c)))
 MPITEST_F_PROGS := f_mpifh f_mpi f_mpif08
-MPITEST_COMMON  := mpitest dtmap
+MPITEST_COMMON  := mpitest dtmap acctypes
 MPITEST_CFLAGS   = -O2 -g -std=gnu11 -pthread $(WARN) -D_GNU_SOURCE
 MPITEST_SAN      = $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 MPITEST_DEF_f_mpifh  := -DUSE_MPIFH -fallow-argument-mismatch
@@ -41,8 +41,6 @@ MPITEST_PROGS_$(1) := $(addprefix $(MPITEST_OUT)/$(1)/,$(MPITEST_C_PROGS) $(MPIT
 -include $(wildcard $(MPITEST_OUT)/$(1)/obj/*.d)
 endef
 $(foreach m,$(MPITEST_LIBS),$(eval $(call mpitest_rules,$(m))))
-
-.SECONDARY:
 
 .PHONY: selftests-mpi check-mpi check-mpi-native
 selftests-mpi: $(foreach m,$(MPITEST_LIBS),$(MPITEST_PROGS_$(m)))

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * worker: a thread with an event loop, progress sources and a mailbox. It knows no engine.
+ *
+ * It runs sources and loop while there is something to do, and for a while after (see poll_ns).
+ * Then it announces that it sleeps (*sleeping = 1), fences, looks at all sources and the mailbox
+ * once more, and blocks in the loop. Who publishes work for a source publishes, fences, reads
+ * *sleeping, and writes the worker's eventfd when it is set. An idle worker is never woken.
+ */
+#ifndef PROGD_WORKER_H
+#define PROGD_WORKER_H
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "worker/loop.h"
+
+/* Who gets the core when a computing process holds it and this worker wakes. */
+#define WORKER_PRIO_AUTO	0	/* the best that is permitted, in the order rr, nice */
+#define WORKER_PRIO_NONE	1
+#define WORKER_PRIO_NICE	2	/* SCHED_OTHER, nice -20 (or as low as permitted) */
+#define WORKER_PRIO_RR		3	/* SCHED_RR, lowest real-time priority */
+
+#define WORKER_POLL_AUTO	(-1)
+
+struct worker_opts {
+	unsigned int index;		/* 0..PROG_MAX_WORKERS - 1; also in the thread's name */
+	int loop;			/* LOOP_AUTO... */
+	int prio;			/* WORKER_PRIO_... */
+	int64_t poll_ns;		/* spin this long after the last event; WORKER_POLL_AUTO:
+					 * up to 50 us while events come at shorter intervals and
+					 * there is a core that nobody else could run on, else 0 */
+	const cpu_set_t *cpus;		/* may run here only; NULL: leave to the scheduler */
+	uint32_t *sleeping;		/* doorbell word shared with clients; NULL: private one */
+};
+
+struct worker;
+
+/* Make it; the thread is not running yet. 0 or a negative errno. */
+int worker_new(const struct worker_opts *o, struct worker **out);
+/* Start the thread. 0 or a negative errno. */
+int worker_start(struct worker *w);
+/*
+ * Ask the thread to end and wait for it. What is in the mailbox is run first; sources and loop
+ * are not: close what they serve with worker_call() before. Nothing if it is not running.
+ */
+void worker_stop(struct worker *w);
+/* Not while running; NULL allowed. Frees the loop as loop_free() does. */
+void worker_free(struct worker *w);
+
+/*
+ * Progress source: does a bounded batch of work and returns how many events it handled (0: there
+ * was nothing). Called without anything having happened; must be cheap then. Runs on the worker.
+ */
+typedef int worker_poll_fn(void *ctx);
+
+/* On the worker, or before it is started. At most 16: -ENOSPC. Order of calls: order of adding. */
+int worker_add_source(struct worker *w, worker_poll_fn *poll, void *ctx);
+void worker_del_source(struct worker *w, worker_poll_fn *poll, void *ctx);
+
+/* Run @fn(@arg) on the worker, in the order of posting. Any thread. 0 or -ENOMEM. */
+int worker_post(struct worker *w, void (*fn)(void *arg), void *arg);
+/*
+ * The same, and wait until it has run. From the worker itself: runs at once. The worker
+ * must be running (-ESRCH when it is not: nothing was done).
+ */
+int worker_call(struct worker *w, void (*fn)(void *arg), void *arg);
+
+/* Wake it, if it sleeps: after making something visible that a source will see. Any thread. */
+void worker_kick(struct worker *w);
+
+/* Constant while the worker exists; any thread. */
+unsigned int worker_index(const struct worker *w);
+struct loop *worker_loop(struct worker *w);	/* to be used on the worker only */
+int worker_eventfd(const struct worker *w);	/* given to clients: each write wakes */
+bool worker_is_self(const struct worker *w);	/* is the caller this worker's thread? */
+
+/* Counters since start, written by the worker; may be read by any thread at any time. */
+struct worker_stats {
+	uint64_t iterations;
+	uint64_t events;	/* of sources and loop */
+	uint64_t sleeps;	/* times it blocked */
+	uint64_t spin_ns;	/* time spent looking for work without finding any */
+};
+void worker_stats(const struct worker *w, struct worker_stats *out);
+/* What was chosen and permitted: "io_uring, rr 1, poll auto" for status output. */
+const char *worker_describe(const struct worker *w);
+
+/*
+ * CPUs from a list such as "0-3,8" (or "" for none: -ENOENT); -EINVAL, -ERANGE. The second form
+ * names the cpus of NUMA node @index modulo the number of nodes; -ENOENT if there is one node only.
+ */
+int worker_cpus_parse(const char *list, cpu_set_t *out);
+int worker_cpus_numa(unsigned int index, cpu_set_t *out);
+
+#endif

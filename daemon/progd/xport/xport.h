@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * xport: lanes between daemons. A lane is an ordered stream of frames (wire/wire.h) between a
+ * worker here and a worker of another node.
+ *
+ * Objects: one struct xport per daemon (identity, listeners; main thread); one struct
+ * xport_worker per worker; lanes, each owned by one xport_worker. Everything about a lane, calls
+ * and callbacks alike, happens on its worker's thread. Callbacks come from inside that worker's
+ * loop_run_once() only, never from inside a call made to the lane.
+ *
+ * Roles: the opener sends operations, the acceptor acknowledgements and replies. Lane index =
+ * worker index of the opener; the acceptor's worker is lane index modulo its workers.
+ *
+ * A job's frames go through once the lane proved the job's key in both directions: the opener
+ * calls lane_job_open() and may send when its callback says 0. The transport handles all lane
+ * frames (HELLO ... PONG) by itself and refuses frames of jobs not proven, so the engine sees
+ * only DTYPE ... GONE (acceptor) or ACK, DATA (opener), decoded and checked by wire_decode().
+ */
+#ifndef PROGD_XPORT_H
+#define PROGD_XPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include <asyncprog/ring.h>
+#include <libprogbase/wire.h>
+
+#include "worker/loop.h"
+
+#define XPORT_MAX_JOBS		1024	/* proven on one lane at a time; index 1..XPORT_MAX_JOBS */
+#define XPORT_SINK_IOV		16
+#define XPORT_DIRECT_MIN	8192	/* shorter payloads never ask frame_begin */
+
+struct xport;
+struct xport_worker;
+struct lane;
+
+/* Where the payload of a frame is to be received. */
+struct lane_sink {
+	struct iovec iov[XPORT_SINK_IOV];
+	int niov;		/* 0: the transport buffers it; else the iov sum to frame->len */
+	void *token;		/* comes back in frame_end or frame_abort */
+};
+
+/*
+ * What main installs. @ctx is the one given to xport_attach(). Functions may be NULL where it
+ * says so.
+ */
+struct xport_handlers {
+	/*
+	 * A payload of at least XPORT_DIRECT_MIN bytes is on its way and not all here yet: choose
+	 * where it goes. Every frame for which this returns 0 gets exactly one frame_end or
+	 * frame_abort with its token, whatever niov was set to; memory named must stay valid
+	 * until then. NOT called for frames that have arrived completely: those get frame_end
+	 * alone, with payload and token NULL. Negative errno: the peer broke a rule; the lane is
+	 * closed. May be NULL.
+	 */
+	int (*frame_begin)(void *ctx, struct lane *l, const struct wire_frame *f,
+			   struct lane_sink *sink);
+	/*
+	 * The frame is complete. @payload: f->len bytes of any alignment, valid during the call;
+	 * NULL if they went to the sink (or f->len is 0). Negative errno: the peer broke a rule;
+	 * the lane is closed.
+	 */
+	int (*frame_end)(void *ctx, struct lane *l, const struct wire_frame *f,
+			 const void *payload, void *token);
+	/*
+	 * The lane died inside the frame's payload; the sink's memory may be partly written. May
+	 * be NULL.
+	 */
+	void (*frame_abort)(void *ctx, struct lane *l, const struct wire_frame *f, void *token);
+	/* Both sides: HELLO done (opener: peer answered). May be NULL. */
+	void (*lane_up)(void *ctx, struct lane *l);
+	/*
+	 * Last callback for every lane that lane_get() returned or lane_up was called for, also
+	 * after lane_close(): all frame_abort and all done callbacks of sends have run, the
+	 * pointer is invalid afterwards. @err: 0 after an orderly end (BYE, lane_close), else a
+	 * negative errno; @why is one line for people.
+	 */
+	void (*lane_down)(void *ctx, struct lane *l, int err, const char *why);
+	/*
+	 * A send returned -EAGAIN before, and at least half of the queue is free now. May be
+	 * NULL.
+	 */
+	void (*lane_writable)(void *ctx, struct lane *l);
+	/*
+	 * Acceptor: the key of job @jobid on this node. true and @key filled, or false: unknown
+	 * here.
+	 */
+	bool (*job_key)(void *ctx, const uint8_t jobid[WIRE_JOBID_SIZE],
+			uint8_t key[PROG_JOBKEY_SIZE]);
+	/*
+	 * Acceptor: the index of a proven job is given to another job, or the lane goes down
+	 * (before lane_down). May be NULL.
+	 */
+	void (*job_closed)(void *ctx, struct lane *l, uint32_t job);
+};
+
+/* ---- main thread ------------------------------------------------------------------------ */
+
+struct xport_opts {
+	uint8_t guid[PROG_GUID_SIZE];	/* this node */
+	unsigned int workers;		/* 1..PROG_MAX_WORKERS */
+	const char *transport;		/* "tcp", or "loop": inside this process, for tests */
+	/*
+	 * Interface names and addresses to listen on, separated by commas or spaces. NULL or "":
+	 * all interfaces that are up except loopback; loopback if there is no other.
+	 */
+	const char *listen;
+	uint16_t port;			/* 0: chosen by the kernel */
+	uint64_t peer_timeout_ns;	/* a peer that is gone is noticed within this; 0: 10 s */
+	uint64_t connect_timeout_ns;	/* per address, HELLO included; 0: 5 s */
+	/* bytes copied into a lane's queue; 0: 1 MiB; at least 1 MiB, rounded up to a power of 2 */
+	uint32_t tx_limit;
+	uint32_t tx_ref_limit;		/* bytes queued by reference; 0: 4 MiB */
+	const struct xport_handlers *handlers;	/* kept */
+	/* Run fn(arg) on worker @worker; any thread (worker_post). 0 or negative errno. */
+	int (*post)(void *post_ctx, unsigned int worker, void (*fn)(void *arg), void *arg);
+	void *post_ctx;
+};
+
+/* 0, or a negative errno and one line in @err (XPORT_ERR bytes). */
+#define XPORT_ERR	256
+int xport_new(const struct xport_opts *o, struct xport **out, char *err);
+/*
+ * Bind, listen and accept on @main_loop. After all workers are attached. Errors as above, naming
+ * interface or address.
+ */
+int xport_listen(struct xport *x, struct loop *main_loop, char *err);
+/* Addresses for PROG_MSG_HELLO replies; returns how many, at most PROG_MAX_ADDRS. */
+unsigned int xport_addrs(const struct xport *x, struct prog_addr out[PROG_MAX_ADDRS]);
+/* Stop accepting; on the thread of @main_loop. Before the workers are detached. */
+void xport_unlisten(struct xport *x);
+/* After every worker was detached. NULL allowed. */
+void xport_free(struct xport *x);
+
+/* ---- worker ----------------------------------------------------------------------------- */
+
+/*
+ * Make worker @index able to have lanes; @ctx goes to the handlers. On the worker, or before it
+ * runs.
+ */
+int xport_attach(struct xport *x, unsigned int index, struct loop *l, void *ctx,
+		 struct xport_worker **out);
+/*
+ * Send what is queued (waiting at most @drain_ns, running the loop), close all lanes, run the
+ * loop until all callbacks have come, free. On the worker, from its mailbox (not from inside a
+ * callback of the loop).
+ */
+void xport_detach(struct xport_worker *xw, uint64_t drain_ns);
+
+/*
+ * The lane of this worker to node @guid for operations: the one there is (connecting or up), or a
+ * new one that tries the addresses in order. Usable at once: what is sent before lane_up waits in
+ * the queue. Returns NULL with errno set: EINVAL (no address), ENOMEM, EMFILE, ESHUTDOWN
+ * (detaching). If no address works, lane_down says why for the last one; the next lane_get()
+ * starts anew.
+ */
+struct lane *lane_get(struct xport_worker *xw, const uint8_t guid[PROG_GUID_SIZE],
+		      const struct prog_addr *addrs, unsigned int naddrs);
+
+/* All lanes of a worker: @fn may close the lane it is given. */
+void xport_each_lane(struct xport_worker *xw, void (*fn)(void *arg, struct lane *l), void *arg);
+
+/* ---- lane ------------------------------------------------------------------------------- */
+
+#define LANE_CONNECTING	1	/* opener: address being tried, or HELLO sent */
+#define LANE_UP		2
+#define LANE_CLOSING	3	/* no more sends or frames; lane_down follows */
+
+int lane_state(const struct lane *l);
+bool lane_is_opener(const struct lane *l);
+const uint8_t *lane_guid(const struct lane *l);		/* the other node */
+const char *lane_name(const struct lane *l);		/* "10.0.0.2:4711 (opener, lane 0)" */
+struct xport_worker *lane_worker(const struct lane *l);
+/* The engine's own pointer; NULL at first. */
+void lane_set_priv(struct lane *l, void *priv);
+void *lane_priv(const struct lane *l);
+
+/*
+ * End the lane. Queued frames are sent first when @err is 0 (bounded by the peer timeout), with
+ * BYE as the last one from the opener; dropped otherwise. lane_down follows with the same @err
+ * and @why (copied; NULL: none).
+ */
+void lane_close(struct lane *l, int err, const char *why);
+
+/*
+ * Prove job @jobid with @key. Returns the index for wire_frame.job, or -ENOSPC (XPORT_MAX_JOBS),
+ * -ENOTCONN (closing), -EINVAL (not the opener), -ENOMEM, -EAGAIN (queue full). @cb is called
+ * once: 0, -ENOENT (the peer does not know the job), -EACCES (one side has another key), or the
+ * lane's error when it goes down before. May be called while connecting. @key is wiped after use.
+ */
+int lane_job_open(struct lane *l, const uint8_t jobid[WIRE_JOBID_SIZE],
+		  const uint8_t key[PROG_JOBKEY_SIZE],
+		  void (*cb)(void *ctx, struct lane *l, uint32_t job, int err), void *ctx);
+/*
+ * Opener: the job sends no more; frames still coming for it are dropped. The index may be used
+ * for another job later. If the callback of lane_job_open has not come yet, it will not.
+ */
+void lane_job_close(struct lane *l, uint32_t job);
+/* Its 16 bytes, while the job is proven (or, for the opener, being proven); else NULL. */
+const uint8_t *lane_jobid(const struct lane *l, uint32_t job);
+/* The engine's pointer for a proven job; NULL at first. */
+void lane_job_set_priv(struct lane *l, uint32_t job, void *priv);
+void *lane_job_priv(const struct lane *l, uint32_t job);
+
+/*
+ * Called when the kernel has taken the bytes and they may change (err 0), or the lane is down
+ * (err < 0).
+ */
+typedef void lane_done_fn(void *arg, int err);
+
+/*
+ * Queue a frame; f->len bytes follow from @payload. With @done == NULL they are copied, else they
+ * are sent from where they are and must not change until @done(@arg). Everything queued between
+ * two loop_run_once() goes out in as few system calls as possible. Returns 0; -EAGAIN: the queue
+ * is full, lane_writable follows; -ENOTCONN: closing; -EPERM: job not proven (opener: no 0 from
+ * lane_job_open yet); -EMSGSIZE: f->len > WIRE_MAX_PAYLOAD. After an error nothing was queued and
+ * @done is not called.
+ */
+int lane_send(struct lane *l, const struct wire_frame *f, const void *payload,
+	      lane_done_fn *done, void *arg);
+
+/*
+ * The same without a copy by the transport: room for @len bytes in its memory, to be filled by
+ * the caller (process_vm_readv, pack, array of acks). NULL: as -EAGAIN, or closing (see
+ * lane_state). Then lane_commit with f->len <= @len sends it, or lane_cancel gives it back,
+ * before anything else is sent on the lane. lane_commit returns 0, -EPERM or -ENOTCONN (room
+ * given back).
+ */
+void *lane_reserve(struct lane *l, uint32_t len);
+int lane_commit(struct lane *l, const struct wire_frame *f);
+void lane_cancel(struct lane *l);
+
+/* Bytes waiting to be sent. */
+uint64_t lane_queued(const struct lane *l);
+
+/*
+ * Stop delivering frames until as many lane_release (counted): for an engine that has no place
+ * for more. TCP then makes the peer wait. The frame in progress is completed.
+ * The transport itself does the same on an acceptor's lane while half of tx_limit is queued.
+ */
+void lane_hold(struct lane *l);
+void lane_release(struct lane *l);
+
+/* Send PING; @cb gets the round-trip time in ns, or a negative errno. One at a time: -EBUSY. */
+int lane_ping(struct lane *l, void (*cb)(void *ctx, int64_t rtt_ns), void *ctx);
+
+/* Written by the worker, read by any thread without lock (each number for itself). */
+struct lane_stats {
+	uint64_t tx_frames, tx_bytes, tx_calls;		/* calls: sends handed to the loop */
+	uint64_t rx_frames, rx_bytes, rx_calls;
+	uint64_t rx_direct;				/* payload bytes received in place */
+	uint64_t stalls;				/* sends refused with -EAGAIN */
+};
+const struct lane_stats *lane_stats(const struct lane *l);
+
+#endif

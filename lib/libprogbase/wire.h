@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * wire: encoding and checking of the frames of include/wire/wire.h.
+ *
+ * The daemon works with struct wire_frame: the same fields as struct wire_hdr in host byte
+ * order. wire_decode() is the only way from bytes to a wire_frame and checks every field
+ * against the table of frame types, so that code behind it may rely on what is said here.
+ * All functions are thread-safe and keep no state.
+ */
+#ifndef PROGBASE_WIRE_H
+#define PROGBASE_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <wire/wire.h>
+
+struct wire_frame {		/* meaning of the fields: struct wire_hdr */
+	uint8_t type;
+	uint8_t flags;
+	uint8_t op;
+	uint8_t etype;
+	uint32_t len;
+	uint32_t job;
+	uint32_t dtype;
+	uint64_t win;
+	uint32_t origin;
+	uint32_t target;
+	uint64_t seq;
+	uint64_t disp;
+	uint64_t off;
+	uint64_t total;		/* end of the operation in its packed bytes: off + len <= total */
+};
+
+/* Who sent the frame; also the direction a type is allowed in. */
+#define WIRE_FROM_OPENER	1
+#define WIRE_FROM_ACCEPTOR	2
+
+/* Fields a type uses; every other one is 0. */
+#define WIRE_HAS_OP	0x001	/* a reduction operation */
+#define WIRE_HAS_ETYPE	0x002	/* an element type */
+#define WIRE_HAS_JOB	0x004	/* >= 1 */
+#define WIRE_HAS_DTYPE	0x008	/* 0..255 */
+#define WIRE_HAS_STREAM	0x010	/* win, origin, target */
+#define WIRE_HAS_SEQ	0x020	/* number of an operation, >= 1 */
+#define WIRE_HAS_VALUE	0x040	/* seq holds another number, 0 allowed */
+#define WIRE_HAS_DISP	0x080
+#define WIRE_HAS_RANGE	0x100	/* off and total; WIRE_F_LAST if and only if off + len == total */
+#define WIRE_HAS_WANT	0x200	/* bytes off..total of the packed bytes are wanted */
+#define WIRE_LANE	0x400	/* the transport's own: never seen by the engine */
+
+struct wire_type {
+	const char *name;	/* "PUT"; NULL: no such type */
+	uint32_t min_len;	/* payload bytes */
+	uint32_t max_len;
+	uint16_t fields;	/* WIRE_HAS_... */
+	uint8_t from;		/* WIRE_FROM_... or both */
+	uint8_t flags;		/* WIRE_F_... that may be set */
+};
+
+/* Row of a type; NULL if there is no such type. */
+const struct wire_type *wire_type(uint8_t type);
+/* Its name for messages, "unknown" if there is none. */
+const char *wire_type_name(uint8_t type);
+
+/* Fields to 64 bytes. Does not check; @h needs no alignment. */
+void wire_encode(const struct wire_frame *f, void *h);
+
+/*
+ * 64 bytes to fields, sent by @from. 0 or -EPROTO, and then *@why names the field and the rule
+ * (a constant string; @why may be NULL). Guaranteed after 0: the type exists and is allowed
+ * from there; min_len <= len <= max_len; only allowed flags; fields the type does not use are 0;
+ * op and etype are numbers of optype.h or, for types that have them, op is never 0; dtype
+ * <= 255 (>= 1 for DTYPE); off + len <= total without overflow; WIRE_F_PARITY only with
+ * WIRE_F_FENCE. Not guaranteed: anything about window, ranks, disp and total against memory.
+ */
+int wire_decode(const void *h, int from, struct wire_frame *f, const char **why);
+
+/* Payload of ACK: @i counts entries, @buf needs no alignment. */
+struct wire_ackrec {
+	uint64_t win;
+	uint32_t origin;
+	uint32_t target;
+	uint64_t seq;
+	uint32_t status;	/* 0 or a positive errno */
+};
+
+#define WIRE_ACK_SIZE	32u
+#define WIRE_MAX_ACKS	(WIRE_MAX_PAYLOAD / WIRE_ACK_SIZE)
+
+static inline uint32_t wire_ack_count(const struct wire_frame *f)
+{
+	return f->len / WIRE_ACK_SIZE;
+}
+
+void wire_ack_put(void *buf, uint32_t i, const struct wire_ackrec *a);
+/* 0 or -EPROTO: seq 0, status above 4095 or reserved bytes set. */
+int wire_ack_get(const void *buf, uint32_t i, struct wire_ackrec *a);
+
+/* HELLO and HELLO_ACK in host order. */
+struct wire_hello_info {
+	uint16_t version;
+	uint16_t lane;
+	uint64_t features;
+	uint8_t guid[WIRE_GUID_SIZE];
+	uint8_t dest_guid[WIRE_GUID_SIZE];
+};
+
+void wire_hello_put(void *buf, const struct wire_hello_info *h);
+/* 0 or -EPROTO: wrong magic. The version is the caller's to judge. */
+int wire_hello_get(const void *buf, struct wire_hello_info *h);
+
+#endif

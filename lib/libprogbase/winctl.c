@@ -1,0 +1,484 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * The window control segment: layout, validation, the fair lock, waiting and waking.
+ *
+ * The lock is a ticketless FIFO: a ring of waiting ranks plus one record per origin.  The records
+ * are written before the ring and the counts, so that after a death between any two instructions
+ * both can be made again from the records alone.
+ *
+ * The segment is shared with processes that may be hostile, so nothing read from it is used as an
+ * index unchecked and every loop is bounded by nranks.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+
+#include <libprogbase/futex.h>
+#include <libprogbase/winctl.h>
+
+#define WINCTL_REDO_SIZE	8192u
+#define GUARD_SPINS		200
+#define GUARD_NAP_NS		1000000u
+#define WAKE_BATCH		64
+/* Guard owner of winlock_recover(): no session and no worker has it. */
+#define OWNER_RECOVERY		(PROG_OWNER_WORKER | 0x3fffffffu)
+
+static uint64_t align_up(uint64_t v, uint64_t to)
+{
+	return (v + to - 1) & ~(to - 1);
+}
+
+static uint32_t queue_entries(uint32_t nranks)
+{
+	uint32_t n = 1;
+
+	while (n < nranks)
+		n <<= 1;
+	return n;
+}
+
+struct layout {
+	uint64_t stripe, peer, stream, queue, ranges, redo, size;
+	uint32_t queue_entries;
+};
+
+static struct layout layout_of(uint32_t nranks, uint32_t nranges)
+{
+	struct layout l = { .queue_entries = queue_entries(nranks) };
+
+	l.peer = align_up(sizeof(struct prog_win_ctl), PROG_CACHELINE);
+	l.stream = l.peer + (uint64_t)nranks * sizeof(struct prog_win_peer);
+	l.queue = align_up(l.stream + (uint64_t)nranks * sizeof(struct prog_win_stream),
+			   PROG_CACHELINE);
+	l.stripe = align_up(l.queue + (uint64_t)l.queue_entries * sizeof(uint32_t), PROG_CACHELINE);
+	l.ranges = align_up(l.stripe + PROG_WIN_STRIPES * sizeof(uint32_t), PROG_CACHELINE);
+	l.redo = align_up(l.ranges + (uint64_t)nranges * sizeof(struct prog_win_range),
+			  PROG_CACHELINE);
+	l.size = align_up(l.redo + (uint64_t)PROG_MAX_WORKERS * WINCTL_REDO_SIZE, 4096);
+	return l;
+}
+
+size_t winctl_size(uint32_t nranks, uint32_t nranges)
+{
+	return layout_of(nranks, nranges).size;
+}
+
+void winctl_format(void *mem, uint64_t key, uint32_t rank, uint32_t nranks, uint32_t nranges)
+{
+	struct layout l = layout_of(nranks, nranges);
+	struct prog_win_ctl *ctl = mem;
+
+	ctl->abi_major = PROG_ABI_MAJOR;
+	ctl->abi_minor = PROG_ABI_MINOR;
+	ctl->seg_size = l.size;
+	ctl->key = key;
+	ctl->rank = rank;
+	ctl->nranks = nranks;
+	ctl->nstripes = PROG_WIN_STRIPES;
+	ctl->nranges = nranges;
+	ctl->stripe_off = l.stripe;
+	ctl->peer_off = l.peer;
+	ctl->stream_off = l.stream;
+	ctl->ranges_off = l.ranges;
+	ctl->redo_off = l.redo;
+	ctl->redo_size = WINCTL_REDO_SIZE;
+	ctl->lock.qmask = l.queue_entries - 1;
+	ctl->lock.queue_off = l.queue;
+	__atomic_store_n(&ctl->magic, PROG_WIN_MAGIC, __ATOMIC_RELEASE);
+}
+
+/* Is [off, off + n * each) inside @size bytes and off a multiple of @align? */
+static bool inside(uint64_t off, uint64_t n, uint64_t each, uint64_t size, uint64_t align)
+{
+	return off % align == 0 && off <= size && n <= (size - off) / each;
+}
+
+int winctl_attach(struct winctl *wc, void *mem, size_t size, uint64_t key, uint32_t rank,
+		  uint32_t nranks, const char **why)
+{
+	struct prog_win_ctl *shared = mem, c = { 0 };
+	struct winctl out = { 0 };
+	uint32_t i;
+
+#define REFUSE(text) do { *why = text; return -EPROTO; } while (0)
+	if (size < sizeof(c))
+		REFUSE("control segment: shorter than its header");
+	if ((uintptr_t)mem % PROG_CACHELINE)
+		REFUSE("control segment: not aligned");
+	/* one private copy: what is checked is what is used */
+	for (i = 0; i < sizeof(c) / sizeof(uint64_t); i++)
+		((uint64_t *)&c)[i] = __atomic_load_n((uint64_t *)mem + i, __ATOMIC_RELAXED);
+	if (c.magic != PROG_WIN_MAGIC)
+		REFUSE("control segment: wrong magic");
+	if (c.abi_major != PROG_ABI_MAJOR)
+		REFUSE("control segment: other ABI version");
+	if (c.seg_size > size || c.seg_size < sizeof(c))
+		REFUSE("control segment: seg_size does not fit its memory");
+	if (c.key != key)
+		REFUSE("control segment: key of another window");
+	if (c.rank != rank || c.nranks != nranks || !nranks || rank >= nranks)
+		REFUSE("control segment: rank or nranks of another window");
+	if (!c.nstripes || c.nstripes & (c.nstripes - 1) ||
+	    !inside(c.stripe_off, c.nstripes, sizeof(uint32_t), c.seg_size, sizeof(uint32_t)))
+		REFUSE("control segment: stripes out of bounds");
+	if (c.peer_off < sizeof(c) ||
+	    !inside(c.peer_off, nranks, sizeof(struct prog_win_peer), c.seg_size, PROG_CACHELINE))
+		REFUSE("control segment: peers out of bounds");
+	if (c.stream_off < sizeof(c) ||
+	    !inside(c.stream_off, nranks, sizeof(struct prog_win_stream), c.seg_size,
+		    sizeof(uint64_t)))
+		REFUSE("control segment: streams out of bounds");
+	if (!inside(c.ranges_off, c.nranges, sizeof(struct prog_win_range), c.seg_size,
+		    sizeof(uint64_t)))
+		REFUSE("control segment: ranges out of bounds");
+	if (!inside(c.redo_off, PROG_MAX_WORKERS, c.redo_size ? c.redo_size : 1, c.seg_size,
+		    sizeof(uint64_t)))
+		REFUSE("control segment: redo records out of bounds");
+	if (c.lock.qmask & (c.lock.qmask + 1) || c.lock.qmask == UINT32_MAX ||
+	    c.lock.qmask + 1 < nranks ||
+	    !inside(c.lock.queue_off, (uint64_t)c.lock.qmask + 1, sizeof(uint32_t), c.seg_size,
+		    sizeof(uint32_t)))
+		REFUSE("control segment: lock queue out of bounds");
+#undef REFUSE
+
+	out.ctl = shared;
+	out.stripes = (uint32_t *)((char *)mem + c.stripe_off);
+	out.stripe_mask = c.nstripes - 1;
+	out.peers = (struct prog_win_peer *)((char *)mem + c.peer_off);
+	out.streams = (struct prog_win_stream *)((char *)mem + c.stream_off);
+	out.ranges = (struct prog_win_range *)((char *)mem + c.ranges_off);
+	out.nranges = c.nranges;
+	out.nranks = nranks;
+	out.queue = (uint32_t *)((char *)mem + c.lock.queue_off);
+	out.qmask = c.lock.qmask;
+	out.size = size;
+	*wc = out;
+	return 0;
+}
+
+/* ---- waiting ------------------------------------------------------------------------------ */
+
+uint32_t winctl_prepare(struct prog_win_ctl *ctl)
+{
+	__atomic_fetch_add(&ctl->waiters, 1, __ATOMIC_SEQ_CST);
+	return __atomic_load_n(&ctl->event, __ATOMIC_SEQ_CST);
+}
+
+void winctl_cancel(struct prog_win_ctl *ctl)
+{
+	__atomic_fetch_sub(&ctl->waiters, 1, __ATOMIC_RELEASE);
+}
+
+void winctl_sleep(struct prog_win_ctl *ctl, uint32_t seen, uint64_t timeout_ns)
+{
+	futex_wait(&ctl->event, seen, timeout_ns);
+	winctl_cancel(ctl);
+}
+
+void winctl_wake(struct prog_win_ctl *ctl)
+{
+	__atomic_fetch_add(&ctl->event, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&ctl->waiters, __ATOMIC_SEQ_CST))
+		futex_wake_all(&ctl->event);
+}
+
+/* ---- lock ----------------------------------------------------------------------------------- */
+
+/*
+ * All fields of the lock are changed under the guard; they are accessed atomically because a
+ * hostile or seized-from process may write them at any time.
+ */
+static uint32_t get(const uint32_t *p)
+{
+	return __atomic_load_n(p, __ATOMIC_RELAXED);
+}
+
+static void set(uint32_t *p, uint32_t v)
+{
+	__atomic_store_n(p, v, __ATOMIC_RELAXED);
+}
+
+static bool is_wait(uint32_t state)
+{
+	return state == PROG_LOCK_WAIT_SHARED || state == PROG_LOCK_WAIT_EXCL;
+}
+
+/* Entries in the queue; a corrupt pair of indices reads as a full queue. */
+static uint32_t queued(const struct winctl *wc)
+{
+	uint32_t n = get(&wc->ctl->lock.tail) - get(&wc->ctl->lock.head);
+
+	return n > wc->qmask + 1 ? wc->qmask + 1 : n;
+}
+
+/*
+ * Make counts and queue agree with the records: the order of those still queued is kept, waiters
+ * that were not queued yet come last.  Quadratic in the number of waiters, but only after a death.
+ */
+static void recompute(struct winctl *wc)
+{
+	struct prog_lockq *q = &wc->ctl->lock;
+	uint32_t head = get(&q->head), n = queued(wc), kept = 0, shared = 0, excl = 0, i, j;
+
+	for (i = 0; i < wc->nranks; i++) {
+		uint32_t state = get(&wc->peers[i].lock_state);
+
+		if (state == PROG_LOCK_SHARED)
+			shared++;
+		else if (state == PROG_LOCK_EXCL)
+			excl = i + 1;
+	}
+	for (i = 0; i < n; i++) {
+		uint32_t r = get(&wc->queue[(head + i) & wc->qmask]);
+
+		if (r >= wc->nranks || !is_wait(get(&wc->peers[r].lock_state)))
+			continue;
+		for (j = 0; j < kept; j++)
+			if (get(&wc->queue[(head + j) & wc->qmask]) == r)
+				break;
+		if (j == kept)
+			set(&wc->queue[(head + kept++) & wc->qmask], r);
+	}
+	for (i = 0; i < wc->nranks; i++) {
+		if (!is_wait(get(&wc->peers[i].lock_state)))
+			continue;
+		for (j = 0; j < kept; j++)
+			if (get(&wc->queue[(head + j) & wc->qmask]) == i)
+				break;
+		if (j == kept)
+			set(&wc->queue[(head + kept++) & wc->qmask], i);
+	}
+	set(&q->tail, head + kept);
+	set(&q->nshared, shared);
+	set(&q->excl, excl);
+}
+
+static bool guard_try(uint32_t *guard, uint32_t owner)
+{
+	uint32_t free = 0;
+
+	return __atomic_compare_exchange_n(guard, &free, owner, false, __ATOMIC_ACQUIRE,
+					   __ATOMIC_RELAXED);
+}
+
+/* Returns true when the guard was taken from somebody who did not give it back. */
+static bool guard_lock(struct winctl *wc, uint32_t owner)
+{
+	uint32_t *guard = &wc->ctl->lock.guard, held;
+	uint64_t start = 0;
+	int spins;
+
+	for (;;) {
+		for (spins = 0; spins < GUARD_SPINS; spins++) {
+			if (guard_try(guard, owner))
+				return false;
+			cpu_relax();
+		}
+		held = get(guard);
+		if (!start)
+			start = clock_ns();
+		else if (clock_ns() - start > WINLOCK_SEIZE_NS && held &&
+			 __atomic_compare_exchange_n(guard, &held, owner, false, __ATOMIC_ACQUIRE,
+						     __ATOMIC_RELAXED)) {
+			recompute(wc);
+			return true;
+		}
+		/* a preempted holder needs the core more than we do; nobody wakes guard waiters */
+		if (clock_ns() - start < GUARD_NAP_NS)
+			sched_yield();
+		else if (held)
+			futex_wait(guard, held, GUARD_NAP_NS);
+	}
+}
+
+static void guard_unlock(struct winctl *wc, uint32_t owner)
+{
+	/* not ours any more when it was seized meanwhile */
+	__atomic_compare_exchange_n(&wc->ctl->lock.guard, &owner, 0, false, __ATOMIC_RELEASE,
+				    __ATOMIC_RELAXED);
+}
+
+/* Same-node origins to wake after the guard is free. */
+struct wakes {
+	uint32_t n;
+	uint32_t rank[WAKE_BATCH];
+};
+
+static uint32_t grant(struct winctl *wc, uint32_t rank, uint32_t state, struct wakes *wakes)
+{
+	struct prog_win_peer *p = &wc->peers[rank];
+	uint32_t owner = get(&p->lock_owner);
+
+	__atomic_store_n(&p->lock_state, state, __ATOMIC_RELEASE);
+	if (owner & PROG_OWNER_WORKER) {
+		__atomic_store_n(&p->lock_kick, 1, __ATOMIC_SEQ_CST);
+		return 1u << (owner % PROG_MAX_WORKERS);
+	}
+	if (wakes->n < WAKE_BATCH)
+		wakes->rank[wakes->n++] = rank;
+	else
+		futex_wake_all(&p->lock_state);
+	return 0;
+}
+
+/* Grant from the head of the queue as far as it goes; under the guard. Returns workers to kick. */
+static uint32_t advance(struct winctl *wc, struct wakes *wakes)
+{
+	struct prog_lockq *q = &wc->ctl->lock;
+	uint32_t n = queued(wc), mask = 0;
+
+	for (; n; n--) {
+		uint32_t head = get(&q->head), r = get(&wc->queue[head & wc->qmask]);
+		uint32_t state = r < wc->nranks ? get(&wc->peers[r].lock_state) : PROG_LOCK_NONE;
+
+		if (state == PROG_LOCK_WAIT_SHARED) {
+			if (get(&q->excl))
+				break;
+			set(&q->nshared, get(&q->nshared) + 1);
+			mask |= grant(wc, r, PROG_LOCK_SHARED, wakes);
+		} else if (state == PROG_LOCK_WAIT_EXCL) {
+			if (get(&q->excl) || get(&q->nshared))
+				break;
+			set(&q->excl, r + 1);
+			mask |= grant(wc, r, PROG_LOCK_EXCL, wakes);
+		}
+		/* anything else withdrew: its entry is skipped */
+		set(&q->head, head + 1);
+	}
+	return mask;
+}
+
+static void wake_local(struct winctl *wc, const struct wakes *wakes)
+{
+	uint32_t i;
+
+	for (i = 0; i < wakes->n; i++)
+		futex_wake_all(&wc->peers[wakes->rank[i]].lock_state);
+}
+
+static bool request(struct winctl *wc, uint32_t origin, bool excl, uint32_t owner, bool queue)
+{
+	struct prog_lockq *q = &wc->ctl->lock;
+	struct prog_win_peer *p = &wc->peers[origin];
+	bool granted = false;
+
+	guard_lock(wc, owner);
+	if (!queued(wc) && !get(&q->excl) && !(excl && get(&q->nshared))) {
+		set(&p->lock_owner, owner);
+		__atomic_store_n(&p->lock_state, excl ? PROG_LOCK_EXCL : PROG_LOCK_SHARED,
+				 __ATOMIC_RELEASE);
+		if (excl)
+			set(&q->excl, origin + 1);
+		else
+			set(&q->nshared, get(&q->nshared) + 1);
+		granted = true;
+	} else if (queue) {
+		uint32_t tail = get(&q->tail);
+
+		/* each rank waits once, so only a corrupt queue is full */
+		if (queued(wc) > wc->qmask) {
+			recompute(wc);
+			tail = get(&q->tail);
+		}
+		set(&p->lock_kick, 0);
+		set(&p->lock_owner, owner);
+		__atomic_store_n(&p->lock_state, excl ? PROG_LOCK_WAIT_EXCL : PROG_LOCK_WAIT_SHARED,
+				 __ATOMIC_RELEASE);
+		set(&wc->queue[tail & wc->qmask], origin);
+		set(&q->tail, tail + 1);
+	}
+	guard_unlock(wc, owner);
+	return granted;
+}
+
+bool winlock_request(struct winctl *wc, uint32_t origin, bool excl, uint32_t owner)
+{
+	return request(wc, origin, excl, owner, true);
+}
+
+bool winlock_try(struct winctl *wc, uint32_t origin, bool excl, uint32_t owner)
+{
+	return request(wc, origin, excl, owner, false);
+}
+
+bool winlock_granted(const struct winctl *wc, uint32_t origin)
+{
+	uint32_t state = __atomic_load_n(&wc->peers[origin].lock_state, __ATOMIC_ACQUIRE);
+
+	return state == PROG_LOCK_SHARED || state == PROG_LOCK_EXCL;
+}
+
+void winlock_sleep(struct winctl *wc, uint32_t origin, uint64_t timeout_ns)
+{
+	uint32_t *word = &wc->peers[origin].lock_state;
+	uint32_t state = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+
+	/* the futex compares again: a grant in between changes the word before it wakes */
+	if (is_wait(state))
+		futex_wait(word, state, timeout_ns);
+}
+
+/* Take the record of @origin back; under the guard. False when it had none. */
+static bool drop(struct winctl *wc, uint32_t origin)
+{
+	struct prog_lockq *q = &wc->ctl->lock;
+	struct prog_win_peer *p = &wc->peers[origin];
+	uint32_t state = get(&p->lock_state);
+
+	if (state == PROG_LOCK_NONE)
+		return false;
+	__atomic_store_n(&p->lock_state, PROG_LOCK_NONE, __ATOMIC_RELEASE);
+	set(&p->lock_owner, 0);
+	set(&p->lock_kick, 0);
+	if (state == PROG_LOCK_EXCL)
+		set(&q->excl, 0);
+	else if (state == PROG_LOCK_SHARED && get(&q->nshared))
+		set(&q->nshared, get(&q->nshared) - 1);
+	else if (is_wait(state))
+		/* a later request of this rank must not find its old, better place */
+		recompute(wc);
+	return true;
+}
+
+uint32_t winlock_release(struct winctl *wc, uint32_t origin, uint32_t owner, int *err)
+{
+	struct wakes wakes;
+	uint32_t mask = 0;
+
+	wakes.n = 0;
+	guard_lock(wc, owner);
+	*err = drop(wc, origin) ? 0 : -EPERM;
+	if (!*err)
+		mask = advance(wc, &wakes);
+	guard_unlock(wc, owner);
+	wake_local(wc, &wakes);
+	return mask;
+}
+
+uint32_t winlock_recover(struct winctl *wc, uint32_t dead, uint32_t *dropped)
+{
+	uint32_t held = dead, mask, n = 0, i;
+	struct wakes wakes;
+
+	wakes.n = 0;
+	if (!__atomic_compare_exchange_n(&wc->ctl->lock.guard, &held, OWNER_RECOVERY, false,
+					 __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+		guard_lock(wc, OWNER_RECOVERY);
+	for (i = 0; i < wc->nranks; i++) {
+		struct prog_win_peer *p = &wc->peers[i];
+
+		if (get(&p->lock_owner) != dead)
+			continue;
+		if (get(&p->lock_state) != PROG_LOCK_NONE)
+			n++;
+		__atomic_store_n(&p->lock_state, PROG_LOCK_NONE, __ATOMIC_RELEASE);
+		set(&p->lock_owner, 0);
+		set(&p->lock_kick, 0);
+	}
+	recompute(wc);
+	mask = advance(wc, &wakes);
+	guard_unlock(wc, OWNER_RECOVERY);
+	wake_local(wc, &wakes);
+	*dropped = n;
+	return mask;
+}

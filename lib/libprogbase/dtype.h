@@ -128,12 +128,11 @@ struct dtype_iter {
 	uint64_t count;		/* items */
 	uint64_t left;		/* packed bytes not yet visited */
 	uint64_t total;
-	const void *leaf;	/* block operation the walk is in */
-	int64_t leaf_base;
-	uint64_t leaf_idx;	/* block within the operation */
-	uint64_t leaf_in;	/* bytes of that block already visited */
-	uint32_t depth;
-	struct dtype_frame frame[PROG_DTYPE_MAX_DEPTH + 1];
+	struct dtype_run cur;	/* block operation the walk is in */
+	uint64_t idx;		/* block of it */
+	uint64_t in;		/* bytes of that block already visited */
+	uint32_t depth;		/* frames in use; 0: cur is all there is */
+	struct dtype_frame frame[PROG_DTYPE_MAX_DEPTH + 2];
 };
 
 /*

@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #include <libprogbase/dtype.h>
 
@@ -55,6 +56,15 @@ static inline void *mem_ptr(const struct memref *m, int64_t disp)
 /* @len bytes at displacement @disp. */
 int mem_read(const struct memref *m, int64_t disp, void *dst, size_t len);
 int mem_write(const struct memref *m, int64_t disp, const void *src, size_t len);
+
+/*
+ * Gather into @buf, or scatter from it, @n pieces (at most MEM_MAX_VEC) whose iov_base is
+ * an address in the memory's process; @len is the sum of their lengths.
+ */
+#define MEM_MAX_VEC	1024
+int mem_readv(const struct memref *m, const struct iovec *pieces, size_t n, void *buf, size_t len);
+int mem_writev(const struct memref *m, const struct iovec *pieces, size_t n, const void *buf,
+	       size_t len);
 
 /*
  * Packed bytes [packed_off, packed_off + len) of (@dt, @count) at @disp, as dtype_pack and

@@ -1,0 +1,555 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+#include <errno.h>
+#include <string.h>
+
+#include "apply.h"
+
+/* Blocks that one read and one write of another process's memory cover. */
+#define BATCH_VEC	256
+
+/* --- ranges -------------------------------------------------------------------------- */
+
+/* Are displacements [disp + lo, disp + hi) inside the window? */
+static int check_range(const struct apply_win *w, int64_t disp, int64_t lo, int64_t hi)
+{
+	if (__builtin_add_overflow(disp, lo, &lo) || __builtin_add_overflow(disp, hi, &hi) ||
+	    lo < w->lo || hi > w->hi)
+		return -ERANGE;
+	return 0;
+}
+
+/* For put and get. */
+static int check_bytes(const struct apply_win *w, int64_t disp, const struct dtype *dt,
+		       uint64_t count, uint64_t packed_off, size_t len)
+{
+	uint64_t total = count;
+	int64_t lo = 0, hi;
+	int ret;
+
+	if (dt) {
+		ret = dtype_total(dt, count, &total);
+		if (!ret)
+			ret = dtype_span(dt, count, &lo, &hi);
+		if (ret)
+			return ret;
+	} else {
+		if (count > PROG_DTYPE_MAX_BYTES)
+			return -EOVERFLOW;
+		hi = count;
+	}
+	if (packed_off > total || len > total - packed_off)
+		return -ERANGE;
+	return total ? check_range(w, disp, lo, hi) : 0;
+}
+
+/* --- put, get ------------------------------------------------------------------------ */
+
+int apply_put(const struct apply_win *w, int64_t disp, const struct dtype *dt, uint64_t count,
+	      uint64_t packed_off, const void *src, size_t len)
+{
+	int ret = check_bytes(w, disp, dt, count, packed_off, len);
+
+	if (ret || !len)
+		return ret;
+	if (!dt)
+		return mem_write(&w->mem, disp + (int64_t)packed_off, src, len);
+	return mem_write_dtype(&w->mem, disp, dt, count, packed_off, src, len);
+}
+
+int apply_get(const struct apply_win *w, int64_t disp, const struct dtype *dt, uint64_t count,
+	      uint64_t packed_off, void *dst, size_t len)
+{
+	int ret = check_bytes(w, disp, dt, count, packed_off, len);
+
+	if (ret || !len)
+		return ret;
+	if (!dt)
+		return mem_read(&w->mem, disp + (int64_t)packed_off, dst, len);
+	return mem_read_dtype(&w->mem, disp, dt, count, packed_off, dst, len);
+}
+
+/* --- native atomics ------------------------------------------------------------------ */
+
+/* Is the element at @p handled by atomic instructions? Depends on window, type and address. */
+static inline bool is_native(const struct apply_win *w, const struct reduce_type *t, const void *p)
+{
+	return w->native && t->extent <= 8 && !((uintptr_t)p & (t->extent - 1u));
+}
+
+static inline bool is_integer(unsigned int type)
+{
+	return type >= PROG_TYPE_I8 && type <= PROG_TYPE_U64 && type != PROG_TYPE_I128;
+}
+
+/*
+ * One element of a BITS-wide word at an aligned address. @old gets the value before. The
+ * words of integers are added as unsigned: it is the same addition.
+ */
+#define NATIVE_ONE(BITS) \
+static inline void native_##BITS(unsigned int op, unsigned int type, void *p, const void *in, \
+				 void *result) \
+{ \
+	typedef uint##BITS##_t __attribute__((may_alias)) word; \
+	word *w = p, old, new, v; \
+	\
+	if (op == PROG_OP_NO_OP) { \
+		old = __atomic_load_n(w, __ATOMIC_ACQUIRE); \
+		goto out; \
+	} \
+	if (op == PROG_OP_REPLACE && type != PROG_TYPE_SHORT_INT) { \
+		memcpy(&v, in, sizeof(v)); \
+		if (!result) { \
+			__atomic_store_n(w, v, __ATOMIC_RELEASE); \
+			return; \
+		} \
+		old = __atomic_exchange_n(w, v, __ATOMIC_ACQ_REL); \
+		goto out; \
+	} \
+	if (is_integer(type)) { \
+		memcpy(&v, in, sizeof(v)); \
+		switch (op) { \
+		case PROG_OP_SUM: \
+			old = __atomic_fetch_add(w, v, __ATOMIC_ACQ_REL); \
+			goto out; \
+		case PROG_OP_BAND: \
+			old = __atomic_fetch_and(w, v, __ATOMIC_ACQ_REL); \
+			goto out; \
+		case PROG_OP_BOR: \
+			old = __atomic_fetch_or(w, v, __ATOMIC_ACQ_REL); \
+			goto out; \
+		case PROG_OP_BXOR: \
+			old = __atomic_fetch_xor(w, v, __ATOMIC_ACQ_REL); \
+			goto out; \
+		} \
+	} \
+	old = __atomic_load_n(w, __ATOMIC_RELAXED); \
+	do { \
+		new = old; \
+		reduce_apply(op, type, &new, in, 1); \
+	} while (!__atomic_compare_exchange_n(w, &old, new, true, __ATOMIC_ACQ_REL, \
+					      __ATOMIC_ACQUIRE)); \
+out: \
+	if (result) \
+		reduce_pack(type, result, &old, 1); \
+}
+
+NATIVE_ONE(8)
+NATIVE_ONE(16)
+NATIVE_ONE(32)
+NATIVE_ONE(64)
+
+static void native_one(unsigned int op, unsigned int type, const struct reduce_type *t, void *p,
+		       const void *in, void *result)
+{
+	switch (t->extent) {
+	case 1:
+		native_8(op, type, p, in, result);
+		break;
+	case 2:
+		native_16(op, type, p, in, result);
+		break;
+	case 4:
+		native_32(op, type, p, in, result);
+		break;
+	default:
+		native_64(op, type, p, in, result);
+	}
+}
+
+/* --- under stripes ------------------------------------------------------------------- */
+
+struct acc {
+	const struct apply_win *w;
+	const struct reduce_type *t;
+	unsigned int op, type;
+	const char *in;		/* NULL for NO_OP */
+	char *result;		/* or NULL */
+	size_t done;		/* packed bytes applied */
+
+	bool held;		/* direct: stripe of `page` is locked, for `bytes` up to now */
+	uint64_t page;
+	size_t bytes;
+
+	size_t n_vec;		/* CMA: blocks of `page` gathered, `bytes` in all */
+	struct iovec vec[BATCH_VEC];
+};
+
+static void acc_unlock(struct acc *a)
+{
+	if (a->held)
+		stripe_unlock(a->w->stripes, a->w->stripe_mask,
+			      stripe_index(a->page << STRIPE_SHIFT, a->w->stripe_mask));
+	a->held = false;
+}
+
+static int acc_lock(struct acc *a, uint64_t page)
+{
+	const struct apply_win *w = a->w;
+	int ret;
+
+	if (a->held && a->page == page && a->bytes < STRIPE_PAGE)
+		return 0;
+	acc_unlock(a);
+	ret = stripe_lock_timed(w->stripes, w->stripe_mask,
+				stripe_index(page << STRIPE_SHIFT, w->stripe_mask), w->owner,
+				w->timeout_ns);
+	if (ret)
+		return ret;
+	a->held = true;
+	a->page = page;
+	a->bytes = 0;
+	return 0;
+}
+
+/* @n elements at @p, to which the caller has exclusive access. */
+static void acc_step(struct acc *a, void *p, size_t n)
+{
+	if (a->result)
+		reduce_pack(a->type, a->result + a->done, p, n);
+	if (a->op != PROG_OP_NO_OP)
+		reduce_apply(a->op, a->type, p, a->in + a->done, n);
+	a->done += n * a->t->packed;
+}
+
+/* How many of @n neighbouring elements from @disp on start in its page. */
+static size_t in_page(const struct acc *a, int64_t disp, size_t n)
+{
+	size_t room = STRIPE_PAGE - ((uint64_t)disp & (STRIPE_PAGE - 1));
+	size_t k = (room + a->t->extent - 1) / a->t->extent;
+
+	return n < k ? n : k;
+}
+
+/* @n neighbouring elements at @disp of mapped memory. */
+static int acc_direct(struct acc *a, int64_t disp, size_t n)
+{
+	const struct reduce_type *t = a->t;
+	char *p = mem_ptr(&a->w->mem, disp);
+
+	if (is_native(a->w, t, p)) {
+		/* holding a stripe here would be harmless, but for nothing */
+		acc_unlock(a);
+		for (; n; n--, p += t->extent, a->done += t->packed)
+			native_one(a->op, a->type, t, p, a->in ? a->in + a->done : NULL,
+				   a->result ? a->result + a->done : NULL);
+		return 0;
+	}
+	if (!a->w->stripes)
+		return -EINVAL;
+	while (n) {
+		size_t k = in_page(a, disp, n);
+		int ret = acc_lock(a, (uint64_t)disp >> STRIPE_SHIFT);
+
+		if (ret)
+			return ret;
+		acc_step(a, mem_ptr(&a->w->mem, disp), k);
+		a->bytes += k * t->extent;
+		disp += (int64_t)(k * t->extent);
+		n -= k;
+	}
+	return 0;
+}
+
+/* Read, compute and write back what was gathered, under the lock of its page. */
+static int acc_flush(struct acc *a)
+{
+	char cur[STRIPE_PAGE + 32] __attribute__((aligned(32)));
+	char mem[2 * STRIPE_PAGE + 64] __attribute__((aligned(32)));
+	const struct apply_win *w = a->w;
+	uint32_t idx = stripe_index(a->page << STRIPE_SHIFT, w->stripe_mask);
+	size_t n = a->bytes / a->t->packed, bytes = a->bytes;
+	int ret;
+
+	if (!bytes)
+		return 0;
+	if (!w->stripes)
+		return -EINVAL;
+	ret = stripe_lock_timed(w->stripes, w->stripe_mask, idx, w->owner, w->timeout_ns);
+	if (ret)
+		return ret;
+	ret = mem_readv(&w->mem, a->vec, a->n_vec, cur, bytes);
+	if (!ret && a->op != PROG_OP_NO_OP) {
+		const void *in = a->in + a->done;
+
+		if (a->result)
+			memcpy(a->result + a->done, cur, bytes);
+		if (reduce_type_has_gap(a->t)) {
+			reduce_unpack(a->type, mem, cur, n);
+			reduce_apply(a->op, a->type, mem, in, n);
+			reduce_pack(a->type, cur, mem, n);
+		} else {
+			reduce_apply(a->op, a->type, cur, in, n);
+		}
+		ret = mem_writev(&w->mem, a->vec, a->n_vec, cur, bytes);
+	} else if (!ret && a->result) {
+		memcpy(a->result + a->done, cur, bytes);
+	}
+	stripe_unlock(w->stripes, w->stripe_mask, idx);
+	if (ret)
+		return ret;
+	a->done += bytes;
+	a->bytes = a->n_vec = 0;
+	return 0;
+}
+
+static void add_piece(struct acc *a, int64_t disp, size_t len)
+{
+	struct iovec *last = a->n_vec ? &a->vec[a->n_vec - 1] : NULL;
+	char *p = mem_ptr(&a->w->mem, disp);
+
+	if (last && (char *)last->iov_base + last->iov_len == p)
+		last->iov_len += len;
+	else
+		a->vec[a->n_vec++] = (struct iovec){ .iov_base = p, .iov_len = len };
+	a->bytes += len;
+}
+
+/* @n neighbouring elements at @disp of another process's memory. */
+static int acc_remote(struct acc *a, int64_t disp, size_t n)
+{
+	const struct reduce_type *t = a->t;
+
+	while (n) {
+		uint64_t page = (uint64_t)disp >> STRIPE_SHIFT;
+		size_t k = in_page(a, disp, n);
+
+		if (a->bytes && (a->page != page || a->n_vec + 2 > BATCH_VEC ||
+				 a->bytes + t->packed > STRIPE_PAGE)) {
+			int ret = acc_flush(a);
+
+			if (ret)
+				return ret;
+		}
+		a->page = page;
+		if (!reduce_type_has_gap(t)) {
+			/* at least one element fits: cur[] in acc_flush has room for the excess */
+			if (k * t->packed > STRIPE_PAGE - a->bytes && k > 1)
+				k = (STRIPE_PAGE - a->bytes) / t->packed;
+			add_piece(a, disp, k * t->packed);
+		} else {
+			k = 1;
+			if (t->used == t->packed) {
+				add_piece(a, disp, t->packed);
+			} else {
+				add_piece(a, disp, t->part0);
+				add_piece(a, disp + t->part1_off, t->part1);
+			}
+		}
+		disp += (int64_t)(k * t->extent);
+		n -= k;
+	}
+	return 0;
+}
+
+static inline int acc_some(struct acc *a, int64_t disp, size_t n)
+{
+	return mem_is_direct(&a->w->mem) ? acc_direct(a, disp, n) : acc_remote(a, disp, n);
+}
+
+/* All elements of @it (which stands at an element's start) up to @len packed bytes. */
+static int acc_dtype(struct acc *a, int64_t disp, struct dtype_iter *it, size_t len)
+{
+	const struct reduce_type *t = a->t;
+	struct dtype_run run;
+	int ret = 0;
+
+	while (len && !ret) {
+		if (t->used != t->packed) {
+			int64_t off, off1;
+			uint64_t got;
+
+			/* two blocks make an element; the first one is at its start */
+			dtype_iter_next(it, t->part0, &off, &got);
+			dtype_iter_next(it, t->part1, &off1, &got);
+			len -= t->packed;
+			ret = acc_some(a, disp + off, 1);
+			continue;
+		}
+		dtype_iter_next_run(it, len, &run);
+		len -= run.bytes * run.count;
+		for (uint64_t i = 0; i < run.count && !ret; i++)
+			ret = acc_some(a, disp + run.off + (int64_t)i * run.stride,
+				       run.bytes / t->packed);
+	}
+	return ret;
+}
+
+/* The checks of apply_acc. */
+static int acc_check(const struct apply_win *w, unsigned int op, unsigned int type,
+		     const struct reduce_type *t, int64_t disp, const struct dtype *dt,
+		     uint64_t count, uint64_t packed_off, const void *payload, size_t len)
+{
+	uint64_t total;
+	int64_t lo = 0, hi = 0;
+	int ret;
+
+	if (!t || !reduce_valid(op, type) || packed_off % t->packed || len % t->packed ||
+	    (len && !payload && op != PROG_OP_NO_OP))
+		return -EINVAL;
+	if (dt) {
+		ret = dtype_total(dt, count, &total);
+		if (!ret)
+			ret = dtype_span(dt, count, &lo, &hi);
+		if (ret)
+			return ret;
+		if (total && dtype_basic(dt) != type)
+			return -EINVAL;
+	} else {
+		if (count > PROG_DTYPE_MAX_BYTES / t->extent)
+			return -EOVERFLOW;
+		total = count * t->packed;
+		if (count)
+			hi = (int64_t)(count - 1) * t->extent + t->used;
+	}
+	if (packed_off > total || len > total - packed_off)
+		return -ERANGE;
+	return total ? check_range(w, disp, lo, hi) : 0;
+}
+
+/* Without the 4 KiB of struct acc: one element, mapped here. */
+static int acc_single(const struct apply_win *w, unsigned int op, unsigned int type,
+		      const struct reduce_type *t, int64_t disp, const void *in, void *result)
+{
+	void *p = mem_ptr(&w->mem, disp);
+	uint32_t idx;
+	int ret;
+
+	if (is_native(w, t, p)) {
+		native_one(op, type, t, p, in, result);
+		return 0;
+	}
+	if (!w->stripes)
+		return -EINVAL;
+	idx = stripe_index(disp, w->stripe_mask);
+	ret = stripe_lock_timed(w->stripes, w->stripe_mask, idx, w->owner, w->timeout_ns);
+	if (ret)
+		return ret;
+	if (result)
+		reduce_pack(type, result, p, 1);
+	if (op != PROG_OP_NO_OP)
+		reduce_apply(op, type, p, in, 1);
+	stripe_unlock(w->stripes, w->stripe_mask, idx);
+	return 0;
+}
+
+int apply_acc(const struct apply_win *w, unsigned int op, unsigned int type, int64_t disp,
+	      const struct dtype *dt, uint64_t count, uint64_t packed_off, const void *payload,
+	      size_t len, void *result, size_t *done)
+{
+	const struct reduce_type *t = reduce_type(type);
+	struct dtype_iter it;
+	struct acc a;
+	int ret;
+
+	if (done)
+		*done = 0;
+	ret = acc_check(w, op, type, t, disp, dt, count, packed_off, payload, len);
+	if (ret || !len)
+		return ret;
+	if (!dt) {
+		disp += (int64_t)(packed_off / t->packed * t->extent);
+		if (len == t->packed && mem_is_direct(&w->mem)) {
+			ret = acc_single(w, op, type, t, disp, payload, result);
+			if (!ret && done)
+				*done = len;
+			return ret;
+		}
+	} else {
+		ret = dtype_iter_init(&it, dt, count, packed_off);
+		if (ret)
+			return ret;
+	}
+
+	a.w = w;
+	a.t = t;
+	a.op = op;
+	a.type = type;
+	a.in = payload;
+	a.result = result;
+	a.done = 0;
+	a.held = false;
+	a.bytes = a.n_vec = 0;
+	if (dt)
+		ret = acc_dtype(&a, disp, &it, len);
+	else
+		ret = acc_some(&a, disp, len / t->packed);
+	if (!ret && !mem_is_direct(&w->mem))
+		ret = acc_flush(&a);
+	acc_unlock(&a);
+	if (done)
+		*done = a.done;
+	return ret;
+}
+
+/* --- compare and swap ---------------------------------------------------------------- */
+
+bool apply_cas_valid(unsigned int type)
+{
+	return type == PROG_TYPE_BYTE || (type >= PROG_TYPE_I8 && type <= PROG_TYPE_L64);
+}
+
+#define CAS_NATIVE(BITS) \
+static void cas_##BITS(void *p, const void *compare, const void *swap, void *result) \
+{ \
+	typedef uint##BITS##_t __attribute__((may_alias)) word; \
+	word old, new; \
+	\
+	memcpy(&old, compare, sizeof(old)); \
+	memcpy(&new, swap, sizeof(new)); \
+	__atomic_compare_exchange_n((word *)p, &old, new, false, __ATOMIC_ACQ_REL, \
+				    __ATOMIC_ACQUIRE); \
+	memcpy(result, &old, sizeof(old)); \
+}
+
+CAS_NATIVE(8)
+CAS_NATIVE(16)
+CAS_NATIVE(32)
+CAS_NATIVE(64)
+
+int apply_cas(const struct apply_win *w, unsigned int type, int64_t disp, const void *compare,
+	      const void *swap, void *result)
+{
+	const struct reduce_type *t = reduce_type(type);
+	char old[16];
+	uint32_t idx;
+	int ret;
+
+	if (!t || !apply_cas_valid(type))
+		return -EINVAL;
+	ret = check_range(w, disp, 0, t->extent);
+	if (ret)
+		return ret;
+	if (mem_is_direct(&w->mem)) {
+		void *p = mem_ptr(&w->mem, disp);
+
+		if (is_native(w, t, p)) {
+			switch (t->extent) {
+			case 1:
+				cas_8(p, compare, swap, result);
+				break;
+			case 2:
+				cas_16(p, compare, swap, result);
+				break;
+			case 4:
+				cas_32(p, compare, swap, result);
+				break;
+			default:
+				cas_64(p, compare, swap, result);
+			}
+			return 0;
+		}
+	}
+	if (!w->stripes)
+		return -EINVAL;
+	idx = stripe_index(disp, w->stripe_mask);
+	ret = stripe_lock_timed(w->stripes, w->stripe_mask, idx, w->owner, w->timeout_ns);
+	if (ret)
+		return ret;
+	ret = mem_read(&w->mem, disp, old, t->extent);
+	if (!ret && !memcmp(old, compare, t->extent))
+		ret = mem_write(&w->mem, disp, swap, t->extent);
+	stripe_unlock(w->stripes, w->stripe_mask, idx);
+	if (!ret)
+		memcpy(result, old, t->extent);
+	return ret;
+}

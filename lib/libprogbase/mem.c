@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+
+#include "mem.h"
+
+_Static_assert(MEM_MAX_VEC <= IOV_MAX, "one system call");
+
+/*
+ * One call of process_vm_readv or writev. Returns the bytes moved (> 0) or a negative errno:
+ * a transfer that stops at once stopped at memory that is not there.
+ */
+static ssize_t vm_move(const struct memref *m, bool write, const struct iovec *remote, size_t n,
+		       void *buf, size_t len)
+{
+	struct iovec local = { .iov_base = buf, .iov_len = len };
+	int saved = errno;
+	ssize_t ret;
+
+	if (write)
+		ret = process_vm_writev(m->pid, &local, 1, remote, n, 0);
+	else
+		ret = process_vm_readv(m->pid, &local, 1, remote, n, 0);
+	if (ret < 0)
+		ret = -errno;
+	else if (!ret)
+		ret = -EFAULT;
+	errno = saved;
+	return ret;
+}
+
+static int vm_linear(const struct memref *m, bool write, int64_t disp, void *buf, size_t len)
+{
+	char *p = buf;
+
+	while (len) {
+		struct iovec remote = { .iov_base = mem_ptr(m, disp), .iov_len = len };
+		ssize_t ret = vm_move(m, write, &remote, 1, p, len);
+
+		if (ret < 0)
+			return ret;
+		p += ret;
+		disp += ret;
+		len -= ret;
+	}
+	return 0;
+}
+
+int mem_read(const struct memref *m, int64_t disp, void *dst, size_t len)
+{
+	if (!mem_is_direct(m))
+		return vm_linear(m, false, disp, dst, len);
+	if (len)
+		memcpy(dst, mem_ptr(m, disp), len);
+	return 0;
+}
+
+int mem_write(const struct memref *m, int64_t disp, const void *src, size_t len)
+{
+	if (!mem_is_direct(m))
+		return vm_linear(m, true, disp, (void *)src, len);
+	if (len)
+		memcpy(mem_ptr(m, disp), src, len);
+	return 0;
+}
+
+static int move_vec(const struct memref *m, bool write, const struct iovec *pieces, size_t n,
+		    void *buf, size_t len)
+{
+	size_t done = 0, i, skip;
+	char *p = buf;
+	ssize_t ret;
+
+	if (mem_is_direct(m)) {
+		for (i = 0; i < n; i++) {
+			if (write)
+				memcpy(pieces[i].iov_base, p, pieces[i].iov_len);
+			else
+				memcpy(p, pieces[i].iov_base, pieces[i].iov_len);
+			p += pieces[i].iov_len;
+		}
+		return 0;
+	}
+	if (!len)
+		return 0;
+	ret = vm_move(m, write, pieces, n, buf, len);
+	if (ret < 0)
+		return ret;
+	done = ret;
+	if (done == len)
+		return 0;
+	/*
+	 * Stopped on the way. Going on piece by piece tells whether the memory is missing
+	 * or the kernel only moved less than asked.
+	 */
+	for (i = 0, skip = done; i < n && skip >= pieces[i].iov_len; i++)
+		skip -= pieces[i].iov_len;
+	for (; i < n; i++, skip = 0) {
+		int64_t disp = (int64_t)((uintptr_t)pieces[i].iov_base - m->addr) + skip;
+
+		ret = vm_linear(m, write, disp, p + done, pieces[i].iov_len - skip);
+		if (ret)
+			return ret;
+		done += pieces[i].iov_len - skip;
+	}
+	return 0;
+}
+
+int mem_readv(const struct memref *m, const struct iovec *pieces, size_t n, void *buf, size_t len)
+{
+	return move_vec(m, false, pieces, n, buf, len);
+}
+
+int mem_writev(const struct memref *m, const struct iovec *pieces, size_t n, const void *buf,
+	       size_t len)
+{
+	return move_vec(m, true, pieces, n, (void *)buf, len);
+}
+
+static int move_dtype(const struct memref *m, bool write, int64_t disp, const struct dtype *dt,
+		      uint64_t count, uint64_t packed_off, void *buf, size_t len)
+{
+	struct iovec pieces[MEM_MAX_VEC];
+	struct dtype_iter it;
+	char *p = buf;
+	int ret;
+
+	ret = dtype_iter_init(&it, dt, count, packed_off);
+	if (ret)
+		return ret;
+	if (len > dtype_iter_left(&it))
+		return -ERANGE;
+	while (len) {
+		uint64_t batch = 0, bytes;
+		int64_t off;
+		size_t n = 0;
+
+		while (n < MEM_MAX_VEC && dtype_iter_next(&it, len - batch, &off, &bytes)) {
+			pieces[n].iov_base = mem_ptr(m, disp + off);
+			pieces[n++].iov_len = bytes;
+			batch += bytes;
+		}
+		ret = move_vec(m, write, pieces, n, p, batch);
+		if (ret)
+			return ret;
+		p += batch;
+		len -= batch;
+	}
+	return 0;
+}
+
+int mem_read_dtype(const struct memref *m, int64_t disp, const struct dtype *dt,
+		   uint64_t count, uint64_t packed_off, void *dst, size_t len)
+{
+	if (mem_is_direct(m))
+		return dtype_pack(dst, mem_ptr(m, disp), dt, count, packed_off, len);
+	return move_dtype(m, false, disp, dt, count, packed_off, dst, len);
+}
+
+int mem_write_dtype(const struct memref *m, int64_t disp, const struct dtype *dt,
+		    uint64_t count, uint64_t packed_off, const void *src, size_t len)
+{
+	if (mem_is_direct(m))
+		return dtype_unpack(mem_ptr(m, disp), dt, count, packed_off, src, len);
+	return move_dtype(m, true, disp, dt, count, packed_off, (void *)src, len);
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * The three-state futex mutex of U. Drepper, "Futexes Are Tricky" (2011), section 6, with
+ * the owner's id where it has the 1.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "stripe.h"
+
+/*
+ * Stripes are held for well under a microsecond, unless the holder is preempted; then
+ * spinning steals the core it needs.
+ */
+#define SPIN	60
+
+static inline void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+static int64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000000ll + ts.tv_nsec;
+}
+
+static void futex_wait(uint32_t *word, uint32_t val, int64_t ns)
+{
+	struct timespec ts = { ns / 1000000000, ns % 1000000000 };
+
+	/* EAGAIN, EINTR, ETIMEDOUT: the caller looks at the word and the clock again */
+	syscall(SYS_futex, word, FUTEX_WAIT, val, ns < 0 ? NULL : &ts, NULL, 0);
+}
+
+static void futex_wake(uint32_t *word, int n)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE, n, NULL, NULL, 0);
+}
+
+static bool take(uint32_t *word, uint32_t value)
+{
+	uint32_t free = 0;
+
+	return __atomic_compare_exchange_n(word, &free, value, false, __ATOMIC_ACQUIRE,
+					   __ATOMIC_RELAXED);
+}
+
+int stripe_lock_slow(uint32_t *word, uint32_t owner, int64_t timeout_ns)
+{
+	int64_t end = 0, left = -1;
+	int saved = errno;
+	uint32_t v;
+
+	for (int i = 0; i < SPIN; i++) {
+		v = __atomic_load_n(word, __ATOMIC_RELAXED);
+		if (!v && take(word, owner))
+			return 0;
+		/* others sleep already: the holder is off its core */
+		if (v & STRIPE_WAITERS)
+			break;
+		relax();
+	}
+	if (!timeout_ns)
+		return -ETIMEDOUT;
+	if (timeout_ns > 0)
+		end = now_ns() + timeout_ns;
+
+	/*
+	 * From here on the word is taken with the waiters bit: whoever slept does not know
+	 * whether others still do.
+	 */
+	while (!take(word, owner | STRIPE_WAITERS)) {
+		v = __atomic_load_n(word, __ATOMIC_RELAXED);
+		if (!v)
+			continue;
+		if (!(v & STRIPE_WAITERS) &&
+		    !__atomic_compare_exchange_n(word, &v, v | STRIPE_WAITERS, false,
+						 __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+			continue;
+		if (timeout_ns > 0) {
+			left = end - now_ns();
+			if (left <= 0) {
+				errno = saved;
+				return -ETIMEDOUT;
+			}
+		}
+		futex_wait(word, v | STRIPE_WAITERS, left);
+	}
+	errno = saved;
+	return 0;
+}
+
+void stripe_wake(uint32_t *word)
+{
+	int saved = errno;
+
+	futex_wake(word, 1);
+	errno = saved;
+}
+
+unsigned int stripe_release_dead(uint32_t *words, size_t n, uint32_t owner)
+{
+	unsigned int held = 0;
+	int saved = errno;
+
+	for (size_t i = 0; i < n; i++) {
+		uint32_t v = __atomic_load_n(&words[i], __ATOMIC_RELAXED);
+
+		/* only the waiters bit can change under us: the owner is dead */
+		while (v && (v & STRIPE_OWNER) == owner) {
+			if (__atomic_compare_exchange_n(&words[i], &v, 0, false, __ATOMIC_RELEASE,
+							__ATOMIC_RELAXED)) {
+				held++;
+				break;
+			}
+		}
+		futex_wake(&words[i], INT_MAX);
+	}
+	errno = saved;
+	return held;
+}

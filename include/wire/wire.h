@@ -20,6 +20,11 @@
 #define WIRE_VERSION		1
 #define WIRE_HDR_SIZE		64
 #define WIRE_MAX_PAYLOAD	(256u * 1024)
+/*
+ * Frames (header and payload bytes) of one stream that may be under way behind a LOCK that is not
+ * acknowledged: what the acceptor must keep while the lock is held by somebody else.
+ */
+#define WIRE_CREDIT		(64u * 1024)
 #define WIRE_GUID_SIZE		16
 #define WIRE_JOBID_SIZE		16
 #define WIRE_NONCE_SIZE		32

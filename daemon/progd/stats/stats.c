@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/* Counters: layout, histogram arithmetic, summing up. */
+#include "stats/stats.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define HIST_SHIFT	8	/* the first bucket ends at 2^8 ns, about a quarter of a microsecond */
+
+struct stats *stats_new(unsigned int workers)
+{
+	size_t size = sizeof(struct stats) + workers * sizeof(struct stats_block);
+	struct stats *s = aligned_alloc(64, (size + 63) & ~(size_t)63);
+
+	if (!s)
+		return NULL;
+	memset(s, 0, size);
+	s->workers = workers;
+	return s;
+}
+
+unsigned int stats_bucket(uint64_t ns)
+{
+	unsigned int b;
+
+	ns >>= HIST_SHIFT;
+	if (!ns)
+		return 0;
+	b = 64 - __builtin_clzll(ns);
+	return b < STATS_HIST ? b : STATS_HIST - 1;
+}
+
+uint64_t stats_bucket_low(unsigned int bucket)
+{
+	return bucket ? 1ull << (bucket + HIST_SHIFT - 1) : 0;
+}
+
+uint64_t stats_quantile(const uint64_t *hist, double q)
+{
+	uint64_t n = 0, seen = 0, want;
+
+	for (unsigned int i = 0; i < STATS_HIST; i++)
+		n += hist[i];
+	if (!n)
+		return 0;
+	want = (uint64_t)(q * n);
+	if (want >= n)
+		want = n - 1;
+	for (unsigned int i = 0; i < STATS_HIST; i++) {
+		seen += hist[i];
+		if (seen > want)
+			return stats_bucket_low(i + 1);
+	}
+	return stats_bucket_low(STATS_HIST);
+}
+
+void stats_sum(const struct stats *s, struct stats_block *out)
+{
+	uint64_t *sum = (uint64_t *)out;
+
+	memset(out, 0, sizeof(*out));
+	/* a block is nothing but counters */
+	for (unsigned int w = 0; w < s->workers; w++) {
+		const uint64_t *c = (const uint64_t *)&s->block[w];
+
+		for (size_t i = 0; i < sizeof(*out) / sizeof(uint64_t); i++)
+			sum[i] += stats_read(&c[i]);
+	}
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * stats: counters of a job, one block per worker so that no two workers write one cache line.
+ *
+ * Concurrency: a block is written by its worker only, with stats_add(); anybody reads it at any
+ * time, each number for itself.
+ */
+#ifndef PROGD_STATS_H
+#define PROGD_STATS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define STATS_OPS	16	/* by PROG_OP_* */
+#define STATS_HIST	32	/* bucket 0: below 256 ns; then each twice as long; the last is open */
+
+struct stats_block {
+	/* as origin: what this node's ranks asked for */
+	uint64_t ops[STATS_OPS];
+	uint64_t bytes[STATS_OPS];
+	uint64_t errors;
+	uint64_t hist[STATS_OPS][STATS_HIST];	/* from reading the entry to its acknowledgement */
+	uint64_t local;			/* operations on targets of this node (no direct access) */
+	/* as target: what was done to this node's windows */
+	uint64_t applied[STATS_OPS];
+	uint64_t applied_bytes[STATS_OPS];
+	uint64_t refused;		/* answered with an error */
+	uint64_t lock_waits;		/* locks that were not free */
+	uint64_t locks_dropped;		/* held by a process or node that went away */
+	uint64_t replays;
+	uint64_t stripe_waits;
+	/* how bytes moved, by engine */
+	uint64_t direct_bytes;		/* received straight into a window or buffer */
+	uint64_t mapped_bytes;		/* copied to or from mapped memory */
+	uint64_t cma_bytes;
+	uint64_t helper_bytes;
+	uint64_t helper_jobs;
+	uint64_t ns;			/* time this worker spent on the job's ring entries and frames */
+} __attribute__((aligned(64)));
+
+struct stats {
+	unsigned int workers;
+	struct stats_block block[];
+};
+
+/* Zeroed; freed with free().  NULL: no memory. */
+struct stats *stats_new(unsigned int workers);
+
+static inline void stats_add(uint64_t *counter, uint64_t n)
+{
+	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
+}
+
+static inline uint64_t stats_read(const uint64_t *counter)
+{
+	return __atomic_load_n(counter, __ATOMIC_RELAXED);
+}
+
+/* Bucket of a latency in ns. */
+unsigned int stats_bucket(uint64_t ns);
+/* Lower end of a bucket in ns. */
+uint64_t stats_bucket_low(unsigned int bucket);
+/* Quantile @q (0..1) of a histogram of STATS_HIST buckets, in ns (upper end of its bucket); 0: empty. */
+uint64_t stats_quantile(const uint64_t *hist, double q);
+
+/* Sum of all workers' blocks. */
+void stats_sum(const struct stats *s, struct stats_block *out);
+
+#endif

@@ -43,7 +43,8 @@ int worker_new(const struct worker_opts *o, struct worker **out);
 int worker_start(struct worker *w);
 /*
  * Ask the thread to end and wait for it. What is in the mailbox is run first; sources and loop
- * are not: close what they serve with worker_call() before. Nothing if it is not running.
+ * are not: close what they serve with worker_call() before. The loop is gone afterwards. Nothing
+ * happens if it is not running.
  */
 void worker_stop(struct worker *w);
 /* Not while running; NULL allowed. Frees the loop as loop_free() does. */

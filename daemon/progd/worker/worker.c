@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/* Worker threads: sources, mailbox, and when to sleep. */
+#include <errno.h>
+#include <fcntl.h>
+#include <hwloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <libprogbase/log.h>
+
+#include "worker/worker.h"
+
+#define MAX_SOURCES	16
+#define AUTO_SPIN_NS	50000ull
+#define LOAD_AGE_NS	20000000ull	/* look again who runs, after this */
+
+struct mail {
+	struct mail *next;
+	void (*fn)(void *arg);
+	void *arg;
+};
+
+struct worker {
+	struct worker_opts o;
+	cpu_set_t cpus;
+	struct loop *loop;
+	struct loop_watch *kick;
+	int efd;
+	uint32_t own_sleeping;
+	pthread_t thread;
+	pid_t tid;			/* 0 until the thread runs */
+	bool running;			/* thread to be joined; main thread only */
+	_Atomic(struct mail *) mail;	/* newest first; any thread pushes, the worker takes all */
+	atomic_bool stop;
+	int nsources;
+	struct {
+		worker_poll_fn *poll;
+		void *ctx;
+	} source[MAX_SOURCES];
+	/* the rest: the worker only; stats are read by others */
+	uint64_t gap_ns;		/* running mean of the time from one event to the next */
+	uint64_t load_checked;
+	bool core_free;
+	int load_fd;
+	int ncpus;
+	struct worker_stats st;
+	char describe[96];
+};
+
+static _Thread_local struct worker *self;
+
+/* Orders the store to *sleeping before the loads of what others publish, and vice versa. */
+static void full_fence(void)
+{
+	__sync_synchronize();
+}
+
+static void count(uint64_t *counter, uint64_t n)
+{
+	/* one writer: no read-modify-write needed, only a store that readers cannot see torn */
+	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
+}
+
+static void kicked(void *ctx)
+{
+}
+
+int worker_new(const struct worker_opts *o, struct worker **out)
+{
+	struct worker *w = calloc(1, sizeof(*w));
+	int ret;
+
+	if (!w)
+		return -ENOMEM;
+	w->o = *o;
+	if (o->cpus) {
+		w->cpus = *o->cpus;
+		w->o.cpus = &w->cpus;
+	}
+	if (!w->o.sleeping)
+		w->o.sleeping = &w->own_sleeping;
+	w->load_fd = -1;
+	w->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (w->efd < 0) {
+		ret = -errno;
+		goto err_free;
+	}
+	ret = loop_new(o->loop, &w->loop);
+	if (ret)
+		goto err_efd;
+	/* edge: never read, so that a wake-up costs no system call for it */
+	w->kick = loop_fd_watch(w->loop, w->efd, LOOP_EDGE, kicked, w);
+	if (!w->kick) {
+		ret = -ENOMEM;
+		goto err_loop;
+	}
+	snprintf(w->describe, sizeof(w->describe), "%s, not started", loop_kind_name(w->loop));
+	*out = w;
+	return 0;
+
+err_loop:
+	loop_free(w->loop);
+err_efd:
+	close(w->efd);
+err_free:
+	free(w);
+	return ret;
+}
+
+/* ---- mailbox ---------------------------------------------------------------------------- */
+
+static int run_mail(struct worker *w)
+{
+	struct mail *m, *next, *fifo = NULL;
+	int n = 0;
+
+	if (!atomic_load_explicit(&w->mail, memory_order_relaxed))
+		return 0;
+	for (m = atomic_exchange(&w->mail, NULL); m; m = next) {
+		next = m->next;
+		m->next = fifo;
+		fifo = m;
+	}
+	for (m = fifo; m; m = next, n++) {
+		next = m->next;
+		m->fn(m->arg);
+		free(m);
+	}
+	return n;
+}
+
+void worker_kick(struct worker *w)
+{
+	uint64_t one = 1;
+
+	full_fence();
+	if (!__atomic_load_n(w->o.sleeping, __ATOMIC_RELAXED))
+		return;
+	/* EAGAIN is impossible before 2^64 - 1 kicks; nothing else can fail */
+	while (write(w->efd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+}
+
+int worker_post(struct worker *w, void (*fn)(void *arg), void *arg)
+{
+	struct mail *m = malloc(sizeof(*m));
+
+	if (!m)
+		return -ENOMEM;
+	m->fn = fn;
+	m->arg = arg;
+	m->next = atomic_load_explicit(&w->mail, memory_order_relaxed);
+	while (!atomic_compare_exchange_weak(&w->mail, &m->next, m))
+		;
+	worker_kick(w);
+	return 0;
+}
+
+struct call {
+	void (*fn)(void *arg);
+	void *arg;
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	bool done;
+};
+
+static void run_call(void *arg)
+{
+	struct call *c = arg;
+
+	c->fn(c->arg);
+	pthread_mutex_lock(&c->lock);
+	c->done = true;
+	pthread_cond_signal(&c->cond);
+	/* the caller frees it once it gets the lock */
+	pthread_mutex_unlock(&c->lock);
+}
+
+int worker_call(struct worker *w, void (*fn)(void *arg), void *arg)
+{
+	struct call c = { .fn = fn, .arg = arg };
+	int ret;
+
+	if (worker_is_self(w)) {
+		fn(arg);
+		return 0;
+	}
+	if (!w->running)
+		return -ESRCH;
+	pthread_mutex_init(&c.lock, NULL);
+	pthread_cond_init(&c.cond, NULL);
+	ret = worker_post(w, run_call, &c);
+	if (!ret) {
+		pthread_mutex_lock(&c.lock);
+		while (!c.done)
+			pthread_cond_wait(&c.cond, &c.lock);
+		pthread_mutex_unlock(&c.lock);
+	}
+	pthread_cond_destroy(&c.cond);
+	pthread_mutex_destroy(&c.lock);
+	return ret;
+}
+
+/* ---- spinning --------------------------------------------------------------------------- */
+
+/*
+ * May this thread burn a core? Yes when no more threads are runnable on the machine than it has
+ * cores, this one included: the fourth field of /proc/loadavg.
+ */
+static bool core_is_free(struct worker *w, uint64_t now)
+{
+	char buf[80], *p;
+	ssize_t n;
+
+	if (w->load_checked && now - w->load_checked < LOAD_AGE_NS)
+		return w->core_free;
+	w->load_checked = now;
+	w->core_free = false;
+	if (w->load_fd < 0)
+		w->load_fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+	if (w->load_fd < 0)
+		return false;
+	n = pread(w->load_fd, buf, sizeof(buf) - 1, 0);
+	if (n <= 0)
+		return false;
+	buf[n] = '\0';
+	p = strchr(buf, '/');
+	while (p && p > buf && p[-1] != ' ')
+		p--;
+	w->core_free = p && atoi(p) <= w->ncpus;
+	return w->core_free;
+}
+
+/* How long to look for work before sleeping, at an event-less moment. */
+static uint64_t spin_budget(struct worker *w, uint64_t now)
+{
+	if (w->o.poll_ns >= 0)
+		return w->o.poll_ns;
+	if (w->gap_ns >= AUTO_SPIN_NS || w->ncpus < 2 || !core_is_free(w, now))
+		return 0;
+	return AUTO_SPIN_NS;
+}
+
+static void note_gap(struct worker *w, uint64_t gap)
+{
+	/* capped: a long idle time must not take long to forget */
+	if (gap > 8 * AUTO_SPIN_NS)
+		gap = 8 * AUTO_SPIN_NS;
+	w->gap_ns += ((int64_t)gap - (int64_t)w->gap_ns) / 8;
+}
+
+/* ---- the thread ------------------------------------------------------------------------- */
+
+static int poll_sources(struct worker *w)
+{
+	int i, n = run_mail(w);
+
+	for (i = 0; i < w->nsources; i++)
+		n += w->source[i].poll(w->source[i].ctx);
+	return n;
+}
+
+static void apply_prio(struct worker *w, char *text, size_t size)
+{
+	struct sched_param sp = { .sched_priority = sched_get_priority_min(SCHED_RR) };
+	int want = w->o.prio, n;
+
+	if (want == WORKER_PRIO_RR || want == WORKER_PRIO_AUTO) {
+		/* not inherited by anything it starts */
+		if (!pthread_setschedparam(pthread_self(), SCHED_RR | SCHED_RESET_ON_FORK, &sp)) {
+			snprintf(text, size, "rr %d", sp.sched_priority);
+			return;
+		}
+		if (want == WORKER_PRIO_RR)
+			prog_log(PROG_LOG_WARN, "worker %u: real-time priority is not permitted",
+				 w->o.index);
+	}
+	if (want != WORKER_PRIO_NONE) {
+		for (n = -20; n < 0; n++)
+			if (!setpriority(PRIO_PROCESS, w->tid, n))
+				break;
+		if (n < 0) {
+			snprintf(text, size, "nice %d", n);
+			return;
+		}
+		if (want == WORKER_PRIO_NICE)
+			prog_log(PROG_LOG_WARN, "worker %u: a lower nice value is not permitted",
+				 w->o.index);
+	}
+	snprintf(text, size, "normal priority");
+}
+
+static void setup_thread(struct worker *w)
+{
+	char name[16], prio[32], poll[32];
+	cpu_set_t may;
+	int ret;
+
+	self = w;
+	__atomic_store_n(&w->tid, (pid_t)syscall(SYS_gettid), __ATOMIC_RELEASE);
+	snprintf(name, sizeof(name), "progd-w%u", w->o.index);
+	pthread_setname_np(pthread_self(), name);
+	if (w->o.cpus) {
+		ret = pthread_setaffinity_np(pthread_self(), sizeof(w->cpus), &w->cpus);
+		if (ret)
+			prog_log(PROG_LOG_WARN, "worker %u: cannot run on the cpus given: %s",
+				 w->o.index, strerror(ret));
+	}
+	/* spinning asks about the whole machine, but this thread may be confined to less */
+	w->ncpus = sysconf(_SC_NPROCESSORS_ONLN);
+	if (!pthread_getaffinity_np(pthread_self(), sizeof(may), &may) && CPU_COUNT(&may) > 0 &&
+	    CPU_COUNT(&may) < w->ncpus)
+		w->ncpus = CPU_COUNT(&may);
+	apply_prio(w, prio, sizeof(prio));
+	if (w->o.poll_ns < 0)
+		snprintf(poll, sizeof(poll), "auto");
+	else
+		snprintf(poll, sizeof(poll), "%lld ns", (long long)w->o.poll_ns);
+	snprintf(w->describe, sizeof(w->describe), "%s, %s, poll %s", loop_kind_name(w->loop),
+		 prio, poll);
+	w->gap_ns = 8 * AUTO_SPIN_NS;
+}
+
+/* Announce, look once more, block. */
+static int go_to_sleep(struct worker *w)
+{
+	int n;
+
+	__atomic_store_n(w->o.sleeping, 1, __ATOMIC_SEQ_CST);
+	full_fence();
+	n = poll_sources(w);
+	if (!n && !atomic_load(&w->stop)) {
+		count(&w->st.sleeps, 1);
+		n = loop_run_once(w->loop, -1);
+	}
+	__atomic_store_n(w->o.sleeping, 0, __ATOMIC_RELAXED);
+	return n;
+}
+
+static void *worker_main(void *arg)
+{
+	struct worker *w = arg;
+	uint64_t last_event, now;
+	int n, more;
+
+	setup_thread(w);
+	last_event = loop_now();
+	while (!atomic_load(&w->stop)) {
+		n = poll_sources(w);
+		now = loop_now();
+		if (n || now - last_event < spin_budget(w, now)) {
+			more = loop_run_once(w->loop, 0);
+			n = more < 0 ? more : n + more;
+			if (!n)
+				count(&w->st.spin_ns, loop_now() - now);
+		} else {
+			n = go_to_sleep(w);
+		}
+		if (n < 0) {
+			/* nothing can be served any more: let the service manager start anew */
+			prog_log(PROG_LOG_ERROR, "worker %u: event loop: %s", w->o.index,
+				 strerror(-n));
+			abort();
+		}
+		count(&w->st.iterations, 1);
+		if (n) {
+			now = loop_now();
+			note_gap(w, now - last_event);
+			last_event = now;
+			count(&w->st.events, n);
+		}
+	}
+	run_mail(w);
+	/* here, because an io_uring belongs to its thread */
+	loop_free(w->loop);
+	w->loop = NULL;
+	if (w->load_fd >= 0)
+		close(w->load_fd);
+	w->load_fd = -1;
+	self = NULL;
+	return NULL;
+}
+
+int worker_start(struct worker *w)
+{
+	sigset_t all, old;
+	int ret;
+
+	/* signals are the main thread's */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	ret = pthread_create(&w->thread, NULL, worker_main, w);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (ret)
+		return -ret;
+	w->running = true;
+	return 0;
+}
+
+void worker_stop(struct worker *w)
+{
+	if (!w || !w->running)
+		return;
+	atomic_store(&w->stop, true);
+	worker_kick(w);
+	pthread_join(w->thread, NULL);
+	w->running = false;
+}
+
+void worker_free(struct worker *w)
+{
+	struct mail *m, *next;
+
+	if (!w)
+		return;
+	loop_free(w->loop);
+	for (m = atomic_load(&w->mail); m; m = next) {
+		next = m->next;
+		free(m);
+	}
+	close(w->efd);
+	free(w);
+}
+
+int worker_add_source(struct worker *w, worker_poll_fn *poll, void *ctx)
+{
+	if (w->nsources == MAX_SOURCES)
+		return -ENOSPC;
+	w->source[w->nsources].poll = poll;
+	w->source[w->nsources++].ctx = ctx;
+	return 0;
+}
+
+void worker_del_source(struct worker *w, worker_poll_fn *poll, void *ctx)
+{
+	int i;
+
+	for (i = 0; i < w->nsources; i++) {
+		if (w->source[i].poll != poll || w->source[i].ctx != ctx)
+			continue;
+		w->nsources--;
+		memmove(&w->source[i], &w->source[i + 1],
+			(w->nsources - i) * sizeof(w->source[0]));
+		return;
+	}
+}
+
+unsigned int worker_index(const struct worker *w)
+{
+	return w->o.index;
+}
+
+struct loop *worker_loop(struct worker *w)
+{
+	return w->loop;
+}
+
+int worker_eventfd(const struct worker *w)
+{
+	return w->efd;
+}
+
+bool worker_is_self(const struct worker *w)
+{
+	return self == w;
+}
+
+void worker_stats(const struct worker *w, struct worker_stats *out)
+{
+	out->iterations = __atomic_load_n(&w->st.iterations, __ATOMIC_RELAXED);
+	out->events = __atomic_load_n(&w->st.events, __ATOMIC_RELAXED);
+	out->sleeps = __atomic_load_n(&w->st.sleeps, __ATOMIC_RELAXED);
+	out->spin_ns = __atomic_load_n(&w->st.spin_ns, __ATOMIC_RELAXED);
+}
+
+const char *worker_describe(const struct worker *w)
+{
+	return w->describe;
+}
+
+/* ---- placement -------------------------------------------------------------------------- */
+
+int worker_cpus_parse(const char *list, cpu_set_t *out)
+{
+	const char *p = list;
+	char *end;
+	long a, b;
+
+	CPU_ZERO(out);
+	while (*p == ' ' || *p == '\t')
+		p++;
+	if (!*p)
+		return -ENOENT;
+	for (;;) {
+		if (*p < '0' || *p > '9')
+			return -EINVAL;
+		a = b = strtol(p, &end, 10);
+		if (*end == '-') {
+			p = end + 1;
+			if (*p < '0' || *p > '9')
+				return -EINVAL;
+			b = strtol(p, &end, 10);
+		}
+		if (a > b)
+			return -EINVAL;
+		if (b >= CPU_SETSIZE)
+			return -ERANGE;
+		for (; a <= b; a++)
+			CPU_SET(a, out);
+		p = end;
+		if (!*p)
+			return 0;
+		if (*p++ != ',')
+			return -EINVAL;
+	}
+}
+
+int worker_cpus_numa(unsigned int index, cpu_set_t *out)
+{
+	hwloc_topology_t topo;
+	hwloc_obj_t node;
+	int n, ret = -ENOENT;
+	unsigned int cpu;
+
+	if (hwloc_topology_init(&topo))
+		return -ENOMEM;
+	if (hwloc_topology_load(topo))
+		goto out;
+	n = hwloc_get_nbobjs_by_type(topo, HWLOC_OBJ_NUMANODE);
+	if (n < 2)
+		goto out;
+	node = hwloc_get_obj_by_type(topo, HWLOC_OBJ_NUMANODE, index % n);
+	CPU_ZERO(out);
+	hwloc_bitmap_foreach_begin(cpu, node->cpuset)
+		if (cpu < CPU_SETSIZE)
+			CPU_SET(cpu, out);
+	hwloc_bitmap_foreach_end();
+	if (CPU_COUNT(out))
+		ret = 0;
+out:
+	hwloc_topology_destroy(topo);
+	return ret;
+}

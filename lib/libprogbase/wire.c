@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/* Frames between nodes: bytes to fields and back, and the table of what is allowed. */
+#include <endian.h>
+#include <errno.h>
+#include <string.h>
+
+#include <libprogbase/wire.h>
+#include <wire/optype.h>
+
+#define OPENER		WIRE_FROM_OPENER
+#define ACCEPTOR	WIRE_FROM_ACCEPTOR
+#define LANE		WIRE_LANE
+#define JOB		WIRE_HAS_JOB
+#define STREAM		(WIRE_HAS_JOB | WIRE_HAS_STREAM)
+#define STREAM_OP	(STREAM | WIRE_HAS_SEQ)
+#define FENCE		(WIRE_F_FENCE | WIRE_F_PARITY)
+#define MAXP		WIRE_MAX_PAYLOAD
+
+/* largest element of optype.h is 32 bytes; CAS carries two */
+#define CAS_MAX		64
+
+#define ROW(type, from, min, max, fields, flags) \
+	[WIRE_##type] = { #type, min, max, fields, from, flags }
+
+static const struct wire_type table[] = {
+	ROW(HELLO,	   OPENER,   sizeof(struct wire_hello), 256, LANE, 0),
+	ROW(HELLO_ACK,	   ACCEPTOR, sizeof(struct wire_hello), 256, LANE, 0),
+	ROW(JOB_OPEN,	   OPENER,   sizeof(struct wire_job_open), sizeof(struct wire_job_open),
+	    LANE | JOB, 0),
+	ROW(JOB_CHALLENGE, ACCEPTOR, sizeof(struct wire_job_auth), sizeof(struct wire_job_auth),
+	    LANE | JOB, 0),
+	ROW(JOB_PROOF,	   OPENER,   sizeof(struct wire_job_auth), sizeof(struct wire_job_auth),
+	    LANE | JOB, 0),
+	ROW(JOB_ACCEPT,	   ACCEPTOR, 0, 0, LANE | JOB, 0),
+	ROW(JOB_REFUSE,	   ACCEPTOR, 0, 0, LANE | JOB | WIRE_HAS_VALUE, 0),
+	ROW(BYE,	   OPENER,   0, 0, LANE, 0),
+	ROW(PING,	   OPENER | ACCEPTOR, 0, 0, LANE | WIRE_HAS_VALUE, 0),
+	ROW(PONG,	   OPENER | ACCEPTOR, 0, 0, LANE | WIRE_HAS_VALUE, 0),
+
+	ROW(DTYPE,    OPENER, 1, MAXP, STREAM_OP | WIRE_HAS_DTYPE | WIRE_HAS_RANGE, WIRE_F_LAST),
+	ROW(PUT,      OPENER, 0, MAXP,
+	    STREAM_OP | WIRE_HAS_DTYPE | WIRE_HAS_DISP | WIRE_HAS_RANGE, WIRE_F_LAST | FENCE),
+	ROW(GET,      OPENER, 0, 0,
+	    STREAM_OP | WIRE_HAS_DTYPE | WIRE_HAS_DISP | WIRE_HAS_WANT, WIRE_F_LAST | FENCE),
+	ROW(ACC,      OPENER, 0, MAXP,
+	    STREAM_OP | WIRE_HAS_OP | WIRE_HAS_ETYPE | WIRE_HAS_DTYPE | WIRE_HAS_DISP |
+	    WIRE_HAS_RANGE, WIRE_F_LAST | FENCE),
+	/* NO_OP sends no operand: the range is what is wanted back */
+	ROW(GET_ACC,  OPENER, 0, MAXP,
+	    STREAM_OP | WIRE_HAS_OP | WIRE_HAS_ETYPE | WIRE_HAS_DTYPE | WIRE_HAS_DISP |
+	    WIRE_HAS_WANT, WIRE_F_LAST | FENCE),
+	ROW(CAS,      OPENER, 2, CAS_MAX,
+	    STREAM_OP | WIRE_HAS_ETYPE | WIRE_HAS_DISP | WIRE_HAS_WANT, WIRE_F_LAST | FENCE),
+	ROW(LOCK,     OPENER, 0, 0, STREAM_OP, WIRE_F_LAST | WIRE_F_EXCL),
+	ROW(UNLOCK,   OPENER, 0, 0, STREAM_OP, WIRE_F_LAST | WIRE_F_EXCL),
+	ROW(POST,     OPENER, 0, 0, STREAM_OP, WIRE_F_LAST),
+	ROW(COMPLETE, OPENER, 0, 0, STREAM_OP, WIRE_F_LAST),
+	ROW(GONE,     OPENER, 0, 0, STREAM, 0),
+
+	ROW(ACK,      ACCEPTOR, WIRE_ACK_SIZE, MAXP, JOB, 0),
+	ROW(DATA,     ACCEPTOR, 0, MAXP, STREAM_OP | WIRE_HAS_RANGE, WIRE_F_LAST),
+};
+
+const struct wire_type *wire_type(uint8_t type)
+{
+	if (type >= sizeof(table) / sizeof(table[0]) || !table[type].name)
+		return NULL;
+	return &table[type];
+}
+
+const char *wire_type_name(uint8_t type)
+{
+	const struct wire_type *t = wire_type(type);
+
+	return t ? t->name : "unknown";
+}
+
+void wire_encode(const struct wire_frame *f, void *buf)
+{
+	struct wire_hdr h = {
+		.type = f->type,
+		.flags = f->flags,
+		.op = f->op,
+		.etype = f->etype,
+		.len = htole32(f->len),
+		.job = htole32(f->job),
+		.dtype = htole32(f->dtype),
+		.win = htole64(f->win),
+		.origin = htole32(f->origin),
+		.target = htole32(f->target),
+		.seq = htole64(f->seq),
+		.disp = htole64(f->disp),
+		.off = htole64(f->off),
+		.total = htole64(f->total),
+	};
+
+	memcpy(buf, &h, sizeof(h));
+}
+
+static int refuse(const char **why, const char *text)
+{
+	if (why)
+		*why = text;
+	return -EPROTO;
+}
+
+int wire_decode(const void *buf, int from, struct wire_frame *f, const char **why)
+{
+	const struct wire_type *t;
+	struct wire_hdr h;
+
+	memcpy(&h, buf, sizeof(h));
+	t = wire_type(h.type);
+	if (!t)
+		return refuse(why, "type: unknown");
+	if (!(t->from & from))
+		return refuse(why, "type: not allowed in this direction");
+	if (h.flags & ~t->flags)
+		return refuse(why, "flags: not allowed for this type");
+	if ((h.flags & FENCE) == WIRE_F_PARITY)
+		return refuse(why, "flags: parity without fence");
+
+	f->type = h.type;
+	f->flags = h.flags;
+	f->op = h.op;
+	f->etype = h.etype;
+	f->len = le32toh(h.len);
+	f->job = le32toh(h.job);
+	f->dtype = le32toh(h.dtype);
+	f->win = le64toh(h.win);
+	f->origin = le32toh(h.origin);
+	f->target = le32toh(h.target);
+	f->seq = le64toh(h.seq);
+	f->disp = le64toh(h.disp);
+	f->off = le64toh(h.off);
+	f->total = le64toh(h.total);
+
+	if (f->len < t->min_len || f->len > t->max_len)
+		return refuse(why, "len: outside the limits of this type");
+	if (t->fields & JOB ? !f->job : f->job)
+		return refuse(why, t->fields & JOB ? "job: 0" : "job: must be 0");
+	if (t->fields & WIRE_HAS_OP ? !f->op || f->op >= PROG_OP_END : f->op)
+		return refuse(why, "op: no such operation, or not used by this type");
+	if (t->fields & WIRE_HAS_ETYPE ? !f->etype || f->etype >= PROG_TYPE_END : f->etype)
+		return refuse(why, "etype: no such element type, or not used by this type");
+	if (t->fields & WIRE_HAS_DTYPE ? f->dtype > 255 : f->dtype)
+		return refuse(why, "dtype: above 255, or not used by this type");
+	if (f->type == WIRE_DTYPE && !f->dtype)
+		return refuse(why, "dtype: 0 cannot be defined");
+	if (!(t->fields & WIRE_HAS_STREAM) && (f->win || f->origin || f->target))
+		return refuse(why, "win, origin, target: must be 0");
+	if (t->fields & WIRE_HAS_SEQ ? !f->seq : f->seq && !(t->fields & WIRE_HAS_VALUE))
+		return refuse(why, t->fields & WIRE_HAS_SEQ ? "seq: 0" : "seq: must be 0");
+	if (!(t->fields & WIRE_HAS_DISP) && f->disp)
+		return refuse(why, "disp: must be 0");
+	if (t->fields & (WIRE_HAS_RANGE | WIRE_HAS_WANT)) {
+		if (f->off > f->total || f->total - f->off < f->len)
+			/* CAS: two operands come, one value goes back */
+			if (f->type != WIRE_CAS || f->off > f->total)
+				return refuse(why, "off, len: beyond total");
+		if (t->fields & WIRE_HAS_RANGE &&
+		    !(f->flags & WIRE_F_LAST) != (f->total - f->off != f->len))
+			return refuse(why, "flags: last and off + len != total, or the other way");
+	} else if (f->off || f->total) {
+		return refuse(why, "off, total: must be 0");
+	}
+	if (f->type == WIRE_ACK && f->len % WIRE_ACK_SIZE)
+		return refuse(why, "len: not a multiple of one acknowledgement");
+	return 0;
+}
+
+void wire_ack_put(void *buf, uint32_t i, const struct wire_ackrec *a)
+{
+	struct wire_ack w = {
+		.win = htole64(a->win),
+		.origin = htole32(a->origin),
+		.target = htole32(a->target),
+		.seq = htole64(a->seq),
+		.status = htole32(a->status),
+	};
+
+	memcpy((char *)buf + (size_t)i * sizeof(w), &w, sizeof(w));
+}
+
+int wire_ack_get(const void *buf, uint32_t i, struct wire_ackrec *a)
+{
+	struct wire_ack w;
+
+	memcpy(&w, (const char *)buf + (size_t)i * sizeof(w), sizeof(w));
+	a->win = le64toh(w.win);
+	a->origin = le32toh(w.origin);
+	a->target = le32toh(w.target);
+	a->seq = le64toh(w.seq);
+	a->status = le32toh(w.status);
+	if (!a->seq || a->status > 4095 || w.reserved)
+		return -EPROTO;
+	return 0;
+}
+
+void wire_hello_put(void *buf, const struct wire_hello_info *h)
+{
+	struct wire_hello w = {
+		.magic = htole32(WIRE_MAGIC),
+		.version = htole16(h->version),
+		.lane = htole16(h->lane),
+		.features = htole64(h->features),
+	};
+
+	memcpy(w.guid, h->guid, sizeof(w.guid));
+	memcpy(w.dest_guid, h->dest_guid, sizeof(w.dest_guid));
+	memcpy(buf, &w, sizeof(w));
+}
+
+int wire_hello_get(const void *buf, struct wire_hello_info *h)
+{
+	struct wire_hello w;
+
+	memcpy(&w, buf, sizeof(w));
+	if (le32toh(w.magic) != WIRE_MAGIC)
+		return -EPROTO;
+	h->version = le16toh(w.version);
+	h->lane = le16toh(w.lane);
+	h->features = le64toh(w.features);
+	memcpy(h->guid, w.guid, sizeof(h->guid));
+	memcpy(h->dest_guid, w.dest_guid, sizeof(h->dest_guid));
+	return 0;
+}

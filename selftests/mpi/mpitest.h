@@ -83,8 +83,13 @@ bool t_mpi(const char *file, int line, const char *call, int err);
 bool t_class(const char *file, int line, const char *call, int err, const int *classes, int n);
 void t_at(const char *file, int line, const char *call);
 
-#define T_OK(cond, ...) \
-	((cond) ? true : (t_fail(__FILE__, __LINE__, #cond ": " __VA_ARGS__), false))
+#define T_OK(cond, fmt, ...) \
+	({ \
+		bool ok_ = (cond); \
+		if (!ok_) \
+			t_fail(__FILE__, __LINE__, "%s: " fmt, #cond, ##__VA_ARGS__); \
+		ok_; \
+	})
 #define T_EQ(got, want) \
 	({ \
 		long long g_ = (long long)(got), w_ = (long long)(want); \

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/* MPI_Win_create_dynamic, attach, detach: many ranges, any order, re-attach, errors outside. */
+#include "mpitest.h"
+
+#define RANGES 24
+
+static MPI_Win make(void)
+{
+	MPI_Win win;
+
+	M(MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &win));
+	M(MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN));
+	return win;
+}
+
+static MPI_Aint addr_of(const void *p)
+{
+	MPI_Aint a;
+
+	M(MPI_Get_address(p, &a));
+	return a;
+}
+
+/* nothing is attached: synchronization works */
+static void empty(void)
+{
+	MPI_Win win = make();
+
+	M(MPI_Win_fence(0, win));
+	M(MPI_Win_fence(0, win));
+	M(MPI_Win_lock_all(0, win));
+	M(MPI_Win_flush_all(win));
+	M(MPI_Win_unlock_all(win));
+	t_barrier();
+	M(MPI_Win_free(&win));
+}
+
+/* many ranges of different sizes, attached and detached in different orders, all operations */
+static void many_ranges(void)
+{
+	MPI_Win win = make();
+	long *mem[RANGES];
+	MPI_Aint addrs[RANGES], *all = calloc((size_t)t_size * RANGES, sizeof(*all));
+	int t = (t_rank + 1) % t_size, left = (t_rank + t_size - 1) % t_size;
+
+	for (int i = 0; i < RANGES; i++) {
+		int n = 4 + i * 37;
+
+		mem[i] = calloc(n, sizeof(long));
+		M(MPI_Win_attach(win, mem[i], n * sizeof(long)));
+		addrs[i] = addr_of(mem[i]);
+	}
+	M(MPI_Allgather(addrs, RANGES, MPI_AINT, all, RANGES, MPI_AINT, MPI_COMM_WORLD));
+	M(MPI_Win_lock_all(0, win));
+	for (int i = 0; i < RANGES; i++) {
+		long v = i * 100 + t_rank, one = 1, got = -1;
+		MPI_Aint d = all[t * RANGES + i];
+		int last = 3 + i * 37;
+
+		M(MPI_Put(&v, 1, MPI_LONG, t, MPI_Aint_add(d, 8 * last), 1, MPI_LONG, win));
+		M(MPI_Accumulate(&one, 1, MPI_LONG, t, d, 1, MPI_LONG, MPI_SUM, win));
+		M(MPI_Win_flush(t, win));
+		M(MPI_Get(&got, 1, MPI_LONG, t, MPI_Aint_add(d, 8 * last), 1, MPI_LONG, win));
+		M(MPI_Win_flush(t, win));
+		T_EQ(got, v);
+		M(MPI_Fetch_and_op(&one, &got, MPI_LONG, t, d, MPI_SUM, win));
+		M(MPI_Win_flush(t, win));
+		T_EQ(got, 1);
+	}
+	M(MPI_Win_unlock_all(win));
+	t_barrier();
+	for (int i = 0; i < RANGES; i++) {
+		T_EQ(mem[i][0], 2);
+		T_EQ(mem[i][3 + i * 37], i * 100 + left);
+	}
+	t_barrier();
+	/* half is detached, the others still work */
+	for (int i = 0; i < RANGES; i += 2)
+		M(MPI_Win_detach(win, mem[i]));
+	t_barrier();
+	M(MPI_Win_fence(0, win));
+	for (int i = 1; i < RANGES; i += 2) {
+		long v = 5;
+
+		M(MPI_Put(&v, 1, MPI_LONG, t, all[t * RANGES + i], 1, MPI_LONG, win));
+	}
+	M(MPI_Win_fence(0, win));
+	for (int i = 1; i < RANGES; i += 2)
+		T_EQ(mem[i][0], 5);
+	for (int i = RANGES - 1; i > 0; i -= 2)
+		M(MPI_Win_detach(win, mem[i]));
+	M(MPI_Win_free(&win));
+	for (int i = 0; i < RANGES; i++)
+		free(mem[i]);
+	free(all);
+}
+
+/* ranges attached while the window is locked are usable after the address was told */
+static void attach_during_epoch(void)
+{
+	MPI_Win win = make();
+	int t = (t_rank + 1) % t_size;
+
+	M(MPI_Win_lock_all(0, win));
+	for (int i = 0; i < t_iters(20); i++) {
+		int n = 8 + i * 100, *mem = calloc(n, sizeof(int)), v = i + t_rank;
+		int left = (t_rank + t_size - 1) % t_size;
+		MPI_Aint a, theirs;
+
+		M(MPI_Win_attach(win, mem, n * sizeof(int)));
+		a = addr_of(mem);
+		M(MPI_Sendrecv(&a, 1, MPI_AINT, left, 1, &theirs, 1, MPI_AINT, t, 1,
+			       MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+		M(MPI_Put(&v, 1, MPI_INT, t, MPI_Aint_add(theirs, 4 * (n - 1)), 1, MPI_INT, win));
+		M(MPI_Win_flush(t, win));
+		t_barrier();
+		M(MPI_Win_sync(win));
+		T_EQ(mem[n - 1], i + left);
+		M(MPI_Win_detach(win, mem));
+		free(mem);
+		t_barrier();
+	}
+	M(MPI_Win_unlock_all(win));
+	t_barrier();
+	M(MPI_Win_free(&win));
+}
+
+/* one datatype with absolute addresses reaches two attached ranges from displacement 0 */
+static void absolute_target_type(void)
+{
+	MPI_Win win = make();
+	int a[4] = { 0 }, b[4] = { 0 }, v[3] = { 7, 8, 9 }, t = (t_rank + 1) % t_size;
+	int lens[2] = { 1, 2 };
+	MPI_Aint mine[2] = { addr_of(&a[1]), addr_of(&b[2]) }, theirs[2];
+	int left = (t_rank + t_size - 1) % t_size;
+	MPI_Datatype dt;
+
+	M(MPI_Win_attach(win, a, sizeof(a)));
+	M(MPI_Win_attach(win, b, sizeof(b)));
+	M(MPI_Sendrecv(mine, 2, MPI_AINT, left, 1, theirs, 2, MPI_AINT, t, 1, MPI_COMM_WORLD,
+		       MPI_STATUS_IGNORE));
+	M(MPI_Type_create_hindexed(2, lens, theirs, MPI_INT, &dt));
+	M(MPI_Type_commit(&dt));
+	M(MPI_Win_fence(0, win));
+	M(MPI_Put(v, 3, MPI_INT, t, 0, 1, dt, win));
+	M(MPI_Win_fence(0, win));
+	T_EQ(a[0], 0);
+	T_EQ(a[1], 7);
+	T_EQ(b[2], 8);
+	T_EQ(b[3], 9);
+	M(MPI_Type_free(&dt));
+	M(MPI_Win_detach(win, a));
+	M(MPI_Win_detach(win, b));
+	M(MPI_Win_free(&win));
+}
+
+/* the same memory again after detach, and memory next to attached memory */
+static void reattach(void)
+{
+	MPI_Win win = make();
+	int *mem = calloc(1024, sizeof(int)), t = (t_rank + 1) % t_size, v = 3, *m;
+	MPI_Aint a = addr_of(mem), theirs;
+
+	M(MPI_Sendrecv(&a, 1, MPI_AINT, (t_rank + t_size - 1) % t_size, 1, &theirs, 1, MPI_AINT, t,
+		       1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+	m = mem;
+	for (int i = 0; i < 8; i++) {
+		int n = 16 << i;
+
+		v = i + 1;
+		M(MPI_Win_attach(win, m, n * sizeof(int)));
+		M(MPI_Win_fence(0, win));
+		M(MPI_Put(&v, 1, MPI_INT, t, MPI_Aint_add(theirs, 4 * (n - 16)), 1, MPI_INT, win));
+		M(MPI_Win_fence(0, win));
+		T_EQ(m[n - 16], i + 1);
+		M(MPI_Win_detach(win, m));
+		if (i == 6)
+			break;
+	}
+	/* two neighbours, one operation inside each */
+	M(MPI_Win_attach(win, mem, 512 * sizeof(int)));
+	M(MPI_Win_attach(win, mem + 512, 512 * sizeof(int)));
+	M(MPI_Win_fence(0, win));
+	M(MPI_Put(&v, 1, MPI_INT, t, MPI_Aint_add(theirs, 4 * 511), 1, MPI_INT, win));
+	M(MPI_Put(&v, 1, MPI_INT, t, MPI_Aint_add(theirs, 4 * 512), 1, MPI_INT, win));
+	M(MPI_Win_fence(0, win));
+	T_EQ(mem[511], v);
+	T_EQ(mem[512], v);
+	M(MPI_Win_detach(win, mem + 512));
+	M(MPI_Win_detach(win, mem));
+	M(MPI_Win_free(&win));
+	free(mem);
+}
+
+/* detaching what is not attached is refused or ignored; what is attached stays so */
+static void detach_unknown(void)
+{
+	MPI_Win win = make();
+	int *x = calloc(16, sizeof(int)), y[4], v = 77, t = (t_rank + 1) % t_size;
+	MPI_Aint a = addr_of(x), theirs;
+
+	M(MPI_Win_attach(win, x, 16 * sizeof(int)));
+	(void)MPI_Win_detach(win, y);
+	M(MPI_Sendrecv(&a, 1, MPI_AINT, (t_rank + t_size - 1) % t_size, 1, &theirs, 1, MPI_AINT, t,
+		       1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+	M(MPI_Win_fence(0, win));
+	M(MPI_Put(&v, 1, MPI_INT, t, MPI_Aint_add(theirs, 4 * 15), 1, MPI_INT, win));
+	M(MPI_Win_fence(0, win));
+	T_EQ(x[15], 77);
+	M(MPI_Win_detach(win, x));
+	M(MPI_Win_free(&win));
+	free(x);
+}
+
+/* an access outside every attached range is an error at the call or at the synchronization,
+ * never a fault, and the window serves on */
+static void outside(void)
+{
+	MPI_Win win = make();
+	int *mem = calloc(64, sizeof(int)), v = 1, t = (t_rank + 1) % t_size, err;
+	MPI_Aint a = addr_of(mem), theirs;
+
+	M(MPI_Win_attach(win, mem, 64 * sizeof(int)));
+	M(MPI_Sendrecv(&a, 1, MPI_AINT, (t_rank + t_size - 1) % t_size, 1, &theirs, 1, MPI_AINT, t,
+		       1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+	for (int i = 0; i < 3; i++) {
+		static const MPI_Aint off[3] = { 64 * 4, 63 * 4 + 1, -4 };
+
+		M(MPI_Win_lock(MPI_LOCK_SHARED, t, 0, win));
+		err = MPI_Put(&v, 1, MPI_INT, t, MPI_Aint_add(theirs, off[i]), 1, MPI_INT, win);
+		if (err == MPI_SUCCESS)
+			err = MPI_Win_flush(t, win);
+		T_CLASS(err, MPI_ERR_RMA_RANGE, MPI_ERR_RMA_ATTACH, MPI_ERR_DISP);
+		(void)MPI_Win_unlock(t, win);
+	}
+	M(MPI_Win_lock(MPI_LOCK_SHARED, t, 0, win));
+	M(MPI_Put(&v, 1, MPI_INT, t, theirs, 1, MPI_INT, win));
+	M(MPI_Win_unlock(t, win));
+	t_barrier();
+	T_EQ(mem[0], 1);
+	T_EQ(mem[63], 0);
+	M(MPI_Win_detach(win, mem));
+	M(MPI_Win_free(&win));
+	free(mem);
+}
+
+int main(int argc, char **argv)
+{
+	t_init(&argc, &argv, MPI_THREAD_SINGLE);
+	T_RUN(empty, 1);
+	T_RUN(many_ranges, 1);
+	T_RUN(attach_during_epoch, 1);
+	T_RUN(absolute_target_type, 1);
+	T_RUN(reattach, 1);
+	T_RUN(detach_unknown, 1);
+	T_RUN(outside, 1);
+	return t_fini();
+}

@@ -7,11 +7,15 @@ TOOL_SH_NAMES := $(foreach d,$(patsubst tools/%/,%,$(wildcard tools/*/)), \
 	$(if $(wildcard tools/$(d)/$(d)),$(d)))
 EXAMPLE_SRCS  := $(if $(wildcard examples/*.c),$(shell grep -L 'mpi\.h' $(wildcard examples/*.c)))
 
+# tools that need neither progd nor its libraries
+TOOL_ALONE := progrun
+tool_libs = $(if $(filter $(1),$(TOOL_ALONE)),,$(if $(CLIENT_SRCS),$(LIBCLIENT_A)) $(LIBPROGBASE))
+
 define tool_rule
-$(BIN)/$(1): $(call objs,$(call srcs,tools/$(1)/*.c)) $(if $(CLIENT_SRCS),$(LIBCLIENT_A)) $(LIBPROGBASE)
+$(BIN)/$(1): $(call objs,$(call srcs,tools/$(1)/*.c)) $(call tool_libs,$(1))
 	$$(call say,LD,$$@)
 	$(Q)mkdir -p $$(@D)
-	$(Q)$(CC) $(LDFLAGS) -o $$@ $$^ $$(CLIENT_LIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $$@ $$^ $(if $(filter $(1),$(TOOL_ALONE)),,$$(CLIENT_LIBS))
 endef
 $(foreach t,$(TOOL_C_NAMES),$(eval $(call tool_rule,$(t))))
 

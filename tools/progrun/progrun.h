@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * progrun - run an MPI job with the hook library of its MPI library preloaded.
+ *
+ * main.c     command line, what is said and done
+ * launcher.c what the launchers' command lines look like
+ * mpilib.c   which MPI library a program uses
+ *
+ * All functions run in the one thread of the program. Errors end it: progrun_die(). Strings that end up in
+ * the command line are never freed: the process becomes the launcher a moment later.
+ */
+#ifndef PROGRUN_H
+#define PROGRUN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum mpilib {
+	MPILIB_NONE,	/* none found, or not an ELF program */
+	MPILIB_OMPI,
+	MPILIB_MPICH,
+	MPILIB_STATIC,	/* statically linked: nothing can be preloaded */
+};
+
+enum launcher {
+	LAUNCHER_NONE,	/* the program itself: a singleton */
+	LAUNCHER_OMPI,
+	LAUNCHER_HYDRA,
+	LAUNCHER_SRUN,
+};
+
+/* a growing, NULL-terminated argument vector; does not own the strings */
+struct args {
+	char **v;
+	size_t n;
+};
+
+/* one variable for all ranks */
+struct setting {
+	const char *name;
+	const char *value;
+};
+
+/* Print "progrun: ..." and exit with STATUS. */
+__attribute__((format(printf, 2, 3), noreturn)) void progrun_die(int status, const char *fmt, ...);
+/* snprintf into new memory */
+__attribute__((format(printf, 1, 2))) char *progrun_format(const char *fmt, ...);
+void args_add(struct args *a, const char *s);
+
+/*
+ * Full path of PROG, looked up in PATH unless it has a slash; a relative one is also tried below
+ * WDIR (may be NULL). NULL when there is no such executable file.
+ */
+char *mpilib_lookup(const char *prog, const char *wdir);
+/*
+ * Which MPI library the dynamic loader would give the program at PATH. *SONAME is set when one is
+ * found. Asks the program's own loader to list what it would load; runs no code of the program.
+ */
+enum mpilib mpilib_of(const char *path, char **soname);
+const char *mpilib_name(enum mpilib lib);	/* "Open MPI" */
+const char *mpilib_short(enum mpilib lib);	/* "ompi" */
+
+/* Which launcher is at PATH, known by the name of the file it finally links to. */
+enum launcher launcher_of(const char *path);
+const char *launcher_name(enum launcher l);
+enum mpilib launcher_mpilib(enum launcher l);	/* MPILIB_NONE where it starts either */
+/*
+ * Index of the first program in ARGV (argv[0] is the launcher), or 0: there is none. *WDIR is what a
+ * working directory option says, or NULL.
+ */
+size_t launcher_program(enum launcher l, char **argv, const char **wdir);
+/*
+ * The command line ARGV with SETTINGS (up to one with an empty name) for all ranks. A LD_PRELOAD the
+ * user asks for with the launcher's own options is kept, behind ours.
+ */
+struct args launcher_apply(enum launcher l, char **argv, const struct setting *settings);
+
+#endif

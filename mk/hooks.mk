@@ -1,1 +1,81 @@
 # SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+# libprogmpi-ompi.so and libprogmpi-mpich.so: the same sources, compiled for each MPI library.
+#
+# The objects and libprogclient are linked into one relocatable object, in which every undefined symbol of
+# the MPI library is made weak; the shared library names no MPI library.  So it loads into
+# any process, also with LD_BIND_NOW=1, and uses the MPI library that the program brings.
+
+HOOK_LIBS  := ompi mpich
+HOOK_DIR   := mpi-hooks
+HOOK_NAMES := $(filter-out %_test.c,$(sort $(notdir $(wildcard $(HOOK_DIR)/*.c))))
+HOOK_GEN   := $(BUILD)/gen/mpi-hooks
+OBJCOPY    ?= objcopy
+NM         ?= nm
+# undefined symbols that come from the MPI library
+HOOK_FOREIGN := ^(P?MPI_|MPIR_|OMPI_|ompi_|mpi_|pmpi_|pmpir_)
+
+HOOK_PKG_ompi  := ompi-c
+HOOK_PKG_mpich := mpich
+HOOK_LIBDIR     = $(shell $(CC) -print-file-name=$(1))
+HOOK_FILES_ompi  = $(foreach l,libmpi.so libmpi_mpifh.so libmpi_usempif08.so,$(call HOOK_LIBDIR,$(l)))
+HOOK_FILES_mpich = $(foreach l,libmpich.so libmpichfort.so,$(call HOOK_LIBDIR,$(l)))
+
+$(HOOK_GEN)/hooks_gen.h: $(HOOK_DIR)/hooks.def $(HOOK_DIR)/genhooks
+	$(call say,GEN,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(HOOK_DIR)/genhooks header $< >$@
+$(HOOK_GEN)/entry.c: $(HOOK_DIR)/hooks.def $(HOOK_DIR)/genhooks
+	$(call say,GEN,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(HOOK_DIR)/genhooks c $< >$@
+
+define hook_rules
+HOOK_CFLAGS_$(1)   = $$(shell $(PKG_CONFIG) --cflags $$(HOOK_PKG_$(1)))
+HOOK_OBJS_$(1)    := $(HOOK_NAMES:%.c=$(OBJ)/hooks-$(1)/%.o) $(OBJ)/hooks-$(1)/entry.o \
+			$(OBJ)/hooks-$(1)/entry_f.o
+
+$(HOOK_GEN)/entry_f-$(1).c: $(HOOK_DIR)/hooks.def $(HOOK_DIR)/genhooks
+	$$(call say,GEN,$$@)
+	$$(Q)mkdir -p $$(@D)
+	$$(Q)$(HOOK_DIR)/genhooks fortran $$< $(1) >$$@
+
+# the list against the library: a new one-sided call of a newer MPI library stops the build here
+$(HOOK_GEN)/checked-$(1): $(HOOK_DIR)/hooks.def $(HOOK_DIR)/genhooks
+	$$(call say,CHECK,$$< ($(1)))
+	$$(Q)mkdir -p $$(@D)
+	$$(Q)$(HOOK_DIR)/genhooks check $$< $(1) $$(HOOK_FILES_$(1))
+	$$(Q)touch $$@
+
+$(OBJ)/hooks-$(1)/%.o: $(HOOK_DIR)/%.c $(HOOK_GEN)/hooks_gen.h mk/config.mk mk/hooks.mk
+	$$(call say,MPICC,$$< ($(1)))
+	$$(Q)mkdir -p $$(@D)
+	$$(Q)$(CC) $(CPPFLAGS) -I$(HOOK_GEN) -I$(HOOK_DIR) $$(HOOK_CFLAGS_$(1)) $(CFLAGS) \
+		-MMD -MP -c -o $$@ $$<
+$(OBJ)/hooks-$(1)/entry.o: $(HOOK_GEN)/entry.c $(HOOK_GEN)/hooks_gen.h mk/config.mk
+	$$(call say,MPICC,$$< ($(1)))
+	$$(Q)mkdir -p $$(@D)
+	$$(Q)$(CC) $(CPPFLAGS) -I$(HOOK_GEN) -I$(HOOK_DIR) $$(HOOK_CFLAGS_$(1)) $(CFLAGS) \
+		-MMD -MP -c -o $$@ $$<
+$(OBJ)/hooks-$(1)/entry_f.o: $(HOOK_GEN)/entry_f-$(1).c $(HOOK_GEN)/hooks_gen.h mk/config.mk
+	$$(call say,MPICC,$$< ($(1)))
+	$$(Q)mkdir -p $$(@D)
+	$$(Q)$(CC) $(CPPFLAGS) -I$(HOOK_GEN) -I$(HOOK_DIR) $$(HOOK_CFLAGS_$(1)) $(CFLAGS) \
+		-MMD -MP -c -o $$@ $$<
+
+$(OBJ)/hooks-$(1)/all.o: $$(HOOK_OBJS_$(1)) $(LIBCLIENT_A) $(HOOK_GEN)/checked-$(1)
+	$$(call say,LD,$$@)
+	$$(Q)$(LD) -r -o $$@.tmp $$(filter %.o,$$^) $(LIBCLIENT_A)
+	$$(Q)$(NM) -u $$@.tmp | awk '$$$$NF ~ /$(HOOK_FOREIGN)/ { print $$$$NF }' | sort -u >$$@.weak
+	$$(Q)$(OBJCOPY) --weaken-symbols=$$@.weak $$@.tmp $$@
+	$$(Q)rm -f $$@.tmp
+
+$(LIB)/libprogmpi-$(1).so: $(OBJ)/hooks-$(1)/all.o $(HOOK_DIR)/hooks.map
+	$$(call say,LD,$$@)
+	$$(Q)mkdir -p $$(@D)
+	$$(Q)$(CC) -shared -Wl,-soname,$$(@F) $(if $(SAN),,-Wl,-z$(comma)defs) \
+		-Wl,--version-script=$(HOOK_DIR)/hooks.map $(LDFLAGS) -o $$@ $$< $$(CLIENT_LIBS)
+
+USER_TARGETS += $(if $(wildcard lib/libprogclient/libprogclient.map),$(LIB)/libprogmpi-$(1).so)
+-include $$(HOOK_OBJS_$(1):.o=.d)
+endef
+$(foreach m,$(HOOK_LIBS),$(eval $(call hook_rules,$(m))))

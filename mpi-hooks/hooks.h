@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * hooks.h - what the files of the PMPI library share.
+ *
+ *   hooks.def   every call that concerns us; genhooks makes the entry points from it
+ *   init.c      start and end of the job's part in this process, the session
+ *   win.c       windows: creation, freeing, queries
+ *   table.c     handle -> record
+ *   epoch.c     epochs: which calls are allowed when, fence, post/start/complete/wait, locks, flush
+ *   rma.c       communication calls: checks, then libprogclient
+ *   request.c   requests of Rput and relatives, completion calls
+ *   dtype.c     MPI datatypes flattened and cached
+ *   mem.c       Alloc_mem, Free_mem
+ *   error.c     negative errno to MPI error class
+ *   fortran.[ch]  what the generated Fortran entry points need
+ *
+ * hook_name() functions (prototypes generated) take the arguments of MPI_Name; those about a window get
+ * the managed window instead of the handle.  They return an MPI error class, after having called the
+ * window's error handler.  Everything else returns a negative errno or, where it says so, a class.
+ *
+ * All references to the MPI library are made weak at link time, so that the library can be
+ * loaded into processes without MPI (launchers, shells); nothing here may run before MPI_Init.
+ */
+#ifndef HOOKS_H
+#define HOOKS_H
+
+#include <errno.h>
+#include <mpi.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <libprogbase/dtype.h>
+#include <libprogbase/log.h>
+#include <progclient.h>
+
+#define HOOK_EXPORT	__attribute__((visibility("default")))
+#define likely(x)	__builtin_expect(!!(x), 1)
+#define unlikely(x)	__builtin_expect(!!(x), 0)
+
+/* ---- process state (init.c) ---------------------------------------------------------------- */
+
+struct hooks {
+	bool on;		/* between MPI_Init and MPI_Finalize, not switched off */
+	bool mt;		/* MPI_THREAD_MULTIPLE: several threads may be in calls at once */
+	int world_rank;
+	uint8_t jobid[16];
+	uint8_t jobkey[32];
+	MPI_Comm self;		/* private, made with the session; MPI_COMM_NULL before */
+	struct prog_session *session;	/* NULL until the first window; set once */
+};
+extern struct hooks hooks;
+
+/* After the library's own MPI_Init. */
+void hooks_start(void);
+/*
+ * Open the session unless it is open.  Returns 0 or a negative errno with *@reason; a refusal is
+ * final for the process.  Any thread.
+ */
+int hooks_session(const char **reason);
+/* The state that libprogclient's waits need to let native traffic move. */
+void hooks_progress(void *arg);
+
+static inline void hooks_lock(pthread_mutex_t *m)
+{
+	if (unlikely(hooks.mt))
+		pthread_mutex_lock(m);
+}
+
+static inline void hooks_unlock(pthread_mutex_t *m)
+{
+	if (unlikely(hooks.mt))
+		pthread_mutex_unlock(m);
+}
+
+/* ---- table of handles ------------------------------------------------------------------------ */
+
+/*
+ * Handle -> record.  Readers take no lock: a bucket's nodes are only ever appended and reused
+ * in place, never freed or moved, so a walk cannot be led astray; a node's value is written
+ * before its key.  A handle that is looked up is not removed at the same time (MPI forbids it).
+ */
+struct hmap_node {
+	_Atomic(uint64_t) key;		/* 0: free */
+	_Atomic(void *) val;
+	_Atomic(struct hmap_node *) next;
+};
+#define HMAP_BITS 8
+struct hmap {
+	struct hmap_node bucket[1 << HMAP_BITS];
+	pthread_mutex_t lock;		/* writers */
+};
+
+static inline struct hmap_node *hmap_bucket(struct hmap *m, uint64_t key)
+{
+	return &m->bucket[(key * 0x9e3779b97f4a7c15ull) >> (64 - HMAP_BITS)];
+}
+
+static inline void *hmap_find(struct hmap *m, uint64_t key)
+{
+	struct hmap_node *n = hmap_bucket(m, key);
+
+	for (; n; n = atomic_load_explicit(&n->next, memory_order_acquire))
+		if (atomic_load_explicit(&n->key, memory_order_acquire) == key)
+			return atomic_load_explicit(&n->val, memory_order_relaxed);
+	return NULL;
+}
+
+int hmap_add(struct hmap *m, uint64_t key, void *val);	/* -ENOMEM */
+void hmap_del(struct hmap *m, uint64_t key);
+
+/* Handles are pointers or ints; MPI_*_NULL is never a key. */
+#define HMAP_KEY(h)	((uint64_t)(uintptr_t)(h))
+
+/* ---- managed windows (win.c, epoch.c) -------------------------------------------------------- */
+
+enum hwin_access {		/* this process as origin */
+	HWIN_ACCESS_NONE,
+	HWIN_ACCESS_FENCE,	/* after a fence; an epoch only if operations follow */
+	HWIN_ACCESS_START,
+	HWIN_ACCESS_LOCK,	/* some targets locked one by one */
+	HWIN_ACCESS_LOCK_ALL,
+	HWIN_ACCESS_STATES
+};
+
+/* hwin.target[]: state of one target in the access epoch */
+#define HWIN_T_MEMBER	(1u << 0)	/* belongs to the epoch (started, locked) */
+#define HWIN_T_READY	(1u << 1)	/* operations may be issued */
+#define HWIN_T_HELD	(1u << 2)	/* we asked libprogclient for the lock */
+#define HWIN_T_TOUCHED	(1u << 3)	/* in hwin.touched */
+
+struct hwin {
+	struct prog_win *pw;
+	MPI_Win handle;
+	uint32_t rank, nranks;
+	_Atomic(uint8_t) access;	/* enum hwin_access; moves only in epoch.c, under lock */
+	bool exposed;			/* between post and wait; under lock */
+	_Atomic(bool) fence_used;	/* operations were issued since the last fence */
+	bool fence_counts;		/* fences count operations instead of flushing */
+	bool dynamic;
+	unsigned int opflags;		/* PROG_OPF_FENCE while in a fence epoch that counts */
+	int unit;			/* every rank's displacement unit, or 0: see units */
+	int *units;
+	_Atomic(uint8_t) *target;	/* [nranks], HWIN_T_*; writers under lock */
+
+	pthread_mutex_t lock;		/* epoch state; not held while waiting */
+	uint32_t nlocked;		/* targets locked one by one */
+	uint32_t *touched;		/* [nranks]: targets of lock_all and start */
+	uint32_t ntouched;
+	bool start_nocheck, all_nocheck;
+	uint32_t *post_ranks;		/* group of the exposure epoch */
+	uint32_t npost;
+	uint32_t *start_epoch;		/* [nranks]: exposures of that rank we started on */
+	uint32_t *post_epoch;		/* [nranks]: exposures we posted to that rank */
+
+	int flavor;			/* MPI_WIN_FLAVOR_* */
+	int model;
+	int disp_unit;
+	MPI_Aint size;
+	void *base;
+	MPI_Comm comm;			/* private, same ranks; never seen by the user */
+	uint32_t *sum;			/* [nranks], scratch of fence */
+};
+
+extern struct hmap hwin_map;
+
+static inline struct hwin *hwin_find(MPI_Win win)
+{
+	return hmap_find(&hwin_map, HMAP_KEY(win));
+}
+
+/* Call the window's error handler with @class and return @class; MPI_SUCCESS passes. */
+int hwin_error(struct hwin *w, int class);
+/* The same for a negative errno of libprogclient. */
+int hwin_errno(struct hwin *w, int rc);
+/* Free every window that is still there (MPI_Finalize). */
+void hwin_drop_all(void);
+
+/*
+ * May an operation on @target be issued now?  Waits for the exposure or takes the lock when the epoch says so.
+ * Returns an MPI class, without calling the error handler.
+ */
+int epoch_target(struct hwin *w, uint32_t target);
+/* Is a passive target epoch open that covers @target? */
+bool epoch_passive(const struct hwin *w, uint32_t target);
+int epoch_init(struct hwin *w);
+void epoch_fini(struct hwin *w);
+/* Is the window free of epochs (fences aside), so that it can be freed? */
+bool epoch_idle(const struct hwin *w);
+
+/* ---- datatypes (dtype.c) --------------------------------------------------------------------- */
+
+struct htype {
+	struct dtype *dt;
+	uint64_t size;		/* packed bytes of one item */
+	int64_t extent;
+	int64_t first;		/* contig: offset of the first byte */
+	bool contig;		/* items adjoin, one block each */
+	bool predefined;
+	uint8_t basic;		/* PROG_TYPE_*, PROG_TYPE_MIXED */
+	bool gap;		/* basic type whose memory layout is not its packed layout */
+	uint8_t elem;		/* packed bytes of the basic type */
+};
+
+/*
+ * The flattened form of @type, made and cached at first use; valid while the type is.  Returns
+ * an MPI class (MPI_ERR_TYPE: null, unknown or not committed).
+ */
+int htype_get(MPI_Datatype type, const struct htype **out);
+/* Build the table of predefined types; once, before the first window. */
+int htype_init(void);
+/* PROG_OP_* or 0. */
+unsigned int hop_get(MPI_Op op);
+
+/* ---- requests (request.c) -------------------------------------------------------------------- */
+
+extern atomic_int hreq_count;
+
+/* Requests of ours that are not complete yet. */
+static inline int hreq_outstanding(void)
+{
+	return unlikely(atomic_load_explicit(&hreq_count, memory_order_relaxed));
+}
+
+/* A request for operation @seq on @rank.  Returns an MPI class. */
+int hreq_new(struct hwin *w, uint32_t rank, uint64_t seq, MPI_Request *req);
+/* A request that is complete. */
+int hreq_new_done(MPI_Request *req);
+/* Complete those that are done. */
+void hreq_drive(void);
+/* @w is going away, all its operations were flushed: complete what is left, with an error. */
+void hreq_finish(struct hwin *w);
+
+/* ---- errors (error.c) ------------------------------------------------------------------------ */
+
+/* The MPI error class for a negative errno; MPI_SUCCESS for 0. */
+int herror_class(int rc);
+
+#endif

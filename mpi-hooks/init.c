@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * Start and end.  MPI_Init costs one broadcast of 48 bytes; everything else waits for the
+ * first window, so that programs without windows pay nothing.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "hooks_gen.h"
+
+struct hooks hooks = { .self = MPI_COMM_NULL };
+
+/* Tag of nothing: probing for it makes the MPI library progress all its traffic. */
+#define PROGRESS_TAG 17
+
+static pthread_mutex_t session_lock = PTHREAD_MUTEX_INITIALIZER;
+static int session_rc;		/* outcome of the only attempt; under session_lock */
+static const char *session_reason;
+static bool session_tried;
+
+/* A name that only the library has for which this file was compiled. */
+#ifdef OPEN_MPI
+extern char ompi_mpi_comm_world_marker __asm__("ompi_mpi_comm_world");
+#define MARKER ompi_mpi_comm_world_marker
+#define LIBRARY "Open MPI"
+#define OTHER_LIBRARY "MPICH"
+#else
+extern char mpich_marker __asm__("MPIR_F08_MPI_IN_PLACE");
+#define MARKER mpich_marker
+#define LIBRARY "MPICH"
+#define OTHER_LIBRARY "Open MPI"
+#endif
+
+/*
+ * Preloaded into a program of the other MPI library every handle would be taken for something else:
+ * there is nothing to fall back to, as calls come here first.
+ */
+static void check_library(void)
+{
+	const char *volatile marker = &MARKER;	/* weak: may be NULL */
+
+	if (marker)
+		return;
+	prog_log(PROG_LOG_ERROR, "this library is for %s, the program seems to use %s: "
+		 "preload the other libprogmpi", LIBRARY, OTHER_LIBRARY);
+	_exit(1);
+}
+
+static bool switched_off(void)
+{
+	const char *v = getenv("PROG_ASYNC");
+
+	return v && (!strcasecmp(v, "off") || !strcasecmp(v, "no") || !strcmp(v, "0"));
+}
+
+/*
+ * Runs at the start of MPI_Finalize, while MPI still works: attributes of MPI_COMM_SELF go in
+ * reverse order of setting, so a program's own (which may free windows) come before this one.
+ */
+static int self_deleted(MPI_Comm comm, int keyval, void *val, void *extra)
+{
+	hwin_drop_all();
+	hooks.on = false;
+	prog_session_close(hooks.session);
+	hooks.session = NULL;
+	if (hooks.self != MPI_COMM_NULL)
+		PMPI_Comm_free(&hooks.self);
+	return MPI_SUCCESS;
+}
+
+/* PROG_ASYNC must be alike on all ranks, as launchers make it: off is off, without a broadcast. */
+void hooks_start(void)
+{
+	uint8_t msg[1 + sizeof(hooks.jobid) + sizeof(hooks.jobkey)] = { 0 };
+	int provided = MPI_THREAD_SINGLE, keyval;
+
+	if (switched_off())
+		return;
+	log_set_prefix("progmpi");
+	PMPI_Query_thread(&provided);
+	PMPI_Comm_rank(MPI_COMM_WORLD, &hooks.world_rank);
+	if (!hooks.world_rank)
+		msg[0] = !prog_job_key_make(msg + 1, msg + 1 + sizeof(hooks.jobid));
+	if (PMPI_Bcast(msg, sizeof(msg), MPI_BYTE, 0, MPI_COMM_WORLD) || !msg[0])
+		return;
+	memcpy(hooks.jobid, msg + 1, sizeof(hooks.jobid));
+	memcpy(hooks.jobkey, msg + 1 + sizeof(hooks.jobid), sizeof(hooks.jobkey));
+	if (PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, self_deleted, &keyval, NULL))
+		return;
+	if (PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, &hooks))
+		return;
+	PMPI_Comm_free_keyval(&keyval);
+	hooks.mt = provided == MPI_THREAD_MULTIPLE;
+	hooks.on = true;
+}
+
+int hook_init(int *argc, char ***argv)
+{
+	int rc;
+
+	check_library();
+	rc = PMPI_Init(argc, argv);
+	if (!rc)
+		hooks_start();
+	return rc;
+}
+
+int hook_init_thread(int *argc, char ***argv, int required, int *provided)
+{
+	int rc;
+
+	check_library();
+	rc = PMPI_Init_thread(argc, argv, required, provided);
+	if (!rc)
+		hooks_start();
+	return rc;
+}
+
+/* Called by threads that are inside an MPI call of ours only, so never against the thread level. */
+void hooks_progress(void *arg)
+{
+	int flag;
+
+	PMPI_Iprobe(MPI_ANY_SOURCE, PROGRESS_TAG, hooks.self, &flag, MPI_STATUS_IGNORE);
+}
+
+static int session_open(void)
+{
+	struct prog_session_cfg cfg = {
+		.flags = PROG_SESSION_EMBEDDED | (hooks.mt ? PROG_SESSION_MT : 0),
+		.rank = (uint32_t)hooks.world_rank,
+		.progress = hooks_progress,
+	};
+	int rc;
+
+	memcpy(cfg.jobid, hooks.jobid, sizeof(cfg.jobid));
+	memcpy(cfg.jobkey, hooks.jobkey, sizeof(cfg.jobkey));
+	rc = htype_init();
+	if (rc) {
+		session_reason = "out of memory";
+		return rc;
+	}
+	/* not dup: that would run the program's attribute copy functions */
+	if (PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &hooks.self)) {
+		session_reason = "the MPI library gave no communicator";
+		return -EIO;
+	}
+	PMPI_Comm_set_errhandler(hooks.self, MPI_ERRORS_RETURN);
+	rc = prog_session_open(&cfg, &hooks.session, &session_reason);
+	if (rc) {
+		hooks.session = NULL;
+		if (!session_reason)
+			session_reason = strerror(-rc);
+		PMPI_Comm_free(&hooks.self);
+	}
+	return rc;
+}
+
+int hooks_session(const char **reason)
+{
+	int rc;
+
+	pthread_mutex_lock(&session_lock);
+	if (!session_tried) {
+		session_tried = true;
+		session_rc = session_open();
+	}
+	rc = session_rc;
+	*reason = session_reason;
+	if (!rc && !prog_session_alive(hooks.session)) {
+		rc = -EPIPE;
+		*reason = "the daemon was lost";
+	}
+	pthread_mutex_unlock(&session_lock);
+	return rc;
+}

@@ -8,8 +8,8 @@ deps:
 
 demo:
 	$(Q)$(MAKE) deps
-	$(Q)$(MAKE) user
-	$(Q)BUILD=$(abspath $(BUILD)) bench/demo/run
+	$(Q)$(MAKE) user bench-programs
+	$(Q)BUILD=$(BUILD) PROG_BUILD=$(abspath $(BUILD)) bench/demo/run
 
 clean:
 	$(Q)rm -rf $(BUILD) $(BUILD)-fuzz $(foreach s,$(SAN_BUILDS),$(call san_dir,$(s)))

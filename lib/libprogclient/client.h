@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * client.h - what the files of libprogclient share.  Not installed.
+ *
+ *	session.c  finding the daemon, the handshake, control requests, fork
+ *	embed.c    starting a private daemon
+ *	helper.c   the thread that does what the daemon cannot
+ *	mem.c      regions
+ *	arena.c    payload memory shared with the daemon
+ *	ring.c     slots, streams, submission, completion
+ *	wait.c     waiting
+ *	win.c      windows
+ *	op.c       operations: normalising, the remote path
+ *	local.c    operations on ranks of this node
+ *	sync.c     flush, locks, post-start-complete-wait, fence
+ *
+ * Locking.  session.lock (taken only with PROG_SESSION_MT) protects slots, arena, rings, streams and
+ * datatype ids; it is never held while sleeping or in the progress callback.  session.ctrl_lock
+ * serialises control requests.  session.helper_lock protects the table of windows that the helper
+ * thread looks at.  The global mem_lock protects the list of regions.  Order: mem_lock, ctrl_lock;
+ * lock, helper_lock and ctrl_lock are never held together.
+ */
+#ifndef CLIENT_H
+#define CLIENT_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <asyncprog/ring.h>
+#include <libprogbase/apply.h>
+#include <libprogbase/dtype.h>
+#include <libprogbase/winctl.h>
+#include <progclient.h>
+
+#define CLIENT_SLOTS		4096u
+#define CLIENT_ARENA		(4u << 20)
+#define CLIENT_BOUNCE		(1u << 20)
+#define CLIENT_PIECE		(128u << 10)	/* packed bytes of one piece through the arena */
+#define CLIENT_COPY_MAX		(8u << 10)	/* contiguous origins up to here are copied at once */
+#define CLIENT_STAGE_MAX	(1u << 20)	/* ... up to here when the daemon has no CMA */
+#define CLIENT_CTRL_TIMEOUT_MS	10000
+#define CLIENT_DTYPES		256		/* ids 1..255 */
+#define CLIENT_NO_SLOT		UINT32_MAX
+#define CLIENT_NO_ARENA		UINT64_MAX
+
+/* ---- arena.c: buddy allocator over offsets, all bookkeeping in private memory ---------------- */
+
+#define ARENA_MIN_SHIFT		6
+#define ARENA_ORDERS		26
+
+struct arena {
+	uint64_t size;			/* power of two */
+	uint32_t top;			/* order of the whole arena: size >> MIN_SHIFT == 1 << top */
+	uint8_t *state;			/* per smallest block: order | flags of the block starting there */
+	uint32_t *next, *prev;		/* links of free blocks */
+	uint32_t free[ARENA_ORDERS];	/* coalesced free blocks per order */
+	uint32_t quick[ARENA_ORDERS];	/* freed lately, not coalesced: most sizes recur */
+};
+
+int arena_init(struct arena *a, uint64_t size);
+void arena_destroy(struct arena *a);
+/* Offset of @bytes (a multiple of 64), or CLIENT_NO_ARENA. Constant time but for splitting. */
+uint64_t arena_alloc(struct arena *a, uint64_t bytes);
+void arena_free(struct arena *a, uint64_t off);
+
+/* ---- session ------------------------------------------------------------------------------- */
+
+struct stream;
+
+/* Private side of a slot in flight. */
+struct op_meta {
+	uint64_t seq;
+	uint32_t next;			/* slot of the stream's next operation */
+	uint32_t copy_len;		/* bytes to copy out at completion; 0: none */
+	uint64_t arena;			/* block to free, or CLIENT_NO_ARENA */
+	uint64_t copy_from;		/* arena offset */
+	void *dst;			/* origin buffer of a get or result */
+	struct dtype *dt;		/* its type (a reference), NULL: contiguous */
+	uint64_t count;
+	uint64_t off;			/* packed offset in (dt, count), or in bytes */
+};
+
+struct prog_session {
+	/* constant after open */
+	bool mt;
+	uint32_t id;
+	uint32_t workers;
+	uint64_t features;
+	uint8_t guid[PROG_GUID_SIZE];
+	uint32_t naddrs;
+	struct prog_addr addr[PROG_MAX_ADDRS];
+	uint64_t limits[4];
+	void (*progress)(void *arg);
+	void *progress_arg;
+	int sock;
+	int kick[PROG_MAX_WORKERS];	/* the workers' eventfds */
+	pid_t pid;
+	uint64_t cma_value;		/* the daemon and same-node peers read it as a probe */
+	unsigned int ncpus;
+
+	void *seg;
+	size_t seg_size;
+	struct prog_session_hdr *hdr;
+	struct prog_sq *sq;
+	uint32_t *idx;
+	struct prog_sqe *sqe;
+	char *arena_mem;
+	struct prog_helper_ring *helper_ring;
+	char *bounce;
+	const struct prog_doorbell *bell;
+
+	uint32_t lost;			/* atomic: the daemon is gone, or this is a forked child */
+
+	/* under lock */
+	pthread_mutex_t lock;
+	uint32_t nfree;
+	uint32_t *free;			/* slots, last freed first */
+	struct op_meta *meta;
+	struct arena arena;
+	struct stream *active;		/* streams with operations in flight */
+	uint32_t blocked_slots;		/* held by operations behind locks not known to be granted */
+	uint64_t blocked_bytes;		/* of the arena, likewise */
+	uint32_t event_seen;		/* atomic: event when a test last looked */
+
+	/* waiting; atomic, approximate */
+	uint64_t wait_avg;		/* ns, of past waits */
+	uint64_t load_checked;		/* when */
+	uint32_t overloaded;		/* more runnable threads than processors then */
+
+	pthread_mutex_t ctrl_lock;
+
+	pthread_mutex_t helper_lock;
+	struct prog_win *wins;
+	pthread_t helper;
+	bool helper_running;
+	uint32_t helper_exit;		/* atomic */
+
+	struct prog_session *next;	/* all sessions of the process; for fork */
+};
+
+static inline void session_lock(struct prog_session *s)
+{
+	if (s->mt)
+		pthread_mutex_lock(&s->lock);
+}
+
+static inline void session_unlock(struct prog_session *s)
+{
+	if (s->mt)
+		pthread_mutex_unlock(&s->lock);
+}
+
+static inline bool session_lost(const struct prog_session *s)
+{
+	return __atomic_load_n(&s->lost, __ATOMIC_ACQUIRE);
+}
+
+/* Text for *reason outputs: formatted into a buffer of the calling thread. */
+const char *client_reason(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* Memory file of @size bytes, sealed against resizing; *@fd and *@mem (mapped, zeroed). */
+int client_memfd(const char *name, size_t size, int *fd, void **mem);
+
+/*
+ * One control request: @req (its hdr filled here), @fds sent along; the reply goes to @reply of
+ * exactly @reply_size bytes and up to *@nrfds descriptors to @rfds (owned by the caller then).
+ * Returns the reply's status, or -ECONNRESET when the daemon was lost.
+ */
+int session_request(struct prog_session *s, uint16_t type, void *req, size_t size, const int *fds,
+		    unsigned int nfds, void *reply, size_t reply_size, int *rfds,
+		    unsigned int *nrfds);
+/* Look at the socket (no blocking); true when the daemon is gone. */
+bool session_check(struct prog_session *s);
+void session_kick(struct prog_session *s, uint32_t worker);
+
+/* ---- embed.c ------------------------------------------------------------------------------- */
+
+/* Connect to the job's private daemon, starting it if need be. Returns a socket or -errno. */
+int embed_connect(const struct prog_session_cfg *cfg, uint64_t deadline_ns, const char **reason);
+int session_connect(const char *path, const char **reason);
+
+/* ---- helper.c ------------------------------------------------------------------------------ */
+
+int helper_start(struct prog_session *s);
+void helper_stop(struct prog_session *s);
+
+/* ---- mem.c --------------------------------------------------------------------------------- */
+
+struct region;
+
+/* New region of at least @size bytes; its descriptor stays owned by the region. */
+int region_new(size_t size, struct region **out, void **mem, int *fd);
+void region_free(struct region *r);
+/*
+ * Is [@addr, @addr + @size) inside a region?  Makes it known to the daemon if it is not yet.
+ * 0 with *@id and *@off, -ENOENT, or why the daemon refused it.
+ */
+int region_lookup(struct prog_session *s, const void *addr, size_t size, uint32_t *id,
+		  uint64_t *off);
+/* @s ends: its numbers of regions mean nothing any more. */
+void region_forget_session(struct prog_session *s);
+
+/* ---- windows ------------------------------------------------------------------------------- */
+
+enum { REACH_RING = 0, REACH_MEM = 1, REACH_CMA = 2 };
+
+/* A rank of this node: its control segment mapped here, and how its memory is reached. */
+struct local_peer {
+	struct winctl wc;
+	struct apply_win aw;		/* dynamic windows: lo and hi are of one range, set per call */
+	void *mem_map;			/* to unmap */
+	size_t mem_map_size;
+	bool own_ctl;			/* the control segment is mapped for this peer alone */
+};
+
+/* Operations to one rank. */
+struct stream {
+	/* hot: same-node puts and gets need only these */
+	char *mem;			/* memory reached by load and store, else NULL */
+	uint64_t size;
+	uint8_t reach;			/* REACH_* */
+	uint8_t held;			/* PROG_LOCK_NONE, SHARED or EXCL (asked for, maybe not granted) */
+	uint32_t rank;
+	struct prog_win *win;
+	struct local_peer *local;	/* NULL: another node */
+	/* ring state, under session.lock */
+	uint64_t seq;			/* last number given */
+	uint64_t acked;			/* last seen */
+	uint64_t local_seq;		/* last operation whose origin buffer is not free before its ack */
+	uint64_t lock_seq;		/* LOCK not known to be granted; 0: none */
+	uint32_t head, tail;		/* operations in flight, oldest first; slots */
+	uint32_t blocked_slots;
+	uint32_t fence_count;		/* issued in the current parity */
+	uint64_t blocked_bytes;
+	struct stream *next, *prev;	/* session.active */
+	struct prog_win_stream *shared;
+	uint32_t *dtype_gen;		/* [CLIENT_DTYPES] definitions the target knows; NULL: none */
+};
+
+struct dtype_slot {
+	struct dtype *dt;
+	uint64_t hash;
+	uint32_t gen;
+};
+
+struct prog_win {
+	struct prog_session *s;
+	enum prog_win_kind kind;
+	uint64_t key;
+	uint32_t rank, nranks;
+	void *base;
+	uint64_t size;
+	struct region *region;		/* ALLOCATE: memory */
+	int mem_fd;			/* region's, not owned */
+	uint32_t mem;			/* PROG_MEM_* of this rank, as told to the others */
+	uint32_t mem_region;		/* SHARED inside a region: its id */
+	uint64_t mem_off;		/* SHARED: offset in the memory fd or region */
+	int ctl_fd;			/* -1 once the daemon has it */
+	struct winctl wc;
+	struct apply_win aw;		/* own memory; used by the helper thread */
+	uint32_t slot;			/* number at the daemon */
+	bool connected, multinode, native;
+	uint8_t *node_here;		/* [nranks] 1: on this node */
+	struct prog_endpoint *peers;	/* between connect and map */
+	struct stream *streams;		/* [nranks] */
+	uint32_t nactive;		/* streams in flight; under session.lock */
+	uint32_t parity;
+	uint64_t fence_base[2];
+	struct dtype_slot *dtypes;	/* [CLIENT_DTYPES], under session.lock */
+	uint32_t dtype_last, dtype_next, dtype_gens;
+	pthread_mutex_t range_lock;	/* attach, detach */
+	struct prog_win *next;		/* session.wins, under helper_lock */
+};
+
+/*
+ * Range of a dynamic window that holds [lo, hi).  *@out_lo and *@out_hi bound it.  -ERANGE.
+ * Reads the target's table, which its owner may be changing.
+ */
+int win_find_range(const struct winctl *wc, uint64_t lo, uint64_t hi, uint64_t *out_lo,
+		   uint64_t *out_hi);
+
+/* ---- ring.c -------------------------------------------------------------------------------- */
+
+/* What a submission got; session.lock is held from stream_reserve() to stream_submit(). */
+struct reserve {
+	struct stream *st;
+	const struct dtype *dt;		/* target type to be known by id, NULL: none */
+	uint64_t bytes;			/* of arena */
+	bool lock_op;
+	/* out */
+	uint32_t slot;
+	uint32_t dtype;
+	uint64_t arena;
+	int err;
+};
+
+/*
+ * Get a slot, @bytes of arena and the id of @dt, defining it if need be; waits when there is none
+ * (flow control) or too much waits behind locks.  On success session.lock is held.
+ */
+int stream_reserve(struct reserve *r);
+/* Give the entry its number, publish it, wake the worker, drop session.lock. Returns the number. */
+uint64_t stream_submit(struct reserve *r, bool local_done);
+/* The other way out after stream_reserve(). */
+void stream_cancel(struct reserve *r);
+/* Take in acknowledgements; under session.lock. */
+void stream_reap(struct stream *st);
+/* Forget everything in flight (the window ends); takes session.lock. */
+void stream_drop(struct stream *st);
+/* Wait until @seq is acknowledged and its data copied out. 0 or -ECONNRESET. */
+int stream_wait(struct stream *st, uint64_t seq);
+
+/* ---- wait.c -------------------------------------------------------------------------------- */
+
+/*
+ * Sleep until @done(arg) holds.  Who makes it true bumps *@event and wakes it when *@waiters != 0.
+ * @done is called without locks.  0, or -ECONNRESET when the daemon is lost.
+ */
+int wait_until(struct prog_session *s, uint32_t *event, uint32_t *waiters, bool (*done)(void *arg),
+	       void *arg);
+/* The same for a lock record of a peer on this node. */
+int wait_lock(struct prog_session *s, struct winctl *wc, uint32_t origin);
+
+/* ---- op.c, local.c -------------------------------------------------------------------------- */
+
+/* One side of an operation, normalised: contiguous sides have dt NULL. */
+struct side {
+	char *p;			/* address (origin sides) */
+	const struct dtype *dt;
+	uint64_t count;			/* items of dt; bytes when contiguous */
+	uint64_t total;			/* packed bytes */
+};
+
+struct op {
+	uint8_t opcode;			/* PROG_OP_PUT, GET, ACC, GET_ACC, CAS */
+	uint8_t op, etype;
+	unsigned int flags;		/* PROG_OPF_* */
+	struct side origin;		/* CAS: compare and new value, packed */
+	struct side result;		/* GET_ACC, CAS */
+	struct side target;		/* p unused */
+	uint64_t disp;
+	uint64_t esize;			/* packed bytes of one element (accumulates), else 1 */
+	uint64_t skip;			/* packed bytes of origin and result that are not of this op */
+};
+
+/* Do it now; the rank is reached by REACH_MEM or REACH_CMA. */
+int local_op(struct stream *st, const struct op *op);
+
+#endif

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * The helper thread: copies and applies what the daemon cannot reach itself, or not cheaply.  It
+ * never calls the caller's code, takes no signals, and sleeps on the ring's event word.  Jobs come
+ * from the daemon; still every field is read once and checked, so that a confused daemon gets an
+ * error and not our memory.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <libprogbase/futex.h>
+#include <libprogbase/mem.h>
+
+#include "client.h"
+
+#define STRIPE_TIMEOUT_NS	1000000000
+
+static void *bounce_at(struct prog_session *s, uint64_t off, uint64_t len)
+{
+	return off <= CLIENT_BOUNCE && len <= CLIENT_BOUNCE - off ? s->bounce + off : NULL;
+}
+
+/*
+ * Through CMA to ourselves: an address that is not mapped is an error then, not a signal.  Only
+ * where the system call is forbidden the copy is plain.
+ */
+static int copy_self(uint64_t va, void *buf, uint64_t len, bool write)
+{
+	struct memref self = mem_remote(getpid(), va);
+	int err = write ? mem_write(&self, 0, buf, len) : mem_read(&self, 0, buf, len);
+
+	if (err != -EPERM && err != -ENOSYS)
+		return err;
+	if (write)
+		memcpy((void *)(uintptr_t)va, buf, len);
+	else
+		memcpy(buf, (void *)(uintptr_t)va, len);
+	return 0;
+}
+
+static struct prog_win *find_win(struct prog_session *s, uint32_t slot)
+{
+	struct prog_win *w;
+
+	for (w = s->wins; w; w = w->next)
+		if (w->connected && w->slot == slot)
+			return w;
+	return NULL;
+}
+
+static int apply_to(struct prog_session *s, struct prog_win *w, const struct prog_helper_job *j,
+		    void *payload, void *result, const struct dtype *dt)
+{
+	struct apply_win aw = w->aw;
+	const struct reduce_type *type = reduce_type(j->etype);
+	bool acc = j->opcode == PROG_OP_ACC || j->opcode == PROG_OP_GET_ACC;
+	uint64_t count, end = j->off + j->len, each;
+
+	aw.timeout_ns = STRIPE_TIMEOUT_NS;
+	if (end < j->off || ((acc || j->opcode == PROG_OP_CAS) && !type))
+		return -EINVAL;
+	each = dt ? dtype_size(dt) : acc ? type->packed : 1;
+	if (!each)
+		return -EINVAL;
+	count = end / each + (end % each != 0);
+	if (w->kind == PROG_WIN_DYNAMIC) {
+		int64_t lo = 0, hi = (int64_t)j->len;
+		uint64_t rlo, rhi;
+		int err = 0;
+
+		if (dt)
+			err = dtype_span(dt, count, &lo, &hi);
+		else if (acc)
+			hi = (int64_t)(count * type->extent);
+		if (!err)
+			err = win_find_range(&w->wc, j->va + (uint64_t)lo, j->va + (uint64_t)hi, &rlo,
+					     &rhi);
+		if (err)
+			return err;
+		aw.lo = (int64_t)rlo;
+		aw.hi = (int64_t)rhi;
+	}
+	switch (j->opcode) {
+	case PROG_OP_PUT:
+		return apply_put(&aw, (int64_t)j->va, dt, count, j->off, payload, j->len);
+	case PROG_OP_GET:
+		return apply_get(&aw, (int64_t)j->va, dt, count, j->off, result, j->len);
+	case PROG_OP_ACC:
+		return apply_acc(&aw, j->op, j->etype, (int64_t)j->va, dt, count, j->off, payload,
+				 j->len, NULL, NULL);
+	case PROG_OP_GET_ACC:
+		return apply_acc(&aw, j->op, j->etype, (int64_t)j->va, dt, count, j->off, payload,
+				 j->len, result, NULL);
+	case PROG_OP_CAS:
+		if (j->len != 2u * type->packed)
+			return -EINVAL;
+		return apply_cas(&aw, j->etype, (int64_t)j->va, payload, (char *)payload + type->packed,
+				 result);
+	default:
+		return -EINVAL;
+	}
+}
+
+static int apply_job(struct prog_session *s, const struct prog_helper_job *j)
+{
+	bool reads = j->opcode != PROG_OP_GET;
+	bool answers = j->opcode != PROG_OP_PUT && j->opcode != PROG_OP_ACC;
+	void *payload = reads ? bounce_at(s, j->bounce, j->len) : NULL;
+	void *result = answers ? bounce_at(s, j->result, j->len) : NULL;
+	struct dtype *dt = NULL;
+	struct prog_win *w;
+	int err;
+
+	if ((reads && !payload) || (answers && !result))
+		return -EINVAL;
+	if (j->dtype != ~0ull) {
+		const void *program = bounce_at(s, j->dtype, j->dtype_len);
+
+		err = program ? dtype_decode(program, j->dtype_len, &dt, NULL, 0) : -EINVAL;
+		if (err)
+			return err;
+	}
+	pthread_mutex_lock(&s->helper_lock);
+	w = find_win(s, j->win);
+	err = w ? apply_to(s, w, j, payload, result, dt) : -ENOENT;
+	pthread_mutex_unlock(&s->helper_lock);
+	dtype_put(dt);
+	return err;
+}
+
+static int run_job(struct prog_session *s, const struct prog_helper_job *j)
+{
+	void *buf;
+
+	switch (j->kind) {
+	case PROG_HELP_READ:
+	case PROG_HELP_WRITE:
+		buf = bounce_at(s, j->bounce, j->len);
+		if (!buf)
+			return -EINVAL;
+		return copy_self(j->va, buf, j->len, j->kind == PROG_HELP_WRITE);
+	case PROG_HELP_APPLY:
+		return apply_job(s, j);
+	default:
+		return -EINVAL;
+	}
+}
+
+static void *helper_main(void *arg)
+{
+	struct prog_session *s = arg;
+	struct prog_helper_ring *ring = s->helper_ring;
+	uint32_t done = 0;
+
+	pthread_setname_np(pthread_self(), "asyncprog");
+	while (!__atomic_load_n(&s->helper_exit, __ATOMIC_ACQUIRE)) {
+		uint32_t tail = __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE), seen;
+
+		if (tail != done) {
+			struct prog_helper_job *slot = &ring->job[done % PROG_HELPER_SLOTS];
+			struct prog_helper_job job = *slot;
+
+			slot->status = run_job(s, &job);
+			__atomic_store_n(&ring->done, ++done, __ATOMIC_RELEASE);
+			session_kick(s, job.worker);
+			continue;
+		}
+		/* Dekker with who adds jobs: it bumps event, then looks at sleeping */
+		__atomic_store_n(&ring->sleeping, 1, __ATOMIC_SEQ_CST);
+		seen = __atomic_load_n(&ring->event, __ATOMIC_SEQ_CST);
+		if (__atomic_load_n(&ring->tail, __ATOMIC_SEQ_CST) == done &&
+		    !__atomic_load_n(&s->helper_exit, __ATOMIC_ACQUIRE))
+			futex_wait(&ring->event, seen, 0);
+		__atomic_store_n(&ring->sleeping, 0, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+int helper_start(struct prog_session *s)
+{
+	sigset_t all, old;
+	int err;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&s->helper, NULL, helper_main, s);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (err)
+		return -err;
+	s->helper_running = true;
+	return 0;
+}
+
+void helper_stop(struct prog_session *s)
+{
+	if (!s->helper_running)
+		return;
+	__atomic_store_n(&s->helper_exit, 1, __ATOMIC_RELEASE);
+	__atomic_fetch_add(&s->helper_ring->event, 1, __ATOMIC_SEQ_CST);
+	futex_wake_all(&s->helper_ring->event);
+	pthread_join(s->helper, NULL);
+	s->helper_running = false;
+}

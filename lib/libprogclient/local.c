@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * Operations on ranks of this node, done in the call: by load and store where the window is mapped
+ * here, by CMA where it is memory of another process.  Takes no locks of the session, so threads do
+ * not meet here.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "client.h"
+
+#define BOUNCE		(16u << 10)	/* on the stack */
+
+/* Whole elements of @esize bytes that fit in the bounce buffer. */
+static uint64_t bounce_step(uint64_t esize)
+{
+	return BOUNCE / esize * esize;
+}
+
+static int put_or_get(const struct apply_win *aw, const struct op *op)
+{
+	const struct side *o = &op->origin, *t = &op->target;
+	int64_t disp = (int64_t)op->disp;
+	char bounce[BOUNCE];
+	uint64_t off, n;
+	int err = 0;
+
+	if (!o->dt)
+		return op->opcode == PROG_OP_PUT ?
+		       apply_put(aw, disp, t->dt, t->count, 0, o->p, o->total) :
+		       apply_get(aw, disp, t->dt, t->count, 0, o->p, o->total);
+	/* one copy when the other side is plain memory that we see; its range was checked */
+	if (!t->dt && mem_is_direct(&aw->mem)) {
+		char *p = mem_ptr(&aw->mem, disp);
+
+		if (disp < aw->lo || disp > aw->hi || t->total > (uint64_t)(aw->hi - disp))
+			return -ERANGE;
+		return op->opcode == PROG_OP_PUT ?
+		       dtype_pack(p, o->p, o->dt, o->count, 0, o->total) :
+		       dtype_unpack(o->p, o->dt, o->count, 0, p, o->total);
+	}
+	for (off = 0; off < o->total && !err; off += n) {
+		n = o->total - off < BOUNCE ? o->total - off : BOUNCE;
+		if (op->opcode == PROG_OP_PUT) {
+			err = dtype_pack(bounce, o->p, o->dt, o->count, off, n);
+			if (!err)
+				err = apply_put(aw, disp, t->dt, t->count, off, bounce, n);
+		} else {
+			err = apply_get(aw, disp, t->dt, t->count, off, bounce, n);
+			if (!err)
+				err = dtype_unpack(o->p, o->dt, o->count, off, bounce, n);
+		}
+	}
+	return err;
+}
+
+/*
+ * Packed pieces, whatever was applied of them is never applied again: a stripe that is not free in
+ * time (its holder died, and the daemon has not cleaned up yet) is waited for until the daemon is
+ * gone too.
+ */
+static int acc_piece(struct stream *st, const struct apply_win *aw, const struct op *op,
+		     uint64_t off, const char *in, char *result, uint64_t len)
+{
+	const struct side *t = &op->target;
+	uint64_t count = t->dt ? t->count : t->count / op->esize;
+
+	for (;;) {
+		size_t done = 0;
+		int err = apply_acc(aw, op->op, op->etype, (int64_t)op->disp, t->dt, count, off, in,
+				    len, result, &done);
+
+		if (err != -ETIMEDOUT)
+			return err;
+		if (session_check(st->win->s))
+			return -ECONNRESET;
+		off += done;
+		len -= done;
+		in = in ? in + done : NULL;
+		result = result ? result + done : NULL;
+	}
+}
+
+static int accumulate(struct stream *st, const struct apply_win *aw, const struct op *op)
+{
+	const struct side *o = &op->origin, *r = &op->result;
+	bool fetch = op->opcode == PROG_OP_GET_ACC, input = op->op != PROG_OP_NO_OP;
+	char in[BOUNCE], out[BOUNCE];
+	uint64_t total = op->target.total, off, n, step = bounce_step(op->esize);
+	int err = 0;
+
+	if ((!input || !o->dt) && (!fetch || !r->dt))
+		return acc_piece(st, aw, op, 0, input ? o->p : NULL, fetch ? r->p : NULL, total);
+	for (off = 0; off < total && !err; off += n) {
+		n = total - off < step ? total - off : step;
+		if (input && o->dt)
+			err = dtype_pack(in, o->p, o->dt, o->count, off, n);
+		if (!err)
+			err = acc_piece(st, aw, op, off, !input ? NULL : o->dt ? in : o->p + off,
+					!fetch ? NULL : r->dt ? out : r->p + off, n);
+		if (!err && fetch && r->dt)
+			err = dtype_unpack(r->p, r->dt, r->count, off, out, n);
+	}
+	return err;
+}
+
+static int compare_and_swap(struct stream *st, const struct apply_win *aw, const struct op *op)
+{
+	for (;;) {
+		int err = apply_cas(aw, op->etype, (int64_t)op->disp, op->origin.p,
+				    op->origin.p + op->esize, op->result.p);
+
+		if (err != -ETIMEDOUT)
+			return err;
+		if (session_check(st->win->s))
+			return -ECONNRESET;
+	}
+}
+
+/* Bytes of the target that @op touches, from its displacement. */
+static int touched(const struct op *op, int64_t *lo, int64_t *hi)
+{
+	const struct side *t = &op->target;
+
+	if (t->dt)
+		return dtype_span(t->dt, t->count, lo, hi);
+	*lo = 0;
+	*hi = (int64_t)t->total;
+	if (op->esize > 1)
+		*hi = (int64_t)(t->total / op->esize * reduce_type(op->etype)->extent);
+	return 0;
+}
+
+int local_op(struct stream *st, const struct op *op)
+{
+	const struct apply_win *aw = &st->local->aw;
+	struct apply_win range;
+
+	if (st->win->kind == PROG_WIN_DYNAMIC) {
+		int64_t lo, hi;
+		uint64_t rlo, rhi;
+		int err = touched(op, &lo, &hi);
+
+		if (!err)
+			err = win_find_range(&st->local->wc, op->disp + (uint64_t)lo,
+					     op->disp + (uint64_t)hi, &rlo, &rhi);
+		if (err)
+			return err;
+		range = *aw;
+		range.lo = (int64_t)rlo;
+		range.hi = (int64_t)rhi;
+		aw = &range;
+	}
+	switch (op->opcode) {
+	case PROG_OP_PUT:
+	case PROG_OP_GET:
+		return put_or_get(aw, op);
+	case PROG_OP_ACC:
+	case PROG_OP_GET_ACC:
+		return accumulate(st, aw, op);
+	default:
+		return compare_and_swap(st, aw, op);
+	}
+}

@@ -1,0 +1,510 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * Operations: checking and normalising the arguments, and the path through the daemon.
+ *
+ * Through the daemon, what is small or not contiguous at the origin is copied to the arena in
+ * pieces, each an operation of its own that says where in the packed bytes it starts, so that the
+ * daemon sends the first while the next is packed.  What is large and contiguous is named by region
+ * or address, and the daemon reads or writes it itself.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "client.h"
+
+/* ---- arguments ---------------------------------------------------------------------------------- */
+
+/* Is (@dt, @count) one block of memory? Then where. */
+static bool one_block(const struct dtype *dt, uint64_t count, uint64_t total, int64_t *at)
+{
+	struct dtype_iter it;
+	int64_t lo, hi;
+	uint64_t len;
+
+	*at = dtype_true_lb(dt);
+	if (dtype_contig(dt))
+		return true;
+	/* cheap test first; blocks in another order than in memory pass it, but not the walk */
+	if (dtype_span(dt, count, &lo, &hi) || (uint64_t)(hi - lo) != total)
+		return false;
+	if (dtype_iter_init(&it, dt, count, 0) || !dtype_iter_next(&it, total, at, &len))
+		return false;
+	return len == total;
+}
+
+static int side_init(struct side *sd, void *addr, const struct dtype *dt, uint64_t count)
+{
+	int64_t at;
+	int err;
+
+	*sd = (struct side){ .p = addr, .count = count, .total = count };
+	if (!dt)
+		return count > PROG_DTYPE_MAX_BYTES ? -EOVERFLOW : 0;
+	err = dtype_total(dt, count, &sd->total);
+	if (err)
+		return err;
+	if (!sd->total || one_block(dt, count, sd->total, &at)) {
+		sd->p = sd->total ? (char *)((uintptr_t)addr + (uintptr_t)at) : NULL;
+		sd->count = sd->total;
+	} else {
+		sd->dt = dt;
+	}
+	return 0;
+}
+
+static int target_init(struct op *op, const struct prog_dst *t)
+{
+	int err = side_init(&op->target, NULL, t->type, t->count);
+
+	op->disp = t->disp;
+	/* one_block() found where the block starts, from address 0 */
+	if (!err && t->type && !op->target.dt)
+		op->disp += (uintptr_t)op->target.p;
+	return err;
+}
+
+/* Memory that a contiguous target takes: types with gaps are wider there than packed. */
+static uint64_t target_bytes(const struct op *op)
+{
+	if (op->esize == 1 || op->target.dt)
+		return op->target.total;
+	return op->target.total / op->esize * reduce_type(op->etype)->extent;
+}
+
+static int check_range(const struct stream *st, const struct op *op)
+{
+	uint64_t size = st->size, bytes;
+	int64_t lo, hi;
+	int err;
+
+	if (st->win->kind == PROG_WIN_DYNAMIC)
+		return 0;	/* against the ranges, where the operation is applied */
+	if (!op->target.dt) {
+		bytes = target_bytes(op);
+		return op->disp > size || bytes > size - op->disp ? -ERANGE : 0;
+	}
+	err = dtype_span(op->target.dt, op->target.count, &lo, &hi);
+	if (err)
+		return err;
+	if (__builtin_add_overflow((int64_t)op->disp, lo, &lo) ||
+	    __builtin_add_overflow((int64_t)op->disp, hi, &hi) || lo < 0 || hi < lo ||
+	    (uint64_t)hi > size)
+		return -ERANGE;
+	return 0;
+}
+
+/* ---- through the daemon --------------------------------------------------------------------------- */
+
+static uint64_t align8(uint64_t v)
+{
+	return (v + 7) & ~7ull;
+}
+
+/* Packed bytes [off, off + len) of @sd to @dst and, for results, where they go. */
+static void pack(void *dst, const struct side *sd, uint64_t off, uint64_t len)
+{
+	/* cannot fail: type, count and range were checked with the totals */
+	if (sd->dt)
+		(void)dtype_pack(dst, sd->p, sd->dt, sd->count, off, len);
+	else
+		memcpy(dst, sd->p + off, len);
+}
+
+static void unpack_later(struct op_meta *m, const struct side *sd, uint64_t off, uint64_t len,
+			 uint64_t from)
+{
+	m->dst = sd->p;
+	m->dt = sd->dt ? dtype_get(sd->dt) : NULL;
+	m->count = sd->count;
+	m->off = off;
+	m->copy_len = (uint32_t)len;
+	m->copy_from = from;
+}
+
+/* Where the origin's memory is for the daemon; false: it cannot or should not reach it. */
+static bool locate(struct prog_session *s, const char *p, uint64_t len, struct prog_sqe *where)
+{
+	uint64_t off;
+	uint32_t id;
+
+	if (!region_lookup(s, p, len, &id, &off)) {
+		*where = (struct prog_sqe){ .flags = PROG_SQE_REGION, .region = id, .addr = off };
+		return true;
+	}
+	if (s->features & PROG_FEAT_CMA || (s->helper_running && len > CLIENT_STAGE_MAX)) {
+		*where = (struct prog_sqe){ .flags = PROG_SQE_VA, .addr = (uintptr_t)p };
+		return true;
+	}
+	return false;
+}
+
+static void fill(const struct op *op, struct prog_sqe *e, uint64_t off, uint64_t len)
+{
+	*e = (struct prog_sqe){
+		.opcode = op->opcode,
+		.flags = op->flags & PROG_OPF_FENCE ? PROG_SQE_FENCE : 0,
+		.op = op->op,
+		.etype = op->etype,
+		.disp = op->disp,
+		.off = off,
+		.len = len,
+	};
+}
+
+/* Longest piece: whole elements, so that every piece can be applied alone. */
+static uint64_t piece_size(const struct op *op, uint64_t room)
+{
+	return room / op->esize * op->esize;
+}
+
+/* The target's type travels by id; plain memory at disp needs none. */
+static struct reserve reserve_for(struct stream *st, const struct op *op, uint64_t arena)
+{
+	return (struct reserve){ .st = st, .dt = op->target.dt, .bytes = arena };
+}
+
+static int ring_put(struct stream *st, const struct op *op, uint64_t *seq)
+{
+	const struct side *o = &op->origin;
+	struct prog_session *s = st->win->s;
+	uint64_t total = op->target.total, off, n, step = piece_size(op, CLIENT_PIECE);
+	struct prog_sqe where, *e;
+	struct reserve r;
+	int err;
+
+	*seq = 0;
+	if (total <= PROG_SQE_INLINE_MAX) {
+		r = reserve_for(st, op, 0);
+		err = stream_reserve(&r);
+		if (err)
+			return err;
+		e = &s->sqe[r.slot];
+		fill(op, e, 0, total);
+		pack(e->inl, o, op->skip, total);
+		stream_submit(&r, true);
+		return 0;
+	}
+	if (!o->dt && total > CLIENT_COPY_MAX && locate(s, o->p + op->skip, total, &where)) {
+		r = reserve_for(st, op, 0);
+		err = stream_reserve(&r);
+		if (err)
+			return err;
+		e = &s->sqe[r.slot];
+		fill(op, e, 0, total);
+		e->flags |= where.flags;
+		e->addr = where.addr;
+		e->region = where.region;
+		*seq = stream_submit(&r, false);
+		return 0;
+	}
+	for (off = 0; off < total; off += n) {
+		n = total - off < step ? total - off : step;
+		r = reserve_for(st, op, n);
+		err = stream_reserve(&r);
+		if (err)
+			return err;
+		e = &s->sqe[r.slot];
+		fill(op, e, off, n);
+		e->flags |= PROG_SQE_ARENA;
+		e->addr = r.arena;
+		pack(s->arena_mem + r.arena, o, op->skip + off, n);
+		stream_submit(&r, true);
+	}
+	return 0;
+}
+
+static int ring_get(struct stream *st, const struct op *op, uint64_t *seq)
+{
+	const struct side *o = &op->origin;
+	struct prog_session *s = st->win->s;
+	uint64_t total = op->target.total, off, n;
+	struct prog_sqe where, *e;
+	struct reserve r;
+	int err;
+
+	*seq = 0;
+	if (!o->dt && total > CLIENT_COPY_MAX && locate(s, o->p + op->skip, total, &where)) {
+		r = reserve_for(st, op, 0);
+		err = stream_reserve(&r);
+		if (err)
+			return err;
+		e = &s->sqe[r.slot];
+		fill(op, e, 0, total);
+		e->flags |= where.flags;
+		e->addr = where.addr;
+		e->region = where.region;
+		*seq = stream_submit(&r, false);
+		return 0;
+	}
+	for (off = 0; off < total; off += n) {
+		n = total - off < CLIENT_PIECE ? total - off : CLIENT_PIECE;
+		r = reserve_for(st, op, n);
+		err = stream_reserve(&r);
+		if (err)
+			return err;
+		e = &s->sqe[r.slot];
+		fill(op, e, off, n);
+		e->flags |= PROG_SQE_ARENA;
+		e->addr = r.arena;
+		unpack_later(&s->meta[r.slot], o, op->skip + off, n, r.arena);
+		*seq = stream_submit(&r, false);
+	}
+	return 0;
+}
+
+/* Get_accumulate: the payload stays as it is until acknowledged, so the result has its own place. */
+static int ring_fetch(struct stream *st, const struct op *op, uint64_t *seq)
+{
+	struct prog_session *s = st->win->s;
+	uint64_t total = op->target.total, off, n, step = piece_size(op, CLIENT_PIECE / 2);
+	bool input = op->op != PROG_OP_NO_OP;
+	int err;
+
+	for (off = 0; off < total; off += n) {
+		uint64_t result;
+		struct prog_sqe *e;
+		struct reserve r;
+
+		n = total - off < step ? total - off : step;
+		r = reserve_for(st, op, input ? align8(n) + n : n);
+		err = stream_reserve(&r);
+		if (err)
+			return err;
+		e = &s->sqe[r.slot];
+		fill(op, e, off, n);
+		result = r.arena + (input ? align8(n) : 0);
+		e->flags |= PROG_SQE_ARENA;
+		e->addr = r.arena;
+		e->result = (uint32_t)(result / 8);
+		if (input)
+			pack(s->arena_mem + r.arena, &op->origin, op->skip + off, n);
+		unpack_later(&s->meta[r.slot], &op->result, op->skip + off, n, result);
+		*seq = stream_submit(&r, false);
+	}
+	return 0;
+}
+
+static int ring_cas(struct stream *st, const struct op *op, uint64_t *seq)
+{
+	struct prog_session *s = st->win->s;
+	uint64_t both = 2 * op->esize, result;
+	struct reserve r = reserve_for(st, op, align8(both) + op->esize);
+	struct prog_sqe *e;
+	int err = stream_reserve(&r);
+
+	if (err)
+		return err;
+	e = &s->sqe[r.slot];
+	fill(op, e, 0, both);
+	result = r.arena + align8(both);
+	e->flags |= PROG_SQE_ARENA;
+	e->addr = r.arena;
+	e->result = (uint32_t)(result / 8);
+	memcpy(s->arena_mem + r.arena, op->origin.p, both);
+	unpack_later(&s->meta[r.slot], &op->result, 0, op->esize, result);
+	*seq = stream_submit(&r, false);
+	return 0;
+}
+
+static int ring_simple(struct stream *st, const struct op *op, uint64_t *seq)
+{
+	switch (op->opcode) {
+	case PROG_OP_PUT:
+	case PROG_OP_ACC:
+		return ring_put(st, op, seq);
+	case PROG_OP_GET:
+		return ring_get(st, op, seq);
+	case PROG_OP_GET_ACC:
+		return ring_fetch(st, op, seq);
+	default:
+		return ring_cas(st, op, seq);
+	}
+}
+
+/*
+ * A target type whose program is too long to send: every block of it becomes an operation on plain
+ * memory.  An element with a gap is two blocks but one element.
+ */
+static int ring_blocks(struct stream *st, const struct op *op, uint64_t *seq)
+{
+	const struct reduce_type *type = op->esize > 1 ? reduce_type(op->etype) : NULL;
+	bool split = type && type->used != type->packed;
+	struct dtype_iter it;
+	uint64_t last = 0, at = 0, len;
+	int64_t off;
+	int err;
+
+	err = dtype_iter_init(&it, op->target.dt, op->target.count, 0);
+	while (!err && dtype_iter_next(&it, split ? type->part0 : UINT64_MAX, &off, &len)) {
+		struct op part = *op;
+		int64_t second;
+		uint64_t rest;
+
+		if (split && dtype_iter_next(&it, type->part1, &second, &rest))
+			len += rest;
+		part.target = (struct side){ .count = len, .total = len };
+		part.disp = op->disp + (uint64_t)off;
+		part.skip = op->skip + at;
+		err = ring_simple(st, &part, seq);
+		if (*seq)
+			last = *seq;
+		at += len;
+	}
+	*seq = last;
+	return err;
+}
+
+static int issue(struct stream *st, const struct op *op, uint64_t *seq)
+{
+	uint64_t number = 0;
+	int err;
+
+	err = check_range(st, op);
+	if (!err && st->reach != REACH_RING)
+		err = local_op(st, op);
+	else if (!err && op->target.dt && dtype_encoded_size(op->target.dt) > PROG_DTYPE_PROGRAM_MAX)
+		err = ring_blocks(st, op, &number);
+	else if (!err)
+		err = ring_simple(st, op, &number);
+	if (seq)
+		*seq = number;
+	return err;
+}
+
+/* ---- public --------------------------------------------------------------------------------------- */
+
+static inline struct stream *stream_of(struct prog_win *w, uint32_t rank)
+{
+	return rank < w->nranks ? &w->streams[rank] : NULL;
+}
+
+/* The case that must cost nothing: plain bytes to or from memory that is mapped here. */
+static inline bool is_plain(const struct stream *st, const struct prog_buf *o,
+			    const struct prog_dst *t)
+{
+	return st->mem && !o->type && !t->type && o->count == t->count && t->disp <= st->size &&
+	       t->count <= st->size - t->disp;
+}
+
+/* One store for what fits in a register, so that a concurrent reader sees all of it or nothing. */
+static inline void copy_plain(char *dst, const char *src, uint64_t n)
+{
+	if (n == 8 && !(((uintptr_t)dst | (uintptr_t)src) & 7))
+		__atomic_store_n((uint64_t *)(void *)dst,
+				 __atomic_load_n((const uint64_t *)(const void *)src,
+						 __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+	else
+		memmove(dst, src, n);
+}
+
+static int put_or_get(struct prog_win *w, uint8_t opcode, const struct prog_buf *o,
+		      const struct prog_dst *t, unsigned int flags, uint64_t *seq)
+{
+	struct stream *st = stream_of(w, t->rank);
+	struct op op = { .opcode = opcode, .flags = flags, .esize = 1 };
+	int err;
+
+	if (seq)
+		*seq = 0;
+	if (!st)
+		return -EINVAL;
+	err = side_init(&op.origin, o->addr, o->type, o->count);
+	if (!err)
+		err = target_init(&op, t);
+	if (err)
+		return err;
+	if (op.origin.total != op.target.total)
+		return -EINVAL;
+	if (!op.target.total)
+		return 0;
+	return issue(st, &op, seq);
+}
+
+int prog_put(struct prog_win *w, const struct prog_buf *o, const struct prog_dst *t,
+	     unsigned int flags, uint64_t *seq)
+{
+	struct stream *st = stream_of(w, t->rank);
+
+	if (st && is_plain(st, o, t)) {
+		copy_plain(st->mem + t->disp, o->addr, t->count);
+		if (seq)
+			*seq = 0;
+		return 0;
+	}
+	return put_or_get(w, PROG_OP_PUT, o, t, flags, seq);
+}
+
+int prog_get(struct prog_win *w, const struct prog_buf *o, const struct prog_dst *t,
+	     unsigned int flags, uint64_t *seq)
+{
+	struct stream *st = stream_of(w, t->rank);
+
+	if (st && is_plain(st, o, t)) {
+		copy_plain(o->addr, st->mem + t->disp, t->count);
+		if (seq)
+			*seq = 0;
+		return 0;
+	}
+	return put_or_get(w, PROG_OP_GET, o, t, flags, seq);
+}
+
+int prog_accumulate(struct prog_win *w, const struct prog_buf *o, const struct prog_buf *result,
+		    const struct prog_dst *t, uint8_t op_no, uint8_t etype, unsigned int flags,
+		    uint64_t *seq)
+{
+	struct stream *st = stream_of(w, t->rank);
+	const struct reduce_type *type = reduce_type(etype);
+	struct op op = {
+		.opcode = result ? PROG_OP_GET_ACC : PROG_OP_ACC,
+		.op = op_no,
+		.etype = etype,
+		.flags = flags,
+	};
+	int err;
+
+	if (seq)
+		*seq = 0;
+	if (!st || !type || !reduce_valid(op_no, etype))
+		return -EINVAL;
+	op.esize = type->packed;
+	err = target_init(&op, t);
+	/* NO_OP takes nothing from the origin, which may be absent */
+	if (!err && op_no != PROG_OP_NO_OP)
+		err = side_init(&op.origin, o->addr, o->type, o->count);
+	if (!err && result)
+		err = side_init(&op.result, result->addr, result->type, result->count);
+	if (err)
+		return err;
+	if ((op_no != PROG_OP_NO_OP && op.origin.total != op.target.total) ||
+	    (result && op.result.total != op.target.total) || op.target.total % type->packed)
+		return -EINVAL;
+	if (!op.target.total || (op_no == PROG_OP_NO_OP && !result))
+		return 0;
+	if (t->type && dtype_basic(t->type) != etype)
+		return -EINVAL;
+	return issue(st, &op, seq);
+}
+
+int prog_compare_and_swap(struct prog_win *w, const void *value, const void *compare, void *result,
+			  uint32_t rank, uint64_t disp, uint8_t etype, unsigned int flags)
+{
+	struct stream *st = stream_of(w, rank);
+	const struct reduce_type *type = reduce_type(etype);
+	char both[64];
+	struct op op = {
+		.opcode = PROG_OP_CAS,
+		.etype = etype,
+		.flags = flags,
+		.disp = disp,
+	};
+
+	if (!st || !type || !apply_cas_valid(etype))
+		return -EINVAL;
+	op.esize = type->packed;
+	memcpy(both, compare, op.esize);
+	memcpy(both + op.esize, value, op.esize);
+	op.origin = (struct side){ .p = both, .count = 2 * op.esize, .total = 2 * op.esize };
+	op.result = (struct side){ .p = result, .count = op.esize, .total = op.esize };
+	op.target = (struct side){ .count = op.esize, .total = op.esize };
+	return issue(st, &op, NULL);
+}

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * Slots, streams, submission and completion.
+ *
+ * A slot is ours until published and again once its stream's acked number reaches its seq.  The
+ * operations in flight of a stream form a list in the order of their numbers; completing them is
+ * walking it up to `acked'.
+ *
+ * Everything here is under session.lock.  The daemon reads an entry only after it saw the ring's
+ * tail, which is stored with release after the entry; it writes acked with release after the data.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <libprogbase/futex.h>
+
+#include "client.h"
+
+static void activate(struct stream *st)
+{
+	struct prog_session *s = st->win->s;
+
+	st->prev = NULL;
+	st->next = s->active;
+	if (s->active)
+		s->active->prev = st;
+	s->active = st;
+	st->win->nactive++;
+}
+
+static void deactivate(struct stream *st)
+{
+	struct prog_session *s = st->win->s;
+
+	if (st->prev)
+		st->prev->next = st->next;
+	else
+		s->active = st->next;
+	if (st->next)
+		st->next->prev = st->prev;
+	st->next = st->prev = NULL;
+	st->win->nactive--;
+}
+
+static void release_slot(struct prog_session *s, uint32_t slot)
+{
+	struct op_meta *m = &s->meta[slot];
+
+	if (m->arena != CLIENT_NO_ARENA)
+		arena_free(&s->arena, m->arena);
+	if (m->dt)
+		dtype_put(m->dt);
+	m->dt = NULL;
+	m->copy_len = 0;
+	s->free[s->nfree++] = slot;
+}
+
+static void copy_out(struct prog_session *s, const struct op_meta *m)
+{
+	const char *from = s->arena_mem + m->copy_from;
+
+	if (m->dt)
+		dtype_unpack(m->dst, m->dt, m->count, m->off, from, m->copy_len);
+	else
+		memcpy((char *)m->dst + m->off, from, m->copy_len);
+}
+
+/* Operations behind the lock, which turned out to be granted, count no more. */
+static void unblock(struct stream *st)
+{
+	struct prog_session *s = st->win->s;
+
+	s->blocked_slots -= st->blocked_slots;
+	s->blocked_bytes -= st->blocked_bytes;
+	st->blocked_slots = 0;
+	st->blocked_bytes = 0;
+	st->lock_seq = 0;
+}
+
+void stream_reap(struct stream *st)
+{
+	struct prog_session *s = st->win->s;
+	uint64_t acked;
+
+	if (st->head == CLIENT_NO_SLOT)
+		return;
+	acked = __atomic_load_n(&st->shared->acked, __ATOMIC_ACQUIRE);
+	if (acked <= st->acked)
+		return;
+	if (acked > st->seq)
+		acked = st->seq;
+	while (st->head != CLIENT_NO_SLOT && s->meta[st->head].seq <= acked) {
+		uint32_t slot = st->head;
+		struct op_meta *m = &s->meta[slot];
+
+		if (m->copy_len)
+			copy_out(s, m);
+		st->head = m->next;
+		release_slot(s, slot);
+	}
+	if (st->lock_seq && acked >= st->lock_seq)
+		unblock(st);
+	__atomic_store_n(&st->acked, acked, __ATOMIC_RELEASE);
+	if (st->head == CLIENT_NO_SLOT) {
+		st->tail = CLIENT_NO_SLOT;
+		deactivate(st);
+	}
+}
+
+static void reap_all(struct prog_session *s)
+{
+	struct stream *st = s->active, *next;
+
+	for (; st; st = next) {
+		next = st->next;
+		stream_reap(st);
+	}
+}
+
+void stream_drop(struct stream *st)
+{
+	struct prog_session *s = st->win->s;
+
+	session_lock(s);
+	stream_reap(st);
+	if (st->head != CLIENT_NO_SLOT) {
+		while (st->head != CLIENT_NO_SLOT) {
+			uint32_t slot = st->head;
+
+			st->head = s->meta[slot].next;
+			release_slot(s, slot);
+		}
+		st->tail = CLIENT_NO_SLOT;
+		unblock(st);
+		deactivate(st);
+	}
+	session_unlock(s);
+}
+
+/* ---- datatype ids ------------------------------------------------------------------------- */
+
+/* The id of @dt in the window; a new one takes the place of the oldest. 0: no memory. */
+static uint32_t dtype_id(struct prog_win *w, const struct dtype *dt)
+{
+	uint64_t hash;
+	uint32_t i;
+
+	if (!w->dtypes) {
+		w->dtypes = calloc(CLIENT_DTYPES, sizeof(*w->dtypes));
+		if (!w->dtypes)
+			return 0;
+	}
+	if (w->dtypes[w->dtype_last].dt == dt)
+		return w->dtype_last;
+	hash = dtype_hash(dt);
+	for (i = 1; i < CLIENT_DTYPES; i++) {
+		struct dtype_slot *d = &w->dtypes[i];
+
+		if (d->dt && d->hash == hash && (d->dt == dt || dtype_equal(d->dt, dt)))
+			return w->dtype_last = i;
+	}
+	i = 1 + w->dtype_next++ % (CLIENT_DTYPES - 1);
+	dtype_put(w->dtypes[i].dt);
+	w->dtypes[i].dt = dtype_get(dt);
+	w->dtypes[i].hash = hash;
+	w->dtypes[i].gen = ++w->dtype_gens;
+	return w->dtype_last = i;
+}
+
+/* ---- submission ---------------------------------------------------------------------------- */
+
+static void publish(struct prog_session *s, struct stream *st, uint32_t slot)
+{
+	uint32_t ring = st->rank % s->workers, tail;
+	struct op_meta *m = &s->meta[slot];
+	struct prog_sq *sq = &s->sq[ring];
+
+	m->next = CLIENT_NO_SLOT;
+	if (st->head == CLIENT_NO_SLOT) {
+		st->head = slot;
+		activate(st);
+	} else {
+		s->meta[st->tail].next = slot;
+	}
+	st->tail = slot;
+
+	tail = sq->tail;	/* only we write it */
+	__atomic_store_n(&s->idx[(size_t)ring * CLIENT_SLOTS + tail % CLIENT_SLOTS], slot,
+			 __ATOMIC_RELAXED);
+	/* Dekker with the worker: tail, then its state; it announces sleep, then reads the tail */
+	__atomic_store_n(&sq->tail, tail + 1, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&s->bell->state[ring].sleeping, __ATOMIC_SEQ_CST))
+		session_kick(s, ring);
+}
+
+static void charge(struct stream *st, bool lock_op, uint32_t slots, uint64_t bytes)
+{
+	struct prog_session *s = st->win->s;
+
+	if (!st->lock_seq && !lock_op)
+		return;
+	st->blocked_slots += slots;
+	st->blocked_bytes += bytes;
+	s->blocked_slots += slots;
+	s->blocked_bytes += bytes;
+}
+
+/* The definition travels in front of the operation that needs it, under the same lock. */
+static void define(struct stream *st, uint32_t id, const struct dtype *dt, uint64_t off,
+		   uint32_t slot)
+{
+	struct prog_session *s = st->win->s;
+	struct prog_sqe *e = &s->sqe[slot];
+	uint64_t size = dtype_encoded_size(dt);
+
+	memcpy(s->arena_mem + off, dtype_encoded(dt), size);
+	*e = (struct prog_sqe){
+		.opcode = PROG_OP_DTYPE,
+		.flags = PROG_SQE_ARENA,
+		.win = st->win->slot,
+		.target = st->rank,
+		.dtype = id,
+		.seq = ++st->seq,
+		.len = size,
+		.addr = off,
+	};
+	s->meta[slot].seq = st->seq;
+	s->meta[slot].arena = off;
+	st->dtype_gen[id] = st->win->dtypes[id].gen;
+	publish(s, st, slot);
+}
+
+/* One attempt; true when @r is filled (or has failed), with session.lock held unless it failed. */
+static bool try_reserve(void *arg)
+{
+	struct reserve *r = arg;
+	struct stream *st = r->st;
+	struct prog_session *s = st->win->s;
+	uint64_t arena = CLIENT_NO_ARENA, program = CLIENT_NO_ARENA, program_size = 0;
+	uint32_t id = 0, slots = 1;
+	bool reaped = false;
+
+	session_lock(s);
+	if (session_lost(s)) {
+		r->err = -ECONNRESET;
+		goto failed;
+	}
+	if (st->lock_seq)
+		stream_reap(st);
+	if (r->dt) {
+		if (!st->dtype_gen)
+			st->dtype_gen = calloc(CLIENT_DTYPES, sizeof(*st->dtype_gen));
+		id = st->dtype_gen ? dtype_id(st->win, r->dt) : 0;
+		if (!id) {
+			r->err = -ENOMEM;
+			goto failed;
+		}
+		if (st->dtype_gen[id] != st->win->dtypes[id].gen) {
+			program_size = dtype_encoded_size(r->dt);
+			slots = 2;
+		}
+	}
+	for (;;) {
+		bool room = s->nfree >= slots;
+
+		if (st->lock_seq || r->lock_op)
+			room = room && s->blocked_slots + slots <= CLIENT_SLOTS / 2 &&
+			       s->blocked_bytes + r->bytes + program_size <= s->arena.size / 2;
+		if (room && r->bytes) {
+			arena = arena_alloc(&s->arena, r->bytes);
+			room = arena != CLIENT_NO_ARENA;
+		}
+		if (room && program_size) {
+			program = arena_alloc(&s->arena, program_size);
+			room = program != CLIENT_NO_ARENA;
+		}
+		if (room)
+			break;
+		if (arena != CLIENT_NO_ARENA)
+			arena_free(&s->arena, arena);
+		arena = CLIENT_NO_ARENA;
+		if (reaped) {
+			session_unlock(s);
+			return false;
+		}
+		reap_all(s);
+		reaped = true;
+	}
+	charge(st, r->lock_op, slots, r->bytes + program_size);
+	if (program_size)
+		define(st, id, r->dt, program, s->free[--s->nfree]);
+	r->slot = s->free[--s->nfree];
+	r->dtype = id;
+	r->arena = arena;
+	r->err = 0;
+	s->meta[r->slot].arena = arena;
+	return true;
+failed:
+	session_unlock(s);
+	return true;
+}
+
+int stream_reserve(struct reserve *r)
+{
+	struct prog_session *s = r->st->win->s;
+	int err = 0;
+
+	if (!try_reserve(r))
+		err = wait_until(s, &s->hdr->event, &s->hdr->waiters, try_reserve, r);
+	return err ? err : r->err;
+}
+
+void stream_cancel(struct reserve *r)
+{
+	struct stream *st = r->st;
+	struct prog_session *s = st->win->s;
+
+	if (st->lock_seq || r->lock_op) {
+		st->blocked_slots--;
+		s->blocked_slots--;
+		st->blocked_bytes -= r->bytes;
+		s->blocked_bytes -= r->bytes;
+	}
+	release_slot(s, r->slot);
+	session_unlock(s);
+}
+
+uint64_t stream_submit(struct reserve *r, bool local_done)
+{
+	struct stream *st = r->st;
+	struct prog_session *s = st->win->s;
+	struct prog_sqe *e = &s->sqe[r->slot];
+	uint64_t seq = ++st->seq;
+
+	e->win = st->win->slot;
+	e->target = st->rank;
+	e->dtype = r->dtype;
+	e->seq = seq;
+	if (e->flags & PROG_SQE_FENCE) {
+		if (st->win->parity)
+			e->flags |= PROG_SQE_PARITY;
+		st->fence_count++;
+	}
+	if (r->lock_op)
+		st->lock_seq = seq;
+	s->meta[r->slot].seq = seq;
+	if (!local_done)
+		st->local_seq = seq;
+	publish(s, st, r->slot);
+	session_unlock(s);
+	return seq;
+}
+
+/* ---- completion ---------------------------------------------------------------------------- */
+
+struct acked {
+	struct stream *st;
+	uint64_t seq;
+};
+
+static bool is_acked(void *arg)
+{
+	struct acked *a = arg;
+	struct prog_session *s = a->st->win->s;
+	bool done;
+
+	/* without the lock first: waiters of several threads need not meet there */
+	if (__atomic_load_n(&a->st->shared->acked, __ATOMIC_ACQUIRE) < a->seq)
+		return false;
+	session_lock(s);
+	stream_reap(a->st);
+	done = a->st->acked >= a->seq;
+	session_unlock(s);
+	return done;
+}
+
+int stream_wait(struct stream *st, uint64_t seq)
+{
+	struct prog_session *s = st->win->s;
+	struct acked a = { st, seq };
+
+	if (__atomic_load_n(&st->acked, __ATOMIC_ACQUIRE) >= seq)
+		return 0;
+	return wait_until(s, &s->hdr->event, &s->hdr->waiters, is_acked, &a);
+}

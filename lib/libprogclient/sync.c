@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/* Completion and synchronisation: test, flush, locks, post-start-complete-wait, fence. */
+#include <errno.h>
+
+#include <libprogbase/futex.h>
+
+#include "client.h"
+
+/* ---- errors and tests --------------------------------------------------------------------------- */
+
+/*
+ * The daemon records an error only while err_seq is 0 and we store 0 only when it is not, so it is
+ * a mailbox with one letter.
+ */
+static int take_error(struct stream *st, uint64_t upto)
+{
+	struct prog_win_stream *sh = st->shared;
+	uint64_t at = __atomic_load_n(&sh->err_seq, __ATOMIC_ACQUIRE);
+	int err;
+
+	if (!at || at > upto)
+		return 0;
+	err = __atomic_load_n(&sh->err, __ATOMIC_RELAXED);
+	__atomic_store_n(&sh->err_seq, 0, __ATOMIC_RELEASE);
+	return err < 0 ? err : -EIO;
+}
+
+int prog_win_error(struct prog_win *w, uint32_t rank)
+{
+	struct prog_session *s = w->s;
+	int err;
+
+	if (rank >= w->nranks)
+		return -EINVAL;
+	session_lock(s);
+	err = take_error(&w->streams[rank], UINT64_MAX);
+	session_unlock(s);
+	return err;
+}
+
+int prog_test(struct prog_win *w, uint32_t rank, uint64_t seq, bool remote)
+{
+	struct prog_session *s = w->s;
+	struct stream *st;
+	int res;
+
+	if (rank >= w->nranks)
+		return -EINVAL;
+	st = &w->streams[rank];
+	/* an acknowledgement says both: applied at the target, and the origin buffer is free */
+	if (!seq)
+		return 1;
+	__atomic_store_n(&s->event_seen, __atomic_load_n(&s->hdr->event, __ATOMIC_SEQ_CST),
+			 __ATOMIC_RELAXED);
+	session_lock(s);
+	stream_reap(st);
+	res = st->acked >= seq;
+	if (res) {
+		int err = take_error(st, seq);
+
+		res = err ? err : 1;
+	} else if (session_lost(s)) {
+		res = -ECONNRESET;
+	}
+	session_unlock(s);
+	return res;
+}
+
+/* ---- flush ---------------------------------------------------------------------------------------- */
+
+static uint64_t last_seq(struct stream *st, bool remote)
+{
+	struct prog_session *s = st->win->s;
+	uint64_t seq;
+
+	session_lock(s);
+	seq = remote ? st->seq : st->local_seq;
+	session_unlock(s);
+	return seq;
+}
+
+static int flush(struct stream *st, bool remote)
+{
+	/* earlier stores of ours to this node's ranks before any later load */
+	if (remote)
+		full_barrier();
+	return stream_wait(st, last_seq(st, remote));
+}
+
+static bool has_active(struct prog_win *w)
+{
+	bool some;
+
+	session_lock(w->s);
+	some = w->nactive;
+	session_unlock(w->s);
+	return some;
+}
+
+static int flush_all(struct prog_win *w, bool remote)
+{
+	int first = 0;
+	uint32_t i;
+
+	full_barrier();
+	if (!has_active(w))
+		return 0;
+	for (i = 0; i < w->nranks; i++) {
+		struct stream *st = &w->streams[i];
+		int err = stream_wait(st, last_seq(st, remote));
+
+		first = first ? first : err;
+	}
+	return first;
+}
+
+int prog_flush(struct prog_win *w, uint32_t rank)
+{
+	return rank < w->nranks ? flush(&w->streams[rank], true) : -EINVAL;
+}
+
+int prog_flush_local(struct prog_win *w, uint32_t rank)
+{
+	return rank < w->nranks ? flush(&w->streams[rank], false) : -EINVAL;
+}
+
+int prog_flush_all(struct prog_win *w)
+{
+	return flush_all(w, true);
+}
+
+int prog_flush_local_all(struct prog_win *w)
+{
+	return flush_all(w, false);
+}
+
+/* An operation without data: LOCK, UNLOCK, POST, COMPLETE. */
+static int control_op(struct stream *st, uint8_t opcode, uint8_t flags, uint64_t *seq)
+{
+	struct reserve r = { .st = st, .lock_op = opcode == PROG_OP_LOCK };
+	int err = stream_reserve(&r);
+
+	if (err)
+		return err;
+	st->win->s->sqe[r.slot] = (struct prog_sqe){ .opcode = opcode, .flags = flags };
+	*seq = stream_submit(&r, true);
+	return 0;
+}
+
+/* ---- locks -------------------------------------------------------------------------------------- */
+
+static void kick_workers(struct prog_session *s, uint32_t mask)
+{
+	uint32_t i;
+
+	for (i = 0; mask; i++, mask >>= 1)
+		if (mask & 1)
+			session_kick(s, i);
+}
+
+/* Who asks for a held lock of its own again is told so, whichever thread it is. */
+static int claim(struct stream *st, uint8_t kind)
+{
+	uint8_t none = PROG_LOCK_NONE;
+
+	return __atomic_compare_exchange_n(&st->held, &none, kind, false, __ATOMIC_ACQ_REL,
+					   __ATOMIC_RELAXED) ? 0 : -EALREADY;
+}
+
+static void unclaim(struct stream *st)
+{
+	__atomic_store_n(&st->held, PROG_LOCK_NONE, __ATOMIC_RELEASE);
+}
+
+int prog_lock(struct prog_win *w, uint32_t rank, unsigned int flags)
+{
+	bool excl = flags & PROG_LOCKF_EXCL;
+	struct prog_session *s = w->s;
+	struct stream *st;
+	uint64_t seq;
+	int err;
+
+	if (rank >= w->nranks || flags & ~(PROG_LOCKF_EXCL | PROG_LOCKF_WAIT))
+		return -EINVAL;
+	st = &w->streams[rank];
+	if (session_lost(s))
+		return -ECONNRESET;
+	err = claim(st, excl ? PROG_LOCK_EXCL : PROG_LOCK_SHARED);
+	if (err)
+		return err;
+	if (st->local) {
+		if (!winlock_request(&st->local->wc, w->rank, excl, s->id)) {
+			err = wait_lock(s, &st->local->wc, w->rank);
+			if (err) {
+				int unused;
+
+				kick_workers(s, winlock_release(&st->local->wc, w->rank, s->id,
+								&unused));
+			}
+		}
+	} else {
+		err = control_op(st, PROG_OP_LOCK, excl ? PROG_SQE_EXCL : 0, &seq);
+		if (!err && flags & PROG_LOCKF_WAIT)
+			err = stream_wait(st, seq);
+	}
+	if (err)
+		unclaim(st);
+	return err;
+}
+
+int prog_lock_granted(struct prog_win *w, uint32_t rank)
+{
+	struct stream *st;
+	int res;
+
+	if (rank >= w->nranks)
+		return -EINVAL;
+	st = &w->streams[rank];
+	if (__atomic_load_n(&st->held, __ATOMIC_ACQUIRE) == PROG_LOCK_NONE)
+		return -EPERM;
+	if (st->local)
+		return 1;	/* prog_lock() waited */
+	session_lock(w->s);
+	stream_reap(st);
+	res = !st->lock_seq;
+	session_unlock(w->s);
+	return res;
+}
+
+int prog_unlock(struct prog_win *w, uint32_t rank)
+{
+	struct prog_session *s = w->s;
+	struct stream *st;
+	uint64_t seq;
+	int err, released = 0;
+
+	if (rank >= w->nranks)
+		return -EINVAL;
+	st = &w->streams[rank];
+	if (__atomic_load_n(&st->held, __ATOMIC_ACQUIRE) == PROG_LOCK_NONE)
+		return -EPERM;
+	if (st->local) {
+		/* through the ring when this rank cannot be reached otherwise; else nothing waits */
+		err = flush(st, true);
+		kick_workers(s, winlock_release(&st->local->wc, w->rank, s->id, &released));
+		err = err ? err : released;
+	} else {
+		err = control_op(st, PROG_OP_UNLOCK, 0, &seq);
+		if (!err)
+			err = stream_wait(st, seq);
+	}
+	unclaim(st);
+	return err;
+}
+
+/* ---- post, start, complete, wait ------------------------------------------------------------------ */
+
+/* Count in the peer's segment; @completed or posted. */
+static void bump(struct stream *st, bool completed)
+{
+	struct winctl *wc = &st->local->wc;
+	struct prog_win_peer *p = &wc->peers[st->win->rank];
+
+	__atomic_fetch_add(completed ? &p->completed : &p->posted, 1, __ATOMIC_SEQ_CST);
+	winctl_wake(wc->ctl);
+}
+
+static int check_ranks(const struct prog_win *w, const uint32_t *ranks, uint32_t n)
+{
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		if (ranks[i] >= w->nranks)
+			return -EINVAL;
+	return 0;
+}
+
+int prog_post(struct prog_win *w, const uint32_t *ranks, uint32_t n)
+{
+	int err = check_ranks(w, ranks, n);
+	uint64_t seq;
+	uint32_t i;
+
+	for (i = 0; i < n && !err; i++) {
+		struct stream *st = &w->streams[ranks[i]];
+
+		if (st->local)
+			bump(st, false);
+		else
+			err = control_op(st, PROG_OP_POST, 0, &seq);
+	}
+	return err;
+}
+
+int prog_complete(struct prog_win *w, const uint32_t *ranks, uint32_t n)
+{
+	int err = check_ranks(w, ranks, n);
+	uint64_t seq;
+	uint32_t i;
+
+	for (i = 0; i < n && !err; i++) {
+		struct stream *st = &w->streams[ranks[i]];
+
+		if (st->local) {
+			/* what went by the ring must be applied before the peer reads the count */
+			err = flush(st, true);
+			if (!err)
+				bump(st, true);
+		} else {
+			err = control_op(st, PROG_OP_COMPLETE, 0, &seq);
+		}
+	}
+	for (i = 0; i < n && !err; i++)
+		err = flush(&w->streams[ranks[i]], false);
+	return err;
+}
+
+struct epoch {
+	const uint32_t *count;
+	uint32_t epoch;
+};
+
+/* Counters wrap; epochs compared are never 2^31 apart. */
+static bool reached(void *arg)
+{
+	struct epoch *e = arg;
+
+	return (int32_t)(__atomic_load_n(e->count, __ATOMIC_ACQUIRE) - e->epoch) >= 0;
+}
+
+static int epoch_wait(struct prog_win *w, const uint32_t *count, uint32_t epoch, bool wait)
+{
+	struct epoch e = { count, epoch };
+	int err;
+
+	if (reached(&e))
+		return 1;
+	if (!wait)
+		return session_lost(w->s) ? -ECONNRESET : 0;
+	err = wait_until(w->s, &w->wc.ctl->event, &w->wc.ctl->waiters, reached, &e);
+	return err ? err : 1;
+}
+
+int prog_posted(struct prog_win *w, uint32_t rank, uint32_t epoch, bool wait)
+{
+	return rank < w->nranks ? epoch_wait(w, &w->wc.peers[rank].posted, epoch, wait) : -EINVAL;
+}
+
+int prog_completed(struct prog_win *w, uint32_t rank, uint32_t epoch, bool wait)
+{
+	return rank < w->nranks ? epoch_wait(w, &w->wc.peers[rank].completed, epoch, wait) : -EINVAL;
+}
+
+/* ---- fence ----------------------------------------------------------------------------------------- */
+
+void prog_fence_issued(struct prog_win *w, uint32_t *counts)
+{
+	uint32_t i;
+
+	full_barrier();
+	session_lock(w->s);
+	for (i = 0; i < w->nranks; i++) {
+		counts[i] = w->streams[i].fence_count;
+		w->streams[i].fence_count = 0;
+	}
+	session_unlock(w->s);
+}
+
+struct fence {
+	const __u64 *applied;
+	uint64_t from, expected;
+};
+
+static bool all_applied(void *arg)
+{
+	struct fence *f = arg;
+
+	return __atomic_load_n(f->applied, __ATOMIC_ACQUIRE) - f->from >= f->expected;
+}
+
+int prog_fence_wait(struct prog_win *w, uint64_t expected)
+{
+	struct prog_session *s = w->s;
+	uint32_t parity = w->parity & 1;
+	struct fence f = { &w->wc.ctl->applied[parity], w->fence_base[parity], expected };
+	int err = wait_until(s, &w->wc.ctl->event, &w->wc.ctl->waiters, all_applied, &f);
+
+	if (!err)
+		err = flush_all(w, false);
+	/* also after an error, so that ranks which got none stay in step */
+	w->fence_base[parity] += expected;
+	session_lock(s);
+	w->parity = !parity;
+	session_unlock(s);
+	return err;
+}

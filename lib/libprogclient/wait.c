@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * Waiting: a short spin when it pays, then a futex, timed so that the caller's other communication
+ * moves and a lost daemon is noticed.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <libprogbase/futex.h>
+
+#include "client.h"
+
+#define SPIN_MAX_NS		15000u		/* longer waits are slept through */
+#define SPIN_MARGIN_NS		1000u
+#define GLANCES			16		/* looks before anything is measured */
+#define NAP_FIRST_NS		100000u		/* with a progress function */
+#define NAP_MAX_NS		1000000u
+#define NAP_ALONE_NS		20000000u	/* without */
+#define SOCKET_EVERY_NS		20000000u
+#define LOAD_EVERY_NS		100000000u
+
+/* Runnable threads on this host exceed its processors? Looked up at most every LOAD_EVERY_NS. */
+static bool overloaded(struct prog_session *s, uint64_t now)
+{
+	uint64_t last = __atomic_load_n(&s->load_checked, __ATOMIC_RELAXED);
+	unsigned int running = 0;
+	char text[128];
+	ssize_t n;
+	int fd;
+
+	if (last && now - last < LOAD_EVERY_NS)
+		return __atomic_load_n(&s->overloaded, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->load_checked, now, __ATOMIC_RELAXED);
+	fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		n = read(fd, text, sizeof(text) - 1);
+		close(fd);
+		text[n > 0 ? n : 0] = '\0';
+		if (sscanf(text, "%*s %*s %*s %u/", &running) != 1)
+			running = 0;
+	}
+	__atomic_store_n(&s->overloaded, running > s->ncpus, __ATOMIC_RELAXED);
+	return running > s->ncpus;
+}
+
+/*
+ * How long to spin: twice what past waits took, but not at all when that is long, or when who we
+ * wait for may need this processor.
+ */
+static uint64_t spin_time(struct prog_session *s, uint64_t now)
+{
+	uint64_t avg = __atomic_load_n(&s->wait_avg, __ATOMIC_RELAXED);
+
+	if (avg > SPIN_MAX_NS || s->ncpus < 2 || overloaded(s, now))
+		return 0;
+	return 2 * avg + SPIN_MARGIN_NS;
+}
+
+static void record(struct prog_session *s, uint64_t took)
+{
+	uint64_t avg = __atomic_load_n(&s->wait_avg, __ATOMIC_RELAXED);
+
+	/* one long sleep must not forbid spinning for the next hundred short waits */
+	if (took > 4 * SPIN_MAX_NS)
+		took = 4 * SPIN_MAX_NS;
+	__atomic_store_n(&s->wait_avg, avg + took / 8 - avg / 8, __ATOMIC_RELAXED);
+}
+
+/* Times of one wait, shared by the two kinds of sleeping. */
+struct nap {
+	uint64_t start, checked, now, length;
+};
+
+static void nap_begin(struct prog_session *s, struct nap *n)
+{
+	n->start = n->checked = n->now = clock_ns();
+	n->length = s->progress ? NAP_FIRST_NS : NAP_ALONE_NS;
+}
+
+/* After a sleep without success: false when the daemon is lost. */
+static bool nap_next(struct prog_session *s, struct nap *n)
+{
+	if (s->progress)
+		s->progress(s->progress_arg);
+	n->now = clock_ns();
+	if (n->length < NAP_MAX_NS)
+		n->length *= 2;
+	if (n->now - n->checked >= SOCKET_EVERY_NS) {
+		n->checked = n->now;
+		session_check(s);
+	}
+	return !session_lost(s);
+}
+
+int wait_until(struct prog_session *s, uint32_t *event, uint32_t *waiters, bool (*done)(void *arg),
+	       void *arg)
+{
+	struct nap n;
+	uint64_t spin;
+	int i;
+
+	for (i = 0; i < GLANCES; i++) {
+		if (done(arg))
+			return 0;
+		cpu_relax();
+	}
+	if (session_lost(s))
+		return -ECONNRESET;
+	nap_begin(s, &n);
+	spin = spin_time(s, n.now);
+	while (n.now - n.start < spin) {
+		for (i = 0; i < GLANCES; i++) {
+			if (done(arg)) {
+				record(s, clock_ns() - n.start);
+				return 0;
+			}
+			cpu_relax();
+		}
+		n.now = clock_ns();
+	}
+	for (;;) {
+		uint32_t seen;
+		bool ok;
+
+		__atomic_fetch_add(waiters, 1, __ATOMIC_SEQ_CST);
+		seen = __atomic_load_n(event, __ATOMIC_SEQ_CST);
+		ok = done(arg);
+		if (!ok)
+			futex_wait(event, seen, n.length);
+		__atomic_fetch_sub(waiters, 1, __ATOMIC_RELEASE);
+		if (ok || done(arg)) {
+			record(s, clock_ns() - n.start);
+			return 0;
+		}
+		if (!nap_next(s, &n))
+			return done(arg) ? 0 : -ECONNRESET;
+	}
+}
+
+int wait_lock(struct prog_session *s, struct winctl *wc, uint32_t origin)
+{
+	struct nap n;
+	int i;
+
+	for (i = 0; i < GLANCES; i++) {
+		if (winlock_granted(wc, origin))
+			return 0;
+		cpu_relax();
+	}
+	nap_begin(s, &n);
+	for (;;) {
+		winlock_sleep(wc, origin, n.length);
+		if (winlock_granted(wc, origin))
+			return 0;
+		if (!nap_next(s, &n))
+			return -ECONNRESET;
+	}
+}
+
+void prog_session_wait(struct prog_session *s, uint64_t timeout_ns)
+{
+	uint32_t *event = &s->hdr->event, *waiters = &s->hdr->waiters;
+	uint32_t tested = __atomic_load_n(&s->event_seen, __ATOMIC_RELAXED), seen;
+
+	if (session_lost(s) || !timeout_ns)
+		return;
+	__atomic_fetch_add(waiters, 1, __ATOMIC_SEQ_CST);
+	seen = __atomic_load_n(event, __ATOMIC_SEQ_CST);
+	/* what happened after the last test is news already */
+	if (seen == tested) {
+		futex_wait(event, seen, timeout_ns);
+		if (__atomic_load_n(event, __ATOMIC_RELAXED) == seen)
+			session_check(s);
+	}
+	__atomic_fetch_sub(waiters, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&s->event_seen, __atomic_load_n(event, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+}

@@ -13,7 +13,7 @@ FUZZ_SRCS := $(sort $(wildcard lib/*/*_fuzz.c daemon/progd/*/*_fuzz.c selftests/
 FUZZ_BINS := $(patsubst %.c,$(BUILD)/fuzz/%,$(FUZZ_SRCS))
 
 TEST_LIBDEPS := $(if $(PROGD_SRCS),$(LIBPROGCORE)) $(if $(CLIENT_SRCS),$(LIBCLIENT_A)) $(LIBPROGBASE)
-TEST_TARGETS += $(TEST_BINS) $(if $(SAN),,$(if $(MPITEST_C_PROGS),selftests-mpi))
+TEST_TARGETS += $(TEST_BINS)
 
 $(TEST_BINS): $(BUILD)/test/%: $(OBJ)/%.o $(TEST_LIBDEPS)
 	$(call say,LD,$@)
@@ -31,6 +31,7 @@ $(FUZZ_BINS): $(BUILD)/fuzz/%: $(OBJ)/%.o $(TEST_LIBDEPS)
 FUZZ_CC ?= clang-14
 SAN_BUILDS := address,undefined thread
 san_dir = $(BUILD)-$(subst $(comma),-,$(1))
+MPITEST_ALL = $(if $(MPITEST_C_PROGS),selftests-mpi)
 CHECK_GROUPS ?= unit daemon client mpi fuzz sanitizers
 
 .PHONY: tests fuzzers build-fuzz fuzz check build-check dep-check
@@ -51,7 +52,7 @@ fuzz:
 ifeq ($(SAN),)
 build-check:
 	@echo '== build: programs and tests'
-	$(Q)$(MAKE) tests
+	$(Q)$(MAKE) tests $(if $(filter mpi,$(CHECK_GROUPS)),$(MPITEST_ALL))
 ifneq ($(filter sanitizers,$(CHECK_GROUPS)),)
 	@echo '== build: sanitizers'
 	$(Q)$(foreach s,$(SAN_BUILDS),$(MAKE) SAN=$(s) BUILD=$(call san_dir,$(s)) tests &&) true

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * The daemon's side of lanes as a whole: identity, listening, and the first frame of accepted
+ * connections, which says whose worker gets them. Main thread, but for attaching workers.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <libprogbase/log.h>
+
+#include "xport/lane.h"
+
+#define MAX_PENDING	256
+#define HELLO_MAX	256		/* payload of HELLO, see the table of frame types */
+#define HELLO_NS	5000000000ull
+
+static const struct xport_ops *const transports[] = { &xport_tcp, &xport_inproc };
+
+/* An accepted connection of which we wait for HELLO. */
+struct pending {
+	struct xport *x;
+	struct pending *next, **pprev;
+	struct loop_sock *sock;
+	struct loop_timer timer;
+	struct iovec iov;
+	struct wire_frame f;
+	uint32_t got, want;
+	char peer[64];
+	uint8_t buf[WIRE_HDR_SIZE + HELLO_MAX];
+};
+
+/* On its way to a worker. */
+struct handoff {
+	struct xport *x;
+	unsigned int worker;
+	int fd;
+	struct wire_hello_info hello;
+	char peer[64];
+};
+
+void xport_addr_name(const struct sockaddr_storage *ss, socklen_t len, char *buf, size_t size)
+{
+	const struct sockaddr_in *v4 = (const void *)ss;
+	const struct sockaddr_in6 *v6 = (const void *)ss;
+	char ip[INET6_ADDRSTRLEN] = "?";
+
+	switch (ss->ss_family) {
+	case AF_INET:
+		inet_ntop(AF_INET, &v4->sin_addr, ip, sizeof(ip));
+		snprintf(buf, size, "%s:%u", ip, ntohs(v4->sin_port));
+		break;
+	case AF_INET6:
+		inet_ntop(AF_INET6, &v6->sin6_addr, ip, sizeof(ip));
+		snprintf(buf, size, "[%s]:%u", ip, ntohs(v6->sin6_port));
+		break;
+	default:
+		snprintf(buf, size, "local");
+	}
+}
+
+int xport_new(const struct xport_opts *o, struct xport **out, char *err)
+{
+	const char *name = o->transport ? o->transport : "tcp";
+	struct xport *x;
+	size_t i;
+
+	if (!o->workers || o->workers > PROG_MAX_WORKERS) {
+		snprintf(err, XPORT_ERR, "lanes: %u workers: not in 1..%u", o->workers,
+			 PROG_MAX_WORKERS);
+		return -EINVAL;
+	}
+	if (o->tx_limit > 1u << 30) {
+		snprintf(err, XPORT_ERR, "lanes: send queue of %u bytes: limit %u", o->tx_limit,
+			 1u << 30);
+		return -EINVAL;
+	}
+	if (auth_init()) {
+		snprintf(err, XPORT_ERR, "lanes: libsodium cannot be initialized");
+		return -EIO;
+	}
+	x = calloc(1, sizeof(*x));
+	if (!x)
+		goto err_mem;
+	x->o = *o;
+	for (i = 0; i < sizeof(transports) / sizeof(transports[0]); i++)
+		if (!strcmp(name, transports[i]->name))
+			x->ops = transports[i];
+	if (!x->ops) {
+		snprintf(err, XPORT_ERR, "lanes: no transport '%s' (tcp, loop)", name);
+		free(x);
+		return -EINVAL;
+	}
+	x->listen = strdup(o->listen ? o->listen : "");
+	if (!x->listen)
+		goto err_mem;
+	if (!x->o.peer_timeout_ns)
+		x->o.peer_timeout_ns = 10000000000ull;
+	if (!x->o.connect_timeout_ns)
+		x->o.connect_timeout_ns = 5000000000ull;
+	if (!x->o.tx_ref_limit)
+		x->o.tx_ref_limit = 4u << 20;
+	for (x->o.tx_limit = 1u << 20; x->o.tx_limit < o->tx_limit; x->o.tx_limit <<= 1)
+		;
+	*out = x;
+	return 0;
+
+err_mem:
+	free(x);
+	snprintf(err, XPORT_ERR, "lanes: no memory");
+	return -ENOMEM;
+}
+
+void xport_free(struct xport *x)
+{
+	if (!x)
+		return;
+	free(x->listen);
+	free(x);
+}
+
+unsigned int xport_addrs(const struct xport *x, struct prog_addr out[PROG_MAX_ADDRS])
+{
+	unsigned int i;
+
+	for (i = 0; i < x->nlisteners; i++)
+		out[i] = x->listeners[i].addr;
+	return x->nlisteners;
+}
+
+/* ---- accepted connections ---------------------------------------------------------------- */
+
+static void handoff_run(void *arg)
+{
+	struct handoff *h = arg;
+
+	if (h->x->worker[h->worker])
+		lane_accept(h->x->worker[h->worker], h->fd, &h->hello, h->peer);
+	else
+		close(h->fd);
+	free(h);
+}
+
+static void pending_free(void *arg)
+{
+	struct pending *p = arg;
+
+	loop_timer_cancel(&p->timer);
+	*p->pprev = p->next;
+	if (p->next)
+		p->next->pprev = p->pprev;
+	p->x->npending--;
+	free(p);
+}
+
+static void pending_close(struct pending *p)
+{
+	loop_timer_cancel(&p->timer);
+	loop_sock_close(p->sock, pending_free);
+}
+
+static void pending_refuse(struct pending *p, const char *why)
+{
+	prog_log_limited(PROG_LOG_WARN, "%s: lane refused: %s", p->peer, why);
+	pending_close(p);
+}
+
+static void pending_timeout(void *arg)
+{
+	pending_refuse(arg, "no complete HELLO in time");
+}
+
+static void answer_sent(void *arg, ssize_t res)
+{
+	pending_close(arg);
+}
+
+/* The opener can tell its user what is wrong only if it learns who we are. */
+static void pending_answer(struct pending *p, const struct wire_hello_info *hello)
+{
+	struct wire_frame f = { .type = WIRE_HELLO_ACK, .len = sizeof(struct wire_hello) };
+	struct wire_hello_info ack = { .version = WIRE_VERSION, .lane = hello->lane,
+				       .features = XPORT_FEATURES };
+
+	memcpy(ack.guid, p->x->o.guid, sizeof(ack.guid));
+	memcpy(ack.dest_guid, hello->guid, sizeof(ack.dest_guid));
+	wire_encode(&f, p->buf);
+	wire_hello_put(p->buf + WIRE_HDR_SIZE, &ack);
+	p->iov.iov_base = p->buf;
+	p->iov.iov_len = WIRE_HDR_SIZE + sizeof(struct wire_hello);
+	if (loop_sock_send(p->sock, &p->iov, 1, answer_sent))
+		pending_close(p);
+}
+
+static void pending_hello(struct pending *p)
+{
+	struct wire_hello_info hello;
+	struct xport *x = p->x;
+	struct handoff *h;
+
+	if (wire_hello_get(p->buf + WIRE_HDR_SIZE, &hello)) {
+		pending_refuse(p, "HELLO with a wrong magic number");
+		return;
+	}
+	if (hello.version != WIRE_VERSION) {
+		prog_log_limited(PROG_LOG_WARN, "%s: lane refused: version %u, this daemon "
+				 "speaks %u", p->peer, hello.version, WIRE_VERSION);
+		pending_answer(p, &hello);
+		return;
+	}
+	if (memcmp(hello.dest_guid, x->o.guid, sizeof(hello.dest_guid))) {
+		prog_log_limited(PROG_LOG_WARN, "%s: lane refused: meant for another node",
+				 p->peer);
+		pending_answer(p, &hello);
+		return;
+	}
+	h = calloc(1, sizeof(*h));
+	if (!h) {
+		pending_refuse(p, "no memory");
+		return;
+	}
+	h->x = x;
+	h->worker = hello.lane % x->o.workers;
+	h->hello = hello;
+	memcpy(h->peer, p->peer, sizeof(h->peer));
+	h->fd = loop_sock_release(p->sock);
+	if (h->fd < 0 || x->o.post(x->o.post_ctx, h->worker, handoff_run, h)) {
+		prog_log_limited(PROG_LOG_WARN, "%s: lane refused: worker %u cannot take it",
+				 p->peer, h->worker);
+		if (h->fd >= 0)
+			close(h->fd);
+		free(h);
+	}
+	pending_free(p);
+}
+
+static void pending_input(void *arg, ssize_t res)
+{
+	struct pending *p = arg;
+	const char *why = "";
+
+	if (res <= 0) {
+		/* scans and health checks come and go: not worth a warning */
+		prog_log(PROG_LOG_DEBUG, "%s: left before HELLO", p->peer);
+		pending_close(p);
+		return;
+	}
+	p->got += res;
+	if (p->got == WIRE_HDR_SIZE && p->want == WIRE_HDR_SIZE) {
+		if (wire_decode(p->buf, WIRE_FROM_OPENER, &p->f, &why) ||
+		    p->f.type != WIRE_HELLO) {
+			pending_refuse(p, *why ? why : "first frame is not HELLO");
+			return;
+		}
+		p->want += p->f.len;
+	}
+	if (p->got == p->want) {
+		pending_hello(p);
+		return;
+	}
+	/* exactly to the end of HELLO: what follows is for the worker to read */
+	p->iov.iov_base = p->buf + p->got;
+	p->iov.iov_len = p->want - p->got;
+	if (loop_sock_recv(p->sock, &p->iov, 1, pending_input))
+		pending_close(p);
+}
+
+static void accepted(void *ctx, int fd)
+{
+	struct xport *x = ctx;
+	struct pending *p;
+
+	if (x->npending >= MAX_PENDING) {
+		prog_log_limited(PROG_LOG_WARN, "lanes: more than %u connections without HELLO",
+				 MAX_PENDING);
+		close(fd);
+		return;
+	}
+	p = calloc(1, sizeof(*p));
+	if (!p) {
+		close(fd);
+		return;
+	}
+	p->x = x;
+	x->ops->peer_name(fd, p->peer, sizeof(p->peer));
+	p->sock = loop_sock_new(x->main_loop, fd, p);
+	if (!p->sock) {
+		close(fd);
+		free(p);
+		return;
+	}
+	p->next = x->pending;
+	p->pprev = &x->pending;
+	if (p->next)
+		p->next->pprev = &p->next;
+	x->pending = p;
+	x->npending++;
+	p->want = WIRE_HDR_SIZE;
+	p->iov.iov_base = p->buf;
+	p->iov.iov_len = WIRE_HDR_SIZE;
+	loop_timer_set(x->main_loop, &p->timer, HELLO_NS, pending_timeout, p);
+	if (loop_sock_recv(p->sock, &p->iov, 1, pending_input))
+		pending_close(p);
+}
+
+int xport_listen(struct xport *x, struct loop *main_loop, char *err)
+{
+	unsigned int i;
+	int ret;
+
+	x->main_loop = main_loop;
+	ret = x->ops->listen(x, err);
+	for (i = 0; i < x->nlisteners && !ret; i++) {
+		struct listener *li = &x->listeners[i];
+
+		li->watch = loop_accept(main_loop, li->fd, accepted, x);
+		if (!li->watch) {
+			ret = -errno;
+			snprintf(err, XPORT_ERR, "lanes: event loop: %s", strerror(-ret));
+		}
+	}
+	if (ret)
+		xport_unlisten(x);
+	return ret;
+}
+
+void xport_unlisten(struct xport *x)
+{
+	struct pending *p;
+	unsigned int i;
+
+	for (i = 0; i < x->nlisteners; i++) {
+		loop_unwatch(x->listeners[i].watch);
+		if (x->listeners[i].fd >= 0)
+			close(x->listeners[i].fd);
+	}
+	x->nlisteners = 0;
+	for (p = x->pending; p; p = p->next)
+		pending_close(p);
+	while (x->pending && loop_run_once(x->main_loop, -1) >= 0)
+		;
+}
+
+/* ---- workers ----------------------------------------------------------------------------- */
+
+int xport_attach(struct xport *x, unsigned int index, struct loop *l, void *ctx,
+		 struct xport_worker **out)
+{
+	struct xport_worker *xw;
+	int ret;
+
+	if (index >= x->o.workers)
+		return -EINVAL;
+	xw = calloc(1, sizeof(*xw));
+	if (!xw)
+		return -ENOMEM;
+	xw->x = x;
+	xw->index = index;
+	xw->loop = l;
+	xw->ctx = ctx;
+	ret = loop_prepare(l, lane_prepare, xw);
+	if (ret) {
+		free(xw);
+		return ret;
+	}
+	x->worker[index] = xw;
+	*out = xw;
+	return 0;
+}

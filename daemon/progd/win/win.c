@@ -100,6 +100,7 @@ bool win_job_leave(struct win_job *job)
 
 	user_uncharge(job->user, USER_SESSIONS, 1);
 	if (last) {
+		atomic_store(&job->over, true);
 		pthread_rwlock_wrlock(&reg_lock);
 		for (p = &jobs; *p != job; p = &(*p)->next)
 			;
@@ -305,6 +306,7 @@ int win_new(const struct win_create *c, struct win **out, const char **why)
 	w->rank = c->rank;
 	w->nranks = c->nranks;
 	w->session = c->session;
+	w->slot = c->slot;
 	w->pid = c->pid;
 	w->flags = c->flags;
 	w->base = c->base;

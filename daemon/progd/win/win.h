@@ -55,6 +55,7 @@ struct win_job {
 	uint32_t sessions;		/* main thread */
 	uint32_t nwindows;		/* main thread */
 	atomic_uint refs;
+	atomic_bool over;		/* the last session left */
 	struct win *windows;		/* registry lock: list by job_next */
 	struct win_job *next;		/* registry lock */
 };
@@ -131,6 +132,7 @@ struct win {
 	uint64_t key;
 	uint32_t rank, nranks;
 	uint32_t session;		/* id of the owner's session */
+	uint32_t slot;			/* how the owner names it */
 	pid_t pid;
 	uint64_t flags;			/* PROG_WIN_* */
 	struct win_map *ctl_map;
@@ -163,7 +165,7 @@ struct win_create {
 	uint32_t rank, nranks;
 	uint32_t mem;
 	uint64_t base, size, flags;
-	uint32_t session;
+	uint32_t session, slot;
 	pid_t pid;
 	bool cma;
 	void *helper;

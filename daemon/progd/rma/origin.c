@@ -1,0 +1,1310 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * The origin's half: ring entries to frames, acknowledgements to the client's counters.
+ *
+ * An entry is copied and checked once.  Its payload stays where the client put it until the
+ * operation is acknowledged.  An operation whose payload cannot be read any more still takes its
+ * place in the stream (as an empty PUT), so that sequence numbers and fence totals stay right.
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <libprogbase/futex.h>
+#include <libprogbase/mem.h>
+
+#include "rma/priv.h"
+
+static void stream_free(struct stream *s);
+static void stream_advance(struct stream *s);
+static void owrite_done(void *arg, int status, void *bounce);
+
+static struct op *op_of(const struct stream *s, uint32_t slot)
+{
+	return &s->conn->ops[slot];
+}
+
+static bool wants_data(uint8_t opcode)
+{
+	return opcode == PROG_OP_GET || opcode == PROG_OP_GET_ACC || opcode == PROG_OP_CAS;
+}
+
+static bool has_payload(const struct op *op)
+{
+	switch (op->opcode) {
+	case PROG_OP_DTYPE:
+	case PROG_OP_PUT:
+	case PROG_OP_ACC:
+	case PROG_OP_CAS:
+		return true;
+	case PROG_OP_GET_ACC:
+		return op->op != PROG_OP_NO_OP;
+	default:
+		return false;
+	}
+}
+
+/* ---- peers and lanes ------------------------------------------------------------------------- */
+
+static struct peer *peer_get(struct rma *r, const struct prog_win_node *node)
+{
+	struct peer *p;
+
+	HASH_FIND(hh, r->peers, node->guid, PROG_GUID_SIZE, p);
+	if (p)
+		return p;
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return NULL;
+	memcpy(p->guid, node->guid, PROG_GUID_SIZE);
+	p->r = r;
+	p->local = !memcmp(p->guid, r->o.guid, PROG_GUID_SIZE);
+	HASH_ADD(hh, r->peers, guid, PROG_GUID_SIZE, p);
+	if (!p->hh.tbl) {
+		free(p);
+		return NULL;
+	}
+	if (p->local)
+		r->local = p;
+	return p;
+}
+
+struct win_job *origin_job_of(struct peer *p, uint32_t index)
+{
+	for (struct pjob *pj = p->jobs; pj; pj = pj->next)
+		if (pj->index == index && pj->state == PJ_OPEN)
+			return pj->job;
+	return NULL;
+}
+
+static void activate(struct stream *s)
+{
+	if (s->active || s->blocked || s->zombie || (s->unsent == SLOT_NONE && !s->stash))
+		return;
+	if (!s->peer->local && (!s->pj || s->pj->state != PJ_OPEN))
+		return;
+	s->active = true;
+	DL_APPEND2(s->peer->active, s, act_prev, act_next);
+}
+
+static void deactivate(struct stream *s)
+{
+	if (!s->active)
+		return;
+	s->active = false;
+	DL_DELETE2(s->peer->active, s, act_prev, act_next);
+}
+
+/* All streams of @s's peer (and, when @pj is set, of that job) */
+#define EACH_STREAM_OF(r, p, s, tmp) \
+	HASH_ITER(hh, (r)->streams, s, tmp) \
+		if ((s)->peer == (p))
+
+static void stream_fail(struct stream *s, int err)
+{
+	for (uint32_t i = s->first; i != SLOT_NONE; i = op_of(s, i)->next) {
+		struct op *op = op_of(s, i);
+
+		if (op->seq > s->ack_to && !op->status)
+			op->status = err;
+		op->all_sent = true;
+	}
+	s->unsent = SLOT_NONE;
+	s->data = SLOT_NONE;
+	s->seq_sent = s->seq_in;
+	s->ack_to = s->seq_in;
+	s->locks_out = 0;
+	s->behind = 0;
+	s->blocked = false;
+	free(s->stash);
+	s->stash = NULL;
+	deactivate(s);
+	stream_advance(s);
+}
+
+static void job_opened(void *ctx, struct lane *l, uint32_t index, int err)
+{
+	struct pjob *pj = ctx;
+	struct peer *p = pj->peer;
+	struct stream *s, *tmp;
+
+	pj->state = err ? err : PJ_OPEN;
+	if (err)
+		prog_log_limited(PROG_LOG_WARN, "lane %s: job %u refused: %s", lane_name(l),
+				 pj->job->number, strerror(-err));
+	EACH_STREAM_OF(p->r, p, s, tmp) {
+		if (s->pj != pj)
+			continue;
+		if (err)
+			stream_fail(s, err);
+		else
+			activate(s);
+	}
+	if (err) {
+		/* the next operation asks again */
+		EACH_STREAM_OF(p->r, p, s, tmp)
+			if (s->pj == pj)
+				s->pj = NULL;
+		LL_DELETE(p->jobs, pj);
+		win_job_put(pj->job);
+		free(pj);
+		return;
+	}
+	origin_pump(p);
+}
+
+/* Lane and proof for the stream; 0 (perhaps still under way) or a negative errno. */
+static int stream_connect(struct stream *s)
+{
+	struct peer *p = s->peer;
+	struct prog_win_node *node = &s->win->nodes[s->win->node_of_rank[s->key.target]];
+	struct pjob *pj;
+	int idx;
+
+	if (p->local || s->pj)
+		return 0;
+	if (!p->lane) {
+		p->lane = lane_get(p->r->xw, p->guid, node->addr, node->naddrs);
+		if (!p->lane)
+			return -errno;
+		lane_set_priv(p->lane, p);
+	}
+	for (pj = p->jobs; pj; pj = pj->next)
+		if (pj->job == s->key.job)
+			break;
+	if (!pj) {
+		pj = calloc(1, sizeof(*pj));
+		if (!pj)
+			return -ENOMEM;
+		pj->peer = p;
+		pj->state = PJ_OPENING;
+		idx = lane_job_open(p->lane, s->key.job->id, s->key.job->key, job_opened, pj);
+		if (idx < 0) {
+			free(pj);
+			return idx;
+		}
+		pj->job = win_job_get(s->key.job);
+		pj->index = idx;
+		LL_PREPEND(p->jobs, pj);
+	}
+	s->pj = pj;
+	return 0;
+}
+
+void origin_down(struct peer *p, int err)
+{
+	struct stream *s, *tmp;
+	struct pjob *pj, *pjtmp;
+	struct gone *g, *gtmp;
+
+	p->lane = NULL;
+	p->full = false;
+	p->downs++;
+	LL_FOREACH_SAFE(p->gone, g, gtmp) {
+		LL_DELETE(p->gone, g);
+		free(g);
+	}
+	EACH_STREAM_OF(p->r, p, s, tmp) {
+		s->pj = NULL;
+		s->sent_any = false;
+		stream_fail(s, err);
+	}
+	LL_FOREACH_SAFE(p->jobs, pj, pjtmp) {
+		LL_DELETE(p->jobs, pj);
+		win_job_put(pj->job);
+		free(pj);
+	}
+}
+
+/* ---- streams ---------------------------------------------------------------------------------- */
+
+static struct stream *stream_find(struct rma *r, struct win_job *job, uint64_t win,
+				  uint32_t origin, uint32_t target)
+{
+	struct stream_key key;
+	struct stream *s;
+
+	memset(&key, 0, sizeof(key));
+	key.job = job;
+	key.win = win;
+	key.origin = origin;
+	key.target = target;
+	HASH_FIND(hh, r->streams, &key, sizeof(key), s);
+	return s;
+}
+
+static struct stream *stream_get(struct conn *c, struct win *w, uint32_t slot, uint32_t target)
+{
+	struct rma *r = c->r;
+	struct stream *s = c->last;
+
+	if (s && s->win == w && s->key.target == target)
+		return s;
+	s = stream_find(r, w->job, w->key, w->rank, target);
+	if (!s) {
+		struct prog_win_node *node = &w->nodes[w->node_of_rank[target]];
+
+		s = calloc(1, sizeof(*s));
+		if (!s)
+			return NULL;
+		s->peer = peer_get(r, node);
+		if (!s->peer) {
+			free(s);
+			return NULL;
+		}
+		s->key.job = w->job;
+		s->key.win = w->key;
+		s->key.origin = w->rank;
+		s->key.target = target;
+		s->conn = c;
+		s->slot = slot;
+		s->first = s->last = s->unsent = s->data = SLOT_NONE;
+		/* what a daemon before this one acknowledged stays acknowledged */
+		s->acked = __atomic_load_n(&w->ctl.streams[target].acked, __ATOMIC_RELAXED);
+		s->seq_in = s->seq_sent = s->ack_to = s->acked;
+		HASH_ADD(hh, r->streams, key, sizeof(s->key), s);
+		if (!s->hh.tbl) {
+			free(s);
+			return NULL;
+		}
+		s->win = win_get(w);
+		s->peer->nstreams++;
+		DL_APPEND2(c->streams, s, conn_prev, conn_next);
+	}
+	c->last = s;
+	return s;
+}
+
+static void send_gone(struct stream *s)
+{
+	struct wire_frame f = {
+		.type = WIRE_GONE, .win = s->key.win, .origin = s->key.origin,
+		.target = s->key.target,
+	};
+	struct peer *p = s->peer;
+	struct gone *g;
+
+	if (!s->sent_any)
+		return;
+	if (p->local) {
+		f.job = s->key.job->number;
+		p->r->local_job = s->key.job;
+		target_frame(p->r->local_tl, &f, NULL, false);
+		return;
+	}
+	if (!p->lane || !s->pj)
+		return;
+	f.job = s->pj->index;
+	if (!p->gone && lane_send(p->lane, &f, NULL, NULL, NULL) != -EAGAIN)
+		return;
+	g = calloc(1, sizeof(*g));
+	if (!g) {
+		/* the peer learns it from the lane's end then */
+		lane_close(p->lane, -ENOMEM, "no memory to report an ended client");
+		return;
+	}
+	g->f = f;
+	LL_APPEND(p->gone, g);
+}
+
+static void op_release(struct op *op)
+{
+	win_map_put(op->map);
+	op->map = NULL;
+	op->opcode = PROG_OP_NOP;
+}
+
+/* The end of a stream whatever state it is in; helper jobs must be over. */
+static void stream_free(struct stream *s)
+{
+	struct rma *r = s->conn->r;
+
+	for (uint32_t i = s->first; i != SLOT_NONE; i = op_of(s, i)->next)
+		op_release(op_of(s, i));
+	free(s->stash);
+	deactivate(s);
+	if (!s->zombie)
+		HASH_DEL(r->streams, s);
+	DL_DELETE2(s->conn->streams, s, conn_prev, conn_next);
+	if (s->conn->last == s)
+		s->conn->last = NULL;
+	s->peer->nstreams--;
+	win_put(s->win);
+	free(s);
+}
+
+static void stream_end(struct stream *s)
+{
+	send_gone(s);
+	s->pj = NULL;
+	if (!s->jobs) {
+		stream_free(s);
+		return;
+	}
+	deactivate(s);
+	HASH_DEL(s->conn->r->streams, s);
+	if (s->conn->last == s)
+		s->conn->last = NULL;
+	s->zombie = true;
+}
+
+void origin_conn_free(struct conn *c)
+{
+	struct rma *r = c->r;
+	struct stream *s, *tmp;
+	struct ojob *j, *jtmp;
+	bool left;
+
+	/* the helper is dead by now (helper_kill): all its jobs end here */
+	LL_FOREACH_SAFE(r->owrites, j, jtmp) {
+		if (j->s->conn != c)
+			continue;
+		LL_DELETE(r->owrites, j);
+		owrite_done(j, -ESRCH, NULL);
+	}
+	if (c->c->helper)
+		helper_reap(c->c->helper, r->o.index, &left);
+	DL_FOREACH_SAFE2(c->streams, s, tmp, conn_next)
+		stream_end(s);
+}
+
+void origin_win_gone(struct rma *r, struct win *w)
+{
+	struct stream *s, *tmp;
+
+	HASH_ITER(hh, r->streams, s, tmp)
+		if (s->win == w)
+			stream_end(s);
+}
+
+void origin_job_gone(struct rma *r, struct win_job *job)
+{
+	struct peer *p, *tmp;
+
+	HASH_ITER(hh, r->peers, p, tmp) {
+		struct pjob *pj, *pjtmp;
+
+		LL_FOREACH_SAFE(p->jobs, pj, pjtmp) {
+			if (pj->job != job)
+				continue;
+			lane_job_close(p->lane, pj->index);
+			LL_DELETE(p->jobs, pj);
+			win_job_put(pj->job);
+			free(pj);
+		}
+	}
+}
+
+/* ---- completion -------------------------------------------------------------------------------- */
+
+static void record_error(struct stream *s, uint64_t seq, int status)
+{
+	struct prog_win_stream *st = &s->win->ctl.streams[s->key.target];
+
+	stats_add(&s->conn->stats->errors, 1);
+	/* the client takes the first error and clears the word */
+	if (__atomic_load_n(&st->err_seq, __ATOMIC_ACQUIRE))
+		return;
+	__atomic_store_n(&st->err, status, __ATOMIC_RELAXED);
+	__atomic_store_n(&st->err_seq, seq, __ATOMIC_RELEASE);
+}
+
+/* Give the client back what is complete, in order. */
+static void stream_advance(struct stream *s)
+{
+	struct rma *r = s->conn->r;
+	uint64_t acked = s->acked;
+
+	while (s->first != SLOT_NONE) {
+		struct op *op = op_of(s, s->first);
+		struct stats_block *st = s->conn->stats;
+
+		if (op->seq > s->ack_to || op->pending || !op->all_sent)
+			break;
+		if (op->status) {
+			record_error(s, op->seq, op->status);
+		} else {
+			uint64_t now = engine_now(r);
+			uint64_t ns = now > op->t0 ? now - op->t0 : 0;
+
+			stats_add(&st->hist[op->opcode][stats_bucket(ns)], 1);
+			s->peer->rtt_ns = s->peer->rtt_ns ? s->peer->rtt_ns - s->peer->rtt_ns / 8 +
+				ns / 8 : ns;
+		}
+		if (op->opcode == PROG_OP_LOCK && s->locks_out && !--s->locks_out)
+			s->behind = 0;
+		if (s->data == s->first)
+			s->data = SLOT_NONE;	/* failed before its data came; see data_next */
+		acked = op->seq;
+		s->first = op->next;
+		if (s->first == SLOT_NONE)
+			s->last = SLOT_NONE;
+		op_release(op);
+	}
+	if (s->data == SLOT_NONE)
+		for (uint32_t i = s->first; i != SLOT_NONE; i = op_of(s, i)->next)
+			if (op_of(s, i)->got < op_of(s, i)->want && !op_of(s, i)->status) {
+				s->data = i;
+				break;
+			}
+	if (acked != s->acked) {
+		s->acked = acked;
+		__atomic_store_n(&s->win->ctl.streams[s->key.target].acked, acked, __ATOMIC_RELEASE);
+		conn_mark(s->conn);
+	}
+	if (s->blocked && !s->jobs && !s->locks_out) {
+		s->blocked = false;
+		activate(s);
+	}
+}
+
+int origin_ack(struct peer *p, struct win_job *job, const struct wire_ackrec *a)
+{
+	struct stream *s = stream_find(p->r, job, a->win, a->origin, a->target);
+
+	if (!s || s->peer != p)
+		return 0;		/* freed meanwhile */
+	if (a->seq > s->seq_sent)
+		return -EPROTO;
+	if (a->seq <= s->ack_to)
+		return 0;		/* an old lane's operations: failed already */
+	for (uint32_t i = s->first; i != SLOT_NONE && op_of(s, i)->seq <= a->seq;
+	     i = op_of(s, i)->next) {
+		struct op *op = op_of(s, i);
+
+		if (op->seq == a->seq && a->status && !op->status)
+			op->status = -(int)a->status;
+		else if (op->got < op->want && !op->status)
+			return -EPROTO;		/* acknowledged without its data */
+	}
+	s->ack_to = a->seq;
+	stream_advance(s);
+	return 0;
+}
+
+/* Operation the DATA frame belongs to; NULL with *err 0: drop it. */
+static struct op *data_op(struct peer *p, struct win_job *job, const struct wire_frame *f,
+			  struct stream **sp, int *err)
+{
+	struct stream *s = stream_find(p->r, job, f->win, f->origin, f->target);
+	struct op *op;
+
+	*err = 0;
+	if (!s || s->peer != p || f->seq <= s->ack_to)
+		return NULL;
+	*sp = s;
+	if (s->data == SLOT_NONE) {
+		*err = -EPROTO;
+		return NULL;
+	}
+	op = op_of(s, s->data);
+	/* one that failed at the target after part of its data leaves the rest out */
+	while (op->seq != f->seq) {
+		if (op->seq > f->seq || op->next == SLOT_NONE) {
+			*err = -EPROTO;
+			return NULL;
+		}
+		op = op_of(s, op->next);
+	}
+	if (f->off < op->off || f->off - op->off != op->got || f->len > op->want - op->got) {
+		*err = -EPROTO;
+		return NULL;
+	}
+	return op;
+}
+
+/* Memory of the client that byte op->got of the result goes to; NULL: not mapped here. */
+static uint8_t *data_place(const struct stream *s, const struct op *op)
+{
+	struct rma_client *c = s->conn->c;
+
+	if (op->opcode != PROG_OP_GET)
+		return c->arena + op->result + op->got;
+	switch (op->flags & PROG_SQE_LOC_MASK) {
+	case PROG_SQE_ARENA:
+		return c->arena + op->addr + op->got;
+	case PROG_SQE_REGION:
+		return (uint8_t *)op->map->mem + op->addr + op->got;
+	default:
+		return NULL;
+	}
+}
+
+bool origin_place(struct peer *p, struct win_job *job, const struct wire_frame *f,
+		  struct iovec *iov, struct win_map **map)
+{
+	struct stream *s;
+	uint8_t *to;
+	int err;
+	struct op *op = data_op(p, job, f, &s, &err);
+
+	if (!op)
+		return false;
+	to = data_place(s, op);
+	if (!to)
+		return false;
+	iov->iov_base = to;
+	iov->iov_len = f->len;
+	*map = win_map_get(op->map && op->opcode == PROG_OP_GET ? op->map : s->conn->c->seg);
+	return true;
+}
+
+static void owrite_done(void *arg, int status, void *bounce)
+{
+	struct ojob *j = arg;
+	struct stream *s = j->s;
+	struct op *op = op_of(s, j->slot);
+
+	op->pending--;
+	s->jobs--;
+	if (status && !op->status)
+		op->status = status;
+	free(j);
+	if (s->zombie) {
+		if (!s->jobs)
+			stream_free(s);
+		return;
+	}
+	stream_advance(s);
+}
+
+static void owrite_fill(void *arg, void *mem)
+{
+	struct ojob *j = arg;
+
+	memcpy(mem, j->payload, j->len);
+}
+
+static int owrite_post(struct rma *r, struct ojob *j)
+{
+	struct helper *h = j->s->conn->c->helper;
+	struct prog_helper_job job = {
+		.kind = PROG_HELP_WRITE, .va = j->va, .len = j->len, .dtype = ~0ull,
+	};
+	int err = helper_post(h, r->o.index, &job, j->len, owrite_fill, owrite_done, j);
+
+	if (!err)
+		helper_watch(r, h);
+	return err;
+}
+
+/* Client memory that is only reached by its helper thread: result bytes of a get. */
+static int data_by_helper(struct stream *s, struct op *op, const uint8_t *payload, uint64_t len)
+{
+	struct rma *r = s->conn->r;
+	struct helper *h = s->conn->c->helper;
+	uint64_t done = 0;
+
+	if (!h || !helper_max(h))
+		return -EPERM;
+	while (done < len) {
+		uint64_t n = len - done < helper_max(h) ? len - done : helper_max(h);
+		struct ojob *j = calloc(1, sizeof(*j) + n);
+		int err;
+
+		if (!j)
+			return -ENOMEM;
+		j->s = s;
+		j->slot = op - s->conn->ops;
+		j->write = true;
+		j->va = op->addr + op->got + done;
+		j->len = n;
+		memcpy(j->payload, payload + done, n);
+		err = r->owrites ? -EAGAIN : owrite_post(r, j);
+		if (err && err != -EAGAIN) {
+			free(j);
+			return err;
+		}
+		if (err) {
+			LL_APPEND(r->owrites, j);
+			retry_arm(r);
+		}
+		op->pending++;
+		s->jobs++;
+		stats_add(&s->conn->stats->helper_jobs, 1);
+		done += n;
+	}
+	stats_add(&s->conn->stats->helper_bytes, len);
+	return 0;
+}
+
+int origin_data(struct peer *p, struct win_job *job, const struct wire_frame *f,
+		const void *payload)
+{
+	struct stream *s;
+	uint8_t *to;
+	int err;
+	struct op *op = data_op(p, job, f, &s, &err);
+
+	if (!op)
+		return err;
+	if (payload && f->len && !op->status) {
+		to = data_place(s, op);
+		if (to) {
+			memcpy(to, payload, f->len);
+			stats_add(&s->conn->stats->mapped_bytes, f->len);
+		} else if (s->conn->c->cma) {
+			struct memref m = mem_remote(s->conn->c->pid, op->addr);
+
+			err = mem_write(&m, op->got, payload, f->len);
+			if (err)
+				op->status = err;
+			stats_add(&s->conn->stats->cma_bytes, f->len);
+		} else {
+			err = data_by_helper(s, op, payload, f->len);
+			if (err)
+				op->status = err;
+		}
+	} else if (f->len) {
+		stats_add(&s->conn->stats->direct_bytes, f->len);
+	}
+	if (op->map && !win_map_alive(op->map) && !op->status)
+		op->status = -EFAULT;
+	op->got += f->len;
+	if (op->got == op->want) {
+		/* the next one that waits for data */
+		while (op->next != SLOT_NONE) {
+			op = op_of(s, op->next);
+			if (op->want && op->got < op->want) {
+				s->data = op - s->conn->ops;
+				return 0;
+			}
+		}
+		s->data = SLOT_NONE;
+	}
+	return 0;
+}
+
+/* ---- sending ------------------------------------------------------------------------------------ */
+
+static void sent_ref(void *arg, int err)
+{
+	struct sendref *ref = arg;
+	struct peer *p = ref->peer;
+
+	ref_free(ref);
+	p->refs_out--;
+	if (!err && !p->full)
+		origin_pump(p);
+}
+
+/* Hand one frame over: 0, -EAGAIN, or the lane is closing. */
+static int tx(struct stream *s, struct wire_frame *f, const void *payload)
+{
+	struct peer *p = s->peer;
+
+	s->sent_any = true;
+	if (p->local) {
+		p->r->local_job = s->key.job;
+		if (target_frame(p->r->local_tl, f, payload, false) < 0) {
+			prog_log_limited(PROG_LOG_ERROR,
+					 "session %u: rank %u, target %u: local operation refused",
+					 s->conn->c->session, s->key.origin, s->key.target);
+			return -EPROTO;
+		}
+		return 0;
+	}
+	return lane_send(p->lane, f, payload, NULL, NULL);
+}
+
+static void oread_fill_send(struct stream *s, struct op *op, struct wire_frame *f)
+{
+	op->sent += f->len;
+	if (op->sent >= op->len || f->flags & WIRE_F_LAST) {
+		op->all_sent = true;
+		s->seq_sent = op->seq;
+		s->unsent = op->next;
+	}
+	stats_add(&s->conn->stats->bytes[op->opcode], f->len);
+	s->peer->bytes += f->len;
+}
+
+static void oread_done(void *arg, int status, void *bounce)
+{
+	struct ojob *j = arg;
+	struct stream *s = j->s;
+	struct op *op = op_of(s, j->slot);
+	int err = 0;
+
+	op->pending--;
+	s->jobs--;
+	if (s->zombie) {
+		free(j);
+		if (!s->jobs)
+			stream_free(s);
+		return;
+	}
+	s->blocked = false;
+	if (status && !op->status) {
+		op->status = status;
+		op->hollow = true;
+	}
+	if (!op->status && !op->all_sent) {
+		err = tx(s, &j->f, bounce);
+		if (err == -EAGAIN) {
+			memcpy(j->payload, bounce, j->f.len);
+			s->stash = j;
+			s->peer->full = true;
+			j = NULL;
+		} else if (!err) {
+			oread_fill_send(s, op, &j->f);
+		}
+	}
+	free(j);
+	stream_advance(s);
+	activate(s);
+	if (s->peer->local)
+		s->conn->r->pump_local = true;
+	else if (!s->peer->full)
+		origin_pump(s->peer);
+}
+
+/* Ask the client's helper for the payload of a frame; the stream waits for it. */
+static int oread_post(struct stream *s, struct op *op, const struct wire_frame *f)
+{
+	struct rma *r = s->conn->r;
+	struct prog_helper_job job = {
+		.kind = PROG_HELP_READ, .va = op->addr + op->sent, .len = f->len, .dtype = ~0ull,
+	};
+	struct ojob *j;
+	int err;
+
+	j = calloc(1, sizeof(*j) + f->len);
+	if (!j)
+		return -ENOMEM;
+	j->s = s;
+	j->slot = op - s->conn->ops;
+	j->f = *f;
+	err = helper_post(s->conn->c->helper, r->o.index, &job, f->len, NULL, oread_done, j);
+	if (err) {
+		free(j);
+		return err;
+	}
+	helper_watch(r, s->conn->c->helper);
+	op->pending++;
+	s->jobs++;
+	s->blocked = true;
+	stats_add(&s->conn->stats->helper_jobs, 1);
+	stats_add(&s->conn->stats->helper_bytes, f->len);
+	return 0;
+}
+
+/* The largest piece of @left bytes that may go in one frame now. */
+static uint64_t piece(const struct op *op, uint64_t left, uint64_t max)
+{
+	uint64_t n = left < max ? left : max, unit = 1;
+
+	if (op->opcode == PROG_OP_ACC || op->opcode == PROG_OP_GET_ACC)
+		unit = reduce_type(op->etype)->packed;
+	return n == left ? n : n - n % unit;
+}
+
+enum { SENT = 1, BLOCKED = 0 };
+
+/* Send one frame of the stream's first unsent operation: SENT, BLOCKED, or a negative errno. */
+static int send_one(struct stream *s)
+{
+	struct rma *r = s->conn->r;
+	struct rma_client *c = s->conn->c;
+	struct peer *p = s->peer;
+	struct op *op = op_of(s, s->unsent);
+	const struct wire_type *wt = wire_type(op->opcode + (WIRE_DTYPE - PROG_OP_DTYPE));
+	struct wire_frame f = {
+		.type = op->opcode + (WIRE_DTYPE - PROG_OP_DTYPE),
+		.job = p->local ? s->key.job->number : s->pj->index,
+		.win = s->key.win, .origin = s->key.origin, .target = s->key.target,
+		.seq = op->seq,
+	};
+	uint64_t left = has_payload(op) ? op->len - op->sent : 0;
+	uint64_t max = WIRE_MAX_PAYLOAD;
+	struct win_map *map = NULL;
+	const uint8_t *from = NULL;
+	bool last, va = false;
+	int err;
+
+	if (op->flags & PROG_SQE_FENCE)
+		f.flags |= WIRE_F_FENCE | (op->flags & PROG_SQE_PARITY ? WIRE_F_PARITY : 0);
+	if (op->hollow) {
+		f.type = WIRE_PUT;
+		f.flags |= WIRE_F_LAST;
+		err = tx(s, &f, NULL);
+		if (err)
+			return err;
+		op->all_sent = true;
+		s->seq_sent = op->seq;
+		s->unsent = op->next;
+		return SENT;
+	}
+	if (s->locks_out && op->opcode != PROG_OP_LOCK) {
+		uint64_t room = WIRE_CREDIT - s->behind;
+
+		/* small remainders are not worth a frame of their own */
+		if (room < WIRE_HDR_SIZE + (left < 4096 ? left : 4096)) {
+			s->blocked = true;
+			return BLOCKED;
+		}
+		if (max > room - WIRE_HDR_SIZE)
+			max = room - WIRE_HDR_SIZE;
+	} else if (s->locks_out && WIRE_CREDIT - s->behind < WIRE_HDR_SIZE) {
+		s->blocked = true;
+		return BLOCKED;
+	}
+	if (op->opcode != PROG_OP_CAS && left)
+		left = piece(op, left, max);
+	f.len = left;
+	last = !has_payload(op) || op->sent + left == op->len;
+	if (last)
+		f.flags |= WIRE_F_LAST;
+	if (op->opcode == PROG_OP_LOCK && op->flags & PROG_SQE_EXCL)
+		f.flags |= WIRE_F_EXCL;
+	if (wt->fields & WIRE_HAS_OP)
+		f.op = op->op;
+	if (wt->fields & WIRE_HAS_ETYPE)
+		f.etype = op->etype;
+	if (wt->fields & WIRE_HAS_DTYPE)
+		f.dtype = op->dtype;
+	if (wt->fields & WIRE_HAS_DISP)
+		f.disp = op->disp;
+	if (wt->fields & (WIRE_HAS_RANGE | WIRE_HAS_WANT)) {
+		f.off = op->off + op->sent;
+		f.total = op->opcode == PROG_OP_CAS ? op->want : op->off + op->len;
+	}
+
+	if (f.len) {
+		switch (op->flags & PROG_SQE_LOC_MASK) {
+		case PROG_SQE_INLINE:
+			from = op->inl + op->sent;
+			break;
+		case PROG_SQE_ARENA:
+			from = c->arena + op->addr + op->sent;
+			map = c->seg;
+			break;
+		case PROG_SQE_REGION:
+			from = (uint8_t *)op->map->mem + op->addr + op->sent;
+			map = op->map;
+			break;
+		default:
+			va = true;
+		}
+	}
+	if (va && c->cma) {
+		struct memref m = mem_remote(c->pid, op->addr);
+		void *room = p->local ? r->scratch : lane_reserve(p->lane, f.len);
+
+		if (!room)
+			return lane_state(p->lane) == LANE_CLOSING ? -ENOTCONN : -EAGAIN;
+		err = mem_read(&m, op->sent, room, f.len);
+		if (err) {
+			if (!p->local)
+				lane_cancel(p->lane);
+			op->status = err;
+			op->hollow = true;
+			return SENT;		/* its turn comes again as a hollow one */
+		}
+		s->sent_any = true;
+		err = p->local ? tx(s, &f, room) : lane_commit(p->lane, &f);
+		stats_add(&s->conn->stats->cma_bytes, f.len);
+	} else if (va) {
+		if (!c->helper || !helper_max(c->helper)) {
+			op->status = -EPERM;
+			op->hollow = true;
+			return SENT;
+		}
+		if (f.len > helper_max(c->helper)) {
+			f.len = piece(op, left, helper_max(c->helper));
+			f.flags &= ~WIRE_F_LAST;
+		}
+		err = oread_post(s, op, &f);
+		if (err == -EAGAIN) {
+			retry_arm(r);		/* pumped again then */
+			return BLOCKED;
+		}
+		if (err) {
+			op->status = err;
+			op->hollow = true;
+			return SENT;
+		}
+		goto sent_credit;
+	} else if (!p->local && f.len >= REF_MIN) {
+		struct sendref *ref;
+
+		if (p->refs_out >= LANE_REFS)
+			return -EBUSY;		/* sent_ref pumps */
+		ref = ref_new(r, map);
+		if (!ref)
+			return -ENOMEM;
+		ref->peer = p;
+		s->sent_any = true;
+		err = lane_send(p->lane, &f, from, sent_ref, ref);
+		if (err)
+			ref_free(ref);
+		else
+			p->refs_out++;
+	} else {
+		err = tx(s, &f, from);
+	}
+	if (err)
+		return err;
+	stats_add(&s->conn->stats->bytes[op->opcode], f.len);
+	p->bytes += f.len;
+	op->sent += f.len;
+	if (last) {
+		op->all_sent = true;
+		s->seq_sent = op->seq;
+		s->unsent = op->next;
+	}
+sent_credit:
+	if (s->locks_out)
+		s->behind += WIRE_HDR_SIZE + f.len;
+	if (op->opcode == PROG_OP_LOCK)
+		s->locks_out++;
+	return SENT;
+}
+
+static int send_stash(struct stream *s)
+{
+	struct ojob *j = s->stash;
+	int err = tx(s, &j->f, j->payload);
+
+	if (err)
+		return err;
+	oread_fill_send(s, op_of(s, j->slot), &j->f);
+	s->stash = NULL;
+	free(j);
+	return SENT;
+}
+
+/*
+ * One frame of each stream in turn, so that a small operation waits for at most one fragment of
+ * each other stream and what the lane has queued.
+ */
+void origin_pump(struct peer *p)
+{
+	while (p->gone) {
+		struct gone *g = p->gone;
+
+		if (lane_send(p->lane, &g->f, NULL, NULL, NULL) == -EAGAIN) {
+			p->full = true;
+			return;
+		}
+		LL_DELETE(p->gone, g);
+		free(g);
+	}
+	while (p->active) {
+		struct stream *s = p->active;
+		uint64_t seq = s->seq_sent;
+		int err = s->stash ? send_stash(s) : s->unsent != SLOT_NONE ? send_one(s) : BLOCKED;
+
+		if (err == -EAGAIN) {
+			p->full = true;
+			return;
+		}
+		if (err == -EBUSY) {
+			/* large ones wait for the lane; let the small ones of others pass */
+			struct stream *small = NULL, *t;
+
+			DL_FOREACH2(p->active, t, act_next) {
+				if (t->unsent != SLOT_NONE &&
+				    (!has_payload(op_of(t, t->unsent)) ||
+				     op_of(t, t->unsent)->len < REF_MIN)) {
+					small = t;
+					break;
+				}
+			}
+			if (!small)
+				return;
+			DL_DELETE2(p->active, small, act_prev, act_next);
+			DL_PREPEND2(p->active, small, act_prev, act_next);
+			continue;
+		}
+		if (err == -ENOTCONN)
+			return;			/* lane_down follows */
+		if (err < 0) {
+			stream_fail(s, err);
+			continue;
+		}
+		if (s->seq_sent != seq)
+			p->ops++;
+		deactivate(s);
+		if (err == SENT)
+			activate(s);
+	}
+}
+
+void origin_writable(struct peer *p)
+{
+	p->full = false;
+	origin_pump(p);
+}
+
+/* ---- the ring ------------------------------------------------------------------------------------ */
+
+static void bad_ring(struct conn *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void bad_ring(struct conn *c, const char *fmt, ...)
+{
+	char why[PROG_REASON_SIZE];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(why, sizeof(why), fmt, ap);
+	va_end(ap);
+	c->bad = true;
+	c->r->o.client_bad(c->r->o.ctx, c->c, why);
+}
+
+static bool inside(uint64_t off, uint64_t len, uint64_t size)
+{
+	return off <= size && len <= size - off;
+}
+
+/* Check one entry and queue it; false: the ring is corrupt. */
+static bool take(struct conn *c, uint32_t slot)
+{
+	struct rma_client *cl = c->c;
+	struct rma *r = c->r;
+	struct prog_sqe e;
+	struct stream *s;
+	struct win *w;
+	struct op *op;
+	uint64_t unit;
+	int err;
+
+	if (slot >= cl->slots) {
+		bad_ring(c, "slot %u of %u", slot, cl->slots);
+		return false;
+	}
+	op = &c->ops[slot];
+	if (op->opcode != PROG_OP_NOP) {
+		bad_ring(c, "slot %u submitted again while in flight", slot);
+		return false;
+	}
+	for (unsigned int i = 0; i < sizeof(e) / sizeof(uint64_t); i++)
+		((uint64_t *)&e)[i] = __atomic_load_n((uint64_t *)&cl->sqe[slot] + i,
+						      __ATOMIC_RELAXED);
+	if (e.opcode == PROG_OP_NOP)
+		return true;
+	if (e.opcode > PROG_OP_COMPLETE) {
+		bad_ring(c, "slot %u: opcode %u", slot, e.opcode);
+		return false;
+	}
+	if (e.flags & ~(PROG_SQE_LOC_MASK | PROG_SQE_EXCL | PROG_SQE_FENCE | PROG_SQE_PARITY)) {
+		bad_ring(c, "slot %u: flags 0x%x", slot, e.flags);
+		return false;
+	}
+	w = e.win < cl->max_wins ? atomic_load_explicit(&cl->wins[e.win], memory_order_acquire) : NULL;
+	if (!w) {
+		bad_ring(c, "slot %u: no window %u", slot, e.win);
+		return false;
+	}
+	if (e.target >= w->nranks) {
+		bad_ring(c, "slot %u: target %u of %u", slot, e.target, w->nranks);
+		return false;
+	}
+	if (e.len > PROG_DTYPE_MAX_BYTES || e.off > PROG_DTYPE_MAX_BYTES ||
+	    e.disp > INT64_MAX || e.dtype > 255) {
+		bad_ring(c, "slot %u: length, offset, displacement or type out of range", slot);
+		return false;
+	}
+	s = stream_get(c, w, e.win, e.target);
+	if (!s) {
+		bad_ring(c, "the daemon is out of memory");
+		return false;
+	}
+	if (s->conn != c) {
+		bad_ring(c, "slot %u: window %u has a stream of another session", slot, e.win);
+		return false;
+	}
+	if (e.seq != s->seq_in + 1) {
+		bad_ring(c, "slot %u: number %llu after %llu to target %u", slot,
+			 (unsigned long long)e.seq, (unsigned long long)s->seq_in, e.target);
+		return false;
+	}
+
+	*op = (struct op){
+		.opcode = e.opcode, .flags = e.flags, .op = e.op, .etype = e.etype,
+		.next = SLOT_NONE, .dtype = e.dtype, .seq = e.seq, .disp = e.disp, .off = e.off,
+		.len = e.len, .addr = e.addr, .t0 = engine_now(r),
+	};
+	memcpy(op->inl, e.inl, sizeof(op->inl));
+	switch (e.opcode) {
+	case PROG_OP_DTYPE:
+		if (!e.dtype || !e.len || e.off) {
+			bad_ring(c, "slot %u: empty datatype, or without number", slot);
+			goto bad;
+		}
+		break;
+	case PROG_OP_GET:
+		op->want = e.len;
+		break;
+	case PROG_OP_PUT:
+		break;
+	case PROG_OP_ACC:
+	case PROG_OP_GET_ACC:
+		if (!reduce_valid(e.op, e.etype)) {
+			bad_ring(c, "slot %u: operation %u on type %u", slot, e.op, e.etype);
+			goto bad;
+		}
+		unit = reduce_type(e.etype)->packed;
+		if (e.len % unit || e.off % unit) {
+			bad_ring(c, "slot %u: part of an element", slot);
+			goto bad;
+		}
+		if (e.opcode == PROG_OP_GET_ACC)
+			op->want = e.len;
+		break;
+	case PROG_OP_CAS:
+		if (!apply_cas_valid(e.etype) || e.len != 2 * reduce_type(e.etype)->packed || e.off) {
+			bad_ring(c, "slot %u: compare-and-swap of %llu bytes of type %u", slot,
+				 (unsigned long long)e.len, e.etype);
+			goto bad;
+		}
+		op->want = e.len / 2;
+		break;
+	default:
+		if (e.len || e.off) {
+			bad_ring(c, "slot %u: opcode %u with a length", slot, e.opcode);
+			goto bad;
+		}
+	}
+	if (wants_data(e.opcode) && e.opcode != PROG_OP_GET) {
+		op->result = (uint64_t)e.result * 8;
+		if (!inside(op->result, op->want, cl->arena_size)) {
+			bad_ring(c, "slot %u: result outside the arena", slot);
+			goto bad;
+		}
+	}
+	if (has_payload(op) || e.opcode == PROG_OP_GET) {
+		struct win_map *m;
+
+		switch (e.flags & PROG_SQE_LOC_MASK) {
+		case PROG_SQE_INLINE:
+			/* the last word is where results go, for operations that have one */
+			if ((e.opcode == PROG_OP_GET && e.len) ||
+			    e.len > (op->want ? offsetof(struct prog_sqe, result) -
+					       offsetof(struct prog_sqe, inl) : PROG_SQE_INLINE_MAX)) {
+				bad_ring(c, "slot %u: %llu bytes inline", slot,
+					 (unsigned long long)e.len);
+				goto bad;
+			}
+			break;
+		case PROG_SQE_ARENA:
+			if (!inside(e.addr, e.len, cl->arena_size)) {
+				bad_ring(c, "slot %u: payload outside the arena", slot);
+				goto bad;
+			}
+			break;
+		case PROG_SQE_REGION:
+			m = e.region < cl->max_regions ?
+				atomic_load_explicit(&cl->regions[e.region], memory_order_acquire) : NULL;
+			if (!m || !inside(e.addr, e.len, m->size)) {
+				bad_ring(c, "slot %u: payload outside region %u", slot, e.region);
+				goto bad;
+			}
+			op->map = win_map_get(m);
+			break;
+		default:
+			if (e.addr + e.len < e.addr) {
+				bad_ring(c, "slot %u: payload wraps around", slot);
+				goto bad;
+			}
+		}
+	}
+
+	s->seq_in = e.seq;
+	if (s->last == SLOT_NONE)
+		s->first = slot;
+	else
+		op_of(s, s->last)->next = slot;
+	s->last = slot;
+	if (s->unsent == SLOT_NONE)
+		s->unsent = slot;
+	if (op->want && s->data == SLOT_NONE)
+		s->data = slot;
+	stats_add(&c->stats->ops[e.opcode], 1);
+	if (s->peer->local)
+		stats_add(&c->stats->local, 1);
+	err = stream_connect(s);
+	if (err)
+		stream_fail(s, err);
+	else
+		activate(s);
+	return true;
+bad:
+	op->opcode = PROG_OP_NOP;
+	return false;
+}
+
+/* New entries of one client; returns how many. */
+static int conn_poll(struct conn *c)
+{
+	struct rma *r = c->r;
+	struct rma_client *cl = c->c;
+	struct prog_sq *sq = &cl->sq[r->o.index];
+	uint32_t *idx = &cl->idx[(size_t)r->o.index * cl->slots];
+	uint32_t tail = __atomic_load_n(&sq->tail, __ATOMIC_ACQUIRE);
+	uint32_t n = tail - c->head;
+
+	if (!n || c->bad)
+		return 0;
+	if (n > cl->slots) {
+		bad_ring(c, "tail %u is %u entries ahead of %u slots", tail, n, cl->slots);
+		return 0;
+	}
+	if (n > RING_BATCH)
+		n = RING_BATCH;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t slot = __atomic_load_n(&idx[(c->head + i) & (cl->slots - 1)],
+						__ATOMIC_RELAXED);
+
+		if (!take(c, slot))
+			return i;
+	}
+	if (!win_map_alive(cl->seg)) {
+		bad_ring(c, "the session segment's memory cannot be accessed");
+		return 0;
+	}
+	c->head += n;
+	__atomic_store_n(&sq->head, c->head, __ATOMIC_RELEASE);
+	return n;
+}
+
+int origin_poll(struct rma *r)
+{
+	struct ojob *j;
+	struct conn *c;
+	int n = 0;
+
+	while ((j = r->owrites)) {
+		int err = owrite_post(r, j);
+
+		if (err == -EAGAIN)
+			break;
+		LL_DELETE(r->owrites, j);
+		if (err)
+			owrite_done(j, err, NULL);
+	}
+	DL_FOREACH(r->conns, c)
+		n += conn_poll(c);
+	if (n || r->retry_now) {
+		struct peer *p, *tmp;
+
+		HASH_ITER(hh, r->peers, p, tmp) {
+			if (r->retry_now) {
+				struct stream *s, *stmp;
+
+				EACH_STREAM_OF(r, p, s, stmp)
+					if (!s->jobs)
+						activate(s);
+			}
+			if (p->active && !p->full)
+				origin_pump(p);
+		}
+	} else if (r->local && r->pump_local) {
+		origin_pump(r->local);
+	}
+	r->pump_local = false;
+	return n;
+}

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/* priv.h - what the files of rma/ share.  All of it belongs to one worker's thread. */
+#ifndef PROGD_RMA_PRIV_H
+#define PROGD_RMA_PRIV_H
+
+#define HASH_NONFATAL_OOM 1
+#include <uthash.h>
+#include <utlist.h>
+
+#include <libprogbase/apply.h>
+#include <libprogbase/dtype.h>
+#include <libprogbase/log.h>
+#include <libprogbase/wire.h>
+
+#include "rma/rma.h"
+
+#define SLOT_NONE	UINT32_MAX
+#define RING_BATCH	64		/* entries of one client taken per poll */
+#define REF_MIN		16384u		/* payloads from here on are sent from where they are */
+#define LANE_REFS	2		/* such payloads queued per lane: more would delay small ones */
+#define PARK_HIGH	(4u << 20)	/* bytes kept for blocked streams of a lane: stop reading it */
+#define PARK_LOW	(1u << 20)
+#define STRIPE_TRY_NS	200000		/* wait for a stripe at most this long at a time */
+#define STRIPE_GIVE_UP_NS 10000000000ull /* then somebody broke the window's stripes */
+#define RETRY_NS	500000		/* blocked by a stripe or a full helper ring: look again */
+
+/* ---- origin --------------------------------------------------------------------------------- */
+
+/* One entry the daemon holds: a private copy, so it is checked once and never read again. */
+struct op {
+	uint8_t opcode;			/* PROG_OP_NOP: the slot is the client's */
+	uint8_t flags, op, etype;
+	uint32_t next;			/* slot of the stream's next operation */
+	uint32_t dtype;
+	int32_t status;			/* 0 or -errno */
+	uint64_t seq, disp, off, len;
+	uint64_t sent;			/* payload bytes handed to the lane */
+	uint64_t want, got;		/* bytes of DATA expected and arrived */
+	uint64_t addr;			/* arena, region: offset; VA: address */
+	uint64_t result;		/* arena offset */
+	struct win_map *map;		/* REGION: held */
+	uint32_t pending;		/* helper jobs that still use it */
+	bool all_sent;
+	bool hollow;			/* its bytes cannot be read: sent as an empty PUT */
+	uint8_t inl[PROG_SQE_INLINE_MAX];
+	uint64_t t0;			/* when it was read from the ring, ns */
+};
+
+struct stream_key {
+	struct win_job *job;
+	uint64_t win;
+	uint32_t origin, target;
+};
+
+struct stream {
+	struct stream_key key;
+	UT_hash_handle hh;
+	struct conn *conn;
+	struct win *win;		/* the origin's own window rank; held */
+	struct peer *peer;
+	struct pjob *pj;		/* NULL: no lane yet */
+	uint32_t slot;			/* of the window at the client */
+	uint32_t first, last;		/* operations in flight, in order of seq */
+	uint32_t unsent;		/* first one not sent whole */
+	uint32_t data;			/* first one that waits for DATA */
+	uint64_t seq_in;		/* last one taken from the ring */
+	uint64_t seq_sent;		/* last one sent whole */
+	uint64_t ack_to;		/* acknowledged by the peer */
+	uint64_t acked;			/* told to the client */
+	uint32_t locks_out;		/* LOCKs sent and not acknowledged */
+	uint32_t behind;		/* bytes sent behind them */
+	bool sent_any;			/* the peer knows the stream */
+	bool active;			/* on its peer's list */
+	bool blocked;			/* by credit or a helper job: made active by their end */
+	uint32_t jobs;			/* helper jobs reading or writing for it */
+	struct ojob *stash;		/* read by the helper, the lane was full */
+	bool zombie;			/* window freed: ends with its last helper job */
+	struct stream *act_next, *act_prev;
+	struct stream *conn_next, *conn_prev;
+};
+
+struct ojob {				/* helper job for an operation of this node's client */
+	struct stream *s;
+	uint32_t slot;
+	bool write;
+	struct wire_frame f;		/* read: to send */
+	uint64_t va, len;
+	struct ojob *next;		/* r->owrites: the helper ring was full */
+	uint8_t payload[];
+};
+
+struct pjob {				/* a job on an opened lane */
+	struct win_job *job;		/* held */
+	uint32_t index;
+	int state;			/* PJ_... or a negative errno */
+	struct peer *peer;
+	struct pjob *next;
+};
+enum { PJ_NONE = 0, PJ_OPENING = 1, PJ_OPEN = 2 };
+
+struct gone {				/* WIRE_GONE that found the lane full */
+	struct wire_frame f;
+	struct gone *next;
+};
+
+struct peer {				/* a node this worker sends operations to */
+	uint8_t guid[PROG_GUID_SIZE];
+	UT_hash_handle hh;
+	struct rma *r;
+	bool local;			/* this node */
+	struct lane *lane;		/* NULL: down */
+	struct pjob *jobs;
+	struct stream *active;		/* streams with something to send, served in turn */
+	unsigned int refs_out;		/* payloads queued by reference */
+	bool full;			/* the lane refused: wait for lane_writable */
+	struct gone *gone;
+	uint64_t ops, bytes, rtt_ns, downs;
+	uint32_t nstreams;
+};
+
+struct conn {				/* a client as this worker knows it */
+	struct rma *r;
+	struct rma_client *c;
+	uint32_t head;
+	struct op *ops;			/* [slots], untouched pages cost nothing */
+	size_t ops_size;
+	struct stream *streams;
+	struct stream *last;		/* found last */
+	bool bad;			/* ring corrupt: ignored until detached */
+	bool dirty;			/* has something new to see: wake */
+	struct stats_block *stats;
+	struct conn *next, *prev;
+	struct conn *dirty_next;
+};
+
+/* A payload queued by reference: keeps its memory until the kernel has taken it. */
+struct sendref {
+	struct win_map *map;
+	struct peer *peer;		/* origin: who may send more now */
+	struct tstream *ts;		/* target: whose reply it was */
+	struct sendref *next;		/* free list */
+	struct rma *r;
+};
+
+/* ---- target --------------------------------------------------------------------------------- */
+
+struct tkey {
+	uint32_t job;			/* index on the lane; local: number of the job */
+	uint32_t origin, target, pad;
+	uint64_t win;
+};
+
+struct parked {				/* a frame that waits for its stream */
+	struct parked *next;
+	struct wire_frame f;
+	uint32_t skip;			/* payload bytes already applied */
+	uint32_t counted;		/* in tl->parked_bytes */
+	uint8_t payload[];
+};
+
+enum ts_state {
+	TS_RUN,
+	TS_LOCK,			/* LOCK in `cur' not granted */
+	TS_SEND,			/* reply of `cur' does not fit the lane yet, or is being sent */
+	TS_RETRY,			/* first parked frame: stripe, helper ring or lane was busy */
+	TS_HELPER,			/* first parked frame waits for the stream's helper jobs */
+};
+
+struct tstream {
+	struct tkey key;
+	UT_hash_handle hh;
+	struct tlane *tl;		/* NULL: ended, freed when jobs and refs are 0 */
+	struct win_job *job;		/* held; NULL: no process of the job is here */
+	struct win *win;		/* held; NULL: no such window here */
+	struct stats_block *stats;
+	enum ts_state state;
+	/* arrival: what the lane brought */
+	uint64_t seen;			/* last operation that arrived whole */
+	uint64_t in_seq;		/* operation whose fragments are arriving, 0: none */
+	uint64_t frag_end;		/* where its next fragment starts */
+	/* execution: what was done, in the same order but perhaps later */
+	uint64_t exec_seq;		/* operation that status is of */
+	int32_t status;
+	uint64_t applied;		/* last operation done */
+	bool locked;			/* holds the window's lock */
+	uint32_t locks_parked;		/* LOCKs that wait (cur or parked) */
+	uint32_t behind;		/* bytes parked behind them: WIRE_CREDIT */
+	struct parked *parked, *parked_tail;
+	struct wire_frame cur;		/* TS_LOCK, TS_SEND: the frame in progress */
+	uint64_t cur_off;		/* TS_SEND: next byte of the reply */
+	uint64_t blocked_since;		/* TS_RETRY by a stripe: ns, 0: not */
+	unsigned int jobs;		/* helper jobs of this stream */
+	uint64_t job_seq;		/* operation that job_status is of */
+	int32_t job_status;
+	unsigned int refs;		/* replies queued by reference */
+	bool ack_dirty;			/* on tl->dirty */
+	bool wake;			/* somebody may wait on the window's event */
+	uint8_t *dt_buf;		/* DTYPE arriving in fragments */
+	uint64_t dt_len;
+	struct tdtype *dtypes;		/* [256], made by the first DTYPE */
+	struct tstream *dirty_next;
+	struct tstream *wait_next, *wait_prev;	/* r->waiting */
+	bool waiting;
+};
+
+struct tdtype {
+	struct dtype *dt;
+	bool fine;			/* many small blocks: too many iovecs for CMA */
+};
+
+struct ackrec {
+	uint32_t job;
+	struct win_job *jobp;		/* local: to compare with only */
+	struct wire_ackrec rec;
+};
+
+struct reply {				/* DATA from a helper job that found the lane full */
+	struct wire_frame f;
+	struct reply *next;
+	uint8_t payload[];
+};
+
+struct tlane {				/* a lane on which operations arrive */
+	struct rma *r;
+	struct lane *lane;		/* NULL: this node's own */
+	struct tstream *streams;
+	struct tstream *dirty;
+	struct ackrec *acks;
+	uint32_t nacks, max_acks;
+	struct reply *replies, *replies_tail;
+	uint64_t parked_bytes;
+	bool held;
+	bool rx_placed;			/* a payload is being received in place ... */
+	struct tstream *rx;		/* ... of this stream; NULL: it ended meanwhile */
+	struct win *rx_win;		/* whose memory it goes to; held */
+	struct win_map *rx_map;		/* ... or this; held */
+	uint64_t ops, bytes;
+	bool dirty_listed;
+	struct tlane *next, *prev;
+};
+
+/* ---- engine --------------------------------------------------------------------------------- */
+
+struct busy_helper {
+	struct helper *h;		/* held */
+	struct busy_helper *next;
+};
+
+struct rma {
+	struct rma_opts o;
+	struct xport_worker *xw;
+	struct loop *loop;
+	uint32_t owner;			/* PROG_OWNER_WORKER | index */
+	struct conn *conns;
+	struct stream *streams;
+	struct peer *peers;
+	struct peer *local;
+	struct tlane *tlanes;
+	struct tlane *local_tl;
+	struct win_job *local_job;	/* of the frame being delivered locally */
+	struct tstream *waiting;	/* TS_LOCK, TS_RETRY, TS_HELPER */
+	struct conn *dirty;
+	struct busy_helper *helpers;
+	struct sendref *free_refs;
+	struct ojob *owrites, *owrites_tail;
+	struct loop_timer retry;
+	bool retry_now;
+	bool pump_local;
+	uint8_t *scratch;		/* WIRE_MAX_PAYLOAD: local payloads read by CMA */
+	uint8_t *reply_scratch;		/* same, for local replies */
+	uint32_t ntstreams;
+	struct stats_block nostats;	/* for jobs that have none */
+	uint64_t now;			/* of this poll, ns */
+};
+
+/* engine.c */
+struct sendref *ref_new(struct rma *r, struct win_map *map);
+void ref_free(struct sendref *ref);
+void helper_watch(struct rma *r, struct helper *h);
+void retry_arm(struct rma *r);
+void conn_mark(struct conn *c);
+struct stats_block *job_stats(const struct rma *r, struct win_job *job);
+
+/* The time, read once per poll. */
+static inline uint64_t engine_now(struct rma *r)
+{
+	if (!r->now)
+		r->now = loop_now();
+	return r->now;
+}
+
+/* origin.c */
+int origin_poll(struct rma *r);
+void origin_pump(struct peer *p);
+/* DATA and ACK of a peer; -EPROTO: it broke a rule.  @payload NULL: received in place. */
+int origin_data(struct peer *p, struct win_job *job, const struct wire_frame *f,
+		const void *payload);
+int origin_ack(struct peer *p, struct win_job *job, const struct wire_ackrec *a);
+/* Where DATA may be received in place; false: buffer it. */
+bool origin_place(struct peer *p, struct win_job *job, const struct wire_frame *f,
+		  struct iovec *iov, struct win_map **map);
+void origin_down(struct peer *p, int err);
+void origin_writable(struct peer *p);
+void origin_conn_free(struct conn *c);
+void origin_win_gone(struct rma *r, struct win *w);
+struct win_job *origin_job_of(struct peer *p, uint32_t index);
+void origin_job_gone(struct rma *r, struct win_job *job);
+
+/* target.c */
+int target_begin(struct tlane *tl, const struct wire_frame *f, struct lane_sink *sink);
+int target_frame(struct tlane *tl, const struct wire_frame *f, const void *payload, bool placed);
+void target_abort(struct tlane *tl);
+int target_poll(struct rma *r);
+void target_flush(struct tlane *tl);
+void target_writable(struct tlane *tl);
+void target_ref_done(struct tstream *ts, int err);
+struct tlane *tlane_new(struct rma *r, struct lane *l);
+void tlane_free(struct tlane *tl, const char *why);
+void target_win_gone(struct rma *r, struct win *w);
+void target_job_closed(struct tlane *tl, uint32_t job);
+void target_job_gone(struct rma *r, struct win_job *job);
+
+#endif

@@ -1,0 +1,1368 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * The target's half: frames of remote (or, without a lane, of this node's) origins are applied to
+ * the windows here, in order per stream, and acknowledged.
+ *
+ * A stream whose next frame cannot be done now (lock held by somebody else, stripe or helper busy,
+ * reply does not fit the lane) keeps it and what follows; other streams of the lane go on.  What
+ * waits behind a lock is bounded by WIRE_CREDIT per stream; for everything else the lane is not
+ * read on while too much is kept.  The two must not be mixed: the frame that lets a lock go may be
+ * the next one on the same lane.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sodium.h>
+
+#include "rma/priv.h"
+
+#define FINE_BLOCK	2048u	/* CMA pays per block: below this average, the helper is cheaper ... */
+#define FINE_MIN	4096u	/* ... from this many bytes on */
+#define DTYPE_MAX_LEN	(sizeof(struct prog_dtype_hdr) + \
+			 (uint64_t)PROG_DTYPE_MAX_OPS * sizeof(struct prog_dtype_op))
+
+/* What became of a frame. */
+enum { DONE, TAKEN, KEEP };	/* finished; cur or a job has it; to be done again: park it */
+
+static void ts_run(struct tstream *ts);
+static int ts_send(struct tstream *ts);
+static void sent_reply(void *arg, int err);
+
+/* ---- replies ----------------------------------------------------------------------------------- */
+
+/* Room for a reply of @len bytes; NULL: none now.  To be committed or cancelled at once. */
+static void *room(struct tlane *tl, uint32_t len)
+{
+	if (!tl->lane)
+		return tl->r->reply_scratch;
+	if (tl->replies)
+		return NULL;		/* those first */
+	return lane_reserve(tl->lane, len);
+}
+
+static void room_cancel(struct tlane *tl)
+{
+	if (tl->lane)
+		lane_cancel(tl->lane);
+}
+
+static struct wire_frame data_frame(const struct tstream *ts, uint64_t seq, uint64_t off,
+				    uint64_t len, uint64_t total)
+{
+	return (struct wire_frame){
+		.type = WIRE_DATA, .flags = off + len == total ? WIRE_F_LAST : 0,
+		.job = ts->key.job, .win = ts->key.win, .origin = ts->key.origin,
+		.target = ts->key.target, .seq = seq, .off = off, .len = len, .total = total,
+	};
+}
+
+static void room_commit(struct tstream *ts, const struct wire_frame *f)
+{
+	struct tlane *tl = ts->tl;
+
+	if (tl->lane)
+		lane_commit(tl->lane, f);	/* a lane that is closing has no use for it */
+	else
+		origin_data(tl->r->local, ts->job, f, tl->r->reply_scratch);
+}
+
+/* A reply whose bytes are somewhere that goes away: sent, or kept until the lane has room. */
+static int reply_copy(struct tstream *ts, const struct wire_frame *f, const void *data)
+{
+	struct tlane *tl = ts->tl;
+	struct reply *rp;
+	int err = -EAGAIN;
+
+	if (!tl->lane)
+		return origin_data(tl->r->local, ts->job, f, data);
+	if (!tl->replies)
+		err = lane_send(tl->lane, f, data, NULL, NULL);
+	if (err != -EAGAIN)
+		return 0;
+	rp = malloc(sizeof(*rp) + f->len);
+	if (!rp)
+		return -ENOMEM;
+	rp->f = *f;
+	rp->next = NULL;
+	memcpy(rp->payload, data, f->len);
+	if (tl->replies)
+		tl->replies_tail->next = rp;
+	else
+		tl->replies = rp;
+	tl->replies_tail = rp;
+	return 0;
+}
+
+/* ---- acknowledgements ----------------------------------------------------------------------------- */
+
+static void tl_list_dirty(struct tlane *tl)
+{
+	tl->dirty_listed = true;
+}
+
+static void push_ack(struct tlane *tl, const struct tstream *ts, uint64_t seq, int status)
+{
+	if (tl->nacks == tl->max_acks) {
+		uint32_t n = tl->max_acks ? 2 * tl->max_acks : 64;
+		struct ackrec *a = realloc(tl->acks, n * sizeof(*a));
+
+		if (!a) {
+			if (tl->lane)
+				lane_close(tl->lane, -ENOMEM, "no memory for acknowledgements");
+			return;
+		}
+		tl->acks = a;
+		tl->max_acks = n;
+	}
+	tl->acks[tl->nacks++] = (struct ackrec){
+		.job = ts->key.job, .jobp = ts->job,
+		.rec = { .win = ts->key.win, .origin = ts->key.origin, .target = ts->key.target,
+			 .seq = seq, .status = -status },
+	};
+	tl_list_dirty(tl);
+}
+
+static void mark_ack(struct tstream *ts)
+{
+	if (ts->ack_dirty)
+		return;
+	ts->ack_dirty = true;
+	LL_PREPEND2(ts->tl->dirty, ts, dirty_next);
+	tl_list_dirty(ts->tl);
+}
+
+/* What is due to dirty streams becomes records; the windows' waiters are woken. */
+static void collect_acks(struct tlane *tl)
+{
+	while (tl->dirty) {
+		struct tstream *ts = tl->dirty;
+
+		tl->dirty = ts->dirty_next;
+		ts->ack_dirty = false;
+		push_ack(tl, ts, ts->applied, 0);
+		if (ts->wake && ts->win) {
+			ts->wake = false;
+			winctl_wake(ts->win->ctl.ctl);
+		}
+	}
+}
+
+static void flush_local(struct tlane *tl)
+{
+	struct rma *r = tl->r;
+
+	for (uint32_t i = 0; i < tl->nacks; i++) {
+		struct ackrec a = tl->acks[i];
+
+		origin_ack(r->local, a.jobp, &a.rec);
+	}
+	tl->nacks = 0;
+}
+
+/* One ACK frame per job with an entry per stream (and per failed operation). */
+void target_flush(struct tlane *tl)
+{
+	collect_acks(tl);
+	if (!tl->lane) {
+		flush_local(tl);
+		tl->dirty_listed = false;
+		return;
+	}
+	while (tl->nacks) {
+		uint32_t job = tl->acks[0].job, n = 0, kept = 0;
+		struct wire_frame f = { .type = WIRE_ACK, .job = job };
+		void *buf;
+
+		for (uint32_t i = 0; i < tl->nacks && n < WIRE_MAX_ACKS; i++)
+			n += tl->acks[i].job == job;
+		f.len = n * WIRE_ACK_SIZE;
+		buf = room(tl, f.len);
+		if (!buf) {
+			if (lane_state(tl->lane) == LANE_CLOSING)
+				break;
+			return;			/* lane_writable comes back here */
+		}
+		n = 0;
+		for (uint32_t i = 0; i < tl->nacks; i++) {
+			if (tl->acks[i].job == job && n < WIRE_MAX_ACKS)
+				wire_ack_put(buf, n++, &tl->acks[i].rec);
+			else
+				tl->acks[kept++] = tl->acks[i];
+		}
+		lane_commit(tl->lane, &f);
+		tl->nacks = kept;
+	}
+	tl->nacks = 0;
+	tl->dirty_listed = false;
+}
+
+/* ---- streams --------------------------------------------------------------------------------------- */
+
+static void wait_add(struct tstream *ts)
+{
+	if (ts->waiting)
+		return;
+	ts->waiting = true;
+	DL_APPEND2(ts->tl->r->waiting, ts, wait_prev, wait_next);
+}
+
+static void wait_del(struct rma *r, struct tstream *ts)
+{
+	if (!ts->waiting)
+		return;
+	ts->waiting = false;
+	DL_DELETE2(r->waiting, ts, wait_prev, wait_next);
+}
+
+static void ts_free(struct tstream *ts)
+{
+	if (ts->dtypes) {
+		for (unsigned int i = 0; i < 256; i++)
+			dtype_put(ts->dtypes[i].dt);
+		free(ts->dtypes);
+	}
+	free(ts->dt_buf);
+	win_put(ts->win);
+	win_job_put(ts->job);
+	free(ts);
+}
+
+static void lock_drop(struct rma *r, struct tstream *ts)
+{
+	uint32_t mask;
+	int err;
+
+	if (!ts->win || (!ts->locked && ts->state != TS_LOCK))
+		return;
+	mask = winlock_release(&ts->win->ctl, ts->key.origin, r->owner, &err);
+	ts->locked = false;
+	if (mask)
+		r->o.kick(r->o.ctx, mask);
+	stats_add(&ts->stats->locks_dropped, 1);
+}
+
+static void unpark_count(struct tlane *tl, struct parked *p)
+{
+	tl->parked_bytes -= p->counted;
+	if (tl->held && tl->parked_bytes < PARK_LOW) {
+		tl->held = false;
+		lane_release(tl->lane);
+	}
+}
+
+/* The stream is over; what it holds is released. */
+static void ts_end(struct tstream *ts)
+{
+	struct tlane *tl = ts->tl;
+	struct rma *r = tl->r;
+
+	collect_acks(tl);
+	lock_drop(r, ts);
+	wait_del(r, ts);
+	while (ts->parked) {
+		struct parked *p = ts->parked;
+
+		ts->parked = p->next;
+		unpark_count(tl, p);
+		free(p);
+	}
+	if (tl->rx == ts)
+		tl->rx = NULL;
+	HASH_DEL(tl->streams, ts);
+	r->ntstreams--;
+	ts->tl = NULL;
+	if (!ts->jobs && !ts->refs)
+		ts_free(ts);
+}
+
+/* The node that the target's window says the origin lives on must be the lane's. */
+static bool origin_is_peer(const struct tlane *tl, const struct win *w, uint32_t origin)
+{
+	const uint8_t *guid;
+
+	if (origin >= w->nranks)
+		return false;
+	guid = w->nodes[w->node_of_rank[origin]].guid;
+	return !memcmp(guid, tl->lane ? lane_guid(tl->lane) : tl->r->o.guid, PROG_GUID_SIZE);
+}
+
+static void ts_lookup(struct tstream *ts)
+{
+	struct tlane *tl = ts->tl;
+	struct win *w;
+
+	if (!ts->job) {
+		struct win_job *job = tl->lane ? lane_job_priv(tl->lane, ts->key.job) :
+						 tl->r->local_job;
+
+		if (tl->lane && (!job || atomic_load(&job->over))) {
+			const uint8_t *id = lane_jobid(tl->lane, ts->key.job);
+			struct win_job *now = id ? win_job_find(id) : NULL;
+
+			if (!now)
+				return;
+			/* the lane proved the key of the one before */
+			if (job && sodium_memcmp(now->key, job->key, PROG_JOBKEY_SIZE)) {
+				win_job_put(now);
+				return;
+			}
+			win_job_put(job);
+			job = now;
+			lane_job_set_priv(tl->lane, ts->key.job, job);
+		}
+		ts->job = win_job_get(job);
+		ts->stats = job_stats(tl->r, job);
+	}
+	w = win_find(ts->job, ts->key.win, ts->key.target);
+	if (!w)
+		return;
+	if (!origin_is_peer(tl, w, ts->key.origin)) {
+		prog_log_limited(PROG_LOG_WARN, "lane %s: rank %u of window %llx is not of that node",
+				 tl->lane ? lane_name(tl->lane) : "local", ts->key.origin,
+				 (unsigned long long)ts->key.win);
+		win_put(w);
+		return;
+	}
+	ts->win = w;
+	ts->applied = __atomic_load_n(&w->ctl.peers[ts->key.origin].applied, __ATOMIC_ACQUIRE);
+	if (ts->applied > ts->seen)
+		ts->seen = ts->applied;
+}
+
+static struct tstream *ts_find(struct tlane *tl, const struct wire_frame *f)
+{
+	struct tstream *ts;
+	struct tkey key;
+
+	memset(&key, 0, sizeof(key));
+	key.job = f->job;
+	key.origin = f->origin;
+	key.target = f->target;
+	key.win = f->win;
+	HASH_FIND(hh, tl->streams, &key, sizeof(key), ts);
+	return ts;
+}
+
+static struct tstream *ts_get(struct tlane *tl, const struct wire_frame *f)
+{
+	struct tstream *ts = ts_find(tl, f);
+
+	if (ts)
+		return ts;
+	ts = calloc(1, sizeof(*ts));
+	if (!ts)
+		return NULL;
+	ts->key.job = f->job;
+	ts->key.origin = f->origin;
+	ts->key.target = f->target;
+	ts->key.win = f->win;
+	ts->tl = tl;
+	ts->stats = &tl->r->nostats;
+	HASH_ADD(hh, tl->streams, key, sizeof(ts->key), ts);
+	if (!ts->hh.tbl) {
+		free(ts);
+		return NULL;
+	}
+	tl->r->ntstreams++;
+	ts_lookup(ts);
+	return ts;
+}
+
+/* ---- finishing an operation -------------------------------------------------------------------------- */
+
+static void finish(struct tstream *ts, const struct wire_frame *f, int status)
+{
+	struct win *w = ts->win;
+	unsigned int op = f->type - WIRE_DTYPE + PROG_OP_DTYPE;
+
+	ts->applied = f->seq;
+	ts->blocked_since = 0;
+	if (w) {
+		if (status)
+			stats_add(&ts->stats->refused, 1);
+		__atomic_store_n(&w->ctl.peers[ts->key.origin].applied, f->seq, __ATOMIC_RELEASE);
+		if (f->flags & WIRE_F_FENCE) {
+			__atomic_fetch_add(&w->ctl.ctl->applied[!!(f->flags & WIRE_F_PARITY)], 1,
+					   __ATOMIC_RELEASE);
+			ts->wake = true;
+		}
+	}
+	stats_add(&ts->stats->applied[op], 1);
+	ts->tl->ops++;
+	if (status)
+		push_ack(ts->tl, ts, f->seq, status);
+	else
+		mark_ack(ts);
+	/* push_ack alone wakes nobody */
+	if (status && ts->wake)
+		mark_ack(ts);
+}
+
+/* ---- applying ------------------------------------------------------------------------------------------ */
+
+/* Everything about where and how of one data operation. */
+struct target {
+	struct apply_win aw;
+	struct win_where where;
+	const struct dtype *dt;
+	uint64_t count;
+	int64_t disp;
+	bool helper;
+};
+
+static int resolve(struct tstream *ts, const struct wire_frame *f, struct target *t)
+{
+	const struct reduce_type *rt = f->type == WIRE_ACC || f->type == WIRE_GET_ACC ||
+				       f->type == WIRE_CAS ? reduce_type(f->etype) : NULL;
+	struct win *w = ts->win;
+	int64_t lo, hi;
+	bool fine = false;
+	int err;
+
+	if (!win_map_alive(w->ctl_map))
+		return -EFAULT;
+	if (f->disp > INT64_MAX || f->total > PROG_DTYPE_MAX_BYTES)
+		return -ERANGE;
+	t->disp = f->disp;
+	t->dt = NULL;
+	if (f->dtype) {
+		if (!ts->dtypes || !ts->dtypes[f->dtype].dt)
+			return -EINVAL;
+		t->dt = ts->dtypes[f->dtype].dt;
+		fine = ts->dtypes[f->dtype].fine;
+		if (!dtype_size(t->dt))
+			return f->total ? -ERANGE : -EINVAL;
+		t->count = (f->total + dtype_size(t->dt) - 1) / dtype_size(t->dt);
+		err = dtype_span(t->dt, t->count, &lo, &hi);
+		if (err)
+			return err;
+		if (__builtin_add_overflow(lo, t->disp, &lo) ||
+		    __builtin_add_overflow(hi, t->disp, &hi))
+			return -ERANGE;
+	} else if (rt) {
+		t->count = f->total / rt->packed;
+		lo = t->disp;
+		if (t->count > PROG_DTYPE_MAX_BYTES / rt->extent ||
+		    __builtin_add_overflow(lo, t->count ? (int64_t)((t->count - 1) * rt->extent +
+								    rt->used) : 0, &hi))
+			return -ERANGE;
+	} else {
+		t->count = f->total;
+		lo = t->disp;
+		if (__builtin_add_overflow(lo, (int64_t)f->total, &hi))
+			return -ERANGE;
+	}
+	err = win_where(w, lo, hi, &t->where);
+	if (err)
+		return err;
+	t->aw = (struct apply_win){
+		.mem = t->where.ref, .lo = t->where.lo, .hi = t->where.hi,
+		.stripes = w->ctl.stripes, .stripe_mask = w->ctl.stripe_mask,
+		.owner = ts->tl->r->owner, .timeout_ns = STRIPE_TRY_NS,
+	};
+	t->helper = !mem_is_direct(&t->where.ref) && w->access.helper &&
+		    (!w->access.cma || (fine && f->total - f->off >= FINE_MIN));
+	if (!mem_is_direct(&t->where.ref) && !w->access.cma && !t->helper)
+		return -EPERM;
+	return 0;
+}
+
+static void count_bytes(struct tstream *ts, const struct wire_frame *f, const struct target *t,
+			uint64_t len)
+{
+	stats_add(&ts->stats->applied_bytes[f->type - WIRE_DTYPE + PROG_OP_DTYPE], len);
+	stats_add(mem_is_direct(&t->where.ref) ? &ts->stats->mapped_bytes : &ts->stats->cma_bytes,
+		  len);
+	ts->tl->bytes += len;
+}
+
+/* Did the memory give way (SIGBUS) under what was just done? */
+static int memory_state(const struct tstream *ts, const struct target *t)
+{
+	return (!t->where.map || win_map_alive(t->where.map)) && win_map_alive(ts->win->ctl_map) ?
+	       0 : -EFAULT;
+}
+
+/* A stripe was not free in time: try again soon, but not for ever. */
+static int stripe_busy(struct tstream *ts)
+{
+	uint64_t now = loop_now();
+
+	stats_add(&ts->stats->stripe_waits, 1);
+	if (!ts->blocked_since)
+		ts->blocked_since = now;
+	else if (now - ts->blocked_since > STRIPE_GIVE_UP_NS)
+		return -EDEADLK;
+	return 0;
+}
+
+/* ---- helper jobs ---- */
+
+struct tjob {
+	struct tstream *ts;
+	struct wire_frame f;		/* off and len: of this piece; total as in the frame */
+	uint64_t want;			/* bytes of result */
+	uint64_t result, dtype;		/* offsets in the job's memory */
+	const struct dtype *dt;
+	const void *payload;		/* until posted */
+};
+
+static void tjob_fill(void *arg, void *mem)
+{
+	struct tjob *j = arg;
+
+	if (j->f.len)
+		memcpy(mem, j->payload, j->f.len);
+	if (j->dt)
+		dtype_encode(j->dt, (char *)mem + j->dtype, dtype_encoded_size(j->dt));
+}
+
+static void tjob_done(void *arg, int status, void *bounce)
+{
+	struct tjob *j = arg;
+	struct tstream *ts = j->ts;
+
+	ts->jobs--;
+	if (!ts->tl) {
+		if (!ts->jobs && !ts->refs)
+			ts_free(ts);
+		free(j);
+		return;
+	}
+	if (ts->job_seq != j->f.seq) {
+		ts->job_seq = j->f.seq;
+		ts->job_status = 0;
+	}
+	if (j->want && !status) {
+		struct wire_frame d = data_frame(ts, j->f.seq, j->f.off, j->want, j->f.total);
+
+		status = reply_copy(ts, &d, (char *)bounce + j->result);
+		if (status > 0)
+			status = 0;
+	}
+	if (status && !ts->job_status)
+		ts->job_status = status;
+	stats_add(&ts->stats->applied_bytes[j->f.type - WIRE_DTYPE + PROG_OP_DTYPE],
+		  j->f.len ? j->f.len : j->want);
+	if (ts->state == TS_SEND) {
+		if (ts->job_status)
+			ts->status = ts->job_status;
+		free(j);
+		if (ts_send(ts) == DONE)
+			ts_run(ts);
+		return;
+	}
+	if (j->f.flags & WIRE_F_LAST)
+		finish(ts, &j->f, ts->job_status);
+	free(j);
+	if (ts->state == TS_HELPER && !ts->jobs) {
+		ts->state = TS_RUN;
+		wait_del(ts->tl->r, ts);
+		ts_run(ts);
+	}
+}
+
+/*
+ * Post [f->off + skip, ...) of the operation: f->len - skip payload bytes, or @want bytes to read.
+ * 0, -EAGAIN, -EMSGSIZE, or why not.
+ */
+static int tjob_post(struct tstream *ts, const struct wire_frame *f, const struct target *t,
+		     const void *payload, uint64_t want)
+{
+	struct rma *r = ts->tl->r;
+	struct helper *h = ts->win->access.helper;
+	struct prog_helper_job job = {
+		.kind = PROG_HELP_APPLY, .opcode = f->type - WIRE_DTYPE + PROG_OP_DTYPE, .op = f->op,
+		.etype = f->etype, .va = f->disp, .off = f->off,
+		.len = f->type == WIRE_GET || (f->type == WIRE_GET_ACC && !f->len) ? want : f->len,
+		.dtype = ~0ull,
+	};
+	struct tjob *j = malloc(sizeof(*j));
+	uint64_t size;
+	int err;
+
+	if (!j)
+		return -ENOMEM;
+	*j = (struct tjob){ .ts = ts, .f = *f, .want = want, .dt = t->dt, .payload = payload };
+	j->result = ((uint64_t)f->len + 63) & ~63ull;
+	j->dtype = (j->result + want + 63) & ~63ull;
+	size = j->dtype;
+	job.result = j->result;
+	if (t->dt) {
+		job.dtype = j->dtype;
+		job.dtype_len = dtype_encoded_size(t->dt);
+		size += job.dtype_len;
+	}
+	/* the client knows its windows by its own slots */
+	job.win = ts->win->slot;
+	err = helper_post(h, r->o.index, &job, size, tjob_fill, tjob_done, j);
+	if (err) {
+		free(j);
+		return err;
+	}
+	helper_watch(r, h);
+	ts->jobs++;
+	stats_add(&ts->stats->helper_jobs, 1);
+	stats_add(&ts->stats->helper_bytes, f->len + want);
+	return 0;
+}
+
+/* Set the stream aside until its helper jobs are over; the frame is to be done again then. */
+static int wait_jobs(struct tstream *ts)
+{
+	ts->state = TS_HELPER;
+	return KEEP;
+}
+
+static int wait_retry(struct tstream *ts)
+{
+	ts->state = TS_RETRY;
+	wait_add(ts);
+	retry_arm(ts->tl->r);
+	return KEEP;
+}
+
+/* PUT, ACC, GET_ACC with operand, CAS: one frame */
+static int exec_write(struct tstream *ts, const struct wire_frame *frame, const uint8_t *payload,
+		      uint32_t *skip)
+{
+	struct wire_frame f = *frame;
+	uint64_t want = f.type == WIRE_GET_ACC ? f.len : f.type == WIRE_CAS ? f.total : 0;
+	struct tlane *tl = ts->tl;
+	struct target t;
+	size_t done = 0;
+	void *res = NULL;
+	int err;
+
+	if (f.type == WIRE_CAS && (!apply_cas_valid(f.etype) || f.off ||
+				   f.total != reduce_type(f.etype)->packed ||
+				   f.len != 2 * f.total))
+		return -EINVAL;
+	err = resolve(ts, &f, &t);
+	if (err)
+		return err;
+	if (t.helper) {
+		err = tjob_post(ts, &f, &t, payload, want);
+		if (!err)
+			return TAKEN;
+		if (err == -EAGAIN)
+			return wait_retry(ts);
+		if (err != -EMSGSIZE || !ts->win->access.cma)
+			return err;
+	}
+	if (ts->jobs)
+		return wait_jobs(ts);
+	f.off += *skip;
+	f.len -= *skip;
+	payload += *skip;
+	if (want) {
+		res = room(tl, f.type == WIRE_CAS ? want : f.len);
+		if (!res)
+			return wait_retry(ts);
+	}
+	switch (f.type) {
+	case WIRE_PUT:
+		err = apply_put(&t.aw, t.disp, t.dt, t.count, f.off, payload, f.len);
+		done = f.len;
+		break;
+	case WIRE_CAS:
+		err = apply_cas(&t.aw, f.etype, t.disp, payload, payload + f.total, res);
+		done = err ? 0 : f.total;
+		break;
+	default:
+		err = apply_acc(&t.aw, f.op, f.etype, t.disp, t.dt, t.count, f.off, payload, f.len,
+				res, &done);
+	}
+	if (!err || err == -ETIMEDOUT)
+		if (memory_state(ts, &t))
+			err = -EFAULT;
+	if (want) {
+		if (done && (!err || err == -ETIMEDOUT)) {
+			struct wire_frame d = data_frame(ts, f.seq, f.off, done, f.total);
+
+			room_commit(ts, &d);
+		} else {
+			room_cancel(tl);
+		}
+	}
+	if (err == -ETIMEDOUT) {
+		*skip += f.type == WIRE_CAS ? 0 : done;
+		if (done)
+			ts->blocked_since = 0;
+		err = stripe_busy(ts);
+		return err ? err : wait_retry(ts);
+	}
+	if (!err)
+		count_bytes(ts, &f, &t, f.len);
+	return err;
+}
+
+/*
+ * TS_SEND: the reply of GET, and of GET_ACC with NO_OP, in pieces as the lane has room.  DONE: the
+ * operation is finished and the stream runs again; TAKEN: more later.
+ */
+static int ts_send(struct tstream *ts)
+{
+	struct tlane *tl = ts->tl;
+	struct wire_frame *f = &ts->cur;
+	bool acc = f->type == WIRE_GET_ACC;
+	struct target t;
+	int err = ts->status;
+
+	if (ts->jobs)
+		return TAKEN;
+	if (!err)
+		err = resolve(ts, f, &t);
+	while (!err && ts->cur_off < f->total) {
+		uint64_t left = f->total - ts->cur_off;
+		uint32_t len = left < WIRE_MAX_PAYLOAD ? left : WIRE_MAX_PAYLOAD;
+		struct wire_frame d;
+		size_t done = 0;
+		void *buf;
+
+		if (acc && len < left)
+			len -= len % reduce_type(f->etype)->packed;
+		if (t.helper) {
+			struct wire_frame jf = *f;
+			uint64_t max = helper_max(ts->win->access.helper);
+
+			max -= t.dt ? dtype_encoded_size(t.dt) + 128 : 128;
+			if (max > len || (int64_t)max <= 0)
+				max = len;
+			if (acc)
+				max -= max % reduce_type(f->etype)->packed;
+			jf.off = ts->cur_off;
+			jf.len = 0;
+			err = tjob_post(ts, &jf, &t, NULL, max);
+			if (!err) {
+				ts->cur_off += max;
+				return TAKEN;
+			}
+			if (err == -EAGAIN) {
+				wait_add(ts);
+				retry_arm(tl->r);
+				return TAKEN;
+			}
+			if (err != -EMSGSIZE || !ts->win->access.cma)
+				break;
+			t.helper = false;
+			err = 0;
+			continue;
+		}
+		d = data_frame(ts, f->seq, ts->cur_off, len, f->total);
+		if (!acc && !t.dt && mem_is_direct(&t.where.ref) &&
+		    (!tl->lane || len >= REF_MIN)) {
+			const void *src = mem_ptr(&t.where.ref, t.disp + (int64_t)ts->cur_off);
+			struct sendref *ref;
+
+			if (!tl->lane) {
+				err = origin_data(tl->r->local, ts->job, &d, src);
+				if (!err)
+					err = memory_state(ts, &t);
+				ts->cur_off += len;
+				count_bytes(ts, f, &t, len);
+				continue;
+			}
+			if (ts->refs >= LANE_REFS || tl->replies)
+				return TAKEN;
+			ref = ref_new(tl->r, t.where.map);
+			if (!ref) {
+				err = -ENOMEM;
+				break;
+			}
+			ref->ts = ts;
+			err = lane_send(tl->lane, &d, src, sent_reply, ref);
+			if (err) {
+				ref_free(ref);
+				if (err != -EAGAIN)
+					return TAKEN;	/* the lane is closing */
+				wait_add(ts);
+				return TAKEN;
+			}
+			ts->refs++;
+			ts->cur_off += len;
+			count_bytes(ts, f, &t, len);
+			continue;
+		}
+		buf = room(tl, len);
+		if (!buf) {
+			wait_add(ts);
+			return TAKEN;
+		}
+		if (acc) {
+			err = apply_acc(&t.aw, PROG_OP_NO_OP, f->etype, t.disp, t.dt, t.count,
+					ts->cur_off, NULL, len, buf, &done);
+		} else {
+			err = apply_get(&t.aw, t.disp, t.dt, t.count, ts->cur_off, buf, len);
+			done = len;
+		}
+		if (!err || err == -ETIMEDOUT)
+			if (memory_state(ts, &t))
+				err = -EFAULT;
+		if ((err && err != -ETIMEDOUT) || !done) {
+			room_cancel(tl);
+		} else {
+			d = data_frame(ts, f->seq, ts->cur_off, done, f->total);
+			room_commit(ts, &d);
+			ts->cur_off += done;
+			count_bytes(ts, f, &t, done);
+		}
+		if (err == -ETIMEDOUT) {
+			if (done)
+				ts->blocked_since = 0;
+			err = stripe_busy(ts);
+			if (!err) {
+				wait_add(ts);
+				retry_arm(tl->r);
+				return TAKEN;
+			}
+		}
+	}
+	/* the window may change again once the kernel has taken what lies in it */
+	if (ts->refs)
+		return TAKEN;
+	ts->state = TS_RUN;
+	wait_del(tl->r, ts);
+	finish(ts, f, err);
+	return DONE;
+}
+
+static void sent_reply(void *arg, int err)
+{
+	struct sendref *ref = arg;
+	struct tstream *ts = ref->ts;
+
+	ref_free(ref);
+	ts->refs--;
+	if (!ts->tl) {
+		if (!ts->jobs && !ts->refs)
+			ts_free(ts);
+		return;
+	}
+	if (err || ts->state != TS_SEND)
+		return;
+	if (ts_send(ts) == DONE)
+		ts_run(ts);
+}
+
+static bool dtype_is_fine(const struct dtype *dt)
+{
+	struct dtype_iter it;
+	uint64_t len, bytes = 0;
+	unsigned int n = 0;
+	int64_t off;
+
+	if (dtype_contig(dt) || dtype_iter_init(&it, dt, 1, 0))
+		return false;
+	while (n < 64 && dtype_iter_next(&it, UINT64_MAX, &off, &len)) {
+		bytes += len;
+		n++;
+	}
+	return n && bytes / n < FINE_BLOCK;
+}
+
+static int exec_dtype(struct tstream *ts, const struct wire_frame *f, const void *payload)
+{
+	struct dtype *dt;
+	char why[160];
+	int err;
+
+	if (f->total > DTYPE_MAX_LEN)
+		return -E2BIG;
+	if (!ts->dtypes) {
+		ts->dtypes = calloc(256, sizeof(*ts->dtypes));
+		if (!ts->dtypes)
+			return -ENOMEM;
+	}
+	if (f->off || !(f->flags & WIRE_F_LAST)) {
+		if (!f->off) {
+			free(ts->dt_buf);
+			ts->dt_buf = malloc(f->total);
+			ts->dt_len = 0;
+		}
+		if (!ts->dt_buf)
+			return -ENOMEM;
+		if (f->off != ts->dt_len)
+			return -EINVAL;
+		memcpy(ts->dt_buf + f->off, payload, f->len);
+		ts->dt_len += f->len;
+		if (!(f->flags & WIRE_F_LAST))
+			return 0;
+		err = dtype_decode(ts->dt_buf, ts->dt_len, &dt, why, sizeof(why));
+		free(ts->dt_buf);
+		ts->dt_buf = NULL;
+	} else {
+		err = dtype_decode(payload, f->len, &dt, why, sizeof(why));
+	}
+	if (err) {
+		prog_log_limited(PROG_LOG_WARN, "lane %s: datatype of rank %u refused: %s",
+				 ts->tl->lane ? lane_name(ts->tl->lane) : "local", ts->key.origin,
+				 why);
+		return err;
+	}
+	dtype_put(ts->dtypes[f->dtype].dt);
+	ts->dtypes[f->dtype].dt = dt;
+	ts->dtypes[f->dtype].fine = dtype_is_fine(dt);
+	return 0;
+}
+
+static void lock_settled(struct tstream *ts)
+{
+	if (ts->locks_parked && !--ts->locks_parked)
+		ts->behind = 0;
+}
+
+static int exec_lock(struct tstream *ts, const struct wire_frame *f)
+{
+	if (ts->locked)
+		return -EALREADY;
+	if (winlock_request(&ts->win->ctl, ts->key.origin, f->flags & WIRE_F_EXCL,
+			    ts->tl->r->owner)) {
+		ts->locked = true;
+		return 0;
+	}
+	stats_add(&ts->stats->lock_waits, 1);
+	ts->state = TS_LOCK;
+	ts->cur = *f;
+	wait_add(ts);
+	return TAKEN;
+}
+
+static int exec_unlock(struct tstream *ts)
+{
+	struct rma *r = ts->tl->r;
+	uint32_t mask;
+	int err;
+
+	if (!ts->locked)
+		return -EPERM;
+	ts->locked = false;
+	mask = winlock_release(&ts->win->ctl, ts->key.origin, r->owner, &err);
+	if (mask & ~(1u << r->o.index))
+		r->o.kick(r->o.ctx, mask & ~(1u << r->o.index));
+	return err;
+}
+
+/* DONE, TAKEN or KEEP */
+static int exec(struct tstream *ts, const struct wire_frame *f, const void *payload,
+		uint32_t *skip, bool placed)
+{
+	struct prog_win_peer *peer;
+	int ret = 0;
+
+	if (ts->exec_seq != f->seq) {
+		ts->exec_seq = f->seq;
+		ts->status = 0;
+	}
+	if (!ts->win)
+		ts_lookup(ts);
+	if (!ts->win || win_is_dead(ts->win))
+		ts->status = -ENOENT;
+	/* data operations look after jobs themselves: puts to the helper follow each other */
+	if (ts->jobs && (ts->status || placed || f->type >= WIRE_LOCK || f->type == WIRE_DTYPE ||
+			 f->type == WIRE_GET || (f->type == WIRE_PUT && !f->len)))
+		return wait_jobs(ts);
+	if (ts->job_seq == f->seq && ts->job_status)
+		ts->status = ts->job_status;
+	if (!ts->status) {
+		switch (f->type) {
+		case WIRE_DTYPE:
+			ret = exec_dtype(ts, f, payload);
+			break;
+		case WIRE_PUT:
+			if (!f->len)
+				break;
+			if (!placed) {
+				ret = exec_write(ts, f, payload, skip);
+				break;
+			}
+			if (ts->tl->rx_map && !win_map_alive(ts->tl->rx_map))
+				ret = -EFAULT;
+			stats_add(&ts->stats->direct_bytes, f->len);
+			stats_add(&ts->stats->applied_bytes[PROG_OP_PUT], f->len);
+			ts->tl->bytes += f->len;
+			break;
+		case WIRE_ACC:
+		case WIRE_GET_ACC:
+		case WIRE_CAS:
+			if (!reduce_valid(f->type == WIRE_CAS ? PROG_OP_REPLACE : f->op, f->etype)) {
+				ret = -EINVAL;
+				break;
+			}
+			if (f->type == WIRE_ACC ? f->len :
+			    f->type == WIRE_CAS || (f->len && f->op != PROG_OP_NO_OP)) {
+				ret = exec_write(ts, f, payload, skip);
+				break;
+			}
+			if (f->type == WIRE_ACC)
+				break;
+			if (f->total % reduce_type(f->etype)->packed ||
+			    f->off % reduce_type(f->etype)->packed) {
+				ret = -EINVAL;
+				break;
+			}
+			/* fall through */
+		case WIRE_GET:
+			if (ts->jobs)
+				return wait_jobs(ts);
+			ts->state = TS_SEND;
+			ts->cur = *f;
+			ts->cur_off = f->off;
+			return ts_send(ts);
+		case WIRE_LOCK:
+			ret = exec_lock(ts, f);
+			if (ret <= 0)
+				lock_settled(ts);
+			break;
+		case WIRE_UNLOCK:
+			ret = exec_unlock(ts);
+			break;
+		case WIRE_POST:
+		case WIRE_COMPLETE:
+			peer = &ts->win->ctl.peers[ts->key.origin];
+			__atomic_fetch_add(f->type == WIRE_POST ? &peer->posted : &peer->completed, 1,
+					   __ATOMIC_RELEASE);
+			ts->wake = true;
+			break;
+		}
+		if (ret > 0)
+			return ret;
+		if (ret < 0)
+			ts->status = ret;
+	} else if (f->type == WIRE_LOCK) {
+		lock_settled(ts);
+	}
+	if (f->flags & WIRE_F_LAST) {
+		/* jobs of the operation's earlier fragments end first */
+		if (ts->jobs)
+			return wait_jobs(ts);
+		finish(ts, f, ts->status);
+	}
+	return DONE;
+}
+
+/* ---- waiting frames --------------------------------------------------------------------------------------- */
+
+static struct parked *parked_new(const struct wire_frame *f, const void *payload)
+{
+	struct parked *p = malloc(sizeof(*p) + f->len);
+
+	if (!p)
+		return NULL;
+	p->next = NULL;
+	p->f = *f;
+	p->skip = 0;
+	p->counted = 0;
+	if (f->len && payload)
+		memcpy(p->payload, payload, f->len);
+	return p;
+}
+
+static int park(struct tstream *ts, const struct wire_frame *f, const void *payload)
+{
+	struct tlane *tl = ts->tl;
+	uint32_t cost = WIRE_HDR_SIZE + f->len;
+	struct parked *p = parked_new(f, payload);
+
+	if (!p)
+		return -ENOMEM;
+	if (ts->locks_parked) {
+		if (cost > WIRE_CREDIT - ts->behind) {
+			free(p);
+			prog_log_limited(PROG_LOG_WARN,
+					 "lane %s: rank %u sent more than %u bytes behind a lock",
+					 tl->lane ? lane_name(tl->lane) : "local", ts->key.origin,
+					 WIRE_CREDIT);
+			return -EPROTO;
+		}
+		ts->behind += cost;
+	} else {
+		p->counted = cost;
+		tl->parked_bytes += cost;
+		if (tl->lane && !tl->held && tl->parked_bytes > PARK_HIGH) {
+			tl->held = true;
+			lane_hold(tl->lane);
+		}
+	}
+	if (ts->parked)
+		ts->parked_tail->next = p;
+	else
+		ts->parked = p;
+	ts->parked_tail = p;
+	return 0;
+}
+
+/* Go on with what was kept. */
+static void ts_run(struct tstream *ts)
+{
+	while (ts->state == TS_RUN && ts->parked) {
+		struct parked *p = ts->parked;
+		int ret = exec(ts, &p->f, p->payload, &p->skip, false);
+
+		if (ret == KEEP)
+			return;
+		ts->parked = p->next;
+		unpark_count(ts->tl, p);
+		free(p);
+	}
+}
+
+/* ---- arrival ------------------------------------------------------------------------------------------------- */
+
+static bool needs_last(uint8_t type)
+{
+	return type != WIRE_DTYPE && type != WIRE_PUT && type != WIRE_ACC && type != WIRE_GET_ACC;
+}
+
+/* Would this frame be the next of its stream, and not a repetition? */
+static bool is_next(const struct tstream *ts, const struct wire_frame *f)
+{
+	if (f->seq <= ts->seen)
+		return false;
+	return ts->in_seq != f->seq || f->off == ts->frag_end;
+}
+
+int target_begin(struct tlane *tl, const struct wire_frame *f, struct lane_sink *sink)
+{
+	struct tstream *ts;
+	struct target t;
+
+	sink->niov = 0;
+	sink->token = NULL;
+	tl->rx_placed = false;
+	if (f->type != WIRE_PUT || f->dtype)
+		return 0;
+	ts = ts_get(tl, f);
+	if (!ts)
+		return -ENOMEM;
+	if (ts->state != TS_RUN || ts->parked || ts->jobs || !ts->win || win_is_dead(ts->win) ||
+	    !is_next(ts, f) || (ts->exec_seq == f->seq && ts->status))
+		return 0;
+	if (resolve(ts, f, &t) || !mem_is_direct(&t.where.ref))
+		return 0;
+	sink->iov[0].iov_base = mem_ptr(&t.where.ref, t.disp + (int64_t)f->off);
+	sink->iov[0].iov_len = f->len;
+	sink->niov = 1;
+	sink->token = tl;
+	tl->rx = ts;
+	tl->rx_placed = true;
+	tl->rx_win = win_get(ts->win);
+	tl->rx_map = t.where.map ? win_map_get(t.where.map) : NULL;
+	return 0;
+}
+
+static void rx_end(struct tlane *tl)
+{
+	win_map_put(tl->rx_map);
+	win_put(tl->rx_win);
+	tl->rx_map = NULL;
+	tl->rx_win = NULL;
+	tl->rx = NULL;
+	tl->rx_placed = false;
+}
+
+void target_abort(struct tlane *tl)
+{
+	rx_end(tl);
+}
+
+int target_frame(struct tlane *tl, const struct wire_frame *f, const void *payload, bool placed)
+{
+	struct tstream *ts;
+	uint32_t skip = 0;
+	bool lost = placed && !tl->rx;
+	int ret;
+
+	if (f->type == WIRE_GONE) {
+		ts = ts_find(tl, f);
+		if (ts)
+			ts_end(ts);
+		return 0;
+	}
+	ts = ts_get(tl, f);
+	ret = -ENOMEM;
+	if (!ts)
+		goto out;
+	ret = -EPROTO;
+	if (needs_last(f->type) && !(f->flags & WIRE_F_LAST))
+		goto out;
+	ret = 0;
+	if (f->seq <= ts->seen) {
+		/* done before: say so again, but for what cannot be answered twice */
+		stats_add(&ts->stats->replays, 1);
+		if (f->flags & WIRE_F_LAST && f->seq <= ts->applied) {
+			if (f->type == WIRE_GET || f->type == WIRE_GET_ACC || f->type == WIRE_CAS)
+				push_ack(tl, ts, f->seq, -ESTALE);
+			else
+				mark_ack(ts);
+		}
+		goto out;
+	}
+	if (ts->in_seq == f->seq && f->off != ts->frag_end && (f->len || f->type != WIRE_PUT)) {
+		ret = -EPROTO;
+		goto out;
+	}
+	ts->in_seq = f->seq;
+	ts->frag_end = f->off + f->len;
+	if (f->flags & WIRE_F_LAST) {
+		ts->seen = f->seq;
+		ts->in_seq = 0;
+	}
+	if (lost) {
+		/* the window ended while its bytes came in */
+		ts->exec_seq = f->seq;
+		ts->status = -ENOENT;
+	}
+	if (ts->state != TS_RUN || ts->parked) {
+		ret = park(ts, f, payload);
+		if (!ret && f->type == WIRE_LOCK)
+			ts->locks_parked++;
+		goto out;
+	}
+	if (f->type == WIRE_LOCK)
+		ts->locks_parked++;
+	if (exec(ts, f, payload, &skip, placed) == KEEP) {
+		ret = park(ts, f, payload);
+		if (!ret)
+			ts->parked->skip = skip;
+	}
+out:
+	if (placed)
+		rx_end(tl);
+	return ret;
+}
+
+/* ---- the engine's calls ------------------------------------------------------------------------------------------ */
+
+int target_poll(struct rma *r)
+{
+	struct tstream *ts, *tmp;
+	int n = 0;
+
+	DL_FOREACH_SAFE2(r->waiting, ts, tmp, wait_next) {
+		if (ts->state == TS_LOCK) {
+			if (!winlock_granted(&ts->win->ctl, ts->key.origin))
+				continue;
+			wait_del(r, ts);
+			ts->state = TS_RUN;
+			ts->locked = true;
+			lock_settled(ts);
+			finish(ts, &ts->cur, 0);
+			ts_run(ts);
+			n++;
+		} else if (ts->state == TS_RETRY && r->retry_now) {
+			wait_del(r, ts);
+			ts->state = TS_RUN;
+			ts_run(ts);
+			n++;
+		} else if (ts->state == TS_SEND && r->retry_now) {
+			wait_del(r, ts);
+			if (ts_send(ts) == DONE)
+				ts_run(ts);
+			n++;
+		}
+	}
+	return n;
+}
+
+void target_writable(struct tlane *tl)
+{
+	struct rma *r = tl->r;
+	struct tstream *ts, *tmp;
+
+	while (tl->replies) {
+		struct reply *rp = tl->replies;
+
+		if (lane_send(tl->lane, &rp->f, rp->payload, NULL, NULL) == -EAGAIN)
+			return;
+		tl->replies = rp->next;
+		free(rp);
+	}
+	target_flush(tl);
+	DL_FOREACH_SAFE2(r->waiting, ts, tmp, wait_next) {
+		if (ts->tl != tl || (ts->state != TS_RETRY && ts->state != TS_SEND))
+			continue;
+		wait_del(r, ts);
+		if (ts->state == TS_RETRY)
+			ts->state = TS_RUN;
+		if (ts->state == TS_RUN || ts_send(ts) == DONE)
+			ts_run(ts);
+	}
+}
+
+struct tlane *tlane_new(struct rma *r, struct lane *l)
+{
+	struct tlane *tl = calloc(1, sizeof(*tl));
+
+	if (!tl)
+		return NULL;
+	tl->r = r;
+	tl->lane = l;
+	DL_APPEND(r->tlanes, tl);
+	return tl;
+}
+
+void tlane_free(struct tlane *tl, const char *why)
+{
+	struct rma *r = tl->r;
+	struct tstream *ts, *tmp;
+	unsigned int locks = 0;
+
+	HASH_ITER(hh, tl->streams, ts, tmp) {
+		locks += ts->locked;
+		ts_end(ts);
+	}
+	if (locks && tl->lane)
+		prog_log(PROG_LOG_WARN, "%u locks of node %02x%02x%02x%02x... released: %s", locks,
+			 lane_guid(tl->lane)[0], lane_guid(tl->lane)[1], lane_guid(tl->lane)[2],
+			 lane_guid(tl->lane)[3], why);
+	while (tl->replies) {
+		struct reply *rp = tl->replies;
+
+		tl->replies = rp->next;
+		free(rp);
+	}
+	free(tl->acks);
+	DL_DELETE(r->tlanes, tl);
+	free(tl);
+}
+
+void target_win_gone(struct rma *r, struct win *w)
+{
+	struct tlane *tl;
+
+	DL_FOREACH(r->tlanes, tl) {
+		struct tstream *ts, *tmp;
+
+		HASH_ITER(hh, tl->streams, ts, tmp)
+			if (ts->win == w)
+				ts_end(ts);
+	}
+}
+
+void target_job_closed(struct tlane *tl, uint32_t job)
+{
+	struct tstream *ts, *tmp;
+
+	HASH_ITER(hh, tl->streams, ts, tmp)
+		if (ts->key.job == job)
+			ts_end(ts);
+	if (tl->lane) {
+		win_job_put(lane_job_priv(tl->lane, job));
+		lane_job_set_priv(tl->lane, job, NULL);
+	}
+}
+
+void target_job_gone(struct rma *r, struct win_job *job)
+{
+	struct tlane *tl;
+
+	DL_FOREACH(r->tlanes, tl) {
+		struct tstream *ts, *tmp;
+
+		HASH_ITER(hh, tl->streams, ts, tmp)
+			if (ts->job == job)
+				ts_end(ts);
+	}
+}

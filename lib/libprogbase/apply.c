@@ -138,6 +138,28 @@ NATIVE_ONE(16)
 NATIVE_ONE(32)
 NATIVE_ONE(64)
 
+/* Sums of floating point are the usual accumulate: without the call of reduce_apply. */
+#define NATIVE_FSUM(T, BITS) \
+static inline void native_sum_##T(void *p, const void *in, void *result) \
+{ \
+	typedef uint##BITS##_t __attribute__((may_alias)) word; \
+	word *w = p, old = __atomic_load_n(w, __ATOMIC_RELAXED), new; \
+	T a, b; \
+	\
+	memcpy(&b, in, sizeof(b)); \
+	do { \
+		memcpy(&a, &old, sizeof(a)); \
+		a += b; \
+		memcpy(&new, &a, sizeof(a)); \
+	} while (!__atomic_compare_exchange_n(w, &old, new, true, __ATOMIC_ACQ_REL, \
+					      __ATOMIC_ACQUIRE)); \
+	if (result) \
+		memcpy(result, &old, sizeof(old)); \
+}
+
+NATIVE_FSUM(float, 32)
+NATIVE_FSUM(double, 64)
+
 static void native_one(unsigned int op, unsigned int type, const struct reduce_type *t, void *p,
 		       const void *in, void *result)
 {
@@ -149,10 +171,16 @@ static void native_one(unsigned int op, unsigned int type, const struct reduce_t
 		native_16(op, type, p, in, result);
 		break;
 	case 4:
-		native_32(op, type, p, in, result);
+		if (op == PROG_OP_SUM && type == PROG_TYPE_F32)
+			native_sum_float(p, in, result);
+		else
+			native_32(op, type, p, in, result);
 		break;
 	default:
-		native_64(op, type, p, in, result);
+		if (op == PROG_OP_SUM && type == PROG_TYPE_F64)
+			native_sum_double(p, in, result);
+		else
+			native_64(op, type, p, in, result);
 	}
 }
 
@@ -545,6 +573,17 @@ int apply_cas(const struct apply_win *w, unsigned int type, int64_t disp, const 
 	ret = stripe_lock_timed(w->stripes, w->stripe_mask, idx, w->owner, w->timeout_ns);
 	if (ret)
 		return ret;
+	if (t->extent == 8 && mem_is_direct(&w->mem)) {
+		uint64_t now, want;
+
+		memcpy(&now, mem_ptr(&w->mem, disp), sizeof(now));
+		memcpy(&want, compare, sizeof(want));
+		if (now == want)
+			memcpy(mem_ptr(&w->mem, disp), swap, sizeof(now));
+		stripe_unlock(w->stripes, w->stripe_mask, idx);
+		memcpy(result, &now, sizeof(now));
+		return 0;
+	}
 	ret = mem_read(&w->mem, disp, old, t->extent);
 	if (!ret && !memcmp(old, compare, t->extent))
 		ret = mem_write(&w->mem, disp, swap, t->extent);

@@ -121,31 +121,16 @@ static bool exact(const struct acc_type *t, enum acc_op op)
 	return op != O_PROD || (t->class == A_CINT && t->kind % 2);
 }
 
-static void all_ops(bool arrays, bool pairs)
+/* every operation on one type: on two elements, then on overlapping arrays */
+static void all_ops(const char *name)
 {
-	for (int i = 0; i < ARRAY_SIZE(list); i++)
-		for (int op = 0; op <= O_MAXLOC; op++) {
-			const struct acc_type *t = find(list[i]);
+	const struct acc_type *t = find(name);
 
-			if (t && exact(t, op) && pairs == (t->class == A_PAIR))
-				hammer(list[i], op, arrays);
+	for (int op = 0; t && op <= O_MAXLOC; op++)
+		if (exact(t, op)) {
+			hammer(name, op, false);
+			hammer(name, op, true);
 		}
-}
-
-static void same_element(void)
-{
-	all_ops(false, false);
-}
-
-static void overlapping_arrays(void)
-{
-	all_ops(true, false);
-}
-
-static void pairs(void)
-{
-	all_ops(false, true);
-	all_ops(true, true);
 }
 
 /* tickets are unique and none is missing, at two targets at once */
@@ -368,12 +353,16 @@ int main(int argc, char **argv)
 			void (*fn)(void);
 		} points[] = {
 #define P(f) { #f, f }
-			P(same_element), P(overlapping_arrays), P(pairs), P(tickets_int),
-			P(tickets_long), P(tickets_short), P(tickets_double), P(spin_lock), P(cas_loops),
+			P(tickets_int), P(tickets_long), P(tickets_short), P(tickets_double), P(spin_lock), P(cas_loops),
 			P(torn_elements), P(large_and_small),
 		};
 
 		tw_make(&w, f, MPI_COMM_WORLD, 4096, 1, MPI_INFO_NULL);
+		for (int i = 0; i < ARRAY_SIZE(list); i++)
+			if (t_begin("hammer.%s.%s", list[i], tw_names[f])) {
+				all_ops(list[i]);
+				t_end();
+			}
 		for (int i = 0; i < ARRAY_SIZE(points); i++)
 			if (t_begin("%s.%s", points[i].name, tw_names[f])) {
 				points[i].fn();

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+#include "bench.h"
+
+#include <errno.h>
+#include <mpi.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+int64_t bench_now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000000LL + ts.tv_nsec;
+}
+
+void bench_spin_until(int64_t t)
+{
+	while (bench_now() < t)
+		;
+}
+
+void bench_compute(uint64_t iters)
+{
+	uint64_t x = iters | 1;
+
+	for (uint64_t i = 0; i < iters; i++) {
+		x = x * 6364136223846793005ULL + 1442695040888963407ULL;
+		/* the compiler may neither drop the chain nor compute it in closed form */
+		__asm__ volatile("" : "+r"(x));
+	}
+}
+
+uint64_t bench_calibrate(void)
+{
+	const uint64_t n = 200000;
+	int64_t best = INT64_MAX;
+
+	for (int i = 0; i < 400; i++) {
+		int64_t t0 = bench_now(), dt;
+
+		bench_compute(n);
+		dt = bench_now() - t0;
+		if (dt < best)
+			best = dt;
+	}
+	return n * 1000000ULL / (uint64_t)best;
+}
+
+uint64_t bench_rand(uint64_t *state)
+{
+	uint64_t z = (*state += 0x9e3779b97f4a7c15ULL);
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+	return z ^ (z >> 31);
+}
+
+void bench_samples_add(struct bench_samples *s, int64_t ns)
+{
+	if (s->n == s->cap) {
+		size_t cap = s->cap ? 2 * s->cap : 256;
+		int64_t *v = realloc(s->v, cap * sizeof(*v));
+
+		if (!v)
+			bench_die("no memory for %zu samples", cap);
+		s->v = v;
+		s->cap = cap;
+	}
+	s->v[s->n++] = ns;
+}
+
+void bench_samples_reset(struct bench_samples *s)
+{
+	s->n = 0;
+}
+
+void bench_samples_free(struct bench_samples *s)
+{
+	free(s->v);
+	memset(s, 0, sizeof(*s));
+}
+
+void bench_emit(const char *key, const char *unit, const struct bench_samples *s)
+{
+	printf("BENCH {\"key\":\"%s\",\"unit\":\"%s\",\"samples\":[", key, unit);
+	for (size_t i = 0; i < s->n; i++)
+		printf("%s%lld", i ? "," : "", (long long)s->v[i]);
+	printf("]}\n");
+	fflush(stdout);
+}
+
+void bench_emit_one(const char *key, const char *unit, int64_t value)
+{
+	struct bench_samples s = { .v = &value, .n = 1, .cap = 1 };
+
+	bench_emit(key, unit, &s);
+}
+
+void bench_done(void)
+{
+	const char *path = getenv("BENCH_DONE");
+	FILE *f;
+
+	fflush(stdout);
+	if (!path)
+		return;
+	f = fopen(path, "w");
+	if (!f || fclose(f))
+		bench_die("%s: %s", path, strerror(errno));
+}
+
+void *bench_alloc(size_t bytes)
+{
+	void *p = NULL;
+
+	if (posix_memalign(&p, 4096, bytes ? bytes : 1))
+		bench_die("no memory for %zu bytes", bytes);
+	memset(p, 0, bytes);
+	return p;
+}
+
+void bench_die(const char *fmt, ...)
+{
+	int up = 0, down = 0;
+	va_list ap;
+
+	fputs("bench: ", stderr);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	MPI_Initialized(&up);
+	MPI_Finalized(&down);
+	if (up && !down)
+		MPI_Abort(MPI_COMM_WORLD, 1);
+	exit(1);
+}
+
+uint64_t bench_opt(int argc, char **argv, const char *name, uint64_t dflt)
+{
+	for (int i = 1; i + 1 < argc; i++) {
+		unsigned long long v;
+		char *end;
+
+		if (strcmp(argv[i], name))
+			continue;
+		errno = 0;
+		v = strtoull(argv[i + 1], &end, 10);
+		if (errno || end == argv[i + 1] || *end)
+			bench_die("%s %s: not a number", name, argv[i + 1]);
+		return v;
+	}
+	return dflt;
+}

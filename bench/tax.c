@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * tax: what asyncprog costs programs that have no use for it, and what an idle daemon costs.
+ *
+ *	tax --work ITERS_PER_MS [--steps N] [--idle-ms N] MODE...
+ *
+ * MODE:
+ *	pingpong8 pingpong4096  half the round trip of a message of that many bytes; a sample is the
+ *	                        mean over 100 round trips
+ *	msgrate8                nanoseconds per message, 64 8-byte messages in flight one way
+ *	nowin                   a program without windows: N steps of 1 ms nominal work, a 1 KiB
+ *	                        exchange and an allreduce; time of the whole loop, MPI_Init and
+ *	                        MPI_Finalize apart
+ *	idle                    a window, one put per rank, then all ranks sleep N ms; reports for
+ *	                        each progd that runs beside the ranks its context switches in that
+ *	                        time and its resident set (before MPI_Init, and with sessions)
+ */
+#include "bench.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define MAX_DAEMONS 4
+
+/* What /proc says about one progd. */
+struct daemon {
+	int pid;
+	int threads;
+	long switches;	/* voluntary and involuntary, all threads */
+	long rss_kib;
+	long shmem_kib;	/* of rss: shared memory, i.e. windows and rings of the clients */
+};
+
+struct daemons {
+	int n;
+	struct daemon d[MAX_DAEMONS];
+};
+
+static int rank, size;
+static uint64_t work, steps, idle_ms;
+
+static long status_field(const char *path, const char *field)
+{
+	size_t len = strlen(field);
+	char line[256];
+	long v = 0;
+	FILE *f = fopen(path, "r");
+
+	if (!f)
+		return 0;
+	while (fgets(line, sizeof(line), f))
+		if (!strncmp(line, field, len) && line[len] == ':')
+			v = strtol(line + len + 1, NULL, 10);
+	fclose(f);
+	return v;
+}
+
+static bool is_progd(int pid)
+{
+	char path[64], comm[32] = "";
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+	f = fopen(path, "r");
+	if (!f)
+		return false;
+	if (!fgets(comm, sizeof(comm), f))
+		comm[0] = '\0';
+	fclose(f);
+	return !strncmp(comm, "progd", 5);
+}
+
+static void daemon_read(struct daemon *d, int pid)
+{
+	char path[300];
+	struct dirent *e;
+	DIR *dir;
+
+	memset(d, 0, sizeof(*d));
+	d->pid = pid;
+	snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	d->rss_kib = status_field(path, "VmRSS");
+	d->shmem_kib = status_field(path, "RssShmem");
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	dir = opendir(path);
+	while (dir && (e = readdir(dir))) {
+		if (!isdigit((unsigned char)e->d_name[0]))
+			continue;
+		snprintf(path, sizeof(path), "/proc/%d/task/%s/status", pid, e->d_name);
+		d->switches += status_field(path, "voluntary_ctxt_switches") +
+			       status_field(path, "nonvoluntary_ctxt_switches");
+		d->threads++;
+	}
+	if (dir)
+		closedir(dir);
+}
+
+/* All progd of this node (the ranks of a virtual node see only its processes). */
+static void daemons_read(struct daemons *ds)
+{
+	struct dirent *e;
+	DIR *dir = opendir("/proc");
+
+	ds->n = 0;
+	while (dir && (e = readdir(dir)) && ds->n < MAX_DAEMONS) {
+		int pid = atoi(e->d_name);
+
+		if (pid > 0 && is_progd(pid))
+			daemon_read(&ds->d[ds->n++], pid);
+	}
+	if (dir)
+		closedir(dir);
+}
+
+static void sleep_ms(uint64_t ms)
+{
+	struct timespec ts = { (time_t)(ms / 1000), (long)(ms % 1000) * 1000000L };
+
+	while (nanosleep(&ts, &ts))
+		;
+}
+
+static void pingpong(int bytes)
+{
+	struct bench_samples s = { 0 };
+	char *b = bench_alloc((size_t)bytes), key[32];
+
+	for (int i = -5; i < 200; i++) {
+		int64_t t0;
+
+		MPI_Barrier(MPI_COMM_WORLD);
+		t0 = bench_now();
+		for (int k = 0; k < 100; k++) {
+			if (rank)
+				MPI_Recv(b, bytes, MPI_CHAR, 0, 1, MPI_COMM_WORLD,
+					 MPI_STATUS_IGNORE);
+			MPI_Send(b, bytes, MPI_CHAR, !rank, 1, MPI_COMM_WORLD);
+			if (!rank)
+				MPI_Recv(b, bytes, MPI_CHAR, 1, 1, MPI_COMM_WORLD,
+					 MPI_STATUS_IGNORE);
+		}
+		if (i >= 0)
+			bench_samples_add(&s, (bench_now() - t0) / 200);
+	}
+	snprintf(key, sizeof(key), "pingpong%d", bytes);
+	if (!rank)
+		bench_emit(key, "ns", &s);
+	bench_samples_free(&s);
+	free(b);
+}
+
+static void msgrate(void)
+{
+	struct bench_samples s = { 0 };
+	MPI_Request req[64];
+	MPI_Status st[64];	/* MPI_STATUSES_IGNORE makes gcc warn with mpich's mpi.h */
+	long v[64] = { 0 }, ack = 0;
+
+	for (int i = -5; i < 200; i++) {
+		int64_t t0;
+
+		MPI_Barrier(MPI_COMM_WORLD);
+		t0 = bench_now();
+		for (int k = 0; k < 20; k++) {
+			for (int m = 0; m < 64; m++)
+				if (rank)
+					MPI_Irecv(&v[m], 1, MPI_LONG, 0, 1, MPI_COMM_WORLD,
+						  &req[m]);
+				else
+					MPI_Isend(&v[m], 1, MPI_LONG, 1, 1, MPI_COMM_WORLD,
+						  &req[m]);
+			MPI_Waitall(64, req, st);
+		}
+		if (rank)
+			MPI_Send(&ack, 1, MPI_LONG, 0, 2, MPI_COMM_WORLD);
+		else
+			MPI_Recv(&ack, 1, MPI_LONG, 1, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+		if (i >= 0)
+			bench_samples_add(&s, (bench_now() - t0) / (20 * 64));
+	}
+	if (!rank)
+		bench_emit("msgrate8", "ns", &s);
+	bench_samples_free(&s);
+}
+
+static void nowin(void)
+{
+	char out[1024] = { 0 }, in[1024];
+	double sum = 0, one = 1;
+	int64_t t0;
+
+	MPI_Barrier(MPI_COMM_WORLD);
+	t0 = bench_now();
+	for (uint64_t i = 0; i < steps; i++) {
+		double total;
+
+		bench_compute(work);
+		MPI_Sendrecv(out, sizeof(out), MPI_CHAR, (rank + 1) % size, 3, in, sizeof(in),
+			     MPI_CHAR, (rank + size - 1) % size, 3, MPI_COMM_WORLD,
+			     MPI_STATUS_IGNORE);
+		MPI_Allreduce(&one, &total, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+		sum += total;
+	}
+	if ((uint64_t)sum != steps * (uint64_t)size)
+		bench_die("nowin: allreduce gave %g in sum, not %g", sum, (double)steps * size);
+	if (!rank)
+		bench_emit_one("nowin/loop", "ns", bench_now() - t0);
+}
+
+static void daemons_emit(int node_rank, const struct daemons *start, const struct daemons *a,
+			 const struct daemons *b)
+{
+	char key[64];
+
+	for (int i = 0; i < b->n; i++) {
+		snprintf(key, sizeof(key), "idle/rank%d/rss_before_init", node_rank);
+		bench_emit_one(key, "KiB", i < start->n ? start->d[i].rss_kib : 0);
+		snprintf(key, sizeof(key), "idle/rank%d/rss", node_rank);
+		bench_emit_one(key, "KiB", b->d[i].rss_kib);
+		snprintf(key, sizeof(key), "idle/rank%d/rss_shmem", node_rank);
+		bench_emit_one(key, "KiB", b->d[i].shmem_kib);
+		snprintf(key, sizeof(key), "idle/rank%d/threads", node_rank);
+		bench_emit_one(key, "threads", b->d[i].threads);
+		snprintf(key, sizeof(key), "idle/rank%d/switches", node_rank);
+		bench_emit_one(key, "switches", b->d[i].switches - a->d[i].switches);
+	}
+}
+
+/* @start: what was there before MPI_Init. */
+static void idle(const struct daemons *start)
+{
+	struct daemons a, b, all[3];
+	MPI_Win win;
+	long *mem, v = rank;
+
+	MPI_Win_allocate(4096, 8, MPI_INFO_NULL, MPI_COMM_WORLD, &mem, &win);
+	MPI_Win_lock_all(0, win);
+	MPI_Put(&v, 1, MPI_LONG, (rank + 1) % size, 0, 1, MPI_LONG, win);
+	MPI_Win_flush_all(win);
+	MPI_Barrier(MPI_COMM_WORLD);
+	sleep_ms(1000);
+	daemons_read(&a);
+	sleep_ms(idle_ms);
+	daemons_read(&b);
+	if (a.n != b.n)
+		bench_die("idle: %d progd at first, %d afterwards", a.n, b.n);
+	MPI_Win_unlock_all(win);
+	MPI_Win_free(&win);
+	if (rank) {
+		all[0] = *start;
+		all[1] = a;
+		all[2] = b;
+		MPI_Send(all, sizeof(all), MPI_BYTE, 0, 4, MPI_COMM_WORLD);
+		return;
+	}
+	daemons_emit(0, start, &a, &b);
+	for (int r = 1; r < size; r++) {
+		MPI_Recv(all, sizeof(all), MPI_BYTE, r, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+		daemons_emit(r, &all[0], &all[1], &all[2]);
+	}
+}
+
+static void mode_run(const char *mode, const struct daemons *start)
+{
+	int bytes;
+
+	if (sscanf(mode, "pingpong%d", &bytes) == 1 && bytes > 0 && bytes <= 1 << 20) {
+		if (size != 2)
+			bench_die("%s wants 2 ranks, not %d", mode, size);
+		pingpong(bytes);
+	} else if (!strcmp(mode, "msgrate8")) {
+		if (size != 2)
+			bench_die("%s wants 2 ranks, not %d", mode, size);
+		msgrate();
+	} else if (!strcmp(mode, "nowin")) {
+		nowin();
+	} else if (!strcmp(mode, "idle")) {
+		idle(start);
+	} else {
+		bench_die("unknown mode %s", mode);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	struct daemons start;
+	int64_t t0 = bench_now(), t1, t2;
+
+	daemons_read(&start);
+	t1 = bench_now();
+	MPI_Init(&argc, &argv);
+	t1 = bench_now() - t1;
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &size);
+	work = bench_opt(argc, argv, "--work", 0);
+	if (!work)
+		bench_die("--work ITERS_PER_MS is missing");
+	steps = bench_opt(argc, argv, "--steps", 500);
+	idle_ms = bench_opt(argc, argv, "--idle-ms", 10000);
+
+	for (int i = 1; i < argc; i++) {
+		if (!strncmp(argv[i], "--", 2)) {
+			i++;
+			continue;
+		}
+		mode_run(argv[i], &start);
+	}
+	t2 = bench_now();
+	MPI_Finalize();
+	if (!rank) {
+		bench_emit_one("init", "ns", t1);
+		bench_emit_one("finalize", "ns", bench_now() - t2);
+		bench_emit_one("total", "ns", bench_now() - t0);
+	}
+	return 0;
+}

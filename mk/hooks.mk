@@ -79,3 +79,15 @@ USER_TARGETS += $(if $(wildcard lib/libprogclient/libprogclient.map),$(LIB)/libp
 -include $$(HOOK_OBJS_$(1):.o=.d)
 endef
 $(foreach m,$(HOOK_LIBS),$(eval $(call hook_rules,$(m))))
+
+# Tests of single files: MPI programs of one process, once for each MPI library.
+define hook_test_rules
+HOOK_TEST_$(1) := $(BUILD)/test/mpi-hooks/dtype_$(1)
+$$(HOOK_TEST_$(1)): $(OBJ)/hooks-$(1)/dtype_test.o $(OBJ)/hooks-$(1)/dtype.o \
+		$(OBJ)/hooks-$(1)/table.o $(LIBPROGBASE)
+	$$(call say,MPILD,$$@)
+	$$(Q)mkdir -p $$(@D)
+	$$(Q)$(CC) $(LDFLAGS) -o $$@ $$^ $$(shell $(PKG_CONFIG) --libs $$(HOOK_PKG_$(1))) -lm
+TEST_TARGETS += $(if $(SAN),,$$(HOOK_TEST_$(1)))
+endef
+$(foreach m,$(HOOK_LIBS),$(eval $(call hook_test_rules,$(m))))

@@ -62,13 +62,6 @@ static const char *const kind_name[KINDS] = {
 	"hindexed_block", "struct", "subarray", "darray", "resized", "dup",
 };
 
-/* MPICH 4.0's MPI_Pack divides by zero on structs with empty members */
-#ifdef OPEN_MPI
-#define EMPTY_BLOCKS 1
-#else
-#define EMPTY_BLOCKS 0
-#endif
-
 static char recipe[1000];
 
 static void note(const char *text)
@@ -170,7 +163,8 @@ static MPI_Datatype wrap(MPI_Datatype old, int kind, bool large)
 
 	MPI_Type_get_extent(old, &lb, &extent);
 	for (int i = 0; i < n; i++) {
-		lens[i] = EMPTY_BLOCKS ? below(4) : 1 + below(3);
+		/* never empty: MPI_Pack of both libraries errs on some nestings of empty types */
+		lens[i] = 1 + below(3);
 		disps[i] = below(12) - 4;
 		bytes[i] = (below(24) - 8) * (MPI_Aint)4;
 		types[i] = below(2) ? old : b[below(nb)];
@@ -402,6 +396,33 @@ static void test_f90(void)
 	verdict(!rc && t->basic == PROG_TYPE_F64, "f90 real", why);
 }
 
+static void test_empty(void)
+{
+	int len[4] = { 0, 2, 0, 1 }, disp[4] = { 9, 1, -3, 5 }, a[8], out[3] = { 0 };
+	const int want[3] = { 1, 2, 5 };
+	MPI_Datatype empty, list[2], type;
+	MPI_Aint where[2] = { -40, 0 };
+	const struct htype *t;
+	bool ok;
+
+	for (int i = 0; i < 8; i++)
+		a[i] = i;
+	MPI_Type_contiguous(0, MPI_DOUBLE, &empty);
+	MPI_Type_indexed(4, len, disp, MPI_INT, &list[1]);
+	list[0] = empty;
+	len[0] = 3;
+	len[1] = 1;
+	MPI_Type_create_struct(2, len, where, list, &type);
+	MPI_Type_commit(&type);
+	MPI_Type_commit(&empty);
+	ok = !htype_get(type, &t) && !dtype_pack(out, a, t->dt, 1, 0, sizeof(out)) &&
+	     !memcmp(out, want, sizeof(want)) && !htype_get(empty, &t) && !t->size;
+	verdict(ok, "empty blocks and types", "bytes differ");
+	MPI_Type_free(&type);
+	MPI_Type_free(&list[1]);
+	MPI_Type_free(&empty);
+}
+
 /* a freed type's handle may come back as another type */
 static void test_reuse(void)
 {
@@ -441,7 +462,7 @@ int main(int argc, char **argv)
 	MPI_Comm_set_errhandler(hooks.self, MPI_ERRORS_RETURN);
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	state = seed ? strtoull(seed, NULL, 0) : (uint64_t)time(NULL);
-	printf("1..8\n# seed %llu\n", (unsigned long long)state);
+	printf("1..9\n# seed %llu\n", (unsigned long long)state);
 	if (htype_init()) {
 		printf("Bail out! htype_init failed\n");
 		return 1;
@@ -450,6 +471,7 @@ int main(int argc, char **argv)
 	/* not many more: after about a thousand types MPICH 4.0's MPI_Pack packs short */
 	test_random(rounds ? atoi(rounds) : 600);
 	test_bottom();
+	test_empty();
 	test_f90();
 	test_reuse();
 	test_ops();

@@ -36,7 +36,7 @@ WARN := -Wall -Wextra $(WERROR) -Wmissing-prototypes -Wstrict-prototypes -Wno-un
 CFLAGS ?= -O2 -g
 override CPPFLAGS += -D_GNU_SOURCE -DPROG_VERSION='"$(VERSION)"' \
 	-Iinclude -Iinclude/uapi -Ilib -Ilib/libprogclient -Idaemon/progd
-override CFLAGS += -std=gnu11 -fPIC -fvisibility=hidden -pthread $(WARN)
+override CFLAGS += -std=gnu11 -fno-strict-aliasing -fPIC -fvisibility=hidden -pthread $(WARN)
 override LDFLAGS += -pthread
 ifneq ($(SAN),)
 override CFLAGS += -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all

@@ -1065,6 +1065,10 @@ static bool take(struct conn *c, uint32_t slot)
 {
 	struct rma_client *cl = c->c;
 	struct rma *r = c->r;
+	union {
+		struct prog_sqe e;
+		uint64_t word[sizeof(struct prog_sqe) / sizeof(uint64_t)];
+	} copy;
 	struct prog_sqe e;
 	struct stream *s;
 	struct win *w;
@@ -1081,9 +1085,9 @@ static bool take(struct conn *c, uint32_t slot)
 		bad_ring(c, "slot %u submitted again while in flight", slot);
 		return false;
 	}
-	for (unsigned int i = 0; i < sizeof(e) / sizeof(uint64_t); i++)
-		((uint64_t *)&e)[i] = __atomic_load_n((uint64_t *)&cl->sqe[slot] + i,
-						      __ATOMIC_RELAXED);
+	for (unsigned int i = 0; i < sizeof(copy.word) / sizeof(uint64_t); i++)
+		copy.word[i] = __atomic_load_n((uint64_t *)&cl->sqe[slot] + i, __ATOMIC_RELAXED);
+	e = copy.e;
 	if (e.opcode == PROG_OP_NOP)
 		return true;
 	if (e.opcode > PROG_OP_COMPLETE) {

@@ -1,0 +1,1021 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+#include "session/session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <libprogbase/log.h>
+
+#include <utlist.h>
+
+#define MAX_WINS	16384u
+#define MAX_REGIONS	16384u
+#define MAX_ID		(1u << 24)
+#define MAX_FDS		8	/* in one message; more are closed by the kernel */
+#define MSG_MAX		1024
+
+struct session {
+	struct sessions *all;
+	int fd;
+	struct loop_watch *watch;
+	struct loop_timer hello_timer;
+	pid_t pid;
+	uid_t uid;
+	bool attached;			/* HELLO done */
+	uint32_t id;
+	uint32_t rank;
+	struct rma_client c;		/* given to the workers */
+	uint32_t nwins, nregions;
+	uint32_t win_hint, region_hint;	/* lowest slot that may be free */
+	struct session *next, *prev;
+};
+
+struct bad {
+	struct bad *next;
+	uint32_t id;			/* the session may have ended since: looked up by id */
+	char why[PROG_REASON_SIZE];
+};
+
+struct sessions {
+	struct session_opts o;
+	int fd;
+	struct loop_watch *watch;
+	struct session *list;
+	uint32_t next_id;
+	struct session_counts counts;
+	int bad_fd;			/* eventfd: bad_list is not empty */
+	struct loop_watch *bad_watch;
+	pthread_mutex_t lock;		/* bad_list */
+	struct bad *bad_list;
+};
+
+static void session_end(struct session *s, const char *why);
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+struct msg {
+	union {
+		struct prog_msg_hdr hdr;
+		struct prog_msg_hello hello;
+		struct prog_msg_win_create win_create;
+		struct prog_msg_win_peer win_peer;
+		struct prog_msg_slot slot;
+		struct prog_msg_region_add region_add;
+		uint8_t bytes[MSG_MAX];
+	};
+	size_t size;
+	int fds[MAX_FDS];
+	unsigned int nfds;
+};
+
+static void close_fds(struct msg *m)
+{
+	while (m->nfds) {
+		int fd = m->fds[--m->nfds];
+
+		if (fd >= 0)
+			close(fd);
+	}
+}
+
+/* Give descriptor @i away; -1 if there is none. */
+static int take_fd(struct msg *m, unsigned int i)
+{
+	int fd = i < m->nfds ? m->fds[i] : -1;
+
+	if (i < m->nfds)
+		m->fds[i] = -1;
+	return fd;
+}
+
+/* 1: a message; 0: the client is gone; -EAGAIN; else the connection is of no use. */
+static int receive(int fd, struct msg *m)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(MAX_FDS * sizeof(int))];
+	} ctl;
+	struct iovec iov = { .iov_base = m->bytes, .iov_len = sizeof(m->bytes) };
+	struct msghdr mh = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = ctl.buf,
+		.msg_controllen = sizeof(ctl.buf),
+	};
+	ssize_t n;
+
+	memset(m, 0, sizeof(*m));
+	do {
+		n = recvmsg(fd, &mh, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	} while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return errno == EAGAIN ? -EAGAIN : errno == ECONNRESET ? 0 : -errno;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&mh); c; c = CMSG_NXTHDR(&mh, c)) {
+		size_t k;
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		k = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		for (size_t i = 0; i < k; i++) {
+			int got;
+
+			memcpy(&got, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+			if (m->nfds < MAX_FDS)
+				m->fds[m->nfds++] = got;
+			else
+				close(got);
+		}
+	}
+	m->size = n;
+	if (!n) {
+		close_fds(m);
+		return 0;
+	}
+	if (mh.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
+		close_fds(m);
+		return -EMSGSIZE;
+	}
+	return 1;
+}
+
+/* A client that does not read its replies is not served any more. */
+static int reply(struct session *s, void *msg, size_t size, uint16_t type, int status,
+		 const int *fds, unsigned int nfds)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE((PROG_MAX_WORKERS + 1) * sizeof(int))];
+	} ctl;
+	struct prog_msg_hdr *h = msg;
+	struct iovec iov = { .iov_base = msg, .iov_len = size };
+	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
+	ssize_t n;
+
+	h->type = type;
+	h->size = size;
+	h->status = status;
+	if (nfds) {
+		struct cmsghdr *c;
+
+		memset(&ctl, 0, sizeof(ctl));
+		mh.msg_control = ctl.buf;
+		mh.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
+		c = CMSG_FIRSTHDR(&mh);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(nfds * sizeof(int));
+		memcpy(CMSG_DATA(c), fds, nfds * sizeof(int));
+	}
+	do {
+		n = sendmsg(s->fd, &mh, MSG_DONTWAIT | MSG_NOSIGNAL);
+	} while (n < 0 && errno == EINTR);
+	return n == (ssize_t)size ? 0 : n < 0 ? -errno : -EIO;
+}
+
+static void put_reason(char *to, const char *why)
+{
+	snprintf(to, PROG_REASON_SIZE, "%s", why ? why : "");
+}
+
+/* ---- telling the workers ------------------------------------------------------------------------ */
+
+struct tell {
+	struct rma *rma;
+	struct session *s;
+	struct win *w;
+	struct win_job *job;
+	int err;
+};
+
+static void tell_attach(void *arg)
+{
+	struct tell *t = arg;
+
+	t->err = rma_client_attach(t->rma, &t->s->c);
+}
+
+static void tell_detach(void *arg)
+{
+	struct tell *t = arg;
+
+	rma_client_detach(t->rma, &t->s->c);
+}
+
+static void tell_win_gone(void *arg)
+{
+	struct tell *t = arg;
+
+	rma_win_gone(t->rma, t->w);
+}
+
+static void tell_region_gone(void *arg)
+{
+	struct tell *t = arg;
+
+	rma_region_gone(t->rma);
+}
+
+static void tell_job_gone(void *arg)
+{
+	struct tell *t = arg;
+
+	rma_job_gone(t->rma, t->job);
+}
+
+static int tell_all(struct sessions *all, void (*fn)(void *), struct session *s, struct win *w,
+		    struct win_job *job)
+{
+	int err = 0;
+
+	for (unsigned int i = 0; i < all->o.workers; i++) {
+		struct tell t = { .rma = all->o.rma[i], .s = s, .w = w, .job = job };
+		int r = worker_call(all->o.worker[i], fn, &t);
+
+		if (!err)
+			err = r ? r : t.err;
+	}
+	return err;
+}
+
+static void kick_mask(struct sessions *all, uint32_t mask)
+{
+	for (unsigned int i = 0; i < all->o.workers; i++)
+		if (mask & (1u << i))
+			worker_kick(all->o.worker[i]);
+}
+
+/* ---- HELLO ------------------------------------------------------------------------------------------ */
+
+static bool inside(uint64_t off, uint64_t n, uint64_t each, uint64_t size, uint64_t align)
+{
+	return off % align == 0 && off <= size && n <= (size - off) / each;
+}
+
+/* Check the session segment once, and keep pointers, not offsets. */
+static int check_segment(struct session *s, bool helper, const char **why)
+{
+	struct win_map *m = s->c.seg;
+	union {
+		struct prog_session_hdr h;
+		uint64_t word[sizeof(struct prog_session_hdr) / sizeof(uint64_t)];
+	} copy;
+	struct prog_session_hdr h;
+	uint8_t *base = m->mem;
+
+	for (unsigned int i = 0; i < sizeof(copy.word) / sizeof(uint64_t); i++)
+		copy.word[i] = __atomic_load_n((uint64_t *)base + i, __ATOMIC_RELAXED);
+	h = copy.h;
+#define REFUSE(text) do { *why = text; return -EPROTO; } while (0)
+	if (!win_map_alive(m))
+		REFUSE("session segment: its memory cannot be accessed");
+	if (h.magic != PROG_SESSION_MAGIC)
+		REFUSE("session segment: wrong magic");
+	if (h.abi_major != PROG_ABI_MAJOR)
+		REFUSE("session segment: other ABI version");
+	if (h.seg_size > m->size || h.seg_size < sizeof(h))
+		REFUSE("session segment: seg_size does not fit its memory");
+	if (h.nrings < s->all->o.workers || h.nrings > PROG_MAX_WORKERS)
+		REFUSE("session segment: fewer rings than the daemon has workers, or more than allowed");
+	if (h.slots < 64 || h.slots > RMA_MAX_SLOTS || h.slots & (h.slots - 1))
+		REFUSE("session segment: slots is not a power of two from 64 to 65536");
+	if (!inside(h.sq_off, h.nrings, sizeof(struct prog_sq), h.seg_size, PROG_CACHELINE))
+		REFUSE("session segment: rings out of bounds");
+	if (!inside(h.idx_off, (uint64_t)h.nrings * h.slots, sizeof(uint32_t), h.seg_size, 4))
+		REFUSE("session segment: ring entries out of bounds");
+	if (!inside(h.sqe_off, h.slots, sizeof(struct prog_sqe), h.seg_size, 8))
+		REFUSE("session segment: submission entries out of bounds");
+	if (!inside(h.arena_off, h.arena_size, 1, h.seg_size, 8))
+		REFUSE("session segment: arena out of bounds");
+	if (helper) {
+		if (!inside(h.helper_off, 1, sizeof(struct prog_helper_ring), h.seg_size,
+			    PROG_CACHELINE))
+			REFUSE("session segment: helper ring out of bounds");
+		if (!inside(h.bounce_off, h.bounce_size, 1, h.seg_size, 64))
+			REFUSE("session segment: bounce area out of bounds");
+	}
+#undef REFUSE
+	s->c.sq = (struct prog_sq *)(base + h.sq_off);
+	s->c.idx = (uint32_t *)(base + h.idx_off);
+	s->c.sqe = (struct prog_sqe *)(base + h.sqe_off);
+	s->c.slots = h.slots;
+	s->c.arena = base + h.arena_off;
+	s->c.arena_size = h.arena_size;
+	s->c.event = &((struct prog_session_hdr *)base)->event;
+	s->c.waiters = &((struct prog_session_hdr *)base)->waiters;
+	if (helper) {
+		s->c.helper = helper_new(m, (struct prog_helper_ring *)(base + h.helper_off),
+					 base + h.bounce_off, h.bounce_size);
+		if (!s->c.helper) {
+			*why = "the daemon is out of memory";
+			return -ENOMEM;
+		}
+	}
+	return 0;
+}
+
+/*
+ * Can process_vm_readv reach the client?  Tried only for the same user: with privileges it would
+ * work for others too, and must not be used then.
+ */
+static bool probe_cma(const struct session *s, const struct prog_msg_hello *m)
+{
+	uint64_t value = 0;
+	struct iovec here = { &value, sizeof(value) };
+	struct iovec there = { (void *)(uintptr_t)m->cma_probe, sizeof(value) };
+
+	return s->uid == geteuid() && s->pid > 0 && m->cma_probe &&
+	       process_vm_readv(s->pid, &here, 1, &there, 1, 0) == sizeof(value) &&
+	       value == m->cma_value;
+}
+
+static struct session *by_id(struct sessions *all, uint32_t id)
+{
+	struct session *s;
+
+	DL_FOREACH(all->list, s)
+		if (s->attached && s->id == id)
+			return s;
+	return NULL;
+}
+
+static uint32_t new_id(struct sessions *all)
+{
+	do {
+		all->next_id = all->next_id % MAX_ID + 1;
+	} while (by_id(all, all->next_id));
+	return all->next_id;
+}
+
+static void *table_new(size_t n)
+{
+	void *p = mmap(NULL, n * sizeof(void *), PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static void client_free(struct session *s)
+{
+	struct rma_client *c = &s->c;
+
+	helper_put(c->helper);
+	win_map_put(c->seg);
+	if (c->wins)
+		munmap(c->wins, MAX_WINS * sizeof(void *));
+	if (c->regions)
+		munmap(c->regions, MAX_REGIONS * sizeof(void *));
+	memset(c, 0, sizeof(*c));
+}
+
+static int attach(struct session *s, struct msg *m, const char **why)
+{
+	struct sessions *all = s->all;
+	struct prog_msg_hello *h = &m->hello;
+	struct win_job *job;
+	int err, fd;
+
+	if (s->attached) {
+		*why = "HELLO was said before";
+		return -EPROTO;
+	}
+	if (h->magic != PROG_SESSION_MAGIC) {
+		*why = "HELLO: wrong magic";
+		return -EPROTO;
+	}
+	if (h->abi_major != PROG_ABI_MAJOR) {
+		*why = "HELLO: the client's ABI version differs";
+		return -EPROTO;
+	}
+	if (m->nfds != 1) {
+		*why = "HELLO comes with exactly one descriptor, the session segment";
+		return -EPROTO;
+	}
+	err = win_job_join(h->jobid, h->jobkey, s->uid, &job, why);
+	if (err)
+		return err;
+	if (!job->stats)
+		job->stats = stats_new(all->o.workers);
+	s->c.job = job;
+	fd = take_fd(m, 0);
+	err = win_map_fd(job->user, fd, sizeof(struct prog_session_hdr), false, &s->c.seg, why);
+	if (err)
+		goto leave;
+	err = check_segment(s, h->features & PROG_FEAT_HELPER, why);
+	if (err)
+		goto leave;
+	s->c.wins = table_new(MAX_WINS);
+	s->c.regions = table_new(MAX_REGIONS);
+	if (!s->c.wins || !s->c.regions) {
+		*why = "the daemon is out of memory";
+		err = -ENOMEM;
+		goto leave;
+	}
+	s->id = new_id(all);
+	s->rank = h->rank;
+	s->c.session = s->id;
+	s->c.pid = s->pid;
+	s->c.cma = probe_cma(s, h);
+	s->c.max_wins = MAX_WINS;
+	s->c.max_regions = MAX_REGIONS;
+	s->c.owner = s;
+	err = tell_all(all, tell_attach, s, NULL, NULL);
+	if (err) {
+		*why = "the daemon is out of memory";
+		tell_all(all, tell_detach, s, NULL, NULL);
+		goto leave;
+	}
+	s->attached = true;
+	return 0;
+leave:
+	client_free(s);
+	if (win_job_leave(job))
+		tell_all(all, tell_job_gone, NULL, NULL, job);
+	return err;
+}
+
+static int do_hello(struct session *s, struct msg *m)
+{
+	struct sessions *all = s->all;
+	struct prog_msg_hello_reply r = {
+		.abi_major = PROG_ABI_MAJOR, .abi_minor = PROG_ABI_MINOR,
+	};
+	int fds[PROG_MAX_WORKERS + 1];
+	const char *why = "";
+	struct win_limits lim;
+	int err;
+
+	err = attach(s, m, &why);
+	if (err) {
+		all->counts.refused++;
+		put_reason(r.reason, why);
+		prog_log_limited(PROG_LOG_WARN, "pid %d of uid %u: refused: %s", (int)s->pid,
+				 (unsigned int)s->uid, why);
+		reply(s, &r, sizeof(r), PROG_MSG_HELLO, err, NULL, 0);
+		return -EPROTO;		/* the connection ends */
+	}
+	loop_timer_cancel(&s->hello_timer);
+	all->counts.accepted++;
+	all->counts.now++;
+	r.session = s->id;
+	r.features = (s->c.cma ? PROG_FEAT_CMA : 0) | (s->c.helper ? PROG_FEAT_HELPER : 0);
+	memcpy(r.guid, all->o.guid, PROG_GUID_SIZE);
+	r.workers = all->o.workers;
+	r.naddrs = all->o.naddrs;
+	memcpy(r.addr, all->o.addr, sizeof(r.addr));
+	win_limits_get(&lim);
+	r.limits[0] = lim.regions;
+	r.limits[1] = lim.windows;
+	r.limits[2] = lim.bytes;
+	fds[0] = all->o.doorbell_fd;
+	for (unsigned int i = 0; i < all->o.workers; i++)
+		fds[i + 1] = worker_eventfd(all->o.worker[i]);
+	prog_log(PROG_LOG_INFO, "session %u: pid %d, uid %u, rank %u, job %u%s", s->id, (int)s->pid,
+		 (unsigned int)s->uid, s->rank, s->c.job->number, s->c.cma ? "" : ", no CMA");
+	if (all->o.count)
+		all->o.count(all->o.ctx, all->counts.now);
+	return reply(s, &r, sizeof(r), PROG_MSG_HELLO, 0, fds, all->o.workers + 1);
+}
+
+/* ---- windows and regions ----------------------------------------------------------------------------- */
+
+static uint32_t free_slot(_Atomic(struct win *) *wins, _Atomic(struct win_map *) *regions,
+			  uint32_t from, uint32_t max)
+{
+	while (from < max && (wins ? (void *)atomic_load_explicit(&wins[from], memory_order_relaxed) :
+			      (void *)atomic_load_explicit(&regions[from], memory_order_relaxed)))
+		from++;
+	return from;
+}
+
+/* Regions of a session, for dynamic windows; on a worker. */
+static struct win_map *session_region(void *arg, uint32_t region)
+{
+	struct rma_client *c = arg;
+
+	return region < c->max_regions ?
+		atomic_load_explicit(&c->regions[region], memory_order_acquire) : NULL;
+}
+
+static int do_win_create(struct session *s, struct msg *m)
+{
+	struct prog_msg_win_create *q = &m->win_create;
+	struct prog_msg_slot r = { 0 };
+	struct win_create c = {
+		.job = s->c.job, .key = q->key, .rank = q->rank, .nranks = q->nranks, .mem = q->mem,
+		.base = q->base, .size = q->size, .flags = q->flags, .session = s->id, .pid = s->pid,
+		.cma = s->c.cma, .helper = s->c.helper, .region = session_region,
+		.region_arg = &s->c,
+	};
+	const char *why = "";
+	struct win *w;
+	int err;
+
+	if (m->nfds != 2 && !(m->nfds == 3 && q->mem == PROG_MEM_SHARED)) {
+		why = "a window comes with control segment, table and, if it is shared, memory";
+		err = -EPROTO;
+		goto out;
+	}
+	r.slot = free_slot(s->c.wins, NULL, s->win_hint, MAX_WINS);
+	if (r.slot == MAX_WINS) {
+		why = "too many windows of one process";
+		err = -ENOSPC;
+		goto out;
+	}
+	c.slot = r.slot;
+	if (q->mem == PROG_MEM_SHARED && m->nfds == 2) {
+		c.mem_map = session_region(&s->c, q->region);
+		if (!c.mem_map) {
+			why = "a window names a region that is not there";
+			err = -EINVAL;
+			goto out;
+		}
+	}
+	c.ctl_fd = take_fd(m, 0);
+	c.table_fd = take_fd(m, 1);
+	c.mem_fd = take_fd(m, 2);
+	err = win_new(&c, &w, &why);
+	if (err)
+		goto out;
+	atomic_store_explicit(&s->c.wins[r.slot], w, memory_order_release);
+	s->win_hint = r.slot + 1;
+	s->nwins++;
+	prog_log(PROG_LOG_DEBUG, "session %u: window %u: key %llx, rank %u of %u, %llu bytes", s->id,
+		 r.slot, (unsigned long long)w->key, w->rank, w->nranks, (unsigned long long)w->size);
+out:
+	if (err) {
+		put_reason(r.reason, why);
+		prog_log_limited(PROG_LOG_WARN, "session %u: window refused: %s", s->id, why);
+	}
+	return reply(s, &r, sizeof(r), PROG_MSG_WIN_CREATE, err, NULL, 0);
+}
+
+static void drop_win(struct session *s, uint32_t slot)
+{
+	struct win *w = atomic_exchange(&s->c.wins[slot], NULL);
+
+	if (slot < s->win_hint)
+		s->win_hint = slot;
+	s->nwins--;
+	win_get(w);
+	win_free(w);
+	tell_all(s->all, tell_win_gone, NULL, w, NULL);
+	win_put(w);
+}
+
+static int do_win_free(struct session *s, struct msg *m)
+{
+	struct prog_msg_slot r = { .slot = m->slot.slot };
+	int err = 0;
+
+	if (r.slot >= MAX_WINS || !atomic_load(&s->c.wins[r.slot])) {
+		put_reason(r.reason, "no such window");
+		err = -ENOENT;
+	} else {
+		drop_win(s, r.slot);
+	}
+	return reply(s, &r, sizeof(r), PROG_MSG_WIN_FREE, err, NULL, 0);
+}
+
+static int do_win_peer(struct session *s, struct msg *m)
+{
+	struct prog_msg_win_peer_reply r = { 0 };
+	struct win *own, *w = NULL;
+	int fds[2], err = 0;
+	unsigned int nfds = 0;
+
+	own = m->win_peer.slot < MAX_WINS ? atomic_load(&s->c.wins[m->win_peer.slot]) : NULL;
+	if (!own) {
+		put_reason(r.reason, "no such window");
+		err = -ENOENT;
+		goto out;
+	}
+	w = win_find(s->c.job, own->key, m->win_peer.rank);
+	if (!w) {
+		put_reason(r.reason, "that rank of the window is not on this node");
+		err = -ENOENT;
+		goto out;
+	}
+	r.mem = w->access.mem;
+	r.session = w->session;
+	r.pid = w->pid;
+	r.base = w->base;
+	r.size = w->size;
+	fds[nfds++] = w->ctl_map->fd;
+	if (w->mem_map)
+		fds[nfds++] = w->mem_map->fd;
+out:
+	err = reply(s, &r, sizeof(r), PROG_MSG_WIN_PEER, err, fds, nfds);
+	win_put(w);
+	return err;
+}
+
+static int do_region_add(struct session *s, struct msg *m)
+{
+	struct prog_msg_slot r = { 0 };
+	struct win_map *map;
+	const char *why = "";
+	int err;
+
+	r.slot = free_slot(NULL, s->c.regions, s->region_hint, MAX_REGIONS);
+	if (m->nfds != 1) {
+		why = "a region comes with exactly one descriptor";
+		err = -EPROTO;
+	} else if (r.slot == MAX_REGIONS) {
+		why = "too many regions of one process";
+		err = -ENOSPC;
+	} else {
+		err = win_region_charge(s->c.job->user, &why);
+	}
+	if (err)
+		goto out;
+	err = win_map_fd(s->c.job->user, take_fd(m, 0), m->region_add.size, true, &map, &why);
+	if (err) {
+		win_region_uncharge(s->c.job->user);
+		goto out;
+	}
+	atomic_store_explicit(&s->c.regions[r.slot], map, memory_order_release);
+	s->region_hint = r.slot + 1;
+	s->nregions++;
+out:
+	if (err) {
+		put_reason(r.reason, why);
+		prog_log_limited(PROG_LOG_WARN, "session %u: region refused: %s", s->id, why);
+	}
+	return reply(s, &r, sizeof(r), PROG_MSG_REGION_ADD, err, NULL, 0);
+}
+
+static int do_region_del(struct session *s, struct msg *m)
+{
+	struct prog_msg_slot r = { .slot = m->slot.slot };
+	struct win_map *map = r.slot < MAX_REGIONS ? atomic_exchange(&s->c.regions[r.slot], NULL) : NULL;
+	int err = 0;
+
+	if (!map) {
+		put_reason(r.reason, "no such region");
+		err = -ENOENT;
+	} else {
+		/* after this no worker looks at it but through a reference of its own */
+		tell_all(s->all, tell_region_gone, NULL, NULL, NULL);
+		win_map_put(map);
+		win_region_uncharge(s->c.job->user);
+		if (r.slot < s->region_hint)
+			s->region_hint = r.slot;
+		s->nregions--;
+	}
+	return reply(s, &r, sizeof(r), PROG_MSG_REGION_DEL, err, NULL, 0);
+}
+
+static int do_ping(struct session *s, struct msg *m)
+{
+	struct prog_msg_hdr r = { 0 };
+
+	return reply(s, &r, sizeof(r), PROG_MSG_PING, 0, NULL, 0);
+}
+
+static const struct {
+	const char *name;
+	size_t size;		/* of the request as this version knows it */
+	bool first;		/* allowed before HELLO */
+	int (*fn)(struct session *s, struct msg *m);
+} requests[] = {
+	[PROG_MSG_HELLO] = { "HELLO", sizeof(struct prog_msg_hello), true, do_hello },
+	[PROG_MSG_WIN_CREATE] = { "WIN_CREATE", sizeof(struct prog_msg_win_create), false,
+				  do_win_create },
+	[PROG_MSG_WIN_PEER] = { "WIN_PEER", sizeof(struct prog_msg_win_peer), false, do_win_peer },
+	/* the reason is a reply's: requests may leave it out */
+	[PROG_MSG_WIN_FREE] = { "WIN_FREE", offsetof(struct prog_msg_slot, reason), false,
+				do_win_free },
+	[PROG_MSG_REGION_ADD] = { "REGION_ADD", sizeof(struct prog_msg_region_add), false,
+				  do_region_add },
+	[PROG_MSG_REGION_DEL] = { "REGION_DEL", offsetof(struct prog_msg_slot, reason), false,
+				  do_region_del },
+	[PROG_MSG_PING] = { "PING", sizeof(struct prog_msg_hdr), true, do_ping },
+};
+
+/* 0, or the connection must end; *why says it (NULL: said already). */
+static int dispatch(struct session *s, struct msg *m, const char **why)
+{
+	unsigned int type;
+
+	if (m->size < sizeof(struct prog_msg_hdr) || m->hdr.size != m->size) {
+		*why = "message: size does not match";
+		return -EPROTO;
+	}
+	type = m->hdr.type;
+	if (type >= sizeof(requests) / sizeof(requests[0]) || !requests[type].fn) {
+		*why = "message: unknown type";
+		return -EPROTO;
+	}
+	if (m->size < requests[type].size) {
+		*why = "message: too short for its type";
+		return -EPROTO;
+	}
+	for (size_t i = requests[type].size; i < m->size; i++) {
+		if (m->bytes[i]) {
+			*why = "message: longer than this daemon knows";
+			return -EPROTO;
+		}
+	}
+	if (!s->attached && !requests[type].first) {
+		*why = "message: request before HELLO";
+		return -EPROTO;
+	}
+	*why = NULL;
+	return requests[type].fn(s, m);
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------ */
+
+static void detach(struct session *s)
+{
+	struct sessions *all = s->all;
+	struct win_job *job = s->c.job;
+	uint32_t locks, stripes;
+
+	helper_kill(s->c.helper);
+	tell_all(all, tell_detach, s, NULL, NULL);
+	kick_mask(all, win_owner_dead(job, s->id, &locks, &stripes));
+	if (locks || stripes)
+		prog_log(PROG_LOG_WARN, "session %u: ended holding %u locks and %u stripes: released",
+			 s->id, locks, stripes);
+	for (uint32_t i = 0; i < MAX_WINS && s->nwins; i++)
+		if (atomic_load(&s->c.wins[i]))
+			drop_win(s, i);
+	for (uint32_t i = 0; i < MAX_REGIONS && s->nregions; i++) {
+		struct win_map *map = atomic_exchange(&s->c.regions[i], NULL);
+
+		if (!map)
+			continue;
+		win_map_put(map);
+		win_region_uncharge(job->user);
+		s->nregions--;
+	}
+	win_job_get(job);
+	if (win_job_leave(job))
+		tell_all(all, tell_job_gone, NULL, NULL, job);
+	client_free(s);
+	win_job_put(job);
+	all->counts.now--;
+	all->counts.ended++;
+	if (all->o.count)
+		all->o.count(all->o.ctx, all->counts.now);
+}
+
+/* @why: an abnormal end; NULL: the client closed, or it was logged. */
+static void session_end(struct session *s, const char *why)
+{
+	struct sessions *all = s->all;
+
+	if (why)
+		prog_log_limited(PROG_LOG_WARN, "session %u (pid %d): closed: %s", s->id, (int)s->pid,
+				 why);
+	else if (s->attached)
+		prog_log(PROG_LOG_INFO, "session %u: ended", s->id);
+	loop_timer_cancel(&s->hello_timer);
+	loop_unwatch(s->watch);
+	DL_DELETE(all->list, s);
+	if (s->attached)
+		detach(s);
+	close(s->fd);
+	free(s);
+}
+
+static void on_readable(void *ctx)
+{
+	struct session *s = ctx;
+	const char *why = NULL;
+	struct msg m;
+	int r;
+
+	r = receive(s->fd, &m);
+	if (r == -EAGAIN)
+		return;
+	if (r <= 0) {
+		session_end(s, r == -EMSGSIZE ? "message: too long, or too many descriptors" :
+			    r ? strerror(-r) : NULL);
+		return;
+	}
+	r = dispatch(s, &m, &why);
+	close_fds(&m);
+	if (r)
+		session_end(s, why);
+}
+
+static void on_hello_timeout(void *ctx)
+{
+	session_end(ctx, "no HELLO in time");
+}
+
+static void on_accept(void *ctx, int fd)
+{
+	struct sessions *all = ctx;
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+	struct session *s;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len)) {
+		close(fd);
+		return;
+	}
+	if (all->o.only_own_uid && cred.uid != geteuid() && cred.uid != 0) {
+		prog_log_limited(PROG_LOG_WARN, "pid %d of uid %u: refused: this daemon serves uid %u",
+				 (int)cred.pid, (unsigned int)cred.uid, (unsigned int)geteuid());
+		all->counts.refused++;
+		close(fd);
+		return;
+	}
+	s = calloc(1, sizeof(*s));
+	if (!s) {
+		close(fd);
+		return;
+	}
+	s->all = all;
+	s->fd = fd;
+	s->pid = cred.pid;
+	s->uid = cred.uid;
+	s->watch = loop_fd_watch(all->o.loop, fd, 0, on_readable, s);
+	if (!s->watch) {
+		close(fd);
+		free(s);
+		return;
+	}
+	loop_timer_set(all->o.loop, &s->hello_timer, all->o.hello_timeout_ns, on_hello_timeout, s);
+	DL_APPEND(all->list, s);
+}
+
+void sessions_client_bad(struct sessions *all, struct rma_client *c, const char *why)
+{
+	struct bad *b = calloc(1, sizeof(*b));
+	uint64_t one = 1;
+
+	prog_log_limited(PROG_LOG_ERROR, "session %u (pid %d): corrupt: %s", c->session, (int)c->pid,
+			 why);
+	if (!b)
+		return;			/* it is not read any more in any case */
+	b->id = c->session;
+	snprintf(b->why, sizeof(b->why), "%s", why);
+	pthread_mutex_lock(&all->lock);
+	b->next = all->bad_list;
+	all->bad_list = b;
+	pthread_mutex_unlock(&all->lock);
+	while (write(all->bad_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+}
+
+static void on_bad(void *ctx)
+{
+	struct sessions *all = ctx;
+	struct bad *b;
+	uint64_t n;
+
+	if (read(all->bad_fd, &n, sizeof(n)) < 0 && errno == EAGAIN)
+		return;
+	pthread_mutex_lock(&all->lock);
+	b = all->bad_list;
+	all->bad_list = NULL;
+	pthread_mutex_unlock(&all->lock);
+	while (b) {
+		struct bad *next = b->next;
+		struct session *s = by_id(all, b->id);
+
+		if (s) {
+			all->counts.corrupt++;
+			session_end(s, NULL);
+		}
+		free(b);
+		b = next;
+	}
+}
+
+int sessions_new(const struct session_opts *o, struct sessions **out, char *err)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	struct sessions *all;
+	int r, probe;
+
+	if (strlen(o->path) >= sizeof(sa.sun_path)) {
+		snprintf(err, 256, "socket %.100s...: longer than %zu bytes", o->path,
+			 sizeof(sa.sun_path) - 1);
+		return -ENAMETOOLONG;
+	}
+	strcpy(sa.sun_path, o->path);
+	all = calloc(1, sizeof(*all));
+	if (!all)
+		return -ENOMEM;
+	all->o = *o;
+	all->bad_fd = -1;
+	pthread_mutex_init(&all->lock, NULL);
+	all->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (all->fd < 0) {
+		r = -errno;
+		snprintf(err, 256, "socket: %s", strerror(errno));
+		goto fail;
+	}
+	/* a socket file that nobody answers is what a killed daemon left */
+	probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (probe >= 0) {
+		if (!connect(probe, (struct sockaddr *)&sa, sizeof(sa)) || errno == EAGAIN) {
+			close(probe);
+			snprintf(err, 256, "socket %s: another daemon serves it", o->path);
+			r = -EADDRINUSE;
+			goto fail;
+		}
+		if (errno == ECONNREFUSED)
+			unlink(o->path);
+		close(probe);
+	}
+	if (bind(all->fd, (struct sockaddr *)&sa, sizeof(sa))) {
+		r = -errno;
+		snprintf(err, 256, "socket %s: %s", o->path, strerror(errno));
+		goto fail;
+	}
+	/* who connects is asked of the kernel, so everybody may */
+	if (chmod(o->path, o->only_own_uid ? 0600 : 0666) || listen(all->fd, 1024)) {
+		r = -errno;
+		snprintf(err, 256, "socket %s: %s", o->path, strerror(errno));
+		goto fail_bound;
+	}
+	all->bad_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	r = -ENOMEM;
+	if (all->bad_fd >= 0)
+		all->bad_watch = loop_fd_watch(o->loop, all->bad_fd, 0, on_bad, all);
+	if (all->bad_watch)
+		all->watch = loop_accept(o->loop, all->fd, on_accept, all);
+	if (!all->watch) {
+		snprintf(err, 256, "socket %s: out of memory or descriptors", o->path);
+		goto fail_bound;
+	}
+	*out = all;
+	return 0;
+fail_bound:
+	unlink(o->path);
+	loop_unwatch(all->bad_watch);
+fail:
+	if (all->bad_fd >= 0)
+		close(all->bad_fd);
+	if (all->fd >= 0)
+		close(all->fd);
+	pthread_mutex_destroy(&all->lock);
+	free(all);
+	return r;
+}
+
+void sessions_free(struct sessions *all)
+{
+	struct session *s, *tmp;
+
+	if (!all)
+		return;
+	loop_unwatch(all->watch);
+	unlink(all->o.path);
+	close(all->fd);
+	DL_FOREACH_SAFE(all->list, s, tmp)
+		session_end(s, NULL);
+	loop_unwatch(all->bad_watch);
+	close(all->bad_fd);
+	while (all->bad_list) {
+		struct bad *b = all->bad_list;
+
+		all->bad_list = b->next;
+		free(b);
+	}
+	pthread_mutex_destroy(&all->lock);
+	free(all);
+}
+
+void sessions_each(struct sessions *all, void (*fn)(void *arg, const struct session_info *i),
+		   void *arg)
+{
+	struct session *s;
+
+	DL_FOREACH(all->list, s) {
+		struct session_info i = {
+			.id = s->id, .pid = s->pid, .uid = s->uid, .rank = s->rank,
+		};
+
+		if (!s->attached)
+			continue;
+		i.job = s->c.job->number;
+		i.cma = s->c.cma;
+		i.helper = s->c.helper;
+		i.windows = s->nwins;
+		i.regions = s->nregions;
+		i.bytes = s->c.seg->size;
+		fn(arg, &i);
+	}
+}
+
+void sessions_counts(const struct sessions *s, struct session_counts *c)
+{
+	*c = s->counts;
+}

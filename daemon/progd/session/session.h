@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * session: the clients of this node: accepting them, their requests, their end.
+ *
+ * All of it runs on the main thread; requests are answered at once and one after the other.  What
+ * workers must know is told to them with worker_call, so that when a request is answered, and when
+ * a session has ended, no worker uses anything that went away.
+ */
+#ifndef PROGD_SESSION_H
+#define PROGD_SESSION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <asyncprog/ring.h>
+
+#include "rma/rma.h"
+#include "worker/loop.h"
+#include "worker/worker.h"
+
+struct sessions;
+
+struct session_opts {
+	const char *path;		/* of the socket */
+	bool only_own_uid;		/* embedded: nobody else may connect */
+	unsigned int workers;
+	struct worker *worker[PROG_MAX_WORKERS];
+	struct rma *rma[PROG_MAX_WORKERS];
+	int doorbell_fd;		/* read-only for clients */
+	uint8_t guid[PROG_GUID_SIZE];
+	struct prog_addr addr[PROG_MAX_ADDRS];
+	unsigned int naddrs;
+	struct loop *loop;		/* of the main thread */
+	uint64_t hello_timeout_ns;	/* a connection that says nothing is closed after this */
+	/* The number of attached sessions changed; may be NULL. */
+	void (*count)(void *ctx, unsigned int n);
+	void *ctx;
+};
+
+/* Bind and listen; errors in @err (256 bytes) name the path. */
+int sessions_new(const struct session_opts *o, struct sessions **out, char *err);
+/* Stop accepting; end every session; free.  Workers must be running.  NULL is fine. */
+void sessions_free(struct sessions *s);
+
+/* Any thread, from inside rma: the client's session must end.  @c stays valid until it has. */
+void sessions_client_bad(struct sessions *s, struct rma_client *c, const char *why);
+
+struct session_info {
+	uint32_t id;
+	pid_t pid;
+	uid_t uid;
+	uint32_t rank, job;
+	bool cma, helper;
+	uint32_t windows, regions;
+	uint64_t bytes;
+};
+void sessions_each(struct sessions *s, void (*fn)(void *arg, const struct session_info *i),
+		   void *arg);
+
+/* Since start. */
+struct session_counts {
+	uint64_t accepted, refused, corrupt, ended;
+	uint32_t now;
+};
+void sessions_counts(const struct sessions *s, struct session_counts *c);
+
+#endif

@@ -8,7 +8,9 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "worker/loop_impl.h"
 
@@ -213,9 +215,10 @@ static int uring_run(struct loop *l, int64_t timeout_ns)
 	int calls, ret = 0;
 
 	if (!u->enabled) {
-		ret = io_uring_enable_rings(ring);
-		if (ret < 0)
-			return ret;
+		/* liburing 2.3 declares io_uring_enable_rings() and does not export it */
+		if (syscall(SYS_io_uring_register, ring->ring_fd, IORING_REGISTER_ENABLE_RINGS,
+			    NULL, 0) < 0)
+			return -errno;
 		u->enabled = true;
 	}
 	calls = sync_dirty(l);

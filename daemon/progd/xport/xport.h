@@ -159,7 +159,7 @@ void xport_detach(struct xport_worker *xw, uint64_t drain_ns);
  * new one that tries the addresses in order. Usable at once: what is sent before lane_up waits in
  * the queue. Returns NULL with errno set: EINVAL (no address), ENOMEM, EMFILE, ESHUTDOWN
  * (detaching). If no address works, lane_down says why for the last one; the next lane_get()
- * starts anew.
+ * starts anew. An acceptor closes a lane on which no job was proven within 30 s.
  */
 struct lane *lane_get(struct xport_worker *xw, const uint8_t guid[PROG_GUID_SIZE],
 		      const struct prog_addr *addrs, unsigned int naddrs);
@@ -230,8 +230,8 @@ int lane_send(struct lane *l, const struct wire_frame *f, const void *payload,
  * The same without a copy by the transport: room for @len bytes in its memory, to be filled by
  * the caller (process_vm_readv, pack, array of acks). NULL: as -EAGAIN, or closing (see
  * lane_state). Then lane_commit with f->len <= @len sends it, or lane_cancel gives it back,
- * before anything else is sent on the lane. lane_commit returns 0, -EPERM or -ENOTCONN (room
- * given back).
+ * before anything else is sent on the lane and before the caller returns to the loop. lane_commit
+ * returns 0, -EPERM or -ENOTCONN (room given back).
  */
 void *lane_reserve(struct lane *l, uint32_t len);
 int lane_commit(struct lane *l, const struct wire_frame *f);

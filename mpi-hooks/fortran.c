@@ -128,6 +128,37 @@ void fort_testall(void *native, MPI_Fint *count, MPI_Fint *requests, MPI_Fint *f
 	arrays_end(&a);
 }
 
+#ifdef OPEN_MPI
+static int index_base(void)
+{
+	return 1;
+}
+#else
+void pmpir_testany_f08_(MPI_Fint *count, MPI_Fint *requests, MPI_Fint *index, MPI_Fint *flag,
+			MPI_Fint *status, MPI_Fint *ierror);
+
+/*
+ * The mpi_f08 functions of MPICH 4.0 give indices counted from 0.  A program must not get the one count
+ * from the library and the other from us, so the library is asked what it does.
+ */
+static int index_base(void)
+{
+	static atomic_int base = -1;
+	MPI_Fint n = 1, request, index = 1, flag, ierror;
+	MPI_Request req;
+
+	if (base >= 0)
+		return base;
+	if (hreq_new_done(&req))
+		return 1;
+	request = FORT_C2F(Request, req);
+	pmpir_testany_f08_(&n, &request, &index, &flag,
+			   (MPI_Fint *)&MPIR_F08_MPI_STATUS_IGNORE_OBJ, &ierror);
+	base = index == 0 ? 0 : 1;
+	return base;
+}
+#endif
+
 /* index of the one request that completed, into Fortran's counting */
 static void any_out(const struct arrays *a, int c_index, MPI_Fint *requests, MPI_Fint *index,
 		    const MPI_Status *c_status, MPI_Fint *status)
@@ -136,7 +167,7 @@ static void any_out(const struct arrays *a, int c_index, MPI_Fint *requests, MPI
 		*index = MPI_UNDEFINED;
 	} else {
 		requests[c_index] = FORT_C2F(Request, a->reqs[c_index]);
-		*index = c_index + 1;
+		*index = c_index + index_base();
 	}
 	if (!fort_status_ignored(status))
 		fort_status_out(c_status, status);
@@ -187,7 +218,7 @@ static void some_out(const struct arrays *a, int n, MPI_Fint *requests, MPI_Fint
 		return;
 	requests_out(a, requests);
 	for (int i = 0; i < n; i++)
-		indices[i]++;
+		indices[i] += index_base();
 	statuses_out(a, n, statuses);
 }
 

@@ -3,6 +3,7 @@
  * Start and end.  MPI_Init costs one broadcast of 48 bytes; everything else waits for the
  * first window, so that programs without windows pay nothing.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -17,7 +18,7 @@ struct hooks hooks = { .self = MPI_COMM_NULL };
 
 static pthread_mutex_t session_lock = PTHREAD_MUTEX_INITIALIZER;
 static int session_rc;		/* outcome of the only attempt; under session_lock */
-static const char *session_reason;
+static char session_reason[256];
 static bool session_tried;
 
 /* A name that only the library has for which this file was compiled. */
@@ -133,26 +134,27 @@ static int session_open(void)
 		.rank = (uint32_t)hooks.world_rank,
 		.progress = hooks_progress,
 	};
+	const char *why = NULL;
 	int rc;
 
 	memcpy(cfg.jobid, hooks.jobid, sizeof(cfg.jobid));
 	memcpy(cfg.jobkey, hooks.jobkey, sizeof(cfg.jobkey));
 	rc = htype_init();
 	if (rc) {
-		session_reason = "out of memory";
+		snprintf(session_reason, sizeof(session_reason), "out of memory");
 		return rc;
 	}
 	/* not dup: that would run the program's attribute copy functions */
 	if (PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &hooks.self)) {
-		session_reason = "the MPI library gave no communicator";
+		snprintf(session_reason, sizeof(session_reason),
+			 "the MPI library gave no communicator");
 		return -EIO;
 	}
 	PMPI_Comm_set_errhandler(hooks.self, MPI_ERRORS_RETURN);
-	rc = prog_session_open(&cfg, &hooks.session, &session_reason);
+	rc = prog_session_open(&cfg, &hooks.session, &why);
 	if (rc) {
 		hooks.session = NULL;
-		if (!session_reason)
-			session_reason = strerror(-rc);
+		snprintf(session_reason, sizeof(session_reason), "%s", why ? why : strerror(-rc));
 		PMPI_Comm_free(&hooks.self);
 	}
 	return rc;

@@ -273,12 +273,13 @@ out:
 	return MPI_SUCCESS;
 }
 
+/* Said aloud by one process of the job, once; the others' lines are there at level info. */
 static void log_native(const struct hwin *w, const char *why)
 {
 	if (w->rank || atomic_exchange(&native_logged, true))
 		return;
-	prog_log(PROG_LOG_WARN, "window: left to the MPI library, like others for the same reason: %s",
-		 why ? why : "unknown");
+	prog_log(hooks.world_rank ? PROG_LOG_INFO : PROG_LOG_WARN,
+		 "window: left to the MPI library: %s", why ? why : "unknown");
 }
 
 static int create_shared_native(struct hwin *w, const struct create *c)

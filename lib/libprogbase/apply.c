@@ -434,7 +434,7 @@ static int acc_check(const struct apply_win *w, unsigned int op, unsigned int ty
 	return total ? check_range(w, disp, lo, hi) : 0;
 }
 
-/* Without the 4 KiB of struct acc: one element, mapped here. */
+/* One element, mapped here. */
 static int acc_single(const struct apply_win *w, unsigned int op, unsigned int type,
 		      const struct reduce_type *t, int64_t disp, const void *in, void *result)
 {
@@ -460,32 +460,26 @@ static int acc_single(const struct apply_win *w, unsigned int op, unsigned int t
 	return 0;
 }
 
-int apply_acc(const struct apply_win *w, unsigned int op, unsigned int type, int64_t disp,
-	      const struct dtype *dt, uint64_t count, uint64_t packed_off, const void *payload,
-	      size_t len, void *result, size_t *done)
+/* Not inlined: its 5 KiB of stack are not for a single element. */
+__attribute__((noinline))
+static int acc_many(const struct apply_win *w, unsigned int op, unsigned int type,
+		    const struct reduce_type *t, int64_t disp, const struct dtype *dt,
+		    uint64_t count, uint64_t packed_off, const void *payload, size_t len,
+		    void *result, size_t *done)
 {
-	const struct reduce_type *t = reduce_type(type);
 	struct dtype_iter it;
 	struct acc a;
 	int ret;
 
-	if (done)
-		*done = 0;
 	ret = acc_check(w, op, type, t, disp, dt, count, packed_off, payload, len);
 	if (ret || !len)
 		return ret;
-	if (!dt) {
-		disp += (int64_t)(packed_off / t->packed * t->extent);
-		if (len == t->packed && mem_is_direct(&w->mem)) {
-			ret = acc_single(w, op, type, t, disp, payload, result);
-			if (!ret && done)
-				*done = len;
-			return ret;
-		}
-	} else {
+	if (dt) {
 		ret = dtype_iter_init(&it, dt, count, packed_off);
 		if (ret)
 			return ret;
+	} else {
+		disp += (int64_t)(packed_off / t->packed * t->extent);
 	}
 
 	a.w = w;
@@ -504,8 +498,34 @@ int apply_acc(const struct apply_win *w, unsigned int op, unsigned int type, int
 	if (!ret && !mem_is_direct(&w->mem))
 		ret = acc_flush(&a);
 	acc_unlock(&a);
+	*done = a.done;
+	return ret;
+}
+
+int apply_acc(const struct apply_win *w, unsigned int op, unsigned int type, int64_t disp,
+	      const struct dtype *dt, uint64_t count, uint64_t packed_off, const void *payload,
+	      size_t len, void *result, size_t *done)
+{
+	const struct reduce_type *t = reduce_type(type);
+	size_t n = 0;
+	int ret;
+
+	/* one element, mapped here: the checks of acc_check without its divisions */
+	if (!dt && count == 1 && !packed_off && t && len == t->packed && mem_is_direct(&w->mem)) {
+		if (!reduce_valid(op, type) || (!payload && op != PROG_OP_NO_OP))
+			ret = -EINVAL;
+		else
+			ret = check_range(w, disp, 0, t->used);
+		if (!ret)
+			ret = acc_single(w, op, type, t, disp, payload, result);
+		if (!ret)
+			n = len;
+	} else {
+		ret = acc_many(w, op, type, t, disp, dt, count, packed_off, payload, len, result,
+			       &n);
+	}
 	if (done)
-		*done = a.done;
+		*done = n;
 	return ret;
 }
 

@@ -1,0 +1,672 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * libprogclient against a double of the daemon: every path of an operation, flow control, locks,
+ * faults of the daemon at every message, its death in every kind of wait.
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "fake.h"
+#include "bodies.h"
+
+static void run(uint32_t ranks, uint32_t nodes, uint32_t workers, bool cma, enum prog_win_kind kind,
+		void (*body)(void))
+{
+	body_kind = kind;
+	fake_start(nodes, workers, cma);
+	if (!run_ranks(ranks, body)) {
+		fake_stop();
+		fail_msg("ranks failed: %u ranks, %u nodes, cma %d, kind %d", ranks, nodes, cma, kind);
+	}
+	fake_stop();
+}
+
+/* One node: in the call. Several: through the daemon. Two of three on one node: both at once. */
+static void everywhere(void (*body)(void))
+{
+	static const enum prog_win_kind kinds[] = { PROG_WIN_ALLOCATE, PROG_WIN_CREATE,
+						    PROG_WIN_DYNAMIC };
+	size_t i;
+
+	for (i = 0; i < 3; i++) {
+		run(3, 1, 1, true, kinds[i], body);
+		run(3, 3, 2, true, kinds[i], body);
+		run(3, 2, 1, true, kinds[i], body);
+		run(3, 3, 1, false, kinds[i], body);
+	}
+}
+
+#define EVERYWHERE(name) \
+static void test_##name(void **state) \
+{ \
+	everywhere(body_##name); \
+}
+EVERYWHERE(random)
+EVERYWHERE(counter)
+EVERYWHERE(locks)
+EVERYWHERE(fence)
+EVERYWHERE(errors)
+EVERYWHERE(types)
+
+/* ---- flow control --------------------------------------------------------------------------------- */
+
+/* More operations than slots, more bytes than arena; the double acknowledges only who waits. */
+static void body_flow(void)
+{
+	struct prog_session *s = rank_session(NULL);
+	uint32_t t = (my_rank + 1) % my_ranks, i;
+	uint64_t disp[FAKE_RANKS];
+	struct prog_win *w;
+	char *mem, *big = calloc(1, 8192);
+
+	w = body_window(s, 20, 1 << 16, &mem, disp);
+	for (i = 0; i < 20000; i++) {
+		uint64_t v = i;
+		struct prog_buf o = { .addr = &v, .count = 8 };
+		struct prog_dst d = { .rank = t, .disp = 8 * (i % 1000), .count = 8 };
+
+		CHECK_INT(prog_put(w, &o, &d, 0, NULL), 0);
+	}
+	for (i = 0; i < 4000; i++) {
+		struct prog_buf o = { .addr = big, .count = 8192 };
+		struct prog_dst d = { .rank = t, .disp = 8192, .count = 8192 };
+
+		memset(big, (int)i, 8192);
+		CHECK_INT(prog_put(w, &o, &d, 0, NULL), 0);
+	}
+	CHECK_INT(prog_flush(w, t), 0);
+	rank_barrier();
+	for (i = 0; i < 1000; i++)
+		CHECK_INT(((uint64_t *)(void *)mem)[i], 19000 + i);
+	for (i = 0; i < 8192; i++)
+		CHECK_INT((unsigned char)mem[8192 + i], 3999 & 255);
+	free(big);
+	body_end(s, w, mem);
+}
+
+static void test_flow(void **state)
+{
+	body_kind = PROG_WIN_ALLOCATE;
+	fake_start(2, 1, true);
+	fk->lazy = 1;
+	assert_true(run_ranks(2, body_flow));
+	fake_stop();
+}
+
+/*
+ * Rank 0 holds the lock; rank 1 asks for it and issues more than may wait behind it.  In the
+ * blocked call its progress function reaches rank 0's window 2 all the same, and only that makes
+ * rank 0 let go.
+ */
+static struct prog_win *other_win;
+static uint32_t progressed;
+
+static void behind_progress(void *arg)
+{
+	uint64_t one = 1;
+	struct prog_buf o = { .addr = &one, .count = 8 };
+	struct prog_dst d = { .rank = 0, .disp = 0, .count = 8 };
+
+	if (!other_win || progressed++)
+		return;
+	CHECK_INT(prog_put(other_win, &o, &d, 0, NULL), 0);
+	CHECK_INT(prog_flush(other_win, 0), 0);
+}
+
+static void body_behind(void)
+{
+	struct prog_session_cfg cfg = { .progress = behind_progress };
+	struct prog_session *s = rank_session(&cfg);
+	struct prog_win *w = rank_window(s, PROG_WIN_ALLOCATE, 30, NULL, 65536);
+	struct prog_win *w2 = rank_window(s, PROG_WIN_ALLOCATE, 31, NULL, 4096);
+	uint64_t i;
+
+	if (!my_rank) {
+		uint64_t *flag = prog_win_base(w2);
+
+		CHECK_INT(prog_lock(w, 0, PROG_LOCKF_EXCL), 0);
+		rank_barrier();
+		while (!__atomic_load_n(flag, __ATOMIC_ACQUIRE))
+			sched_yield();
+		CHECK_INT(*(uint64_t *)prog_win_base(w), 0);
+		CHECK_INT(prog_unlock(w, 0), 0);
+		rank_barrier();
+		for (i = 0; i < 5000; i++)
+			CHECK_INT(((uint64_t *)prog_win_base(w))[i], i + 1);
+	} else {
+		rank_barrier();
+		CHECK_INT(prog_lock(w, 0, PROG_LOCKF_EXCL), 0);
+		other_win = w2;
+		for (i = 0; i < 5000; i++) {
+			uint64_t v = i + 1;
+			struct prog_buf o = { .addr = &v, .count = 8 };
+			struct prog_dst d = { .rank = 0, .disp = 8 * i, .count = 8 };
+
+			CHECK_INT(prog_put(w, &o, &d, 0, NULL), 0);
+		}
+		CHECK(progressed);
+		CHECK_INT(prog_unlock(w, 0), 0);
+		other_win = NULL;
+		rank_barrier();
+	}
+	rank_barrier();
+	prog_win_close(w2);
+	rank_finish(s, w);
+}
+
+static void test_behind_lock(void **state)
+{
+	fake_start(2, 1, true);
+	assert_true(run_ranks(2, body_behind));
+	fake_stop();
+}
+
+/* Definitions travel once per type and target; more types than ids make ids be used again. */
+static void body_dtypes(void)
+{
+	struct prog_session *s = rank_session(NULL);
+	struct prog_win *w = rank_window(s, PROG_WIN_ALLOCATE, 40, NULL, 65536);
+	char data[2] = { 1, 2 };
+	uint32_t t = (my_rank + 1) % my_ranks, round, i;
+
+	rank_barrier();
+	for (round = 0; round < 3; round++)
+		for (i = 0; i < (round ? 400u : 200u); i++) {
+			struct prog_buf o = { .addr = data, .count = 2 };
+			struct prog_dst d = { .rank = t, .count = 1 };
+			struct dtype *b, *v;
+
+			CHECK_INT(dtype_new_basic(PROG_TYPE_BYTE, &b), 0);
+			CHECK_INT(dtype_new_hvector(2, 1, 2 + i, b, &v), 0);
+			d.type = v;
+			memset(data, (int)i, 2);
+			CHECK_INT(prog_put(w, &o, &d, 0, NULL), 0);
+			CHECK_INT(prog_put(w, &o, &d, 0, NULL), 0);
+			dtype_put(b);
+			dtype_put(v);
+		}
+	CHECK_INT(prog_flush(w, t), 0);
+	rank_barrier();
+	for (i = 0; i < 400; i++)
+		CHECK_INT(((unsigned char *)prog_win_base(w))[2 + i], i & 255);
+	rank_finish(s, w);
+}
+
+static void test_dtypes(void **state)
+{
+	uint32_t sent;
+
+	fake_start(2, 1, true);
+	assert_true(run_ranks(2, body_dtypes));
+	sent = fk->dtypes;
+	fake_stop();
+	/* 200 in round one; then 400 types through 255 ids: the first 200 are known once, the rest not */
+	assert_in_range(sent, 2 * 400, 2 * (200 + 400 + 400));
+}
+
+/* ---- threads ----------------------------------------------------------------------------------------- */
+
+struct mt {
+	struct prog_session *s;
+	struct prog_win *w;
+	uint32_t id;
+};
+
+static void *mt_main(void *arg)
+{
+	struct mt *m = arg;
+	uint32_t t, i;
+
+	for (i = 0; i < 300; i++)
+		for (t = 0; t < my_ranks; t++) {
+			int64_t one = 1, old;
+			uint64_t mine = i * 64 + m->id, back = 0, seq;
+			uint64_t slot = 4096 + 8 * (my_rank * 8 + m->id);
+			struct prog_buf o = { .addr = &one, .count = 8 }, r = { .addr = &old, .count = 8 };
+			struct prog_buf p = { .addr = &mine, .count = 8 }, g = { .addr = &back, .count = 8 };
+			struct prog_dst c = { .rank = t, .disp = 0, .count = 8 };
+			struct prog_dst d = { .rank = t, .disp = slot, .count = 8 };
+
+			CHECK_INT(prog_accumulate(m->w, &o, &r, &c, PROG_OP_SUM, PROG_TYPE_I64, 0,
+						  NULL), 0);
+			CHECK_INT(prog_put(m->w, &p, &d, 0, NULL), 0);
+			CHECK_INT(prog_get(m->w, &g, &d, 0, &seq), 0);
+			if (i % 3)
+				CHECK_INT(prog_flush(m->w, t), 0);
+			else
+				while (!prog_test(m->w, t, seq, true))
+					prog_session_wait(m->s, 100000);
+			CHECK_INT(back, mine);
+			CHECK_INT(prog_flush(m->w, t), 0);
+		}
+	return NULL;
+}
+
+static void body_mt(void)
+{
+	struct prog_session_cfg cfg = { .flags = PROG_SESSION_MT };
+	struct prog_session *s = rank_session(&cfg);
+	struct prog_win *w = rank_window(s, PROG_WIN_ALLOCATE, 50, NULL, 65536);
+	struct mt m[4];
+	pthread_t th[4];
+	uint32_t i;
+
+	for (i = 0; i < 4; i++) {
+		m[i] = (struct mt){ s, w, i };
+		CHECK_INT(pthread_create(&th[i], NULL, mt_main, &m[i]), 0);
+	}
+	for (i = 0; i < 4; i++)
+		pthread_join(th[i], NULL);
+	rank_barrier();
+	CHECK_INT(*(int64_t *)prog_win_base(w), 4 * 300 * my_ranks);
+	rank_finish(s, w);
+}
+
+static void test_threads(void **state)
+{
+	fake_start(2, 2, true);
+	assert_true(run_ranks(2, body_mt));
+	fake_stop();
+}
+
+/* ---- faults --------------------------------------------------------------------------------------------- */
+
+static int open_one(struct prog_session **s, const char **why)
+{
+	struct prog_session_cfg cfg = { .socket = fk->path };
+
+	*s = NULL;
+	return prog_session_open(&cfg, s, why);
+}
+
+static void body_hello_faults(void)
+{
+	static const struct {
+		uint32_t fault;
+		int err;
+		const char *word;
+	} cases[] = {
+		{ FAULT_EOF, -ECONNRESET, "HELLO" },
+		{ FAULT_SHORT, -EPROTO, "HELLO" },
+		{ FAULT_TYPE, -EPROTO, "HELLO" },
+		{ FAULT_STATUS, -EPROTO, "HELLO" },
+		{ FAULT_NOFDS, -EPROTO, "descriptors" },
+		{ FAULT_ZERO, -EPROTO, "version" },
+		{ FAULT_REFUSE, -EDQUOT, "too many of you" },
+		{ FAULT_VERSION, -EPROTO, "version 9" },
+	};
+	struct prog_session *s;
+	const char *why;
+	size_t i;
+
+	for (i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		fk->fault_msg = PROG_MSG_HELLO;
+		fk->fault = cases[i].fault;
+		why = "";
+		CHECK_INT(open_one(&s, &why), cases[i].err);
+		if (!strstr(why, cases[i].word)) {
+			fprintf(stderr, "fault %u: reason '%s' lacks '%s'\n", cases[i].fault, why,
+				cases[i].word);
+			_exit(1);
+		}
+	}
+	fk->fault_msg = 0;
+	CHECK_INT(open_one(&s, &why), 0);
+	CHECK_INT(prog_session_ping(s), 0);
+	CHECK(prog_session_alive(s));
+	prog_session_close(s);
+}
+
+static void test_hello_faults(void **state)
+{
+	fake_start(1, 1, true);
+	assert_true(run_ranks(1, body_hello_faults));
+	fake_stop();
+}
+
+/* A broken answer to any later request ends the session cleanly; a refusal only the request. */
+static void body_request_faults(void)
+{
+	static const uint32_t msgs[] = { PROG_MSG_PING, PROG_MSG_WIN_CREATE, PROG_MSG_WIN_FREE,
+					 PROG_MSG_REGION_ADD };
+	size_t i;
+	uint32_t f;
+
+	for (i = 0; i < sizeof(msgs) / sizeof(*msgs); i++)
+		for (f = FAULT_EOF; f <= FAULT_REFUSE; f++) {
+			struct prog_win_cfg cfg = { .kind = PROG_WIN_CREATE, .key = 1, .nranks = 1 };
+			struct prog_endpoint ep;
+			struct prog_session *s;
+			struct prog_win *w = NULL;
+			const char *why;
+			void *mem;
+			int err = 0;
+
+			if (f == FAULT_NOFDS)
+				continue;
+			fk->fault_msg = 0;
+			CHECK_INT(open_one(&s, &why), 0);
+			CHECK_INT(prog_mem_alloc(s, 100, &mem), 0);
+			fk->fault = f;
+			fk->fault_msg = msgs[i];
+			err = prog_session_ping(s);
+			cfg.base = mem;
+			cfg.size = 100;
+			if (!err)
+				err = prog_win_open(s, &cfg, &w);
+			if (!err) {
+				prog_win_endpoint(w, &ep);
+				err = prog_win_connect(w, &ep, &why);
+				if (!err)
+					err = prog_win_map(w, NULL);
+			}
+			prog_win_close(w);
+			if (f == FAULT_REFUSE)
+				CHECK(prog_session_alive(s));
+			else
+				CHECK(!prog_session_alive(s));
+			prog_session_close(s);
+			CHECK_INT(prog_mem_free(NULL, mem), 0);
+			CHECK_INT(prog_mem_free(NULL, mem), -ENOENT);
+		}
+}
+
+static void test_request_faults(void **state)
+{
+	fake_start(1, 1, true);
+	assert_true(run_ranks(1, body_request_faults));
+	fake_stop();
+}
+
+static void body_endpoint_faults(void)
+{
+	struct prog_session *s = rank_session(NULL);
+	struct prog_win_cfg cfg = { .kind = PROG_WIN_ALLOCATE, .key = 5, .nranks = 1, .size = 64 };
+	struct prog_endpoint ep, bad;
+	struct prog_win *w;
+	const char *why;
+	size_t i, refused = 0;
+
+	CHECK_INT(prog_win_open(s, &cfg, &w), 0);
+	prog_win_endpoint(w, &ep);
+	/* any byte of the first fields changed: refused with a sentence */
+	for (i = 0; i < 28; i++) {
+		bad = ep;
+		bad.bytes[i] ^= 0x40;
+		why = "";
+		if (i == 6 || i == 7)
+			continue;	/* minor version: compatible */
+		CHECK_INT(prog_win_connect(w, &bad, &why), -EPROTO);
+		CHECK(strstr(why, "endpoint 0"));
+		refused++;
+	}
+	CHECK_INT(refused, 26);
+	CHECK_INT(prog_win_connect(w, &ep, &why), 0);
+	CHECK_INT(prog_win_map(w, NULL), 0);
+	prog_win_close(w);
+	cfg.rank = 1;
+	CHECK_INT(prog_win_open(s, &cfg, &w), -EINVAL);
+	cfg.rank = 0;
+	cfg.kind = 77;
+	CHECK_INT(prog_win_open(s, &cfg, &w), -EINVAL);
+	prog_session_close(s);
+}
+
+static void test_endpoint_faults(void **state)
+{
+	fake_start(1, 1, true);
+	assert_true(run_ranks(1, body_endpoint_faults));
+	fake_stop();
+}
+
+static void body_no_daemon(void)
+{
+	struct prog_session_cfg cfg = { .socket = "/nonexistent/progd.sock" };
+	struct prog_session *s;
+	const char *why = "";
+	char longest[300];
+
+	CHECK_INT(prog_session_open(&cfg, &s, &why), -ENOENT);
+	CHECK(strstr(why, "/nonexistent/progd.sock"));
+	memset(longest, 'x', sizeof(longest));
+	longest[299] = '\0';
+	cfg.socket = longest;
+	CHECK_INT(prog_session_open(&cfg, &s, &why), -ENAMETOOLONG);
+	cfg.flags = 1u << 31;
+	CHECK_INT(prog_session_open(&cfg, &s, &why), -EINVAL);
+	prog_session_close(NULL);
+}
+
+static void test_no_daemon(void **state)
+{
+	assert_true(run_ranks(1, body_no_daemon));
+}
+
+/* ---- death of the daemon ----------------------------------------------------------------------------------- */
+
+static uint32_t death_wait;
+
+static void body_death(void)
+{
+	struct prog_session *s = rank_session(NULL);
+	struct prog_win *w = rank_window(s, PROG_WIN_ALLOCATE, 60, NULL, 4096);
+	struct prog_win *w1;
+	struct prog_win_cfg cfg = { .kind = PROG_WIN_ALLOCATE, .key = 61, .nranks = 1, .size = 64 };
+	uint64_t v = 1, seq;
+	struct prog_buf o = { .addr = &v, .count = 8 };
+	struct prog_dst d = { .rank = 1, .count = 8 };
+	int err, i;
+
+	if (my_rank) {
+		rank_barrier();
+		while (prog_session_alive(s))
+			sched_yield();
+		prog_win_close(w);
+		prog_session_close(s);
+		return;
+	}
+	CHECK_INT(prog_win_open(s, &cfg, &w1), 0);
+	__atomic_store_n(&fk->hold, 1, __ATOMIC_RELEASE);
+	CHECK_INT(prog_get(w, &o, &d, 0, &seq), 0);
+	CHECK_INT(prog_put(w, &o, &d, 0, NULL), 0);
+	rank_barrier();
+	if (!fork()) {
+		/* the daemon dies while we wait; how long after does not matter */
+		kill(fk->pid, SIGKILL);
+		_exit(0);
+	}
+	switch (death_wait) {
+	case 0:
+		err = prog_flush(w, 1);
+		break;
+	case 1:
+		CHECK_INT(prog_lock(w, 1, PROG_LOCKF_EXCL), 0);
+		err = prog_unlock(w, 1);
+		break;
+	case 2:
+		err = prog_posted(w, 1, 1, true);
+		break;
+	case 3:
+		err = prog_fence_wait(w, 1);
+		break;
+	case 4:
+		while (!(err = prog_test(w, 1, seq, true)))
+			prog_session_wait(s, 1000000);
+		break;
+	case 5:
+		/* flow control: no slot ever comes back */
+		for (i = 0, err = 0; i < 10000 && !err; i++)
+			err = prog_put(w, &o, &d, 0, NULL);
+		break;
+	default:
+		while (!(err = prog_session_ping(s)))
+			;
+	}
+	CHECK_INT(err, -ECONNRESET);
+	CHECK(!prog_session_alive(s));
+	CHECK_INT(prog_put(w, &o, &d, 0, NULL), -ECONNRESET);
+	CHECK_INT(prog_flush_all(w), -ECONNRESET);
+	CHECK_INT(prog_lock(w, 0, 0), -ECONNRESET);
+	/* what needs no daemon still works */
+	d.rank = 0;
+	CHECK_INT(prog_put(w, &o, &d, 0, NULL), 0);
+	CHECK_INT(prog_flush(w, 0), 0);
+	prog_win_close(w1);
+	prog_win_close(w);
+	prog_session_close(s);
+}
+
+static void test_death(void **state)
+{
+	for (death_wait = 0; death_wait < 7; death_wait++) {
+		int st;
+
+		fake_start(2, 1, true);
+		/* the daemon is to die, which run_ranks() would take for a failure */
+		assert_true(run_ranks(0, NULL));
+		for (my_rank = 0, my_ranks = 2; my_rank < 2; my_rank++)
+			if (!fork()) {
+				prctl(PR_SET_PDEATHSIG, SIGKILL);
+				alarm(60);
+				body_death();
+				exit(0);
+			}
+		for (my_rank = 0; my_rank < 3; my_rank++) {
+			pid_t who = wait(&st);
+
+			if (who == fk->pid)
+				assert_true(WIFSIGNALED(st));
+			else
+				assert_int_equal(st, 0);
+		}
+		unlink(fk->path);
+	}
+}
+
+/* A killed rank gives its lock back (by the daemon), and who waits gets it. */
+static void body_killed_holder(void)
+{
+	struct prog_session *s = rank_session(NULL);
+	struct prog_win *w = rank_window(s, PROG_WIN_ALLOCATE, 70, NULL, 4096);
+
+	if (my_rank == 1) {
+		pid_t me = getpid();
+
+		CHECK_INT(prog_lock(w, 0, PROG_LOCKF_EXCL | PROG_LOCKF_WAIT), 0);
+		rs->value[1] = (uint64_t)me;
+		rank_barrier();
+		/* its end must not count as a failure: die by closing everything at once */
+		_exit(0);
+	}
+	rank_barrier();
+	CHECK_INT(prog_lock(w, 0, PROG_LOCKF_EXCL | PROG_LOCKF_WAIT), 0);
+	CHECK_INT(prog_unlock(w, 0), 0);
+	prog_win_close(w);
+	prog_session_close(s);
+}
+
+static void test_killed_holder(void **state)
+{
+	fake_start(1, 1, true);
+	assert_true(run_ranks(3, body_killed_holder));
+	fake_stop();
+}
+
+/* ---- fork --------------------------------------------------------------------------------------------------- */
+
+static void body_fork(void)
+{
+	struct prog_session *s = rank_session(NULL);
+	struct prog_win *w = rank_window(s, PROG_WIN_ALLOCATE, 80, NULL, 4096);
+	uint64_t v = 1;
+	struct prog_buf o = { .addr = &v, .count = 8 };
+	struct prog_dst d = { .rank = 1 - my_rank, .count = 8 };
+	int st;
+	pid_t pid = fork();
+
+	if (!pid) {
+		CHECK(!prog_session_alive(s));
+		CHECK_INT(prog_put(w, &o, &d, 0, NULL), -ECONNRESET);
+		CHECK_INT(prog_session_ping(s), -ECONNRESET);
+		prog_session_close(s);
+		_exit(0);
+	}
+	waitpid(pid, &st, 0);
+	CHECK_INT(st, 0);
+	CHECK(prog_session_alive(s));
+	CHECK_INT(prog_put(w, &o, &d, 0, NULL), 0);
+	CHECK_INT(prog_flush(w, d.rank), 0);
+	rank_finish(s, w);
+}
+
+static void test_fork(void **state)
+{
+	fake_start(2, 1, true);
+	assert_true(run_ranks(2, body_fork));
+	fake_stop();
+}
+
+/* ---- regions ---------------------------------------------------------------------------------------------------- */
+
+/* A window in allocated memory is shared memory; the region is told to the daemon once. */
+static void body_region_window(void)
+{
+	struct prog_session *s = rank_session(NULL);
+	struct prog_win *w;
+	void *mem;
+	uint64_t v = 42 + my_rank;
+	struct prog_buf o = { .addr = &v, .count = 8 };
+	struct prog_dst d = { .rank = 1 - my_rank, .disp = 8, .count = 8 };
+
+	CHECK_INT(prog_mem_alloc(NULL, 100000, &mem), 0);
+	w = rank_window(s, PROG_WIN_CREATE, 90, (char *)mem + 4104, 64);
+	CHECK(prog_win_is_local(w, 1 - my_rank));
+	CHECK_INT(prog_put(w, &o, &d, 0, NULL), 0);
+	CHECK_INT(prog_flush(w, 1 - my_rank), 0);
+	rank_barrier();
+	CHECK_INT(*(uint64_t *)(void *)((char *)mem + 4112), 43 - my_rank);
+	rank_barrier();
+	prog_win_close(w);
+	CHECK_INT(prog_mem_free(s, mem), 0);
+	rank_barrier();
+	prog_session_close(s);
+}
+
+static void test_region_window(void **state)
+{
+	fake_start(1, 1, false);
+	assert_true(run_ranks(2, body_region_window));
+	assert_int_equal(fk->regions, 2);
+	fake_stop();
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_no_daemon),
+		cmocka_unit_test(test_hello_faults),
+		cmocka_unit_test(test_request_faults),
+		cmocka_unit_test(test_endpoint_faults),
+		cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_random),
+		cmocka_unit_test(test_counter),
+		cmocka_unit_test(test_locks),
+		cmocka_unit_test(test_fence),
+		cmocka_unit_test(test_types),
+		cmocka_unit_test(test_flow),
+		cmocka_unit_test(test_behind_lock),
+		cmocka_unit_test(test_dtypes),
+		cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_death),
+		cmocka_unit_test(test_killed_holder),
+		cmocka_unit_test(test_fork),
+		cmocka_unit_test(test_region_window),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

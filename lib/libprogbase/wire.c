@@ -110,6 +110,7 @@ int wire_decode(const void *buf, int from, struct wire_frame *f, const char **wh
 	struct wire_hdr h;
 
 	memcpy(&h, buf, sizeof(h));
+	f->type = h.type;	/* also for the message about a bad one */
 	t = wire_type(h.type);
 	if (!t)
 		return refuse(why, "type: unknown");
@@ -120,7 +121,6 @@ int wire_decode(const void *buf, int from, struct wire_frame *f, const char **wh
 	if ((h.flags & FENCE) == WIRE_F_PARITY)
 		return refuse(why, "flags: parity without fence");
 
-	f->type = h.type;
 	f->flags = h.flags;
 	f->op = h.op;
 	f->etype = h.etype;

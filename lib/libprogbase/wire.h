@@ -68,12 +68,13 @@ const char *wire_type_name(uint8_t type);
 void wire_encode(const struct wire_frame *f, void *h);
 
 /*
- * 64 bytes to fields, sent by @from. 0 or -EPROTO, and then *@why names the field and the rule
- * (a constant string; @why may be NULL). Guaranteed after 0: the type exists and is allowed
- * from there; min_len <= len <= max_len; only allowed flags; fields the type does not use are 0;
- * op and etype are numbers of optype.h or, for types that have them, op is never 0; dtype
- * <= 255 (>= 1 for DTYPE); off + len <= total without overflow; WIRE_F_PARITY only with
- * WIRE_F_FENCE. Not guaranteed: anything about window, ranks, disp and total against memory.
+ * 64 bytes to fields, sent by @from. 0 or -EPROTO, and then *@why names the field and the rule (a
+ * constant string; @why may be NULL), and f->type is set for messages. Guaranteed after 0: the
+ * type exists and is allowed from there; min_len <= len <= max_len; only allowed flags; fields
+ * the type does not use are 0; op and etype are numbers of optype.h or, for types that have them,
+ * op is never 0; dtype <= 255 (>= 1 for DTYPE); off + len <= total without overflow;
+ * WIRE_F_PARITY only with WIRE_F_FENCE. Not guaranteed: anything about window, ranks, disp and
+ * total against memory.
  */
 int wire_decode(const void *h, int from, struct wire_frame *f, const char **why);
 

@@ -234,7 +234,7 @@ static int start_recv(struct lane *l)
 	struct iovec *iov;
 	int n, ret;
 
-	if (!l->sock || l->rx_pending || l->rx_err)
+	if (!l->sock || l->rx_pending || l->rx_err || l->failing)
 		return 0;
 	if (l->state == LANE_CLOSING) {
 		if (!l->draining)
@@ -378,9 +378,11 @@ static void account_rx(struct lane *l)
 static void lane_progress(struct lane *l)
 {
 	const char *why = "";
+	int ret;
 
 	if (l->rx.stopped && may_deliver(l)) {
-		lane_input(l, rx_parse(&l->rx, &why), why);
+		ret = rx_parse(&l->rx, &why);
+		lane_input(l, ret, why);
 		account_rx(l);
 	}
 	send_due(l);
@@ -866,6 +868,7 @@ static void recv_done(void *arg, ssize_t res)
 {
 	struct lane *l = arg;
 	const char *why = "";
+	int ret;
 
 	l->rx_pending = false;
 	if (l->state == LANE_CLOSING) {
@@ -888,7 +891,8 @@ static void recv_done(void *arg, ssize_t res)
 	}
 	count(&l->st.rx_bytes, res);
 	count(&l->st.rx_calls, 1);
-	lane_input(l, rx_input(&l->rx, res, &why), why);
+	ret = rx_input(&l->rx, res, &why);
+	lane_input(l, ret, why);
 	account_rx(l);
 	mark_dirty(l);
 }

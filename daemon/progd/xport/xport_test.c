@@ -1,0 +1,1178 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * Lanes between two daemons in one thread, over both event loops and both transports, and
+ * against a hand-made peer that breaks every rule. PROG_SEED=N repeats a run.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include <libprogbase/log.h>
+
+#include "xport/lane.h"
+
+static int loop_kind_used;
+static const char *transport;
+static unsigned int seed;
+
+static uint8_t pattern(uint64_t frame, uint64_t i)
+{
+	return (frame * 131 + i * 7 + (i >> 8)) & 0xff;
+}
+
+/* ---- a node ------------------------------------------------------------------------------- */
+
+#define KEY_A	1
+#define KEY_B	2
+
+struct node {
+	struct loop *loop;
+	struct xport *x;
+	struct xport_worker *xw;
+	struct xport_handlers h;
+	uint8_t guid[16];
+	struct prog_addr addr[PROG_MAX_ADDRS];
+	unsigned int naddrs;
+	/* what the handlers saw */
+	int begins, begin_ends, aborts, frames, ups, downs, writables, jobs_closed;
+	int last_err;
+	char last_why[256];
+	struct lane *lane;		/* last one up */
+	bool direct;			/* frame_begin names memory */
+	uint8_t *area;			/* 256 KiB of it */
+	uint64_t expect;		/* number of the next frame: its content and length follow */
+	uint32_t (*len_of)(uint64_t frame);
+	int (*on_frame)(struct node *n, struct lane *l, const struct wire_frame *f);
+	uint64_t got_bytes;
+	int jobs;			/* proven callbacks */
+	int job_err;
+	uint32_t job;
+	int dones, done_errs;
+};
+
+static int begin(void *ctx, struct lane *l, const struct wire_frame *f, struct lane_sink *sink)
+{
+	struct node *n = ctx;
+	uint32_t cut;
+
+	n->begins++;
+	assert_true(f->len >= XPORT_DIRECT_MIN);
+	sink->token = n;
+	if (!n->direct || rand_r(&seed) % 4 == 0)
+		return 0;
+	memset(n->area, 0, f->len);
+	cut = rand_r(&seed) % (f->len - 1) + 1;
+	sink->iov[0] = (struct iovec){ n->area, cut };
+	sink->iov[1] = (struct iovec){ n->area + cut, f->len - cut };
+	sink->niov = 2;
+	return 0;
+}
+
+static int end(void *ctx, struct lane *l, const struct wire_frame *f, const void *payload,
+	       void *token)
+{
+	struct node *n = ctx;
+	const uint8_t *p = payload ? payload : n->area;
+	uint32_t i;
+
+	if (token) {
+		assert_ptr_equal(token, n);
+		n->begin_ends++;
+	}
+	n->frames++;
+	if (n->len_of) {
+		assert_int_equal(f->seq, n->expect + 1);
+		assert_int_equal(f->len, n->len_of(n->expect));
+		for (i = 0; i < f->len; i++)
+			if (p[i] != pattern(n->expect, i))
+				fail_msg("frame %llu byte %u: %02x, not %02x",
+					 (unsigned long long)n->expect, i, p[i],
+					 pattern(n->expect, i));
+		n->expect++;
+	}
+	n->got_bytes += f->len;
+	return n->on_frame ? n->on_frame(n, l, f) : 0;
+}
+
+static void aborted(void *ctx, struct lane *l, const struct wire_frame *f, void *token)
+{
+	struct node *n = ctx;
+
+	assert_ptr_equal(token, n);
+	n->aborts++;
+}
+
+static void up(void *ctx, struct lane *l)
+{
+	struct node *n = ctx;
+
+	n->ups++;
+	n->lane = l;
+}
+
+static void down(void *ctx, struct lane *l, int err, const char *why)
+{
+	struct node *n = ctx;
+
+	n->downs++;
+	n->last_err = err;
+	snprintf(n->last_why, sizeof(n->last_why), "%s", why);
+	if (n->lane == l)
+		n->lane = NULL;
+}
+
+static void writable(void *ctx, struct lane *l)
+{
+	((struct node *)ctx)->writables++;
+}
+
+/* Every job but 0xff... is known; its key is its id's first byte, and B has another for 0x77. */
+static bool job_key(void *ctx, const uint8_t *jobid, uint8_t *key)
+{
+	if (jobid[0] == 0xff)
+		return false;
+	memset(key, jobid[0] == 0x77 ? 0x78 : jobid[0], PROG_JOBKEY_SIZE);
+	return true;
+}
+
+static void job_closed(void *ctx, struct lane *l, uint32_t job)
+{
+	((struct node *)ctx)->jobs_closed++;
+}
+
+static int post(void *ctx, unsigned int worker, void (*fn)(void *arg), void *arg)
+{
+	fn(arg);
+	return 0;
+}
+
+static void node_start(struct node *n, uint8_t id)
+{
+	struct xport_opts o = {
+		.workers = 1, .transport = transport, .listen = "127.0.0.1",
+		.handlers = &n->h, .post = post, .connect_timeout_ns = 20000000000ull,
+	};
+	char err[XPORT_ERR];
+
+	memset(n, 0, sizeof(*n));
+	n->h = (struct xport_handlers){
+		.frame_begin = begin, .frame_end = end, .frame_abort = aborted, .lane_up = up,
+		.lane_down = down, .lane_writable = writable, .job_key = job_key,
+		.job_closed = job_closed,
+	};
+	memset(n->guid, id, sizeof(n->guid));
+	memcpy(o.guid, n->guid, sizeof(o.guid));
+	n->area = malloc(WIRE_MAX_PAYLOAD);
+	assert_non_null(n->area);
+	n->direct = true;
+	n->job_err = 1;
+	assert_int_equal(loop_new(loop_kind_used, &n->loop), 0);
+	assert_int_equal(xport_new(&o, &n->x, err), 0);
+	assert_int_equal(xport_attach(n->x, 0, n->loop, n, &n->xw), 0);
+	assert_int_equal(xport_listen(n->x, n->loop, err), 0);
+	n->naddrs = xport_addrs(n->x, n->addr);
+	assert_int_equal(n->naddrs, 1);
+}
+
+static void node_stop(struct node *n)
+{
+	xport_unlisten(n->x);
+	xport_detach(n->xw, 0);
+	xport_free(n->x);
+	loop_free(n->loop);
+	free(n->area);
+	assert_int_equal(n->begins, n->begin_ends + n->aborts);
+}
+
+/* Run both until @cond; a lane that hangs must not hang the test. */
+#define RUN(a, b, cond) do { \
+	time_t limit_ = time(NULL) + 40; \
+	while (!(cond)) { \
+		struct node *a_ = (a), *b_ = (b); \
+		assert_true(loop_run_once(a_->loop, b_ ? 0 : 1000000) >= 0); \
+		if (b_) \
+			assert_true(loop_run_once(b_->loop, 0) >= 0); \
+		if (time(NULL) > limit_) \
+			fail_msg("did not happen: %s", #cond); \
+	} \
+} while (0)
+
+static void job_done(void *ctx, struct lane *l, uint32_t job, int err)
+{
+	struct node *n = ctx;
+
+	n->jobs++;
+	n->job_err = err;
+	n->job = job;
+}
+
+static struct lane *open_lane(struct node *a, struct node *b)
+{
+	struct lane *l = lane_get(a->xw, b->guid, b->addr, b->naddrs);
+
+	assert_non_null(l);
+	assert_ptr_equal(lane_get(a->xw, b->guid, b->addr, b->naddrs), l);
+	return l;
+}
+
+static uint32_t open_job(struct node *a, struct node *b, struct lane *l, uint8_t id)
+{
+	uint8_t jobid[WIRE_JOBID_SIZE], key[PROG_JOBKEY_SIZE];
+	int job, jobs = a->jobs;
+
+	memset(jobid, id, sizeof(jobid));
+	memset(key, id, sizeof(key));
+	job = lane_job_open(l, jobid, key, job_done, a);
+	assert_true(job > 0);
+	RUN(a, b, a->jobs > jobs);
+	assert_int_equal(a->job, job);
+	return job;
+}
+
+static struct wire_frame frame(uint8_t type, uint32_t job, uint64_t seq, uint32_t len)
+{
+	return (struct wire_frame){
+		.type = type, .job = job, .seq = seq, .len = len, .total = len,
+		.flags = WIRE_F_LAST, .origin = 1, .target = 2, .win = 3,
+	};
+}
+
+static void fill(uint8_t *p, uint64_t number, uint32_t len)
+{
+	uint32_t i;
+
+	for (i = 0; i < len; i++)
+		p[i] = pattern(number, i);
+}
+
+/* ---- two daemons -------------------------------------------------------------------------- */
+
+static uint32_t random_len(uint64_t n)
+{
+	uint32_t h = n * 2654435761u;
+
+	h ^= h >> 15;
+	switch (h % 8) {
+	case 0: return 0;
+	case 1: return WIRE_MAX_PAYLOAD;
+	case 2: return h % WIRE_MAX_PAYLOAD;
+	case 3: return XPORT_DIRECT_MIN - 1 + h / 8 % 3;
+	case 4: return h % 20000;
+	default: return h % 100;
+	}
+}
+
+static void sent(void *arg, int err)
+{
+	struct { struct node *n; } *p = arg;
+
+	p->n->dones++;
+	p->n->done_errs += err != 0;
+	free(arg);
+}
+
+/* Send frame @number in a random way; false: queue full. */
+static bool send_numbered(struct node *n, struct lane *l, uint8_t type, uint32_t job,
+			  uint64_t number)
+{
+	struct wire_frame f = frame(type, job, number + 1, n->len_of(number));
+	struct { struct node *n; uint8_t data[]; } *ref;
+	uint8_t *p;
+	int ret;
+
+	switch (rand_r(&seed) % 3) {
+	case 0:
+		/* a reservation may be larger than what is used in the end */
+		p = lane_reserve(l, f.len < WIRE_MAX_PAYLOAD / 2 ? f.len * 2 : f.len);
+		if (!p)
+			return false;
+		if (rand_r(&seed) % 8 == 0) {
+			memset(p, 0xee, f.len);
+			lane_cancel(l);
+			return false;
+		}
+		fill(p, number, f.len);
+		assert_int_equal(lane_commit(l, &f), 0);
+		return true;
+	case 1:
+		ref = malloc(sizeof(*ref) + f.len + 1);
+		assert_non_null(ref);
+		ref->n = n;
+		fill(ref->data, number, f.len);
+		ret = lane_send(l, &f, ref->data, sent, ref);
+		if (ret)
+			free(ref);
+		break;
+	default:
+		p = malloc(f.len + 1);
+		fill(p, number, f.len);
+		ret = lane_send(l, &f, p, NULL, NULL);
+		free(p);
+	}
+	if (ret)
+		assert_int_equal(ret, -EAGAIN);
+	return !ret;
+}
+
+static void test_frames(void **state)
+{
+	struct node a, b;
+	struct lane *l;
+	uint64_t to_b = 0, to_a = 0;
+	const uint64_t n = 700;
+	uint32_t job;
+
+	node_start(&a, 1);
+	node_start(&b, 2);
+	l = open_lane(&a, &b);
+	job = open_job(&a, &b, l, 0x11);
+	assert_int_equal(a.job_err, 0);
+	assert_int_equal(a.ups, 1);
+	assert_int_equal(b.ups, 1);
+	assert_true(lane_is_opener(a.lane) && !lane_is_opener(b.lane));
+	assert_memory_equal(lane_guid(b.lane), a.guid, 16);
+	assert_memory_equal(lane_jobid(b.lane, job), lane_jobid(a.lane, job), 16);
+	a.len_of = b.len_of = random_len;
+	while (a.expect < n || b.expect < n) {
+		while (to_b < n && rand_r(&seed) % 8 && send_numbered(&a, l, WIRE_PUT, job, to_b))
+			to_b++;
+		while (to_a < n && rand_r(&seed) % 8 &&
+		       send_numbered(&b, b.lane, WIRE_DATA, job, to_a))
+			to_a++;
+		assert_true(lane_queued(l) < (1 << 20) + (4 << 20) + (1 << 18));
+		RUN(&a, &b, true);
+		assert_true(loop_run_once(a.loop, 0) >= 0);
+		assert_true(loop_run_once(b.loop, 0) >= 0);
+	}
+	assert_int_equal(a.aborts + b.aborts, 0);
+	assert_true(lane_stats(b.lane)->rx_direct > 1000000);
+	RUN(&a, &b, !lane_queued(l) && !lane_queued(b.lane));
+	/* HELLO went over before the acceptor's lane was there */
+	assert_int_equal(lane_stats(l)->tx_bytes, lane_stats(b.lane)->rx_bytes);
+	assert_int_equal(lane_stats(l)->rx_bytes, lane_stats(b.lane)->tx_bytes);
+	node_stop(&a);
+	node_stop(&b);
+	assert_int_equal(a.done_errs + b.done_errs, 0);
+	assert_int_equal(a.downs, 1);
+	assert_int_equal(b.downs, 1);
+}
+
+/* What was queued before an orderly end arrives; both sides end without an error. */
+static void test_close(void **state)
+{
+	struct node a, b;
+	struct lane *l;
+	uint64_t n = 0;
+	uint32_t job;
+
+	node_start(&a, 1);
+	node_start(&b, 2);
+	l = open_lane(&a, &b);
+	job = open_job(&a, &b, l, 0x11);
+	a.len_of = b.len_of = random_len;
+	while (n < 300 && lane_queued(l) < 900000)
+		n += send_numbered(&a, l, WIRE_PUT, job, n);
+	lane_close(l, 0, NULL);
+	assert_int_equal(lane_state(l), LANE_CLOSING);
+	assert_int_equal(lane_send(l, &(struct wire_frame){ .type = WIRE_PUT, .job = job }, NULL,
+				   NULL, NULL), -ENOTCONN);
+	RUN(&a, &b, a.downs && b.downs);
+	assert_int_equal(b.expect, n);
+	assert_int_equal(a.last_err, 0);
+	assert_int_equal(b.last_err, 0);
+	assert_int_equal(b.jobs_closed, 1);
+	/* a new lane to the same node afterwards */
+	l = open_lane(&a, &b);
+	open_job(&a, &b, l, 0x11);
+	assert_int_equal(a.job_err, 0);
+	/* and one that is dropped */
+	lane_close(l, -EIO, "test");
+	RUN(&a, &b, a.downs == 2 && b.downs == 2);
+	assert_int_equal(a.last_err, -EIO);
+	assert_string_equal(a.last_why, "test");
+	assert_int_equal(b.last_err, -ECONNRESET);
+	node_stop(&a);
+	node_stop(&b);
+}
+
+static void test_jobs(void **state)
+{
+	struct wire_frame f;
+	struct node a, b;
+	struct lane *l;
+	uint32_t job, k;
+
+	node_start(&a, 1);
+	node_start(&b, 2);
+	l = open_lane(&a, &b);
+	open_job(&a, &b, l, 0xff);
+	assert_int_equal(a.job_err, -ENOENT);
+	open_job(&a, &b, l, 0x77);
+	assert_int_equal(a.job_err, -EACCES);
+	f = frame(WIRE_PUT, a.job, 1, 0);
+	assert_int_equal(lane_send(l, &f, NULL, NULL, NULL), -EPERM);
+	job = open_job(&a, &b, l, 0x11);
+	assert_int_equal(a.job_err, 0);
+	lane_job_set_priv(l, job, &a);
+	assert_ptr_equal(lane_job_priv(l, job), &a);
+
+	/* replies that come after the job was closed are dropped, large ones too */
+	f = frame(WIRE_DATA, job, 1, 100000);
+	assert_int_equal(lane_send(b.lane, &f, b.area, NULL, NULL), 0);
+	f = frame(WIRE_DATA, job, 2, 10);
+	assert_int_equal(lane_send(b.lane, &f, b.area, NULL, NULL), 0);
+	lane_job_close(l, job);
+	assert_null(lane_jobid(l, job));
+	k = open_job(&a, &b, l, 0x12);
+	assert_int_not_equal(k, job);
+	assert_int_equal(a.job_err, 0);
+	assert_int_equal(a.frames, 0);
+	/* given up while being proven: no callback, and the index comes back */
+	lane_job_close(l, lane_job_open(l, a.guid, (uint8_t[32]){ 1 }, job_done, &a));
+	k = a.jobs;
+	open_job(&a, &b, l, 0x13);
+	assert_int_equal(a.jobs, k + 1);
+	/* more jobs than there are indices, one after the other: they are used again */
+	for (k = 0; k < XPORT_MAX_JOBS + 100; k++) {
+		job = open_job(&a, &b, l, 0x20 + k % 16);
+		assert_int_equal(a.job_err, 0);
+		f = frame(WIRE_DATA, job, k + 1, 10);
+		assert_int_equal(lane_send(b.lane, &f, b.area, NULL, NULL), 0);
+		lane_job_close(l, job);
+	}
+	assert_true(b.jobs_closed >= 100);
+	assert_int_equal(a.downs + b.downs, 0);
+	node_stop(&a);
+	node_stop(&b);
+}
+
+static void ponged(void *ctx, int64_t rtt)
+{
+	*(int64_t *)ctx = rtt;
+}
+
+static void test_hold_and_ping(void **state)
+{
+	struct node a, b;
+	struct wire_frame f;
+	struct lane *l;
+	int64_t rtt = 0;
+	uint32_t job, i;
+
+	node_start(&a, 1);
+	node_start(&b, 2);
+	l = open_lane(&a, &b);
+	job = open_job(&a, &b, l, 0x11);
+	assert_int_equal(lane_ping(l, ponged, &rtt), 0);
+	assert_int_equal(lane_ping(l, ponged, &rtt), -EBUSY);
+	RUN(&a, &b, rtt);
+	assert_true(rtt > 0);
+
+	lane_hold(b.lane);
+	lane_hold(b.lane);
+	for (i = 0; i < 1000; i++) {
+		f = frame(WIRE_PUT, job, i + 1, 16);
+		assert_int_equal(lane_send(l, &f, a.area, NULL, NULL), 0);
+	}
+	RUN(&a, &b, !lane_queued(l));
+	lane_release(b.lane);
+	for (i = 0; i < 50; i++)
+		RUN(&a, &b, (loop_run_once(b.loop, 0), true));
+	assert_int_equal(b.frames, 0);
+	lane_release(b.lane);
+	RUN(&a, &b, b.frames == 1000);
+	node_stop(&a);
+	node_stop(&b);
+}
+
+static void test_connect(void **state)
+{
+	struct node a, b;
+	struct prog_addr addr[3];
+	struct lane *l;
+
+	node_start(&a, 1);
+	node_start(&b, 2);
+	/* a closed port, another node (a itself), then the right one */
+	memcpy(addr, b.addr, sizeof(addr[0]));
+	if (!strcmp(transport, "tcp"))
+		addr[0].port = htons(1);
+	else
+		addr[0].ip[1] = 'z';
+	addr[1] = a.addr[0];
+	addr[2] = b.addr[0];
+	l = lane_get(a.xw, b.guid, addr, 3);
+	assert_non_null(l);
+	RUN(&a, &b, a.ups && b.ups);
+	lane_close(l, 0, NULL);
+	RUN(&a, &b, a.downs && b.downs);
+
+	/* nobody there */
+	l = lane_get(a.xw, b.guid, addr, 1);
+	RUN(&a, &b, a.downs == 2);
+	assert_int_equal(a.last_err, -ECONNREFUSED);
+	assert_non_null(strstr(a.last_why, "refused"));
+	/* only another node */
+	l = lane_get(a.xw, b.guid, addr + 1, 1);
+	open_job(&a, &b, l, 0x11);
+	assert_int_equal(a.job_err, -EHOSTUNREACH);
+	RUN(&a, &b, a.downs == 3);
+	assert_non_null(strstr(a.last_why, "another node"));
+	/* an address of no transport */
+	memset(addr, 0, sizeof(addr));
+	l = lane_get(a.xw, b.guid, addr, 1);
+	RUN(&a, &b, a.downs == 4);
+	assert_int_equal(a.last_err, -EADDRNOTAVAIL);
+	/* given up at once */
+	l = lane_get(a.xw, b.guid, b.addr, 1);
+	lane_close(l, 0, NULL);
+	RUN(&a, &b, a.downs == 5);
+	assert_null(lane_get(a.xw, b.guid, b.addr, 0));
+	assert_int_equal(a.ups, 1);
+	node_stop(&a);
+	node_stop(&b);
+}
+
+/* ---- a hand-made peer against node b ------------------------------------------------------ */
+
+struct raw {
+	int fd;
+	uint8_t guid[16], nonce[32];
+	struct wire_job_auth challenge, proof;
+};
+
+static void raw_connect(struct raw *r, struct node *b)
+{
+	const struct xport_ops *ops = strcmp(transport, "tcp") ? &xport_inproc : &xport_tcp;
+	struct sockaddr_storage ss;
+	socklen_t len;
+
+	memset(r, 0, sizeof(*r));
+	memset(r->guid, 9, sizeof(r->guid));
+	assert_true(ops->sockaddr(&b->addr[0], &ss, &len));
+	r->fd = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_true(r->fd >= 0);
+	assert_int_equal(connect(r->fd, (struct sockaddr *)&ss, len), 0);
+}
+
+static void raw_put(struct raw *r, const struct wire_frame *f, const void *payload)
+{
+	uint8_t buf[WIRE_HDR_SIZE + 4096];
+
+	wire_encode(f, buf);
+	assert_true(f->len <= 4096);
+	if (f->len)
+		memcpy(buf + WIRE_HDR_SIZE, payload, f->len);
+	assert_int_equal(send(r->fd, buf, WIRE_HDR_SIZE + f->len, MSG_NOSIGNAL),
+			 WIRE_HDR_SIZE + f->len);
+}
+
+/* Exactly @len bytes, while b runs; false: b closed. */
+static bool raw_read(struct raw *r, struct node *b, void *buf, size_t len)
+{
+	size_t got = 0;
+	ssize_t n = -1;
+
+	while (got < len) {
+		RUN(b, NULL, (n = recv(r->fd, (char *)buf + got, len - got, MSG_DONTWAIT)) >= 0 ||
+		    errno != EAGAIN);
+		if (n <= 0)
+			return false;
+		got += n;
+	}
+	return true;
+}
+
+static bool raw_get(struct raw *r, struct node *b, struct wire_frame *f, void *payload)
+{
+	uint8_t h[WIRE_HDR_SIZE];
+
+	if (!raw_read(r, b, h, sizeof(h)))
+		return false;
+	assert_int_equal(wire_decode(h, WIRE_FROM_ACCEPTOR, f, NULL), 0);
+	return !f->len || raw_read(r, b, payload, f->len);
+}
+
+static void raw_closed(struct raw *r, struct node *b)
+{
+	uint8_t buf[4096];
+	ssize_t n = -1;
+
+	RUN(b, NULL, (n = recv(r->fd, buf, sizeof(buf), MSG_DONTWAIT)) == 0 ||
+	    (n < 0 && errno != EAGAIN));
+	close(r->fd);
+	RUN(b, NULL, b->downs == b->ups);
+}
+
+static void raw_hello(struct raw *r, struct node *b, uint16_t version, const uint8_t *dest)
+{
+	struct wire_frame f = { .type = WIRE_HELLO, .len = 48 };
+	struct wire_hello_info h = { .version = version };
+	uint8_t buf[48];
+
+	memcpy(h.guid, r->guid, 16);
+	memcpy(h.dest_guid, dest, 16);
+	wire_hello_put(buf, &h);
+	raw_put(r, &f, buf);
+	assert_true(raw_get(r, b, &f, buf));
+	assert_int_equal(f.type, WIRE_HELLO_ACK);
+	assert_int_equal(wire_hello_get(buf, &h), 0);
+	assert_int_equal(h.version, WIRE_VERSION);
+	assert_memory_equal(h.guid, b->guid, 16);
+}
+
+static void raw_open(struct raw *r, struct node *b, uint32_t job, uint8_t id)
+{
+	struct wire_frame f = { .type = WIRE_JOB_OPEN, .job = job,
+				.len = sizeof(struct wire_job_open) };
+	struct wire_job_open o;
+	struct auth_input in = { .jobid = o.jobid, .nonce_opener = r->nonce,
+				 .nonce_acceptor = r->challenge.nonce, .guid_opener = r->guid,
+				 .guid_acceptor = b->guid };
+	uint8_t key[32], mac[32], buf[256];
+
+	memset(key, id, 32);
+	memset(o.jobid, id, 16);
+	auth_nonce(r->nonce);
+	memcpy(o.nonce, r->nonce, 32);
+	raw_put(r, &f, &o);
+	assert_true(raw_get(r, b, &f, buf));
+	assert_int_equal(f.type, WIRE_JOB_CHALLENGE);
+	assert_int_equal(f.job, job);
+	memcpy(&r->challenge, buf, sizeof(r->challenge));
+	auth_mac(mac, AUTH_ACCEPTOR, &in, key);
+	assert_memory_equal(mac, r->challenge.mac, 32);
+	memcpy(r->proof.nonce, r->challenge.nonce, 32);
+	auth_mac(r->proof.mac, AUTH_OPENER, &in, key);
+}
+
+static uint8_t raw_prove(struct raw *r, struct node *b, uint32_t job)
+{
+	struct wire_frame f = { .type = WIRE_JOB_PROOF, .job = job, .len = sizeof(r->proof) };
+	uint8_t buf[256];
+
+	raw_put(r, &f, &r->proof);
+	return raw_get(r, b, &f, buf) ? f.type : 0;
+}
+
+static void raw_ready(struct raw *r, struct node *b)
+{
+	raw_connect(r, b);
+	raw_hello(r, b, WIRE_VERSION, b->guid);
+	raw_open(r, b, 1, 0x11);
+	assert_int_equal(raw_prove(r, b, 1), WIRE_JOB_ACCEPT);
+}
+
+static void test_bad_hello(void **state)
+{
+	uint8_t zero[4096] = { 0 }, other[16] = { 1, 2, 3 }, hello[48] = { 0 };
+	struct wire_frame f = { .type = WIRE_HELLO, .len = 48 };
+	struct node b;
+	struct raw r;
+	int i;
+
+	node_start(&b, 2);
+	raw_connect(&r, &b);
+	raw_hello(&r, &b, WIRE_VERSION + 1, b.guid);
+	raw_closed(&r, &b);
+	raw_connect(&r, &b);
+	raw_hello(&r, &b, WIRE_VERSION, other);
+	raw_closed(&r, &b);
+	raw_connect(&r, &b);
+	raw_put(&r, &f, hello);
+	raw_closed(&r, &b);
+	f.type = WIRE_PING;
+	f.len = 0;
+	raw_connect(&r, &b);
+	raw_put(&r, &f, NULL);
+	raw_closed(&r, &b);
+	for (i = 0; i < 64; i++) {
+		raw_connect(&r, &b);
+		zero[0] = rand_r(&seed);
+		assert_true(send(r.fd, zero, sizeof(zero), MSG_NOSIGNAL) > 0);
+		raw_closed(&r, &b);
+	}
+	/* gone in the middle of it, and still there when b stops */
+	raw_connect(&r, &b);
+	assert_int_equal(send(r.fd, zero, 10, MSG_NOSIGNAL), 10);
+	RUN(&b, NULL, b.x->npending == 1);
+	close(r.fd);
+	RUN(&b, NULL, !b.x->npending);
+	raw_connect(&r, &b);
+	RUN(&b, NULL, b.x->npending == 1);
+	node_stop(&b);
+	close(r.fd);
+	assert_int_equal(b.ups, 0);
+}
+
+static void test_bad_proof(void **state)
+{
+	struct wire_frame put = frame(WIRE_PUT, 1, 1, 4);
+	struct wire_job_auth old;
+	struct node b;
+	struct raw r;
+
+	node_start(&b, 2);
+	/* frames without a proof; with one for another job; before the proof */
+	raw_connect(&r, &b);
+	raw_hello(&r, &b, WIRE_VERSION, b.guid);
+	raw_put(&r, &put, "abcd");
+	raw_closed(&r, &b);
+	assert_int_equal(b.last_err, -EPROTO);
+	assert_non_null(strstr(b.last_why, "PUT"));
+	raw_ready(&r, &b);
+	put.job = 2;
+	raw_put(&r, &put, "abcd");
+	raw_closed(&r, &b);
+	put.job = 1;
+	raw_connect(&r, &b);
+	raw_hello(&r, &b, WIRE_VERSION, b.guid);
+	raw_open(&r, &b, 1, 0x11);
+	raw_put(&r, &put, "abcd");
+	raw_closed(&r, &b);
+	/* a proof nobody asked for */
+	raw_connect(&r, &b);
+	raw_hello(&r, &b, WIRE_VERSION, b.guid);
+	assert_int_equal(raw_prove(&r, &b, 1), 0);
+	close(r.fd);
+	/* wrong: refused, and the frames after it too */
+	raw_connect(&r, &b);
+	raw_hello(&r, &b, WIRE_VERSION, b.guid);
+	raw_open(&r, &b, 1, 0x11);
+	r.proof.mac[31] ^= 1;
+	assert_int_equal(raw_prove(&r, &b, 1), WIRE_JOB_REFUSE);
+	raw_put(&r, &put, "abcd");
+	raw_closed(&r, &b);
+	/* the acceptor's own mac sent back */
+	raw_connect(&r, &b);
+	raw_hello(&r, &b, WIRE_VERSION, b.guid);
+	raw_open(&r, &b, 1, 0x11);
+	memcpy(r.proof.mac, r.challenge.mac, 32);
+	assert_int_equal(raw_prove(&r, &b, 1), WIRE_JOB_REFUSE);
+	close(r.fd);
+	/* a good proof of an earlier lane, again */
+	raw_ready(&r, &b);
+	old = r.proof;
+	close(r.fd);
+	raw_connect(&r, &b);
+	raw_hello(&r, &b, WIRE_VERSION, b.guid);
+	raw_open(&r, &b, 1, 0x11);
+	r.proof = old;
+	assert_int_equal(raw_prove(&r, &b, 1), WIRE_JOB_REFUSE);
+	close(r.fd);
+	/* twice on the same lane */
+	raw_ready(&r, &b);
+	assert_int_equal(raw_prove(&r, &b, 1), 0);
+	close(r.fd);
+	assert_int_equal(b.frames, 0);
+	RUN(&b, NULL, b.downs == b.ups);
+	node_stop(&b);
+}
+
+static void test_bad_frames(void **state)
+{
+	uint8_t buf[WIRE_HDR_SIZE];
+	struct wire_frame f, g;
+	struct node b;
+	struct raw r;
+	int i;
+
+	node_start(&b, 2);
+	for (i = 0; i < 200; i++) {
+		raw_ready(&r, &b);
+		f = frame(WIRE_PUT, 1, 1, 0);
+		wire_encode(&f, buf);
+		do
+			buf[rand_r(&seed) % WIRE_HDR_SIZE] ^= 1 << rand_r(&seed) % 8;
+		while (!wire_decode(buf, WIRE_FROM_OPENER, &g, NULL));
+		assert_int_equal(send(r.fd, buf, sizeof(buf), MSG_NOSIGNAL), sizeof(buf));
+		raw_closed(&r, &b);
+		assert_int_equal(b.last_err, -EPROTO);
+	}
+	assert_int_equal(b.frames, 0);
+	/* frames of the other direction */
+	raw_ready(&r, &b);
+	f = frame(WIRE_DATA, 1, 1, 4);
+	raw_put(&r, &f, "abcd");
+	raw_closed(&r, &b);
+	if (!strstr(b.last_why, "DATA") || !strstr(b.last_why, "direction"))
+		fail_msg("lane_down says: %s", b.last_why);
+	/* goodbye */
+	raw_ready(&r, &b);
+	f = (struct wire_frame){ .type = WIRE_BYE };
+	raw_put(&r, &f, NULL);
+	raw_closed(&r, &b);
+	RUN(&b, NULL, b.downs == b.ups);
+	assert_int_equal(b.last_err, 0);
+	node_stop(&b);
+}
+
+/* The peer dies at every byte of a stream of two small frames and a large one between them. */
+static void test_death(void **state)
+{
+	const uint32_t big = 9000;
+	const size_t total = 3 * WIRE_HDR_SIZE + 8 + big + 8;
+	uint8_t *stream = calloc(1, total);
+	struct wire_frame f;
+	struct node b;
+	struct raw r;
+	size_t k;
+	int expect;
+
+	node_start(&b, 2);
+	f = frame(WIRE_PUT, 1, 1, 8);
+	wire_encode(&f, stream);
+	f = frame(WIRE_PUT, 1, 2, big);
+	wire_encode(&f, stream + WIRE_HDR_SIZE + 8);
+	f = frame(WIRE_PUT, 1, 3, 8);
+	wire_encode(&f, stream + 2 * WIRE_HDR_SIZE + 8 + big);
+	for (k = 0; k <= total; k += k < 200 || k > total - 200 ? 1 : 97) {
+		b.frames = b.downs = b.ups = 0;
+		raw_ready(&r, &b);
+		assert_int_equal(send(r.fd, stream, k, MSG_NOSIGNAL), k);
+		close(r.fd);
+		RUN(&b, NULL, b.downs == 1);
+		expect = (k >= WIRE_HDR_SIZE + 8) + (k >= 2 * WIRE_HDR_SIZE + 8 + big) +
+			 (k == total);
+		assert_int_equal(b.frames, expect);
+		assert_int_equal(b.begins, b.begin_ends + b.aborts);
+	}
+	assert_true(b.aborts > 0);
+	assert_true(b.begins > 50);
+	node_stop(&b);
+	free(stream);
+}
+
+/*
+ * A peer that sends requests and does not read the replies: b's queue stays within its limit
+ * and b stops reading; when the peer reads, all comes.
+ */
+static int reply_big(struct node *n, struct lane *l, const struct wire_frame *f)
+{
+	struct wire_frame d = frame(WIRE_DATA, f->job, f->seq, 60000);
+
+	assert_true(lane_queued(l) <= 1 << 20);
+	if (lane_send(l, &d, n->area, NULL, NULL))
+		n->last_err = 1;
+	return 0;
+}
+
+static void test_slow_peer(void **state)
+{
+	struct wire_frame f;
+	uint8_t buf[WIRE_HDR_SIZE], *in = malloc(WIRE_MAX_PAYLOAD);
+	struct node b;
+	struct raw r;
+	size_t off = sizeof(buf);
+	uint64_t seq = 0, replies = 0;
+	ssize_t n = 0;
+	int quiet = 0;
+
+	node_start(&b, 2);
+	b.on_frame = reply_big;
+	raw_ready(&r, &b);
+	/* until b has taken nothing for a long while */
+	while (quiet < 200) {
+		if (off == sizeof(buf)) {
+			f = frame(WIRE_GET, 1, ++seq, 0);
+			wire_encode(&f, buf);
+			off = 0;
+		}
+		n = send(r.fd, buf + off, sizeof(buf) - off, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (n > 0)
+			off += n;
+		quiet = n > 0 ? 0 : quiet + 1;
+		assert_true(loop_run_once(b.loop, n > 0 ? 0 : 1000000) >= 0);
+		assert_true(lane_queued(b.lane) <= 1 << 20);
+		assert_true(seq < 10000000);
+	}
+	assert_int_equal(b.last_err, 0);
+	assert_true((uint64_t)b.frames + 100 < seq);
+	/* it reads now: every request that was sent whole is answered, in order */
+	while (replies < seq) {
+		if (off < sizeof(buf)) {
+			n = send(r.fd, buf + off, sizeof(buf) - off, MSG_NOSIGNAL | MSG_DONTWAIT);
+			if (n > 0)
+				off += n;
+			if (replies == seq - 1)
+				continue;
+		}
+		assert_true(raw_get(&r, &b, &f, in));
+		assert_int_equal(f.type, WIRE_DATA);
+		assert_int_equal(f.seq, ++replies);
+	}
+	close(r.fd);
+	RUN(&b, NULL, b.downs == 1);
+	node_stop(&b);
+	free(in);
+}
+
+/* The sender's side: refused when full, told when there is room. */
+static void test_full_queue(void **state)
+{
+	struct node a, b;
+	struct wire_frame f;
+	struct lane *l;
+	uint32_t job;
+	int ret, quiet, n = 0;
+
+	node_start(&a, 1);
+	node_start(&b, 2);
+	l = open_lane(&a, &b);
+	job = open_job(&a, &b, l, 0x11);
+	lane_hold(b.lane);
+	/* the sockets take some at first */
+	for (quiet = 0; quiet < 200; ) {
+		f = frame(WIRE_PUT, job, n + 1, 50000);
+		ret = lane_send(l, &f, a.area, NULL, NULL);
+		n += !ret;
+		quiet = ret ? quiet + 1 : 0;
+		if (ret) {
+			assert_int_equal(ret, -EAGAIN);
+			assert_null(lane_reserve(l, 50000));
+			assert_true(loop_run_once(a.loop, 0) >= 0);
+			assert_true(loop_run_once(b.loop, 100000) >= 0);
+		}
+		assert_true(lane_queued(l) <= 1 << 20);
+	}
+	/* two frames' worth may be lost to the ring's end */
+	assert_true(lane_queued(l) > (1 << 20) - 150000);
+	assert_int_equal(b.frames, 0);
+	a.writables = 0;
+	lane_release(b.lane);
+	RUN(&a, &b, a.writables == 1);
+	RUN(&a, &b, b.frames == n);
+	/* by reference: dropped ones are given back with an error */
+	f = frame(WIRE_PUT, job, n + 1, 100);
+	{
+		struct { struct node *n; uint8_t data[100]; } *ref = calloc(1, sizeof(*ref));
+
+		ref->n = &a;
+		assert_int_equal(lane_send(l, &f, ref->data, sent, ref), 0);
+	}
+	lane_close(l, -EIO, NULL);
+	RUN(&a, &b, a.downs == 1);
+	assert_int_equal(a.dones, 1);
+	assert_int_equal(a.done_errs, 1);
+	node_stop(&a);
+	node_stop(&b);
+}
+
+/* ---- reassembly alone --------------------------------------------------------------------- */
+
+static bool always(void *ctx)
+{
+	return true;
+}
+
+static int rx_begin_test(void *ctx, const struct wire_frame *f, struct lane_sink *sink)
+{
+	return begin(ctx, NULL, f, sink);
+}
+
+static int rx_end_test(void *ctx, const struct wire_frame *f, const void *payload, void *token)
+{
+	return end(ctx, NULL, f, payload, token);
+}
+
+static void rx_abort_test(void *ctx, const struct wire_frame *f, void *token)
+{
+	aborted(ctx, NULL, f, token);
+}
+
+static void test_chunks(void **state)
+{
+	static const struct rx_ops ops = { rx_begin_test, rx_end_test, rx_abort_test, always };
+	struct node n = { .len_of = random_len, .direct = true };
+	const uint64_t frames = 200;
+	size_t total = 0, at = 0, want, chunk, part;
+	struct wire_frame f;
+	struct iovec *iov;
+	const char *why;
+	uint8_t *stream;
+	struct rx rx;
+	uint64_t i;
+	int round, k, cnt;
+
+	n.area = malloc(WIRE_MAX_PAYLOAD);
+	for (i = 0; i < frames; i++)
+		total += WIRE_HDR_SIZE + random_len(i);
+	stream = malloc(total);
+	for (i = 0; i < frames; i++) {
+		f = frame(WIRE_PUT, 1, i + 1, random_len(i));
+		wire_encode(&f, stream + at);
+		fill(stream + at + WIRE_HDR_SIZE, i, f.len);
+		at += WIRE_HDR_SIZE + f.len;
+	}
+	for (round = 0; round < 12; round++) {
+		assert_int_equal(rx_init(&rx, WIRE_FROM_OPENER, &ops, &n), 0);
+		n.expect = 0;
+		for (at = 0; at < total; ) {
+			cnt = rx_iov(&rx, &iov);
+			chunk = round < 4 ? rand_r(&seed) % 100 + 1 :
+				round < 8 ? rand_r(&seed) % 5000 + 1 : rand_r(&seed) % 400000 + 1;
+			if (chunk > total - at)
+				chunk = total - at;
+			for (k = 0, want = 0; k < cnt && want < chunk; k++) {
+				part = iov[k].iov_len < chunk - want ? iov[k].iov_len : chunk - want;
+				memcpy(iov[k].iov_base, stream + at + want, part);
+				want += part;
+			}
+			assert_true(want > 0);
+			at += want;
+			assert_int_equal(rx_input(&rx, want, &why), 0);
+		}
+		assert_int_equal(n.expect, frames);
+		rx_fini(&rx);
+	}
+	assert_int_equal(n.aborts, 0);
+	assert_int_equal(n.begins, n.begin_ends);
+	free(stream);
+	free(n.area);
+}
+
+/* The proof's bytes are part of the protocol; the expected value comes from another HMAC. */
+static void test_mac(void **state)
+{
+	static const uint8_t expect[32] = {
+		0x0b, 0x0d, 0x5e, 0xa7, 0x04, 0x33, 0xf5, 0x7a,
+		0x78, 0x84, 0x67, 0x75, 0xd6, 0x60, 0x62, 0xaa,
+		0xb5, 0x12, 0x55, 0x7d, 0x6f, 0x8f, 0x6a, 0x66,
+		0x6d, 0xf2, 0xb8, 0x22, 0xd8, 0x78, 0x0b, 0xec,
+	};
+	uint8_t id[16], no[32], na[32], go[16], ga[16], key[32], mac[32];
+	struct auth_input in = { id, no, na, go, ga, 0x0102 };
+
+	memset(id, 1, 16);
+	memset(no, 2, 32);
+	memset(na, 3, 32);
+	memset(go, 4, 16);
+	memset(ga, 5, 16);
+	memset(key, 6, 32);
+	auth_mac(mac, AUTH_OPENER, &in, key);
+	assert_memory_equal(mac, expect, 32);
+	auth_mac(mac, AUTH_ACCEPTOR, &in, key);
+	assert_false(auth_equal(mac, expect));
+}
+
+static void test_listen_errors(void **state)
+{
+	struct xport_handlers h = { .frame_end = end, .lane_down = down, .job_key = job_key };
+	struct xport_opts o = { .workers = 1, .handlers = &h, .post = post };
+	char err[XPORT_ERR];
+	struct loop *l;
+	struct xport *x;
+
+	assert_int_equal(loop_new(LOOP_EPOLL, &l), 0);
+	o.transport = "pigeon";
+	assert_int_equal(xport_new(&o, &x, err), -EINVAL);
+	assert_non_null(strstr(err, "pigeon"));
+	o.transport = "tcp";
+	o.workers = PROG_MAX_WORKERS + 1;
+	assert_int_equal(xport_new(&o, &x, err), -EINVAL);
+	o.workers = 1;
+	o.listen = "127.0.0.1, nosuchif0";
+	assert_int_equal(xport_new(&o, &x, err), 0);
+	assert_int_equal(xport_listen(x, l, err), -EADDRNOTAVAIL);
+	assert_non_null(strstr(err, "nosuchif0"));
+	xport_free(x);
+	o.listen = "192.0.2.77";
+	assert_int_equal(xport_new(&o, &x, err), 0);
+	assert_int_equal(xport_listen(x, l, err), -EADDRNOTAVAIL);
+	assert_non_null(strstr(err, "192.0.2.77"));
+	xport_free(x);
+	o.listen = "lo";
+	assert_int_equal(xport_new(&o, &x, err), 0);
+	assert_int_equal(xport_listen(x, l, err), 0);
+	assert_true(xport_addrs(x, (struct prog_addr[PROG_MAX_ADDRS]){}) >= 1);
+	xport_unlisten(x);
+	xport_free(x);
+	loop_free(l);
+}
+
+static int setup(int kind, const char *t)
+{
+	struct loop *l;
+	int ret = loop_new(kind, &l);
+
+	loop_kind_used = kind;
+	transport = t;
+	if (!ret)
+		loop_free(l);
+	return ret;
+}
+
+static int on_uring_tcp(void **state)
+{
+	return setup(LOOP_IO_URING, "tcp");
+}
+
+static int on_uring_loop(void **state)
+{
+	return setup(LOOP_IO_URING, "loop");
+}
+
+static int on_epoll_tcp(void **state)
+{
+	return setup(LOOP_EPOLL, "tcp");
+}
+
+static int on_epoll_loop(void **state)
+{
+	return setup(LOOP_EPOLL, "loop");
+}
+
+#define TESTS(s) \
+	{ "frames " #s, test_frames, on_##s, NULL, NULL }, \
+	{ "close " #s, test_close, on_##s, NULL, NULL }, \
+	{ "jobs " #s, test_jobs, on_##s, NULL, NULL }, \
+	{ "hold and ping " #s, test_hold_and_ping, on_##s, NULL, NULL }, \
+	{ "connect " #s, test_connect, on_##s, NULL, NULL }, \
+	{ "bad hello " #s, test_bad_hello, on_##s, NULL, NULL }, \
+	{ "bad proof " #s, test_bad_proof, on_##s, NULL, NULL }, \
+	{ "bad frames " #s, test_bad_frames, on_##s, NULL, NULL }, \
+	{ "death " #s, test_death, on_##s, NULL, NULL }, \
+	{ "slow peer " #s, test_slow_peer, on_##s, NULL, NULL }, \
+	{ "full queue " #s, test_full_queue, on_##s, NULL, NULL }
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_chunks),
+		cmocka_unit_test(test_mac),
+		cmocka_unit_test(test_listen_errors),
+		TESTS(epoll_tcp),
+		TESTS(epoll_loop),
+	};
+	const struct CMUnitTest uring[] = {
+		TESTS(uring_tcp),
+		TESTS(uring_loop),
+	};
+	const char *s = getenv("PROG_SEED");
+	struct loop *l;
+	int ret;
+
+	seed = s ? strtoul(s, NULL, 0) : (unsigned int)time(NULL);
+	print_message("# PROG_SEED=%u\n", seed);
+	log_set_level(getenv("PROG_LOG") ? log_level() : -1);
+	if (auth_init())
+		return 1;
+	ret = cmocka_run_group_tests_name("lanes", tests, NULL, NULL);
+	if (loop_new(LOOP_IO_URING, &l)) {
+		print_message("# io_uring is not permitted here: its tests are skipped\n");
+		return ret;
+	}
+	loop_free(l);
+	return ret + cmocka_run_group_tests_name("lanes, io_uring", uring, NULL, NULL);
+}

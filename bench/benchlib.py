@@ -67,7 +67,8 @@ def parse_output(text):
     return found
 
 
-def run_job(mpi, nodes, ranks, argv, hook=False, env=None, timeout=240, bind="0 1", attempts=1):
+def run_job(mpi, nodes, ranks, argv, hook=False, env=None, timeout=150, bind="0 1", attempts=1,
+            what=None):
     """Run one program on virtual nodes.
 
     Returns (results of parse_output, seconds, failed attempts, output). MPICH sometimes hangs or
@@ -91,7 +92,7 @@ def run_job(mpi, nodes, ranks, argv, hook=False, env=None, timeout=240, bind="0 
         cmd += ["--env", f"{k}={v}"]
     try:
         return run_attempts(cmd + ["--"] + argv, timeout, attempts,
-                            f"{os.path.basename(argv[0])} with {MPI_NAMES[mpi]}")
+                            f"{what or os.path.basename(argv[0])} with {MPI_NAMES[mpi]}")
     finally:
         if done_dir:
             done_dir.cleanup()
@@ -130,6 +131,18 @@ def calibrate(cpu=0):
     out = subprocess.run(["taskset", "-c", str(cpu), program("mpich", "calibrate")], check=True,
                          capture_output=True, text=True)
     return int(out.stdout)
+
+
+def busy_processors():
+    """How many processors others kept busy during the last second (nothing of ours may run)."""
+    def ticks():
+        with open("/proc/stat", encoding="utf-8") as f:
+            v = [int(x) for x in f.readline().split()[1:9]]
+        return sum(v) - v[3] - v[4], sum(v)
+    busy, total = ticks()
+    time.sleep(1)
+    busy2, total2 = ticks()
+    return round((busy2 - busy) / max(1, total2 - total) * (os.cpu_count() or 1), 2)
 
 
 def quantile(ordered, percent):

@@ -17,7 +17,7 @@ program workqueue
 
   integer, parameter :: ntasks = 240      ! tasks in all
   integer, parameter :: nwords = 4096     ! words per task: 32 KiB
-  integer, parameter :: nsteps = 2000     ! passes over the data: some ms of computing
+  integer, parameter :: nsteps = 8000     ! passes over the data: some ms of computing
 
   integer(atomic_int_kind) :: next[*]     ! on image 1: the next task
   integer(atomic_int_kind) :: arrived[*]  ! results that have come here

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+#include "conf/keys.h"
+
+#define SEC 1000000000ll
+
+const struct conf_item conf_keys[KEY_COUNT] = {
+	[KEY_SOCKET] = {
+		"socket", CONF_STRING, 1, 107, "/run/progd/progd.sock", NULL,
+		"Path of the socket that clients connect to. The control socket of progctl stands "
+		"beside it, with \".ctl\" added.", CONF_START,
+	},
+	[KEY_LISTEN] = {
+		"listen", CONF_LIST, 0, 16, "", NULL,
+		"Interfaces or addresses on which other nodes' daemons are accepted. Empty: all "
+		"interfaces that are up but loopback, or loopback if there is no other.", CONF_START,
+	},
+	[KEY_PORT] = {
+		"port", CONF_INT, 0, 65535, "0", NULL,
+		"TCP port for other nodes' daemons. 0: chosen by the kernel; clients tell each other.",
+		CONF_START,
+	},
+	[KEY_WORKERS] = {
+		"workers", CONF_INT, 1, 16, "1", NULL,
+		"Threads that move data. Targets are divided among them by rank.", CONF_START,
+	},
+	[KEY_LOOP] = {
+		"loop", CONF_ENUM, 0, 0, "auto", "auto io_uring epoll",
+		"Event loop of the workers. auto: io_uring where the kernel permits it, else epoll.",
+		CONF_START,
+	},
+	[KEY_POLL_US] = {
+		"poll_us", CONF_INT, -1, 1000000, "-1", NULL,
+		"Microseconds a worker looks for more work before it sleeps. -1: up to 50 while events "
+		"come at shorter intervals and a core has nothing else to run, else 0.", CONF_START,
+	},
+	[KEY_CPUS] = {
+		"cpus", CONF_STRING, 0, 255, "", NULL,
+		"Processors the workers may run on, such as \"0-3,8\". Empty: left to the scheduler.",
+		CONF_START,
+	},
+	[KEY_PRIORITY] = {
+		"priority", CONF_ENUM, 0, 0, "auto", "auto none nice rr",
+		"How a woken worker gets a core from a computing process: rr is lowest real-time "
+		"priority, nice the best nice value permitted, auto the first of these that is "
+		"permitted.", CONF_START,
+	},
+	[KEY_QUOTA_SESSIONS] = {
+		"quota_sessions", CONF_INT, 1, 1 << 20, "4096", NULL,
+		"Sessions (attached processes) per user.", CONF_RUNTIME,
+	},
+	[KEY_QUOTA_REGIONS] = {
+		"quota_regions", CONF_INT, 0, 1 << 24, "65536", NULL,
+		"Memory regions per user.", CONF_RUNTIME,
+	},
+	[KEY_QUOTA_WINDOWS] = {
+		"quota_windows", CONF_INT, 0, 1 << 24, "65536", NULL,
+		"Window ranks per user.", CONF_RUNTIME,
+	},
+	[KEY_QUOTA_BYTES] = {
+		"quota_bytes", CONF_SIZE, 0, 1ll << 50, "64T", NULL,
+		"Bytes of clients' shared memory mapped per user. It is the clients' own memory: the "
+		"limit keeps the address space of the daemon free.", CONF_RUNTIME,
+	},
+	[KEY_PEER_TIMEOUT] = {
+		"peer_timeout", CONF_DURATION, SEC / 10, 3600 * SEC, "10s", NULL,
+		"A node that does not answer for this long is taken for gone: operations on it fail.",
+		CONF_START,
+	},
+	[KEY_CONNECT_TIMEOUT] = {
+		"connect_timeout", CONF_DURATION, SEC / 10, 3600 * SEC, "5s", NULL,
+		"Time to connect to one address of another node.", CONF_START,
+	},
+	[KEY_HELLO_TIMEOUT] = {
+		"hello_timeout", CONF_DURATION, SEC / 10, 3600 * SEC, "10s", NULL,
+		"A client connection that has not introduced itself by then is closed.", CONF_START,
+	},
+	[KEY_DRAIN_TIMEOUT] = {
+		"drain_timeout", CONF_DURATION, 0, 60 * SEC, "2s", NULL,
+		"At the end, time to send what is queued to other nodes.", CONF_RUNTIME,
+	},
+	[KEY_EMBEDDED_WAIT] = {
+		"embedded_wait", CONF_DURATION, SEC / 10, 3600 * SEC, "30s", NULL,
+		"A private daemon (--embedded) to which nobody connects ends after this.", CONF_START,
+	},
+	[KEY_LOG_LEVEL] = {
+		"log_level", CONF_ENUM, 0, 0, "warn", "error warn info debug",
+		"What is logged: this level and all before it.", CONF_RUNTIME,
+	},
+};

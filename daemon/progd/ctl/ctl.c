@@ -1,0 +1,592 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+#include "ctl/ctl.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <libprogbase/log.h>
+#include <utlist.h>
+
+#include "copy/copy.h"
+#include "stats/stats.h"
+#include "win/win.h"
+
+#define MAX_CONNS	32u
+#define SEND_TIMEOUT_NS	1000000000ull
+
+struct conn {
+	struct ctl *ctl;
+	int fd;
+	struct loop_watch *watch;
+	struct conn *next, *prev;
+};
+
+struct ctl {
+	struct ctl_opts o;
+	char path[108];
+	int fd;
+	struct loop_watch *watch;
+	struct conn *conns;
+	unsigned int nconns;
+	uint64_t started;		/* ns, CLOCK_MONOTONIC */
+	char *buf;			/* CTL_MAX_REQUEST */
+};
+
+static json_t *hex(const uint8_t *p, size_t n)
+{
+	char s[65];
+
+	for (size_t i = 0; i < n && i < 32; i++)
+		snprintf(s + 2 * i, 3, "%02x", p[i]);
+	return json_string(s);
+}
+
+static void put_u64(json_t *o, const char *key, uint64_t v)
+{
+	json_object_set_new(o, key, json_integer((json_int_t)v));
+}
+
+/* ---- workers ---- */
+
+struct ask {
+	struct rma *rma;
+	struct rma_info info;
+	json_t *peers;
+};
+
+static void ask_info(void *arg)
+{
+	struct ask *a = arg;
+
+	rma_info(a->rma, &a->info);
+}
+
+static void add_peer(void *arg, const struct rma_peer_info *i)
+{
+	static const char *const states[] = { "none", "connecting", "up", "closing" };
+	json_t *o = json_object();
+
+	json_object_set_new(o, "node", hex(i->guid, PROG_GUID_SIZE));
+	json_object_set_new(o, "lane", json_string(i->name));
+	json_object_set_new(o, "direction", json_string(i->opener ? "out" : "in"));
+	json_object_set_new(o, "state", json_string(states[i->state < 4 ? i->state : 0]));
+	put_u64(o, "streams", i->streams);
+	put_u64(o, "operations", i->ops);
+	put_u64(o, "bytes", i->bytes);
+	put_u64(o, "latency_ns", i->rtt_ns);
+	put_u64(o, "lost_lanes", i->downs);
+	put_u64(o, "tx_frames", i->lane.tx_frames);
+	put_u64(o, "tx_bytes", i->lane.tx_bytes);
+	put_u64(o, "tx_calls", i->lane.tx_calls);
+	put_u64(o, "rx_frames", i->lane.rx_frames);
+	put_u64(o, "rx_bytes", i->lane.rx_bytes);
+	put_u64(o, "rx_calls", i->lane.rx_calls);
+	put_u64(o, "rx_direct", i->lane.rx_direct);
+	put_u64(o, "stalls", i->lane.stalls);
+	json_array_append_new(arg, o);
+}
+
+static void ask_peers(void *arg)
+{
+	struct ask *a = arg;
+
+	rma_each_peer(a->rma, add_peer, a->peers);
+}
+
+/* ---- requests ---- */
+
+static uint64_t rss(void)
+{
+	unsigned long size, res = 0;
+	FILE *f = fopen("/proc/self/statm", "r");
+
+	if (f) {
+		if (fscanf(f, "%lu %lu", &size, &res) != 2)
+			res = 0;
+		fclose(f);
+	}
+	return (uint64_t)res * sysconf(_SC_PAGESIZE);
+}
+
+static uint64_t cpu_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+}
+
+static json_t *do_status(struct ctl *c, json_t *req, const char **why)
+{
+	struct prog_addr addr[PROG_MAX_ADDRS];
+	struct session_counts sc;
+	json_t *o = json_object(), *workers = json_array(), *s;
+	unsigned int naddrs;
+
+	json_object_set_new(o, "version", json_string(PROG_VERSION));
+	json_object_set_new(o, "abi", json_sprintf("%d.%d", PROG_ABI_MAJOR, PROG_ABI_MINOR));
+	put_u64(o, "pid", getpid());
+	put_u64(o, "uid", geteuid());
+	json_object_set_new(o, "mode", json_string(c->o.embedded ? "embedded" : "system"));
+	json_object_set_new(o, "socket", json_string(c->o.socket));
+	json_object_set_new(o, "config", c->o.config ? json_string(c->o.config) : json_null());
+	json_object_set_new(o, "node", hex(c->o.guid, PROG_GUID_SIZE));
+	put_u64(o, "uptime_s", (loop_now() - c->started) / 1000000000);
+	put_u64(o, "resident_bytes", rss());
+	put_u64(o, "cpu_ns", cpu_ns());
+	naddrs = xport_addrs(c->o.xport, addr);
+	s = json_array();
+	for (unsigned int i = 0; i < naddrs; i++) {
+		char ip[INET6_ADDRSTRLEN] = "?";
+
+		inet_ntop(addr[i].family, addr[i].ip, ip, sizeof(ip));
+		json_array_append_new(s, json_sprintf(addr[i].family == AF_INET6 ? "[%s]:%u" : "%s:%u",
+						      ip, ntohs(addr[i].port)));
+	}
+	json_object_set_new(o, "addresses", s);
+	sessions_counts(c->o.sessions, &sc);
+	s = json_object();
+	put_u64(s, "now", sc.now);
+	put_u64(s, "accepted", sc.accepted);
+	put_u64(s, "refused", sc.refused);
+	put_u64(s, "corrupt", sc.corrupt);
+	put_u64(s, "ended", sc.ended);
+	json_object_set_new(o, "sessions", s);
+	for (unsigned int i = 0; i < c->o.workers; i++) {
+		struct ask a = { .rma = c->o.rma[i] };
+		struct worker_stats ws;
+		json_t *w = json_object();
+
+		worker_call(c->o.worker[i], ask_info, &a);
+		worker_stats(c->o.worker[i], &ws);
+		put_u64(w, "index", i);
+		json_object_set_new(w, "loop", json_string(worker_describe(c->o.worker[i])));
+		put_u64(w, "iterations", ws.iterations);
+		put_u64(w, "events", ws.events);
+		put_u64(w, "sleeps", ws.sleeps);
+		put_u64(w, "spin_ns", ws.spin_ns);
+		put_u64(w, "clients", a.info.clients);
+		put_u64(w, "streams", a.info.streams);
+		put_u64(w, "target_streams", a.info.target_streams);
+		put_u64(w, "lock_waits", a.info.lock_waits);
+		put_u64(w, "parked_bytes", a.info.parked_bytes);
+		put_u64(w, "peers", a.info.peers);
+		json_array_append_new(workers, w);
+	}
+	json_object_set_new(o, "workers", workers);
+	return o;
+}
+
+static const char *const op_names[STATS_OPS] = {
+	[PROG_OP_DTYPE] = "dtype", [PROG_OP_PUT] = "put", [PROG_OP_GET] = "get",
+	[PROG_OP_ACC] = "accumulate", [PROG_OP_GET_ACC] = "get_accumulate",
+	[PROG_OP_CAS] = "compare_and_swap", [PROG_OP_LOCK] = "lock", [PROG_OP_UNLOCK] = "unlock",
+	[PROG_OP_POST] = "post", [PROG_OP_COMPLETE] = "complete",
+};
+
+static void add_job(struct win_job *job, void *arg)
+{
+	json_t *o = json_object(), *ops = json_object();
+	struct stats_block b;
+
+	put_u64(o, "job", job->number);
+	json_object_set_new(o, "id", hex(job->id, PROG_JOBID_SIZE));
+	put_u64(o, "uid", job->uid);
+	put_u64(o, "sessions", job->sessions);
+	put_u64(o, "windows", job->nwindows);
+	memset(&b, 0, sizeof(b));
+	if (job->stats)
+		stats_sum(job->stats, &b);
+	for (unsigned int i = 0; i < STATS_OPS; i++) {
+		json_t *p;
+
+		if (!op_names[i] || (!b.ops[i] && !b.applied[i]))
+			continue;
+		p = json_object();
+		put_u64(p, "issued", b.ops[i]);
+		put_u64(p, "issued_bytes", b.bytes[i]);
+		put_u64(p, "applied", b.applied[i]);
+		put_u64(p, "applied_bytes", b.applied_bytes[i]);
+		put_u64(p, "latency_p50_ns", stats_quantile(b.hist[i], 0.5));
+		put_u64(p, "latency_p99_ns", stats_quantile(b.hist[i], 0.99));
+		json_object_set_new(ops, op_names[i], p);
+	}
+	json_object_set_new(o, "operations", ops);
+	put_u64(o, "errors", b.errors);
+	put_u64(o, "refused", b.refused);
+	put_u64(o, "through_daemon_locally", b.local);
+	put_u64(o, "lock_waits", b.lock_waits);
+	put_u64(o, "locks_dropped", b.locks_dropped);
+	put_u64(o, "stripe_waits", b.stripe_waits);
+	put_u64(o, "replays", b.replays);
+	put_u64(o, "direct_bytes", b.direct_bytes);
+	put_u64(o, "mapped_bytes", b.mapped_bytes);
+	put_u64(o, "cma_bytes", b.cma_bytes);
+	put_u64(o, "helper_bytes", b.helper_bytes);
+	put_u64(o, "helper_jobs", b.helper_jobs);
+	json_array_append_new(arg, o);
+}
+
+static json_t *do_stats(struct ctl *c, json_t *req, const char **why)
+{
+	json_t *o = json_object(), *jobs = json_array(), *peers = json_array(), *copies = json_array();
+	struct copy_stats cs;
+
+	win_job_each(add_job, jobs);
+	for (unsigned int i = 0; i < c->o.workers; i++) {
+		struct ask a = { .rma = c->o.rma[i], .peers = peers };
+
+		worker_call(c->o.worker[i], ask_peers, &a);
+	}
+	for (unsigned int i = 0; copy_stats(i, &cs); i++) {
+		json_t *e = json_object();
+
+		json_object_set_new(e, "engine", json_string(cs.name));
+		put_u64(e, "copies", cs.ops);
+		put_u64(e, "bytes", cs.bytes);
+		json_array_append_new(copies, e);
+	}
+	json_object_set_new(o, "jobs", jobs);
+	json_object_set_new(o, "peers", peers);
+	json_object_set_new(o, "copies", copies);
+	put_u64(o, "cpu_ns", cpu_ns());
+	return o;
+}
+
+static void add_win(struct win *w, void *arg)
+{
+	static const char *const mems[] = { "none", "shared", "private", "dynamic" };
+	json_t *o = json_object(), *locks = json_array();
+
+	put_u64(o, "job", w->job->number);
+	json_object_set_new(o, "key", json_sprintf("%llx", (unsigned long long)w->key));
+	put_u64(o, "rank", w->rank);
+	put_u64(o, "ranks", w->nranks);
+	put_u64(o, "nodes", w->nnodes);
+	put_u64(o, "session", w->session);
+	put_u64(o, "pid", w->pid);
+	json_object_set_new(o, "memory", json_string(mems[w->access.mem & 3]));
+	put_u64(o, "bytes", w->size);
+	json_object_set_new(o, "reached_by",
+			    json_string(w->access.mem == PROG_MEM_SHARED ? "mapping" :
+					w->access.mem == PROG_MEM_NONE ? "-" :
+					w->access.cma ? "cma" : "helper"));
+	for (uint32_t i = 0; i < w->nranks; i++) {
+		static const char *const st[] = {
+			NULL, "waits for shared", "waits for exclusive", "shared", "exclusive",
+		};
+		uint32_t s = __atomic_load_n(&w->ctl.peers[i].lock_state, __ATOMIC_RELAXED);
+
+		if (s && s < 5)
+			json_array_append_new(locks, json_sprintf("rank %u: %s", i, st[s]));
+	}
+	json_object_set_new(o, "locks", locks);
+	json_array_append_new(arg, o);
+}
+
+static void add_job_wins(struct win_job *job, void *arg)
+{
+	/* on the main thread, which alone changes the list */
+	for (struct win *w = job->windows; w; w = w->job_next)
+		add_win(w, arg);
+}
+
+static json_t *do_windows(struct ctl *c, json_t *req, const char **why)
+{
+	json_t *a = json_array();
+
+	win_job_each(add_job_wins, a);
+	return a;
+}
+
+static void add_session(void *arg, const struct session_info *i)
+{
+	json_t *o = json_object();
+
+	put_u64(o, "session", i->id);
+	put_u64(o, "pid", i->pid);
+	put_u64(o, "uid", i->uid);
+	put_u64(o, "rank", i->rank);
+	put_u64(o, "job", i->job);
+	json_object_set_new(o, "cma", json_boolean(i->cma));
+	json_object_set_new(o, "helper", json_boolean(i->helper));
+	put_u64(o, "windows", i->windows);
+	put_u64(o, "regions", i->regions);
+	json_array_append_new(arg, o);
+}
+
+static json_t *do_sessions(struct ctl *c, json_t *req, const char **why)
+{
+	json_t *a = json_array();
+
+	sessions_each(c->o.sessions, add_session, a);
+	return a;
+}
+
+static json_t *conf_row(const struct conf *conf, size_t i)
+{
+	const struct conf_item *it = conf_item(conf, i);
+	json_t *o = json_object();
+	char val[4096];
+
+	if (conf_get(conf, it->name, val, sizeof(val)) < 0)
+		val[0] = '\0';
+	json_object_set_new(o, "key", json_string(it->name));
+	json_object_set_new(o, "value", json_string(val));
+	json_object_set_new(o, "default", json_string(it->def));
+	json_object_set_new(o, "source", json_string(conf_source(conf, it->name)));
+	json_object_set_new(o, "changes", json_string(it->when == CONF_RUNTIME ? "at any time" :
+								       "with a restart"));
+	json_object_set_new(o, "doc", json_string(it->doc));
+	return o;
+}
+
+static json_t *do_conf_get(struct ctl *c, json_t *req, const char **why)
+{
+	const char *key = json_string_value(json_object_get(req, "key"));
+	json_t *a;
+	int i;
+
+	if (key) {
+		i = conf_find(c->o.conf, key);
+		if (i < 0) {
+			*why = "no such key";
+			return NULL;
+		}
+		return json_pack("[o]", conf_row(c->o.conf, i));
+	}
+	a = json_array();
+	for (size_t k = 0; k < conf_count(c->o.conf); k++)
+		json_array_append_new(a, conf_row(c->o.conf, k));
+	return a;
+}
+
+static json_t *do_conf_set(struct ctl *c, json_t *req, const char **why)
+{
+	const char *key = json_string_value(json_object_get(req, "key"));
+	const char *value = json_string_value(json_object_get(req, "value"));
+	static char err[CONF_ERR];
+	int r;
+
+	if (!key) {
+		*why = "conf set: no key given";
+		return NULL;
+	}
+	r = value ? conf_set(c->o.conf, key, value, "progctl", true, err) :
+		    conf_unset(c->o.conf, key, true, err);
+	if (r) {
+		*why = err;
+		return NULL;
+	}
+	c->o.conf_changed(c->o.ctx);
+	prog_log(PROG_LOG_INFO, "progctl: %s %s", key, value ? value : "unset");
+	return do_conf_get(c, req, why);
+}
+
+static json_t *do_ping(struct ctl *c, json_t *req, const char **why)
+{
+	return json_pack("{s:s}", "version", PROG_VERSION);
+}
+
+static const struct {
+	const char *name;
+	json_t *(*fn)(struct ctl *c, json_t *req, const char **why);
+} commands[] = {
+	{ "ping", do_ping },
+	{ "status", do_status },
+	{ "stats", do_stats },
+	{ "windows", do_windows },
+	{ "sessions", do_sessions },
+	{ "conf-get", do_conf_get },
+	{ "conf-set", do_conf_set },
+};
+
+static json_t *answer(struct ctl *c, const char *text, size_t len)
+{
+	const char *why = NULL, *cmd;
+	json_t *req, *res = NULL;
+	json_error_t je;
+
+	req = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
+	cmd = json_string_value(json_object_get(req, "cmd"));
+	if (!req)
+		why = "request: not JSON";
+	else if (!cmd)
+		why = "request: no \"cmd\"";
+	for (size_t i = 0; !why && !res && i < sizeof(commands) / sizeof(commands[0]); i++) {
+		if (strcmp(cmd, commands[i].name))
+			continue;
+		res = commands[i].fn(c, req, &why);
+		if (!res && !why)
+			why = "out of memory";
+	}
+	if (!res && !why)
+		why = "request: unknown command";
+	json_decref(req);
+	return res ? json_pack("{s:b,s:o}", "ok", 1, "result", res) :
+		     json_pack("{s:b,s:s}", "ok", 0, "error", why);
+}
+
+/* ---- connections ---- */
+
+static void conn_end(struct conn *k)
+{
+	loop_unwatch(k->watch);
+	close(k->fd);
+	DL_DELETE(k->ctl->conns, k);
+	k->ctl->nconns--;
+	free(k);
+}
+
+static bool send_reply(int fd, json_t *j)
+{
+	char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+	size_t len = text ? strlen(text) : 0, off = 0;
+	bool ok = text;
+
+	while (ok && off < len) {
+		size_t n = len - off < CTL_CHUNK ? len - off : CTL_CHUNK;
+
+		ok = send(fd, text + off, n, MSG_NOSIGNAL) == (ssize_t)n;
+		off += n;
+	}
+	if (ok && len % CTL_CHUNK == 0)
+		ok = send(fd, "\n", 1, MSG_NOSIGNAL) == 1;
+	free(text);
+	return ok;
+}
+
+static void on_request(void *ctx)
+{
+	struct conn *k = ctx;
+	struct ctl *c = k->ctl;
+	ssize_t n = recv(k->fd, c->buf, CTL_MAX_REQUEST, MSG_DONTWAIT | MSG_TRUNC);
+	json_t *j;
+	bool ok;
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0) {
+		conn_end(k);
+		return;
+	}
+	j = (size_t)n > CTL_MAX_REQUEST ?
+		json_pack("{s:b,s:s}", "ok", 0, "error", "request: too long") : answer(c, c->buf, n);
+	ok = send_reply(k->fd, j);
+	json_decref(j);
+	if (!ok)
+		conn_end(k);
+}
+
+static void on_accept(void *ctx, int fd)
+{
+	struct ctl *c = ctx;
+	struct timeval tv = { .tv_sec = SEND_TIMEOUT_NS / 1000000000 };
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+	int flags = 0, size = 4 << 20;
+	struct conn *k;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) ||
+	    (cred.uid && cred.uid != geteuid())) {
+		prog_log_limited(PROG_LOG_WARN, "control: pid %d of uid %u refused", (int)cred.pid,
+				 (unsigned int)cred.uid);
+		close(fd);
+		return;
+	}
+	if (c->nconns >= MAX_CONNS) {
+		prog_log_limited(PROG_LOG_WARN, "control: more than %u connections", MAX_CONNS);
+		close(fd);
+		return;
+	}
+	/* replies may block for a moment: the peer is privileged, and cut off when it does not read */
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
+	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	flags = fcntl(fd, F_GETFL);
+	if (flags >= 0)
+		fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+	k = calloc(1, sizeof(*k));
+	if (k) {
+		k->ctl = c;
+		k->fd = fd;
+		k->watch = loop_fd_watch(c->o.loop, fd, 0, on_request, k);
+	}
+	if (!k || !k->watch) {
+		free(k);
+		close(fd);
+		return;
+	}
+	c->nconns++;
+	DL_APPEND(c->conns, k);
+}
+
+int ctl_new(const struct ctl_opts *o, struct ctl **out, char *err)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	struct ctl *c = calloc(1, sizeof(*c));
+	int r = -ENOMEM;
+
+	if (!c)
+		return -ENOMEM;
+	c->o = *o;
+	c->fd = -1;
+	c->started = loop_now();
+	c->buf = malloc(CTL_MAX_REQUEST);
+	if (!c->buf)
+		goto fail;
+	if (snprintf(c->path, sizeof(c->path), "%s.ctl", o->socket) >= (int)sizeof(c->path)) {
+		snprintf(err, 256, "control socket %.150s.ctl: longer than %zu bytes", o->socket,
+			 sizeof(c->path) - 1);
+		r = -ENAMETOOLONG;
+		goto fail;
+	}
+	strcpy(sa.sun_path, c->path);
+	c->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	/* the client socket is ours, so what stands here is an old one of ours */
+	unlink(c->path);
+	if (c->fd < 0 || bind(c->fd, (struct sockaddr *)&sa, sizeof(sa)) || chmod(c->path, 0600) ||
+	    listen(c->fd, 16)) {
+		r = -errno;
+		snprintf(err, 256, "control socket %s: %s", c->path, strerror(errno));
+		goto fail;
+	}
+	c->watch = loop_accept(o->loop, c->fd, on_accept, c);
+	if (!c->watch) {
+		unlink(c->path);
+		r = -ENOMEM;
+		goto fail;
+	}
+	*out = c;
+	return 0;
+fail:
+	if (c->fd >= 0)
+		close(c->fd);
+	free(c->buf);
+	free(c);
+	return r;
+}
+
+void ctl_free(struct ctl *c)
+{
+	struct conn *k, *tmp;
+
+	if (!c)
+		return;
+	DL_FOREACH_SAFE(c->conns, k, tmp)
+		conn_end(k);
+	loop_unwatch(c->watch);
+	close(c->fd);
+	unlink(c->path);
+	free(c->buf);
+	free(c);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * ctl: the control socket that progctl talks to: SOCK_SEQPACKET at <socket>.ctl, for root and the
+ * daemon's own user.  One JSON object per message:
+ *
+ *	request   {"cmd": "status", ...}
+ *	reply     {"ok": true, "result": ...} or {"ok": false, "error": "a sentence"}
+ *
+ * A reply that is longer than CTL_CHUNK bytes comes in several messages; all but the last are
+ * exactly CTL_CHUNK bytes long, and a reply of a multiple of it ends with an empty line ("\n").
+ * Everything runs on the main thread.
+ */
+#ifndef PROGD_CTL_H
+#define PROGD_CTL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <libprogbase/conf.h>
+
+#include "session/session.h"
+#include "xport/xport.h"
+
+#define CTL_CHUNK	65536u
+#define CTL_MAX_REQUEST	65536u
+
+struct ctl;
+
+struct ctl_opts {
+	const char *socket;		/* of the clients; kept */
+	const char *config;		/* file read, or NULL; kept */
+	bool embedded;
+	struct conf *conf;
+	void (*conf_changed)(void *ctx);
+	void *ctx;
+	struct loop *loop;
+	unsigned int workers;
+	struct worker *worker[PROG_MAX_WORKERS];
+	struct rma *rma[PROG_MAX_WORKERS];
+	uint8_t guid[PROG_GUID_SIZE];
+	struct sessions *sessions;
+	struct xport *xport;
+};
+
+/* Bind and listen; errors in @err (256 bytes). */
+int ctl_new(const struct ctl_opts *o, struct ctl **out, char *err);
+void ctl_free(struct ctl *c);		/* NULL is fine */
+
+#endif

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * nodes.h - daemons for tests: each is a node of its own to its clients (it has its own id), so
+ * two of them on this machine's loopback are two nodes.
+ *
+ *	rank 0 -- A.sock -- progd A ====== loopback ====== progd B -- B.sock -- rank 1
+ */
+#ifndef SELFTESTS_DAEMON_NODES_H
+#define SELFTESTS_DAEMON_NODES_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <progclient.h>
+
+struct node {
+	char dir[64];
+	char sock[108];
+	char log[108];
+	pid_t pid;
+};
+
+static inline uint64_t nodes_now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+}
+
+static inline const char *nodes_progd(void)
+{
+	static char path[4096];
+	const char *build = getenv("PROG_BUILD");
+
+	snprintf(path, sizeof(path), "%s/bin/progd", build ? build : "build");
+	return path;
+}
+
+static inline int nodes_connect(const char *path, int type)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+
+	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", path);
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&sa, sizeof(sa))) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+/* Start a daemon with more --set KEY=VALUE (NULL-terminated); 0 when it answers. */
+static inline int node_start(struct node *n, const char *const *sets)
+{
+	uint64_t end = nodes_now() + 20000000000ull;
+	const char *argv[64] = { nodes_progd(), "--socket", n->sock, "--set", "listen=127.0.0.1" };
+	int argc = 5, fd, st;
+
+	strcpy(n->dir, "/tmp/progd-test-XXXXXX");
+	if (!mkdtemp(n->dir))
+		return -errno;
+	snprintf(n->sock, sizeof(n->sock), "%s/s", n->dir);
+	snprintf(n->log, sizeof(n->log), "%s/log", n->dir);
+	for (; sets && *sets && argc < 60; sets++) {
+		argv[argc++] = "--set";
+		argv[argc++] = *sets;
+	}
+	n->pid = fork();
+	if (!n->pid) {
+		fd = open(n->log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+		dup2(fd, 1);
+		dup2(fd, 2);
+		execv(argv[0], (char *const *)(uintptr_t)argv);
+		_exit(127);
+	}
+	while (nodes_now() < end) {
+		if (waitpid(n->pid, &st, WNOHANG) == n->pid) {
+			n->pid = 0;
+			return -ECHILD;
+		}
+		fd = nodes_connect(n->sock, SOCK_SEQPACKET);
+		if (fd >= 0) {
+			close(fd);
+			return 0;
+		}
+		usleep(2000);
+	}
+	return -ETIMEDOUT;
+}
+
+/* What the daemon wrote so far; static memory. */
+static inline const char *node_log(const struct node *n)
+{
+	static char text[65536];
+	int fd = open(n->log, O_RDONLY);
+	ssize_t got = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0;
+
+	if (fd >= 0)
+		close(fd);
+	text[got > 0 ? got : 0] = '\0';
+	return text;
+}
+
+/* Ends it with @sig and removes its files; its exit status (0 wanted), or 1000 + signal. */
+static inline int node_stop(struct node *n, int sig)
+{
+	char cmd[1024];
+	int st = 0;
+
+	if (n->pid > 0) {
+		kill(n->pid, sig);
+		while (waitpid(n->pid, &st, 0) < 0 && errno == EINTR)
+			;
+		n->pid = 0;
+	}
+	st = WIFEXITED(st) ? WEXITSTATUS(st) : 1000 + WTERMSIG(st);
+	if (st && !(sig == SIGKILL && st == 1000 + SIGKILL))
+		fprintf(stderr, "%s", node_log(n));
+	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", n->dir);
+	if (system(cmd))
+		fprintf(stderr, "cannot remove %s\n", n->dir);
+	return st;
+}
+
+#endif

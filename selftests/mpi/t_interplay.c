@@ -256,9 +256,9 @@ static void passive_target(void)
 						     "had computed", what[k], tw_names[f]);
 				}
 				t_barrier();
-				/* calibrate: at least 1 s, or 20 times the idle round */
+				/* calibrate: at least half a second, or 20 times the idle round */
 				if (!round) {
-					double idle = MPI_Wtime() - t0, want = 1, took;
+					double idle = MPI_Wtime() - t0, want = 0.5, took;
 
 					if (t_rank == target)
 						idle = 0;

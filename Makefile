@@ -8,7 +8,6 @@ include mk/base.mk
 include mk/hooks.mk
 include mk/tools.mk
 include $(wildcard mk/selftests-*.mk)
-include mk/selftests-mpi.mk
 include mk/test.mk
 include mk/bench.mk
 include mk/install.mk

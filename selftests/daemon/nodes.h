@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -79,6 +80,8 @@ static inline int node_start(struct node *n, const char *const *sets)
 	}
 	n->pid = fork();
 	if (!n->pid) {
+		/* a test that dies takes its daemons along */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		fd = open(n->log, O_WRONLY | O_CREAT | O_APPEND, 0600);
 		dup2(fd, 1);
 		dup2(fd, 2);

@@ -396,6 +396,11 @@ int worker_start(struct worker *w)
 
 	/* signals are the main thread's */
 	sigfillset(&all);
+	/* a blocked fault kills: win/ answers SIGBUS */
+	sigdelset(&all, SIGBUS);
+	sigdelset(&all, SIGSEGV);
+	sigdelset(&all, SIGFPE);
+	sigdelset(&all, SIGILL);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	ret = pthread_create(&w->thread, NULL, worker_main, w);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);

@@ -135,8 +135,11 @@ void bench_die(const char *fmt, ...)
 	fputc('\n', stderr);
 	MPI_Initialized(&up);
 	MPI_Finalized(&down);
-	if (up && !down)
+	if (up && !down) {
+		/* launchers drop what they have not forwarded when the job aborts */
+		nanosleep(&(struct timespec){ .tv_nsec = 200000000 }, NULL);
 		MPI_Abort(MPI_COMM_WORLD, 1);
+	}
 	exit(1);
 }
 

@@ -19,6 +19,8 @@ $(BIN)/$(1): $(call objs,$(call srcs,tools/$(1)/*.c)) $(call tool_libs,$(1))
 endef
 $(foreach t,$(TOOL_C_NAMES),$(eval $(call tool_rule,$(t))))
 
+$(BIN)/progctl: CLIENT_LIBS += $(shell $(PKG_CONFIG) --libs jansson)
+
 define tool_copy_rule
 $(BIN)/$(1): tools/$(1)/$(1)
 	$$(call say,COPY,$$@)

@@ -555,7 +555,7 @@ int ctl_new(const struct ctl_opts *o, struct ctl **out, char *err)
 	/* the client socket is ours, so what stands here is an old one of ours */
 	unlink(c->path);
 	if (c->fd < 0 || bind(c->fd, (struct sockaddr *)&sa, sizeof(sa)) || chmod(c->path, 0600) ||
-	    listen(c->fd, 16)) {
+	    listen(c->fd, 128)) {
 		r = -errno;
 		snprintf(err, 256, "control socket %s: %s", c->path, strerror(errno));
 		goto fail;

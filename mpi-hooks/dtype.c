@@ -605,14 +605,14 @@ static int decode(MPI_Datatype type, struct dtype **out)
 /* ---- lookup ---------------------------------------------------------------------------------- */
 
 /*
- * There is no query for "committed": a send to nobody checks it, where the library does.  Done once
- * for each type, as a committed type stays so.
+ * There is no query for "committed": a send to nobody checks it, where the library does (with a
+ * count above 0).  Done once for each type, as a committed type stays so.
  */
 static bool committed(MPI_Datatype type)
 {
 	char nothing = 0;
 
-	return PMPI_Send(&nothing, 0, type, MPI_PROC_NULL, 0, hooks.self) == MPI_SUCCESS;
+	return PMPI_Send(&nothing, 1, type, MPI_PROC_NULL, 0, hooks.self) == MPI_SUCCESS;
 }
 
 static int htype_make(MPI_Datatype type, const struct htype **out)

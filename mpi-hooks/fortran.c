@@ -20,6 +20,13 @@ void fort_init_thread(void (*native)(MPI_Fint *, MPI_Fint *, MPI_Fint *), MPI_Fi
 		hooks_start();
 }
 
+/* MPICH's predefined keyvals have numbers of their own in Fortran. */
+#ifdef OPEN_MPI
+#define FORT_KEYVAL(k)	(k)
+#else
+#define FORT_KEYVAL(k)	((k) + 1)
+#endif
+
 /* Fortran gets values, C pointers to them (but for the base). */
 void fort_win_get_attr(void (*native)(MPI_Fint *, MPI_Fint *, void *, MPI_Fint *, MPI_Fint *),
 		       MPI_Fint *win, MPI_Fint *keyval, void *val, MPI_Fint *flag,
@@ -33,19 +40,19 @@ void fort_win_get_attr(void (*native)(MPI_Fint *, MPI_Fint *, void *, MPI_Fint *
 		return;
 	}
 	switch (*keyval) {
-	case MPI_WIN_BASE:
+	case FORT_KEYVAL(MPI_WIN_BASE):
 		*out = (MPI_Aint)w->base;
 		break;
-	case MPI_WIN_SIZE:
+	case FORT_KEYVAL(MPI_WIN_SIZE):
 		*out = w->size;
 		break;
-	case MPI_WIN_DISP_UNIT:
+	case FORT_KEYVAL(MPI_WIN_DISP_UNIT):
 		*out = w->disp_unit;
 		break;
-	case MPI_WIN_CREATE_FLAVOR:
+	case FORT_KEYVAL(MPI_WIN_CREATE_FLAVOR):
 		*out = w->flavor;
 		break;
-	case MPI_WIN_MODEL:
+	case FORT_KEYVAL(MPI_WIN_MODEL):
 		*out = w->model;
 		break;
 	default:

@@ -48,6 +48,7 @@ struct hooks {
 	uint8_t jobid[16];
 	uint8_t jobkey[32];
 	MPI_Comm self;		/* private, made with the session; MPI_COMM_NULL before */
+	MPI_Request idle;	/* never completes; asking for it makes the library progress */
 	struct prog_session *session;	/* NULL until the first window; set once */
 };
 extern struct hooks hooks;
@@ -59,7 +60,7 @@ void hooks_start(void);
  * final for the process.  Any thread.
  */
 int hooks_session(const char **reason);
-/* The state that libprogclient's waits need to let native traffic move. */
+/* Let native traffic move.  From threads that are in an MPI call, with a session, only. */
 void hooks_progress(void *arg);
 
 static inline void hooks_lock(pthread_mutex_t *m)

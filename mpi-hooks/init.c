@@ -13,9 +13,6 @@
 
 struct hooks hooks = { .self = MPI_COMM_NULL };
 
-/* Tag of nothing: probing for it makes the MPI library progress all its traffic. */
-#define PROGRESS_TAG 17
-
 static pthread_mutex_t session_lock = PTHREAD_MUTEX_INITIALIZER;
 static int session_rc;		/* outcome of the only attempt; under session_lock */
 static char session_reason[256];
@@ -57,6 +54,58 @@ static bool switched_off(void)
 }
 
 /*
+ * A probe would do for Open MPI, but MPICH looks only where the probed communicator's messages
+ * come in.  The status of an incomplete request is asked for after general progress in both, and
+ * several threads may do it at once.
+ */
+void hooks_progress(void *arg)
+{
+	int flag;
+
+	PMPI_Request_get_status(hooks.idle, &flag, MPI_STATUS_IGNORE);
+}
+
+static int idle_query(void *extra, MPI_Status *status)
+{
+	PMPI_Status_set_elements(status, MPI_BYTE, 0);
+	PMPI_Status_set_cancelled(status, 0);
+	return MPI_SUCCESS;
+}
+
+static int idle_free(void *extra)
+{
+	return MPI_SUCCESS;
+}
+
+static int idle_cancel(void *extra, int complete)
+{
+	return MPI_SUCCESS;
+}
+
+/* What needs no daemon; undone by native_end(). */
+static int native_begin(void)
+{
+	/* not dup: that would run the program's attribute copy functions */
+	if (PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &hooks.self))
+		return -EIO;
+	PMPI_Comm_set_errhandler(hooks.self, MPI_ERRORS_RETURN);
+	if (PMPI_Grequest_start(idle_query, idle_free, idle_cancel, NULL, &hooks.idle)) {
+		PMPI_Comm_free(&hooks.self);
+		return -EIO;
+	}
+	return 0;
+}
+
+static void native_end(void)
+{
+	if (hooks.self == MPI_COMM_NULL)
+		return;
+	PMPI_Grequest_complete(hooks.idle);
+	PMPI_Wait(&hooks.idle, MPI_STATUS_IGNORE);
+	PMPI_Comm_free(&hooks.self);
+}
+
+/*
  * Runs at the start of MPI_Finalize, while MPI still works: attributes of MPI_COMM_SELF go in
  * reverse order of setting, so a program's own (which may free windows) come before this one.
  */
@@ -66,8 +115,7 @@ static int self_deleted(MPI_Comm comm, int keyval, void *val, void *extra)
 	hooks.on = false;
 	prog_session_close(hooks.session);
 	hooks.session = NULL;
-	if (hooks.self != MPI_COMM_NULL)
-		PMPI_Comm_free(&hooks.self);
+	native_end();
 	return MPI_SUCCESS;
 }
 
@@ -119,14 +167,6 @@ int hook_init_thread(int *argc, char ***argv, int required, int *provided)
 	return rc;
 }
 
-/* Called by threads that are inside an MPI call of ours only, so never against the thread level. */
-void hooks_progress(void *arg)
-{
-	int flag;
-
-	PMPI_Iprobe(MPI_ANY_SOURCE, PROGRESS_TAG, hooks.self, &flag, MPI_STATUS_IGNORE);
-}
-
 static int session_open(void)
 {
 	struct prog_session_cfg cfg = {
@@ -144,18 +184,17 @@ static int session_open(void)
 		snprintf(session_reason, sizeof(session_reason), "out of memory");
 		return rc;
 	}
-	/* not dup: that would run the program's attribute copy functions */
-	if (PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &hooks.self)) {
+	rc = native_begin();
+	if (rc) {
 		snprintf(session_reason, sizeof(session_reason),
 			 "the MPI library gave no communicator");
-		return -EIO;
+		return rc;
 	}
-	PMPI_Comm_set_errhandler(hooks.self, MPI_ERRORS_RETURN);
 	rc = prog_session_open(&cfg, &hooks.session, &why);
 	if (rc) {
 		hooks.session = NULL;
 		snprintf(session_reason, sizeof(session_reason), "%s", why ? why : strerror(-rc));
-		PMPI_Comm_free(&hooks.self);
+		native_end();
 	}
 	return rc;
 }

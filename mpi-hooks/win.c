@@ -471,6 +471,10 @@ int hook_win_get_group(struct hwin *w, MPI_Group *group)
 	return hwin_error(w, PMPI_Comm_group(w->comm, group));
 }
 
+/*
+ * Address from the library; sizes are what the ranks asked for (Open MPI gives whole pages).
+ * MPI_PROC_NULL stands for the first rank that has memory.
+ */
 int hook_win_shared_query(struct hwin *w, int rank, MPI_Aint *size, MPI_Aint *disp_unit,
 			  void *baseptr)
 {
@@ -478,10 +482,18 @@ int hook_win_shared_query(struct hwin *w, int rank, MPI_Aint *size, MPI_Aint *di
 
 	if (w->flavor != MPI_WIN_FLAVOR_SHARED)
 		return hwin_error(w, MPI_ERR_RMA_FLAVOR);
+	if (rank != MPI_PROC_NULL && (unsigned int)rank >= w->nranks)
+		return hwin_error(w, MPI_ERR_RANK);
+	for (uint32_t i = 0; rank == MPI_PROC_NULL && i < w->nranks; i++)
+		if (prog_win_size(w->pw, i))
+			rank = (int)i;
 	rc = PMPI_Win_shared_query(w->handle, rank, size, &unit, baseptr);
-	if (!rc)
-		*disp_unit = unit;
-	return rc;
+	if (rc)
+		return rc;
+	*disp_unit = unit;
+	if (rank != MPI_PROC_NULL)
+		*size = (MPI_Aint)prog_win_size(w->pw, (uint32_t)rank);
+	return MPI_SUCCESS;
 }
 
 /* ---- dynamic windows ------------------------------------------------------------------------- */

@@ -150,14 +150,18 @@ int t_fini(void)
 	return failed_points ? 1 : 0;
 }
 
-/* is @name in the comma-separated @list; a trailing * in an entry matches any rest */
+/* is @name in the comma-separated @list; an entry may end or begin with *, for any rest */
 static bool listed(const char *list, const char *name)
 {
+	size_t len = strlen(name);
+
 	while (*list) {
 		size_t n = strcspn(list, ",");
 
 		if (n && list[n - 1] == '*' ? !strncmp(list, name, n - 1) :
-		    n == strlen(name) && !strncmp(list, name, n))
+		    n && list[0] == '*' ? len >= n - 1 &&
+					  !strncmp(list + 1, name + len - (n - 1), n - 1) :
+		    n == len && !strncmp(list, name, n))
 			return true;
 		list += n + (list[n] == ',');
 	}
@@ -566,6 +570,8 @@ void te_close(struct twin *w, enum te_mode mode, int origin, int target)
 			M(MPI_Win_complete(w->win));
 		if (w->rank == target)
 			M(MPI_Win_wait(w->win));
+		/* epochs that follow one another at once are the business of t_pscw.c alone */
+		M(MPI_Barrier(w->comm));
 		break;
 	default:
 		if (w->rank == origin) {

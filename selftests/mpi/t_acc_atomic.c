@@ -8,6 +8,7 @@
 #include "acctypes.h"
 
 static struct twin w;
+static int rounds;		/* of hammer, so that repetitions differ */
 
 static const struct acc_type *find(const char *name)
 {
@@ -29,11 +30,13 @@ static void clear(int byte)
 	t_barrier();
 }
 
-/* one update by a randomly chosen call */
+#define UPDATES 16
+#define LONGEST (64 * 32)
+
+/* one update by a randomly chosen call; the buffers live until the epoch ends */
 static void update(struct t_rng *r, const struct acc_type *t, enum acc_op op, const void *v, int n,
-		   int target, MPI_Aint at)
+		   void *old, int target, MPI_Aint at)
 {
-	char old[64 * 32];
 	MPI_Request q;
 
 	switch (t_rndn(r, n == 1 ? 4 : 3)) {
@@ -43,7 +46,6 @@ static void update(struct t_rng *r, const struct acc_type *t, enum acc_op op, co
 	case 1:
 		M(MPI_Get_accumulate(v, n, t->type, old, n, t->type, target, at, n, t->type,
 				     acc_op(op), w.win));
-		M(MPI_Win_flush_local(target, w.win));
 		break;
 	case 2:
 		M(MPI_Raccumulate(v, n, t->type, target, at, n, t->type, acc_op(op), w.win, &q));
@@ -51,22 +53,23 @@ static void update(struct t_rng *r, const struct acc_type *t, enum acc_op op, co
 		break;
 	default:
 		M(MPI_Fetch_and_op(v, old, t->type, target, at, acc_op(op), w.win));
-		M(MPI_Win_flush_local(target, w.win));
 		break;
 	}
-	/* the origin buffer is reused */
-	M(MPI_Win_flush_local(target, w.win));
+	if (t_rndn(r, 4) == 0)
+		M(MPI_Win_flush(target, w.win));
 }
 
 /* every rank adds value v(origin, i) at random places; all ranks can compute the sums */
 static void hammer(const char *name, enum acc_op op, bool arrays)
 {
 	const struct acc_type *t = find(name);
-	int elems = arrays ? 64 : 2, n = t_iters(60);
+	static char values[UPDATES][LONGEST], old[UPDATES][LONGEST];
+	int elems = arrays ? 64 : 2, n = UPDATES;
 	char *want;
 
 	if (!t || !acc_permitted(t, op))
 		return;
+	rounds++;
 	clear(op == O_BAND ? 0xff : 0);
 	want = calloc(elems, t->size);
 	memset(want, op == O_BAND ? 0xff : 0, elems * t->size);
@@ -74,12 +77,12 @@ static void hammer(const char *name, enum acc_op op, bool arrays)
 	for (int o = 0; o < t_size; o++) {
 		struct t_rng r = t_rng_common(), how = t_rng_own();
 
-		r.s += 1000003ull * o + op;
+		r.s += 1000003ull * o + op + 7777ull * rounds;
 		for (int i = 0; i < n; i++) {
 			int target = t_rndn(&r, t_size);
 			int len = arrays ? 1 + t_rndn(&r, elems) : 1;
 			int at = t_rndn(&r, elems - len + 1);
-			char v[64 * 32];
+			char mine[LONGEST], *v = o == t_rank ? values[i] : mine;
 
 			for (int k = 0; k < len; k++)
 				acc_value(t, op, &r, v + k * t->size);
@@ -87,7 +90,8 @@ static void hammer(const char *name, enum acc_op op, bool arrays)
 				for (int k = 0; k < len; k++)
 					v[k * t->size + t->off2] = o;
 			if (o == t_rank)
-				update(&how, t, op, v, len, target, (MPI_Aint)at * t->size);
+				update(&how, t, op, v, len, old[i], target,
+				       (MPI_Aint)at * t->size);
 			if (target == t_rank)
 				for (int k = 0; k < len; k++)
 					acc_apply(t, op, want + (at + k) * t->size,
@@ -126,11 +130,12 @@ static void all_ops(const char *name)
 {
 	const struct acc_type *t = find(name);
 
-	for (int op = 0; t && op <= O_MAXLOC; op++)
-		if (exact(t, op)) {
-			hammer(name, op, false);
-			hammer(name, op, true);
-		}
+	for (int round = 0; round < t_iters(1); round++)
+		for (int op = 0; t && op <= O_MAXLOC; op++)
+			if (exact(t, op)) {
+				hammer(name, op, false);
+				hammer(name, op, true);
+			}
 }
 
 /* tickets are unique and none is missing, at two targets at once */

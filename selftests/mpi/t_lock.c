@@ -222,7 +222,7 @@ static void nested(void)
 /* what was done under an exclusive lock is visible to the next holder: a token walks */
 static void hand_over(void)
 {
-	int target = t_size / 2, rounds = t_iters(20);
+	int target = t_size / 2, rounds = t_iters(5);
 	long turn = -1;
 
 	reset();

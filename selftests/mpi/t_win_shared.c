@@ -142,8 +142,7 @@ static void load_store_lock_all(void)
 		M(MPI_Win_sync(win));
 		M(MPI_Barrier(node));
 		M(MPI_Win_sync(win));
-		if (!T_EQ(((int *)p)[i % 16], i * 10 + (nrank + 1) % nsize))
-			break;
+		T_EQ(((int *)p)[i % 16], i * 10 + (nrank + 1) % nsize);
 		M(MPI_Barrier(node));
 	}
 	M(MPI_Win_unlock_all(win));

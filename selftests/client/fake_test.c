@@ -566,6 +566,10 @@ static void body_killed_holder(void)
 	rank_barrier();
 	CHECK_INT(prog_lock(w, 0, PROG_LOCKF_EXCL | PROG_LOCKF_WAIT), 0);
 	CHECK_INT(prog_unlock(w, 0), 0);
+	/* the window must stay until all survivors had the lock */
+	__atomic_fetch_add(&rs->value[2], 1, __ATOMIC_RELAXED);
+	while (__atomic_load_n(&rs->value[2], __ATOMIC_RELAXED) < my_ranks - 1)
+		sched_yield();
 	prog_win_close(w);
 	prog_session_close(s);
 }

@@ -744,11 +744,6 @@ static int own_frame(struct lane *l, const struct wire_frame *f, const void *pay
 
 	if (l->state == LANE_CONNECTING && f->type != WIRE_HELLO_ACK)
 		return -EPROTO;
-	if (f->type == WIRE_JOB_OPEN)
-		memcpy(&open, payload, sizeof(open));
-	else if (f->type == WIRE_JOB_CHALLENGE || f->type == WIRE_JOB_PROOF)
-		memcpy(&a, payload, sizeof(a));
-
 	switch (f->type) {
 	case WIRE_HELLO_ACK:
 		if (l->state != LANE_CONNECTING || wire_hello_get(payload, &hello))
@@ -756,10 +751,13 @@ static int own_frame(struct lane *l, const struct wire_frame *f, const void *pay
 		hello_acked(l, &hello);
 		return 0;
 	case WIRE_JOB_OPEN:
+		memcpy(&open, payload, sizeof(open));
 		return job_opened(l, f->job, &open);
 	case WIRE_JOB_CHALLENGE:
+		memcpy(&a, payload, sizeof(a));
 		return job_challenge(l, f->job, &a);
 	case WIRE_JOB_PROOF:
+		memcpy(&a, payload, sizeof(a));
 		return job_proof(l, f->job, &a);
 	case WIRE_JOB_ACCEPT:
 	case WIRE_JOB_REFUSE:

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "worker/worker.h"
+
+static int kind;
+static int64_t poll_ns;
+
+static int setup(int k, int64_t poll)
+{
+	kind = k;
+	poll_ns = poll;
+	return 0;
+}
+
+static int epoll_sleep(void **state)
+{
+	return setup(LOOP_EPOLL, 0);
+}
+
+static int epoll_spin(void **state)
+{
+	return setup(LOOP_EPOLL, 20000);
+}
+
+static int uring_sleep(void **state)
+{
+	return setup(LOOP_IO_URING, 0);
+}
+
+static int uring_auto(void **state)
+{
+	return setup(LOOP_IO_URING, WORKER_POLL_AUTO);
+}
+
+static struct worker *make(uint32_t *sleeping)
+{
+	struct worker_opts o = { .loop = kind, .poll_ns = poll_ns, .sleeping = sleeping,
+				 .prio = WORKER_PRIO_NONE };
+	struct worker *w;
+	int ret = worker_new(&o, &w);
+
+	if (ret && kind == LOOP_IO_URING) {
+		print_message("# io_uring is not permitted here\n");
+		skip();
+	}
+	assert_int_equal(ret, 0);
+	return w;
+}
+
+static bool wait_sleeping(uint32_t *sleeping)
+{
+	time_t limit = time(NULL) + 30;
+
+	while (!__atomic_load_n(sleeping, __ATOMIC_ACQUIRE))
+		if (time(NULL) > limit)
+			return false;
+	return true;
+}
+
+/* A counter that clients publish, as a ring's tail. */
+struct tail {
+	uint32_t published, pad[15], consumed;
+	struct worker *w;
+	uint32_t *sleeping;
+};
+
+static int consume(void *ctx)
+{
+	struct tail *t = ctx;
+	uint32_t p = __atomic_load_n(&t->published, __ATOMIC_ACQUIRE);
+	int n = p - t->consumed;
+
+	__atomic_store_n(&t->consumed, p, __ATOMIC_RELEASE);
+	return n;
+}
+
+/*
+ * No wake-up is lost: publish one, ring the bell as a client does, wait until it is consumed.
+ * Random pauses put the publication before, into and behind the worker's way to sleep.
+ */
+static void test_doorbell(void **state)
+{
+	uint32_t sleeping = 0;
+	struct tail t = { .sleeping = &sleeping };
+	struct worker *w = make(&sleeping);
+	unsigned int seed = 7, i, k;
+	uint64_t one = 1;
+	time_t limit = time(NULL) + 40;
+
+	assert_int_equal(worker_add_source(w, consume, &t), 0);
+	assert_int_equal(worker_start(w), 0);
+	for (i = 1; i <= 20000; i++) {
+		for (k = rand_r(&seed) % 4 ? rand_r(&seed) % 3000 : 0; k; k--)
+			__asm__ volatile("");
+		__atomic_store_n(&t.published, i, __ATOMIC_RELEASE);
+		__sync_synchronize();
+		if (__atomic_load_n(&sleeping, __ATOMIC_RELAXED))
+			assert_int_equal(write(worker_eventfd(w), &one, sizeof(one)), 8);
+		while (__atomic_load_n(&t.consumed, __ATOMIC_ACQUIRE) != i)
+			if (time(NULL) > limit)
+				fail_msg("entry %u was never seen", i);
+	}
+	worker_stop(w);
+	worker_free(w);
+}
+
+static void none(void *arg)
+{
+}
+
+/* Idle: it sleeps, and nothing wakes it. */
+static void test_idle(void **state)
+{
+	struct worker_stats before, after;
+	uint32_t sleeping = 0;
+	struct worker *w = make(&sleeping);
+	struct timespec ts = { .tv_nsec = 300000000 };
+
+	assert_int_equal(worker_start(w), 0);
+	assert_int_equal(worker_call(w, none, NULL), 0);
+	assert_true(wait_sleeping(&sleeping));
+	/* it announced itself; it blocks when it has looked once more */
+	do {
+		worker_stats(w, &before);
+		sched_yield();
+		worker_stats(w, &after);
+	} while (!after.sleeps || before.sleeps != after.sleeps);
+	worker_stats(w, &before);
+	nanosleep(&ts, NULL);
+	worker_stats(w, &after);
+	assert_int_equal(after.iterations, before.iterations);
+	assert_int_equal(after.sleeps, before.sleeps);
+	worker_stop(w);
+	worker_free(w);
+}
+
+struct order {
+	struct worker *w;
+	unsigned int next[4];
+	atomic_uint total;
+};
+
+struct letter {
+	struct order *o;
+	unsigned int from, number;
+};
+
+static void read_letter(void *arg)
+{
+	struct letter *l = arg;
+
+	assert_true(worker_is_self(l->o->w));
+	/* in the order one thread posted them */
+	if (l->number != l->o->next[l->from])
+		abort();
+	l->o->next[l->from]++;
+	atomic_fetch_add(&l->o->total, 1);
+	free(l);
+}
+
+struct writer {
+	struct order *o;
+	unsigned int id;
+};
+
+static void *write_letters(void *arg)
+{
+	struct writer *wr = arg;
+	unsigned int i;
+
+	for (i = 0; i < 5000; i++) {
+		struct letter *l = malloc(sizeof(*l));
+
+		*l = (struct letter){ wr->o, wr->id, i };
+		if (worker_post(wr->o->w, read_letter, l))
+			abort();
+		if (i % 64 == 0 && worker_call(wr->o->w, none, NULL))
+			abort();
+	}
+	return NULL;
+}
+
+static void call_self(void *arg)
+{
+	struct order *o = arg;
+	unsigned int before = atomic_load(&o->total);
+
+	/* from the worker itself: at once, no deadlock */
+	worker_call(o->w, none, NULL);
+	atomic_store(&o->total, before + 1000000);
+}
+
+static void test_mailbox(void **state)
+{
+	struct order o = { .w = make(NULL) };
+	struct writer wr[4];
+	pthread_t t[4];
+	unsigned int i;
+
+	assert_int_equal(worker_call(o.w, none, NULL), -ESRCH);
+	assert_int_equal(worker_start(o.w), 0);
+	assert_false(worker_is_self(o.w));
+	for (i = 0; i < 4; i++) {
+		wr[i] = (struct writer){ &o, i };
+		assert_int_equal(pthread_create(&t[i], NULL, write_letters, &wr[i]), 0);
+	}
+	for (i = 0; i < 4; i++)
+		pthread_join(t[i], NULL);
+	assert_int_equal(worker_call(o.w, none, NULL), 0);
+	assert_int_equal(atomic_load(&o.total), 20000);
+	assert_int_equal(worker_call(o.w, call_self, &o), 0);
+	assert_int_equal(atomic_load(&o.total), 1020000);
+	/* what is posted before the end is still delivered */
+	assert_int_equal(worker_post(o.w, call_self, &o), 0);
+	worker_stop(o.w);
+	worker_stop(o.w);
+	assert_int_equal(atomic_load(&o.total), 2020000);
+	worker_free(o.w);
+}
+
+static int zero(void *ctx)
+{
+	return 0;
+}
+
+static void test_setup(void **state)
+{
+	struct worker *w = make(NULL);
+	int i;
+
+	for (i = 0; i < 16; i++)
+		assert_int_equal(worker_add_source(w, zero, w), 0);
+	assert_int_equal(worker_add_source(w, zero, w), -ENOSPC);
+	worker_del_source(w, zero, w);
+	assert_int_equal(worker_add_source(w, zero, w), 0);
+	assert_int_equal(worker_index(w), 0);
+	assert_non_null(worker_loop(w));
+	assert_non_null(strstr(worker_describe(w), "not started"));
+	worker_free(w);		/* never started */
+	worker_free(NULL);
+	worker_stop(NULL);
+}
+
+static void test_cpus(void **state)
+{
+	cpu_set_t s;
+
+	assert_int_equal(worker_cpus_parse("0-2,5,7-7", &s), 0);
+	assert_int_equal(CPU_COUNT(&s), 5);
+	assert_true(CPU_ISSET(0, &s) && CPU_ISSET(2, &s) && CPU_ISSET(5, &s) && CPU_ISSET(7, &s));
+	assert_int_equal(worker_cpus_parse("", &s), -ENOENT);
+	assert_int_equal(worker_cpus_parse("x", &s), -EINVAL);
+	assert_int_equal(worker_cpus_parse("3-1", &s), -EINVAL);
+	assert_int_equal(worker_cpus_parse("1,", &s), -EINVAL);
+	assert_int_equal(worker_cpus_parse("1 2", &s), -EINVAL);
+	assert_int_equal(worker_cpus_parse("-1", &s), -EINVAL);
+	assert_int_equal(worker_cpus_parse("0-99999999", &s), -ERANGE);
+	assert_int_equal(worker_cpus_parse("99999999999999999999", &s), -ERANGE);
+	if (!worker_cpus_numa(0, &s))
+		assert_true(CPU_COUNT(&s) > 0);
+}
+
+#define ALL(t) \
+	{ #t " epoll", t, epoll_sleep, NULL, NULL }, \
+	{ #t " epoll spinning", t, epoll_spin, NULL, NULL }, \
+	{ #t " io_uring", t, uring_sleep, NULL, NULL }, \
+	{ #t " io_uring auto", t, uring_auto, NULL, NULL }
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_cpus),
+		cmocka_unit_test_setup(test_setup, epoll_sleep),
+		ALL(test_doorbell), ALL(test_idle), ALL(test_mailbox),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

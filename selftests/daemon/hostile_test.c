@@ -1,0 +1,856 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * A hostile client: malformed requests, wrong descriptors, segments that lie, rings full of
+ * garbage.  Each time the offender's connection ends or gets an error, the daemon lives, and a
+ * well-behaved session beside it goes on.
+ *
+ * Seeds are printed; PROG_SEED=N repeats one.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+
+#include <asyncprog/ring.h>
+#include <libprogbase/winctl.h>
+#include <wire/optype.h>
+
+#include "nodes.h"
+
+#define SLOTS	64u
+#define ARENA	65536u
+#define BOUNCE	65536u
+#define WIN_BYTES	8192u
+#define MEM_BYTES	(1u << 20)
+
+static struct node node;
+static struct prog_session *good;
+static struct prog_win *good_win;
+static uint64_t good_mem[64];
+static uint64_t rnd_state;
+
+static uint64_t rnd(void)
+{
+	rnd_state ^= rnd_state << 13;
+	rnd_state ^= rnd_state >> 7;
+	rnd_state ^= rnd_state << 17;
+	return rnd_state;
+}
+
+/* ---- a raw client ---- */
+
+struct raw {
+	int sock, seg_fd, ctl_fd, table_fd, bell_fd, kick[PROG_MAX_WORKERS];
+	unsigned int workers;
+	uint8_t *seg;
+	size_t seg_size;
+	struct prog_session_hdr *hdr;
+	uint8_t guid[16];
+	uint32_t win;
+	struct prog_win_ctl *ctl;
+	uint64_t *mem;			/* window, and room behind it for what the daemon writes */
+	uint64_t probe;
+};
+
+static int memfd(size_t size, unsigned int seals, void **mem)
+{
+	int fd = memfd_create("hostile", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, size), 0);
+	if (seals)
+		assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+	if (mem) {
+		*mem = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		assert_true(*mem != MAP_FAILED);
+	}
+	return fd;
+}
+
+static int send_fds(int sock, const void *msg, size_t size, const int *fds, unsigned int n)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(32 * sizeof(int))];
+	} ctl;
+	struct iovec iov = { (void *)(uintptr_t)msg, size };
+	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
+
+	memset(&ctl, 0, sizeof(ctl));
+	if (n) {
+		struct cmsghdr *c;
+
+		mh.msg_control = ctl.buf;
+		mh.msg_controllen = CMSG_SPACE(n * sizeof(int));
+		c = CMSG_FIRSTHDR(&mh);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(n * sizeof(int));
+		memcpy(CMSG_DATA(c), fds, n * sizeof(int));
+	}
+	return sendmsg(sock, &mh, MSG_NOSIGNAL) == (ssize_t)size ? 0 : -errno;
+}
+
+/* Reply's status; 1: the daemon closed. Descriptors go to @fds (at most 32). */
+static int get_reply(int sock, void *rep, size_t size, int *fds, unsigned int *nfds)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(32 * sizeof(int))];
+	} ctl;
+	struct iovec iov = { rep, size };
+	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = ctl.buf,
+			     .msg_controllen = sizeof(ctl.buf) };
+	struct pollfd p = { .fd = sock, .events = POLLIN };
+	struct cmsghdr *c;
+	ssize_t n;
+
+	memset(rep, 0, size);
+	assert_int_equal(poll(&p, 1, 20000), 1);
+	n = recvmsg(sock, &mh, 0);
+	if (n <= 0)
+		return 1;
+	c = CMSG_FIRSTHDR(&mh);
+	if (nfds)
+		*nfds = 0;
+	if (c && c->cmsg_type == SCM_RIGHTS) {
+		unsigned int k = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		for (unsigned int i = 0; i < k; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+			if (fds)
+				fds[i] = fd;
+			else
+				close(fd);
+		}
+		if (nfds)
+			*nfds = k;
+	}
+	return ((struct prog_msg_hdr *)rep)->status;
+}
+
+static void raw_segment(struct raw *r)
+{
+	uint64_t at = 4096;
+	void *mem;
+
+	memset(r, 0, sizeof(*r));
+	r->sock = nodes_connect(node.sock, SOCK_SEQPACKET);
+	assert_true(r->sock >= 0);
+	r->seg_size = 1 << 20;
+	r->seg_fd = memfd(r->seg_size, F_SEAL_SHRINK | F_SEAL_GROW, &mem);
+	r->seg = mem;
+	r->hdr = mem;
+	*r->hdr = (struct prog_session_hdr){
+		.magic = PROG_SESSION_MAGIC, .abi_major = PROG_ABI_MAJOR, .seg_size = r->seg_size,
+		.nrings = PROG_MAX_WORKERS, .slots = SLOTS,
+	};
+	r->hdr->sq_off = at;
+	at += 4096;
+	r->hdr->idx_off = at;
+	at += PROG_MAX_WORKERS * SLOTS * 4;
+	r->hdr->sqe_off = at;
+	at += SLOTS * 64;
+	at = (at + 4095) & ~4095ull;
+	r->hdr->helper_off = at;
+	at = (at + sizeof(struct prog_helper_ring) + 4095) & ~4095ull;
+	r->hdr->arena_off = at;
+	r->hdr->arena_size = ARENA;
+	r->hdr->bounce_off = at + ARENA;
+	r->hdr->bounce_size = BOUNCE;
+	r->ctl_fd = r->table_fd = r->bell_fd = -1;
+	r->probe = 0x1234567;
+	r->mem = mmap(NULL, MEM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(r->mem != MAP_FAILED);
+}
+
+static struct prog_msg_hello hello_for(struct raw *r)
+{
+	struct prog_msg_hello h = {
+		.hdr = { PROG_MSG_HELLO, sizeof(h), 0 }, .magic = PROG_SESSION_MAGIC,
+		.abi_major = PROG_ABI_MAJOR, .cma_probe = (uintptr_t)&r->probe, .cma_value = r->probe,
+	};
+
+	memset(h.jobid, 7, sizeof(h.jobid));
+	memset(h.jobkey, 9, sizeof(h.jobkey));
+	return h;
+}
+
+static int raw_hello(struct raw *r, struct prog_msg_hello *h)
+{
+	struct prog_msg_hello_reply rep;
+	unsigned int nfds = 0;
+	int fds[32], st;
+
+	assert_int_equal(send_fds(r->sock, h, sizeof(*h), &r->seg_fd, 1), 0);
+	st = get_reply(r->sock, &rep, sizeof(rep), fds, &nfds);
+	if (st)
+		return st;
+	assert_int_equal(nfds, rep.workers + 1);
+	r->workers = rep.workers;
+	r->bell_fd = fds[0];
+	for (unsigned int i = 0; i < rep.workers; i++)
+		r->kick[i] = fds[i + 1];
+	memcpy(r->guid, rep.guid, 16);
+	return 0;
+}
+
+static int make_table(const uint8_t *guid, uint32_t nranks)
+{
+	struct { struct prog_win_table t; struct prog_win_node n; uint32_t of[16]; } t;
+
+	memset(&t, 0, sizeof(t));
+	t.t.nranks = nranks;
+	t.t.nnodes = 1;
+	memcpy(t.n.guid, guid, 16);
+	void *mem;
+	int fd = memfd(4096, F_SEAL_SHRINK, &mem);
+
+	memcpy(mem, &t, sizeof(t));
+	munmap(mem, 4096);
+	return fd;
+}
+
+/* One window of 2 ranks, of which this process is rank @rank, of private memory. */
+static int raw_window(struct raw *r, uint64_t key, uint32_t rank)
+{
+	size_t size = winctl_size(2, 0);
+	struct prog_msg_win_create q = {
+		.hdr = { PROG_MSG_WIN_CREATE, sizeof(q), 0 }, .key = key, .rank = rank, .nranks = 2,
+		.mem = PROG_MEM_VA, .base = (uintptr_t)r->mem, .size = WIN_BYTES,
+		.flags = PROG_WIN_MULTINODE,
+	};
+	struct prog_msg_slot rep;
+	void *mem;
+	int fds[2];
+
+	r->ctl_fd = memfd(size, F_SEAL_SHRINK, &mem);
+	r->ctl = mem;
+	winctl_format(mem, key, rank, 2, 0);
+	r->table_fd = make_table(r->guid, 2);
+	fds[0] = r->ctl_fd;
+	fds[1] = r->table_fd;
+	assert_int_equal(send_fds(r->sock, &q, sizeof(q), fds, 2), 0);
+	int st = get_reply(r->sock, &rep, sizeof(rep), NULL, NULL);
+
+	r->win = rep.slot;
+	return st;
+}
+
+static void raw_close(struct raw *r)
+{
+	close(r->sock);
+	close(r->seg_fd);
+	if (r->ctl_fd >= 0)
+		close(r->ctl_fd);
+	if (r->table_fd >= 0)
+		close(r->table_fd);
+	if (r->bell_fd >= 0)
+		close(r->bell_fd);
+	for (unsigned int i = 0; i < r->workers; i++)
+		close(r->kick[i]);
+	munmap(r->seg, r->seg_size);
+	munmap(r->mem, MEM_BYTES);
+	if (r->ctl)
+		munmap(r->ctl, winctl_size(2, 0));
+}
+
+static void raw_kick(struct raw *r)
+{
+	uint64_t one = 1;
+
+	for (unsigned int i = 0; i < r->workers; i++)
+		assert_int_equal(write(r->kick[i], &one, 8), 8);
+}
+
+static struct prog_sq *raw_sq(struct raw *r, unsigned int w)
+{
+	return (struct prog_sq *)(r->seg + r->hdr->sq_off) + w;
+}
+
+static uint32_t *raw_idx(struct raw *r, unsigned int w)
+{
+	return (uint32_t *)(r->seg + r->hdr->idx_off) + w * SLOTS;
+}
+
+static struct prog_sqe *raw_sqe(struct raw *r)
+{
+	return (struct prog_sqe *)(r->seg + r->hdr->sqe_off);
+}
+
+/* Did the daemon end the connection? */
+static bool closed(int sock, int timeout_ms)
+{
+	struct pollfd p = { .fd = sock, .events = POLLIN };
+	char c;
+
+	return poll(&p, 1, timeout_ms) == 1 && recv(sock, &c, 1, MSG_DONTWAIT) <= 0;
+}
+
+/* ---- the good one ---- */
+
+static void still_good(void)
+{
+	static uint64_t v;
+	struct prog_buf o = { &v, NULL, 8 };
+	struct prog_dst t = { 0, 8, NULL, 8 };
+	uint64_t seq;
+
+	assert_int_equal(waitpid(node.pid, NULL, WNOHANG), 0);
+	assert_int_equal(prog_session_ping(good), 0);
+	v++;
+	assert_int_equal(prog_put(good_win, &o, &t, 0, &seq), 0);
+	assert_int_equal(prog_flush(good_win, 0), 0);
+	assert_int_equal(good_mem[1], v);
+}
+
+static int setup(void **state)
+{
+	static const char *const sets[] = { "workers=2", "hello_timeout=300ms", "quota_windows=20",
+					    "quota_regions=20", "quota_sessions=20", NULL };
+	struct prog_session_cfg cfg = { .socket = node.sock };
+	struct prog_win_cfg wc = { .kind = PROG_WIN_CREATE, .key = 1, .nranks = 1, .base = good_mem,
+				   .size = sizeof(good_mem) };
+	struct prog_endpoint ep;
+	const char *why = "";
+
+	if (node_start(&node, sets))
+		return -1;
+	prog_job_key_make(cfg.jobid, cfg.jobkey);
+	if (prog_session_open(&cfg, &good, &why)) {
+		fprintf(stderr, "%s\n", why);
+		return -1;
+	}
+	if (prog_win_open(good, &wc, &good_win))
+		return -1;
+	prog_win_endpoint(good_win, &ep);
+	if (prog_win_connect(good_win, &ep, &why) || prog_win_map(good_win, NULL))
+		return -1;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	int r;
+
+	prog_win_close(good_win);
+	prog_session_close(good);
+	r = node_stop(&node, SIGTERM);
+	return r ? -1 : 0;
+}
+
+/* ---- tests ---- */
+
+static void test_hello(void **state)
+{
+	struct prog_msg_hello h;
+	struct raw r;
+
+#define BAD_HELLO(change) do { \
+		raw_segment(&r); \
+		h = hello_for(&r); \
+		change; \
+		assert_true(raw_hello(&r, &h) != 0); \
+		raw_close(&r); \
+		still_good(); \
+	} while (0)
+	BAD_HELLO(h.magic++);
+	BAD_HELLO(h.abi_major++);
+	BAD_HELLO(h.hdr.size--);
+	BAD_HELLO(h.hdr.size++);
+	BAD_HELLO(h.hdr.type = 99);
+	BAD_HELLO(h.hdr.type = 0);
+	BAD_HELLO(h.hdr.type = PROG_MSG_WIN_CREATE);
+	BAD_HELLO(r.hdr->magic++);
+	BAD_HELLO(r.hdr->abi_major++);
+	BAD_HELLO(r.hdr->seg_size = r.seg_size + 1);
+	BAD_HELLO(r.hdr->seg_size = 0);
+	BAD_HELLO(r.hdr->nrings = 1);
+	BAD_HELLO(r.hdr->nrings = PROG_MAX_WORKERS + 1);
+	BAD_HELLO(r.hdr->slots = 0);
+	BAD_HELLO(r.hdr->slots = 65);
+	BAD_HELLO(r.hdr->slots = 1u << 31);
+	BAD_HELLO(r.hdr->sq_off = r.seg_size);
+	BAD_HELLO(r.hdr->sq_off = ~0ull);
+	BAD_HELLO(r.hdr->sq_off += 4);
+	BAD_HELLO(r.hdr->idx_off = r.seg_size - 4);
+	BAD_HELLO(r.hdr->idx_off = ~3ull);
+	BAD_HELLO(r.hdr->sqe_off = r.seg_size - 64);
+	BAD_HELLO(r.hdr->sqe_off++);
+	BAD_HELLO(r.hdr->arena_size = ~0ull);
+	BAD_HELLO(r.hdr->arena_off = ~7ull);
+	BAD_HELLO(h.features = PROG_FEAT_HELPER; r.hdr->helper_off = r.seg_size - 64);
+	BAD_HELLO(h.features = PROG_FEAT_HELPER; r.hdr->bounce_size = ~0ull);
+	BAD_HELLO(close(r.seg_fd); r.seg_fd = memfd(1 << 20, 0, NULL));
+	BAD_HELLO(close(r.seg_fd); r.seg_fd = memfd(1 << 20, F_SEAL_GROW, NULL));
+	BAD_HELLO(close(r.seg_fd); r.seg_fd = memfd(64, F_SEAL_SHRINK, NULL));
+	BAD_HELLO(close(r.seg_fd); r.seg_fd = memfd(1 << 20, F_SEAL_SHRINK | F_SEAL_WRITE, NULL));
+	BAD_HELLO(close(r.seg_fd); r.seg_fd = open("/dev/null", O_RDWR));
+	BAD_HELLO(close(r.seg_fd); r.seg_fd = open("/proc/self/exe", O_RDONLY));
+	BAD_HELLO(close(r.seg_fd); r.seg_fd = eventfd(0, 0));
+	BAD_HELLO(close(r.seg_fd); r.seg_fd = dup(r.sock));
+
+	/* said twice */
+	raw_segment(&r);
+	h = hello_for(&r);
+	assert_int_equal(raw_hello(&r, &h), 0);
+	assert_true(send_fds(r.sock, &h, sizeof(h), &r.seg_fd, 1) == 0);
+	struct prog_msg_hello_reply rep;
+
+	assert_true(get_reply(r.sock, &rep, sizeof(rep), NULL, NULL) != 0);
+	assert_true(closed(r.sock, 20000));
+	raw_close(&r);
+	still_good();
+
+	/* other key, same job */
+	struct raw a;
+
+	raw_segment(&a);
+	h = hello_for(&a);
+	assert_int_equal(raw_hello(&a, &h), 0);
+	raw_segment(&r);
+	h = hello_for(&r);
+	h.jobkey[31]++;
+	assert_int_equal(raw_hello(&r, &h), -EACCES);
+	raw_close(&r);
+	raw_close(&a);
+	still_good();
+
+	/* nothing said */
+	raw_segment(&r);
+	assert_true(closed(r.sock, 20000));
+	raw_close(&r);
+	still_good();
+}
+
+static void test_messages(void **state)
+{
+	struct prog_msg_slot slot = { .hdr = { 0, sizeof(slot), 0 } };
+	struct prog_msg_hello h;
+	uint8_t junk[4096];
+	int fds[20];
+	struct raw r;
+	int st;
+
+	for (int k = 0; k < 200; k++) {
+		size_t n = 1 + rnd() % (k % 10 ? 256 : sizeof(junk));
+		unsigned int nfds = rnd() % 4 ? 0 : 1 + rnd() % 12;
+
+		raw_segment(&r);
+		h = hello_for(&r);
+		assert_int_equal(raw_hello(&r, &h), 0);
+		for (size_t i = 0; i < n; i++)
+			junk[i] = rnd() % 3 ? 0 : rnd();
+		if (n >= 8 && rnd() % 4) {
+			((struct prog_msg_hdr *)junk)->size = n;
+			((struct prog_msg_hdr *)junk)->type = 1 + rnd() % 8;
+		}
+		for (unsigned int i = 0; i < nfds; i++)
+			fds[i] = rnd() % 2 ? r.seg_fd : r.sock;
+		send_fds(r.sock, junk, n, fds, nfds);
+		get_reply(r.sock, junk, sizeof(junk), NULL, NULL);
+		raw_close(&r);
+		if (k % 20 == 0)
+			still_good();
+	}
+	/* valid requests about things that are not there */
+	raw_segment(&r);
+	h = hello_for(&r);
+	assert_int_equal(raw_hello(&r, &h), 0);
+	for (int k = 0; k < 2; k++) {
+		slot.hdr.type = k ? PROG_MSG_WIN_FREE : PROG_MSG_REGION_DEL;
+		for (uint64_t s = 0; s < 33; s++) {
+			slot.slot = s ? 1ull << (s - 1) : 0;
+			slot.hdr.status = 0;
+			assert_int_equal(send_fds(r.sock, &slot, sizeof(slot), NULL, 0), 0);
+			struct prog_msg_slot rep;
+
+			st = get_reply(r.sock, &rep, sizeof(rep), NULL, NULL);
+			assert_int_equal(st, -ENOENT);
+		}
+	}
+	raw_close(&r);
+	still_good();
+}
+
+static void test_windows(void **state)
+{
+	struct prog_msg_hello h;
+	struct raw r;
+
+	raw_segment(&r);
+	h = hello_for(&r);
+	assert_int_equal(raw_hello(&r, &h), 0);
+	assert_int_equal(raw_window(&r, 5, 0), 0);
+	/* the same again */
+	assert_int_equal(raw_window(&r, 5, 0), -EEXIST);
+	/* one that lies in every field of its control segment in turn */
+	for (size_t field = 0; field < 200; field++) {
+		size_t size = winctl_size(2, 4);
+		struct prog_msg_win_create q = {
+			.hdr = { PROG_MSG_WIN_CREATE, sizeof(q), 0 }, .key = 100 + field, .rank = 1,
+			.nranks = 2, .mem = PROG_MEM_VA, .base = (uintptr_t)r.mem,
+			.size = WIN_BYTES,
+		};
+		struct prog_msg_slot rep;
+		int fds[2];
+		void *mem;
+
+		fds[0] = memfd(size, F_SEAL_SHRINK, &mem);
+		winctl_format(mem, 100 + field, 1, 2, 4);
+		((uint8_t *)mem)[rnd() % sizeof(struct prog_win_ctl)] ^= 1u << rnd() % 8;
+		((uint64_t *)mem)[rnd() % (sizeof(struct prog_win_ctl) / 8)] = rnd() % 2 ? rnd() : ~0ull;
+		fds[1] = make_table(r.guid, field % 5 ? 2 : rnd());
+		if (field % 7 == 0)
+			q.rank = rnd();
+		if (field % 11 == 0)
+			q.mem = rnd() % 8;
+		if (field % 13 == 0)
+			q.nranks = rnd();
+		assert_int_equal(send_fds(r.sock, &q, sizeof(q), fds, 2), 0);
+		if (!get_reply(r.sock, &rep, sizeof(rep), NULL, NULL)) {
+			struct prog_msg_slot f = {
+				.hdr = { PROG_MSG_WIN_FREE, sizeof(f), 0 }, .slot = rep.slot,
+			};
+
+			assert_int_equal(send_fds(r.sock, &f, sizeof(f), NULL, 0), 0);
+			assert_int_equal(get_reply(r.sock, &rep, sizeof(rep), NULL, NULL), 0);
+		}
+		munmap(mem, size);
+		close(fds[0]);
+		close(fds[1]);
+	}
+	raw_close(&r);
+	still_good();
+}
+
+static void test_quotas(void **state)
+{
+	struct prog_msg_hello h;
+	struct raw r, more[40];
+	int st = 0, n;
+
+	raw_segment(&r);
+	h = hello_for(&r);
+	assert_int_equal(raw_hello(&r, &h), 0);
+	for (n = 0; !st && n < 40; n++) {
+		struct prog_msg_region_add q = { { PROG_MSG_REGION_ADD, sizeof(q), 0 }, 4096 };
+		struct prog_msg_slot rep;
+		int fd = memfd(4096, F_SEAL_SHRINK, NULL);
+
+		assert_int_equal(send_fds(r.sock, &q, sizeof(q), &fd, 1), 0);
+		st = get_reply(r.sock, &rep, sizeof(rep), NULL, NULL);
+		close(fd);
+		if (st)
+			assert_non_null(strstr(rep.reason, "quota_regions"));
+	}
+	assert_int_equal(st, -EDQUOT);
+	assert_int_equal(n, 21);
+	raw_close(&r);
+	for (n = 0, st = 0; n < 40; n++) {
+		raw_segment(&more[n]);
+		h = hello_for(&more[n]);
+		st = raw_hello(&more[n], &h);
+		if (st)
+			break;
+	}
+	assert_int_equal(st, -EDQUOT);
+	assert_true(n < 20);
+	for (int i = 0; i <= n; i++)
+		raw_close(&more[i]);
+	still_good();
+	/* all of it is free again, as soon as the daemon has seen the ends */
+	for (int i = 0; i < 1000; i++) {
+		raw_segment(&r);
+		h = hello_for(&r);
+		st = raw_hello(&r, &h);
+		raw_close(&r);
+		if (!st)
+			break;
+		usleep(1000);
+	}
+	assert_int_equal(st, 0);
+}
+
+/* Each kind of corruption ends the session with one line that names it. */
+static void test_ring(void **state)
+{
+	struct prog_msg_hello h;
+	struct raw r;
+	static const struct prog_sqe ok = {
+		.opcode = PROG_OP_PUT, .target = 0, .seq = 1, .len = 8,
+	};
+	struct {
+		const char *what;
+		struct prog_sqe e;
+		uint32_t slot, tail;
+	} bad[] = {
+		{ "slot 64 of 64", ok, 64, 1 },
+		{ "entries ahead", ok, 0, 65 },
+		{ "opcode 200", ok, 0, 1 },
+		{ "flags 0xff", ok, 0, 1 },
+		{ "no window", ok, 0, 1 },
+		{ "target 2 of 2", ok, 0, 1 },
+		{ "number 7 after 0", ok, 0, 1 },
+		{ "bytes inline", ok, 0, 1 },
+		{ "outside the arena", ok, 0, 1 },
+		{ "outside region 5", ok, 0, 1 },
+		{ "wraps around", ok, 0, 1 },
+		{ "operation 99 on type 0", ok, 0, 1 },
+		{ "part of an element", ok, 0, 1 },
+		{ "out of range", ok, 0, 1 },
+		{ "compare-and-swap", ok, 0, 1 },
+		{ "result outside", ok, 0, 1 },
+		{ "empty datatype", ok, 0, 1 },
+		{ "opcode 7 with a length", ok, 0, 1 },
+	};
+
+	bad[2].e.opcode = 200;
+	bad[3].e.flags = 0xff;
+	bad[4].e.win = 1234;
+	bad[5].e.target = 2;
+	bad[6].e.seq = 7;
+	bad[7].e.len = 17;
+	bad[8].e.flags = PROG_SQE_ARENA;
+	bad[8].e.addr = ARENA - 7;
+	bad[9].e.flags = PROG_SQE_REGION;
+	bad[9].e.region = 5;
+	bad[10].e.flags = PROG_SQE_VA;
+	bad[10].e.addr = ~0ull;
+	bad[11].e.opcode = PROG_OP_ACC;
+	bad[11].e.op = 99;
+	bad[12].e.opcode = PROG_OP_ACC;
+	bad[12].e.op = PROG_OP_SUM;
+	bad[12].e.etype = PROG_TYPE_I64;
+	bad[12].e.len = 7;
+	bad[13].e.len = ~0ull;
+	bad[14].e.opcode = PROG_OP_CAS;
+	bad[14].e.etype = PROG_TYPE_I64;
+	bad[15].e.opcode = PROG_OP_GET_ACC;
+	bad[15].e.op = PROG_OP_SUM;
+	bad[15].e.etype = PROG_TYPE_I64;
+	bad[15].e.flags = PROG_SQE_ARENA;
+	bad[15].e.result = ~0u;
+	bad[16].e.opcode = PROG_OP_DTYPE;
+	bad[17].e.opcode = PROG_OP_LOCK;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		raw_segment(&r);
+		h = hello_for(&r);
+		assert_int_equal(raw_hello(&r, &h), 0);
+		assert_int_equal(raw_window(&r, 5, 1), 0);
+		if (bad[i].e.win == 0)
+			bad[i].e.win = r.win;
+		raw_sqe(&r)[0] = bad[i].e;
+		raw_idx(&r, 0)[0] = bad[i].slot;
+		__atomic_store_n(&raw_sq(&r, 0)->tail, bad[i].tail, __ATOMIC_RELEASE);
+		raw_kick(&r);
+		if (!closed(r.sock, 20000))
+			fail_msg("not closed: %s", bad[i].what);
+		raw_close(&r);
+		still_good();
+	}
+	/* a slot that is in flight: target 0 of the window exists nowhere, so the first one fails,
+	 * but a lock of our own window stays under way */
+	raw_segment(&r);
+	h = hello_for(&r);
+	assert_int_equal(raw_hello(&r, &h), 0);
+	assert_int_equal(raw_window(&r, 5, 1), 0);
+	raw_sqe(&r)[0] = (struct prog_sqe){ .opcode = PROG_OP_PUT, .win = r.win, .target = 1, .seq = 1 };
+	raw_idx(&r, 1)[0] = 0;
+	raw_idx(&r, 1)[1] = 0;
+	__atomic_store_n(&raw_sq(&r, 1)->tail, 2, __ATOMIC_RELEASE);
+	raw_kick(&r);
+	assert_true(closed(r.sock, 20000));
+	raw_close(&r);
+	still_good();
+	for (size_t i = 2; i < 6; i++)
+		if (!strstr(node_log(&node), bad[i].what))
+			fail_msg("log does not name \"%s\":\n%s", bad[i].what, node_log(&node));
+}
+
+/* An operation through the daemon on the own, private memory: the valid form of what is fuzzed. */
+static void test_valid(void **state)
+{
+	struct prog_msg_hello h;
+	struct raw r;
+
+	raw_segment(&r);
+	h = hello_for(&r);
+	assert_int_equal(raw_hello(&r, &h), 0);
+	assert_int_equal(raw_window(&r, 5, 0), 0);
+	struct winctl wc;
+	const char *why;
+
+	assert_int_equal(winctl_attach(&wc, r.ctl, winctl_size(2, 0), 5, 0, 2, &why), 0);
+	for (uint64_t seq = 1; seq <= 300; seq++) {
+		uint64_t end = nodes_now() + 20000000000ull;
+		uint32_t slot = seq % SLOTS;
+		struct prog_sqe e = { .opcode = PROG_OP_PUT, .win = r.win, .target = 0, .seq = seq,
+				      .disp = 8 * (seq % 100), .len = 8 };
+
+		memcpy(e.inl, &seq, 8);
+		raw_sqe(&r)[slot] = e;
+		raw_idx(&r, 0)[(seq - 1) % SLOTS] = slot;
+		__atomic_store_n(&raw_sq(&r, 0)->tail, seq, __ATOMIC_SEQ_CST);
+		raw_kick(&r);
+		while (__atomic_load_n(&wc.streams[0].acked, __ATOMIC_ACQUIRE) < seq)
+			if (nodes_now() > end)
+				fail_msg("operation %llu not acknowledged", (unsigned long long)seq);
+		assert_int_equal(r.mem[seq % 100], seq);
+	}
+	raw_close(&r);
+	still_good();
+}
+
+/* Entries that are nearly valid, in rings whose words change while the daemon reads. */
+static void fuzz_ring(uint64_t seed)
+{
+	struct prog_msg_hello h;
+	uint64_t seq[2] = { 1, 1 };
+	struct raw r;
+
+	rnd_state = seed * 0x9e3779b97f4a7c15ull + 1;
+	raw_segment(&r);
+	h = hello_for(&r);
+	if (rnd() % 2)
+		h.features = PROG_FEAT_HELPER;
+	if (rnd() % 4 == 0)
+		h.cma_value++;
+	assert_int_equal(raw_hello(&r, &h), 0);
+	if (raw_window(&r, 5, 0)) {
+		raw_close(&r);
+		return;
+	}
+	for (unsigned int k = 0; k < 400; k++) {
+		unsigned int w = rnd() % 2, n = 1 + rnd() % 8;
+		uint32_t tail = raw_sq(&r, w)->tail;
+
+		for (unsigned int i = 0; i < n; i++) {
+			uint32_t slot = rnd() % 1000 ? (tail + i) % SLOTS : rnd();
+			struct prog_sqe e = {
+				.opcode = 1 + rnd() % 10, .flags = rnd() % 32, .op = 1 + rnd() % 14,
+				.etype = 1 + rnd() % 33, .win = r.win, .target = rnd() % 100 ? w : !w,
+				.dtype = rnd() % 4 ? 0 : rnd() % 256, .seq = seq[w],
+				.disp = rnd() % 9000, .off = rnd() % 8 ? 0 : rnd() % 100,
+				.len = rnd() % 3 ? 8 * (rnd() % 3) : rnd() % 70000,
+				.addr = rnd() % 60000,
+			};
+
+			/* most are valid, or a session would not live long enough for the rest */
+			if (rnd() % 100) {
+				static const uint8_t types[] = {
+					PROG_TYPE_I64, PROG_TYPE_U8, PROG_TYPE_DOUBLE_INT, PROG_TYPE_I32,
+				};
+				unsigned int size[] = { 8, 1, 12, 4 }, t = rnd() % 4;
+
+				if (e.opcode >= PROG_OP_LOCK)
+					e.len = e.off = 0;
+				if (e.opcode == PROG_OP_DTYPE) {
+					e.dtype = 1 + rnd() % 255;
+					e.off = 0;
+					e.len = 1 + rnd() % 300;
+				}
+				if (e.opcode == PROG_OP_CAS && t == 2)
+					t = 0;
+				if (e.opcode == PROG_OP_ACC || e.opcode == PROG_OP_GET_ACC ||
+				    e.opcode == PROG_OP_CAS) {
+					e.etype = types[t];
+					e.op = t == 2 ? PROG_OP_MAXLOC : rnd() % 2 ? PROG_OP_SUM :
+					       rnd() % 2 ? PROG_OP_NO_OP : PROG_OP_REPLACE;
+					e.len -= e.len % size[t];
+					e.off -= e.off % size[t];
+				}
+				if (e.opcode == PROG_OP_CAS) {
+					e.len = 2 * size[t];
+					e.off = 0;
+				}
+				e.flags &= ~3u;
+				e.flags |= rnd() % 2 ? PROG_SQE_ARENA : PROG_SQE_VA;
+				e.addr = rnd() % (ARENA - 1);
+				if (e.len > ARENA - e.addr)
+					e.addr = 0, e.len %= ARENA, e.len -= e.len % 24;
+			}
+			if ((e.flags & 3) == PROG_SQE_VA && rnd() % 2)
+				e.addr = (uintptr_t)r.mem + rnd() % 9000;
+			if (e.opcode == PROG_OP_GET_ACC || e.opcode == PROG_OP_CAS)
+				e.result = rnd() % 9000;
+			if (rnd() % 200 == 0)
+				((uint8_t *)&e)[rnd() % 64] = rnd();
+			if (e.opcode == PROG_OP_DTYPE && e.len)
+				for (unsigned int b = 0; b < 256; b++)
+					r.seg[r.hdr->arena_off + rnd() % ARENA] = rnd();
+			if (slot < SLOTS)
+				raw_sqe(&r)[slot] = e;
+			raw_idx(&r, w)[(tail + i) % SLOTS] = slot;
+			seq[w]++;
+		}
+		__atomic_store_n(&raw_sq(&r, w)->tail, tail + n + (rnd() % 500 ? 0 : rnd()),
+				 __ATOMIC_SEQ_CST);
+		raw_kick(&r);
+		/* an "helper" that does nonsense, and a control segment that changes */
+		if (rnd() % 4 == 0) {
+			struct prog_helper_ring *hr = (void *)(r.seg + r.hdr->helper_off);
+
+			__atomic_store_n(&hr->done, rnd() % 8 ? hr->tail : (uint32_t)rnd(),
+					 __ATOMIC_SEQ_CST);
+			hr->job[rnd() % PROG_HELPER_SLOTS].status = rnd() % 3 ? 0 : rnd();
+			raw_kick(&r);
+		}
+		if (rnd() % 16 == 0) {
+			size_t off = sizeof(struct prog_win_ctl) - sizeof(struct prog_lockq);
+
+			((uint8_t *)r.ctl)[off + rnd() % (winctl_size(2, 0) - off)] = rnd();
+		}
+		if (rnd() % 8 == 0)
+			sched_yield();
+		if (closed(r.sock, 0))
+			break;
+	}
+	raw_close(&r);
+}
+
+static void test_fuzz(void **state)
+{
+	const char *one = getenv("PROG_SEED"), *secs = getenv("FUZZ_SECONDS");
+	uint64_t seed = one ? strtoull(one, NULL, 0) : nodes_now();
+	uint64_t end = nodes_now() + (secs ? strtoull(secs, NULL, 0) : 5) * 1000000000ull;
+	unsigned int runs = 0;
+
+	print_message("first seed %llu (PROG_SEED)\n", (unsigned long long)seed);
+	do {
+		fuzz_ring(seed + runs);
+		if (waitpid(node.pid, NULL, WNOHANG)) {
+			node.pid = 0;
+			fail_msg("seed %llu: the daemon died:\n%s", (unsigned long long)seed + runs,
+				 node_log(&node));
+		}
+		if (runs++ % 16 == 0)
+			still_good();
+	} while (!one && nodes_now() < end);
+	print_message("%u rings\n", runs);
+	still_good();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_hello),
+		cmocka_unit_test(test_messages),
+		cmocka_unit_test(test_windows),
+		cmocka_unit_test(test_quotas),
+		cmocka_unit_test(test_ring),
+		cmocka_unit_test(test_valid),
+		cmocka_unit_test(test_fuzz),
+	};
+
+	rnd_state = 4711;
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -300,8 +300,6 @@ static void flush_local(void)
 	int t = (t_rank + 1) % t_size;
 
 	reset();
-	m[20] = 900 + t_rank;
-	reset();
 	M(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, t_rank, 0, w.win));
 	m[20] = 900 + t_rank;
 	M(MPI_Win_unlock(t_rank, w.win));

@@ -15,7 +15,8 @@ put = $(if $(strip $(2)),install -d $(DESTDIR)$(3) && install -m $(1) $(2) $(DES
 
 INSTALL_BINS = $(filter $(BIN)/%,$(USER_TARGETS))
 INSTALL_SOS  = $(filter $(LIB)/%.so,$(USER_TARGETS))
-CONF_FILE   := $(firstword $(wildcard packaging/progd.conf packaging/*/progd.conf))
+# the default configuration comes from the table in progd itself; an administrator's file stays
+CONF_DEST   := $(DESTDIR)$(SYSCONFDIR)/progd/progd.conf
 DOC_FILES   := $(wildcard README.md Documentation/*.md)
 
 .PHONY: install
@@ -28,6 +29,8 @@ install: user
 	$(Q)$(call put,0644,$(filter $(LIBCLIENT_A),$(USER_TARGETS)),$(LIBDIR))
 	$(Q)$(call put,0644,$(wildcard lib/libprogclient/progclient.h),$(INCLUDEDIR))
 	$(Q)$(call put,0644,$(wildcard include/uapi/asyncprog/*.h),$(INCLUDEDIR)/asyncprog)
+	$(Q)$(call put,0644,include/wire/dtype.h include/wire/optype.h,$(INCLUDEDIR)/asyncprog/wire)
+	$(Q)$(call put,0644,lib/libprogbase/dtype.h,$(INCLUDEDIR)/asyncprog/libprogbase)
 	$(Q)install -d $(DESTDIR)$(LIBDIR)/pkgconfig
 	$(Q)sed -e 's#@LIBDIR@#$(LIBDIR)#;s#@INCLUDEDIR@#$(INCLUDEDIR)#;s#@VERSION@#$(VERSION)#' \
 		packaging/libprogclient.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/libprogclient.pc
@@ -36,7 +39,8 @@ install: user
 		-e 's#/usr/share/doc/asyncprog#$(DOCDIR)#' \
 		packaging/systemd/progd.service >$(DESTDIR)$(UNITDIR)/progd.service
 	$(Q)install -m 0644 packaging/systemd/progd.sysusers $(DESTDIR)$(SYSUSERSDIR)/progd.conf
-	$(Q)$(call put,0644,$(CONF_FILE),$(SYSCONFDIR)/progd)
+	$(Q)install -d $(dir $(CONF_DEST)) && { [ -e $(CONF_DEST) ] || \
+		$(BIN)/progd --print-config >$(CONF_DEST); }
 	$(Q)$(call put,0644,$(DOC_FILES),$(DOCDIR))
 	$(Q)$(call put,0644,$(wildcard LICENSES/*),$(DOCDIR)/LICENSES)
 	@echo "installed in $(DESTDIR)$(PREFIX)"

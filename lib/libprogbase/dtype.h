@@ -26,6 +26,9 @@
 #include <wire/dtype.h>
 #include <wire/optype.h>
 
+/* part of libprogclient's interface */
+#pragma GCC visibility push(default)
+
 struct dtype;
 
 /* --- building ----------------------------------------------------------------------- */
@@ -173,5 +176,7 @@ int dtype_pack(void *dst, const void *base, const struct dtype *dt, uint64_t cou
 	       uint64_t packed_off, size_t len);
 int dtype_unpack(void *base, const struct dtype *dt, uint64_t count, uint64_t packed_off,
 		 const void *src, size_t len);
+
+#pragma GCC visibility pop
 
 #endif

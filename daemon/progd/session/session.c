@@ -841,7 +841,8 @@ static void on_accept(void *ctx, int fd)
 	}
 	s->all = all;
 	s->fd = fd;
-	s->pid = cred.pid;
+	/* a process of another pid namespace has pid 0 here, and 0 in a memref means our own memory */
+	s->pid = cred.pid > 0 ? cred.pid : -1;
 	s->uid = cred.uid;
 	s->watch = loop_fd_watch(all->o.loop, fd, 0, on_readable, s);
 	if (!s->watch) {

@@ -234,6 +234,7 @@ static int make_workers(struct progd *d)
 		};
 		struct rma_opts ro = {
 			.index = i, .workers = n, .kick = kick, .client_bad = client_bad, .ctx = d,
+			.peer_timeout_ns = conf_int(d->conf, KEY_PEER_TIMEOUT),
 		};
 
 		if (*cpus && !worker_cpus_parse(cpus, &set))

@@ -781,7 +781,8 @@ static void fuzz_ring(uint64_t seed)
 			if ((e.flags & 3) == PROG_SQE_VA && rnd() % 2)
 				e.addr = (uintptr_t)r.mem + rnd() % 9000;
 			if (e.opcode == PROG_OP_GET_ACC || e.opcode == PROG_OP_CAS)
-				e.result = rnd() % 9000;
+				e.result = rnd() % (rnd() % 100 && e.len < ARENA ?
+						    (ARENA - e.len) / 8 + 1 : ~0u);
 			if (rnd() % 200 == 0)
 				((uint8_t *)&e)[rnd() % 64] = rnd();
 			if (e.opcode == PROG_OP_DTYPE && e.len)

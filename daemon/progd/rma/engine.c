@@ -244,7 +244,7 @@ static void on_down(void *ctx, struct lane *l, int err, const char *why)
 	if (lane_is_opener(l))
 		origin_down(priv, err ? err : -ECONNRESET);
 	else
-		tlane_free(priv, why ? why : "lane closed");
+		tlane_free(priv);
 }
 
 static void on_writable(void *ctx, struct lane *l)
@@ -324,8 +324,9 @@ void rma_free(struct rma *r)
 	if (!r)
 		return;
 	loop_timer_cancel(&r->retry);
-	tlane_free(r->local_tl, "end");
+	tlane_free(r->local_tl);
 	HASH_ITER(hh, r->peers, p, ptmp) {
+		loop_timer_cancel(&p->alive);
 		HASH_DEL(r->peers, p);
 		free(p);
 	}

@@ -202,6 +202,7 @@ void origin_down(struct peer *p, int err)
 
 	p->lane = NULL;
 	p->full = false;
+	p->ping_out = false;
 	p->downs++;
 	LL_FOREACH_SAFE(p->gone, g, gtmp) {
 		LL_DELETE(p->gone, g);
@@ -217,6 +218,55 @@ void origin_down(struct peer *p, int err)
 		win_job_put(pj->job);
 		free(pj);
 	}
+}
+
+/* ---- is the peer alive? ---- */
+
+static void peer_watch(struct peer *p);
+
+static void on_pong(void *ctx, int64_t rtt_ns)
+{
+	struct peer *p = ctx;
+
+	p->ping_out = false;
+}
+
+static void on_alive(void *ctx)
+{
+	struct peer *p = ctx;
+	const struct lane_stats *st;
+
+	if (!p->lane || lane_state(p->lane) != LANE_UP || !p->inflight) {
+		if (p->inflight)
+			peer_watch(p);	/* connecting has a time limit of its own */
+		return;
+	}
+	st = lane_stats(p->lane);
+	if (p->heard == st->rx_frames && p->ping_out) {
+		lane_close(p->lane, -ETIMEDOUT, "the daemon there does not answer");
+		return;
+	}
+	if (p->heard == st->rx_frames && !lane_ping(p->lane, on_pong, p))
+		p->ping_out = true;
+	peer_watch(p);
+}
+
+static void peer_watch(struct peer *p)
+{
+	p->heard = p->lane ? lane_stats(p->lane)->rx_frames : 0;
+	loop_timer_set(p->r->loop, &p->alive, p->r->o.peer_timeout_ns / 2, on_alive, p);
+}
+
+static void op_began(struct peer *p)
+{
+	if (!p->inflight++ && !p->local && p->r->o.peer_timeout_ns)
+		peer_watch(p);
+}
+
+static void op_ended(struct peer *p)
+{
+	if (!--p->inflight)
+		loop_timer_cancel(&p->alive);
 }
 
 /* ---- streams ---------------------------------------------------------------------------------- */
@@ -322,8 +372,10 @@ static void stream_free(struct stream *s)
 {
 	struct rma *r = s->conn->r;
 
-	for (uint32_t i = s->first; i != SLOT_NONE; i = op_of(s, i)->next)
+	for (uint32_t i = s->first; i != SLOT_NONE; i = op_of(s, i)->next) {
 		op_release(op_of(s, i));
+		op_ended(s->peer);
+	}
 	free(s->stash);
 	deactivate(s);
 	if (!s->zombie)
@@ -443,6 +495,7 @@ static void stream_advance(struct stream *s)
 		if (s->first == SLOT_NONE)
 			s->last = SLOT_NONE;
 		op_release(op);
+		op_ended(s->peer);
 	}
 	if (s->data == SLOT_NONE)
 		for (uint32_t i = s->first; i != SLOT_NONE; i = op_of(s, i)->next)
@@ -1218,6 +1271,7 @@ static bool take(struct conn *c, uint32_t slot)
 	}
 
 	s->seq_in = e.seq;
+	op_began(s->peer);
 	if (s->last == SLOT_NONE)
 		s->first = slot;
 	else

@@ -116,6 +116,10 @@ struct peer {				/* a node this worker sends operations to */
 	struct gone *gone;
 	uint64_t ops, bytes, rtt_ns, downs;
 	uint32_t nstreams;
+	uint64_t inflight;		/* operations not acknowledged */
+	struct loop_timer alive;	/* runs while there are any: does the peer still answer? */
+	bool ping_out;
+	uint64_t heard;			/* rx_frames of the lane when the timer was set */
 };
 
 struct conn {				/* a client as this worker knows it */
@@ -315,7 +319,7 @@ void target_flush(struct tlane *tl);
 void target_writable(struct tlane *tl);
 void target_ref_done(struct tstream *ts, int err);
 struct tlane *tlane_new(struct rma *r, struct lane *l);
-void tlane_free(struct tlane *tl, const char *why);
+void tlane_free(struct tlane *tl);
 void target_win_gone(struct rma *r, struct win *w);
 void target_job_closed(struct tlane *tl, uint32_t job);
 void target_job_gone(struct rma *r, struct win_job *job);

@@ -59,6 +59,12 @@ struct rma_opts {
 	unsigned int index, workers;
 	struct loop *loop;
 	uint8_t guid[PROG_GUID_SIZE];
+	/*
+	 * A peer that owes acknowledgements and has not sent a frame, not even the answer to a ping,
+	 * for this long is taken for gone.  (The transport notices dead hosts and connections; this
+	 * is for a daemon that hangs.)  A lock that is not granted does not count: pings are answered.
+	 */
+	uint64_t peer_timeout_ns;
 	/* Wake another worker: a lock was granted to one of its remote origins. */
 	void (*kick)(void *ctx, uint32_t worker_mask);
 	/*

@@ -235,6 +235,10 @@ static void lock_drop(struct rma *r, struct tstream *ts)
 
 	if (!ts->win || (!ts->locked && ts->state != TS_LOCK))
 		return;
+	if (ts->locked)
+		prog_log_limited(PROG_LOG_WARN,
+				 "window %llx: lock of rank %u on rank %u released: process or node gone",
+				 (unsigned long long)ts->key.win, ts->key.origin, ts->key.target);
 	mask = winlock_release(&ts->win->ctl, ts->key.origin, r->owner, &err);
 	ts->locked = false;
 	if (mask)
@@ -1303,20 +1307,13 @@ struct tlane *tlane_new(struct rma *r, struct lane *l)
 	return tl;
 }
 
-void tlane_free(struct tlane *tl, const char *why)
+void tlane_free(struct tlane *tl)
 {
 	struct rma *r = tl->r;
 	struct tstream *ts, *tmp;
-	unsigned int locks = 0;
 
-	HASH_ITER(hh, tl->streams, ts, tmp) {
-		locks += ts->locked;
+	HASH_ITER(hh, tl->streams, ts, tmp)
 		ts_end(ts);
-	}
-	if (locks && tl->lane)
-		prog_log(PROG_LOG_WARN, "%u locks of node %02x%02x%02x%02x... released: %s", locks,
-			 lane_guid(tl->lane)[0], lane_guid(tl->lane)[1], lane_guid(tl->lane)[2],
-			 lane_guid(tl->lane)[3], why);
 	while (tl->replies) {
 		struct reply *rp = tl->replies;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
-/* Inside of xport: reassembly (rx.c), send queue (tx.c), lanes (lane.c), sockets (tcp.c, inproc.c). */
+/* Inside of xport: reassembly (rx.c), send queue (tx.c), lanes (lane.c), sockets. */
 #ifndef PROGD_XPORT_LANE_H
 #define PROGD_XPORT_LANE_H
 
@@ -54,7 +54,7 @@ int rx_parse(struct rx *rx, const char **why);
 
 #define TX_SEGS		256u
 #define TX_IOV		64
-#define TX_BATCH	(256u * 1024)	/* one send takes no more than this and the frame it ends in */
+#define TX_BATCH	(256u * 1024)	/* one send ends with the frame that passes this */
 #define TX_SLACK	1024u		/* bytes of the ring kept for the lane's own frames */
 #define TX_SLACK_SEGS	4u
 

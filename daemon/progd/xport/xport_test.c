@@ -52,7 +52,7 @@ struct node {
 	struct lane *lane;		/* last one up */
 	bool direct;			/* frame_begin names memory */
 	uint8_t *area;			/* 256 KiB of it */
-	uint64_t expect;		/* number of the next frame: its content and length follow */
+	uint64_t expect;		/* number of the next frame: gives content and length */
 	uint32_t (*len_of)(uint64_t frame);
 	int (*on_frame)(struct node *n, struct lane *l, const struct wire_frame *f);
 	uint64_t got_bytes;
@@ -1030,7 +1030,9 @@ static void test_chunks(void **state)
 			if (chunk > total - at)
 				chunk = total - at;
 			for (k = 0, want = 0; k < cnt && want < chunk; k++) {
-				part = iov[k].iov_len < chunk - want ? iov[k].iov_len : chunk - want;
+				part = chunk - want;
+				if (part > iov[k].iov_len)
+					part = iov[k].iov_len;
 				memcpy(iov[k].iov_base, stream + at + want, part);
 				want += part;
 			}

@@ -112,9 +112,12 @@ int tx_batch(struct tx *tx)
 
 void tx_sent(struct tx *tx, int err)
 {
-	uint32_t n = tx->inflight;
-
-	tx->inflight = 0;
-	while (n--)
+	/*
+	 * Counted down one by one: a done callback may queue more, and that must not be added to a
+	 * segment which is sent but not given back yet.
+	 */
+	while (tx->inflight) {
+		tx->inflight--;
 		release(tx, err);
+	}
 }

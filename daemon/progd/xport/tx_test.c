@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/* The send queue alone: what a done callback queues must be sent too. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "xport/lane.h"
+
+#define RING	(1u << 16)
+
+static struct tx tx;
+static uint8_t out[RING];
+static size_t nout;
+
+/* What one send would put on the wire. */
+static int take_batch(void)
+{
+	int n = tx_batch(&tx);
+
+	for (int i = 0; i < n; i++) {
+		assert_true(nout + tx.iov[i].iov_len <= sizeof(out));
+		memcpy(out + nout, tx.iov[i].iov_base, tx.iov[i].iov_len);
+		nout += tx.iov[i].iov_len;
+	}
+	return n;
+}
+
+static void put(uint8_t byte, uint32_t len)
+{
+	uint8_t *p = tx_room(&tx, len, 1, false);
+
+	assert_non_null(p);
+	memset(p, byte, len);
+	tx_commit(&tx, p, len);
+}
+
+static void check(const char *want)
+{
+	assert_int_equal(nout, strlen(want));
+	assert_memory_equal(out, want, nout);
+	nout = 0;
+}
+
+static void done_puts(void *arg, int err)
+{
+	assert_int_equal(err, 0);
+	put(*(const char *)arg, 4);
+}
+
+static void done_refs(void *arg, int err)
+{
+	assert_int_equal(err, 0);
+	put('h', 2);
+	tx_ref(&tx, arg, strlen(arg), done_puts, "z");
+}
+
+static int setup(void **state)
+{
+	tx_init(&tx, RING, RING);
+	nout = 0;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	assert_true(tx.pop == tx.push);
+	assert_int_equal(tx.queued, 0);
+	assert_int_equal(tx.refs, 0);
+	tx_fini(&tx, -1);
+	return 0;
+}
+
+/* Segments of the batch that are not given back yet lie behind the one whose callback runs. */
+static void test_queue_from_done(void **state)
+{
+	put('a', 3);
+	tx_ref(&tx, "REF1", 4, done_puts, "x");
+	put('b', 3);
+	tx_ref(&tx, "REF2", 4, done_puts, "y");
+	put('c', 3);
+	assert_int_equal(take_batch(), 5);
+	check("aaaREF1bbbREF2ccc");
+	tx_sent(&tx, 0);
+	assert_int_equal(tx.queued, 8);
+	take_batch();
+	check("xxxxyyyy");
+	tx_sent(&tx, 0);
+	assert_int_equal(take_batch(), 0);
+}
+
+static void test_ref_from_done(void **state)
+{
+	put('a', 3);
+	tx_ref(&tx, "REF1", 4, done_refs, "NEXT");
+	put('b', 3);
+	take_batch();
+	check("aaaREF1bbb");
+	tx_sent(&tx, 0);
+	take_batch();
+	check("hhNEXT");
+	tx_sent(&tx, 0);
+	take_batch();
+	check("zzzz");
+	tx_sent(&tx, 0);
+}
+
+/* Frames beside each other share a segment, but never with one that the loop has. */
+static void test_merge(void **state)
+{
+	put('a', 2);
+	put('b', 2);
+	assert_int_equal(take_batch(), 1);
+	put('c', 2);
+	put('d', 2);
+	check("aabb");
+	tx_sent(&tx, 0);
+	assert_int_equal(take_batch(), 1);
+	check("ccdd");
+	tx_sent(&tx, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_queue_from_done, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_ref_from_done, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_merge, setup, teardown),
+	};
+
+	return cmocka_run_group_tests_name("send queue", tests, NULL, NULL);
+}

@@ -123,6 +123,8 @@ struct prog_session {
 	struct stream *active;		/* streams with operations in flight */
 	uint32_t blocked_slots;		/* held by operations behind locks not known to be granted */
 	uint64_t blocked_bytes;		/* of the arena, likewise */
+	bool kicked[PROG_MAX_WORKERS];
+	uint32_t kicked_tail[PROG_MAX_WORKERS];	/* just behind the entry of the last kick */
 	uint32_t event_seen;		/* atomic: event when a test last looked */
 
 	/* waiting; atomic, approximate */

@@ -190,8 +190,21 @@ static void publish(struct prog_session *s, struct stream *st, uint32_t slot)
 			 __ATOMIC_RELAXED);
 	/* Dekker with the worker: tail, then its state; it announces sleep, then reads the tail */
 	__atomic_store_n(&sq->tail, tail + 1, __ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&s->bell->state[ring].sleeping, __ATOMIC_SEQ_CST))
-		session_kick(s, ring);
+	if (!__atomic_load_n(&s->bell->state[ring].sleeping, __ATOMIC_SEQ_CST)) {
+		s->kicked[ring] = false;
+		return;
+	}
+	/*
+	 * While the entry we kicked for last is not consumed, that kick still stands: the worker
+	 * has to store head before it looks at the tail a last time and sleeps, and our tail was
+	 * stored before we saw the old head.
+	 */
+	if (s->kicked[ring] && (int32_t)(__atomic_load_n(&sq->head, __ATOMIC_SEQ_CST) -
+					 s->kicked_tail[ring]) < 0)
+		return;
+	s->kicked[ring] = true;
+	s->kicked_tail[ring] = tail + 1;
+	session_kick(s, ring);
 }
 
 static void charge(struct stream *st, bool lock_op, uint32_t slots, uint64_t bytes)

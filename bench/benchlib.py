@@ -6,6 +6,7 @@ import json
 import math
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,11 @@ class JobError(Exception):
 
 def say(text):
     print(text, flush=True)
+
+
+def end_cleanly_when_killed():
+    """SIGTERM ends the running job and removes what it left, as an interrupt does."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
 def build_dir():

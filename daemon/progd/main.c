@@ -292,7 +292,7 @@ static int make_sessions(struct progd *d)
 {
 	struct session_opts o = {
 		.path = d->socket, .only_own_uid = d->embedded, .workers = d->nworkers,
-		.doorbell_fd = d->doorbell_fd, .loop = d->loop,
+		.cma = conf_bool(d->conf, KEY_CMA), .doorbell_fd = d->doorbell_fd, .loop = d->loop,
 		.hello_timeout_ns = conf_int(d->conf, KEY_HELLO_TIMEOUT), .count = on_sessions,
 		.ctx = d,
 	};
@@ -326,6 +326,10 @@ static int make_ctl(struct progd *d)
 	if (r)
 		prog_log(PROG_LOG_ERROR, "%s", err[0] ? err : strerror(-r));
 	return r;
+}
+
+static void nothing(void *arg)
+{
 }
 
 static int start(struct progd *d)
@@ -367,6 +371,9 @@ static int start(struct progd *d)
 	d->started = true;
 	for (unsigned int i = 0; i < d->nworkers; i++) {
 		r = worker_start(d->worker[i]);
+		/* once it answers, it has set itself up and can be described */
+		if (!r)
+			r = worker_call(d->worker[i], nothing, NULL);
 		if (r) {
 			prog_log(PROG_LOG_ERROR, "worker %u: %s", i, strerror(-r));
 			return r;

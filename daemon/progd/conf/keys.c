@@ -44,6 +44,11 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 		"priority, nice the best nice value permitted, auto the first of these that is "
 		"permitted.", CONF_START,
 	},
+	[KEY_CMA] = {
+		"cma", CONF_BOOL, 0, 0, "yes", NULL,
+		"Read and write private memory of clients of the daemon's own user with process_vm_readv "
+		"and process_vm_writev. no: always through the clients' helper threads.", CONF_START,
+	},
 	[KEY_QUOTA_SESSIONS] = {
 		"quota_sessions", CONF_INT, 1, 1 << 20, "4096", NULL,
 		"Sessions (attached processes) per user.", CONF_RUNTIME,

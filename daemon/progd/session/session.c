@@ -333,7 +333,7 @@ static bool probe_cma(const struct session *s, const struct prog_msg_hello *m)
 	struct iovec here = { &value, sizeof(value) };
 	struct iovec there = { (void *)(uintptr_t)m->cma_probe, sizeof(value) };
 
-	return s->uid == geteuid() && s->pid > 0 && m->cma_probe &&
+	return s->all->o.cma && s->uid == geteuid() && s->pid > 0 && m->cma_probe &&
 	       process_vm_readv(s->pid, &here, 1, &there, 1, 0) == sizeof(value) &&
 	       value == m->cma_value;
 }

@@ -24,6 +24,7 @@ struct sessions;
 struct session_opts {
 	const char *path;		/* of the socket */
 	bool only_own_uid;		/* embedded: nobody else may connect */
+	bool cma;			/* process_vm_* may be used, for clients of the same uid */
 	unsigned int workers;
 	struct worker *worker[PROG_MAX_WORKERS];
 	struct rma *rma[PROG_MAX_WORKERS];

@@ -35,7 +35,6 @@ struct stats_block {
 	uint64_t cma_bytes;
 	uint64_t helper_bytes;
 	uint64_t helper_jobs;
-	uint64_t ns;			/* time this worker spent on the job's ring entries and frames */
 } __attribute__((aligned(64)));
 
 struct stats {

@@ -1,0 +1,586 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * The target's half against hand-made frames: what a well-behaved origin never sends.  Node A is
+ * this test with handlers of its own, node B the engine with one window; between them an
+ * in-process lane.  Everything is one thread.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "rma/priv.h"
+
+#define KEY	0x1122334455667788ull
+#define SIZE	65536u
+#define RANKS	3u			/* 0, 1: node A; 2: node B */
+
+static struct {			/* node A */
+	struct loop *loop;
+	struct xport *x;
+	struct xport_worker *xw;
+	struct lane *lane;
+	uint32_t job;
+	int downs, job_ready;
+	struct wire_ackrec ack[4096];
+	unsigned int acks;
+	uint8_t data[1 << 20];
+	uint64_t got;
+} a;
+
+static struct {			/* node B */
+	struct loop *loop;
+	struct xport *x;
+	struct xport_worker *xw;
+	struct rma *rma;
+	struct win_job *job;
+	struct win *win;
+	uint8_t *mem;
+	struct winctl wc;
+	uint32_t kicked;
+} b;
+
+static uint8_t guid_a[16] = { 1 }, guid_b[16] = { 2 }, jobid[16] = { 3 }, jobkey[32] = { 4 };
+
+static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const void *payload,
+		  void *token)
+{
+	if (f->type == WIRE_DATA) {
+		assert_true(f->off + f->len <= sizeof(a.data));
+		memcpy(a.data + f->off, payload, f->len);
+		a.got += f->len;
+		return 0;
+	}
+	for (uint32_t i = 0; i < wire_ack_count(f); i++) {
+		assert_true(a.acks < 4096);
+		assert_int_equal(wire_ack_get(payload, i, &a.ack[a.acks++]), 0);
+	}
+	return 0;
+}
+
+static void on_down(void *ctx, struct lane *l, int err, const char *why)
+{
+	a.downs++;
+	a.lane = NULL;
+}
+
+static bool no_key(void *ctx, const uint8_t *id, uint8_t *key)
+{
+	return false;
+}
+
+static const struct xport_handlers handlers_a = {
+	.frame_end = on_end, .lane_down = on_down, .job_key = no_key,
+};
+
+static int post(void *ctx, unsigned int worker, void (*fn)(void *arg), void *arg)
+{
+	fn(arg);
+	return 0;
+}
+
+static void kick(void *ctx, uint32_t mask)
+{
+	b.kicked |= mask;
+}
+
+static void client_bad(void *ctx, struct rma_client *c, const char *why)
+{
+	fail_msg("client_bad: %s", why);
+}
+
+static void step(void)
+{
+	assert_true(loop_run_once(a.loop, 0) >= 0);
+	assert_true(loop_run_once(b.loop, 0) >= 0);
+	rma_poll(b.rma);
+}
+
+#define RUN(cond) do { \
+	time_t limit_ = time(NULL) + 40; \
+	while (!(cond)) { \
+		step(); \
+		if (time(NULL) > limit_) \
+			fail_msg("did not happen: %s", #cond); \
+	} \
+} while (0)
+
+/* Let everything that is under way arrive. */
+static void settle(void)
+{
+	for (int i = 0; i < 200; i++)
+		step();
+}
+
+static void job_cb(void *ctx, struct lane *l, uint32_t job, int err)
+{
+	assert_int_equal(err, 0);
+	a.job_ready = 1;
+}
+
+static int memfd(size_t size, void **mem)
+{
+	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, size), 0);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+	*mem = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_true(*mem != MAP_FAILED);
+	return fd;
+}
+
+static void make_window(void)
+{
+	struct win_create c = {
+		.job = b.job, .key = KEY, .rank = 2, .nranks = RANKS, .mem = PROG_MEM_SHARED,
+		.size = SIZE, .session = 1, .pid = getpid(),
+	};
+	struct { struct prog_win_table t; struct prog_win_node n[2]; uint32_t of[RANKS]; } t;
+	const char *why = "";
+	void *ctl, *table, *mem;
+	int r;
+
+	c.ctl_fd = memfd(winctl_size(RANKS, 0), &ctl);
+	winctl_format(ctl, KEY, 2, RANKS, 0);
+	c.table_fd = memfd(4096, &table);
+	memset(&t, 0, sizeof(t));
+	t.t.nranks = RANKS;
+	t.t.nnodes = 2;
+	memcpy(t.n[0].guid, guid_a, 16);
+	memcpy(t.n[1].guid, guid_b, 16);
+	t.of[2] = 1;
+	memcpy(table, &t, sizeof(t));
+	munmap(table, 4096);
+	c.mem_fd = memfd(SIZE, &mem);
+	munmap(mem, SIZE);
+	assert_int_equal(winctl_attach(&b.wc, ctl, winctl_size(RANKS, 0), KEY, 2, RANKS, &why), 0);
+	r = win_new(&c, &b.win, &why);
+	if (r)
+		fail_msg("win_new: %s", why);
+	b.mem = b.win->mem_map->mem;
+}
+
+static void open_lane(void)
+{
+	struct prog_addr addr[PROG_MAX_ADDRS];
+	unsigned int n = xport_addrs(b.x, addr);
+
+	a.job_ready = 0;
+	a.lane = lane_get(a.xw, guid_b, addr, n);
+	assert_non_null(a.lane);
+	a.job = lane_job_open(a.lane, jobid, jobkey, job_cb, NULL);
+	RUN(a.job_ready);
+}
+
+static int setup(void **state)
+{
+	struct xport_opts oa = { .workers = 1, .transport = "loop", .handlers = &handlers_a, .post = post };
+	struct xport_opts ob = { .workers = 1, .transport = "loop", .handlers = &rma_handlers, .post = post };
+	struct rma_opts ro = { .workers = 1, .kick = kick, .client_bad = client_bad };
+	char err[XPORT_ERR];
+	const char *why;
+
+	memset(&a, 0, sizeof(a));
+	memset(&b, 0, sizeof(b));
+	log_set_level(PROG_LOG_ERROR);
+	memcpy(oa.guid, guid_a, 16);
+	memcpy(ob.guid, guid_b, 16);
+	memcpy(ro.guid, guid_b, 16);
+	assert_int_equal(loop_new(LOOP_EPOLL, &a.loop), 0);
+	assert_int_equal(loop_new(LOOP_EPOLL, &b.loop), 0);
+	ro.loop = b.loop;
+	assert_int_equal(rma_new(&ro, &b.rma), 0);
+	assert_int_equal(xport_new(&oa, &a.x, err), 0);
+	assert_int_equal(xport_new(&ob, &b.x, err), 0);
+	assert_int_equal(xport_attach(a.x, 0, a.loop, NULL, &a.xw), 0);
+	assert_int_equal(xport_attach(b.x, 0, b.loop, b.rma, &b.xw), 0);
+	rma_set_xport(b.rma, b.xw);
+	assert_int_equal(xport_listen(b.x, b.loop, err), 0);
+	assert_int_equal(win_job_join(jobid, jobkey, getuid(), &b.job, &why), 0);
+	make_window();
+	open_lane();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	if (b.win) {
+		struct win *w = win_get(b.win);
+
+		win_free(b.win);
+		rma_win_gone(b.rma, w);
+		win_put(w);
+	}
+	if (a.lane)
+		lane_close(a.lane, 0, NULL);
+	settle();
+	xport_unlisten(b.x);
+	xport_detach(a.xw, 0);
+	xport_detach(b.xw, 0);
+	xport_free(a.x);
+	xport_free(b.x);
+	win_job_get(b.job);
+	if (win_job_leave(b.job))
+		rma_job_gone(b.rma, b.job);
+	win_job_put(b.job);
+	rma_free(b.rma);
+	loop_free(a.loop);
+	loop_free(b.loop);
+	munmap(b.wc.ctl, winctl_size(RANKS, 0));
+	return 0;
+}
+
+static struct wire_frame op(uint8_t type, uint32_t origin, uint64_t seq, uint64_t disp, uint64_t len)
+{
+	const struct wire_type *t = wire_type(type);
+	struct wire_frame f = {
+		.type = type, .flags = WIRE_F_LAST, .job = a.job, .win = KEY, .origin = origin,
+		.target = 2, .seq = seq,
+	};
+
+	if (t->fields & WIRE_HAS_DISP)
+		f.disp = disp;
+	if (t->fields & (WIRE_HAS_RANGE | WIRE_HAS_WANT))
+		f.total = len;
+	if (t->max_len && type != WIRE_GET)
+		f.len = len;
+	return f;
+}
+
+static void send_frame(const struct wire_frame *f, const void *payload)
+{
+	assert_int_equal(lane_send(a.lane, f, payload, NULL, NULL), 0);
+}
+
+static void put(uint32_t origin, uint64_t seq, uint64_t disp, uint64_t value)
+{
+	struct wire_frame f = op(WIRE_PUT, origin, seq, disp, 8);
+
+	send_frame(&f, &value);
+}
+
+/* Latest number acknowledged for @origin; *status of @seq. */
+static uint64_t acked(uint32_t origin)
+{
+	uint64_t max = 0;
+
+	for (unsigned int i = 0; i < a.acks; i++)
+		if (a.ack[i].origin == origin && a.ack[i].seq > max)
+			max = a.ack[i].seq;
+	return max;
+}
+
+static int status_of(uint32_t origin, uint64_t seq)
+{
+	for (unsigned int i = 0; i < a.acks; i++)
+		if (a.ack[i].origin == origin && a.ack[i].seq == seq && a.ack[i].status)
+			return -(int)a.ack[i].status;
+	return 0;
+}
+
+static uint64_t word(uint64_t disp)
+{
+	return __atomic_load_n((uint64_t *)(b.mem + disp), __ATOMIC_RELAXED);
+}
+
+static void test_batch(void **state)
+{
+	for (uint64_t i = 1; i <= 500; i++)
+		put(0, i, 8 * i, i);
+	RUN(acked(0) == 500);
+	for (uint64_t i = 1; i <= 500; i++)
+		assert_int_equal(word(8 * i), i);
+	assert_int_equal(b.wc.peers[0].applied, 500);
+	/* cumulative: far fewer acknowledgements than operations */
+	assert_true(a.acks < 100);
+}
+
+static void test_replay(void **state)
+{
+	int64_t one = 1;
+	struct wire_frame f = op(WIRE_ACC, 0, 1, 0, 8);
+
+	f.op = PROG_OP_SUM;
+	f.etype = PROG_TYPE_I64;
+	for (int i = 0; i < 5; i++)
+		send_frame(&f, &one);
+	RUN(acked(0) == 1);
+	settle();
+	assert_int_equal(word(0), 1);
+	/* also on a new lane: the window remembers */
+	lane_close(a.lane, 0, NULL);
+	RUN(!a.lane);
+	open_lane();
+	a.acks = 0;
+	f.job = a.job;
+	send_frame(&f, &one);
+	RUN(acked(0) == 1);
+	assert_int_equal(word(0), 1);
+	f.seq = 2;
+	send_frame(&f, &one);
+	RUN(acked(0) == 2);
+	assert_int_equal(word(0), 2);
+}
+
+static void test_refusals(void **state)
+{
+	uint8_t buf[256] = { 0 };
+	struct wire_frame f;
+	uint64_t seq = 0;
+
+#define REFUSED(frame, err) do { \
+		f = frame; \
+		f.seq = ++seq; \
+		send_frame(&f, f.len ? buf : NULL); \
+		RUN(acked(0) == seq); \
+		assert_int_equal(status_of(0, seq), err); \
+	} while (0)
+	REFUSED(op(WIRE_PUT, 0, 0, SIZE - 7, 8), -ERANGE);
+	REFUSED(op(WIRE_PUT, 0, 0, ~0ull, 8), -ERANGE);
+	REFUSED(op(WIRE_PUT, 0, 0, INT64_MAX, 8), -ERANGE);
+	REFUSED(op(WIRE_GET, 0, 0, SIZE, 1), -ERANGE);
+	REFUSED(op(WIRE_GET, 0, 0, 0, ~0ull), -ERANGE);
+	REFUSED(op(WIRE_UNLOCK, 0, 0, 0, 0), -EPERM);
+	f = op(WIRE_PUT, 0, 0, 0, 8);
+	f.dtype = 9;
+	REFUSED(f, -EINVAL);
+	f = op(WIRE_ACC, 0, 0, 0, 8);
+	f.op = PROG_OP_MAXLOC;
+	f.etype = PROG_TYPE_I64;
+	REFUSED(f, -EINVAL);
+	f = op(WIRE_ACC, 0, 0, SIZE, 8);
+	f.op = PROG_OP_SUM;
+	f.etype = PROG_TYPE_I64;
+	REFUSED(f, -ERANGE);
+	f = op(WIRE_CAS, 0, 0, 0, 8);
+	f.etype = PROG_TYPE_F64;
+	f.len = 16;
+	REFUSED(f, -EINVAL);
+	f = op(WIRE_CAS, 0, 0, 0, 4);
+	f.etype = PROG_TYPE_I64;
+	REFUSED(f, -EINVAL);
+	f = op(WIRE_DTYPE, 0, 0, 0, 100);
+	f.dtype = 1;
+	REFUSED(f, -EINVAL);
+	/* the stream goes on */
+	put(0, ++seq, 0, 77);
+	RUN(acked(0) == seq);
+	assert_int_equal(status_of(0, seq), 0);
+	assert_int_equal(word(0), 77);
+	/* a rank that lives on the target's node, a rank that is none, a window that is none */
+	put(2, 1, 0, 1);
+	RUN(acked(2) == 1);
+	assert_int_equal(status_of(2, 1), -ENOENT);
+	put(100, 1, 0, 1);
+	RUN(acked(100) == 1);
+	assert_int_equal(status_of(100, 1), -ENOENT);
+	f = op(WIRE_PUT, 1, 1, 0, 8);
+	f.win++;
+	send_frame(&f, buf);
+	RUN(acked(1) == 1);
+	assert_int_equal(status_of(1, 1), -ENOENT);
+	assert_int_equal(word(0), 77);
+	assert_int_equal(a.downs, 0);
+}
+
+static void test_fragments(void **state)
+{
+	struct wire_frame f = op(WIRE_PUT, 0, 1, 0, 300);
+	uint8_t buf[300];
+
+	for (int i = 0; i < 300; i++)
+		buf[i] = i;
+	f.flags = 0;
+	f.len = 100;
+	send_frame(&f, buf);
+	f.off = 100;
+	send_frame(&f, buf + 100);
+	settle();
+	assert_int_equal(acked(0), 0);
+	f.off = 200;
+	f.flags = WIRE_F_LAST;
+	send_frame(&f, buf + 200);
+	RUN(acked(0) == 1);
+	assert_memory_equal(b.mem, buf, 300);
+	/* one with a hole: the peer breaks the protocol */
+	f.seq = 2;
+	f.flags = 0;
+	f.off = 0;
+	send_frame(&f, buf);
+	f.off = 200;
+	f.flags = WIRE_F_LAST;
+	send_frame(&f, buf + 200);
+	RUN(a.downs == 1);
+}
+
+static void test_get_large(void **state)
+{
+	struct wire_frame f = op(WIRE_GET, 0, 1, 0, SIZE);
+
+	for (unsigned int i = 0; i < SIZE; i++)
+		b.mem[i] = i * 7 + i / 256;
+	send_frame(&f, NULL);
+	RUN(acked(0) == 1);
+	assert_int_equal(a.got, SIZE);
+	assert_memory_equal(a.data, b.mem, SIZE);
+}
+
+static void lock(uint32_t origin, uint64_t seq, bool excl)
+{
+	struct wire_frame f = op(WIRE_LOCK, origin, seq, 0, 0);
+
+	if (excl)
+		f.flags |= WIRE_F_EXCL;
+	send_frame(&f, NULL);
+}
+
+static void unlock(uint32_t origin, uint64_t seq)
+{
+	struct wire_frame f = op(WIRE_UNLOCK, origin, seq, 0, 0);
+
+	send_frame(&f, NULL);
+}
+
+static void test_lock_order(void **state)
+{
+	int err;
+
+	lock(0, 1, true);
+	RUN(acked(0) == 1);
+	lock(1, 1, true);
+	put(1, 2, 0, 5);
+	unlock(1, 3);
+	put(0, 2, 0, 4);
+	RUN(acked(0) == 2);
+	settle();
+	/* what stands behind the lock waits, other streams go on */
+	assert_int_equal(acked(1), 0);
+	assert_int_equal(word(0), 4);
+	unlock(0, 3);
+	RUN(acked(1) == 3);
+	assert_int_equal(word(0), 5);
+	assert_int_equal(b.wc.peers[0].lock_state, PROG_LOCK_NONE);
+	assert_int_equal(b.wc.peers[1].lock_state, PROG_LOCK_NONE);
+	/* granted by a process of the target's node: the worker is kicked and finds it */
+	assert_true(winlock_request(&b.wc, 2, true, 1));
+	lock(0, 4, false);
+	settle();
+	assert_int_equal(acked(0), 3);
+	assert_int_equal(winlock_release(&b.wc, 2, 1, &err), 1);
+	RUN(acked(0) == 4);
+	/* twice without unlock */
+	lock(0, 5, false);
+	RUN(acked(0) == 5);
+	assert_int_equal(status_of(0, 5), -EALREADY);
+}
+
+static void test_credit(void **state)
+{
+	uint8_t buf[1024] = { 9 };
+	uint64_t seq = 1;
+	int err;
+
+	assert_true(winlock_request(&b.wc, 2, true, 1));
+	lock(0, seq++, true);
+	/* all that the credit allows */
+	for (unsigned int used = 0; used + WIRE_HDR_SIZE + 1024 <= WIRE_CREDIT;
+	     used += WIRE_HDR_SIZE + 1024) {
+		struct wire_frame f = op(WIRE_PUT, 0, seq++, 0, 1024);
+
+		send_frame(&f, buf);
+	}
+	settle();
+	assert_int_equal(a.downs, 0);
+	assert_int_equal(acked(0), 0);
+	/* and one more */
+	for (int i = 0; i < 2 && a.lane; i++) {
+		struct wire_frame f = op(WIRE_PUT, 0, seq++, 0, 1024);
+
+		send_frame(&f, buf);
+		settle();
+	}
+	assert_int_equal(a.downs, 1);
+	/* the wait was withdrawn with the lane, nothing was applied */
+	assert_int_equal(b.wc.peers[0].lock_state, PROG_LOCK_NONE);
+	assert_int_equal(b.mem[0], 0);
+	assert_int_equal(winlock_release(&b.wc, 2, 1, &err), 0);
+	assert_int_equal(err, 0);
+}
+
+static void test_gone(void **state)
+{
+	struct wire_frame f = op(WIRE_GONE, 0, 0, 0, 0);
+
+	f.flags = 0;
+	lock(0, 1, true);
+	RUN(acked(0) == 1);
+	lock(1, 1, true);
+	put(1, 2, 8, 3);
+	settle();
+	assert_int_equal(acked(1), 0);
+	send_frame(&f, NULL);
+	RUN(acked(1) == 2);
+	assert_int_equal(b.wc.peers[0].lock_state, PROG_LOCK_NONE);
+	assert_int_equal(b.wc.peers[1].lock_state, PROG_LOCK_EXCL);
+	/* the lane's end releases what is left */
+	lane_close(a.lane, -EIO, "test");
+	RUN(a.downs);
+	settle();
+	assert_int_equal(b.wc.peers[1].lock_state, PROG_LOCK_NONE);
+}
+
+static void test_window_freed(void **state)
+{
+	struct win *w = b.win;
+	struct wire_frame f = op(WIRE_PUT, 0, 2, 0, 8);
+	uint64_t v = 1;
+
+	put(0, 1, 0, 1);
+	RUN(acked(0) == 1);
+	win_get(w);
+	win_free(w);
+	b.win = NULL;
+	rma_win_gone(b.rma, w);
+	assert_int_equal(atomic_load(&w->refs), 1);
+	win_put(w);
+	send_frame(&f, &v);
+	RUN(acked(0) == 2);
+	assert_int_equal(status_of(0, 2), -ENOENT);
+}
+
+static void test_fence_count(void **state)
+{
+	uint64_t v = 1;
+
+	for (uint64_t seq = 1; seq <= 10; seq++) {
+		struct wire_frame f = op(WIRE_PUT, 0, seq, seq == 4 ? SIZE : 0, 8);
+
+		f.flags |= WIRE_F_FENCE | (seq % 2 ? WIRE_F_PARITY : 0);
+		send_frame(&f, &v);
+	}
+	RUN(acked(0) == 10);
+	/* one that fails counts too, or the fence would never end */
+	assert_int_equal(b.wc.ctl->applied[0], 5);
+	assert_int_equal(b.wc.ctl->applied[1], 5);
+	assert_int_equal(status_of(0, 4), -ERANGE);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		T(test_batch), T(test_replay), T(test_refusals), T(test_fragments), T(test_get_large),
+		T(test_lock_order), T(test_credit), T(test_gone), T(test_window_freed),
+		T(test_fence_count),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

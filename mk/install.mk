@@ -42,5 +42,7 @@ install: user
 	$(Q)install -d $(dir $(CONF_DEST)) && { [ -e $(CONF_DEST) ] || \
 		$(BIN)/progd --print-config >$(CONF_DEST); }
 	$(Q)$(call put,0644,$(DOC_FILES),$(DOCDIR))
+	$(Q)$(call put,0644,$(wildcard Documentation/man/*.8),$(PREFIX)/share/man/man8)
+	$(Q)$(call put,0644,$(wildcard Documentation/man/*.1),$(PREFIX)/share/man/man1)
 	$(Q)$(call put,0644,$(wildcard LICENSES/*),$(DOCDIR)/LICENSES)
 	@echo "installed in $(DESTDIR)$(PREFIX)"

@@ -11,7 +11,7 @@
 #define SLICE	(256u << 10)
 
 static enum prog_win_kind body_kind = PROG_WIN_ALLOCATE;
-static uint32_t body_ops = 400;
+static uint32_t body_ops = 160;
 
 /* A window of the kind under test, of SLICE bytes per rank; *@disp is where rank's memory starts. */
 static struct prog_win *body_window(struct prog_session *s, uint64_t key, size_t size, char **mem,
@@ -492,7 +492,7 @@ static void body_errors(void)
 
 static void body_types(void)
 {
-	enum { N = 20000 };
+	enum { N = 17000 };
 	struct prog_session *s = rank_session(NULL);
 	struct pair { double v; int i; } *mine, *origin = calloc(N, sizeof(*origin));
 	uint64_t disp[FAKE_RANKS];

@@ -51,7 +51,15 @@ EVERYWHERE(counter)
 EVERYWHERE(locks)
 EVERYWHERE(fence)
 EVERYWHERE(errors)
-EVERYWHERE(types)
+
+/* Thousands of operations each: one of every path will do. */
+static void test_types(void **state)
+{
+	run(2, 1, 1, true, PROG_WIN_ALLOCATE, body_types);
+	run(2, 1, 1, true, PROG_WIN_CREATE, body_types);
+	run(2, 2, 1, true, PROG_WIN_DYNAMIC, body_types);
+	run(2, 2, 1, false, PROG_WIN_CREATE, body_types);
+}
 
 /* ---- flow control --------------------------------------------------------------------------------- */
 

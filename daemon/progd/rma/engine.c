@@ -124,6 +124,29 @@ static int helpers_poll(struct rma *r)
 	return n;
 }
 
+/*
+ * The private copies of a client's entries take memory for as many slots as it ever used at once.
+ * A second after a burst began, clients with nothing in flight lose theirs; who is busy then is
+ * looked at again when it has paused.
+ */
+static void on_trim(void *ctx)
+{
+	struct rma *r = ctx;
+	struct conn *c;
+
+	r->trim_wanted = false;
+	DL_FOREACH(r->conns, c) {
+		if (c->touched <= TRIM_SLOTS)
+			continue;
+		if (c->inflight) {
+			r->trim_wanted = true;
+			continue;
+		}
+		if (!madvise(c->ops, c->ops_size, MADV_DONTNEED))
+			c->touched = 0;
+	}
+}
+
 int rma_poll(void *ctx)
 {
 	struct rma *r = ctx;
@@ -150,6 +173,8 @@ int rma_poll(void *ctx)
 		wake_clients(r);
 		n++;
 	}
+	if (!n && r->trim_wanted && !loop_timer_running(&r->trim))
+		loop_timer_set(r->loop, &r->trim, TRIM_NS, on_trim, r);
 	r->now = 0;
 	return n;
 }
@@ -324,6 +349,7 @@ void rma_free(struct rma *r)
 	if (!r)
 		return;
 	loop_timer_cancel(&r->retry);
+	loop_timer_cancel(&r->trim);
 	tlane_free(r->local_tl);
 	HASH_ITER(hh, r->peers, p, ptmp) {
 		loop_timer_cancel(&p->alive);

@@ -360,11 +360,12 @@ static void send_gone(struct stream *s)
 	LL_APPEND(p->gone, g);
 }
 
-static void op_release(struct op *op)
+static void op_release(struct conn *c, struct op *op)
 {
 	win_map_put(op->map);
 	op->map = NULL;
 	op->opcode = PROG_OP_NOP;
+	c->inflight--;
 }
 
 /* The end of a stream whatever state it is in; helper jobs must be over. */
@@ -373,7 +374,7 @@ static void stream_free(struct stream *s)
 	struct rma *r = s->conn->r;
 
 	for (uint32_t i = s->first; i != SLOT_NONE; i = op_of(s, i)->next) {
-		op_release(op_of(s, i));
+		op_release(s->conn, op_of(s, i));
 		op_ended(s->peer);
 	}
 	free(s->stash);
@@ -494,7 +495,7 @@ static void stream_advance(struct stream *s)
 		s->first = op->next;
 		if (s->first == SLOT_NONE)
 			s->last = SLOT_NONE;
-		op_release(op);
+		op_release(s->conn, op);
 		op_ended(s->peer);
 	}
 	if (s->data == SLOT_NONE)
@@ -1271,6 +1272,11 @@ static bool take(struct conn *c, uint32_t slot)
 	}
 
 	s->seq_in = e.seq;
+	c->inflight++;
+	if (slot >= c->touched) {
+		c->touched = slot + 1;
+		r->trim_wanted |= slot >= TRIM_SLOTS;
+	}
 	op_began(s->peer);
 	if (s->last == SLOT_NONE)
 		s->first = slot;

@@ -22,6 +22,8 @@
 #define PARK_LOW	(1u << 20)
 #define STRIPE_TRY_NS	200000		/* wait for a stripe at most this long at a time */
 #define STRIPE_GIVE_UP_NS 10000000000ull /* then somebody broke the window's stripes */
+#define TRIM_SLOTS	256u		/* more than these are given back after a burst */
+#define TRIM_NS		1000000000ull
 #define RETRY_NS	500000		/* blocked by a stripe or a full helper ring: look again */
 
 /* ---- origin --------------------------------------------------------------------------------- */
@@ -128,6 +130,8 @@ struct conn {				/* a client as this worker knows it */
 	uint32_t head;
 	struct op *ops;			/* [slots], untouched pages cost nothing */
 	size_t ops_size;
+	uint32_t inflight;		/* slots held */
+	uint32_t touched;		/* slots up to here have been used since the last trimming */
 	struct stream *streams;
 	struct stream *last;		/* found last */
 	bool bad;			/* ring corrupt: ignored until detached */
@@ -269,6 +273,8 @@ struct rma {
 	struct ojob *owrites, *owrites_tail;
 	struct loop_timer retry;
 	bool retry_now;
+	struct loop_timer trim;		/* runs once after a burst: see engine.c */
+	bool trim_wanted;
 	bool pump_local;
 	uint8_t *scratch;		/* WIRE_MAX_PAYLOAD: local payloads read by CMA */
 	uint8_t *reply_scratch;		/* same, for local replies */

@@ -204,7 +204,7 @@ struct tstream {
 	bool ack_dirty;			/* on tl->dirty */
 	bool wake;			/* somebody may wait on the window's event */
 	uint8_t *dt_buf;		/* DTYPE arriving in fragments */
-	uint64_t dt_len;
+	uint64_t dt_len, dt_total;
 	struct tdtype *dtypes;		/* [256], made by the first DTYPE */
 	struct tstream *dirty_next;
 	struct tstream *wait_next, *wait_prev;	/* r->waiting */

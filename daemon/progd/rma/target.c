@@ -883,11 +883,13 @@ static int exec_dtype(struct tstream *ts, const struct wire_frame *f, const void
 		if (!f->off) {
 			free(ts->dt_buf);
 			ts->dt_buf = malloc(f->total);
+			ts->dt_total = f->total;
 			ts->dt_len = 0;
 		}
 		if (!ts->dt_buf)
 			return -ENOMEM;
-		if (f->off != ts->dt_len)
+		/* each frame says the total: another one than the buffer was made for is a lie */
+		if (f->off != ts->dt_len || f->total != ts->dt_total)
 			return -EINVAL;
 		memcpy(ts->dt_buf + f->off, payload, f->len);
 		ts->dt_len += f->len;

@@ -421,6 +421,31 @@ static void test_fragments(void **state)
 	RUN(a.downs == 1);
 }
 
+/* Fragments of a datatype that do not agree on its length must not be believed. */
+static void test_dtype_grows(void **state)
+{
+	static uint8_t buf[WIRE_MAX_PAYLOAD];
+	struct wire_frame f = op(WIRE_DTYPE, 0, 1, 0, 100);
+
+	f.dtype = 1;
+	f.flags = 0;
+	f.len = 50;
+	send_frame(&f, buf);
+	f.off = 50;
+	f.total = 50 + sizeof(buf) + 1;
+	f.len = sizeof(buf);
+	send_frame(&f, buf);
+	f.off += f.len;
+	f.len = 1;
+	f.flags = WIRE_F_LAST;
+	send_frame(&f, buf);
+	RUN(acked(0) == 1);
+	assert_int_equal(status_of(0, 1), -EINVAL);
+	put(0, 2, 0, 5);
+	RUN(acked(0) == 2);
+	assert_int_equal(word(0), 5);
+}
+
 static void test_get_large(void **state)
 {
 	struct wire_frame f = op(WIRE_GET, 0, 1, 0, SIZE);
@@ -577,7 +602,8 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_batch), T(test_replay), T(test_refusals), T(test_fragments), T(test_get_large),
+		T(test_batch), T(test_replay), T(test_refusals), T(test_fragments),
+		T(test_dtype_grows), T(test_get_large),
 		T(test_lock_order), T(test_credit), T(test_gone), T(test_window_freed),
 		T(test_fence_count),
 	};

@@ -208,6 +208,7 @@ struct tstream {
 	struct tdtype *dtypes;		/* [256], made by the first DTYPE */
 	struct tstream *dirty_next;
 	struct tstream *wait_next, *wait_prev;	/* r->waiting */
+	uint64_t wait_round;		/* r->wait_round when it was put there */
 	bool waiting;
 };
 
@@ -266,7 +267,8 @@ struct rma {
 	struct tlane *tlanes;
 	struct tlane *local_tl;
 	struct win_job *local_job;	/* of the frame being delivered locally */
-	struct tstream *waiting;	/* TS_LOCK, TS_RETRY, TS_HELPER */
+	struct tstream *waiting;	/* TS_LOCK, TS_RETRY, TS_SEND; appended, so in order of wait_round */
+	uint64_t wait_round;		/* walks over it so far */
 	struct conn *dirty;
 	struct busy_helper *helpers;
 	struct sendref *free_refs;

@@ -204,6 +204,7 @@ static void wait_add(struct tstream *ts)
 	if (ts->waiting)
 		return;
 	ts->waiting = true;
+	ts->wait_round = ts->tl->r->wait_round;
 	DL_APPEND2(ts->tl->r->waiting, ts, wait_prev, wait_next);
 }
 
@@ -768,8 +769,12 @@ static int ts_send(struct tstream *ts)
 				count_bytes(ts, f, &t, len);
 				continue;
 			}
-			if (ts->refs >= LANE_REFS || tl->replies)
+			if (ts->refs >= LANE_REFS)
 				return TAKEN;
+			if (tl->replies) {
+				wait_add(ts);
+				return TAKEN;
+			}
 			ref = ref_new(tl->r, t.where.map);
 			if (!ref) {
 				err = -ENOMEM;
@@ -1229,7 +1234,12 @@ int target_frame(struct tlane *tl, const struct wire_frame *f, const void *paylo
 	if (f->type == WIRE_LOCK)
 		ts->locks_parked++;
 	if (exec(ts, f, payload, &skip, placed) == KEEP) {
+		/* the origin counts what it sends behind a lock, not the lock itself */
+		if (f->type == WIRE_LOCK)
+			ts->locks_parked--;
 		ret = park(ts, f, payload);
+		if (!ret && f->type == WIRE_LOCK)
+			ts->locks_parked++;
 		if (!ret)
 			ts->parked->skip = skip;
 	}
@@ -1244,9 +1254,13 @@ out:
 int target_poll(struct rma *r)
 {
 	struct tstream *ts, *tmp;
+	uint64_t round = ++r->wait_round;
 	int n = 0;
 
 	DL_FOREACH_SAFE2(r->waiting, ts, tmp, wait_next) {
+		/* from here on they were put back by this very loop: next time */
+		if (ts->wait_round == round)
+			break;
 		if (ts->state == TS_LOCK) {
 			if (!winlock_granted(&ts->win->ctl, ts->key.origin))
 				continue;
@@ -1276,6 +1290,7 @@ void target_writable(struct tlane *tl)
 {
 	struct rma *r = tl->r;
 	struct tstream *ts, *tmp;
+	uint64_t round;
 
 	while (tl->replies) {
 		struct reply *rp = tl->replies;
@@ -1286,7 +1301,10 @@ void target_writable(struct tlane *tl)
 		free(rp);
 	}
 	target_flush(tl);
+	round = ++r->wait_round;
 	DL_FOREACH_SAFE2(r->waiting, ts, tmp, wait_next) {
+		if (ts->wait_round == round)
+			break;
 		if (ts->tl != tl || (ts->state != TS_RETRY && ts->state != TS_SEND))
 			continue;
 		wait_del(r, ts);

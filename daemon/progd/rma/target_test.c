@@ -540,6 +540,32 @@ static void test_credit(void **state)
 	assert_int_equal(err, 0);
 }
 
+/* Two streams with more replies than the lane takes at once: each goes on when there is room. */
+static void test_replies_full(void **state)
+{
+	enum { GETS = 300, LEN = 8000 };
+	int err;
+
+	assert_true(winlock_request(&b.wc, 2, true, 1));
+	lock(0, 1, false);
+	lock(1, 1, false);
+	for (uint64_t seq = 2; seq < 2 + GETS; seq++) {
+		for (uint32_t origin = 0; origin < 2; origin++) {
+			struct wire_frame f = op(WIRE_GET, origin, seq, 0, LEN);
+
+			send_frame(&f, NULL);
+		}
+	}
+	settle();
+	assert_int_equal(acked(0), 0);
+	assert_int_equal(winlock_release(&b.wc, 2, 1, &err), 1);
+	/* a walk over the waiting streams that does not end would not come back to RUN's limit */
+	alarm(60);
+	RUN(acked(0) == 1 + GETS && acked(1) == 1 + GETS);
+	alarm(0);
+	assert_int_equal(a.got, 2ull * GETS * LEN);
+}
+
 static void test_gone(void **state)
 {
 	struct wire_frame f = op(WIRE_GONE, 0, 0, 0, 0);
@@ -604,7 +630,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_batch), T(test_replay), T(test_refusals), T(test_fragments),
 		T(test_dtype_grows), T(test_get_large),
-		T(test_lock_order), T(test_credit), T(test_gone), T(test_window_freed),
+		T(test_lock_order), T(test_credit), T(test_replies_full), T(test_gone), T(test_window_freed),
 		T(test_fence_count),
 	};
 

@@ -283,6 +283,14 @@ struct prog_win {
  */
 int win_find_range(const struct winctl *wc, uint64_t lo, uint64_t hi, uint64_t *out_lo,
 		   uint64_t *out_hi);
+/*
+ * The same for an operation on packed [@off, @off + @len) of (@dt, @count) at @disp, which takes
+ * [lo, hi) at most.  A type made of absolute addresses may reach several ranges: then every block
+ * must be in one, and the bounds are lo and hi.
+ */
+int win_find_ranges(const struct winctl *wc, uint64_t disp, const struct dtype *dt, uint64_t count,
+		    uint64_t off, uint64_t len, uint64_t lo, uint64_t hi, uint64_t *out_lo,
+		    uint64_t *out_hi);
 
 /* ---- ring.c -------------------------------------------------------------------------------- */
 

@@ -76,8 +76,8 @@ static int apply_to(struct prog_session *s, struct prog_win *w, const struct pro
 		else if (acc)
 			hi = (int64_t)(count * type->extent);
 		if (!err)
-			err = win_find_range(&w->wc, j->va + (uint64_t)lo, j->va + (uint64_t)hi, &rlo,
-					     &rhi);
+			err = win_find_ranges(&w->wc, j->va, dt, count, j->off, j->len,
+					      j->va + (uint64_t)lo, j->va + (uint64_t)hi, &rlo, &rhi);
 		if (err)
 			return err;
 		aw.lo = (int64_t)rlo;

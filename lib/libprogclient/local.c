@@ -142,8 +142,10 @@ int local_op(struct stream *st, const struct op *op)
 		int err = touched(op, &lo, &hi);
 
 		if (!err)
-			err = win_find_range(&st->local->wc, op->disp + (uint64_t)lo,
-					     op->disp + (uint64_t)hi, &rlo, &rhi);
+			err = win_find_ranges(&st->local->wc, op->disp, op->target.dt,
+					      op->target.count, 0, op->target.total,
+					      op->disp + (uint64_t)lo, op->disp + (uint64_t)hi, &rlo,
+					      &rhi);
 		if (err)
 			return err;
 		range = *aw;

@@ -650,6 +650,31 @@ int win_find_range(const struct winctl *wc, uint64_t lo, uint64_t hi, uint64_t *
 	return -ERANGE;
 }
 
+int win_find_ranges(const struct winctl *wc, uint64_t disp, const struct dtype *dt, uint64_t count,
+		    uint64_t off, uint64_t len, uint64_t lo, uint64_t hi, uint64_t *out_lo,
+		    uint64_t *out_hi)
+{
+	uint64_t rlo = 0, rhi = 0, from, n;
+	struct dtype_iter it;
+	int64_t at;
+	int err = win_find_range(wc, lo, hi, out_lo, out_hi);
+
+	if (!err || !dt || hi < lo || hi > INT64_MAX)
+		return err;
+	err = dtype_iter_init(&it, dt, count, off);
+	for (; !err && len && dtype_iter_next(&it, len, &at, &n); len -= n) {
+		from = disp + (uint64_t)at;
+		/* neighbouring blocks mostly share a range */
+		if (from < rlo || from >= rhi || n > rhi - from)
+			err = win_find_range(wc, from, from + n, &rlo, &rhi);
+	}
+	if (err)
+		return err;
+	*out_lo = lo;
+	*out_hi = hi;
+	return 0;
+}
+
 static void write_range(struct prog_win_range *r, uint64_t base, uint64_t len, uint32_t region,
 			uint64_t region_off)
 {

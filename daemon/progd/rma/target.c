@@ -414,6 +414,7 @@ struct target {
 	uint64_t count;
 	int64_t disp;
 	bool helper;
+	bool spread;			/* blocks in several ranges: win_blocks_attached() each piece */
 };
 
 static int resolve(struct tstream *ts, const struct wire_frame *f, struct target *t)
@@ -459,6 +460,9 @@ static int resolve(struct tstream *ts, const struct wire_frame *f, struct target
 			return -ERANGE;
 	}
 	err = win_where(w, lo, hi, &t->where);
+	t->spread = err == -ERANGE && t->dt;
+	if (t->spread)
+		err = win_where_spread(w, lo, hi, &t->where);
 	if (err)
 		return err;
 	t->aw = (struct apply_win){
@@ -661,6 +665,11 @@ static int exec_write(struct tstream *ts, const struct wire_frame *frame, const 
 	f.off += *skip;
 	f.len -= *skip;
 	payload += *skip;
+	if (t.spread) {
+		err = win_blocks_attached(ts->win, t.disp, t.dt, t.count, f.off, f.len);
+		if (err)
+			return err;
+	}
 	if (want) {
 		res = room(tl, f.type == WIRE_CAS ? want : f.len);
 		if (!res)
@@ -754,6 +763,11 @@ static int ts_send(struct tstream *ts)
 			t.helper = false;
 			err = 0;
 			continue;
+		}
+		if (t.spread) {
+			err = win_blocks_attached(ts->win, t.disp, t.dt, t.count, ts->cur_off, len);
+			if (err)
+				break;
 		}
 		d = data_frame(ts, f->seq, ts->cur_off, len, f->total);
 		if (!acc && !t.dt && mem_is_direct(&t.where.ref) &&

@@ -439,28 +439,33 @@ uint32_t win_owner_dead(struct win_job *job, uint32_t owner, uint32_t *locks, ui
 }
 
 /*
- * The range of a dynamic window that holds [lo, hi).  The owner changes an entry between two odd
- * and even values of gen; an entry that changes while we look is treated as not attached: the
- * program that detaches while others access is erroneous, and nothing worse than -ERANGE follows.
+ * Entry @i of a dynamic window's ranges.  The owner changes an entry between two odd and even values
+ * of gen; an entry that changes while we look is treated as not attached: the program that detaches
+ * while others access is erroneous, and nothing worse than -ERANGE follows.
  */
+static bool read_range(const struct win *w, uint32_t i, struct prog_win_range *r)
+{
+	struct prog_win_range *p = &w->ctl.ranges[i];
+	uint32_t gen = __atomic_load_n(&p->gen, __ATOMIC_ACQUIRE);
+
+	r->len = __atomic_load_n(&p->len, __ATOMIC_RELAXED);
+	if (!r->len || (gen & 1))
+		return false;
+	r->base = __atomic_load_n(&p->base, __ATOMIC_RELAXED);
+	r->region = __atomic_load_n(&p->region, __ATOMIC_RELAXED);
+	r->region_off = __atomic_load_n(&p->region_off, __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	return __atomic_load_n(&p->gen, __ATOMIC_RELAXED) == gen &&
+	       r->base <= INT64_MAX && r->len <= INT64_MAX - r->base;
+}
+
+/* The range of a dynamic window that holds [lo, hi). */
 static int dynamic_where(const struct win *w, int64_t lo, int64_t hi, struct win_where *out)
 {
 	for (uint32_t i = 0; i < w->ctl.nranges; i++) {
-		struct prog_win_range *p = &w->ctl.ranges[i];
-		uint32_t gen = __atomic_load_n(&p->gen, __ATOMIC_ACQUIRE);
 		struct prog_win_range r;
 
-		r.len = __atomic_load_n(&p->len, __ATOMIC_RELAXED);
-		if (!r.len || (gen & 1))
-			continue;
-		r.base = __atomic_load_n(&p->base, __ATOMIC_RELAXED);
-		r.region = __atomic_load_n(&p->region, __ATOMIC_RELAXED);
-		r.region_off = __atomic_load_n(&p->region_off, __ATOMIC_RELAXED);
-		__atomic_thread_fence(__ATOMIC_ACQUIRE);
-		if (__atomic_load_n(&p->gen, __ATOMIC_RELAXED) != gen)
-			continue;
-		if (r.base > INT64_MAX || r.len > INT64_MAX - r.base || lo < (int64_t)r.base ||
-		    hi > (int64_t)(r.base + r.len))
+		if (!read_range(w, i, &r) || lo < (int64_t)r.base || hi > (int64_t)(r.base + r.len))
 			continue;
 		out->lo = r.base;
 		out->hi = r.base + r.len;
@@ -480,6 +485,48 @@ static int dynamic_where(const struct win *w, int64_t lo, int64_t hi, struct win
 		return 0;
 	}
 	return -ERANGE;
+}
+
+/* Entries of the table one call may look at: some 20 ms. */
+#define SPREAD_STEPS	(8u << 20)
+
+int win_blocks_attached(const struct win *w, int64_t disp, const struct dtype *dt, uint64_t count,
+			uint64_t off, uint64_t len)
+{
+	uint32_t at = 0, steps = 0, tried;
+	struct prog_win_range r = { 0 };
+	struct dtype_iter it;
+	int64_t from, to;
+	uint64_t n;
+	int err = dtype_iter_init(&it, dt, count, off);
+
+	if (err)
+		return err;
+	for (; len && dtype_iter_next(&it, len, &from, &n); len -= n) {
+		if (__builtin_add_overflow(from, disp, &from) ||
+		    __builtin_add_overflow(from, (int64_t)n, &to))
+			return -ERANGE;
+		/* from the range of the block before on: ranges are mostly visited in order */
+		for (tried = 0; !r.len || from < (int64_t)r.base || to > (int64_t)(r.base + r.len);) {
+			if (tried++ == w->ctl.nranges || steps++ == SPREAD_STEPS)
+				return -ERANGE;
+			at = at + 1 < w->ctl.nranges ? at + 1 : 0;
+			if (!read_range(w, at, &r))
+				r.len = 0;
+		}
+	}
+	return 0;
+}
+
+int win_where_spread(const struct win *w, int64_t lo, int64_t hi, struct win_where *out)
+{
+	if (w->access.mem != PROG_MEM_DYNAMIC || hi < lo)
+		return -ERANGE;
+	out->lo = lo;
+	out->hi = hi;
+	out->map = NULL;
+	out->ref = w->access.ref;
+	return 0;
 }
 
 int win_where(const struct win *w, int64_t lo, int64_t hi, struct win_where *out)

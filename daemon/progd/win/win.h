@@ -22,6 +22,7 @@
 #include <sys/types.h>
 
 #include <asyncprog/ring.h>
+#include <libprogbase/dtype.h>
 #include <libprogbase/mem.h>
 #include <libprogbase/winctl.h>
 
@@ -215,5 +216,20 @@ struct win_where {
 	struct win_map *map;
 };
 int win_where(const struct win *w, int64_t lo, int64_t hi, struct win_where *out);
+
+/*
+ * A type made of absolute addresses may reach several attached ranges of a dynamic window.  When
+ * win_where() found no single one, this gives memory with which all of [lo, hi) is reached, whether
+ * attached or not: what is accessed must pass win_blocks_attached() first.  -ERANGE: the window is
+ * not dynamic.
+ */
+int win_where_spread(const struct win *w, int64_t lo, int64_t hi, struct win_where *out);
+/*
+ * Are all blocks of packed [@off, @off + @len) of (@dt, @count) at @disp in attached ranges?  0,
+ * -ERANGE (also when finding out takes too long: blocks in no order over very many ranges), or as
+ * dtype_iter_init().
+ */
+int win_blocks_attached(const struct win *w, int64_t disp, const struct dtype *dt, uint64_t count,
+			uint64_t off, uint64_t len);
 
 #endif

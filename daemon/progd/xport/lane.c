@@ -375,8 +375,13 @@ static void account_rx(struct lane *l)
 	__atomic_store_n(&l->st.rx_direct, l->rx.direct, __ATOMIC_RELAXED);
 }
 
+static void stay_awake(void *ctx)
+{
+}
+
 static void lane_progress(struct lane *l)
 {
+	uint64_t frames = l->rx.frames;
 	const char *why = "";
 	int ret;
 
@@ -384,6 +389,9 @@ static void lane_progress(struct lane *l)
 		ret = rx_parse(&l->rx, &why);
 		lane_input(l, ret, why);
 		account_rx(l);
+		/* the engine has work from these (acknowledgements), and the loop is about to wait */
+		if (l->rx.frames != frames)
+			loop_timer_set(l->xw->loop, &l->xw->awake, 0, stay_awake, NULL);
 	}
 	send_due(l);
 	start_send(l);
@@ -1236,6 +1244,7 @@ void xport_detach(struct xport_worker *xw, uint64_t drain_ns)
 	while (xw->lanes && loop_run_once(xw->loop, -1) >= 0)
 		;
 	loop_unprepare(xw->loop, lane_prepare, xw);
+	loop_timer_cancel(&xw->awake);
 	xw->x->worker[xw->index] = NULL;
 	free(xw);
 }

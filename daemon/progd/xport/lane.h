@@ -170,6 +170,7 @@ struct xport_worker {
 	struct lane *lanes;
 	unsigned int naccepted;
 	struct lane *dirty;		/* to be looked at before the loop waits */
+	struct loop_timer awake;	/* runs at once: the loop must not wait this time */
 	bool detaching;
 };
 

@@ -501,6 +501,34 @@ static void test_hold_and_ping(void **state)
 	node_stop(&b);
 }
 
+/* Frames that were held back are delivered before the loop waits: it must come back for the engine. */
+static void test_hold_then_sleep(void **state)
+{
+	struct node a, b;
+	struct wire_frame f;
+	struct lane *l;
+	uint32_t job, i;
+
+	node_start(&a, 1);
+	node_start(&b, 2);
+	l = open_lane(&a, &b);
+	job = open_job(&a, &b, l, 0x11);
+	lane_hold(b.lane);
+	for (i = 0; i < 10; i++) {
+		f = frame(WIRE_PUT, job, i + 1, 16);
+		assert_int_equal(lane_send(l, &f, a.area, NULL, NULL), 0);
+	}
+	RUN(&a, &b, !lane_queued(l));
+	for (i = 0; i < 50; i++)
+		assert_true(loop_run_once(b.loop, 1000000) >= 0);
+	assert_int_equal(b.frames, 0);
+	lane_release(b.lane);
+	assert_true(loop_run_once(b.loop, 3000000000) > 0);
+	assert_int_equal(b.frames, 10);
+	node_stop(&a);
+	node_stop(&b);
+}
+
 static void test_connect(void **state)
 {
 	struct node a, b;
@@ -1146,6 +1174,7 @@ static int on_epoll_loop(void **state)
 	{ "close " #s, test_close, on_##s, NULL, NULL }, \
 	{ "jobs " #s, test_jobs, on_##s, NULL, NULL }, \
 	{ "hold and ping " #s, test_hold_and_ping, on_##s, NULL, NULL }, \
+	{ "hold then sleep " #s, test_hold_then_sleep, on_##s, NULL, NULL }, \
 	{ "connect " #s, test_connect, on_##s, NULL, NULL }, \
 	{ "bad hello " #s, test_bad_hello, on_##s, NULL, NULL }, \
 	{ "bad proof " #s, test_bad_proof, on_##s, NULL, NULL }, \

@@ -116,6 +116,41 @@ static void test_doorbell(void **state)
 	worker_free(w);
 }
 
+/* A client that fills the eventfd's counter does not keep others from waking the worker. */
+static void test_doorbell_full(void **state)
+{
+	uint64_t one = 1, most = UINT64_MAX - 1;
+	uint32_t sleeping = 0, i;
+	struct tail t = { .sleeping = &sleeping };
+	struct worker *w = make(&sleeping);
+	time_t limit = time(NULL) + 30;
+
+	assert_int_equal(worker_add_source(w, consume, &t), 0);
+	assert_int_equal(worker_start(w), 0);
+	for (i = 1; i <= 20; i++) {
+		struct worker_stats before, after;
+
+		assert_true(wait_sleeping(&sleeping));
+		worker_stats(w, &before);
+		while (write(worker_eventfd(w), &most, sizeof(most)) != 8)
+			if (time(NULL) > limit)
+				fail_msg("round %u: the counter stays full", i);
+		do {
+			worker_stats(w, &after);
+		} while (after.sleeps == before.sleeps && time(NULL) <= limit);
+		assert_true(wait_sleeping(&sleeping));
+		__atomic_store_n(&t.published, i, __ATOMIC_RELEASE);
+		while (__atomic_load_n(&t.consumed, __ATOMIC_ACQUIRE) != i) {
+			if (write(worker_eventfd(w), &one, sizeof(one)) != 8)
+				assert_int_equal(errno, EAGAIN);
+			if (time(NULL) > limit)
+				fail_msg("round %u: not seen", i);
+		}
+	}
+	worker_stop(w);
+	worker_free(w);
+}
+
 static void none(void *arg)
 {
 }
@@ -283,7 +318,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cpus),
 		cmocka_unit_test_setup(test_setup, epoll_sleep),
-		ALL(test_doorbell), ALL(test_idle), ALL(test_mailbox),
+		ALL(test_doorbell), ALL(test_doorbell_full), ALL(test_idle), ALL(test_mailbox),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -198,6 +198,7 @@ struct tstream {
 	uint64_t cur_off;		/* TS_SEND: next byte of the reply */
 	uint64_t blocked_since;		/* TS_RETRY by a stripe: ns, 0: not */
 	unsigned int jobs;		/* helper jobs of this stream */
+	struct tjob *job_list;		/* ... in order */
 	uint64_t job_seq;		/* operation that job_status is of */
 	int32_t job_status;
 	unsigned int refs;		/* replies queued by reference */

@@ -510,6 +510,7 @@ static int stripe_busy(struct tstream *ts)
 
 struct tjob {
 	struct tstream *ts;
+	struct tjob *next;		/* ts->job_list */
 	struct wire_frame f;		/* off and len: of this piece; total as in the frame */
 	uint64_t want;			/* bytes of result */
 	uint64_t result, dtype;		/* offsets in the job's memory */
@@ -533,6 +534,7 @@ static void tjob_done(void *arg, int status, void *bounce)
 	struct tstream *ts = j->ts;
 
 	ts->jobs--;
+	LL_DELETE(ts->job_list, j);
 	if (!ts->tl) {
 		if (!ts->jobs && !ts->refs)
 			ts_free(ts);
@@ -612,6 +614,7 @@ static int tjob_post(struct tstream *ts, const struct wire_frame *f, const struc
 	}
 	helper_watch(r, h);
 	ts->jobs++;
+	LL_APPEND(ts->job_list, j);
 	stats_add(&ts->stats->helper_jobs, 1);
 	stats_add(&ts->stats->helper_bytes, f->len + want);
 	return 0;
@@ -1359,6 +1362,30 @@ void tlane_free(struct tlane *tl)
 	free(tl);
 }
 
+/*
+ * The stream's window is gone: every operation that arrived whole is answered, or its origin would
+ * wait for ever.  What arrives from now on finds no window and is answered on arrival.
+ */
+static void ts_refuse(struct tstream *ts)
+{
+	struct tlane *tl = ts->tl;
+	const struct tjob *j;
+	const struct parked *p;
+
+	collect_acks(tl);		/* first what was done */
+	if (ts->state == TS_LOCK || ts->state == TS_SEND) {
+		push_ack(tl, ts, ts->cur.seq, -ENOENT);
+	} else {
+		LL_FOREACH(ts->job_list, j)
+			if (j->f.flags & WIRE_F_LAST)
+				push_ack(tl, ts, j->f.seq, -ENOENT);
+	}
+	LL_FOREACH(ts->parked, p)
+		if (p->f.flags & WIRE_F_LAST)
+			push_ack(tl, ts, p->f.seq, -ENOENT);
+	ts_end(ts);
+}
+
 void target_win_gone(struct rma *r, struct win *w)
 {
 	struct tlane *tl;
@@ -1368,7 +1395,7 @@ void target_win_gone(struct rma *r, struct win *w)
 
 		HASH_ITER(hh, tl->streams, ts, tmp)
 			if (ts->win == w)
-				ts_end(ts);
+				ts_refuse(ts);
 	}
 }
 
@@ -1394,6 +1421,6 @@ void target_job_gone(struct rma *r, struct win_job *job)
 
 		HASH_ITER(hh, tl->streams, ts, tmp)
 			if (ts->job == job)
-				ts_end(ts);
+				ts_refuse(ts);
 	}
 }

@@ -607,6 +607,104 @@ static void test_window_freed(void **state)
 	assert_int_equal(status_of(0, 2), -ENOENT);
 }
 
+static void free_window(void)
+{
+	struct win *w = b.win;
+
+	win_get(w);
+	win_free(w);
+	b.win = NULL;
+	rma_win_gone(b.rma, w);
+	win_put(w);
+}
+
+/* The window goes while a lock and what stands behind it wait: all of it is answered. */
+static void test_freed_while_waiting(void **state)
+{
+	struct wire_frame f;
+	uint64_t v = 1;
+	int err;
+
+	assert_true(winlock_request(&b.wc, 2, true, 1));
+	put(0, 1, 0, 1);
+	lock(0, 2, true);
+	put(0, 3, 0, 5);
+	f = op(WIRE_GET, 0, 4, 0, 64);
+	send_frame(&f, NULL);
+	/* half of an operation: the rest comes later */
+	f = op(WIRE_PUT, 0, 5, 0, 16);
+	f.flags = 0;
+	f.len = 8;
+	send_frame(&f, &v);
+	lock(1, 1, false);
+	RUN(acked(0) == 1);
+	settle();
+	assert_int_equal(acked(0), 1);
+	assert_int_equal(acked(1), 0);
+	free_window();
+	RUN(acked(0) == 4 && acked(1) == 1);
+	for (uint64_t seq = 2; seq <= 4; seq++)
+		assert_int_equal(status_of(0, seq), -ENOENT);
+	assert_int_equal(status_of(0, 1), 0);
+	assert_int_equal(status_of(1, 1), -ENOENT);
+	f.off = 8;
+	f.flags = WIRE_F_LAST;
+	send_frame(&f, &v);
+	put(0, 6, 0, 1);
+	unlock(0, 7);
+	RUN(acked(0) == 7);
+	for (uint64_t seq = 5; seq <= 7; seq++)
+		assert_int_equal(status_of(0, seq), -ENOENT);
+	assert_int_equal(a.got, 0);
+	assert_int_equal(a.downs, 0);
+	/* nobody waits for the lock any more */
+	assert_int_equal(winlock_release(&b.wc, 2, 1, &err), 0);
+	assert_int_equal(b.wc.peers[0].lock_state, PROG_LOCK_NONE);
+	assert_int_equal(b.wc.peers[1].lock_state, PROG_LOCK_NONE);
+}
+
+/* The same with operations that the client's helper thread has and does not get done. */
+static void test_freed_with_jobs(void **state)
+{
+	enum { RING = 16384, BOUNCE = 32768 };
+	struct win_map *seg = win_map_get(b.win->mem_map);
+	struct prog_helper_ring *ring = (void *)(b.mem + RING);
+	struct helper *h = helper_new(seg, ring, b.mem + BOUNCE, SIZE - BOUNCE);
+	struct wire_frame f = op(WIRE_GET, 1, 2, 0, 64);
+
+	assert_non_null(h);
+	b.win->access.mem = PROG_MEM_VA;
+	b.win->access.ref = mem_remote(getpid(), 0);
+	b.win->access.helper = h;
+	put(0, 1, 0, 1);
+	put(0, 2, 8, 1);
+	put(1, 1, 16, 1);
+	send_frame(&f, NULL);		/* waits for the put */
+	f = op(WIRE_GET, 0, 3, 0, 64);
+	send_frame(&f, NULL);
+	RUN(ring->tail == 3);
+	settle();
+	assert_int_equal(acked(0), 0);
+	/* a get that the helper has */
+	ring->job[0].status = ring->job[1].status = 0;
+	__atomic_store_n(&ring->done, 2, __ATOMIC_RELEASE);
+	RUN(acked(0) == 2 && ring->tail == 4);
+	assert_int_equal(acked(1), 0);
+	free_window();
+	RUN(acked(0) == 3 && acked(1) == 2);
+	assert_int_equal(status_of(0, 3), -ENOENT);
+	assert_int_equal(status_of(1, 1), -ENOENT);
+	assert_int_equal(status_of(1, 2), -ENOENT);
+	/* what the helper still finishes changes nothing */
+	__atomic_store_n(&ring->done, 4, __ATOMIC_RELEASE);
+	settle();
+	assert_int_equal(a.got, 0);
+	assert_int_equal(a.acks, 4);
+	assert_int_equal(a.downs, 0);
+	helper_put(h);
+	win_map_put(seg);
+}
+
 static void test_fence_count(void **state)
 {
 	uint64_t v = 1;
@@ -631,7 +729,7 @@ int main(void)
 		T(test_batch), T(test_replay), T(test_refusals), T(test_fragments),
 		T(test_dtype_grows), T(test_get_large),
 		T(test_lock_order), T(test_credit), T(test_replies_full), T(test_gone), T(test_window_freed),
-		T(test_fence_count),
+		T(test_freed_while_waiting), T(test_freed_with_jobs), T(test_fence_count),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -202,6 +202,11 @@ struct dtmap dt_wrap(struct t_rng *r, enum dt_kind kind, struct dtmap c, int ali
 	case DT_VECTOR:
 	case DT_HVECTOR:
 		stride = (bl + t_rndn(r, 4)) * (t_rndn(r, 3) ? 1 : -1);
+#ifdef OPEN_MPI
+		/* 4.1 takes -1 byte for "no gaps": its own true extent and MPI_Pack are wrong then */
+		if (stride * c.extent == -1)
+			stride = -2;
+#endif
 		hstride = stride * c.extent;
 		if (kind == DT_HVECTOR) {
 			hstride += (stride < 0 ? -1 : 1) * (MPI_Aint)align * t_rndn(r, 3);

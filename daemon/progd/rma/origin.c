@@ -194,6 +194,19 @@ static int stream_connect(struct stream *s)
 	return 0;
 }
 
+/* Let the stream's operations go as soon as its job is open. */
+static void stream_start(struct stream *s)
+{
+	int err = stream_connect(s);
+
+	if (err == -EAGAIN)
+		s->peer->unopened = true;	/* other jobs fill the lane: see origin_writable */
+	else if (err)
+		stream_fail(s, err);
+	else
+		activate(s);
+}
+
 void origin_down(struct peer *p, int err)
 {
 	struct stream *s, *tmp;
@@ -202,6 +215,7 @@ void origin_down(struct peer *p, int err)
 
 	p->lane = NULL;
 	p->full = false;
+	p->unopened = false;
 	p->ping_out = false;
 	p->downs++;
 	LL_FOREACH_SAFE(p->gone, g, gtmp) {
@@ -470,6 +484,7 @@ static void stream_advance(struct stream *s)
 {
 	struct rma *r = s->conn->r;
 	uint64_t acked = s->acked;
+	bool lost_data = false;
 
 	while (s->first != SLOT_NONE) {
 		struct op *op = op_of(s, s->first);
@@ -489,8 +504,10 @@ static void stream_advance(struct stream *s)
 		}
 		if (op->opcode == PROG_OP_LOCK && s->locks_out && !--s->locks_out)
 			s->behind = 0;
-		if (s->data == s->first)
-			s->data = SLOT_NONE;	/* failed before its data came; see data_next */
+		if (s->data == s->first) {
+			s->data = SLOT_NONE;	/* failed before its data came */
+			lost_data = true;
+		}
 		acked = op->seq;
 		s->first = op->next;
 		if (s->first == SLOT_NONE)
@@ -498,7 +515,8 @@ static void stream_advance(struct stream *s)
 		op_release(s->conn, op);
 		op_ended(s->peer);
 	}
-	if (s->data == SLOT_NONE)
+	/* not at every acknowledgement: puts alone are many and wait for no data */
+	if (lost_data)
 		for (uint32_t i = s->first; i != SLOT_NONE; i = op_of(s, i)->next)
 			if (op_of(s, i)->got < op_of(s, i)->want && !op_of(s, i)->status) {
 				s->data = i;
@@ -745,13 +763,15 @@ static void sent_ref(void *arg, int err)
 		origin_pump(p);
 }
 
-/* Hand one frame over: 0, -EAGAIN, or the lane is closing. */
+/* Hand one frame over: 0, -EAGAIN (p->full must be set then), or the lane is closing. */
 static int tx(struct stream *s, struct wire_frame *f, const void *payload)
 {
 	struct peer *p = s->peer;
 
-	s->sent_any = true;
 	if (p->local) {
+		if (p->r->local_tl->held)
+			return -EAGAIN;		/* unpark_count lets us go on */
+		s->sent_any = true;
 		p->r->local_job = s->key.job;
 		if (target_frame(p->r->local_tl, f, payload, false) < 0) {
 			prog_log_limited(PROG_LOG_ERROR,
@@ -761,6 +781,7 @@ static int tx(struct stream *s, struct wire_frame *f, const void *payload)
 		}
 		return 0;
 	}
+	s->sent_any = true;
 	return lane_send(p->lane, f, payload, NULL, NULL);
 }
 
@@ -1090,7 +1111,16 @@ void origin_pump(struct peer *p)
 
 void origin_writable(struct peer *p)
 {
+	struct stream *s, *tmp;
+
 	p->full = false;
+	if (p->unopened) {
+		p->unopened = false;
+		EACH_STREAM_OF(p->r, p, s, tmp) {
+			if (!s->pj && s->unsent != SLOT_NONE)
+				stream_start(s);
+		}
+	}
 	origin_pump(p);
 }
 
@@ -1128,7 +1158,6 @@ static bool take(struct conn *c, uint32_t slot)
 	struct win *w;
 	struct op *op;
 	uint64_t unit;
-	int err;
 
 	if (slot >= cl->slots) {
 		bad_ring(c, "slot %u of %u", slot, cl->slots);
@@ -1290,11 +1319,7 @@ static bool take(struct conn *c, uint32_t slot)
 	stats_add(&c->stats->ops[e.opcode], 1);
 	if (s->peer->local)
 		stats_add(&c->stats->local, 1);
-	err = stream_connect(s);
-	if (err)
-		stream_fail(s, err);
-	else
-		activate(s);
+	stream_start(s);
 	return true;
 bad:
 	op->opcode = PROG_OP_NOP;
@@ -1337,15 +1362,20 @@ static int conn_poll(struct conn *c)
 
 int origin_poll(struct rma *r)
 {
+	bool local = r->pump_local;
 	struct ojob *j;
 	struct conn *c;
 	int n = 0;
 
+	r->pump_local = false;
 	while ((j = r->owrites)) {
 		int err = owrite_post(r, j);
 
-		if (err == -EAGAIN)
+		if (err == -EAGAIN) {
+			/* full of other workers' jobs perhaps, whose end does not wake this one */
+			retry_arm(r);
 			break;
+		}
 		LL_DELETE(r->owrites, j);
 		if (err)
 			owrite_done(j, err, NULL);
@@ -1366,9 +1396,8 @@ int origin_poll(struct rma *r)
 			if (p->active && !p->full)
 				origin_pump(p);
 		}
-	} else if (r->local && r->pump_local) {
+	} else if (r->local && local) {
 		origin_pump(r->local);
 	}
-	r->pump_local = false;
 	return n;
 }

@@ -115,6 +115,7 @@ struct peer {				/* a node this worker sends operations to */
 	struct stream *active;		/* streams with something to send, served in turn */
 	unsigned int refs_out;		/* payloads queued by reference */
 	bool full;			/* the lane refused: wait for lane_writable */
+	bool unopened;			/* it refused to open a job: likewise */
 	struct gone *gone;
 	uint64_t ops, bytes, rtt_ns, downs;
 	uint32_t nstreams;

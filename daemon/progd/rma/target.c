@@ -252,7 +252,12 @@ static void unpark_count(struct tlane *tl, struct parked *p)
 	tl->parked_bytes -= p->counted;
 	if (tl->held && tl->parked_bytes < PARK_LOW) {
 		tl->held = false;
-		lane_release(tl->lane);
+		if (tl->lane) {
+			lane_release(tl->lane);
+		} else if (tl->r->local) {
+			tl->r->local->full = false;
+			tl->r->pump_local = true;
+		}
 	}
 }
 
@@ -1108,9 +1113,10 @@ static int park(struct tstream *ts, const struct wire_frame *f, const void *payl
 	} else {
 		p->counted = cost;
 		tl->parked_bytes += cost;
-		if (tl->lane && !tl->held && tl->parked_bytes > PARK_HIGH) {
+		if (!tl->held && tl->parked_bytes > PARK_HIGH) {
 			tl->held = true;
-			lane_hold(tl->lane);
+			if (tl->lane)
+				lane_hold(tl->lane);
 		}
 	}
 	if (ts->parked)

@@ -269,7 +269,7 @@ struct rma {
 	struct tlane *tlanes;
 	struct tlane *local_tl;
 	struct win_job *local_job;	/* of the frame being delivered locally */
-	struct tstream *waiting;	/* TS_LOCK, TS_RETRY, TS_SEND; appended, so in order of wait_round */
+	struct tstream *waiting;	/* TS_LOCK, TS_RETRY, TS_SEND; in order of wait_round */
 	uint64_t wait_round;		/* walks over it so far */
 	struct conn *dirty;
 	struct busy_helper *helpers;

@@ -501,7 +501,7 @@ static void test_hold_and_ping(void **state)
 	node_stop(&b);
 }
 
-/* Frames that were held back are delivered before the loop waits: it must come back for the engine. */
+/* Frames held back are delivered before the loop waits: it must come back for the engine. */
 static void test_hold_then_sleep(void **state)
 {
 	struct node a, b;

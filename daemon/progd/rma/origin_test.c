@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * The origin's half: node A is the engine with one client whose ring this test fills, node B is
+ * this test with handlers of its own; between them an in-process lane.  Everything is one thread.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "rma/priv.h"
+
+#define KEY	0x8877665544332211ull
+#define SLOTS	64u
+#define ARENA	65536u
+#define OTHER	77			/* first byte of the other job's id */
+
+struct segment {
+	struct prog_sq sq;
+	uint32_t idx[SLOTS];
+	struct prog_sqe sqe[SLOTS] __attribute__((aligned(64)));
+	uint32_t event, waiters;
+	uint8_t arena[ARENA] __attribute__((aligned(64)));
+};
+
+static struct {				/* node A */
+	struct loop *loop;
+	struct xport *x;
+	struct xport_worker *xw;
+	struct rma *rma;
+	struct rma_client c;
+	struct segment *seg;
+	struct win *win;
+	struct winctl wc;
+	_Atomic(struct win *) wins[4];
+	_Atomic(struct win_map *) regions[4];
+} a;
+
+static struct {				/* node B */
+	struct loop *loop;
+	struct xport *x;
+	struct xport_worker *xw;
+	struct lane *lane;
+	struct prog_addr addr[PROG_MAX_ADDRS];
+	unsigned int naddrs;
+	unsigned int puts, others;
+} b;
+
+static uint8_t guid_a[16] = { 1 }, guid_b[16] = { 2 }, jobid[16] = { 3 }, jobkey[32] = { 4 };
+static uint8_t other_id[16] = { OTHER };
+
+static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const void *payload,
+		  void *token)
+{
+	struct wire_ackrec rec = { .win = f->win, .origin = f->origin, .target = f->target,
+				   .seq = f->seq };
+	struct wire_frame ack = { .type = WIRE_ACK, .job = f->job, .len = WIRE_ACK_SIZE };
+	uint8_t buf[WIRE_ACK_SIZE];
+
+	if (f->win != KEY) {
+		b.others++;
+		return 0;
+	}
+	b.puts += f->type == WIRE_PUT;
+	wire_ack_put(buf, 0, &rec);
+	assert_int_equal(lane_send(l, &ack, buf, NULL, NULL), 0);
+	return 0;
+}
+
+static void on_up(void *ctx, struct lane *l)
+{
+	b.lane = l;
+}
+
+static void on_down(void *ctx, struct lane *l, int err, const char *why)
+{
+	b.lane = NULL;
+}
+
+static bool key_of(void *ctx, const uint8_t *id, uint8_t *key)
+{
+	memcpy(key, jobkey, sizeof(jobkey));
+	return true;
+}
+
+static const struct xport_handlers handlers_b = {
+	.frame_end = on_end, .lane_up = on_up, .lane_down = on_down, .job_key = key_of,
+};
+
+static int post(void *ctx, unsigned int worker, void (*fn)(void *arg), void *arg)
+{
+	fn(arg);
+	return 0;
+}
+
+static void kick(void *ctx, uint32_t mask)
+{
+}
+
+static void client_bad(void *ctx, struct rma_client *c, const char *why)
+{
+	fail_msg("client_bad: %s", why);
+}
+
+static void step(void)
+{
+	assert_true(loop_run_once(a.loop, 0) >= 0);
+	rma_poll(a.rma);
+	assert_true(loop_run_once(b.loop, 0) >= 0);
+}
+
+#define RUN(cond) do { \
+	time_t limit_ = time(NULL) + 40; \
+	while (!(cond)) { \
+		step(); \
+		if (time(NULL) > limit_) \
+			fail_msg("did not happen: %s", #cond); \
+	} \
+} while (0)
+
+static int memfd(size_t size, void **mem)
+{
+	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, size), 0);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+	*mem = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_true(*mem != MAP_FAILED);
+	return fd;
+}
+
+/* Rank 0 is the client's, rank 1 lives on node B. */
+static void make_window(struct win_job *job)
+{
+	struct { struct prog_win_table t; struct prog_win_node n[2]; uint32_t of[2]; } t;
+	struct win_create c = {
+		.job = job, .key = KEY, .nranks = 2, .mem = PROG_MEM_NONE, .session = 1,
+		.pid = getpid(), .mem_fd = -1,
+	};
+	const char *why = "";
+	void *ctl, *table;
+
+	c.ctl_fd = memfd(winctl_size(2, 0), &ctl);
+	winctl_format(ctl, KEY, 0, 2, 0);
+	assert_int_equal(winctl_attach(&a.wc, ctl, winctl_size(2, 0), KEY, 0, 2, &why), 0);
+	c.table_fd = memfd(4096, &table);
+	memset(&t, 0, sizeof(t));
+	t.t.nranks = t.t.nnodes = 2;
+	memcpy(t.n[0].guid, guid_a, 16);
+	memcpy(t.n[1].guid, guid_b, 16);
+	t.n[1].naddrs = b.naddrs;
+	memcpy(t.n[1].addr, b.addr, sizeof(b.addr));
+	t.of[1] = 1;
+	memcpy(table, &t, sizeof(t));
+	munmap(table, 4096);
+	if (win_new(&c, &a.win, &why))
+		fail_msg("win_new: %s", why);
+	a.wins[0] = a.win;
+}
+
+static void make_client(void)
+{
+	const char *why = "";
+	void *mem;
+
+	assert_int_equal(win_job_join(jobid, jobkey, getuid(), &a.c.job, &why), 0);
+	assert_int_equal(win_map_fd(NULL, memfd(sizeof(struct segment), &mem), 0, false, &a.c.seg,
+				    &why), 0);
+	munmap(mem, sizeof(struct segment));
+	a.seg = a.c.seg->mem;
+	a.c.session = 1;
+	a.c.pid = getpid();
+	a.c.sq = &a.seg->sq;
+	a.c.idx = a.seg->idx;
+	a.c.sqe = a.seg->sqe;
+	a.c.slots = SLOTS;
+	a.c.arena = a.seg->arena;
+	a.c.arena_size = ARENA;
+	a.c.event = &a.seg->event;
+	a.c.waiters = &a.seg->waiters;
+	a.c.wins = a.wins;
+	a.c.max_wins = 4;
+	a.c.regions = a.regions;
+	a.c.max_regions = 4;
+	assert_int_equal(rma_client_attach(a.rma, &a.c), 0);
+}
+
+static int setup(void **state)
+{
+	struct xport_opts oa = { .workers = 1, .transport = "loop", .handlers = &rma_handlers,
+				 .post = post };
+	struct xport_opts ob = { .workers = 1, .transport = "loop", .handlers = &handlers_b,
+				 .post = post };
+	struct rma_opts ro = { .workers = 1, .kick = kick, .client_bad = client_bad };
+	char err[XPORT_ERR];
+
+	memset(&a, 0, sizeof(a));
+	memset(&b, 0, sizeof(b));
+	log_set_level(PROG_LOG_ERROR);
+	memcpy(oa.guid, guid_a, 16);
+	memcpy(ro.guid, guid_a, 16);
+	memcpy(ob.guid, guid_b, 16);
+	assert_int_equal(loop_new(LOOP_EPOLL, &a.loop), 0);
+	assert_int_equal(loop_new(LOOP_EPOLL, &b.loop), 0);
+	ro.loop = a.loop;
+	assert_int_equal(rma_new(&ro, &a.rma), 0);
+	assert_int_equal(xport_new(&oa, &a.x, err), 0);
+	assert_int_equal(xport_new(&ob, &b.x, err), 0);
+	assert_int_equal(xport_attach(a.x, 0, a.loop, a.rma, &a.xw), 0);
+	assert_int_equal(xport_attach(b.x, 0, b.loop, NULL, &b.xw), 0);
+	rma_set_xport(a.rma, a.xw);
+	assert_int_equal(xport_listen(b.x, b.loop, err), 0);
+	b.naddrs = xport_addrs(b.x, b.addr);
+	make_client();
+	make_window(a.c.job);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct win *w = win_get(a.win);
+	struct win_job *job = win_job_get(a.c.job);
+
+	rma_client_detach(a.rma, &a.c);
+	a.wins[0] = NULL;
+	win_free(a.win);
+	rma_win_gone(a.rma, w);
+	win_put(w);
+	if (win_job_leave(job))
+		rma_job_gone(a.rma, job);
+	win_job_put(job);
+	win_map_put(a.c.seg);
+	xport_unlisten(b.x);
+	xport_detach(a.xw, 0);
+	xport_detach(b.xw, 0);
+	xport_free(a.x);
+	xport_free(b.x);
+	rma_free(a.rma);
+	loop_free(a.loop);
+	loop_free(b.loop);
+	munmap(a.wc.ctl, winctl_size(2, 0));
+	return 0;
+}
+
+static void submit(struct prog_sqe e)
+{
+	uint32_t tail = a.seg->sq.tail, slot = tail % SLOTS;
+
+	a.seg->sqe[slot] = e;
+	a.seg->idx[tail % SLOTS] = slot;
+	__atomic_store_n(&a.seg->sq.tail, tail + 1, __ATOMIC_RELEASE);
+}
+
+static struct prog_sqe put(uint64_t seq)
+{
+	return (struct prog_sqe){ .opcode = PROG_OP_PUT, .target = 1, .seq = seq, .len = 8 };
+}
+
+static uint64_t acked(void)
+{
+	return __atomic_load_n(&a.wc.streams[1].acked, __ATOMIC_ACQUIRE);
+}
+
+static void test_put(void **state)
+{
+	for (uint64_t seq = 1; seq <= SLOTS; seq++)
+		submit(put(seq));
+	RUN(acked() == SLOTS);
+	assert_int_equal(b.puts, SLOTS);
+	assert_int_equal(a.wc.streams[1].err_seq, 0);
+}
+
+static int opened;
+
+static void job_cb(void *ctx, struct lane *l, uint32_t job, int err)
+{
+	assert_int_equal(err, 0);
+	opened = 1;
+}
+
+/* Another job fills the lane before this one could ask for its proof: wait, do not fail. */
+static void test_open_on_full_lane(void **state)
+{
+	static uint8_t bytes[50000];
+	struct wire_frame f = {
+		.type = WIRE_PUT, .flags = WIRE_F_LAST, .win = 1, .target = 1, .len = sizeof(bytes),
+		.total = sizeof(bytes),
+	};
+	struct lane *l = lane_get(a.xw, guid_b, b.addr, b.naddrs);
+	unsigned int sent = 0, quiet = 0;
+
+	assert_non_null(l);
+	opened = 0;
+	f.job = lane_job_open(l, other_id, jobkey, job_cb, NULL);
+	RUN(opened);
+	lane_hold(b.lane);
+	/* large frames do not fit any more, then small ones */
+	while (quiet < 200) {
+		int ret;
+
+		f.seq = sent + 1;
+		ret = lane_send(l, &f, bytes, NULL, NULL);
+		sent += !ret;
+		quiet = ret ? quiet + 1 : 0;
+		if (!ret)
+			continue;
+		assert_int_equal(ret, -EAGAIN);
+		if (f.len != WIRE_HDR_SIZE) {
+			f.len = f.total = f.len / 2 > WIRE_HDR_SIZE ? f.len / 2 : WIRE_HDR_SIZE;
+			quiet = 0;
+		}
+		step();
+	}
+	for (uint64_t seq = 1; seq <= 5; seq++)
+		submit(put(seq));
+	for (int i = 0; i < 100; i++)
+		step();
+	assert_int_equal(acked(), 0);
+	lane_release(b.lane);
+	RUN(acked() == 5);
+	assert_int_equal(b.puts, 5);
+	assert_int_equal(b.others, sent);
+	assert_int_equal(a.wc.streams[1].err_seq, 0);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		T(test_put), T(test_open_on_full_lane),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -265,6 +265,8 @@ static int cmd_stats(int argc, char **argv)
 		return show(res);
 	printf("jobs:\n");
 	print_tree(json_object_get(res, "jobs"), 1);
+	printf("ended jobs:\n");
+	print_tree(json_object_get(res, "ended_jobs"), 1);
 	printf("peers:\n");
 	print_table(json_object_get(res, "peers"), peer_cols);
 	printf("copies:\n");

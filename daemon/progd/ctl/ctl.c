@@ -194,55 +194,70 @@ static const char *const op_names[STATS_OPS] = {
 	[PROG_OP_POST] = "post", [PROG_OP_COMPLETE] = "complete",
 };
 
-static void add_job(struct win_job *job, void *arg)
+/* The part that living and ended jobs have in common. */
+static json_t *job_json(uint32_t number, const uint8_t *id, uid_t uid, const struct stats_block *b)
 {
 	json_t *o = json_object(), *ops = json_object();
-	struct stats_block b;
 
-	put_u64(o, "job", job->number);
-	json_object_set_new(o, "id", hex(job->id, PROG_JOBID_SIZE));
-	put_u64(o, "uid", job->uid);
-	put_u64(o, "sessions", job->sessions);
-	put_u64(o, "windows", job->nwindows);
-	memset(&b, 0, sizeof(b));
-	if (job->stats)
-		stats_sum(job->stats, &b);
+	put_u64(o, "job", number);
+	json_object_set_new(o, "id", hex(id, PROG_JOBID_SIZE));
+	put_u64(o, "uid", uid);
 	for (unsigned int i = 0; i < STATS_OPS; i++) {
 		json_t *p;
 
-		if (!op_names[i] || (!b.ops[i] && !b.applied[i]))
+		if (!op_names[i] || (!b->ops[i] && !b->applied[i]))
 			continue;
 		p = json_object();
-		put_u64(p, "issued", b.ops[i]);
-		put_u64(p, "issued_bytes", b.bytes[i]);
-		put_u64(p, "applied", b.applied[i]);
-		put_u64(p, "applied_bytes", b.applied_bytes[i]);
-		put_u64(p, "latency_p50_ns", stats_quantile(b.hist[i], 0.5));
-		put_u64(p, "latency_p99_ns", stats_quantile(b.hist[i], 0.99));
+		put_u64(p, "issued", b->ops[i]);
+		put_u64(p, "issued_bytes", b->bytes[i]);
+		put_u64(p, "applied", b->applied[i]);
+		put_u64(p, "applied_bytes", b->applied_bytes[i]);
+		put_u64(p, "latency_p50_ns", stats_quantile(b->hist[i], 0.5));
+		put_u64(p, "latency_p99_ns", stats_quantile(b->hist[i], 0.99));
 		json_object_set_new(ops, op_names[i], p);
 	}
 	json_object_set_new(o, "operations", ops);
-	put_u64(o, "errors", b.errors);
-	put_u64(o, "refused", b.refused);
-	put_u64(o, "through_daemon_locally", b.local);
-	put_u64(o, "lock_waits", b.lock_waits);
-	put_u64(o, "locks_dropped", b.locks_dropped);
-	put_u64(o, "stripe_waits", b.stripe_waits);
-	put_u64(o, "replays", b.replays);
-	put_u64(o, "direct_bytes", b.direct_bytes);
-	put_u64(o, "mapped_bytes", b.mapped_bytes);
-	put_u64(o, "cma_bytes", b.cma_bytes);
-	put_u64(o, "helper_bytes", b.helper_bytes);
-	put_u64(o, "helper_jobs", b.helper_jobs);
+	put_u64(o, "errors", b->errors);
+	put_u64(o, "refused", b->refused);
+	put_u64(o, "through_daemon_locally", b->local);
+	put_u64(o, "lock_waits", b->lock_waits);
+	put_u64(o, "locks_dropped", b->locks_dropped);
+	put_u64(o, "stripe_waits", b->stripe_waits);
+	put_u64(o, "replays", b->replays);
+	put_u64(o, "direct_bytes", b->direct_bytes);
+	put_u64(o, "mapped_bytes", b->mapped_bytes);
+	put_u64(o, "cma_bytes", b->cma_bytes);
+	put_u64(o, "helper_bytes", b->helper_bytes);
+	put_u64(o, "helper_jobs", b->helper_jobs);
+	return o;
+}
+
+static void add_job(struct win_job *job, void *arg)
+{
+	struct stats_block b = { 0 };
+	json_t *o;
+
+	if (job->stats)
+		stats_sum(job->stats, &b);
+	o = job_json(job->number, job->id, job->uid, &b);
+	put_u64(o, "sessions", job->sessions);
+	put_u64(o, "windows", job->nwindows);
 	json_array_append_new(arg, o);
+}
+
+static void add_ended(const struct win_ended *e, void *arg)
+{
+	json_array_append_new(arg, job_json(e->number, e->id, e->uid, &e->stats));
 }
 
 static json_t *do_stats(struct ctl *c, json_t *req, const char **why)
 {
 	json_t *o = json_object(), *jobs = json_array(), *peers = json_array(), *copies = json_array();
+	json_t *ended = json_array();
 	struct copy_stats cs;
 
 	win_job_each(add_job, jobs);
+	win_ended_each(add_ended, ended);
 	for (unsigned int i = 0; i < c->o.workers; i++) {
 		struct ask a = { .rma = c->o.rma[i], .peers = peers };
 
@@ -257,6 +272,7 @@ static json_t *do_stats(struct ctl *c, json_t *req, const char **why)
 		json_array_append_new(copies, e);
 	}
 	json_object_set_new(o, "jobs", jobs);
+	json_object_set_new(o, "ended_jobs", ended);
 	json_object_set_new(o, "peers", peers);
 	json_object_set_new(o, "copies", copies);
 	put_u64(o, "cpu_ns", cpu_ns());

@@ -93,6 +93,30 @@ int win_job_join(const uint8_t *jobid, const uint8_t *key, uid_t uid, struct win
 	return 0;
 }
 
+/* Main thread only: a ring, `ended' counts all there ever were. */
+static struct win_ended ended_jobs[WIN_ENDED_JOBS];
+static uint64_t ended;
+
+static void remember(const struct win_job *job)
+{
+	struct win_ended *e = &ended_jobs[ended++ % WIN_ENDED_JOBS];
+
+	memset(e, 0, sizeof(*e));
+	e->number = job->number;
+	memcpy(e->id, job->id, sizeof(e->id));
+	e->uid = job->uid;
+	if (job->stats)
+		stats_sum(job->stats, &e->stats);
+}
+
+void win_ended_each(void (*fn)(const struct win_ended *e, void *arg), void *arg)
+{
+	uint64_t i = ended > WIN_ENDED_JOBS ? ended - WIN_ENDED_JOBS : 0;
+
+	for (; i < ended; i++)
+		fn(&ended_jobs[i % WIN_ENDED_JOBS], arg);
+}
+
 bool win_job_leave(struct win_job *job)
 {
 	struct win_job **p;
@@ -106,6 +130,7 @@ bool win_job_leave(struct win_job *job)
 			;
 		*p = job->next;
 		pthread_rwlock_unlock(&reg_lock);
+		remember(job);
 	}
 	win_job_put(job);
 	return last;

@@ -26,6 +26,8 @@
 #include <libprogbase/mem.h>
 #include <libprogbase/winctl.h>
 
+#include "stats/stats.h"
+
 #define WIN_MAX_RANKS	(1u << 20)
 #define WIN_MAX_NODES	(1u << 16)
 
@@ -52,7 +54,7 @@ struct win_job {
 	uid_t uid;
 	uint32_t number;		/* of this daemon's life: names the job in reports */
 	struct win_user *user;
-	void *stats;			/* of the job; owned by who set it (stats) */
+	struct stats *stats;		/* NULL until the first session was served */
 	uint32_t sessions;		/* main thread */
 	uint32_t nwindows;		/* main thread */
 	atomic_uint refs;
@@ -78,6 +80,17 @@ void win_job_put(struct win_job *job);		/* NULL is fine */
 
 /* Registry lock held for reading around @fn; it must not call back into this module's locks. */
 void win_job_each(void (*fn)(struct win_job *job, void *arg), void *arg);
+
+/* What the last WIN_ENDED_JOBS jobs had counted when their last session left. */
+#define WIN_ENDED_JOBS	16
+struct win_ended {
+	uint32_t number;
+	uint8_t id[PROG_JOBID_SIZE];
+	uid_t uid;
+	struct stats_block stats;
+};
+/* Oldest first.  Main thread. */
+void win_ended_each(void (*fn)(const struct win_ended *e, void *arg), void *arg);
 
 /* ---- mapped memory -------------------------------------------------------------------------- */
 

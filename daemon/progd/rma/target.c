@@ -1269,6 +1269,9 @@ int target_frame(struct tlane *tl, const struct wire_frame *f, const void *paylo
 out:
 	if (placed)
 		rx_end(tl);
+	/* a peer can name any number of windows that are not here: nothing is kept of them */
+	if (ts && !ret && !ts->win && ts->state == TS_RUN && !ts->parked && !ts->in_seq)
+		ts_end(ts);
 	return ret;
 }
 

@@ -391,6 +391,29 @@ static void test_refusals(void **state)
 	assert_int_equal(a.downs, 0);
 }
 
+/* Operations on windows that are not here are answered and leave nothing behind. */
+static void test_unknown_windows(void **state)
+{
+	uint64_t v = 1;
+	struct rma_info i;
+
+	put(0, 1, 0, 1);
+	for (uint32_t n = 1; n <= 1000; n++) {
+		struct wire_frame f = op(WIRE_PUT, 1, 1, 0, 8);
+
+		f.win += n;
+		send_frame(&f, &v);
+	}
+	RUN(a.acks == 1001);
+	for (unsigned int n = 0; n < a.acks; n++)
+		assert_int_equal(a.ack[n].status, a.ack[n].win == KEY ? 0 : ENOENT);
+	rma_info(b.rma, &i);
+	assert_int_equal(i.target_streams, 1);
+	put(0, 2, 0, 2);
+	RUN(acked(0) == 2);
+	assert_int_equal(word(0), 2);
+}
+
 static void test_fragments(void **state)
 {
 	struct wire_frame f = op(WIRE_PUT, 0, 1, 0, 300);
@@ -726,7 +749,7 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_batch), T(test_replay), T(test_refusals), T(test_fragments),
+		T(test_batch), T(test_replay), T(test_refusals), T(test_unknown_windows), T(test_fragments),
 		T(test_dtype_grows), T(test_get_large),
 		T(test_lock_order), T(test_credit), T(test_replies_full), T(test_gone), T(test_window_freed),
 		T(test_freed_while_waiting), T(test_freed_with_jobs), T(test_fence_count),

@@ -11,6 +11,7 @@
 
 #include <dirent.h>
 #include <sched.h>
+#include <stdbool.h>
 
 #include "nodes.h"
 
@@ -322,6 +323,63 @@ static void test_daemon_killed(void **state)
 	assert_int_equal(waitpid(node[0].pid, NULL, WNOHANG), 0);
 }
 
+/* A number of `progctl stats' of node @n: the sum over everything with that name. */
+static unsigned long stat_sum(const struct node *n, const char *name)
+{
+	char cmd[512], text[65536], key[64], *p = text;
+	unsigned long sum = 0;
+	bool found = false;
+	FILE *f;
+
+	snprintf(cmd, sizeof(cmd), "'%.*s/progctl' --socket '%s' --json stats",
+		 (int)(strrchr(nodes_progd(), '/') - nodes_progd()), nodes_progd(), n->sock);
+	f = popen(cmd, "r");
+	assert_non_null(f);
+	text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
+	snprintf(key, sizeof(key), "\"%s\":", name);
+	while ((p = strstr(p, key))) {
+		p += strlen(key);
+		sum += strtoul(p, NULL, 10);
+		found = true;
+	}
+	if (pclose(f) || !found)
+		fail_msg("%s: no %s", cmd, name);
+	return sum;
+}
+
+/*
+ * A program that goes on with operations for a node that is gone gets an error for each, but the
+ * daemon does not try to connect as often, nor write as often that it could not.
+ */
+static void test_daemon_gone_for_good(void **state)
+{
+	enum { OPS = 2000 };
+	uint64_t v = 1, seq, start;
+	struct prog_buf o = { &v, NULL, 8 };
+	struct prog_dst t = { 1, 0, NULL, 8 };
+	unsigned int tried, limit, lines = 0;
+	const char *p;
+
+	assert_int_equal(prog_lock(win[0], 1, 0) ?: prog_flush(win[0], 1), 0);
+	node_stop(&node[1], SIGKILL);
+	start = nodes_now();
+	for (int i = 0; i < OPS; i++) {
+		int r = prog_put(win[0], &o, &t, 0, &seq) ?: prog_flush(win[0], 1);
+
+		assert_true(r < 0 || prog_win_error(win[0], 1) < 0);
+	}
+	/* the lane that was there; then 50, 100, ... and at last 800 ms after each other */
+	limit = 7 + (nodes_now() - start) / 800000000;
+	tried = stat_sum(&node[0], "lost_lanes");
+	if (!tried || tried > limit)
+		fail_msg("%u lanes lost, at most %u expected", tried, limit);
+	for (p = node_log(&node[0]); (p = strstr(p, ": down: ")); p++)
+		lines++;
+	assert_in_range(lines, 1, tried);
+	assert_int_equal(prog_session_ping(sess[0]), 0);
+	prog_unlock(win[0], 1);
+}
+
 /* The daemon of a remote lock holder is killed: its locks go to others. */
 static void test_origin_daemon_killed(void **state)
 {
@@ -364,6 +422,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_killed_waiting_for_lock, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_killed_sharing, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_daemon_killed, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_daemon_gone_for_good, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_origin_daemon_killed, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_daemon_stopped, setup, teardown),
 	};

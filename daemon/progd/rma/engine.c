@@ -247,8 +247,11 @@ static void on_up(void *ctx, struct lane *l)
 	struct rma *r = ctx;
 	struct tlane *tl;
 
-	if (lane_is_opener(l))
+	if (lane_is_opener(l)) {
+		if (lane_priv(l))
+			origin_up(lane_priv(l));
 		return;
+	}
 	tl = tlane_new(r, l);
 	if (!tl) {
 		lane_close(l, -ENOMEM, "out of memory");
@@ -262,7 +265,8 @@ static void on_down(void *ctx, struct lane *l, int err, const char *why)
 	void *priv = lane_priv(l);
 
 	if (err)
-		prog_log(PROG_LOG_WARN, "lane %s: down: %s", lane_name(l), why ? why : strerror(-err));
+		prog_log_limited(PROG_LOG_WARN, "lane %s: down: %s", lane_name(l),
+				 why ? why : strerror(-err));
 	else
 		prog_log(PROG_LOG_INFO, "lane %s: closed", lane_name(l));
 	if (!priv)

@@ -167,6 +167,8 @@ static int stream_connect(struct stream *s)
 	if (p->local || s->pj)
 		return 0;
 	if (!p->lane) {
+		if (p->backoff && loop_now() < p->retry_at)
+			return p->down_err;
 		p->lane = lane_get(p->r->xw, p->guid, node->addr, node->naddrs);
 		if (!p->lane)
 			return -errno;
@@ -207,12 +209,38 @@ static void stream_start(struct stream *s)
 		activate(s);
 }
 
+void origin_up(struct peer *p)
+{
+	p->up_at = loop_now();
+}
+
+/*
+ * A lane that could not be made, or did not last, is not asked for again at once: a client that
+ * goes on with operations for a node that is gone would have us connect as fast as it can.  In
+ * between its operations fail with what the last lane ended with.
+ */
+static void back_off(struct peer *p, int err)
+{
+	uint64_t now = loop_now();
+
+	if (p->up_at && now - p->up_at >= BACKOFF_MAX_NS)
+		p->backoff = 0;
+	else if (!p->backoff)
+		p->backoff = BACKOFF_MIN_NS;
+	else if (p->backoff < BACKOFF_MAX_NS)
+		p->backoff *= 2;
+	p->up_at = 0;
+	p->down_err = err;
+	p->retry_at = now + p->backoff;
+}
+
 void origin_down(struct peer *p, int err)
 {
 	struct stream *s, *tmp;
 	struct pjob *pj, *pjtmp;
 	struct gone *g, *gtmp;
 
+	back_off(p, err);
 	p->lane = NULL;
 	p->full = false;
 	p->unopened = false;

@@ -24,6 +24,8 @@
 #define STRIPE_GIVE_UP_NS 10000000000ull /* then somebody broke the window's stripes */
 #define TRIM_SLOTS	256u		/* more than these are given back after a burst */
 #define TRIM_NS		1000000000ull
+#define BACKOFF_MIN_NS	50000000ull	/* from one lane that failed to the next: this, doubled ... */
+#define BACKOFF_MAX_NS	800000000ull	/* ... up to this; a lane that was up for so long begins anew */
 #define RETRY_NS	500000		/* blocked by a stripe or a full helper ring: look again */
 
 /* ---- origin --------------------------------------------------------------------------------- */
@@ -123,6 +125,9 @@ struct peer {				/* a node this worker sends operations to */
 	struct loop_timer alive;	/* runs while there are any: does the peer still answer? */
 	bool ping_out;
 	uint64_t heard;			/* rx_frames of the lane when the timer was set */
+	uint64_t up_at;			/* when the lane came up, ns; 0: not yet */
+	uint64_t backoff, retry_at;	/* no new lane before, ns; 0: at any time */
+	int down_err;			/* what the last lane ended with */
 };
 
 struct conn {				/* a client as this worker knows it */
@@ -313,6 +318,7 @@ int origin_ack(struct peer *p, struct win_job *job, const struct wire_ackrec *a)
 /* Where DATA may be received in place; false: buffer it. */
 bool origin_place(struct peer *p, struct win_job *job, const struct wire_frame *f,
 		  struct iovec *iov, struct win_map **map);
+void origin_up(struct peer *p);
 void origin_down(struct peer *p, int err);
 void origin_writable(struct peer *p);
 void origin_conn_free(struct conn *c);

@@ -1028,7 +1028,6 @@ static void try_next(void *arg)
 			l->err = -EADDRNOTAVAIL;
 			snprintf(l->why, sizeof(l->why), "no address of a known transport");
 		}
-		prog_log_limited(PROG_LOG_WARN, "lane %s", l->why);
 		lane_kill(l);
 		return;
 	}

@@ -269,8 +269,6 @@ static int cmd_stats(int argc, char **argv)
 	print_tree(json_object_get(res, "ended_jobs"), 1);
 	printf("peers:\n");
 	print_table(json_object_get(res, "peers"), peer_cols);
-	printf("copies:\n");
-	print_tree(json_object_get(res, "copies"), 1);
 	json_decref(res);
 	return 0;
 }

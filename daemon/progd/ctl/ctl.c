@@ -17,7 +17,6 @@
 #include <libprogbase/log.h>
 #include <utlist.h>
 
-#include "copy/copy.h"
 #include "stats/stats.h"
 #include "win/win.h"
 
@@ -252,9 +251,8 @@ static void add_ended(const struct win_ended *e, void *arg)
 
 static json_t *do_stats(struct ctl *c, json_t *req, const char **why)
 {
-	json_t *o = json_object(), *jobs = json_array(), *peers = json_array(), *copies = json_array();
+	json_t *o = json_object(), *jobs = json_array(), *peers = json_array();
 	json_t *ended = json_array();
-	struct copy_stats cs;
 
 	win_job_each(add_job, jobs);
 	win_ended_each(add_ended, ended);
@@ -263,18 +261,9 @@ static json_t *do_stats(struct ctl *c, json_t *req, const char **why)
 
 		worker_call(c->o.worker[i], ask_peers, &a);
 	}
-	for (unsigned int i = 0; copy_stats(i, &cs); i++) {
-		json_t *e = json_object();
-
-		json_object_set_new(e, "engine", json_string(cs.name));
-		put_u64(e, "copies", cs.ops);
-		put_u64(e, "bytes", cs.bytes);
-		json_array_append_new(copies, e);
-	}
 	json_object_set_new(o, "jobs", jobs);
 	json_object_set_new(o, "ended_jobs", ended);
 	json_object_set_new(o, "peers", peers);
-	json_object_set_new(o, "copies", copies);
 	put_u64(o, "cpu_ns", cpu_ns());
 	return o;
 }

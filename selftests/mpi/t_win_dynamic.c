@@ -154,6 +154,67 @@ static void absolute_target_type(void)
 	M(MPI_Win_free(&win));
 }
 
+/* the same with every kind of operation, in many blocks of three ranges, more than a frame's worth */
+static void absolute_type_operations(void)
+{
+	enum { RANGE = 40000, BLOCKS = RANGE / 5, TOTAL = 3 * 3 * BLOCKS };
+	int *mem[3], t = (t_rank + 1) % t_size, left = (t_rank + t_size - 1) % t_size;
+	int *v = calloc(TOTAL, sizeof(*v)), *back = calloc(TOTAL, sizeof(*back));
+	static const int ones[3] = { 1, 1, 1 };
+	MPI_Datatype vec, dt, types[3];
+	MPI_Aint mine[3], theirs[3];
+	MPI_Win win = make();
+
+	for (int i = 0; i < 3; i++) {
+		mem[i] = calloc(RANGE, sizeof(int));
+		M(MPI_Win_attach(win, mem[i], RANGE * sizeof(int)));
+		mine[i] = addr_of(mem[i]);
+	}
+	M(MPI_Sendrecv(mine, 3, MPI_AINT, left, 1, theirs, 3, MPI_AINT, t, 1, MPI_COMM_WORLD,
+		       MPI_STATUS_IGNORE));
+	M(MPI_Type_vector(BLOCKS, 3, 5, MPI_INT, &vec));
+	for (int i = 0; i < 3; i++)
+		types[i] = vec;
+	M(MPI_Type_create_struct(3, ones, theirs, types, &dt));
+	M(MPI_Type_commit(&dt));
+	for (int i = 0; i < TOTAL; i++)
+		v[i] = i + 1;
+	M(MPI_Win_lock_all(0, win));
+	M(MPI_Put(v, TOTAL, MPI_INT, t, 0, 1, dt, win));
+	M(MPI_Win_flush(t, win));
+	M(MPI_Get(back, TOTAL, MPI_INT, t, 0, 1, dt, win));
+	M(MPI_Win_flush(t, win));
+	T_OK(!memcmp(v, back, TOTAL * sizeof(int)), "get gives what was put");
+	M(MPI_Accumulate(v, TOTAL, MPI_INT, t, 0, 1, dt, MPI_SUM, win));
+	M(MPI_Get_accumulate(v, TOTAL, MPI_INT, back, TOTAL, MPI_INT, t, 0, 1, dt, MPI_SUM, win));
+	M(MPI_Win_flush(t, win));
+	for (int i = 0; i < TOTAL; i++)
+		if (!T_EQ(back[i], 2 * (i + 1)))
+			break;
+	M(MPI_Get_accumulate(NULL, 0, MPI_INT, back, TOTAL, MPI_INT, t, 0, 1, dt, MPI_NO_OP, win));
+	M(MPI_Win_flush(t, win));
+	for (int i = 0; i < TOTAL; i++)
+		if (!T_EQ(back[i], 3 * (i + 1)))
+			break;
+	M(MPI_Win_unlock_all(win));
+	t_barrier();
+	for (int i = 0; i < 3; i++) {
+		for (int k = 0; k < RANGE; k++) {
+			int n = i * 3 * BLOCKS + k / 5 * 3 + k % 5;
+
+			if (!T_EQ(mem[i][k], k % 5 < 3 ? 3 * (n + 1) : 0))
+				break;
+		}
+		M(MPI_Win_detach(win, mem[i]));
+		free(mem[i]);
+	}
+	M(MPI_Type_free(&vec));
+	M(MPI_Type_free(&dt));
+	M(MPI_Win_free(&win));
+	free(v);
+	free(back);
+}
+
 /* the same memory again after detach, and memory next to attached memory */
 static void reattach(void)
 {
@@ -218,7 +279,9 @@ static void outside(void)
 {
 	MPI_Win win = make();
 	int *mem = calloc(64, sizeof(int)), v = 1, t = (t_rank + 1) % t_size, err;
-	MPI_Aint a = addr_of(mem), theirs;
+	int two[2] = { 2, 3 }, lens[2];
+	MPI_Aint a = addr_of(mem), theirs, disps[2];
+	MPI_Datatype dt;
 
 	M(MPI_Win_attach(win, mem, 64 * sizeof(int)));
 	M(MPI_Sendrecv(&a, 1, MPI_AINT, (t_rank + t_size - 1) % t_size, 1, &theirs, 1, MPI_AINT, t,
@@ -233,6 +296,19 @@ static void outside(void)
 		T_CLASS(err, MPI_ERR_RMA_RANGE, MPI_ERR_RMA_ATTACH, MPI_ERR_DISP);
 		(void)MPI_Win_unlock(t, win);
 	}
+	/* and when only one block of a type is outside */
+	lens[0] = lens[1] = 1;
+	disps[0] = MPI_Aint_add(theirs, 4 * 60);
+	disps[1] = MPI_Aint_add(theirs, 4 * 64);
+	M(MPI_Type_create_hindexed(2, lens, disps, MPI_INT, &dt));
+	M(MPI_Type_commit(&dt));
+	M(MPI_Win_lock(MPI_LOCK_SHARED, t, 0, win));
+	err = MPI_Put(two, 2, MPI_INT, t, 0, 1, dt, win);
+	if (err == MPI_SUCCESS)
+		err = MPI_Win_flush(t, win);
+	T_CLASS(err, MPI_ERR_RMA_RANGE, MPI_ERR_RMA_ATTACH, MPI_ERR_DISP);
+	(void)MPI_Win_unlock(t, win);
+	M(MPI_Type_free(&dt));
 	M(MPI_Win_lock(MPI_LOCK_SHARED, t, 0, win));
 	M(MPI_Put(&v, 1, MPI_INT, t, theirs, 1, MPI_INT, win));
 	M(MPI_Win_unlock(t, win));
@@ -251,6 +327,7 @@ int main(int argc, char **argv)
 	T_RUN(many_ranges, 1);
 	T_RUN(attach_during_epoch, 1);
 	T_RUN(absolute_target_type, 1);
+	T_RUN(absolute_type_operations, 1);
 	T_RUN(reattach, 1);
 	T_RUN(detach_unknown, 1);
 	T_RUN(outside, 1);

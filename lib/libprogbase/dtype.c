@@ -1183,11 +1183,15 @@ bool dtype_iter_next(struct dtype_iter *it, uint64_t max, int64_t *off, uint64_t
 	return true;
 }
 
-/* One block size the compiler knows; the others go through memcpy's entry. */
+/*
+ * One block size the compiler knows; the others go through memcpy's entry.  No step after the last
+ * block: with a wide pitch that address may not exist.
+ */
 #define COPY_BLOCKS(SIZE) \
 	case SIZE: \
-		for (; n; n--, dst += dpitch, src += spitch) \
+		for (; n > 1; n--, dst += dpitch, src += spitch) \
 			memcpy(dst, src, SIZE); \
+		memcpy(dst, src, SIZE); \
 		break
 
 static void copy_blocks(char *dst, int64_t dpitch, const char *src, int64_t spitch, size_t bytes,

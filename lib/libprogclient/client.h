@@ -35,6 +35,37 @@
 #include <libprogbase/winctl.h>
 #include <progclient.h>
 
+/*
+ * Some order between two threads of this process is made by the daemon: a thread submits, the
+ * daemon reads the ring and gives our helper thread work, the helper reports, and the daemon writes
+ * acked, which the thread reads.  Each link is a release and an acquire on shared memory; but the
+ * thread sanitizer sees this process only, and has to be told.  One address for all is coarse, and
+ * hides nothing between threads that do not use the library.
+ */
+#ifdef __SANITIZE_THREAD__
+void __tsan_acquire(void *addr);
+void __tsan_release(void *addr);
+extern char client_carried;
+
+static inline void carried_release(void)
+{
+	__tsan_release(&client_carried);
+}
+
+static inline void carried_acquire(void)
+{
+	__tsan_acquire(&client_carried);
+}
+#else
+static inline void carried_release(void)
+{
+}
+
+static inline void carried_acquire(void)
+{
+}
+#endif
+
 #define CLIENT_SLOTS		4096u
 #define CLIENT_ARENA		(4u << 20)
 #define CLIENT_BOUNCE		(1u << 20)

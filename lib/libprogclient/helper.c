@@ -18,6 +18,10 @@
 
 #define STRIPE_TIMEOUT_NS	1000000000
 
+#ifdef __SANITIZE_THREAD__
+char client_carried;
+#endif
+
 static void *bounce_at(struct prog_session *s, uint64_t off, uint64_t len)
 {
 	return off <= CLIENT_BOUNCE && len <= CLIENT_BOUNCE - off ? s->bounce + off : NULL;
@@ -163,7 +167,9 @@ static void *helper_main(void *arg)
 			struct prog_helper_job *slot = &ring->job[done % PROG_HELPER_SLOTS];
 			struct prog_helper_job job = *slot;
 
+			carried_acquire();
 			slot->status = run_job(s, &job);
+			carried_release();
 			__atomic_store_n(&ring->done, ++done, __ATOMIC_RELEASE);
 			session_kick(s, job.worker);
 			continue;

@@ -88,6 +88,7 @@ void stream_reap(struct stream *st)
 	acked = __atomic_load_n(&st->shared->acked, __ATOMIC_ACQUIRE);
 	if (acked <= st->acked)
 		return;
+	carried_acquire();
 	if (acked > st->seq)
 		acked = st->seq;
 	while (st->head != CLIENT_NO_SLOT && s->meta[st->head].seq <= acked) {
@@ -185,6 +186,7 @@ static void publish(struct prog_session *s, struct stream *st, uint32_t slot)
 	}
 	st->tail = slot;
 
+	carried_release();
 	tail = sq->tail;	/* only we write it */
 	__atomic_store_n(&s->idx[(size_t)ring * CLIENT_SLOTS + tail % CLIENT_SLOTS], slot,
 			 __ATOMIC_RELAXED);

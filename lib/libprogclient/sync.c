@@ -325,7 +325,10 @@ static bool reached(void *arg)
 {
 	struct epoch *e = arg;
 
-	return (int32_t)(__atomic_load_n(e->count, __ATOMIC_ACQUIRE) - e->epoch) >= 0;
+	if ((int32_t)(__atomic_load_n(e->count, __ATOMIC_ACQUIRE) - e->epoch) < 0)
+		return false;
+	carried_acquire();
+	return true;
 }
 
 static int epoch_wait(struct prog_win *w, const uint32_t *count, uint32_t epoch, bool wait)
@@ -375,7 +378,10 @@ static bool all_applied(void *arg)
 {
 	struct fence *f = arg;
 
-	return __atomic_load_n(f->applied, __ATOMIC_ACQUIRE) - f->from >= f->expected;
+	if (__atomic_load_n(f->applied, __ATOMIC_ACQUIRE) - f->from < f->expected)
+		return false;
+	carried_acquire();
+	return true;
 }
 
 int prog_fence_wait(struct prog_win *w, uint64_t expected)

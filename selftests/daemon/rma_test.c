@@ -18,51 +18,56 @@ static struct node node[2];
 static struct prog_session *sess[2];
 static uint8_t jobid[16], jobkey[32];
 static uint64_t next_key = 1;
-static int teardown_failed;
 
 struct pair {
 	struct prog_win *w[2];
 	char *mem[2];
 };
 
-static const char *const *daemon_sets;
+/* One way to run the daemons; its tests stand between one that starts them and one that ends them. */
+struct variant {
+	const char *name;
+	const char *sets[8];
+};
 
-static int setup(void **state)
+static void start_daemons(void **state)
 {
+	const struct variant *v = *state;
 	const char *why = "";
 
 	assert_int_equal(prog_job_key_make(jobid, jobkey), 0);
 	for (int i = 0; i < 2; i++) {
 		struct prog_session_cfg cfg = { .flags = PROG_SESSION_MT, .rank = i };
-		int r = node_start(&node[i], daemon_sets);
+		int r = node_start(&node[i], v->sets);
 
-		if (r) {
-			fprintf(stderr, "daemon %d: %s\n%s", i, strerror(-r), node_log(&node[i]));
-			return -1;
-		}
+		if (r)
+			fail_msg("daemon %d: %s\n%s", i, strerror(-r), node_log(&node[i]));
 		memcpy(cfg.jobid, jobid, 16);
 		memcpy(cfg.jobkey, jobkey, 32);
 		cfg.socket = node[i].sock;
 		r = prog_session_open(&cfg, &sess[i], &why);
-		if (r) {
-			fprintf(stderr, "session %d: %s\n", i, why);
-			return -1;
-		}
+		if (r)
+			fail_msg("session %d: %s", i, why);
 	}
-	return 0;
 }
 
-static int teardown(void **state)
+static void end_daemons(void **state)
 {
-	int r = 0;
+	int st[2];
 
 	for (int i = 0; i < 2; i++) {
 		prog_session_close(sess[i]);
-		r |= node_stop(&node[i], SIGTERM);
+		sess[i] = NULL;
+		st[i] = node_stop(&node[i], SIGTERM);
 	}
-	/* cmocka does not count this */
-	teardown_failed |= r;
-	return r ? -1 : 0;
+	assert_int_equal(st[0], 0);
+	assert_int_equal(st[1], 0);
+}
+
+/* Without daemons there is nothing to test. */
+static int have_daemons(void **state)
+{
+	return sess[0] && sess[1] ? 0 : -1;
 }
 
 static void pair_open(struct pair *p, enum prog_win_kind kind, size_t size)
@@ -269,10 +274,11 @@ static void atomics(enum prog_win_kind kind)
 		assert_int_equal(prog_accumulate(p.w[0], &o, round ? &r : NULL, &t, PROG_OP_SUM,
 						 PROG_TYPE_F64, 0, &seq), 0);
 		assert_int_equal(prog_flush(p.w[0], 1), 0);
+		assert_int_equal(prog_win_error(p.w[0], 1), 0);
 	}
 	for (int i = 0; i < 1 << 20; i++) {
-		assert_true(((double *)p.mem[1])[i] == 2.0 * i + 0.5);
-		assert_true(res[i] == i + 0.5);
+		if (((double *)p.mem[1])[i] != 2.0 * i + 0.5 || res[i] != i + 0.5)
+			fail_msg("element %d: memory %g, fetched %g", i, ((double *)p.mem[1])[i], res[i]);
 	}
 	{	/* NO_OP reads atomically */
 		struct prog_buf o = { NULL, NULL, 0 }, r = { res, NULL, 8 << 20 };
@@ -283,7 +289,8 @@ static void atomics(enum prog_win_kind kind)
 						 &seq), 0);
 		assert_int_equal(prog_flush(p.w[0], 1), 0);
 		for (int i = 0; i < 1 << 20; i++)
-			assert_true(res[i] == 2.0 * i + 0.5);
+			if (res[i] != 2.0 * i + 0.5)
+				fail_msg("element %d: read %g", i, res[i]);
 	}
 	assert_int_equal(prog_unlock(p.w[0], 1), 0);
 	pair_close(&p, kind);
@@ -410,14 +417,15 @@ static void test_pscw(void **state)
 
 int main(void)
 {
-	static const char *const variants[][8] = {
-		{ "loop=auto", NULL },
-		{ "loop=epoll", NULL },
-		{ "workers=3", NULL },
-		{ "cma=no", NULL },		/* helper threads instead */
-		{ "cma=no", "workers=2", "loop=epoll", NULL },
+	static struct variant variants[] = {
+		{ "loop=auto", { "loop=auto" } },
+		{ "loop=epoll", { "loop=epoll" } },
+		{ "workers=3", { "workers=3" } },
+		{ "cma=no", { "cma=no" } },		/* helper threads instead */
+		{ "cma=no workers=2", { "cma=no", "workers=2", "loop=epoll" } },
 	};
-	const struct CMUnitTest tests[] = {
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(start_daemons),
 		cmocka_unit_test(test_put_get_allocate),
 		cmocka_unit_test(test_put_get_create),
 		cmocka_unit_test(test_put_get_dynamic),
@@ -427,12 +435,23 @@ int main(void)
 		cmocka_unit_test(test_lock_pipeline),
 		cmocka_unit_test(test_fence),
 		cmocka_unit_test(test_pscw),
+		cmocka_unit_test(end_daemons),
 	};
-	int r = 0;
+	enum { NVARIANTS = sizeof(variants) / sizeof(variants[0]) };
+	enum { NTESTS = sizeof(tests) / sizeof(tests[0]) };
+	static struct CMUnitTest all[NVARIANTS * NTESTS];
+	static char names[NVARIANTS * NTESTS][64];
 
-	for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
-		daemon_sets = variants[i];
-		r |= cmocka_run_group_tests_name(variants[i][0], tests, setup, teardown);
+	/* one group, and so one plan: the output is a single TAP stream */
+	for (int v = 0, n = 0; v < NVARIANTS; v++) {
+		for (int t = 0; t < NTESTS; t++, n++) {
+			all[n] = tests[t];
+			snprintf(names[n], sizeof(names[n]), "%s: %s", variants[v].name, tests[t].name);
+			all[n].name = names[n];
+			all[n].initial_state = &variants[v];
+			if (tests[t].test_func != start_daemons && tests[t].test_func != end_daemons)
+				all[n].setup_func = have_daemons;
+		}
 	}
-	return r || teardown_failed;
+	return cmocka_run_group_tests_name("rma", all, NULL, NULL);
 }

@@ -78,9 +78,9 @@ def run_job(mpi, nodes, ranks, argv, hook=False, env=None, timeout=150, bind="0 
     """Run one program on virtual nodes.
 
     Returns (results of parse_output, seconds, failed attempts, output). MPICH sometimes hangs or
-    crashes in MPI_Finalize over TCP. So natively a job counts as done when it has written its
-    results, and more than one attempt may be asked for (each failed one is told); under the hooks
-    neither is tolerated.
+    crashes in MPI_Finalize over TCP. So natively, or with may_hang_at_end, a job counts as done when
+    it has written its results (vnodes says when it ended one), and more than one attempt may be
+    asked for (each failed one is told); otherwise neither is tolerated.
     """
     cmd = [vnodes(), "run", "--name", f"bench-{os.getpid()}", "--mpi", mpi, "--nodes", str(nodes),
            "-n", str(ranks), "--timeout", str(timeout)]
@@ -123,6 +123,9 @@ def run_attempts(cmd, timeout, attempts, what):
             out.seek(0)
             text = out.read()
         if status == 0:
+            for line in text.splitlines():
+                if line.startswith("vnodes: "):
+                    say(f"    {what}: {line}")
             return parse_output(text), time.monotonic() - t0, failed, text
         failed += 1
         last = "\n".join(line[:300] for line in text.splitlines()

@@ -21,6 +21,7 @@
 #include <libprogbase/winctl.h>
 #include <wire/optype.h>
 
+#include "badmem.h"
 #include "nodes.h"
 
 #define SLOTS	64u
@@ -221,8 +222,11 @@ static int make_table(const uint8_t *guid, uint32_t nranks)
 	return fd;
 }
 
-/* One window of 2 ranks, of which this process is rank @rank, of private memory. */
-static int raw_window(struct raw *r, uint64_t key, uint32_t rank)
+/*
+ * One window of 2 ranks, of which this process is rank @rank, of private memory, or of the memfd
+ * @mem_fd if that is not -1.
+ */
+static int raw_window(struct raw *r, uint64_t key, uint32_t rank, int mem_fd)
 {
 	size_t size = winctl_size(2, 0);
 	struct prog_msg_win_create q = {
@@ -232,15 +236,19 @@ static int raw_window(struct raw *r, uint64_t key, uint32_t rank)
 	};
 	struct prog_msg_slot rep;
 	void *mem;
-	int fds[2];
+	int fds[3] = { -1, -1, mem_fd };
 
+	if (mem_fd >= 0) {
+		q.mem = PROG_MEM_SHARED;
+		q.base = 0;
+	}
 	r->ctl_fd = memfd(size, F_SEAL_SHRINK, &mem);
 	r->ctl = mem;
 	winctl_format(mem, key, rank, 2, 0);
 	r->table_fd = make_table(r->guid, 2);
 	fds[0] = r->ctl_fd;
 	fds[1] = r->table_fd;
-	assert_int_equal(send_fds(r->sock, &q, sizeof(q), fds, 2), 0);
+	assert_int_equal(send_fds(r->sock, &q, sizeof(q), fds, mem_fd < 0 ? 2 : 3), 0);
 	int st = get_reply(r->sock, &rep, sizeof(rep), NULL, NULL);
 
 	r->win = rep.slot;
@@ -514,9 +522,9 @@ static void test_windows(void **state)
 	raw_segment(&r);
 	h = hello_for(&r);
 	assert_int_equal(raw_hello(&r, &h), 0);
-	assert_int_equal(raw_window(&r, 5, 0), 0);
+	assert_int_equal(raw_window(&r, 5, 0, -1), 0);
 	/* the same again */
-	assert_int_equal(raw_window(&r, 5, 0), -EEXIST);
+	assert_int_equal(raw_window(&r, 5, 0, -1), -EEXIST);
 	/* one that lies in every field of its control segment in turn */
 	for (size_t field = 0; field < 200; field++) {
 		size_t size = winctl_size(2, 4);
@@ -670,7 +678,7 @@ static void test_ring(void **state)
 		raw_segment(&r);
 		h = hello_for(&r);
 		assert_int_equal(raw_hello(&r, &h), 0);
-		assert_int_equal(raw_window(&r, 5, 1), 0);
+		assert_int_equal(raw_window(&r, 5, 1, -1), 0);
 		if (bad[i].e.win == 0)
 			bad[i].e.win = r.win;
 		raw_sqe(&r)[0] = bad[i].e;
@@ -687,7 +695,7 @@ static void test_ring(void **state)
 	raw_segment(&r);
 	h = hello_for(&r);
 	assert_int_equal(raw_hello(&r, &h), 0);
-	assert_int_equal(raw_window(&r, 5, 1), 0);
+	assert_int_equal(raw_window(&r, 5, 1, -1), 0);
 	raw_sqe(&r)[0] = (struct prog_sqe){ .opcode = PROG_OP_PUT, .win = r.win, .target = 1, .seq = 1 };
 	raw_idx(&r, 1)[0] = 0;
 	raw_idx(&r, 1)[1] = 0;
@@ -701,37 +709,75 @@ static void test_ring(void **state)
 			fail_msg("log does not name \"%s\":\n%s", bad[i].what, node_log(&node));
 }
 
-/* An operation through the daemon on the own, private memory: the valid form of what is fuzzed. */
+/* Operation number @seq through the daemon on the own memory: 8 bytes at @disp. */
+static void own_put(struct raw *r, struct winctl *wc, uint64_t seq, uint64_t disp)
+{
+	uint64_t end = nodes_now() + 20000000000ull;
+	uint32_t slot = seq % SLOTS;
+	struct prog_sqe e = { .opcode = PROG_OP_PUT, .win = r->win, .target = 0, .seq = seq,
+			      .disp = disp, .len = 8 };
+
+	memcpy(e.inl, &seq, 8);
+	raw_sqe(r)[slot] = e;
+	raw_idx(r, 0)[(seq - 1) % SLOTS] = slot;
+	__atomic_store_n(&raw_sq(r, 0)->tail, seq, __ATOMIC_SEQ_CST);
+	raw_kick(r);
+	while (__atomic_load_n(&wc->streams[0].acked, __ATOMIC_ACQUIRE) < seq)
+		if (nodes_now() > end)
+			fail_msg("operation %llu not acknowledged", (unsigned long long)seq);
+}
+
+/* The valid form of what is fuzzed. */
 static void test_valid(void **state)
 {
 	struct prog_msg_hello h;
+	struct winctl wc;
+	const char *why;
 	struct raw r;
 
 	raw_segment(&r);
 	h = hello_for(&r);
 	assert_int_equal(raw_hello(&r, &h), 0);
-	assert_int_equal(raw_window(&r, 5, 0), 0);
-	struct winctl wc;
-	const char *why;
-
+	assert_int_equal(raw_window(&r, 5, 0, -1), 0);
 	assert_int_equal(winctl_attach(&wc, r.ctl, winctl_size(2, 0), 5, 0, 2, &why), 0);
 	for (uint64_t seq = 1; seq <= 300; seq++) {
-		uint64_t end = nodes_now() + 20000000000ull;
-		uint32_t slot = seq % SLOTS;
-		struct prog_sqe e = { .opcode = PROG_OP_PUT, .win = r.win, .target = 0, .seq = seq,
-				      .disp = 8 * (seq % 100), .len = 8 };
-
-		memcpy(e.inl, &seq, 8);
-		raw_sqe(&r)[slot] = e;
-		raw_idx(&r, 0)[(seq - 1) % SLOTS] = slot;
-		__atomic_store_n(&raw_sq(&r, 0)->tail, seq, __ATOMIC_SEQ_CST);
-		raw_kick(&r);
-		while (__atomic_load_n(&wc.streams[0].acked, __ATOMIC_ACQUIRE) < seq)
-			if (nodes_now() > end)
-				fail_msg("operation %llu not acknowledged", (unsigned long long)seq);
+		own_put(&r, &wc, seq, 8 * (seq % 100));
 		assert_int_equal(r.mem[seq % 100], seq);
 	}
 	raw_close(&r);
+	still_good();
+}
+
+/* Window memory whose page cannot be provided: an error for who uses it, and nothing else. */
+static void test_bad_memory(void **state)
+{
+	struct prog_msg_hello h;
+	struct badmem bad = { .fd = -1 };
+	struct winctl wc;
+	const char *why;
+	struct raw r;
+
+	assert_int_equal(badmem_make(&bad), 0);
+	raw_segment(&r);
+	h = hello_for(&r);
+	if (raw_hello(&r, &h) || raw_window(&r, 5, 0, bad.fd) ||
+	    winctl_attach(&wc, r.ctl, winctl_size(2, 0), 5, 0, 2, &why)) {
+		badmem_break(&bad, 0);
+		fail();
+	}
+	own_put(&r, &wc, 1, 64);
+	assert_int_equal(*(volatile uint64_t *)(bad.mem + 64), 1);
+	assert_int_equal(wc.streams[0].err_seq, 0);
+	assert_int_equal(badmem_break(&bad, node.pid), 0);
+	still_good();			/* whoever answers has taken its signals before */
+	own_put(&r, &wc, 2, 64);
+	assert_int_equal(wc.streams[0].err_seq, 2);
+	assert_int_equal(wc.streams[0].err, -EFAULT);
+	still_good();
+	own_put(&r, &wc, 3, 64);
+	assert_int_equal(wc.streams[0].acked, 3);
+	raw_close(&r);
+	badmem_free(&bad);
 	still_good();
 }
 
@@ -750,7 +796,7 @@ static void fuzz_ring(uint64_t seed)
 	if (rnd() % 4 == 0)
 		h.cma_value++;
 	assert_int_equal(raw_hello(&r, &h), 0);
-	if (raw_window(&r, 5, 0)) {
+	if (raw_window(&r, 5, 0, -1)) {
 		raw_close(&r);
 		return;
 	}
@@ -874,6 +920,7 @@ int main(void)
 		cmocka_unit_test(test_quotas),
 		cmocka_unit_test(test_ring),
 		cmocka_unit_test(test_valid),
+		cmocka_unit_test(test_bad_memory),
 		cmocka_unit_test(test_fuzz),
 	};
 

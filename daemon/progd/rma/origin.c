@@ -520,6 +520,8 @@ static void stream_advance(struct stream *s)
 
 		if (op->seq > s->ack_to || op->pending || !op->all_sent)
 			break;
+		if (op->map && !win_map_alive(op->map) && !op->status)
+			op->status = -EFAULT;	/* what was sent may be zeros */
 		if (op->status) {
 			record_error(s, op->seq, op->status);
 		} else {

@@ -49,11 +49,24 @@ static struct {				/* node B */
 	struct lane *lane;
 	struct prog_addr addr[PROG_MAX_ADDRS];
 	unsigned int naddrs;
-	unsigned int puts, others;
+	unsigned int puts, others, downs;
 } b;
 
 static uint8_t guid_a[16] = { 1 }, guid_b[16] = { 2 }, jobid[16] = { 3 }, jobkey[32] = { 4 };
 static uint8_t other_id[16] = { OTHER };
+
+static void answer(struct lane *l, const struct wire_frame *f)
+{
+	static uint8_t bytes[WIRE_MAX_PAYLOAD];
+	struct wire_frame d = {
+		.type = WIRE_DATA, .flags = WIRE_F_LAST, .job = f->job, .win = f->win,
+		.origin = f->origin, .target = f->target, .seq = f->seq, .off = f->off,
+		.len = f->total - f->off, .total = f->total,
+	};
+
+	memset(bytes, 9, sizeof(bytes));
+	assert_int_equal(lane_send(l, &d, bytes, NULL, NULL), 0);
+}
 
 static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const void *payload,
 		  void *token)
@@ -68,6 +81,10 @@ static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const v
 		return 0;
 	}
 	b.puts += f->type == WIRE_PUT;
+	if (!(f->flags & WIRE_F_LAST))
+		return 0;
+	if (f->type == WIRE_GET)
+		answer(l, f);
 	wire_ack_put(buf, 0, &rec);
 	assert_int_equal(lane_send(l, &ack, buf, NULL, NULL), 0);
 	return 0;
@@ -81,6 +98,7 @@ static void on_up(void *ctx, struct lane *l)
 static void on_down(void *ctx, struct lane *l, int err, const char *why)
 {
 	b.lane = NULL;
+	b.downs++;
 }
 
 static bool key_of(void *ctx, const uint8_t *id, uint8_t *key)
@@ -229,6 +247,8 @@ static int teardown(void **state)
 	struct win_job *job = win_job_get(a.c.job);
 
 	rma_client_detach(a.rma, &a.c);
+	for (int i = 0; i < 4; i++)
+		win_map_put(a.regions[i]);
 	a.wins[0] = NULL;
 	win_free(a.win);
 	rma_win_gone(a.rma, w);
@@ -275,6 +295,69 @@ static void test_put(void **state)
 	RUN(acked() == SLOTS);
 	assert_int_equal(b.puts, SLOTS);
 	assert_int_equal(a.wc.streams[1].err_seq, 0);
+}
+
+static struct win_map *make_region(uint32_t i, size_t size)
+{
+	struct win_map *m;
+	const char *why = "";
+	void *mem;
+
+	assert_int_equal(win_map_fd(NULL, memfd(size, &mem), 0, false, &m, &why), 0);
+	munmap(mem, size);
+	a.regions[i] = m;
+	return m;
+}
+
+/* The region's pages cannot be provided any more: as if they lay behind the end of a file. */
+static void break_region(struct win_map *m)
+{
+	int fd = memfd_create("empty", MFD_CLOEXEC);
+
+	/* cmocka has set its own handler, and will take this one away */
+	assert_int_equal(win_sigbus_init(), 0);
+	assert_true(mmap(m->mem, m->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
+		    m->mem);
+	close(fd);
+}
+
+/* A client's memory gives way while the kernel sends from it, or receives: only that fails. */
+static void test_region_gone(void **state)
+{
+	enum { LEN = 100000 };
+	struct prog_win_stream *st = &a.wc.streams[1];
+	struct prog_sqe e = {
+		.opcode = PROG_OP_PUT, .flags = PROG_SQE_REGION, .target = 1, .seq = 1, .len = LEN,
+	};
+
+	break_region(make_region(0, LEN));
+	submit(e);
+	RUN(acked() == 1);
+	assert_int_equal(b.puts, 1);
+	assert_int_equal(st->err_seq, 1);
+	assert_int_equal(st->err, -EFAULT);
+	st->err_seq = 0;
+	e = (struct prog_sqe){
+		.opcode = PROG_OP_GET, .flags = PROG_SQE_REGION, .target = 1, .seq = 2, .len = LEN,
+		.region = 1,
+	};
+	break_region(make_region(1, LEN));
+	submit(e);
+	submit(put(3));
+	RUN(acked() == 3);
+	assert_int_equal(st->err_seq, 2);
+	assert_int_equal(st->err, -EFAULT);
+	st->err_seq = 0;
+	/* whole memory behind it all */
+	e.seq = 4;
+	e.region = 2;
+	make_region(2, LEN);
+	submit(e);
+	RUN(acked() == 4);
+	assert_int_equal(st->err_seq, 0);
+	for (size_t i = 0; i < LEN; i++)
+		assert_int_equal(((uint8_t *)a.regions[2]->mem)[i], 9);
+	assert_int_equal(b.downs, 0);
 }
 
 static int opened;
@@ -334,7 +417,7 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_put), T(test_open_on_full_lane),
+		T(test_put), T(test_region_gone), T(test_open_on_full_lane),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,6 +20,7 @@
 
 #define KEY	0x1122334455667788ull
 #define SIZE	65536u
+#define LARGE	(4 * WIRE_MAX_PAYLOAD)
 #define RANKS	3u			/* 0, 1: node A; 2: node B */
 
 static struct {			/* node A */
@@ -137,11 +138,11 @@ static int memfd(size_t size, void **mem)
 	return fd;
 }
 
-static void make_window(void)
+static void make_window(size_t size)
 {
 	struct win_create c = {
 		.job = b.job, .key = KEY, .rank = 2, .nranks = RANKS, .mem = PROG_MEM_SHARED,
-		.size = SIZE, .session = 1, .pid = getpid(),
+		.size = size, .session = 1, .pid = getpid(),
 	};
 	struct { struct prog_win_table t; struct prog_win_node n[2]; uint32_t of[RANKS]; } t;
 	const char *why = "";
@@ -159,8 +160,8 @@ static void make_window(void)
 	t.of[2] = 1;
 	memcpy(table, &t, sizeof(t));
 	munmap(table, 4096);
-	c.mem_fd = memfd(SIZE, &mem);
-	munmap(mem, SIZE);
+	c.mem_fd = memfd(size, &mem);
+	munmap(mem, size);
 	assert_int_equal(winctl_attach(&b.wc, ctl, winctl_size(RANKS, 0), KEY, 2, RANKS, &why), 0);
 	r = win_new(&c, &b.win, &why);
 	if (r)
@@ -180,7 +181,7 @@ static void open_lane(void)
 	RUN(a.job_ready);
 }
 
-static int setup(void **state)
+static int setup_size(size_t size)
 {
 	struct xport_opts oa = { .workers = 1, .transport = "loop", .handlers = &handlers_a, .post = post };
 	struct xport_opts ob = { .workers = 1, .transport = "loop", .handlers = &rma_handlers, .post = post };
@@ -205,9 +206,19 @@ static int setup(void **state)
 	rma_set_xport(b.rma, b.xw);
 	assert_int_equal(xport_listen(b.x, b.loop, err), 0);
 	assert_int_equal(win_job_join(jobid, jobkey, getuid(), &b.job, &why), 0);
-	make_window();
+	make_window(size);
 	open_lane();
 	return 0;
+}
+
+static int setup(void **state)
+{
+	return setup_size(SIZE);
+}
+
+static int setup_large(void **state)
+{
+	return setup_size(LARGE);
 }
 
 static int teardown(void **state)
@@ -236,6 +247,18 @@ static int teardown(void **state)
 	loop_free(b.loop);
 	munmap(b.wc.ctl, winctl_size(RANKS, 0));
 	return 0;
+}
+
+/* The window's pages cannot be provided any more: as if they lay behind the end of a file. */
+static void break_memory(void)
+{
+	int fd = memfd_create("empty", MFD_CLOEXEC);
+
+	/* cmocka has set its own handler, and will take this one away */
+	assert_int_equal(win_sigbus_init(), 0);
+	assert_true(mmap(b.mem, b.win->mem_map->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+			 fd, 0) == b.mem);
+	close(fd);
 }
 
 static struct wire_frame op(uint8_t type, uint32_t origin, uint64_t seq, uint64_t disp, uint64_t len)
@@ -745,14 +768,66 @@ static void test_fence_count(void **state)
 	assert_int_equal(status_of(0, 4), -ERANGE);
 }
 
+/* The window's memory gives way: its operations fail, everything else goes on. */
+static void test_memory_gone(void **state)
+{
+	struct wire_frame f;
+
+	put(0, 1, 64, 5);
+	RUN(acked(0) == 1);
+	assert_int_equal(word(64), 5);
+	break_memory();
+	put(0, 2, 64, 6);
+	RUN(acked(0) == 2);
+	assert_int_equal(status_of(0, 2), -EFAULT);
+	f = op(WIRE_GET, 0, 3, 64, 8);
+	send_frame(&f, NULL);
+	lock(0, 4, true);
+	RUN(acked(0) == 4);
+	assert_int_equal(status_of(0, 1), 0);
+	assert_int_equal(status_of(0, 3), -EFAULT);
+	assert_int_equal(status_of(0, 4), 0);
+	assert_int_equal(a.got, 0);
+	assert_int_equal(a.downs, 0);
+}
+
+/* The same while the kernel receives into it: the lane, which others share, stays. */
+static void test_memory_gone_receiving(void **state)
+{
+	static uint8_t buf[WIRE_MAX_PAYLOAD];
+	struct wire_frame f = op(WIRE_PUT, 0, 1, 0, sizeof(buf));
+
+	send_frame(&f, buf);
+	RUN(b.rma->tlanes->next && b.rma->tlanes->next->rx_placed);
+	assert_int_equal(acked(0), 0);
+	break_memory();
+	RUN(acked(0) == 1);
+	assert_int_equal(status_of(0, 1), -EFAULT);
+	assert_int_equal(a.downs, 0);
+}
+
+/* ... and while it sends from there. */
+static void test_memory_gone_sending(void **state)
+{
+	struct wire_frame f = op(WIRE_GET, 0, 1, 0, LARGE);
+
+	break_memory();
+	send_frame(&f, NULL);
+	RUN(acked(0) == 1);
+	assert_int_equal(status_of(0, 1), -EFAULT);
+	assert_int_equal(a.downs, 0);
+}
+
 int main(void)
 {
+#define L(name) cmocka_unit_test_setup_teardown(name, setup_large, teardown)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(test_batch), T(test_replay), T(test_refusals), T(test_unknown_windows), T(test_fragments),
 		T(test_dtype_grows), T(test_get_large),
 		T(test_lock_order), T(test_credit), T(test_replies_full), T(test_gone), T(test_window_freed),
 		T(test_freed_while_waiting), T(test_freed_with_jobs), T(test_fence_count),
+		T(test_memory_gone), L(test_memory_gone_receiving), L(test_memory_gone_sending),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

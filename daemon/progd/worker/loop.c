@@ -11,6 +11,8 @@
 
 #include "worker/loop_impl.h"
 
+#define PAGE_STEP	4096u		/* no page is smaller */
+#define MAX_FAULTS	16u
 #define ACCEPT_BATCH	64
 #define ACCEPT_PAUSE_NS	100000000ull	/* out of descriptors: look again after this */
 
@@ -293,6 +295,7 @@ static int dir_start(struct loop_sock *s, struct loop_dir *d, struct iovec *iov,
 	d->msg.msg_iov = iov;
 	d->msg.msg_iovlen = n;
 	d->done = 0;
+	d->faults = 0;
 	d->cb = cb;
 	loop_obj_dirty(&s->obj);
 	return 0;
@@ -308,11 +311,38 @@ int loop_sock_send(struct loop_sock *s, struct iovec *iov, int n, loop_io_fn *cb
 	return dir_start(s, &s->tx, iov, n, cb);
 }
 
+/* Races with whoever uses the memory are theirs: the value is not looked at. */
+__attribute__((no_sanitize("thread")))
+static void touch(const struct msghdr *m)
+{
+	for (size_t i = 0; i < m->msg_iovlen; i++) {
+		const volatile char *p = m->msg_iov[i].iov_base;
+		size_t len = m->msg_iov[i].iov_len;
+
+		for (size_t at = 0; at < len; at += PAGE_STEP)
+			(void)p[at];
+		if (len)
+			(void)p[len - 1];
+	}
+}
+
 bool loop_dir_result(struct loop_sock *s, struct loop_dir *d, ssize_t res)
 {
 	loop_io_fn *cb = d->cb;
 	size_t left;
 
+	if (res == -EFAULT && d->faults < MAX_FAULTS && !s->closing) {
+		/*
+		 * A page of shared memory that the kernel cannot provide: the same access from here is
+		 * a SIGBUS, whose handler (if the process has one) puts other memory there.  More
+		 * than once, because its owner may take the next page away meanwhile.
+		 */
+		touch(&d->msg);
+		d->faults++;
+		return true;
+	}
+	if (res > 0)
+		d->faults = 0;
 	if (d == &s->tx && res >= 0) {
 		d->done += res;
 		left = res;

@@ -98,7 +98,12 @@ static inline bool loop_timer_running(const struct loop_timer *t)
 /* CLOCK_MONOTONIC in ns */
 uint64_t loop_now(void);
 
-/* ---- stream sockets --------------------------------------------------------------------- */
+/*
+ * ---- stream sockets ---------------------------------------------------------------------
+ *
+ * Memory given to them must be mapped.  Pages that the kernel cannot provide (shared memory on huge
+ * pages that are used up) raise SIGBUS in the loop's thread, not -EFAULT in @cb.
+ */
 
 struct loop_sock;
 typedef void loop_io_fn(void *ctx, ssize_t res);

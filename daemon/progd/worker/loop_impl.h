@@ -29,6 +29,7 @@ struct loop_dir {
 	bool cancel;			/* io_uring: cancellation was asked for */
 	bool ready;			/* epoll: no EAGAIN since the last edge */
 	bool drained;			/* io_uring: the last receive left nothing behind */
+	uint8_t faults;			/* -EFAULT since the last byte moved */
 };
 
 struct loop_sock {

@@ -4,11 +4,13 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -369,6 +371,87 @@ static void test_close_busy(void **state)
 	}
 }
 
+static uint8_t *bad;
+static size_t bad_len;
+static volatile sig_atomic_t faults;
+
+static void on_sigbus(int sig, siginfo_t *si, void *ctx)
+{
+	uint8_t *p = si->si_addr;
+
+	faults = faults + 1;
+	if (p < bad || p >= bad + bad_len ||
+	    mmap(bad, bad_len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+		 0) == MAP_FAILED)
+		abort();
+}
+
+/* Pages behind the end of a file: whoever touches them gets SIGBUS, and the kernel EFAULT. */
+static void make_bad(int fd)
+{
+	bad = mmap(NULL, bad_len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_true(bad != MAP_FAILED);
+	faults = 0;
+}
+
+/* Memory that cannot be provided is the handler's affair, and the connection's bytes go on. */
+static void test_bad_memory(void **state)
+{
+	struct sigaction sa = { .sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO | SA_NODEFER }, old;
+	struct end a = { 0 }, b = { 0 };
+	uint8_t head[10], buf[30000];
+	struct iovec in[2], out[2];
+	int p[2], fd = memfd_create("bad", MFD_CLOEXEC);
+
+	NEED_LOOP();
+	bad_len = 16384;
+	assert_true(fd >= 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, p), 0);
+	a.s = loop_sock_new(L, p[0], &a);
+	b.s = loop_sock_new(L, p[1], &b);
+	assert_int_equal(sigaction(SIGBUS, &sa, &old), 0);
+	/* received into */
+	make_bad(fd);
+	memset(buf, 7, 100);
+	out[0] = (struct iovec){ buf, 100 };
+	in[0] = (struct iovec){ head, sizeof(head) };
+	in[1] = (struct iovec){ bad + 4090, 90 };	/* over a page's end */
+	assert_int_equal(loop_sock_recv(b.s, in, 2, one_io), 0);
+	assert_int_equal(loop_sock_send(a.s, out, 1, one_io), 0);
+	RUN(a.calls && b.calls);
+	assert_int_equal(a.last, 100);
+	/* the kernel may stop where it cannot go on: the rest is still there */
+	if (b.last == sizeof(head)) {
+		b.calls = 0;
+		in[0] = (struct iovec){ bad + 4090, 90 };
+		assert_int_equal(loop_sock_recv(b.s, in, 1, one_io), 0);
+		RUN(b.calls);
+		b.last += sizeof(head);
+	}
+	assert_int_equal(b.last, 100);
+	assert_int_equal(faults, 1);
+	assert_memory_equal(bad + 4090, buf, 90);
+	munmap(bad, bad_len);
+	/* sent from, behind good bytes */
+	make_bad(fd);
+	a.calls = b.calls = 0;
+	out[1] = (struct iovec){ bad, bad_len };
+	assert_int_equal(loop_sock_send(a.s, out, 2, one_io), 0);
+	RUN(a.calls);
+	assert_int_equal(a.last, 100 + bad_len);
+	assert_int_equal(recv(p[1], buf, sizeof(buf), MSG_DONTWAIT), 100 + bad_len);
+	assert_int_equal(buf[99], 7);
+	for (size_t i = 100; i < 100 + bad_len; i++)
+		assert_int_equal(buf[i], 0);
+	assert_int_equal(faults, 1);
+	munmap(bad, bad_len);
+	assert_int_equal(sigaction(SIGBUS, &old, NULL), 0);
+	loop_sock_close(a.s, on_closed);
+	loop_sock_close(b.s, on_closed);
+	RUN(a.closed && b.closed);
+	close(fd);
+}
+
 /* loop_free with operations and watches under way frees all and closes the sockets. */
 static void test_free_busy(void **state)
 {
@@ -609,9 +692,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_kinds),
 		BOTH(test_level), BOTH(test_edge), BOTH(test_unwatch_inside), BOTH(test_timers),
-		BOTH(test_stream), BOTH(test_close_busy), BOTH(test_free_busy), BOTH(test_release),
-		BOTH(test_connect), BOTH(test_connect_timeout), BOTH(test_accept_limit),
-		BOTH(test_prepare),
+		BOTH(test_stream), BOTH(test_close_busy), BOTH(test_bad_memory),
+		BOTH(test_free_busy), BOTH(test_release), BOTH(test_connect),
+		BOTH(test_connect_timeout), BOTH(test_accept_limit), BOTH(test_prepare),
 	};
 	const char *s = getenv("PROG_SEED");
 

@@ -728,10 +728,12 @@ contains
     WIN_T :: w
     call make(w, a)
     call MPI_Win_set_name(w, 'green', ierr)
+#ifdef USE_F08
+    s = ' '  ! Open MPI's binding sets the first character only
+#endif
     call MPI_Win_get_name(w, s, n, ierr)
     call eq(__LINE__, 'length of the name', n, 5)
 #ifdef USE_F08
-    ! Open MPI's binding gives one character and blanks
     call check(s == 'green' .or. s == 'g', __LINE__, 'name', 0, 1)
 #else
     call check(s == 'green', __LINE__, 'name', 0, 1)

@@ -632,7 +632,7 @@ static void test_ring(void **state)
 		{ "flags 0xff", ok, 0, 1 },
 		{ "no window", ok, 0, 1 },
 		{ "target 2 of 2", ok, 0, 1 },
-		{ "number 7 after 0", ok, 0, 1 },
+		{ "target 1 in ring 0", ok, 0, 1 },
 		{ "bytes inline", ok, 0, 1 },
 		{ "outside the arena", ok, 0, 1 },
 		{ "outside region 5", ok, 0, 1 },
@@ -644,13 +644,14 @@ static void test_ring(void **state)
 		{ "result outside", ok, 0, 1 },
 		{ "empty datatype", ok, 0, 1 },
 		{ "opcode 7 with a length", ok, 0, 1 },
+		{ "number 7 after 0", ok, 0, 1 },
 	};
 
 	bad[2].e.opcode = 200;
 	bad[3].e.flags = 0xff;
 	bad[4].e.win = 1234;
 	bad[5].e.target = 2;
-	bad[6].e.seq = 7;
+	bad[6].e.target = 1;
 	bad[7].e.len = 17;
 	bad[8].e.flags = PROG_SQE_ARENA;
 	bad[8].e.addr = ARENA - 7;
@@ -674,6 +675,7 @@ static void test_ring(void **state)
 	bad[15].e.result = ~0u;
 	bad[16].e.opcode = PROG_OP_DTYPE;
 	bad[17].e.opcode = PROG_OP_LOCK;
+	bad[18].e.seq = 7;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		raw_segment(&r);
 		h = hello_for(&r);
@@ -704,7 +706,7 @@ static void test_ring(void **state)
 	assert_true(closed(r.sock, 20000));
 	raw_close(&r);
 	still_good();
-	for (size_t i = 2; i < 6; i++)
+	for (size_t i = 2; i < 7; i++)
 		if (!strstr(node_log(&node), bad[i].what))
 			fail_msg("log does not name \"%s\":\n%s", bad[i].what, node_log(&node));
 }

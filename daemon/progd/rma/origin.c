@@ -1220,6 +1220,12 @@ static bool take(struct conn *c, uint32_t slot)
 		bad_ring(c, "slot %u: target %u of %u", slot, e.target, w->nranks);
 		return false;
 	}
+	/* one stream, one worker: its numbers, its lane and its acknowledgements have one writer */
+	if (e.target % r->o.workers != r->o.index) {
+		bad_ring(c, "slot %u: target %u in ring %u of %u", slot, e.target, r->o.index,
+			 r->o.workers);
+		return false;
+	}
 	if (e.len > PROG_DTYPE_MAX_BYTES || e.off > PROG_DTYPE_MAX_BYTES ||
 	    e.disp > INT64_MAX || e.dtype > 255) {
 		bad_ring(c, "slot %u: length, offset, displacement or type out of range", slot);

@@ -7,6 +7,7 @@ include mk/config.mk
 include mk/base.mk
 include mk/hooks.mk
 include mk/tools.mk
+include mk/kmod.mk
 include $(wildcard mk/selftests-*.mk)
 include mk/test.mk
 include mk/bench.mk

@@ -25,6 +25,7 @@ help:
 	@echo '  make bench       measurements, into results/'
 	@echo '  make fuzz        every fuzzer for FUZZ_SECONDS (60)'
 	@echo '  make dep-check   the layer rule, and every header compiles alone'
+	@echo '  make kmod        the kernel modules, KDIR=/lib/modules/RELEASE/build; modules_install'
 	@echo '  make install     DESTDIR= PREFIX=/usr'
 	@echo '  make clean'
 	@echo

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * compat.h - differences between the kernels the module is built for (6.1 and newer).
+ */
+#ifndef _AP_COMPAT_H
+#define _AP_COMPAT_H
+
+#include <linux/eventfd.h>
+#include <linux/mm.h>
+#include <linux/version.h>
+
+#if BITS_PER_LONG != 64
+#error "asyncprog needs a 64-bit kernel"
+#endif
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0)
+static inline void vm_flags_set(struct vm_area_struct *vma, vm_flags_t flags)
+{
+	vma->vm_flags |= flags;
+}
+
+static inline void vm_flags_clear(struct vm_area_struct *vma, vm_flags_t flags)
+{
+	vma->vm_flags &= ~flags;
+}
+#endif
+
+/*
+ * Before 6.2 a long-term pin for reading takes whatever page is mapped (also the zero page or one
+ * of the page cache that a later write replaces).  Asking for a forced write breaks the sharing.
+ */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 2, 0)
+#define AP_GUP_READ	(FOLL_WRITE | FOLL_FORCE)
+#else
+#define AP_GUP_READ	0
+#endif
+
+static inline void ap_eventfd_signal(struct eventfd_ctx *efd)
+{
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 8, 0)
+	eventfd_signal(efd, 1);
+#else
+	eventfd_signal(efd);
+#endif
+}
+
+#endif /* _AP_COMPAT_H */

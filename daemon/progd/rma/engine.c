@@ -298,6 +298,12 @@ static bool on_job_key(void *ctx, const uint8_t jobid[WIRE_JOBID_SIZE], uint8_t 
 	return true;
 }
 
+static void on_job_proven(void *ctx, struct lane *l, uint32_t job)
+{
+	if (lane_priv(l))
+		target_job_proven(lane_priv(l), job);
+}
+
 static void on_job_closed(void *ctx, struct lane *l, uint32_t job)
 {
 	if (lane_priv(l))
@@ -312,6 +318,7 @@ const struct xport_handlers rma_handlers = {
 	.lane_down = on_down,
 	.lane_writable = on_writable,
 	.job_key = on_job_key,
+	.job_proven = on_job_proven,
 	.job_closed = on_job_closed,
 };
 

@@ -252,6 +252,9 @@ struct tlane {				/* a lane on which operations arrive */
 	struct win_map *rx_map;		/* ... or this; held */
 	uint64_t ops, bytes;
 	bool dirty_listed;
+	uint64_t serial;		/* later lanes have higher ones */
+	/* jobs that a later lane of the same node brought since: [index], frames of them are late */
+	uint64_t stale[XPORT_MAX_JOBS / 64 + 1];
 	struct tlane *next, *prev;
 };
 
@@ -272,6 +275,7 @@ struct rma {
 	struct peer *peers;
 	struct peer *local;
 	struct tlane *tlanes;
+	uint64_t tlane_serial;		/* lanes so far */
 	struct tlane *local_tl;
 	struct win_job *local_job;	/* of the frame being delivered locally */
 	struct tstream *waiting;	/* TS_LOCK, TS_RETRY, TS_SEND; in order of wait_round */
@@ -337,6 +341,7 @@ void target_ref_done(struct tstream *ts, int err);
 struct tlane *tlane_new(struct rma *r, struct lane *l);
 void tlane_free(struct tlane *tl);
 void target_win_gone(struct rma *r, struct win *w);
+void target_job_proven(struct tlane *tl, uint32_t job);
 void target_job_closed(struct tlane *tl, uint32_t job);
 void target_job_gone(struct rma *r, struct win_job *job);
 

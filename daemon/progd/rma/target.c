@@ -948,7 +948,9 @@ static void lock_settled(struct tstream *ts)
 
 static int exec_lock(struct tstream *ts, const struct wire_frame *f)
 {
-	if (ts->locked)
+	/* one record per origin: another worker of its node, or nobody we know, has it */
+	if (ts->locked || __atomic_load_n(&ts->win->ctl.peers[ts->key.origin].lock_state,
+					  __ATOMIC_RELAXED) != PROG_LOCK_NONE)
 		return -EALREADY;
 	if (winlock_request(&ts->win->ctl, ts->key.origin, f->flags & WIRE_F_EXCL,
 			    ts->tl->r->owner)) {
@@ -1142,6 +1144,63 @@ static void ts_run(struct tstream *ts)
 	}
 }
 
+/* ---- lanes that follow each other ------------------------------------------------------------------- */
+
+static bool is_stale(const struct tlane *tl, uint32_t job)
+{
+	return tl->stale[job / 64] & 1ull << job % 64;
+}
+
+/* Index of job @id on the lane; 0: it was not proven there. */
+static uint32_t job_index(const struct tlane *tl, const uint8_t *id)
+{
+	for (uint32_t i = 1; i <= XPORT_MAX_JOBS; i++) {
+		const uint8_t *at = lane_jobid(tl->lane, i);
+
+		if (at && !memcmp(at, id, WIRE_JOBID_SIZE))
+			return i;
+	}
+	return 0;
+}
+
+static void make_stale(struct tlane *tl, uint32_t job)
+{
+	struct tstream *ts, *tmp;
+
+	HASH_ITER(hh, tl->streams, ts, tmp)
+		if (ts->key.job == job)
+			ts_end(ts);
+	tl->stale[job / 64] |= 1ull << job % 64;
+}
+
+/*
+ * An opener has one lane per worker.  When a job comes on a later one, the opener has given the
+ * earlier up, and told its clients so, although we have not seen its end yet: what came there is
+ * over, locks included, and what still comes is too late.  The proof of the job's key stands against
+ * somebody who just says to be that node.
+ */
+void target_job_proven(struct tlane *tl, uint32_t job)
+{
+	const uint8_t *id = lane_jobid(tl->lane, job);
+	struct tlane *o;
+
+	tl->stale[job / 64] &= ~(1ull << job % 64);
+	DL_FOREACH(tl->r->tlanes, o) {
+		uint32_t i;
+
+		if (o == tl || !o->lane || lane_index(o->lane) != lane_index(tl->lane) ||
+		    memcmp(lane_guid(o->lane), lane_guid(tl->lane), PROG_GUID_SIZE))
+			continue;
+		i = job_index(o, id);
+		if (!i)
+			continue;
+		if (o->serial < tl->serial)
+			make_stale(o, i);
+		else
+			make_stale(tl, job);
+	}
+}
+
 /* ---- arrival ------------------------------------------------------------------------------------------------- */
 
 static bool needs_last(uint8_t type)
@@ -1165,7 +1224,7 @@ int target_begin(struct tlane *tl, const struct wire_frame *f, struct lane_sink 
 	sink->niov = 0;
 	sink->token = NULL;
 	tl->rx_placed = false;
-	if (f->type != WIRE_PUT || f->dtype)
+	if (f->type != WIRE_PUT || f->dtype || is_stale(tl, f->job))
 		return 0;
 	ts = ts_get(tl, f);
 	if (!ts)
@@ -1203,11 +1262,13 @@ void target_abort(struct tlane *tl)
 
 int target_frame(struct tlane *tl, const struct wire_frame *f, const void *payload, bool placed)
 {
-	struct tstream *ts;
-	uint32_t skip = 0;
 	bool lost = placed && !tl->rx;
-	int ret;
+	struct tstream *ts = NULL;
+	uint32_t skip = 0;
+	int ret = 0;
 
+	if (tl->lane && is_stale(tl, f->job))
+		goto out;
 	if (f->type == WIRE_GONE) {
 		ts = ts_find(tl, f);
 		if (ts)
@@ -1349,6 +1410,7 @@ struct tlane *tlane_new(struct rma *r, struct lane *l)
 		return NULL;
 	tl->r = r;
 	tl->lane = l;
+	tl->serial = ++r->tlane_serial;
 	DL_APPEND(r->tlanes, tl);
 	return tl;
 }

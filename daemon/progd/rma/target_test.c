@@ -25,8 +25,8 @@
 
 static struct {			/* node A */
 	struct loop *loop;
-	struct xport *x;
-	struct xport_worker *xw;
+	struct xport *x, *x2;
+	struct xport_worker *xw, *xw2;
 	struct lane *lane;
 	uint32_t job;
 	int downs, job_ready;
@@ -69,7 +69,8 @@ static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const v
 static void on_down(void *ctx, struct lane *l, int err, const char *why)
 {
 	a.downs++;
-	a.lane = NULL;
+	if (a.lane == l)
+		a.lane = NULL;
 }
 
 static bool no_key(void *ctx, const uint8_t *id, uint8_t *key)
@@ -169,16 +170,21 @@ static void make_window(size_t size)
 	b.mem = b.win->mem_map->mem;
 }
 
-static void open_lane(void)
+static void open_lane_of(struct xport_worker *xw)
 {
 	struct prog_addr addr[PROG_MAX_ADDRS];
 	unsigned int n = xport_addrs(b.x, addr);
 
 	a.job_ready = 0;
-	a.lane = lane_get(a.xw, guid_b, addr, n);
+	a.lane = lane_get(xw, guid_b, addr, n);
 	assert_non_null(a.lane);
 	a.job = lane_job_open(a.lane, jobid, jobkey, job_cb, NULL);
 	RUN(a.job_ready);
+}
+
+static void open_lane(void)
+{
+	open_lane_of(a.xw);
 }
 
 static int setup_size(size_t size)
@@ -235,8 +241,10 @@ static int teardown(void **state)
 	settle();
 	xport_unlisten(b.x);
 	xport_detach(a.xw, 0);
+	xport_detach(a.xw2, 0);
 	xport_detach(b.xw, 0);
 	xport_free(a.x);
+	xport_free(a.x2);
 	xport_free(b.x);
 	win_job_get(b.job);
 	if (win_job_leave(b.job))
@@ -634,6 +642,112 @@ static void test_gone(void **state)
 	assert_int_equal(b.wc.peers[1].lock_state, PROG_LOCK_NONE);
 }
 
+/*
+ * Node A has lost its lane and made a new one, which node B knows nothing of yet: the old one still
+ * stands, and bytes of it may be on their way. Returns the old one; a.lane is the new one.
+ */
+static struct lane *second_lane(void)
+{
+	struct xport_opts oa = { .workers = 1, .transport = "loop", .handlers = &handlers_a, .post = post };
+	struct lane *old = a.lane;
+	char err[XPORT_ERR];
+
+	memcpy(oa.guid, guid_a, 16);
+	assert_int_equal(xport_new(&oa, &a.x2, err), 0);
+	assert_int_equal(xport_attach(a.x2, 0, a.loop, NULL, &a.xw2), 0);
+	open_lane_of(a.xw2);
+	a.acks = 0;
+	return old;
+}
+
+static void send_old(struct lane *old, uint32_t job, struct wire_frame f, const void *payload)
+{
+	f.job = job;
+	assert_int_equal(lane_send(old, &f, payload, NULL, NULL), 0);
+}
+
+/* Locks held and asked for on the old lane are over, and what still comes there counts no more. */
+static void test_reopened(void **state)
+{
+	struct wire_frame gone = op(WIRE_GONE, 0, 0, 0, 0);
+	uint32_t job = a.job;
+	struct lane *old;
+	uint64_t v = 9;
+	int err;
+
+	lock(0, 1, false);
+	put(0, 2, 0, 1);
+	RUN(acked(0) == 2);
+	old = second_lane();
+	lock(0, 3, false);
+	put(0, 4, 0, 2);
+	RUN(acked(0) == 4);
+	assert_int_equal(status_of(0, 3), 0);
+	assert_int_equal(b.wc.peers[0].lock_state, PROG_LOCK_SHARED);
+	assert_int_equal(b.wc.ctl->lock.nshared, 1);
+	/* late frames: of a number that was not taken there, and of one that was */
+	send_old(old, job, op(WIRE_PUT, 0, 3, 0, 8), &v);
+	send_old(old, job, op(WIRE_PUT, 0, 5, 0, 8), &v);
+	send_old(old, job, op(WIRE_LOCK, 1, 1, 0, 0), NULL);
+	gone.flags = 0;
+	send_old(old, job, gone, NULL);
+	settle();
+	assert_int_equal(word(0), 2);
+	assert_int_equal(b.wc.peers[0].applied, 4);
+	assert_int_equal(b.wc.peers[1].lock_state, PROG_LOCK_NONE);
+	assert_int_equal(b.wc.peers[0].lock_state, PROG_LOCK_SHARED);
+	lane_close(old, -EIO, "test");
+	RUN(a.downs == 1);
+	settle();
+	assert_int_equal(b.wc.peers[0].lock_state, PROG_LOCK_SHARED);
+	unlock(0, 5);
+	RUN(acked(0) == 5);
+	assert_int_equal(status_of(0, 5), 0);
+	assert_true(winlock_request(&b.wc, 2, true, 1));
+	winlock_release(&b.wc, 2, 1, &err);
+	assert_int_equal(err, 0);
+}
+
+static void test_reopened_waiting(void **state)
+{
+	struct lane *old;
+	uint64_t big[1024] = { 0 };
+	struct wire_frame f = op(WIRE_PUT, 1, 1, 0, 2 * sizeof(big));
+	uint32_t job = a.job;
+	int err;
+
+	assert_true(winlock_request(&b.wc, 2, true, 1));
+	lock(0, 1, true);
+	put(0, 2, 0, 1);
+	/* and a stream in the middle of an operation */
+	f.flags = 0;
+	f.len = sizeof(big);
+	send_frame(&f, big);
+	settle();
+	assert_int_equal(b.wc.peers[0].lock_state, PROG_LOCK_WAIT_EXCL);
+	old = second_lane();
+	lock(0, 3, true);
+	put(0, 4, 0, 2);
+	put(1, 2, 64, 3);
+	RUN(acked(1) == 2);
+	settle();
+	assert_int_equal(acked(0), 0);
+	f.off = f.len;
+	f.flags = WIRE_F_LAST;
+	send_old(old, job, f, big);
+	lane_close(old, -EIO, "test");
+	RUN(a.downs == 1);
+	settle();
+	assert_int_equal(winlock_release(&b.wc, 2, 1, &err), 1);
+	RUN(acked(0) == 4);
+	assert_int_equal(word(0), 2);
+	assert_int_equal(word(64), 3);
+	assert_int_equal(b.wc.peers[0].lock_state, PROG_LOCK_EXCL);
+	unlock(0, 5);
+	RUN(acked(0) == 5);
+	assert_int_equal(b.wc.ctl->lock.excl, 0);
+}
+
 static void test_window_freed(void **state)
 {
 	struct win *w = b.win;
@@ -825,7 +939,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_batch), T(test_replay), T(test_refusals), T(test_unknown_windows), T(test_fragments),
 		T(test_dtype_grows), T(test_get_large),
-		T(test_lock_order), T(test_credit), T(test_replies_full), T(test_gone), T(test_window_freed),
+		T(test_lock_order), T(test_credit), T(test_replies_full), T(test_gone), T(test_reopened),
+		T(test_reopened_waiting), T(test_window_freed),
 		T(test_freed_while_waiting), T(test_freed_with_jobs), T(test_fence_count),
 		T(test_memory_gone), L(test_memory_gone_receiving), L(test_memory_gone_sending),
 	};

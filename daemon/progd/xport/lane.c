@@ -705,6 +705,8 @@ static int job_proof(struct lane *l, uint32_t job, const struct wire_job_auth *a
 		return send_own(l, WIRE_JOB_REFUSE, job, EACCES, NULL, 0) ? 0 : -ENOBUFS;
 	}
 	loop_timer_cancel(&l->timer);
+	if (handlers(l)->job_proven)
+		handlers(l)->job_proven(l->xw->ctx, l, job);
 	return send_own(l, WIRE_JOB_ACCEPT, job, 0, NULL, 0) ? 0 : -ENOBUFS;
 }
 
@@ -1181,6 +1183,11 @@ bool lane_is_opener(const struct lane *l)
 const uint8_t *lane_guid(const struct lane *l)
 {
 	return l->guid;
+}
+
+uint16_t lane_index(const struct lane *l)
+{
+	return l->index;
 }
 
 const char *lane_name(const struct lane *l)

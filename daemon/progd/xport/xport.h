@@ -91,6 +91,8 @@ struct xport_handlers {
 	 */
 	bool (*job_key)(void *ctx, const uint8_t jobid[WIRE_JOBID_SIZE],
 			uint8_t key[PROG_JOBKEY_SIZE]);
+	/* Acceptor: the opener proved the job; its frames follow. May be NULL. */
+	void (*job_proven)(void *ctx, struct lane *l, uint32_t job);
 	/*
 	 * Acceptor: the index of a proven job is given to another job, or the lane goes down
 	 * (before lane_down). May be NULL.
@@ -176,6 +178,7 @@ void xport_each_lane(struct xport_worker *xw, void (*fn)(void *arg, struct lane 
 int lane_state(const struct lane *l);
 bool lane_is_opener(const struct lane *l);
 const uint8_t *lane_guid(const struct lane *l);		/* the other node */
+uint16_t lane_index(const struct lane *l);		/* the opener's worker */
 const char *lane_name(const struct lane *l);		/* "10.0.0.2:4711 (opener, lane 0)" */
 struct xport_worker *lane_worker(const struct lane *l);
 /* The engine's own pointer; NULL at first. */

@@ -4,8 +4,10 @@
 
 #include "apply.h"
 
-/* Blocks that one read and one write of another process's memory cover. */
+/* What one read and one write of another process's memory cover: blocks, and bytes or pages. */
 #define BATCH_VEC	256
+#define BATCH_PAGES	8
+#define BATCH_BYTES	(BATCH_PAGES * STRIPE_PAGE)
 
 /* --- ranges -------------------------------------------------------------------------- */
 
@@ -198,7 +200,12 @@ struct acc {
 	uint64_t page;
 	size_t bytes;
 
-	size_t n_vec;		/* CMA: blocks of `page` gathered, `bytes` in all */
+	/* CMA: blocks gathered, `bytes` in all, none across the end of a page */
+	size_t n_vec, n_pages;
+	struct {
+		uint64_t page;
+		size_t vec, bytes;	/* up to the end of its blocks */
+	} pages[BATCH_PAGES];
 	struct iovec vec[BATCH_VEC];
 };
 
@@ -278,57 +285,108 @@ static int acc_direct(struct acc *a, int64_t disp, size_t n)
 	return 0;
 }
 
-/* Read, compute and write back what was gathered, under the lock of its page. */
-static int acc_flush(struct acc *a)
+/* @n elements at @cur, packed, to which the caller has exclusive access. */
+static void acc_packed(struct acc *a, char *cur, size_t n)
 {
-	char cur[STRIPE_PAGE + 32] __attribute__((aligned(32)));
-	char mem[2 * STRIPE_PAGE + 64] __attribute__((aligned(32)));
+	char mem[STRIPE_PAGE] __attribute__((aligned(32)));
+	const struct reduce_type *t = a->t;
+	const char *in = a->in + a->done;
+	size_t step = sizeof(mem) / t->extent;
+
+	if (!reduce_type_has_gap(t)) {
+		reduce_apply(a->op, a->type, cur, in, n);
+		return;
+	}
+	for (size_t k; n; n -= k, cur += k * t->packed, in += k * t->packed) {
+		k = n < step ? n : step;
+		reduce_unpack(a->type, mem, cur, k);
+		reduce_apply(a->op, a->type, mem, in, k);
+		reduce_pack(a->type, cur, mem, k);
+	}
+}
+
+/* Blocks [@from, @to) with neighbours joined; the number that is left. */
+static size_t join(struct iovec *vec, size_t from, size_t to)
+{
+	size_t last = from;
+
+	for (size_t i = from + 1; i < to; i++) {
+		if ((char *)vec[last].iov_base + vec[last].iov_len == (char *)vec[i].iov_base)
+			vec[last].iov_len += vec[i].iov_len;
+		else
+			vec[++last] = vec[i];
+	}
+	return last + 1 - from;
+}
+
+/*
+ * Read, compute and write back gathered pages from number @first on, under their locks.  The first
+ * lock is waited for; those of the next pages are taken along as far as they are free, and as
+ * nobody waits for one while holding another there is no deadlock.  Gives the page to go on with.
+ */
+static int acc_pages(struct acc *a, size_t first, size_t *next)
+{
+	char cur[BATCH_BYTES] __attribute__((aligned(32)));
 	const struct apply_win *w = a->w;
-	uint32_t idx = stripe_index(a->page << STRIPE_SHIFT, w->stripe_mask);
-	size_t n = a->bytes / a->t->packed, bytes = a->bytes;
+	size_t vec = first ? a->pages[first - 1].vec : 0;
+	size_t start = first ? a->pages[first - 1].bytes : 0;
+	uint32_t held[BATCH_PAGES];
+	size_t n_held = 1, to = first + 1, bytes, n_vec;
 	int ret;
 
-	if (!bytes)
-		return 0;
-	if (!w->stripes)
-		return -EINVAL;
-	ret = stripe_lock_timed(w->stripes, w->stripe_mask, idx, w->owner, w->timeout_ns);
+	held[0] = stripe_index(a->pages[first].page << STRIPE_SHIFT, w->stripe_mask);
+	ret = stripe_lock_timed(w->stripes, w->stripe_mask, held[0], w->owner, w->timeout_ns);
 	if (ret)
 		return ret;
-	ret = mem_readv(&w->mem, a->vec, a->n_vec, cur, bytes);
-	if (!ret && a->op != PROG_OP_NO_OP) {
-		const void *in = a->in + a->done;
+	for (; to < a->n_pages; to++) {
+		uint32_t idx = stripe_index(a->pages[to].page << STRIPE_SHIFT, w->stripe_mask);
+		size_t k = 0;
 
-		if (a->result)
-			memcpy(a->result + a->done, cur, bytes);
-		if (reduce_type_has_gap(a->t)) {
-			reduce_unpack(a->type, mem, cur, n);
-			reduce_apply(a->op, a->type, mem, in, n);
-			reduce_pack(a->type, cur, mem, n);
-		} else {
-			reduce_apply(a->op, a->type, cur, in, n);
-		}
-		ret = mem_writev(&w->mem, a->vec, a->n_vec, cur, bytes);
-	} else if (!ret && a->result) {
-		memcpy(a->result + a->done, cur, bytes);
+		while (k < n_held && held[k] != idx)
+			k++;
+		if (k < n_held)
+			continue;
+		if (!stripe_trylock(w->stripes, w->stripe_mask, idx, w->owner))
+			break;
+		held[n_held++] = idx;
 	}
-	stripe_unlock(w->stripes, w->stripe_mask, idx);
+	bytes = a->pages[to - 1].bytes - start;
+	n_vec = join(a->vec, vec, a->pages[to - 1].vec);
+	ret = mem_readv(&w->mem, &a->vec[vec], n_vec, cur, bytes);
+	if (!ret && a->result)
+		memcpy(a->result + a->done, cur, bytes);
+	if (!ret && a->op != PROG_OP_NO_OP) {
+		acc_packed(a, cur, bytes / a->t->packed);
+		ret = mem_writev(&w->mem, &a->vec[vec], n_vec, cur, bytes);
+	}
+	while (n_held)
+		stripe_unlock(w->stripes, w->stripe_mask, held[--n_held]);
 	if (ret)
 		return ret;
 	a->done += bytes;
-	a->bytes = a->n_vec = 0;
+	*next = to;
+	return 0;
+}
+
+static int acc_flush(struct acc *a)
+{
+	size_t page = 0;
+	int ret;
+
+	if (a->n_pages && !a->w->stripes)
+		return -EINVAL;
+	while (page < a->n_pages) {
+		ret = acc_pages(a, page, &page);
+		if (ret)
+			return ret;
+	}
+	a->bytes = a->n_vec = a->n_pages = 0;
 	return 0;
 }
 
 static void add_piece(struct acc *a, int64_t disp, size_t len)
 {
-	struct iovec *last = a->n_vec ? &a->vec[a->n_vec - 1] : NULL;
-	char *p = mem_ptr(&a->w->mem, disp);
-
-	if (last && (char *)last->iov_base + last->iov_len == p)
-		last->iov_len += len;
-	else
-		a->vec[a->n_vec++] = (struct iovec){ .iov_base = p, .iov_len = len };
+	a->vec[a->n_vec++] = (struct iovec){ .iov_base = mem_ptr(&a->w->mem, disp), .iov_len = len };
 	a->bytes += len;
 }
 
@@ -340,19 +398,21 @@ static int acc_remote(struct acc *a, int64_t disp, size_t n)
 	while (n) {
 		uint64_t page = (uint64_t)disp >> STRIPE_SHIFT;
 		size_t k = in_page(a, disp, n);
+		bool same = a->n_pages && a->pages[a->n_pages - 1].page == page;
 
-		if (a->bytes && (a->page != page || a->n_vec + 2 > BATCH_VEC ||
-				 a->bytes + t->packed > STRIPE_PAGE)) {
+		if ((!same && a->n_pages == BATCH_PAGES) || a->n_vec + 2 > BATCH_VEC ||
+		    a->bytes + t->packed > BATCH_BYTES) {
 			int ret = acc_flush(a);
 
 			if (ret)
 				return ret;
+			same = false;
 		}
-		a->page = page;
+		if (!same)
+			a->pages[a->n_pages++].page = page;
 		if (!reduce_type_has_gap(t)) {
-			/* at least one element fits: cur[] in acc_flush has room for the excess */
-			if (k * t->packed > STRIPE_PAGE - a->bytes && k > 1)
-				k = (STRIPE_PAGE - a->bytes) / t->packed;
+			if (k * t->packed > BATCH_BYTES - a->bytes)
+				k = (BATCH_BYTES - a->bytes) / t->packed;
 			add_piece(a, disp, k * t->packed);
 		} else {
 			k = 1;
@@ -363,6 +423,8 @@ static int acc_remote(struct acc *a, int64_t disp, size_t n)
 				add_piece(a, disp + t->part1_off, t->part1);
 			}
 		}
+		a->pages[a->n_pages - 1].vec = a->n_vec;
+		a->pages[a->n_pages - 1].bytes = a->bytes;
 		disp += (int64_t)(k * t->extent);
 		n -= k;
 	}
@@ -460,7 +522,7 @@ static int acc_single(const struct apply_win *w, unsigned int op, unsigned int t
 	return 0;
 }
 
-/* Not inlined: its 5 KiB of stack are not for a single element. */
+/* Not inlined: its kilobytes of stack are not for a single element. */
 __attribute__((noinline))
 static int acc_many(const struct apply_win *w, unsigned int op, unsigned int type,
 		    const struct reduce_type *t, int64_t disp, const struct dtype *dt,
@@ -490,7 +552,7 @@ static int acc_many(const struct apply_win *w, unsigned int op, unsigned int typ
 	a.result = result;
 	a.done = 0;
 	a.held = false;
-	a.bytes = a.n_vec = 0;
+	a.bytes = a.n_vec = a.n_pages = 0;
 	if (dt)
 		ret = acc_dtype(&a, disp, &it, len);
 	else

@@ -11,8 +11,9 @@
  *  - window with `native` set (only processes that map it, and all of them with `native`
  *    set): atomic instructions for elements of up to 8 bytes at an address aligned to
  *    their size (pairs of up to 8 bytes of extent too), stripe locks for all others.
- * A lock is held for at most one STRIPE_PAGE of data. Mappings of a `native` window in
- * different processes are congruent modulo 8 (any two mappings of one memfd are).
+ * A lock is held for at most one STRIPE_PAGE of mapped data, or a read and a write of eight of
+ * another process's. Mappings of a `native` window in different processes are congruent modulo 8
+ * (any two mappings of one memfd are).
  *
  * No non-temporal stores are made here. memcpy may use them for large blocks but fences
  * before it returns; a release store after any call here publishes what it wrote.

@@ -20,7 +20,8 @@ int herror_class(int rc)
 		return MPI_ERR_RMA_SYNC;
 	case -E2BIG:
 		return MPI_ERR_TYPE;
-	default:		/* the daemon or a peer was lost */
+	default:		/* the daemon, a peer or the target's process was lost */
+		prog_log_limited(PROG_LOG_ERROR, "window: operation failed: %s", strerror(-rc));
 		return MPI_ERR_OTHER;
 	}
 }
@@ -37,7 +38,5 @@ int hwin_errno(struct hwin *w, int rc)
 {
 	if (likely(rc >= 0))
 		return MPI_SUCCESS;
-	if (herror_class(rc) == MPI_ERR_OTHER)
-		prog_log_limited(PROG_LOG_ERROR, "window: operation failed: %s", strerror(-rc));
 	return hwin_error(w, herror_class(rc));
 }

@@ -218,7 +218,7 @@ unsigned int hop_get(MPI_Op op);
 
 extern atomic_int hreq_count;
 
-/* Requests of ours that are not complete yet. */
+/* Requests of ours that are not complete yet, or whose failure nobody has been told. */
 static inline int hreq_outstanding(void)
 {
 	return unlikely(atomic_load_explicit(&hreq_count, memory_order_relaxed));
@@ -235,7 +235,10 @@ void hreq_finish(struct hwin *w);
 
 /* ---- errors (error.c) ------------------------------------------------------------------------ */
 
-/* The MPI error class for a negative errno; MPI_SUCCESS for 0. */
+/*
+ * The MPI error class for a negative errno; MPI_SUCCESS for 0.  What becomes MPI_ERR_OTHER is logged
+ * here, as the class does not tell what happened.
+ */
 int herror_class(int rc);
 
 #endif

@@ -4,8 +4,13 @@
  * statuses, completion calls and freeing are its own; what is ours is to notice that the
  * operation is done and to say so with Grequest_complete.  The completion calls do that, and
  * only while a request of ours is outstanding.
+ *
+ * Of a failure the library is told nothing: it would call the error handler of MPI_COMM_WORLD, the
+ * error belongs to the window.  When the completion call frees a failed request the library calls
+ * req_free() on the same thread, which leaves it in `claimed'; the hook then makes the error of it.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "hooks_gen.h"
 
@@ -15,11 +20,13 @@ struct hreq {
 	uint32_t rank;
 	uint64_t seq;
 	int class;		/* outcome; set before the request is completed */
-	struct hreq *next;	/* list of incomplete ones; under lock */
+	struct hreq *next;	/* of `outstanding' or `failed', under lock; or of `claimed' */
 };
 
 atomic_int hreq_count;
-static struct hreq *outstanding;
+static struct hreq *outstanding;	/* incomplete */
+static struct hreq *failed;		/* complete, not yet freed; w is NULL when the window is */
+static _Thread_local struct hreq *claimed;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hmap map = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
@@ -28,18 +35,30 @@ static struct hmap map = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static int req_query(void *extra, MPI_Status *status)
 {
-	struct hreq *h = extra;
-
 	PMPI_Status_set_elements(status, MPI_BYTE, 0);
 	PMPI_Status_set_cancelled(status, 0);
 	status->MPI_SOURCE = MPI_UNDEFINED;
 	status->MPI_TAG = MPI_UNDEFINED;
-	return h ? h->class : MPI_SUCCESS;
+	return MPI_SUCCESS;
 }
 
 static int req_free(void *extra)
 {
-	free(extra);
+	struct hreq *h = extra, **p;
+
+	if (!h || h->class == MPI_SUCCESS) {
+		free(h);
+		return MPI_SUCCESS;
+	}
+	hooks_lock(&lock);
+	for (p = &failed; *p && *p != h; p = &(*p)->next)
+		;
+	if (*p)
+		*p = h->next;
+	hooks_unlock(&lock);
+	atomic_fetch_sub_explicit(&hreq_count, 1, memory_order_relaxed);
+	h->next = claimed;
+	claimed = h;
 	return MPI_SUCCESS;
 }
 
@@ -81,14 +100,62 @@ int hreq_new(struct hwin *w, uint32_t rank, uint64_t seq, MPI_Request *req)
 	if (hmap_add(&map, HMAP_KEY(h->req), h)) {
 		hooks_unlock(&lock);
 		rc = prog_flush_local(w->pw, rank);
-		h->class = herror_class(rc);
-		return PMPI_Grequest_complete(*req);
+		PMPI_Grequest_complete(*req);
+		if (rc < 0) {
+			PMPI_Wait(req, MPI_STATUS_IGNORE);
+			return herror_class(rc);
+		}
+		return MPI_SUCCESS;
 	}
 	h->next = outstanding;
 	outstanding = h;
 	atomic_fetch_add_explicit(&hreq_count, 1, memory_order_relaxed);
 	hooks_unlock(&lock);
 	return MPI_SUCCESS;
+}
+
+/* Forget failures of requests that the program freed without waiting. */
+static void drop_claimed(void)
+{
+	struct hreq *h;
+
+	while (unlikely(h = claimed)) {
+		claimed = h->next;
+		free(h);
+	}
+}
+
+/* Take @h, the target of @p, out of the incomplete ones; under lock. */
+static void settle(struct hreq **p, struct hreq *h, int class, struct hreq **done)
+{
+	*p = h->next;
+	h->class = class;
+	hmap_del(&map, HMAP_KEY(h->req));
+	h->next = *done;
+	*done = h;
+}
+
+/* Tell the library.  Failed ones count as outstanding until they are freed. */
+static void complete(struct hreq *done)
+{
+	struct hreq *h;
+
+	while ((h = done)) {
+		MPI_Request req = h->req;
+
+		done = h->next;
+		if (h->class == MPI_SUCCESS) {
+			atomic_fetch_sub_explicit(&hreq_count, 1, memory_order_relaxed);
+		} else {
+			hooks_lock(&lock);
+			h->next = failed;
+			failed = h;
+			hooks_unlock(&lock);
+		}
+		/* if the program freed it already, this frees h */
+		PMPI_Grequest_complete(req);
+	}
+	drop_claimed();
 }
 
 void hreq_drive(void)
@@ -103,19 +170,10 @@ void hreq_drive(void)
 			p = &h->next;
 			continue;
 		}
-		h->class = rc < 0 ? herror_class(rc) : MPI_SUCCESS;
-		*p = h->next;
-		h->next = done;
-		done = h;
-		hmap_del(&map, HMAP_KEY(h->req));
-		atomic_fetch_sub_explicit(&hreq_count, 1, memory_order_relaxed);
+		settle(p, h, rc < 0 ? herror_class(rc) : MPI_SUCCESS, &done);
 	}
 	hooks_unlock(&lock);
-	while ((h = done)) {
-		done = h->next;
-		/* if the program freed it already, this frees h */
-		PMPI_Grequest_complete(h->req);
-	}
+	complete(done);
 }
 
 void hreq_finish(struct hwin *w)
@@ -131,18 +189,80 @@ void hreq_finish(struct hwin *w)
 			p = &h->next;
 			continue;
 		}
-		*p = h->next;
-		h->class = MPI_ERR_OTHER;
-		h->next = left;
-		left = h;
-		hmap_del(&map, HMAP_KEY(h->req));
-		atomic_fetch_sub_explicit(&hreq_count, 1, memory_order_relaxed);
+		h->w = NULL;
+		settle(p, h, MPI_ERR_OTHER, &left);
 	}
+	for (h = failed; h; h = h->next)
+		if (h->w == w)
+			h->w = NULL;
 	hooks_unlock(&lock);
-	while ((h = left)) {
-		left = h->next;
-		PMPI_Grequest_complete(h->req);
+	complete(left);
+}
+
+/* What a call for several requests was given: the library overwrites the handles. */
+struct kept {
+	MPI_Request few[16], *reqs;	/* NULL: nobody wants statuses, or no memory */
+	MPI_Status *statuses;
+};
+
+static void keep(struct kept *k, int n, const MPI_Request *reqs, MPI_Status *statuses)
+{
+	k->statuses = statuses;
+	k->reqs = NULL;
+	if (!reqs || n <= 0 || statuses == MPI_STATUSES_IGNORE)
+		return;
+	k->reqs = n <= 16 ? k->few : malloc((size_t)n * sizeof(*reqs));
+	if (k->reqs)
+		memcpy(k->reqs, reqs, (size_t)n * sizeof(*reqs));
+}
+
+static void set_statuses(const struct kept *k, int rc, int n, const int *indices)
+{
+	int class = MPI_SUCCESS;
+
+	if (rc)
+		PMPI_Error_class(rc, &class);
+	if (class != MPI_SUCCESS && class != MPI_ERR_IN_STATUS)
+		return;
+	for (int i = 0; i < n; i++) {
+		MPI_Request req = k->reqs[indices ? indices[i] : i];
+		struct hreq *h = claimed;
+
+		while (h && h->req != req)
+			h = h->next;
+		if (h || class == MPI_SUCCESS)
+			k->statuses[i].MPI_ERROR = h ? h->class : MPI_SUCCESS;
 	}
+}
+
+/*
+ * The result of a completion call for which the library returned @rc, with the error of what it
+ * freed of ours.  @k is NULL in calls that complete one request: they return its error; others say
+ * MPI_ERR_IN_STATUS, and have @n statuses, of the requests @indices (NULL: all in order).
+ */
+static int raise_claimed(int rc, struct kept *k, int n, const int *indices)
+{
+	struct hwin *w;
+	int class;
+
+	if (likely(!claimed))
+		goto free_kept;
+	w = claimed->w;
+	class = k ? MPI_ERR_IN_STATUS : claimed->class;
+	if (k && k->reqs)
+		set_statuses(k, rc, n, indices);
+	drop_claimed();
+	if (rc)
+		goto free_kept;		/* the library has called an error handler */
+	rc = class;
+	if (w)
+		hwin_error(w, class);
+	else
+		PMPI_Comm_call_errhandler(MPI_COMM_SELF, class);
+free_kept:
+	if (k && k->reqs != k->few)
+		free(k->reqs);
+	return rc;
 }
 
 static bool is_ours(MPI_Request req)
@@ -178,27 +298,36 @@ int hook_wait(MPI_Request *request, MPI_Status *status)
 {
 	if (request)
 		wait_ours(*request);
-	return PMPI_Wait(request, status);
+	drop_claimed();
+	return raise_claimed(PMPI_Wait(request, status), NULL, 0, NULL);
 }
 
 int hook_waitall(int count, MPI_Request *requests, MPI_Status *statuses)
 {
+	struct kept k;
+	int rc;
+
 	for (int i = 0; requests && i < count; i++)
 		wait_ours(requests[i]);
-	return PMPI_Waitall(count, requests, statuses);
+	drop_claimed();
+	keep(&k, count, requests, statuses);
+	rc = PMPI_Waitall(count, requests, statuses);
+	return raise_claimed(rc, &k, count, NULL);
 }
 
 int hook_waitany(int count, MPI_Request *requests, int *index, MPI_Status *status)
 {
 	int flag, rc;
 
-	if (!requests || !any_ours(count, requests))
-		return PMPI_Waitany(count, requests, index, status);
+	if (!requests || !any_ours(count, requests)) {
+		drop_claimed();
+		return raise_claimed(PMPI_Waitany(count, requests, index, status), NULL, 0, NULL);
+	}
 	for (;;) {
 		hreq_drive();
 		rc = PMPI_Testany(count, requests, index, &flag, status);
 		if (rc || flag)
-			return rc;
+			return raise_claimed(rc, NULL, 0, NULL);
 		nap();
 	}
 }
@@ -206,15 +335,17 @@ int hook_waitany(int count, MPI_Request *requests, int *index, MPI_Status *statu
 int hook_waitsome(int incount, MPI_Request *requests, int *outcount, int *indices,
 		  MPI_Status *statuses)
 {
+	bool ours = requests && any_ours(incount, requests);
+	struct kept k;
 	int rc;
 
-	if (!requests || !any_ours(incount, requests))
-		return PMPI_Waitsome(incount, requests, outcount, indices, statuses);
+	keep(&k, incount, requests, statuses);
 	for (;;) {
 		hreq_drive();
-		rc = PMPI_Testsome(incount, requests, outcount, indices, statuses);
-		if (rc || *outcount)
-			return rc;
+		rc = ours ? PMPI_Testsome(incount, requests, outcount, indices, statuses) :
+			    PMPI_Waitsome(incount, requests, outcount, indices, statuses);
+		if (rc || *outcount || !ours)
+			return raise_claimed(rc, &k, *outcount, indices);
 		nap();
 	}
 }
@@ -222,26 +353,36 @@ int hook_waitsome(int incount, MPI_Request *requests, int *outcount, int *indice
 int hook_test(MPI_Request *request, int *flag, MPI_Status *status)
 {
 	hreq_drive();
-	return PMPI_Test(request, flag, status);
+	return raise_claimed(PMPI_Test(request, flag, status), NULL, 0, NULL);
 }
 
 int hook_testall(int count, MPI_Request *requests, int *flag, MPI_Status *statuses)
 {
+	struct kept k;
+	int rc;
+
 	hreq_drive();
-	return PMPI_Testall(count, requests, flag, statuses);
+	keep(&k, count, requests, statuses);
+	rc = PMPI_Testall(count, requests, flag, statuses);
+	return raise_claimed(rc, &k, count, NULL);
 }
 
 int hook_testany(int count, MPI_Request *requests, int *index, int *flag, MPI_Status *status)
 {
 	hreq_drive();
-	return PMPI_Testany(count, requests, index, flag, status);
+	return raise_claimed(PMPI_Testany(count, requests, index, flag, status), NULL, 0, NULL);
 }
 
 int hook_testsome(int incount, MPI_Request *requests, int *outcount, int *indices,
 		  MPI_Status *statuses)
 {
+	struct kept k;
+	int rc;
+
 	hreq_drive();
-	return PMPI_Testsome(incount, requests, outcount, indices, statuses);
+	keep(&k, incount, requests, statuses);
+	rc = PMPI_Testsome(incount, requests, outcount, indices, statuses);
+	return raise_claimed(rc, &k, *outcount, indices);
 }
 
 int hook_request_get_status(MPI_Request request, int *flag, MPI_Status *status)

@@ -32,3 +32,38 @@ kmod: kmod-sources
 
 modules_install: kmod
 	+$(Q)$(KMOD_MAKE) modules_install
+
+# ---- selftests/kmod: run in virtual machines, see selftests/kmod/vm ----
+
+KMODTEST_SRCS  := $(sort $(wildcard selftests/kmod/t_*.c))
+KMODTEST_OUT   := $(BUILD)/selftests/kmod
+KMODTEST_PROGS := $(patsubst selftests/kmod/t_%.c,$(KMODTEST_OUT)/%,$(KMODTEST_SRCS))
+# the harness comes with Debian's kernel sources only
+KSELFTEST      := $(BUILD)/kmod/kselftest
+KSELFTEST_TAR  ?= $(lastword $(sort $(wildcard /usr/src/linux-source-6.1.tar.xz)))
+KSELFTEST_DIR  := tools/testing/selftests
+# the kernels whose headers and images are here, by series
+KMODTEST_RELS   = $(notdir $(patsubst %/build,%,$(wildcard $(foreach s,6.1 6.12,/lib/modules/$(s).*/build))))
+
+$(KSELFTEST)/kselftest_harness.h:
+	$(call say,UNPACK,$@)
+	$(Q)[ -n "$(KSELFTEST_TAR)" ] || { echo "kselftest_harness.h: no linux-source-6.1" >&2; exit 1; }
+	$(Q)mkdir -p $(@D)
+	$(Q)tar -xmf $(KSELFTEST_TAR) --occurrence=1 --strip-components=4 -C $(@D) \
+		linux-source-6.1/$(KSELFTEST_DIR)/kselftest.h \
+		linux-source-6.1/$(KSELFTEST_DIR)/kselftest_harness.h
+
+$(KMODTEST_OUT)/netlink: KMODTEST_CFLAGS = $(shell $(PKG_CONFIG) --cflags libnl-genl-3.0)
+$(KMODTEST_OUT)/netlink: KMODTEST_LIBS = $(shell $(PKG_CONFIG) --libs libnl-genl-3.0)
+
+# the harness compares numbers of all kinds, declares nothing, and jumps
+$(KMODTEST_PROGS): $(KMODTEST_OUT)/%: selftests/kmod/t_%.c selftests/kmod/kmodtest.h \
+		$(wildcard include/uapi/asyncprog/*.h) mk/kmod.mk | $(KSELFTEST)/kselftest_harness.h
+	$(call say,CC,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) -O2 -g -std=gnu11 -D_GNU_SOURCE $(WARN) -Wno-sign-compare -Wno-missing-prototypes -Wno-clobbered -Iinclude/uapi -I$(KSELFTEST) \
+		$(KMODTEST_CFLAGS) -o $@ $< $(KMODTEST_LIBS)
+
+.PHONY: selftests-kmod
+selftests-kmod: $(KMODTEST_PROGS)
+	$(Q)$(foreach r,$(KMODTEST_RELS),$(MAKE) kmod KDIR=/lib/modules/$(r)/build &&) true

@@ -57,6 +57,10 @@ ifneq ($(filter sanitizers,$(CHECK_GROUPS)),)
 	@echo '== build: sanitizers'
 	$(Q)$(foreach s,$(SAN_BUILDS),$(MAKE) SAN=$(s) BUILD=$(call san_dir,$(s)) tests &&) true
 endif
+ifneq ($(filter kmod,$(CHECK_GROUPS)),)
+	@echo '== build: kernel modules and their tests'
+	$(Q)$(MAKE) selftests-kmod
+endif
 ifneq ($(filter fuzz,$(CHECK_GROUPS)),)
 	@echo '== build: fuzzers'
 	$(Q)$(MAKE) build-fuzz

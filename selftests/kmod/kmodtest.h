@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * kmodtest.h - what the test programs of the kernel modules share.
+ *
+ * Wrappers return 0 or a positive result, or a negative errno.
+ */
+#ifndef _KMODTEST_H
+#define _KMODTEST_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <asyncprog/asyncprog.h>
+
+#include "kselftest_harness.h"
+
+#define DEV		"/dev/asyncprog"
+#define PAGE		4096UL
+#define RW		(ASYNCPROG_ACCESS_READ | ASYNCPROG_ACCESS_WRITE)
+#define RWM		(RW | ASYNCPROG_ACCESS_MAP)
+#define ROM		(ASYNCPROG_ACCESS_READ | ASYNCPROG_ACCESS_MAP)
+#define NOBODY		65534
+
+static inline int dev_open(void)
+{
+	int fd = open(DEV, O_RDWR | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+static inline int do_ioctl(int fd, unsigned long cmd, void *arg)
+{
+	return ioctl(fd, cmd, arg) ? -errno : 0;
+}
+
+static inline int reg_full(int fd, void *addr, size_t len, uint32_t access, uint32_t consent,
+			   struct asyncprog_ioc_register *r)
+{
+	*r = (struct asyncprog_ioc_register){
+		.size = sizeof(*r),
+		.addr = (uintptr_t)addr,
+		.length = len,
+		.access = access,
+		.consent = consent,
+	};
+	return do_ioctl(fd, ASYNCPROG_IOC_REGISTER, r);
+}
+
+/* the handle, or 0 with errno */
+static inline uint64_t reg(int fd, void *addr, size_t len, uint32_t access, uint32_t consent)
+{
+	struct asyncprog_ioc_register r;
+	int ret = reg_full(fd, addr, len, access, consent, &r);
+
+	if (ret) {
+		errno = -ret;
+		return 0;
+	}
+	return r.handle;
+}
+
+static inline int unreg(int fd, uint64_t handle)
+{
+	struct asyncprog_ioc_unregister u = { .size = sizeof(u), .handle = handle };
+
+	return do_ioctl(fd, ASYNCPROG_IOC_UNREGISTER, &u);
+}
+
+static inline int query(int fd, uint64_t handle, struct asyncprog_ioc_query *q)
+{
+	*q = (struct asyncprog_ioc_query){ .size = sizeof(*q), .handle = handle };
+	return do_ioctl(fd, ASYNCPROG_IOC_QUERY, q);
+}
+
+static inline int info(int fd, struct asyncprog_ioc_info *i)
+{
+	*i = (struct asyncprog_ioc_info){ .size = sizeof(*i) };
+	return do_ioctl(fd, ASYNCPROG_IOC_INFO, i);
+}
+
+static inline int make_ring(int fd, uint32_t entries, int efd, struct asyncprog_ioc_ring *r)
+{
+	*r = (struct asyncprog_ioc_ring){ .size = sizeof(*r), .entries = entries, .eventfd = efd };
+	return do_ioctl(fd, ASYNCPROG_IOC_RING, r);
+}
+
+static inline int copy_ops(int fd, const struct asyncprog_copy *ops, uint32_t n, uint32_t flags,
+			   uint32_t *done)
+{
+	struct asyncprog_ioc_copy c = {
+		.size = sizeof(c), .flags = flags, .ops = (uintptr_t)ops, .nops = n, .done = 77,
+	};
+	int ret = do_ioctl(fd, ASYNCPROG_IOC_COPY, &c);
+
+	if (done)
+		*done = c.done;
+	return ret;
+}
+
+static inline int copy_one(int fd, uint64_t src, uint64_t src_off, uint64_t dst, uint64_t dst_off,
+			   uint64_t len)
+{
+	struct asyncprog_copy op = { src, src_off, dst, dst_off, len, 0 };
+
+	return copy_ops(fd, &op, 1, 0, NULL);
+}
+
+static inline void *anon(size_t len)
+{
+	return mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+/* bytes that tell where they come from */
+static inline void fill(void *p, size_t len, uint32_t seed)
+{
+	uint8_t *b = p;
+	size_t i;
+
+	for (i = 0; i < len; i++)
+		b[i] = (uint8_t)((i * 2654435761u + seed * 40503u) >> 13);
+}
+
+static inline uint32_t rnd(uint32_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 17;
+	*state ^= *state << 5;
+	return *state;
+}
+
+/* ---- faults ----------------------------------------------------------------------------- */
+
+static sigjmp_buf fault_jmp;
+static volatile int fault_signal;
+
+static inline void fault_handler(int sig)
+{
+	fault_signal = sig;
+	siglongjmp(fault_jmp, 1);
+}
+
+static inline void catch_faults(void)
+{
+	struct sigaction sa = { .sa_handler = fault_handler, .sa_flags = SA_NODEFER };
+
+	sigaction(SIGBUS, &sa, NULL);
+	sigaction(SIGSEGV, &sa, NULL);
+}
+
+/* 0, or the signal that the access raises */
+static inline int touch(volatile uint8_t *p, int write)
+{
+	catch_faults();
+	fault_signal = 0;
+	if (!sigsetjmp(fault_jmp, 1)) {
+		if (write)
+			*p = 0x5a;
+		else
+			(void)*p;
+	}
+	return fault_signal;
+}
+
+/* ---- other processes -------------------------------------------------------------------- */
+
+/* become another user, with no capability and no group but its own */
+static inline int become(uid_t uid)
+{
+	if (setgroups(0, NULL) || setresgid(uid, uid, uid) || setresuid(uid, uid, uid))
+		return -errno;
+	return 0;
+}
+
+/* exit status of a child, or -signal */
+static inline int reap(pid_t pid)
+{
+	int status;
+
+	while (waitpid(pid, &status, 0) < 0) {
+		if (errno != EINTR)
+			return -1000;
+	}
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+/* wait for one byte, resp. send it: the order of two processes */
+static inline void post(int fd)
+{
+	if (write(fd, "x", 1) != 1)
+		_exit(99);
+}
+
+static inline int await(int fd)
+{
+	char c;
+
+	return read(fd, &c, 1) == 1 ? 0 : -1;
+}
+
+/*
+ * What works in the module do after a process has gone is waited for, with a bound: until the
+ * condition holds, or 10 s.
+ */
+#define EVENTUALLY(cond) ({						\
+	int tries_ = 0;							\
+	bool met_;							\
+	while (!(met_ = (cond)) && tries_++ < 1000)			\
+		usleep(10000);						\
+	met_;								\
+})
+
+#endif /* _KMODTEST_H */

@@ -21,6 +21,9 @@ $(TEST_BINS): $(BUILD)/test/%: $(OBJ)/%.o $(TEST_LIBDEPS)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) \
 		$(shell $(PKG_CONFIG) --libs cmocka) $(DAEMON_LIBS)
 
+# tests that let allocations fail have the allocator to themselves
+$(BUILD)/test/%/oom_test: override LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc
+
 $(FUZZ_BINS): $(BUILD)/fuzz/%: $(OBJ)/%.o $(TEST_LIBDEPS)
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)

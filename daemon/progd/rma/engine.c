@@ -37,19 +37,20 @@ void ref_free(struct sendref *ref)
 
 void helper_watch(struct rma *r, struct helper *h)
 {
-	struct busy_helper *b;
+	struct helper_link *l = helper_link(h, r->o.index);
 
-	for (b = r->helpers; b; b = b->next)
-		if (b->h == h)
-			return;
-	b = malloc(sizeof(*b));
-	if (!b) {
-		/* its jobs are still found when the timer makes everybody look */
-		retry_arm(r);
+	if (l->listed)
 		return;
-	}
-	b->h = helper_get(h);
-	LL_PREPEND(r->helpers, b);
+	l->listed = true;
+	helper_get(h);
+	LL_PREPEND(r->helpers, l);
+}
+
+static void helper_unwatch(struct rma *r, struct helper_link *l)
+{
+	LL_DELETE(r->helpers, l);
+	l->listed = false;
+	helper_put(l->h);
 }
 
 static void on_retry(void *ctx)
@@ -98,18 +99,18 @@ static void wake_clients(struct rma *r)
 
 static int helpers_poll(struct rma *r)
 {
-	struct busy_helper *b, *tmp;
+	struct helper_link *l, *tmp;
 	int n = 0;
 
-	LL_FOREACH_SAFE(r->helpers, b, tmp) {
+	LL_FOREACH_SAFE(r->helpers, l, tmp) {
 		bool left;
 
-		n += helper_reap(b->h, r->o.index, &left);
-		if (helper_corrupt(b->h)) {
+		n += helper_reap(l->h, r->o.index, &left);
+		if (helper_corrupt(l->h)) {
 			struct conn *c;
 
 			DL_FOREACH(r->conns, c) {
-				if (c->c->helper != b->h || c->bad)
+				if (c->c->helper != l->h || c->bad)
 					continue;
 				c->bad = true;
 				r->o.client_bad(r->o.ctx, c->c, "helper ring: impossible done");
@@ -117,9 +118,7 @@ static int helpers_poll(struct rma *r)
 		}
 		if (left)
 			continue;
-		LL_DELETE(r->helpers, b);
-		helper_put(b->h);
-		free(b);
+		helper_unwatch(r, l);
 	}
 	return n;
 }
@@ -174,6 +173,7 @@ int rma_poll(void *ctx)
 		wake_clients(r);
 		n++;
 	}
+	n += r->pump_local;
 	if (!n && r->trim_wanted && !loop_timer_running(&r->trim))
 		loop_timer_set(r->loop, &r->trim, TRIM_NS, on_trim, r);
 	r->now = 0;
@@ -339,7 +339,10 @@ int rma_new(const struct rma_opts *o, struct rma **out)
 	r->scratch = mmap(NULL, 2 * WIRE_MAX_PAYLOAD, PROT_READ | PROT_WRITE,
 			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (!r->local_tl || r->scratch == MAP_FAILED) {
-		free(r->local_tl);
+		if (r->local_tl)
+			tlane_free(r->local_tl);
+		if (r->scratch != MAP_FAILED)
+			munmap(r->scratch, 2 * WIRE_MAX_PAYLOAD);
 		free(r);
 		return -ENOMEM;
 	}
@@ -355,7 +358,7 @@ void rma_set_xport(struct rma *r, struct xport_worker *xw)
 
 void rma_free(struct rma *r)
 {
-	struct busy_helper *b, *btmp;
+	struct helper_link *l, *ltmp;
 	struct peer *p, *ptmp;
 
 	if (!r)
@@ -368,10 +371,8 @@ void rma_free(struct rma *r)
 		HASH_DEL(r->peers, p);
 		free(p);
 	}
-	LL_FOREACH_SAFE(r->helpers, b, btmp) {
-		helper_put(b->h);
-		free(b);
-	}
+	LL_FOREACH_SAFE(r->helpers, l, ltmp)
+		helper_unwatch(r, l);
 	while (r->free_refs) {
 		struct sendref *ref = r->free_refs;
 

@@ -38,6 +38,7 @@ struct helper {
 	bool dead;
 	atomic_bool corrupt;
 	atomic_uint refs;
+	struct helper_link link[PROG_MAX_WORKERS];
 };
 
 struct helper *helper_new(struct win_map *seg, struct prog_helper_ring *ring, void *bounce,
@@ -71,6 +72,12 @@ void helper_put(struct helper *h)
 	win_map_put(h->seg);
 	pthread_mutex_destroy(&h->lock);
 	free(h);
+}
+
+struct helper_link *helper_link(struct helper *h, unsigned int worker)
+{
+	h->link[worker].h = h;
+	return &h->link[worker];
 }
 
 uint64_t helper_max(const struct helper *h)

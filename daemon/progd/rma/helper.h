@@ -46,6 +46,14 @@ int helper_post(struct helper *h, unsigned int worker, const struct prog_helper_
 /* Largest size helper_post takes. */
 uint64_t helper_max(const struct helper *h);
 
+/* For lists of helpers that a worker keeps: one entry per worker, the worker's own. */
+struct helper_link {
+	struct helper *h;
+	struct helper_link *next;
+	bool listed;
+};
+struct helper_link *helper_link(struct helper *h, unsigned int worker);
+
 /* Run the callbacks of @worker's finished jobs; returns how many.  More are pending: *left true. */
 int helper_reap(struct helper *h, unsigned int worker, bool *left);
 

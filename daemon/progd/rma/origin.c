@@ -88,6 +88,9 @@ static void activate(struct stream *s)
 		return;
 	s->active = true;
 	DL_APPEND2(s->peer->active, s, act_prev, act_next);
+	/* a lane's streams are pumped by who made them active; here it may be an acknowledgement */
+	if (s->peer->local)
+		s->peer->r->pump_local = true;
 }
 
 static void deactivate(struct stream *s)
@@ -103,6 +106,10 @@ static void deactivate(struct stream *s)
 	HASH_ITER(hh, (r)->streams, s, tmp) \
 		if ((s)->peer == (p))
 
+/*
+ * What is under way ends with @err, and its memory is the client's again.  So nothing may be queued by
+ * reference: the lane is down, and has given all of it back, or has not taken the stream's job.
+ */
 static void stream_fail(struct stream *s, int err)
 {
 	for (uint32_t i = s->first; i != SLOT_NONE; i = op_of(s, i)->next) {
@@ -203,6 +210,8 @@ static void stream_start(struct stream *s)
 
 	if (err == -EAGAIN)
 		s->peer->unopened = true;	/* other jobs fill the lane: see origin_writable */
+	else if (err == -ENOMEM)
+		retry_arm(s->peer->r);
 	else if (err)
 		stream_fail(s, err);
 	else
@@ -793,17 +802,24 @@ static void sent_ref(void *arg, int err)
 		origin_pump(p);
 }
 
-/* Hand one frame over: 0, -EAGAIN (p->full must be set then), or the lane is closing. */
+/*
+ * Hand one frame over: 0, -EAGAIN (p->full must be set then), -ENOMEM (try again, see retry_arm), or
+ * the lane is closing.
+ */
 static int tx(struct stream *s, struct wire_frame *f, const void *payload)
 {
 	struct peer *p = s->peer;
+	int err;
 
 	if (p->local) {
 		if (p->r->local_tl->held)
 			return -EAGAIN;		/* unpark_count lets us go on */
 		s->sent_any = true;
 		p->r->local_job = s->key.job;
-		if (target_frame(p->r->local_tl, f, payload, false) < 0) {
+		err = target_frame(p->r->local_tl, f, payload, false);
+		if (err == -ENOMEM)
+			return err;
+		if (err < 0) {
 			prog_log_limited(PROG_LOG_ERROR,
 					 "session %u: rank %u, target %u: local operation refused",
 					 s->conn->c->session, s->key.origin, s->key.target);
@@ -849,10 +865,10 @@ static void oread_done(void *arg, int status, void *bounce)
 	}
 	if (!op->status && !op->all_sent) {
 		err = tx(s, &j->f, bounce);
-		if (err == -EAGAIN) {
+		if (err == -EAGAIN || err == -ENOMEM) {
 			memcpy(j->payload, bounce, j->f.len);
 			s->stash = j;
-			s->peer->full = true;
+			s->peer->full = err == -EAGAIN;
 			j = NULL;
 		} else if (!err) {
 			oread_fill_send(s, op, &j->f);
@@ -861,9 +877,7 @@ static void oread_done(void *arg, int status, void *bounce)
 	free(j);
 	stream_advance(s);
 	activate(s);
-	if (s->peer->local)
-		s->conn->r->pump_local = true;
-	else if (!s->peer->full)
+	if (!s->peer->local && !s->peer->full)
 		origin_pump(s->peer);
 }
 
@@ -1039,15 +1053,17 @@ static int send_one(struct stream *s)
 		if (p->refs_out >= LANE_REFS)
 			return -EBUSY;		/* sent_ref pumps */
 		ref = ref_new(r, map);
-		if (!ref)
-			return -ENOMEM;
-		ref->peer = p;
-		s->sent_any = true;
-		err = lane_send(p->lane, &f, from, sent_ref, ref);
-		if (err)
-			ref_free(ref);
-		else
-			p->refs_out++;
+		if (ref) {
+			ref->peer = p;
+			s->sent_any = true;
+			err = lane_send(p->lane, &f, from, sent_ref, ref);
+			if (err)
+				ref_free(ref);
+			else
+				p->refs_out++;
+		} else {
+			err = tx(s, &f, from);	/* copied, which needs no memory */
+		}
 	} else {
 		err = tx(s, &f, from);
 	}
@@ -1127,6 +1143,11 @@ void origin_pump(struct peer *p)
 		}
 		if (err == -ENOTCONN)
 			return;			/* lane_down follows */
+		if (err == -ENOMEM) {
+			retry_arm(p->r);
+			deactivate(s);
+			continue;
+		}
 		if (err < 0) {
 			stream_fail(s, err);
 			continue;
@@ -1174,8 +1195,10 @@ static bool inside(uint64_t off, uint64_t len, uint64_t size)
 	return off <= size && len <= size - off;
 }
 
-/* Check one entry and queue it; false: the ring is corrupt. */
-static bool take(struct conn *c, uint32_t slot)
+enum { TAKE_OK, TAKE_LATER, TAKE_BAD };
+
+/* Check one entry and queue it; TAKE_LATER: no memory now, TAKE_BAD: the ring is corrupt. */
+static int take(struct conn *c, uint32_t slot)
 {
 	struct rma_client *cl = c->c;
 	struct rma *r = c->r;
@@ -1191,59 +1214,57 @@ static bool take(struct conn *c, uint32_t slot)
 
 	if (slot >= cl->slots) {
 		bad_ring(c, "slot %u of %u", slot, cl->slots);
-		return false;
+		return TAKE_BAD;
 	}
 	op = &c->ops[slot];
 	if (op->opcode != PROG_OP_NOP) {
 		bad_ring(c, "slot %u submitted again while in flight", slot);
-		return false;
+		return TAKE_BAD;
 	}
 	for (unsigned int i = 0; i < sizeof(copy.word) / sizeof(uint64_t); i++)
 		copy.word[i] = __atomic_load_n((uint64_t *)&cl->sqe[slot] + i, __ATOMIC_RELAXED);
 	e = copy.e;
 	if (e.opcode == PROG_OP_NOP)
-		return true;
+		return TAKE_OK;
 	if (e.opcode > PROG_OP_COMPLETE) {
 		bad_ring(c, "slot %u: opcode %u", slot, e.opcode);
-		return false;
+		return TAKE_BAD;
 	}
 	if (e.flags & ~(PROG_SQE_LOC_MASK | PROG_SQE_EXCL | PROG_SQE_FENCE | PROG_SQE_PARITY)) {
 		bad_ring(c, "slot %u: flags 0x%x", slot, e.flags);
-		return false;
+		return TAKE_BAD;
 	}
 	w = e.win < cl->max_wins ? atomic_load_explicit(&cl->wins[e.win], memory_order_acquire) : NULL;
 	if (!w) {
 		bad_ring(c, "slot %u: no window %u", slot, e.win);
-		return false;
+		return TAKE_BAD;
 	}
 	if (e.target >= w->nranks) {
 		bad_ring(c, "slot %u: target %u of %u", slot, e.target, w->nranks);
-		return false;
+		return TAKE_BAD;
 	}
 	/* one stream, one worker: its numbers, its lane and its acknowledgements have one writer */
 	if (e.target % r->o.workers != r->o.index) {
 		bad_ring(c, "slot %u: target %u in ring %u of %u", slot, e.target, r->o.index,
 			 r->o.workers);
-		return false;
+		return TAKE_BAD;
 	}
 	if (e.len > PROG_DTYPE_MAX_BYTES || e.off > PROG_DTYPE_MAX_BYTES ||
 	    e.disp > INT64_MAX || e.dtype > 255) {
 		bad_ring(c, "slot %u: length, offset, displacement or type out of range", slot);
-		return false;
+		return TAKE_BAD;
 	}
 	s = stream_get(c, w, e.win, e.target);
-	if (!s) {
-		bad_ring(c, "the daemon is out of memory");
-		return false;
-	}
+	if (!s)
+		return TAKE_LATER;
 	if (s->conn != c) {
 		bad_ring(c, "slot %u: window %u has a stream of another session", slot, e.win);
-		return false;
+		return TAKE_BAD;
 	}
 	if (e.seq != s->seq_in + 1) {
 		bad_ring(c, "slot %u: number %llu after %llu to target %u", slot,
 			 (unsigned long long)e.seq, (unsigned long long)s->seq_in, e.target);
-		return false;
+		return TAKE_BAD;
 	}
 
 	*op = (struct op){
@@ -1356,10 +1377,10 @@ static bool take(struct conn *c, uint32_t slot)
 	if (s->peer->local)
 		stats_add(&c->stats->local, 1);
 	stream_start(s);
-	return true;
+	return TAKE_OK;
 bad:
 	op->opcode = PROG_OP_NOP;
-	return false;
+	return TAKE_BAD;
 }
 
 /* New entries of one client; returns how many. */
@@ -1383,9 +1404,14 @@ static int conn_poll(struct conn *c)
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t slot = __atomic_load_n(&idx[(c->head + i) & (cl->slots - 1)],
 						__ATOMIC_RELAXED);
+		int ret = take(c, slot);
 
-		if (!take(c, slot))
+		if (ret == TAKE_BAD)
 			return i;
+		if (ret == TAKE_LATER) {
+			retry_arm(r);
+			n = i;
+		}
 	}
 	if (!win_map_alive(cl->seg)) {
 		bad_ring(c, "the session segment's memory cannot be accessed");
@@ -1425,9 +1451,14 @@ int origin_poll(struct rma *r)
 			if (r->retry_now) {
 				struct stream *s, *stmp;
 
-				EACH_STREAM_OF(r, p, s, stmp)
-					if (!s->jobs)
+				EACH_STREAM_OF(r, p, s, stmp) {
+					if (s->jobs)
+						continue;
+					if (s->unsent != SLOT_NONE)
+						stream_start(s);
+					else
 						activate(s);
+				}
 			}
 			if (p->active && !p->full)
 				origin_pump(p);

@@ -260,11 +260,6 @@ struct tlane {				/* a lane on which operations arrive */
 
 /* ---- engine --------------------------------------------------------------------------------- */
 
-struct busy_helper {
-	struct helper *h;		/* held */
-	struct busy_helper *next;
-};
-
 struct rma {
 	struct rma_opts o;
 	struct xport_worker *xw;
@@ -281,7 +276,7 @@ struct rma {
 	struct tstream *waiting;	/* TS_LOCK, TS_RETRY, TS_SEND; in order of wait_round */
 	uint64_t wait_round;		/* walks over it so far */
 	struct conn *dirty;
-	struct busy_helper *helpers;
+	struct helper_link *helpers;	/* with jobs of ours; held */
 	struct sendref *free_refs;
 	struct ojob *owrites, *owrites_tail;
 	struct loop_timer retry;

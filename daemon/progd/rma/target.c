@@ -19,6 +19,7 @@
 
 #define FINE_BLOCK	2048u	/* CMA pays per block: below this average, the helper is cheaper ... */
 #define FINE_MIN	4096u	/* ... from this many bytes on */
+#define MIN_ACKS	64u
 #define DTYPE_MAX_LEN	(sizeof(struct prog_dtype_hdr) + \
 			 (uint64_t)PROG_DTYPE_MAX_OPS * sizeof(struct prog_dtype_op))
 
@@ -101,19 +102,32 @@ static void tl_list_dirty(struct tlane *tl)
 	tl->dirty_listed = true;
 }
 
+static void flush_local(struct tlane *tl)
+{
+	struct rma *r = tl->r;
+
+	for (uint32_t i = 0; i < tl->nacks; i++) {
+		struct ackrec a = tl->acks[i];
+
+		origin_ack(r->local, a.jobp, &a.rec);
+	}
+	tl->nacks = 0;
+}
+
 static void push_ack(struct tlane *tl, const struct tstream *ts, uint64_t seq, int status)
 {
 	if (tl->nacks == tl->max_acks) {
-		uint32_t n = tl->max_acks ? 2 * tl->max_acks : 64;
-		struct ackrec *a = realloc(tl->acks, n * sizeof(*a));
+		struct ackrec *a = realloc(tl->acks, 2ull * tl->max_acks * sizeof(*a));
 
-		if (!a) {
-			if (tl->lane)
-				lane_close(tl->lane, -ENOMEM, "no memory for acknowledgements");
+		if (a) {
+			tl->acks = a;
+			tl->max_acks *= 2;
+		} else if (tl->lane) {
+			lane_close(tl->lane, -ENOMEM, "no memory for acknowledgements");
 			return;
+		} else {
+			flush_local(tl);
 		}
-		tl->acks = a;
-		tl->max_acks = n;
 	}
 	tl->acks[tl->nacks++] = (struct ackrec){
 		.job = ts->key.job, .jobp = ts->job,
@@ -146,18 +160,6 @@ static void collect_acks(struct tlane *tl)
 			winctl_wake(ts->win->ctl.ctl);
 		}
 	}
-}
-
-static void flush_local(struct tlane *tl)
-{
-	struct rma *r = tl->r;
-
-	for (uint32_t i = 0; i < tl->nacks; i++) {
-		struct ackrec a = tl->acks[i];
-
-		origin_ack(r->local, a.jobp, &a.rec);
-	}
-	tl->nacks = 0;
 }
 
 /* One ACK frame per job with an entry per stream (and per failed operation). */
@@ -798,23 +800,22 @@ static int ts_send(struct tstream *ts)
 				return TAKEN;
 			}
 			ref = ref_new(tl->r, t.where.map);
-			if (!ref) {
-				err = -ENOMEM;
-				break;
+			if (ref) {
+				ref->ts = ts;
+				err = lane_send(tl->lane, &d, src, sent_reply, ref);
+				if (err) {
+					ref_free(ref);
+					if (err != -EAGAIN)
+						return TAKEN;	/* the lane is closing */
+					wait_add(ts);
+					return TAKEN;
+				}
+				ts->refs++;
+				ts->cur_off += len;
+				count_bytes(ts, f, &t, len);
+				continue;
 			}
-			ref->ts = ts;
-			err = lane_send(tl->lane, &d, src, sent_reply, ref);
-			if (err) {
-				ref_free(ref);
-				if (err != -EAGAIN)
-					return TAKEN;	/* the lane is closing */
-				wait_add(ts);
-				return TAKEN;
-			}
-			ts->refs++;
-			ts->cur_off += len;
-			count_bytes(ts, f, &t, len);
-			continue;
+			/* no memory: copied, which needs none */
 		}
 		buf = room(tl, len);
 		if (!buf) {
@@ -1260,8 +1261,19 @@ void target_abort(struct tlane *tl)
 	rx_end(tl);
 }
 
+/* A frame that exec() wants to be kept, and cannot. */
+static void give_up(struct tstream *ts, const struct wire_frame *f, int err)
+{
+	ts->state = TS_RUN;
+	wait_del(ts->tl->r, ts);
+	ts->status = err;
+	if (f->flags & WIRE_F_LAST)
+		finish(ts, f, err);
+}
+
 int target_frame(struct tlane *tl, const struct wire_frame *f, const void *payload, bool placed)
 {
+	uint64_t seen, in_seq, frag_end;
 	bool lost = placed && !tl->rx;
 	struct tstream *ts = NULL;
 	uint32_t skip = 0;
@@ -1298,6 +1310,9 @@ int target_frame(struct tlane *tl, const struct wire_frame *f, const void *paylo
 		ret = -EPROTO;
 		goto out;
 	}
+	seen = ts->seen;
+	in_seq = ts->in_seq;
+	frag_end = ts->frag_end;
 	ts->in_seq = f->seq;
 	ts->frag_end = f->off + f->len;
 	if (f->flags & WIRE_F_LAST) {
@@ -1326,8 +1341,19 @@ int target_frame(struct tlane *tl, const struct wire_frame *f, const void *paylo
 			ts->locks_parked++;
 		if (!ret)
 			ts->parked->skip = skip;
+		if (ret == -ENOMEM && !ts->jobs) {
+			/* nothing of the stream is under way: the operation can end here */
+			give_up(ts, f, ret);
+			ret = 0;
+		}
 	}
 out:
+	if (ret == -ENOMEM && ts) {
+		/* not taken: the local origin brings it again */
+		ts->seen = seen;
+		ts->in_seq = in_seq;
+		ts->frag_end = frag_end;
+	}
 	if (placed)
 		rx_end(tl);
 	/* a peer can name any number of windows that are not here: nothing is kept of them */
@@ -1408,6 +1434,12 @@ struct tlane *tlane_new(struct rma *r, struct lane *l)
 
 	if (!tl)
 		return NULL;
+	tl->acks = malloc(MIN_ACKS * sizeof(*tl->acks));
+	if (!tl->acks) {
+		free(tl);
+		return NULL;
+	}
+	tl->max_acks = MIN_ACKS;
 	tl->r = r;
 	tl->lane = l;
 	tl->serial = ++r->tlane_serial;

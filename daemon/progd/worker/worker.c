@@ -26,6 +26,7 @@ struct mail {
 	struct mail *next;
 	void (*fn)(void *arg);
 	void *arg;
+	bool kept;			/* not to be freed: gone once fn has run */
 };
 
 struct worker {
@@ -129,6 +130,7 @@ err_free:
 static int run_mail(struct worker *w)
 {
 	struct mail *m, *next, *fifo = NULL;
+	bool kept;
 	int n = 0;
 
 	if (!atomic_load_explicit(&w->mail, memory_order_relaxed))
@@ -140,8 +142,10 @@ static int run_mail(struct worker *w)
 	}
 	for (m = fifo; m; m = next, n++) {
 		next = m->next;
+		kept = m->kept;
 		m->fn(m->arg);
-		free(m);
+		if (!kept)
+			free(m);
 	}
 	return n;
 }
@@ -158,22 +162,27 @@ void worker_kick(struct worker *w)
 		;
 }
 
+static void deliver(struct worker *w, struct mail *m)
+{
+	m->next = atomic_load_explicit(&w->mail, memory_order_relaxed);
+	while (!atomic_compare_exchange_weak(&w->mail, &m->next, m))
+		;
+	worker_kick(w);
+}
+
 int worker_post(struct worker *w, void (*fn)(void *arg), void *arg)
 {
 	struct mail *m = malloc(sizeof(*m));
 
 	if (!m)
 		return -ENOMEM;
-	m->fn = fn;
-	m->arg = arg;
-	m->next = atomic_load_explicit(&w->mail, memory_order_relaxed);
-	while (!atomic_compare_exchange_weak(&w->mail, &m->next, m))
-		;
-	worker_kick(w);
+	*m = (struct mail){ .fn = fn, .arg = arg };
+	deliver(w, m);
 	return 0;
 }
 
 struct call {
+	struct mail mail;		/* here, so that no call fails for want of memory */
 	void (*fn)(void *arg);
 	void *arg;
 	pthread_mutex_t lock;
@@ -196,7 +205,6 @@ static void run_call(void *arg)
 int worker_call(struct worker *w, void (*fn)(void *arg), void *arg)
 {
 	struct call c = { .fn = fn, .arg = arg };
-	int ret;
 
 	if (worker_is_self(w)) {
 		fn(arg);
@@ -206,16 +214,15 @@ int worker_call(struct worker *w, void (*fn)(void *arg), void *arg)
 		return -ESRCH;
 	pthread_mutex_init(&c.lock, NULL);
 	pthread_cond_init(&c.cond, NULL);
-	ret = worker_post(w, run_call, &c);
-	if (!ret) {
-		pthread_mutex_lock(&c.lock);
-		while (!c.done)
-			pthread_cond_wait(&c.cond, &c.lock);
-		pthread_mutex_unlock(&c.lock);
-	}
+	c.mail = (struct mail){ .fn = run_call, .arg = &c, .kept = true };
+	deliver(w, &c.mail);
+	pthread_mutex_lock(&c.lock);
+	while (!c.done)
+		pthread_cond_wait(&c.cond, &c.lock);
+	pthread_mutex_unlock(&c.lock);
 	pthread_cond_destroy(&c.cond);
 	pthread_mutex_destroy(&c.lock);
-	return ret;
+	return 0;
 }
 
 /* ---- spinning --------------------------------------------------------------------------- */

@@ -64,7 +64,7 @@ void worker_del_source(struct worker *w, worker_poll_fn *poll, void *ctx);
 int worker_post(struct worker *w, void (*fn)(void *arg), void *arg);
 /*
  * The same, and wait until it has run. From the worker itself: runs at once. The worker
- * must be running (-ESRCH when it is not: nothing was done).
+ * must be running (-ESRCH when it is not: nothing was done). Nothing else fails.
  */
 int worker_call(struct worker *w, void (*fn)(void *arg), void *arg);
 

@@ -149,7 +149,11 @@ static struct lane *lane_new(struct xport_worker *xw, bool opener)
 		free(l);
 		return NULL;
 	}
-	tx_init(&l->tx, o->tx_limit, o->tx_ref_limit);
+	if (tx_init(&l->tx, o->tx_limit, o->tx_ref_limit)) {
+		rx_fini(&l->rx);
+		free(l);
+		return NULL;
+	}
 	l->next = xw->lanes;
 	l->pprev = &xw->lanes;
 	if (l->next)

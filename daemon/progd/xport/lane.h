@@ -67,7 +67,7 @@ struct tx_seg {
 };
 
 struct tx {
-	uint8_t *ring;		/* headers and copied payloads; allocated when first used */
+	uint8_t *ring;		/* headers and copied payloads */
 	uint32_t size;		/* power of two */
 	uint32_t ref_limit;
 	uint64_t head, tail;	/* ring positions, free-running */
@@ -82,7 +82,8 @@ struct tx {
 	struct iovec iov[TX_IOV];
 };
 
-void tx_init(struct tx *tx, uint32_t size, uint32_t ref_limit);
+/* 0 or -ENOMEM; pages of the ring cost nothing before they are used. */
+int tx_init(struct tx *tx, uint32_t size, uint32_t ref_limit);
 /* Calls done(@err) of all that is queued. */
 void tx_fini(struct tx *tx, int err);
 /* Room for @len contiguous bytes, @urgent: from the slack. NULL: none. Taken by tx_commit. */

@@ -4,16 +4,19 @@
  * point into it or to payloads sent by reference. Frames written next to each other share a
  * segment. Bounded by the size of both rings.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "xport/lane.h"
 
-void tx_init(struct tx *tx, uint32_t size, uint32_t ref_limit)
+int tx_init(struct tx *tx, uint32_t size, uint32_t ref_limit)
 {
 	memset(tx, 0, sizeof(*tx));
+	tx->ring = malloc(size);
 	tx->size = size;
 	tx->ref_limit = ref_limit;
+	return tx->ring ? 0 : -ENOMEM;
 }
 
 static void release(struct tx *tx, int err)
@@ -48,11 +51,6 @@ uint8_t *tx_room(struct tx *tx, uint32_t len, unsigned int segs, bool urgent)
 	uint32_t keep = urgent ? 0 : TX_SLACK;
 	uint32_t pad;
 
-	if (!tx->ring) {
-		tx->ring = malloc(tx->size);
-		if (!tx->ring)
-			return NULL;
-	}
 	if (tx->pop == tx->push)
 		/* empty: begin at the front, where the cache is warm */
 		tx->head = tx->tail = 0;

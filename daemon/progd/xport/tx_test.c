@@ -59,7 +59,7 @@ static void done_refs(void *arg, int err)
 
 static int setup(void **state)
 {
-	tx_init(&tx, RING, RING);
+	assert_int_equal(tx_init(&tx, RING, RING), 0);
 	nout = 0;
 	return 0;
 }

@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * Memory runs out in two engines that talk to each other: one scenario, in which the first, then the
+ * second, ... allocation fails.  Every operation must be answered, nothing may hang, and afterwards
+ * operations succeed.
+ *
+ *	rank 0, client with ring and helper -- node A ==== in-process lane ==== node B -- ranks 1, 2
+ *
+ * Rank 1 has shared memory, rank 2 memory that only its helper reaches; this test plays the helpers.
+ * Everything is one thread.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include <libprogbase/dtype.h>
+
+#include "rma/priv.h"
+
+#define KEY	0x2233445566778899ull
+#define RANKS	3u
+#define SIZE	(1u << 20)
+#define LARGE	300000u			/* two fragments, sent from where they are */
+#define SLOTS	128u
+#define ARENA	65536u
+#define BOUNCE	(512u << 10)
+
+/* ---- allocations that fail ---- */
+
+static long oom_from;			/* for messages */
+static long oom_in = -1;		/* allocations until one fails; -1: none does */
+static unsigned int oom_run;		/* so many in a row */
+static bool oom_armed, oom_happened;
+
+/* The linker has the modules call these (mk/test.mk), in all builds. */
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__real_aligned_alloc(size_t align, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_aligned_alloc(size_t align, size_t n);
+
+static bool fails(void)
+{
+	if (!oom_armed || oom_in < 0)
+		return false;
+	if (oom_in) {
+		oom_in--;
+		return false;
+	}
+	oom_happened = true;
+	if (!--oom_run)
+		oom_in = -1;
+	errno = ENOMEM;
+	return true;
+}
+
+void *__wrap_malloc(size_t n)
+{
+	return fails() ? NULL : __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	return fails() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+	return fails() ? NULL : __real_realloc(p, n);
+}
+
+void *__wrap_aligned_alloc(size_t align, size_t n)
+{
+	return fails() ? NULL : __real_aligned_alloc(align, n);
+}
+
+/* ---- two nodes ---- */
+
+struct segment {
+	struct prog_sq sq;
+	uint32_t idx[SLOTS];
+	struct prog_sqe sqe[SLOTS] __attribute__((aligned(64)));
+	uint32_t event, waiters;
+	struct prog_helper_ring ring __attribute__((aligned(64)));
+	uint8_t arena[ARENA] __attribute__((aligned(64)));
+	uint8_t bounce[BOUNCE] __attribute__((aligned(64)));
+};
+
+struct node {
+	uint8_t guid[16];
+	struct loop *loop;
+	struct xport *x;
+	struct xport_worker *xw;
+	struct rma *rma;
+	struct prog_addr addr[PROG_MAX_ADDRS];
+	unsigned int naddrs;
+};
+
+static struct node a = { .guid = { 1 } }, b = { .guid = { 2 } };
+static struct rma_client c;
+static struct segment *seg, *seg2;	/* of the client, of rank 2's */
+static struct win_map *map2;
+static struct helper *helper2;
+static struct win_job *job;
+static struct win *win[RANKS];
+static struct winctl wc[RANKS];
+static uint8_t *mem[RANKS];
+static _Atomic(struct win *) wins[4];
+static _Atomic(struct win_map *) regions[4];
+static uint64_t seq[RANKS];
+static uint8_t jobid[16] = { 3 }, jobkey[32] = { 4 };
+
+static int post(void *ctx, unsigned int worker, void (*fn)(void *arg), void *arg)
+{
+	fn(arg);
+	return 0;
+}
+
+static void kick(void *ctx, uint32_t mask)
+{
+}
+
+static void client_bad(void *ctx, struct rma_client *cl, const char *why)
+{
+	fail_msg("client_bad: %s", why);
+}
+
+static void play_helper(struct prog_helper_ring *ring)
+{
+	for (uint32_t i = ring->done; i != ring->tail; i++)
+		ring->job[i % PROG_HELPER_SLOTS].status = 0;
+	__atomic_store_n(&ring->done, ring->tail, __ATOMIC_RELEASE);
+}
+
+static void step(void)
+{
+	oom_armed = true;
+	loop_run_once(a.loop, 0);
+	rma_poll(a.rma);
+	loop_run_once(b.loop, 0);
+	rma_poll(b.rma);
+	oom_armed = false;
+	play_helper(&seg->ring);
+	play_helper(&seg2->ring);
+}
+
+#define RUN(cond) do { \
+	time_t limit_ = time(NULL) + 15; \
+	while (!(cond)) { \
+		step(); \
+		if (time(NULL) > limit_) \
+			fail_msg("did not happen: %s (allocations from %ld on)", #cond, oom_from); \
+	} \
+} while (0)
+
+static int memfd(size_t size, void **p)
+{
+	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, size), 0);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+	*p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_true(*p != MAP_FAILED);
+	return fd;
+}
+
+static struct win_map *make_map(size_t size)
+{
+	struct win_map *m;
+	const char *why;
+	void *p;
+
+	assert_int_equal(win_map_fd(NULL, memfd(size, &p), 0, false, &m, &why), 0);
+	munmap(p, size);
+	return m;
+}
+
+static void make_window(uint32_t rank)
+{
+	struct { struct prog_win_table t; struct prog_win_node n[2]; uint32_t of[RANKS]; } t;
+	struct win_create wcr = {
+		.job = job, .key = KEY, .rank = rank, .nranks = RANKS, .session = 1 + rank,
+		.pid = getpid(), .mem = rank == 2 ? PROG_MEM_VA : PROG_MEM_SHARED, .size = SIZE,
+		.mem_fd = -1,
+	};
+	const char *why = "";
+	void *ctl, *p;
+
+	wcr.ctl_fd = memfd(winctl_size(RANKS, 0), &ctl);
+	winctl_format(ctl, KEY, rank, RANKS, 0);
+	assert_int_equal(winctl_attach(&wc[rank], ctl, winctl_size(RANKS, 0), KEY, rank, RANKS, &why),
+			 0);
+	wcr.table_fd = memfd(4096, &p);
+	memset(&t, 0, sizeof(t));
+	t.t.nranks = RANKS;
+	t.t.nnodes = 2;
+	memcpy(t.n[0].guid, a.guid, 16);
+	memcpy(t.n[1].guid, b.guid, 16);
+	t.n[1].naddrs = b.naddrs;
+	memcpy(t.n[1].addr, b.addr, sizeof(b.addr));
+	t.of[1] = t.of[2] = 1;
+	memcpy(p, &t, sizeof(t));
+	munmap(p, 4096);
+	if (wcr.mem == PROG_MEM_SHARED) {
+		wcr.mem_fd = memfd(SIZE, &p);
+		munmap(p, SIZE);
+	} else {
+		wcr.helper = helper2;
+	}
+	if (win_new(&wcr, &win[rank], &why))
+		fail_msg("window %u: %s", rank, why);
+	mem[rank] = win[rank]->mem_map ? win[rank]->mem_map->mem : NULL;
+}
+
+static void make_node(struct node *n)
+{
+	struct xport_opts xo = { .workers = 1, .transport = "loop", .handlers = &rma_handlers,
+				 .post = post };
+	struct rma_opts ro = { .workers = 1, .kick = kick, .client_bad = client_bad };
+	char err[XPORT_ERR];
+
+	memcpy(xo.guid, n->guid, 16);
+	memcpy(ro.guid, n->guid, 16);
+	assert_int_equal(loop_new(LOOP_EPOLL, &n->loop), 0);
+	ro.loop = n->loop;
+	assert_int_equal(rma_new(&ro, &n->rma), 0);
+	assert_int_equal(xport_new(&xo, &n->x, err), 0);
+	assert_int_equal(xport_attach(n->x, 0, n->loop, n->rma, &n->xw), 0);
+	rma_set_xport(n->rma, n->xw);
+	assert_int_equal(xport_listen(n->x, n->loop, err), 0);
+	n->naddrs = xport_addrs(n->x, n->addr);
+}
+
+static void make_client(void)
+{
+	memset(&c, 0, sizeof(c));
+	c.seg = make_map(sizeof(struct segment));
+	seg = c.seg->mem;
+	c.job = job;
+	c.session = 1;
+	c.pid = getpid();
+	c.sq = &seg->sq;
+	c.idx = seg->idx;
+	c.sqe = seg->sqe;
+	c.slots = SLOTS;
+	c.arena = seg->arena;
+	c.arena_size = ARENA;
+	c.event = &seg->event;
+	c.waiters = &seg->waiters;
+	c.wins = wins;
+	c.max_wins = 4;
+	c.regions = regions;
+	c.max_regions = 4;
+	c.helper = helper_new(c.seg, &seg->ring, seg->bounce, BOUNCE);
+	assert_non_null(c.helper);
+	assert_int_equal(rma_client_attach(a.rma, &c), 0);
+}
+
+static int setup(void **state)
+{
+	const char *why;
+
+	/* what went wrong is not read here */
+	log_set_level(PROG_LOG_ERROR - 1);
+	memset(seq, 0, sizeof(seq));
+	make_node(&a);
+	make_node(&b);
+	/* one registry for both nodes: the ranks' windows differ, the job is the same */
+	assert_int_equal(win_job_join(jobid, jobkey, getuid(), &job, &why), 0);
+	map2 = make_map(sizeof(struct segment));
+	seg2 = map2->mem;
+	helper2 = helper_new(map2, &seg2->ring, seg2->bounce, BOUNCE);
+	make_client();
+	for (uint32_t i = 0; i < RANKS; i++)
+		make_window(i);
+	wins[0] = win[0];
+	regions[0] = make_map(SIZE);
+	return 0;
+}
+
+static void free_node(struct node *n)
+{
+	xport_unlisten(n->x);
+	xport_detach(n->xw, 0);
+	xport_free(n->x);
+	rma_free(n->rma);
+	loop_free(n->loop);
+}
+
+static int teardown(void **state)
+{
+	helper_kill(c.helper);
+	rma_client_detach(a.rma, &c);
+	helper_kill(helper2);
+	for (uint32_t i = 0; i < RANKS; i++) {
+		struct win *w = win_get(win[i]);
+
+		wins[0] = NULL;
+		win_free(w);
+		rma_win_gone(a.rma, w);
+		rma_win_gone(b.rma, w);
+		win_put(w);
+		munmap(wc[i].ctl, winctl_size(RANKS, 0));
+	}
+	win_job_get(job);
+	if (win_job_leave(job)) {
+		rma_job_gone(a.rma, job);
+		rma_job_gone(b.rma, job);
+	}
+	win_job_put(job);
+	for (int i = 0; i < 100; i++)
+		step();
+	free_node(&a);
+	free_node(&b);
+	helper_put(c.helper);
+	helper_put(helper2);
+	win_map_put(c.seg);
+	win_map_put(map2);
+	win_map_put(regions[0]);
+	return 0;
+}
+
+/* ---- the scenario ---- */
+
+static void submit(uint32_t target, struct prog_sqe e)
+{
+	uint32_t tail = seg->sq.tail, slot = tail % SLOTS;
+
+	e.target = target;
+	e.seq = ++seq[target];
+	seg->sqe[slot] = e;
+	seg->idx[slot] = slot;
+	__atomic_store_n(&seg->sq.tail, tail + 1, __ATOMIC_RELEASE);
+}
+
+static bool answered(uint32_t target)
+{
+	return __atomic_load_n(&wc[0].streams[target].acked, __ATOMIC_ACQUIRE) == seq[target];
+}
+
+static void inlined(uint32_t target, uint8_t opcode, uint8_t flags)
+{
+	submit(target, (struct prog_sqe){ .opcode = opcode, .flags = flags,
+					  .len = opcode == PROG_OP_PUT ? 8 : 0 });
+}
+
+static void all_kinds(uint32_t target)
+{
+	static const uint8_t places[] = { PROG_SQE_REGION, PROG_SQE_VA };
+	struct prog_sqe e;
+	struct dtype *el, *vec;
+
+	assert_int_equal(dtype_new_basic(PROG_TYPE_I64, &el), 0);
+	assert_int_equal(dtype_new_hvector(100, 1, 16, el, &vec), 0);
+	memcpy(seg->arena, dtype_encoded(vec), dtype_encoded_size(vec));
+	submit(target, (struct prog_sqe){ .opcode = PROG_OP_DTYPE, .flags = PROG_SQE_ARENA, .dtype = 1,
+					  .len = dtype_encoded_size(vec) });
+	dtype_put(vec);
+	dtype_put(el);
+	for (int k = 0; k < 2; k++) {
+		e = (struct prog_sqe){ .opcode = PROG_OP_PUT, .flags = PROG_SQE_ARENA, .dtype = 1,
+				       .len = 800, .addr = 8192 };
+		submit(target, e);
+		e.opcode = PROG_OP_ACC;
+		e.op = PROG_OP_SUM;
+		e.etype = PROG_TYPE_I64;
+		submit(target, e);
+		e.opcode = PROG_OP_GET_ACC;
+		e.result = 16384 / 8;
+		submit(target, e);
+		e.op = PROG_OP_NO_OP;
+		submit(target, e);
+		submit(target, (struct prog_sqe){ .opcode = PROG_OP_CAS, .flags = PROG_SQE_ARENA,
+						  .etype = PROG_TYPE_I64, .len = 16, .addr = 8192,
+						  .result = 16384 / 8 });
+		inlined(target, PROG_OP_LOCK, 0);
+		e = (struct prog_sqe){ .opcode = PROG_OP_PUT, .flags = places[k], .len = LARGE };
+		if (places[k] == PROG_SQE_VA)
+			e.addr = (uintptr_t)regions[0]->mem;
+		submit(target, e);
+		e.opcode = PROG_OP_GET;
+		submit(target, e);
+		inlined(target, PROG_OP_PUT, 0);
+		inlined(target, PROG_OP_UNLOCK, 0);
+	}
+	inlined(target, PROG_OP_COMPLETE, 0);
+}
+
+static void scenario(void)
+{
+	int err;
+
+	/* two locks are held by somebody else at first: what stands behind them is kept */
+	for (uint32_t t = 0; t < 2; t++)
+		assert_true(winlock_request(&wc[t], 2, true, 99));
+	for (uint32_t t = 0; t < RANKS; t++)
+		all_kinds(t);
+	for (int i = 0; i < 60; i++)
+		step();
+	for (uint32_t t = 0; t < 2; t++)
+		winlock_release(&wc[t], 2, 99, &err);
+	RUN(answered(0) && answered(1) && answered(2));
+}
+
+/* Afterwards, when there is memory again: a put that works, and no lock is left. */
+static void check(void)
+{
+	static uint64_t v;
+	uint64_t limit = loop_now() + 15000000000ull;
+
+	for (uint32_t t = 0; t < RANKS; t++) {
+		struct prog_win_stream *st = &wc[0].streams[t];
+
+		do {
+			struct prog_sqe e = { .opcode = PROG_OP_PUT, .disp = 512, .len = 8 };
+
+			st->err_seq = 0;
+			v++;
+			memcpy(e.inl, &v, 8);
+			submit(t, e);
+			RUN(answered(t));
+			assert_true(loop_now() < limit);
+		} while (st->err_seq);
+		if (mem[t])
+			assert_memory_equal(mem[t] + 512, &v, 8);
+		for (uint32_t i = 0; i < RANKS; i++)
+			assert_int_equal(wc[t].peers[i].lock_state, PROG_LOCK_NONE);
+	}
+}
+
+static void test_no_failure(void **state)
+{
+	scenario();
+	for (uint32_t t = 0; t < RANKS; t++)
+		if (wc[0].streams[t].err_seq)
+			fail_msg("rank %u: operation %llu: %s", t,
+				 (unsigned long long)wc[0].streams[t].err_seq,
+				 strerror(-wc[0].streams[t].err));
+	check();
+}
+
+/* @run allocations in a row, from the first, the (1 + @by)th, ... on. */
+static void sweep(void **state, unsigned int run, unsigned int by)
+{
+	for (long k = 0;; k += by) {
+		if (k) {
+			teardown(state);
+			setup(state);
+		}
+		oom_happened = false;
+		oom_run = run;
+		oom_from = oom_in = k;
+		scenario();
+		oom_in = -1;
+		check();
+		if (!oom_happened)
+			break;
+	}
+}
+
+static void test_one(void **state)
+{
+	sweep(state, 1, 1);
+}
+
+static void test_many(void **state)
+{
+	sweep(state, 20, 7);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		T(test_no_failure), T(test_one), T(test_many),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

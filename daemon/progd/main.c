@@ -165,6 +165,20 @@ static int post(void *ctx, unsigned int worker, void (*fn)(void *arg), void *arg
 	return worker_post(d->worker[worker], fn, arg);
 }
 
+static void posted(void *ctx, uint32_t worker, unsigned int n)
+{
+	struct progd *d = ctx;
+
+	worker_posted(d->worker[worker], n);
+}
+
+static bool leave(void *ctx, uint32_t worker)
+{
+	struct progd *d = ctx;
+
+	return worker_dozes(d->worker[worker]);
+}
+
 static void kick(void *ctx, uint32_t mask)
 {
 	struct progd *d = ctx;
@@ -233,7 +247,8 @@ static int make_workers(struct progd *d)
 			.sleeping = &d->doorbell->state[i].sleeping,
 		};
 		struct rma_opts ro = {
-			.index = i, .workers = n, .kick = kick, .client_bad = client_bad, .ctx = d,
+			.index = i, .workers = n, .posted = posted, .leave = leave, .kick = kick,
+			.client_bad = client_bad, .ctx = d,
 			.peer_timeout_ns = conf_int(d->conf, KEY_PEER_TIMEOUT),
 		};
 

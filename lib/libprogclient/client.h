@@ -67,6 +67,7 @@ static inline void carried_acquire(void)
 #endif
 
 #define CLIENT_SLOTS		4096u
+#define CLIENT_KICK_BYTES	32768u	/* operations of this size are worth waking a dozing worker */
 #define CLIENT_ARENA		(4u << 20)
 #define CLIENT_BOUNCE		(1u << 20)
 #define CLIENT_PIECE		(128u << 10)	/* packed bytes of one piece through the arena */
@@ -345,6 +346,12 @@ struct reserve {
 int stream_reserve(struct reserve *r);
 /* Give the entry its number, publish it, wake the worker, drop session.lock. Returns the number. */
 uint64_t stream_submit(struct reserve *r, bool local_done);
+/*
+ * Somebody is going to wait: wake workers that doze and have not taken everything.  Without a lock;
+ * the caller's own entries, at least, are seen.
+ */
+void rings_hurry(struct prog_session *s);
+
 /* The other way out after stream_reserve(). */
 void stream_cancel(struct reserve *r);
 /* Take in acknowledgements; under session.lock. */

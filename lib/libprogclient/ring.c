@@ -173,7 +173,7 @@ static uint32_t dtype_id(struct prog_win *w, const struct dtype *dt)
 
 static void publish(struct prog_session *s, struct stream *st, uint32_t slot)
 {
-	uint32_t ring = st->rank % s->workers, tail;
+	uint32_t ring = st->rank % s->workers, tail, state;
 	struct op_meta *m = &s->meta[slot];
 	struct prog_sq *sq = &s->sq[ring];
 
@@ -192,7 +192,9 @@ static void publish(struct prog_session *s, struct stream *st, uint32_t slot)
 			 __ATOMIC_RELAXED);
 	/* Dekker with the worker: tail, then its state; it announces sleep, then reads the tail */
 	__atomic_store_n(&sq->tail, tail + 1, __ATOMIC_SEQ_CST);
-	if (!__atomic_load_n(&s->bell->state[ring].sleeping, __ATOMIC_SEQ_CST)) {
+	state = __atomic_load_n(&s->bell->state[ring].sleeping, __ATOMIC_SEQ_CST);
+	/* a worker that dozes looks soon; only what takes longer than that anyway is worth a kick */
+	if (state == PROG_AWAKE || (state == PROG_DOZING && s->sqe[slot].len < CLIENT_KICK_BYTES)) {
 		s->kicked[ring] = false;
 		return;
 	}
@@ -207,6 +209,16 @@ static void publish(struct prog_session *s, struct stream *st, uint32_t slot)
 	s->kicked[ring] = true;
 	s->kicked_tail[ring] = tail + 1;
 	session_kick(s, ring);
+}
+
+void rings_hurry(struct prog_session *s)
+{
+	for (uint32_t i = 0; i < s->workers; i++) {
+		if (__atomic_load_n(&s->bell->state[i].sleeping, __ATOMIC_SEQ_CST) == PROG_DOZING &&
+		    __atomic_load_n(&s->sq[i].head, __ATOMIC_RELAXED) !=
+		    __atomic_load_n(&s->sq[i].tail, __ATOMIC_RELAXED))
+			session_kick(s, i);
+	}
 }
 
 static void charge(struct stream *st, bool lock_op, uint32_t slots, uint64_t bytes)

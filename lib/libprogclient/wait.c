@@ -108,6 +108,7 @@ int wait_until(struct prog_session *s, uint32_t *event, uint32_t *waiters, bool 
 	}
 	if (session_lost(s))
 		return -ECONNRESET;
+	rings_hurry(s);
 	nap_begin(s, &n);
 	spin = spin_time(s, n.now);
 	while (n.now - n.start < spin) {
@@ -166,6 +167,7 @@ void prog_session_wait(struct prog_session *s, uint64_t timeout_ns)
 
 	if (session_lost(s) || !timeout_ns)
 		return;
+	rings_hurry(s);
 	__atomic_fetch_add(waiters, 1, __ATOMIC_SEQ_CST);
 	seen = __atomic_load_n(event, __ATOMIC_SEQ_CST);
 	/* what happened after the last test is news already */

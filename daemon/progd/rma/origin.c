@@ -1442,8 +1442,11 @@ int origin_poll(struct rma *r)
 		if (err)
 			owrite_done(j, err, NULL);
 	}
-	DL_FOREACH(r->conns, c)
-		n += conn_poll(c);
+	if (!r->o.leave || !r->o.leave(r->o.ctx, r->o.index))
+		DL_FOREACH(r->conns, c)
+			n += conn_poll(c);
+	if (n && r->o.posted)
+		r->o.posted(r->o.ctx, r->o.index, n);
 	if (n || r->retry_now) {
 		struct peer *p, *tmp;
 

@@ -65,6 +65,11 @@ struct rma_opts {
 	 * is for a daemon that hangs.)  A lock that is not granted does not count: pings are answered.
 	 */
 	uint64_t peer_timeout_ns;
+	/*
+	 * Entries were taken from clients' rings; leave what is in the rings for now?  Both or none.
+	 */
+	void (*posted)(void *ctx, uint32_t worker, unsigned int n);
+	bool (*leave)(void *ctx, uint32_t worker);
 	/* Wake another worker: a lock was granted to one of its remote origins. */
 	void (*kick)(void *ctx, uint32_t worker_mask);
 	/*

@@ -14,12 +14,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <asyncprog/ring.h>
 #include <libprogbase/log.h>
 
 #include "worker/worker.h"
 
 #define MAX_SOURCES	16
 #define AUTO_SPIN_NS	50000ull
+#define DOZE_GAP_NS	25000ull	/* postings at shorter intervals: doze */
 #define LOAD_AGE_NS	20000000ull	/* look again who runs, after this */
 
 struct mail {
@@ -48,6 +50,10 @@ struct worker {
 	} source[MAX_SOURCES];
 	/* the rest: the worker only; stats are read by others */
 	uint64_t gap_ns;		/* running mean of the time from one event to the next */
+	uint64_t posted_at;		/* when it went to sleep after the last posting */
+	unsigned int posted;		/* entries since the last sleep */
+	uint64_t doze_until;		/* 0: does not doze */
+	bool dozed;			/* the last sleep was none in earnest */
 	uint64_t load_checked;
 	bool core_free;
 	int load_fd;
@@ -70,6 +76,12 @@ static void count(uint64_t *counter, uint64_t n)
 	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
 }
 
+static void doze_end(struct worker *w)
+{
+	w->doze_until = 0;
+	__atomic_store_n(w->o.sleeping, PROG_AWAKE, __ATOMIC_RELAXED);
+}
+
 /*
  * All clients write to this eventfd, and one that fills the counter would make the kicks of all
  * others fail: so it is emptied, although the edge alone would wake us again.
@@ -81,6 +93,7 @@ static void kicked(void *ctx)
 
 	while (read(w->efd, &n, sizeof(n)) < 0 && errno == EINTR)
 		;
+	doze_end(w);
 }
 
 int worker_new(const struct worker_opts *o, struct worker **out)
@@ -345,19 +358,54 @@ static void setup_thread(struct worker *w)
 	w->gap_ns = 8 * AUTO_SPIN_NS;
 }
 
-/* Announce, look once more, block. */
-static int go_to_sleep(struct worker *w)
+void worker_posted(struct worker *w, unsigned int n)
 {
+	w->posted += n;
+}
+
+bool worker_dozes(const struct worker *w)
+{
+	return w->doze_until;
+}
+
+/* More entries are likely to come at once: enough came in the last doze, or the last two came fast. */
+static bool more_expected(struct worker *w, uint64_t now)
+{
+	bool yes = false;
+
+	if (w->posted) {
+		yes = w->dozed ? w->posted > 1 : now - w->posted_at < DOZE_GAP_NS;
+		w->posted_at = now;
+	}
+	w->posted = 0;
+	return yes;
+}
+
+/* Announce, look once more, block. */
+static int go_to_sleep(struct worker *w, uint64_t now)
+{
+	int64_t timeout = -1;
 	int n;
 
-	__atomic_store_n(w->o.sleeping, 1, __ATOMIC_SEQ_CST);
+	if (!w->doze_until) {
+		w->dozed = more_expected(w, now);
+		if (w->dozed)
+			w->doze_until = now + PROG_DOZE_NS;
+	} else if (now >= w->doze_until) {
+		doze_end(w);
+		return 0;
+	}
+	if (w->doze_until)
+		timeout = w->doze_until - now;
+	__atomic_store_n(w->o.sleeping, w->doze_until ? PROG_DOZING : PROG_ASLEEP, __ATOMIC_SEQ_CST);
 	full_fence();
 	n = poll_sources(w);
 	if (!n && !atomic_load(&w->stop)) {
 		count(&w->st.sleeps, 1);
-		n = loop_run_once(w->loop, -1);
+		n = loop_run_once(w->loop, timeout);
 	}
-	__atomic_store_n(w->o.sleeping, 0, __ATOMIC_RELAXED);
+	if (!w->doze_until)
+		__atomic_store_n(w->o.sleeping, PROG_AWAKE, __ATOMIC_RELAXED);
 	return n;
 }
 
@@ -378,7 +426,7 @@ static void *worker_main(void *arg)
 			if (!n)
 				count(&w->st.spin_ns, loop_now() - now);
 		} else {
-			n = go_to_sleep(w);
+			n = go_to_sleep(w, now);
 		}
 		if (n < 0) {
 			/* nothing can be served any more: let the service manager start anew */

@@ -6,6 +6,12 @@
  * Then it announces that it sleeps (*sleeping = 1), fences, looks at all sources and the mailbox
  * once more, and blocks in the loop. Who publishes work for a source publishes, fences, reads
  * *sleeping, and writes the worker's eventfd when it is set. An idle worker is never woken.
+ *
+ * While clients post entries at short intervals, a worker that shares its processor with them would
+ * be woken for each, and run for each at once: two context switches per entry. It dozes instead
+ * (*sleeping = 2): who need not wait for its entry does not wake it. Entries gather for
+ * PROG_DOZE_NS, while events of the loop are served, and it dozes again as long as it finds several
+ * entries each time.
  */
 #ifndef PROGD_WORKER_H
 #define PROGD_WORKER_H
@@ -67,6 +73,11 @@ int worker_post(struct worker *w, void (*fn)(void *arg), void *arg);
  * must be running (-ESRCH when it is not: nothing was done). Nothing else fails.
  */
 int worker_call(struct worker *w, void (*fn)(void *arg), void *arg);
+
+/* On the worker, from a source: clients had posted @n entries. */
+void worker_posted(struct worker *w, unsigned int n);
+/* On the worker: should a source leave what clients post for later? */
+bool worker_dozes(const struct worker *w);
 
 /* Wake it, if it sleeps: after making something visible that a source will see. Any thread. */
 void worker_kick(struct worker *w);

@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include <asyncprog/ring.h>
+
 #include "worker/worker.h"
 
 static int kind;
@@ -114,6 +116,88 @@ static void test_doorbell(void **state)
 	}
 	worker_stop(w);
 	worker_free(w);
+}
+
+static int consume_posted(void *ctx)
+{
+	struct tail *t = ctx;
+	int n = worker_dozes(t->w) ? 0 : consume(t);
+
+	if (n)
+		worker_posted(t->w, n);
+	return n;
+}
+
+/*
+ * Entries at short intervals from the worker's own processor: most of them need no kick, all are
+ * seen although none is given to a worker that dozes, and afterwards it sleeps in earnest.
+ */
+static void test_doze(void **state)
+{
+	enum { N = 50000 };
+	struct timespec quiet = { .tv_nsec = 100000000 };
+	struct worker_stats before, after;
+	uint32_t sleeping = 0, s;
+	struct tail t = { .sleeping = &sleeping };
+	unsigned int i, kicks = 0, kicked = 0, dozing = 0;
+	struct worker *w;
+	cpu_set_t old, here;
+	uint64_t one = 1;
+	time_t limit = time(NULL) + 40;
+
+	assert_int_equal(sched_getaffinity(0, sizeof(old), &old), 0);
+	CPU_ZERO(&here);
+	CPU_SET(sched_getcpu(), &here);
+	assert_int_equal(sched_setaffinity(0, sizeof(here), &here), 0);
+	w = t.w = make(&sleeping);
+	assert_int_equal(worker_add_source(w, consume_posted, &t), 0);
+	assert_int_equal(worker_start(w), 0);
+	assert_true(wait_sleeping(&sleeping));
+	for (i = 1; i <= N; i++) {
+		for (unsigned int k = 500; k; k--)
+			__asm__ volatile("");
+		__atomic_store_n(&t.published, i, __ATOMIC_RELEASE);
+		__sync_synchronize();
+		s = __atomic_load_n(&sleeping, __ATOMIC_RELAXED);
+		assert_true(s <= PROG_DOZING);
+		if (s == PROG_DOZING)
+			dozing++;
+		/* a kick stands until its entry is consumed */
+		if (s != PROG_ASLEEP || __atomic_load_n(&t.consumed, __ATOMIC_ACQUIRE) < kicked)
+			continue;
+		kicks++;
+		kicked = i;
+		assert_int_equal(write(worker_eventfd(w), &one, sizeof(one)), 8);
+	}
+	while (__atomic_load_n(&t.consumed, __ATOMIC_ACQUIRE) != N)
+		if (time(NULL) > limit)
+			fail_msg("%u of %u entries seen", t.consumed, (unsigned int)N);
+	if (!kicks || kicks > N / 10)
+		fail_msg("%u kicks for %u entries", kicks, (unsigned int)N);
+	while (__atomic_load_n(&sleeping, __ATOMIC_ACQUIRE) != PROG_ASLEEP)
+		if (time(NULL) > limit)
+			fail_msg("state %u, for ever", sleeping);
+	nanosleep(&quiet, NULL);
+	worker_stats(w, &before);
+	nanosleep(&quiet, NULL);
+	worker_stats(w, &after);
+	assert_int_equal(after.sleeps, before.sleeps);
+	/* one that polls first for longer than entries are apart need not */
+	assert_true(dozing || poll_ns > 0);
+
+	/* one that dozes can be woken like one that sleeps */
+	for (i = N + 1; i <= N + 1000; i++) {
+		__atomic_store_n(&t.published, i, __ATOMIC_RELEASE);
+		__sync_synchronize();
+		if (__atomic_load_n(&sleeping, __ATOMIC_RELAXED))
+			assert_int_equal(write(worker_eventfd(w), &one, sizeof(one)), 8);
+		while (__atomic_load_n(&t.consumed, __ATOMIC_ACQUIRE) != i)
+			if (time(NULL) > limit)
+				fail_msg("entry %u was never seen", i);
+	}
+	worker_stop(w);
+	worker_free(w);
+	sched_setaffinity(0, sizeof(old), &old);
 }
 
 /* A client that fills the eventfd's counter does not keep others from waking the worker. */
@@ -318,7 +402,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cpus),
 		cmocka_unit_test_setup(test_setup, epoll_sleep),
-		ALL(test_doorbell), ALL(test_doorbell_full), ALL(test_idle), ALL(test_mailbox),
+		ALL(test_doorbell), ALL(test_doze), ALL(test_doorbell_full), ALL(test_idle),
+		ALL(test_mailbox),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

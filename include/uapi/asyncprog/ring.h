@@ -156,8 +156,16 @@ struct prog_helper_ring {
 
 /*
  * Doorbell page: the daemon's memfd, read-only for clients.  A client that published an entry
- * fences and reads state[worker].sleeping; when set it writes the worker's eventfd.
+ * fences and reads state[worker].sleeping; unless the worker is awake it writes the worker's
+ * eventfd.  A worker that dozes looks at the rings by itself within PROG_DOZE_NS: who is not going
+ * to wait for the entry need not wake it.
  */
+#define PROG_DOZE_NS		50000u
+enum {
+	PROG_AWAKE	= 0,
+	PROG_ASLEEP	= 1,
+	PROG_DOZING	= 2,
+};
 struct prog_doorbell {
 	struct {
 		__u32	sleeping;	/* D */

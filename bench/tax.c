@@ -259,6 +259,8 @@ static void idle(const struct daemons *start)
 	daemons_read(&a);
 	sleep_ms(idle_ms);
 	daemons_read(&b);
+	/* what comes next is work for them: all must have looked */
+	MPI_Barrier(MPI_COMM_WORLD);
 	if (a.n != b.n)
 		bench_die("idle: %d progd at first, %d afterwards", a.n, b.n);
 	MPI_Win_unlock_all(win);

@@ -8,9 +8,14 @@
  * hwin.target[] without it.
  *
  * Fence.  In a window of two ranks the ranks tell each other how many operations they issued
- * and each waits for as many: no acknowledgement has to come back first.  With more ranks that is not
+ * and each waits for as many, while the own ones are acknowledged.  With more ranks that is not
  * enough: a rank that has all it expects goes on, and its next operations may reach a third rank before an
  * earlier one of a slower rank does.  There each rank flushes and all meet in a barrier.
+ *
+ * Lost epochs.  A post, a complete or an operation of a fence that counts may be lost on the way,
+ * and leaves a rank waiting.  Whose call it was gets an error, and tells that rank by an empty
+ * message.  From then on the counts of the two differ: the pair is "broken", and whatever would count
+ * fails at both.
  */
 #include <sched.h>
 #include <stdlib.h>
@@ -20,6 +25,8 @@
 
 #define FENCE_ASSERTS (MPI_MODE_NOSTORE | MPI_MODE_NOPUT | MPI_MODE_NOPRECEDE | MPI_MODE_NOSUCCEED)
 #define POST_ASSERTS (MPI_MODE_NOCHECK | MPI_MODE_NOSTORE | MPI_MODE_NOPUT)
+#define TAG_BROKEN 1			/* the only messages on hwin.comm */
+#define COUNT_BROKEN 0x80000000u	/* in place of a fence's count */
 
 /* ---- states ---------------------------------------------------------------------------------- */
 
@@ -80,8 +87,11 @@ int epoch_init(struct hwin *w)
 	w->start_epoch = calloc(n, sizeof(*w->start_epoch));
 	w->post_epoch = calloc(n, sizeof(*w->post_epoch));
 	w->sum = calloc(n, sizeof(*w->sum));
+	w->broken = calloc(n, sizeof(*w->broken));
+	w->live = calloc(n, sizeof(*w->live));
+	w->errs = calloc(n, sizeof(*w->errs));
 	if (!w->target || !w->touched || !w->post_ranks || !w->start_epoch || !w->post_epoch ||
-	    !w->sum)
+	    !w->sum || !w->broken || !w->live || !w->errs)
 		return -ENOMEM;
 	return 0;
 }
@@ -93,10 +103,113 @@ void epoch_fini(struct hwin *w)
 	free(w->post_ranks);
 	free(w->start_epoch);
 	free(w->post_epoch);
+	free((void *)w->broken);
+	free(w->live);
+	free(w->errs);
+}
+
+/* ---- lost epochs ----------------------------------------------------------------------------- */
+
+/* The first of two results that is an error. */
+static int worse(int a, int b)
+{
+	return a < 0 ? a : b < 0 ? b : 0;
+}
+
+/* Did what @rc came from never arrive?  Errors of the program's making arrive all the same. */
+static bool is_loss(int rc)
+{
+	switch (rc) {
+	case -ERANGE:
+	case -EFAULT:
+	case -EINVAL:
+	case -EPERM:
+	case -EALREADY:
+	case -E2BIG:
+	case -EOVERFLOW:
+	case -ENOMEM:
+		return false;
+	}
+	return rc < 0;
+}
+
+static bool is_broken(const struct hwin *w, uint32_t rank)
+{
+	return atomic_load_explicit(&((struct hwin *)w)->broken[rank], memory_order_relaxed);
+}
+
+/* Returns @rc. */
+static int note_loss(struct hwin *w, uint32_t rank, int rc)
+{
+	MPI_Request req;
+
+	if (likely(!is_loss(rc)) || atomic_exchange(&w->broken[rank], true))
+		return rc;
+	/* not a blocking send: the network may be down */
+	if (!PMPI_Isend(NULL, 0, MPI_BYTE, (int)rank, TAG_BROKEN, w->comm, &req))
+		PMPI_Request_free(&req);
+	return rc;
+}
+
+void epoch_drain(struct hwin *w)
+{
+	MPI_Status st;
+	int flag;
+
+	hooks_lock(&w->lock);
+	while (!PMPI_Iprobe(MPI_ANY_SOURCE, TAG_BROKEN, w->comm, &flag, &st) && flag) {
+		if (PMPI_Recv(NULL, 0, MPI_BYTE, st.MPI_SOURCE, TAG_BROKEN, w->comm,
+			      MPI_STATUS_IGNORE))
+			break;
+		atomic_store(&w->broken[st.MPI_SOURCE], true);
+	}
+	hooks_unlock(&w->lock);
+}
+
+/* An error of @rank's stream that says nothing of the epoch is kept for the call that ends it. */
+static int own_loss(struct hwin *w, uint32_t rank)
+{
+	int rc = prog_win_error(w->pw, rank);
+
+	if (is_loss(rc))
+		return note_loss(w, rank, rc);
+	if (rc) {
+		hooks_lock(&w->lock);
+		w->op_error = worse(w->op_error, rc);
+		hooks_unlock(&w->lock);
+	}
+	return 0;
+}
+
+static int take_op_error(struct hwin *w)
+{
+	int rc;
+
+	hooks_lock(&w->lock);
+	rc = w->op_error;
+	w->op_error = 0;
+	hooks_unlock(&w->lock);
+	return rc;
+}
+
+int epoch_check(void *arg, uint32_t rank)
+{
+	struct hwin *w = arg;
+
+	if (rank == UINT32_MAX)		/* a fence that counts: two ranks */
+		rank = !w->rank;
+	epoch_drain(w);
+	if (is_broken(w, rank))
+		return -ECONNRESET;
+	return own_loss(w, rank);
 }
 
 bool epoch_idle(const struct hwin *w)
 {
+	/* after a lost epoch a program may clean up without the calls that would have ended it */
+	for (uint32_t i = 0; i < w->nranks; i++)
+		if (is_broken(w, i))
+			return true;
 	return access_of(w) <= HWIN_ACCESS_FENCE && !w->exposed;
 }
 
@@ -153,10 +266,12 @@ static int target_prepare(struct hwin *w, uint32_t t)
 	case HWIN_ACCESS_START:
 		if (!(target_get(w, t) & HWIN_T_MEMBER))
 			return MPI_ERR_RMA_SYNC;
+		if (is_broken(w, t))
+			return herror_class(-ECONNRESET);
 		if (!w->start_nocheck) {
 			rc = prog_posted(w->pw, t, w->start_epoch[t], true);
 			if (rc < 0)
-				return herror_class(rc);
+				return herror_class(note_loss(w, t, rc));
 		}
 		target_set(w, t, HWIN_T_MEMBER | HWIN_T_READY);
 		return MPI_SUCCESS;
@@ -172,12 +287,6 @@ int epoch_target(struct hwin *w, uint32_t target)
 	if (likely(target_get(w, target) & HWIN_T_READY))
 		return MPI_SUCCESS;
 	return target_prepare(w, target);
-}
-
-/* The first of two results that is an error. */
-static int worse(int a, int b)
-{
-	return a < 0 ? a : b < 0 ? b : 0;
 }
 
 static int end_requests(struct hwin *w, int rc)
@@ -200,12 +309,18 @@ static int stream_errors(struct hwin *w)
 
 static int fence_counting(struct hwin *w)
 {
-	uint32_t mine = 0;
+	uint32_t peer = !w->rank, mine = 0;
 
 	prog_fence_issued(w->pw, w->sum);
+	if (is_broken(w, peer))
+		w->sum[peer] = COUNT_BROKEN;
 	if (PMPI_Reduce_scatter_block(w->sum, &mine, 1, MPI_UINT32_T, MPI_SUM, w->comm))
 		return -EIO;
-	return prog_fence_wait(w->pw, mine);
+	if (mine >= COUNT_BROKEN)
+		atomic_store(&w->broken[peer], true);
+	if (is_broken(w, peer))
+		return worse(prog_flush_all(w->pw), -ECONNRESET);
+	return note_loss(w, peer, prog_fence_wait(w->pw, mine));
 }
 
 static int fence_flushing(struct hwin *w)
@@ -237,7 +352,9 @@ int hook_win_fence(struct hwin *w, int assert)
 		rc = fence_flushing(w);
 	prog_win_sync(w->pw);
 	if (used)
-		rc = worse(stream_errors(w), rc);
+		rc = worse(worse(stream_errors(w), take_op_error(w)), rc);
+	if (w->fence_counts)
+		note_loss(w, !w->rank, rc);
 	hooks_lock(&w->lock);
 	access_set(w, assert & MPI_MODE_NOSUCCEED ? HWIN_ACCESS_NONE : HWIN_ACCESS_FENCE);
 	hooks_unlock(&w->lock);
@@ -310,22 +427,36 @@ int hook_win_start(struct hwin *w, MPI_Group group, int assert)
 	return hwin_error(w, rc);
 }
 
+/* Those of @n @ranks to which there is a way, into w->live; *@rc gets an error for the others. */
+static uint32_t living(struct hwin *w, const uint32_t *ranks, uint32_t n, int *rc)
+{
+	uint32_t k = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (is_broken(w, ranks[i]))
+			*rc = -ECONNRESET;
+		else
+			w->live[k++] = ranks[i];
+	}
+	return k;
+}
+
 int hook_win_complete(struct hwin *w)
 {
-	int rc;
+	uint32_t n;
+	int rc = 0;
 
 	if (access_of(w) != HWIN_ACCESS_START)
 		return hwin_error(w, MPI_ERR_RMA_SYNC);
-	/* the notice follows the operations; then wait for the origin side of them */
-	rc = prog_complete(w->pw, w->touched, w->ntouched);
-	for (uint32_t i = 0; i < w->ntouched; i++) {
-		uint32_t t = w->touched[i];
+	/* the notice follows the operations */
+	n = living(w, w->touched, w->ntouched, &rc);
+	prog_complete(w->pw, w->live, n, w->errs);
+	for (uint32_t i = 0; i < n; i++) {
+		int err = worse(prog_win_error(w->pw, w->live[i]), w->errs[i]);
 
-		if (target_get(w, t) & HWIN_T_READY) {
-			rc = worse(rc, prog_flush_local(w->pw, t));
-			rc = worse(prog_win_error(w->pw, t), rc);
-		}
+		rc = worse(rc, note_loss(w, w->live[i], err));
 	}
+	rc = worse(rc, take_op_error(w));
 	hooks_lock(&w->lock);
 	for (uint32_t i = 0; i < w->ntouched; i++)
 		target_set(w, w->touched[i], 0);
@@ -337,7 +468,7 @@ int hook_win_complete(struct hwin *w)
 
 int hook_win_post(struct hwin *w, MPI_Group group, int assert)
 {
-	uint32_t n;
+	uint32_t n, live, posted;
 	int rc;
 
 	if (assert & ~POST_ASSERTS)
@@ -355,7 +486,19 @@ int hook_win_post(struct hwin *w, MPI_Group group, int assert)
 	hooks_unlock(&w->lock);
 	prog_win_sync(w->pw);
 	/* also with NOCHECK: the counts of both sides must agree in later epochs */
-	return hwin_errno(w, prog_post(w->pw, w->post_ranks, n));
+	live = posted = living(w, w->post_ranks, n, &rc);
+	prog_post(w->pw, w->live, live, w->errs);
+	for (uint32_t i = 0; i < live; i++) {
+		posted -= !!w->errs[i];
+		rc = worse(rc, note_loss(w, w->live[i], w->errs[i]));
+	}
+	/* to nobody: then there is nobody to wait for either */
+	if (rc && !posted) {
+		hooks_lock(&w->lock);
+		w->exposed = false;
+		hooks_unlock(&w->lock);
+	}
+	return hwin_errno(w, rc);
 }
 
 static int exposure_end(struct hwin *w, int rc)
@@ -377,7 +520,11 @@ int hook_win_wait(struct hwin *w)
 	for (uint32_t i = 0; i < w->npost; i++) {
 		uint32_t o = w->post_ranks[i];
 
-		rc = worse(rc, prog_completed(w->pw, o, w->post_epoch[o], true));
+		if (is_broken(w, o))
+			rc = -ECONNRESET;
+		else
+			rc = worse(rc, note_loss(w, o, prog_completed(w->pw, o, w->post_epoch[o],
+								      true)));
 	}
 	return exposure_end(w, rc);
 }
@@ -391,12 +538,14 @@ int hook_win_test(struct hwin *w, int *flag)
 		uint32_t o = w->post_ranks[i];
 		int rc = prog_completed(w->pw, o, w->post_epoch[o], false);
 
-		if (rc < 0)
-			return hwin_errno(w, rc);
 		if (!rc) {
 			hooks_progress(NULL);	/* a program may poll nothing but this */
-			return MPI_SUCCESS;
+			rc = prog_session_alive(hooks.session) ? epoch_check(w, o) : -ECONNRESET;
+			if (!rc)
+				return MPI_SUCCESS;
 		}
+		if (rc < 0)
+			return exposure_end(w, note_loss(w, o, rc));
 	}
 	*flag = 1;
 	return exposure_end(w, 0);

@@ -26,11 +26,41 @@ int herror_class(int rc)
 	}
 }
 
+/*
+ * An error that the program has not asked to see ends the job.  The handles we have are of
+ * communicators of this process: with them MPICH would end this process only, and its launcher
+ * would leave those on other nodes alone.
+ */
+static void end_if_fatal(struct hwin *w, int class)
+{
+#ifndef OPEN_MPI
+	MPI_Errhandler handler = MPI_ERRORS_ARE_FATAL;
+	char text[MPI_MAX_ERROR_STRING] = "";
+	int len;
+
+	if (w)
+		PMPI_Win_get_errhandler(w->handle, &handler);
+	else
+		PMPI_Comm_get_errhandler(MPI_COMM_SELF, &handler);
+	if (handler == MPI_ERRORS_ARE_FATAL) {
+		PMPI_Error_string(class, text, &len);
+		prog_log(PROG_LOG_ERROR, "window: fatal error: %s", text);
+		PMPI_Abort(MPI_COMM_WORLD, class);
+	}
+	if (handler != MPI_ERRORS_RETURN && handler != MPI_ERRORS_ABORT)
+		PMPI_Errhandler_free(&handler);
+#endif
+}
+
 int hwin_error(struct hwin *w, int class)
 {
 	if (likely(class == MPI_SUCCESS))
 		return MPI_SUCCESS;
-	PMPI_Win_call_errhandler(w->handle, class);
+	end_if_fatal(w, class);
+	if (w)
+		PMPI_Win_call_errhandler(w->handle, class);
+	else
+		PMPI_Comm_call_errhandler(MPI_COMM_SELF, class);
 	return class;
 }
 

@@ -154,6 +154,10 @@ struct hwin {
 	uint32_t npost;
 	uint32_t *start_epoch;		/* [nranks]: exposures of that rank we started on */
 	uint32_t *post_epoch;		/* [nranks]: exposures we posted to that rank */
+	_Atomic(uint8_t) *broken;	/* [nranks]: see "lost epochs" in epoch.c */
+	uint32_t *live;			/* [nranks], scratch of post and complete */
+	int *errs;			/* [nranks], likewise */
+	int op_error;			/* of operations of ours, found while waiting */
 
 	int flavor;			/* MPI_WIN_FLAVOR_* */
 	int model;
@@ -171,7 +175,10 @@ static inline struct hwin *hwin_find(MPI_Win win)
 	return hmap_find(&hwin_map, HMAP_KEY(win));
 }
 
-/* Call the window's error handler with @class and return @class; MPI_SUCCESS passes. */
+/*
+ * Call the window's error handler, without window that of MPI_COMM_SELF, with @class and return
+ * @class; MPI_SUCCESS passes.
+ */
 int hwin_error(struct hwin *w, int class);
 /* The same for a negative errno of libprogclient. */
 int hwin_errno(struct hwin *w, int rc);
@@ -187,6 +194,10 @@ int epoch_target(struct hwin *w, uint32_t target);
 bool epoch_passive(const struct hwin *w, uint32_t target);
 int epoch_init(struct hwin *w);
 void epoch_fini(struct hwin *w);
+/* For prog_win_set_check(); @arg is the hwin. */
+int epoch_check(void *arg, uint32_t rank);
+/* Take what other ranks said of lost epochs. */
+void epoch_drain(struct hwin *w);
 /* Is the window free of epochs (fences aside), so that it can be freed? */
 bool epoch_idle(const struct hwin *w);
 

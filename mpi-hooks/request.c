@@ -160,7 +160,12 @@ static void complete(struct hreq *done)
 
 void hreq_drive(void)
 {
+	static atomic_uint calls;
 	struct hreq **p, *h, *done = NULL;
+
+	/* a program that polls would not learn that the daemon is gone */
+	if (atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed) % 64 == 0)
+		prog_session_alive(hooks.session);
 
 	hooks_lock(&lock);
 	for (p = &outstanding; (h = *p);) {
@@ -254,11 +259,7 @@ static int raise_claimed(int rc, struct kept *k, int n, const int *indices)
 	drop_claimed();
 	if (rc)
 		goto free_kept;		/* the library has called an error handler */
-	rc = class;
-	if (w)
-		hwin_error(w, class);
-	else
-		PMPI_Comm_call_errhandler(MPI_COMM_SELF, class);
+	rc = hwin_error(w, class);
 free_kept:
 	if (k && k->reqs != k->few)
 		free(k->reqs);

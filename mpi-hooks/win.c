@@ -191,6 +191,7 @@ static int open_local(struct hwin *w, const struct create *c, const struct inten
 		rc = prog_win_open(hooks.session, &cfg, &w->pw);
 	if (rc)
 		return rc;
+	prog_win_set_check(w->pw, epoch_check, w);
 	prog_win_endpoint(w->pw, ep);
 	if (c->flavor == MPI_WIN_FLAVOR_ALLOCATE)
 		w->base = prog_win_base(w->pw);
@@ -412,6 +413,7 @@ int hook_win_free(MPI_Win *win)
 	hreq_finish(w);
 	/* all operations of all ranks are applied, and nobody issues any more */
 	PMPI_Barrier(w->comm);
+	epoch_drain(w);
 	/* attribute delete functions may still use the window's memory and queries */
 	rc = PMPI_Win_free(win);
 	hmap_del(&hwin_map, HMAP_KEY(w->handle));

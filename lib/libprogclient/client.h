@@ -74,6 +74,8 @@ static inline void carried_acquire(void)
 #define CLIENT_COPY_MAX		(8u << 10)	/* contiguous origins up to here are copied at once */
 #define CLIENT_STAGE_MAX	(1u << 20)	/* ... up to here when the daemon has no CMA */
 #define CLIENT_CTRL_TIMEOUT_MS	10000
+#define CLIENT_PROBE_AFTER_NS	2000000000u	/* of waiting without news */
+#define CLIENT_PROBE_EVERY_NS	5000000000u
 #define CLIENT_DTYPES		256		/* ids 1..255 */
 #define CLIENT_NO_SLOT		UINT32_MAX
 #define CLIENT_NO_ARENA		UINT64_MAX
@@ -163,8 +165,12 @@ struct prog_session {
 	uint64_t wait_avg;		/* ns, of past waits */
 	uint64_t load_checked;		/* when */
 	uint32_t overloaded;		/* more runnable threads than processors then */
+	uint32_t quiet_event;		/* event since quiet_since, for session_quiet() */
+	uint64_t quiet_since;
 
 	pthread_mutex_t ctrl_lock;
+	/* under ctrl_lock: when session_probe() asked; 0: no answer is outstanding */
+	uint64_t probe_sent, probe_last;
 
 	pthread_mutex_t helper_lock;
 	struct prog_win *wins;
@@ -208,6 +214,14 @@ int session_request(struct prog_session *s, uint16_t type, void *req, size_t siz
 		    unsigned int *nrfds);
 /* Look at the socket (no blocking); true when the daemon is gone. */
 bool session_check(struct prog_session *s);
+/*
+ * For waits that last, called now and then: asks the daemon for a sign of life, and later looks for
+ * the answer; never blocks.  One that is stopped or hangs keeps its connection open.  The session is
+ * lost when there is no answer for CLIENT_CTRL_TIMEOUT_MS.
+ */
+void session_probe(struct prog_session *s, uint64_t now);
+/* session_check() for those who poll and see nothing new: when that lasts, session_probe() too. */
+bool session_quiet(struct prog_session *s);
 void session_kick(struct prog_session *s, uint32_t worker);
 
 /* ---- embed.c ------------------------------------------------------------------------------- */
@@ -306,6 +320,8 @@ struct prog_win {
 	struct dtype_slot *dtypes;	/* [CLIENT_DTYPES], under session.lock */
 	uint32_t dtype_last, dtype_next, dtype_gens;
 	pthread_mutex_t range_lock;	/* attach, detach */
+	int (*check)(void *arg, uint32_t rank);	/* prog_win_set_check() */
+	void *check_arg;
 	struct prog_win *next;		/* session.wins, under helper_lock */
 };
 

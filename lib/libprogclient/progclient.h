@@ -174,22 +174,35 @@ int prog_unlock(struct prog_win *w, uint32_t rank);			/* -EPERM: not held */
 /* Granted (and held)? 1, 0, or a negative errno. */
 int prog_lock_granted(struct prog_win *w, uint32_t rank);
 
-/* PSCW building blocks; the caller keeps the groups. */
-int prog_post(struct prog_win *w, const uint32_t *ranks, uint32_t n);
-/* Exposure of @rank number @epoch (1, 2, ...): has it been posted? blocks if @wait. */
+/*
+ * PSCW building blocks; the caller keeps the groups.  post and complete try all of @ranks and return
+ * the first error; @errs (NULL, or [n]) gets the outcome for each.  A post does not wait: that it was lost
+ * is known to prog_win_error() later.
+ */
+int prog_post(struct prog_win *w, const uint32_t *ranks, uint32_t n, int *errs);
+/* Exposure of @rank number @epoch (1, 2, ...): has it been posted? 1, 0; blocks if @wait. */
 int prog_posted(struct prog_win *w, uint32_t rank, uint32_t epoch, bool wait);
-/* Ends the access epoch: returns when all operations on @ranks are complete at the origin. */
-int prog_complete(struct prog_win *w, const uint32_t *ranks, uint32_t n);
+/* Ends the access epoch: all operations on @ranks are complete at the targets, which know it. */
+int prog_complete(struct prog_win *w, const uint32_t *ranks, uint32_t n, int *errs);
 int prog_completed(struct prog_win *w, uint32_t rank, uint32_t epoch, bool wait);
 
 /*
  * Fence by counting.  prog_fence_issued() gives and clears, per rank, how many daemon-carried
  * operations of the current parity were issued; after the caller summed them over all ranks
  * (reduce-scatter) prog_fence_wait() blocks until @expected more of this parity were applied here
- * and the own gets and buffers are complete, then flips the parity.
+ * and the own operations are complete, then flips the parity.
  */
 void prog_fence_issued(struct prog_win *w, uint32_t *counts);
 int prog_fence_wait(struct prog_win *w, uint64_t expected);
+
+/*
+ * What another rank does may never come: its daemon, or the way from there, was lost, which only
+ * that rank is told.  @check is called now and then by prog_posted() and prog_completed() that wait for
+ * @rank, and by prog_fence_wait() (@rank UINT32_MAX); a negative errno ends the wait with it.
+ * There the caller can look for a word from that rank, and at prog_win_error() for what became
+ * of its own posts and operations.  To be set before the first such call.
+ */
+void prog_win_set_check(struct prog_win *w, int (*check)(void *arg, uint32_t rank), void *arg);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -298,15 +298,22 @@ static int exchange(int sock, uint16_t type, void *req, size_t size, const int *
 int session_request(struct prog_session *s, uint16_t type, void *req, size_t size, const int *fds,
 		    unsigned int nfds, void *rep, size_t rep_size, int *rfds, unsigned int *nrfds)
 {
-	bool broken;
-	int err;
+	struct prog_msg_hdr probe;
+	bool broken = true;
+	int err = 0;
 
 	pthread_mutex_lock(&s->ctrl_lock);
 	if (session_lost(s)) {
 		pthread_mutex_unlock(&s->ctrl_lock);
 		return -ECONNRESET;
 	}
-	err = exchange(s->sock, type, req, size, fds, nfds, rep, rep_size, rfds, nrfds, &broken);
+	/* an answer to session_probe() comes first */
+	if (s->probe_sent)
+		err = recv_reply(s->sock, &probe, sizeof(probe), NULL, NULL);
+	s->probe_sent = 0;
+	if (!err)
+		err = exchange(s->sock, type, req, size, fds, nfds, rep, rep_size, rfds, nrfds,
+			       &broken);
 	pthread_mutex_unlock(&s->ctrl_lock);
 	if (broken) {
 		/* requests and replies are out of step now: nothing more can be asked */
@@ -317,6 +324,34 @@ int session_request(struct prog_session *s, uint16_t type, void *req, size_t siz
 		return -ECONNRESET;
 	}
 	return err;
+}
+
+void session_probe(struct prog_session *s, uint64_t now)
+{
+	struct prog_msg_hdr ping = { .type = PROG_MSG_PING, .size = sizeof(ping) }, rep;
+	bool dead = false;
+
+	/* a request that is under way has a limit of its own */
+	if (session_lost(s) || pthread_mutex_trylock(&s->ctrl_lock))
+		return;
+	if (s->probe_sent) {
+		if (recv(s->sock, &rep, sizeof(rep), MSG_DONTWAIT) > 0)
+			s->probe_sent = 0;
+		else
+			dead = now > s->probe_sent + CLIENT_CTRL_TIMEOUT_MS * 1000000ull;
+	} else if (now >= s->probe_last + CLIENT_PROBE_EVERY_NS) {
+		s->probe_last = now;
+		if (send(s->sock, &ping, sizeof(ping), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+			s->probe_sent = now;
+	}
+	pthread_mutex_unlock(&s->ctrl_lock);
+	if (!dead)
+		return;
+	prog_log(PROG_LOG_ERROR, "session %u: the daemon has not answered for %d s", s->id,
+		 CLIENT_CTRL_TIMEOUT_MS / 1000);
+	/* should it go on one day it is not to touch our memory any more */
+	shutdown(s->sock, SHUT_RDWR);
+	mark_lost(s);
 }
 
 /* ---- fork ------------------------------------------------------------------------------------ */
@@ -682,6 +717,6 @@ int prog_session_ping(struct prog_session *s)
 
 bool prog_session_alive(const struct prog_session *s)
 {
-	/* looking is cheap and the only way to know when nothing is awaited */
-	return s && !session_check((struct prog_session *)(uintptr_t)s);
+	/* programs that poll have no other way to know */
+	return s && !session_quiet((struct prog_session *)(uintptr_t)s);
 }

@@ -6,6 +6,9 @@
 
 #include "client.h"
 
+#define LOOKS_PER_CLOCK	32u		/* looks at a counter per look at the clock */
+#define CHECK_EVERY_NS	20000000u	/* no short wait is delayed by the caller's check */
+
 /* ---- errors and tests --------------------------------------------------------------------------- */
 
 /*
@@ -275,47 +278,97 @@ static int check_ranks(const struct prog_win *w, const uint32_t *ranks, uint32_t
 	return 0;
 }
 
-int prog_post(struct prog_win *w, const uint32_t *ranks, uint32_t n)
+int prog_post(struct prog_win *w, const uint32_t *ranks, uint32_t n, int *errs)
 {
-	int err = check_ranks(w, ranks, n);
+	int first = check_ranks(w, ranks, n), err;
 	uint64_t seq;
 	uint32_t i;
 
-	for (i = 0; i < n && !err; i++) {
+	if (first)
+		return first;
+	for (i = 0; i < n; i++) {
 		struct stream *st = &w->streams[ranks[i]];
 
+		err = 0;
 		if (st->local)
 			bump(st, false);
 		else
 			err = control_op(st, PROG_OP_POST, 0, &seq);
+		if (errs)
+			errs[i] = err;
+		first = first ? first : err;
 	}
-	return err;
+	return first;
 }
 
-int prog_complete(struct prog_win *w, const uint32_t *ranks, uint32_t n)
+int prog_complete(struct prog_win *w, const uint32_t *ranks, uint32_t n, int *errs)
 {
-	int err = check_ranks(w, ranks, n);
+	int first = check_ranks(w, ranks, n), err;
 	uint64_t seq;
 	uint32_t i;
 
-	for (i = 0; i < n && !err; i++) {
+	if (first)
+		return first;
+	for (i = 0; i < n; i++) {
 		struct stream *st = &w->streams[ranks[i]];
 
-		if (st->local) {
+		if (!st->local) {
+			err = control_op(st, PROG_OP_COMPLETE, 0, &seq);
+		} else {
 			/* what went by the ring must be applied before the peer reads the count */
 			err = flush(st, true);
 			if (!err)
 				bump(st, true);
-		} else {
-			err = control_op(st, PROG_OP_COMPLETE, 0, &seq);
 		}
+		if (errs)
+			errs[i] = err;
+		first = first ? first : err;
 	}
-	for (i = 0; i < n && !err; i++)
-		err = flush(&w->streams[ranks[i]], false);
-	return err;
+	/*
+	 * Not only until the buffers are free: a notice that is lost leaves the target waiting, and this is
+	 * the last call that can tell.
+	 */
+	for (i = 0; i < n; i++) {
+		err = flush(&w->streams[ranks[i]], true);
+		if (errs && !errs[i])
+			errs[i] = err;
+		first = first ? first : err;
+	}
+	return first;
+}
+
+void prog_win_set_check(struct prog_win *w, int (*check)(void *arg, uint32_t rank), void *arg)
+{
+	w->check = check;
+	w->check_arg = arg;
+}
+
+/* The caller's check, while one waits. */
+struct look {
+	struct prog_win *w;
+	uint32_t rank;
+	unsigned int count;
+	uint64_t next;			/* when to ask */
+	int err;
+};
+
+static bool gave_up(struct look *l)
+{
+	uint64_t now;
+
+	if (!l->w->check || ++l->count % LOOKS_PER_CLOCK)
+		return false;
+	now = clock_ns();
+	if (now < l->next)
+		return false;
+	if (l->next)
+		l->err = l->w->check(l->w->check_arg, l->rank);
+	l->next = now + CHECK_EVERY_NS;
+	return l->err < 0;
 }
 
 struct epoch {
+	struct look look;
 	const uint32_t *count;
 	uint32_t epoch;
 };
@@ -326,14 +379,15 @@ static bool reached(void *arg)
 	struct epoch *e = arg;
 
 	if ((int32_t)(__atomic_load_n(e->count, __ATOMIC_ACQUIRE) - e->epoch) < 0)
-		return false;
+		return gave_up(&e->look);
 	carried_acquire();
 	return true;
 }
 
-static int epoch_wait(struct prog_win *w, const uint32_t *count, uint32_t epoch, bool wait)
+static int epoch_wait(struct prog_win *w, uint32_t rank, const uint32_t *count, uint32_t epoch,
+		      bool wait)
 {
-	struct epoch e = { count, epoch };
+	struct epoch e = { .look = { .w = w, .rank = rank }, .count = count, .epoch = epoch };
 	int err;
 
 	if (reached(&e))
@@ -341,17 +395,22 @@ static int epoch_wait(struct prog_win *w, const uint32_t *count, uint32_t epoch,
 	if (!wait)
 		return session_lost(w->s) ? -ECONNRESET : 0;
 	err = wait_until(w->s, &w->wc.ctl->event, &w->wc.ctl->waiters, reached, &e);
+	err = err ? err : e.look.err;
 	return err ? err : 1;
 }
 
 int prog_posted(struct prog_win *w, uint32_t rank, uint32_t epoch, bool wait)
 {
-	return rank < w->nranks ? epoch_wait(w, &w->wc.peers[rank].posted, epoch, wait) : -EINVAL;
+	if (rank >= w->nranks)
+		return -EINVAL;
+	return epoch_wait(w, rank, &w->wc.peers[rank].posted, epoch, wait);
 }
 
 int prog_completed(struct prog_win *w, uint32_t rank, uint32_t epoch, bool wait)
 {
-	return rank < w->nranks ? epoch_wait(w, &w->wc.peers[rank].completed, epoch, wait) : -EINVAL;
+	if (rank >= w->nranks)
+		return -EINVAL;
+	return epoch_wait(w, rank, &w->wc.peers[rank].completed, epoch, wait);
 }
 
 /* ---- fence ----------------------------------------------------------------------------------------- */
@@ -370,6 +429,7 @@ void prog_fence_issued(struct prog_win *w, uint32_t *counts)
 }
 
 struct fence {
+	struct look look;
 	const __u64 *applied;
 	uint64_t from, expected;
 };
@@ -379,7 +439,7 @@ static bool all_applied(void *arg)
 	struct fence *f = arg;
 
 	if (__atomic_load_n(f->applied, __ATOMIC_ACQUIRE) - f->from < f->expected)
-		return false;
+		return gave_up(&f->look);
 	carried_acquire();
 	return true;
 }
@@ -388,11 +448,16 @@ int prog_fence_wait(struct prog_win *w, uint64_t expected)
 {
 	struct prog_session *s = w->s;
 	uint32_t parity = w->parity & 1;
-	struct fence f = { &w->wc.ctl->applied[parity], w->fence_base[parity], expected };
+	struct fence f = {
+		.look = { .w = w, .rank = UINT32_MAX }, .applied = &w->wc.ctl->applied[parity],
+		.from = w->fence_base[parity], .expected = expected,
+	};
 	int err = wait_until(s, &w->wc.ctl->event, &w->wc.ctl->waiters, all_applied, &f);
 
+	err = err ? err : f.look.err;
+	/* also what was buffered: who is told that it failed must still be here */
 	if (!err)
-		err = flush_all(w, false);
+		err = flush_all(w, true);
 	/* also after an error, so that ranks which got none stay in step */
 	w->fence_base[parity] += expected;
 	session_lock(s);

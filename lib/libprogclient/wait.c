@@ -90,6 +90,8 @@ static bool nap_next(struct prog_session *s, struct nap *n)
 	if (n->now - n->checked >= SOCKET_EVERY_NS) {
 		n->checked = n->now;
 		session_check(s);
+		if (n->now - n->start >= CLIENT_PROBE_AFTER_NS)
+			session_probe(s, n->now);
 	}
 	return !session_lost(s);
 }
@@ -160,6 +162,23 @@ int wait_lock(struct prog_session *s, struct winctl *wc, uint32_t origin)
 	}
 }
 
+bool session_quiet(struct prog_session *s)
+{
+	uint64_t now, since = __atomic_load_n(&s->quiet_since, __ATOMIC_RELAXED);
+	uint32_t event = __atomic_load_n(&s->hdr->event, __ATOMIC_RELAXED);
+
+	if (session_check(s))
+		return true;
+	now = clock_ns();
+	if (!since || __atomic_load_n(&s->quiet_event, __ATOMIC_RELAXED) != event) {
+		__atomic_store_n(&s->quiet_event, event, __ATOMIC_RELAXED);
+		__atomic_store_n(&s->quiet_since, now, __ATOMIC_RELAXED);
+	} else if (now >= since + CLIENT_PROBE_AFTER_NS) {
+		session_probe(s, now);
+	}
+	return session_lost(s);
+}
+
 void prog_session_wait(struct prog_session *s, uint64_t timeout_ns)
 {
 	uint32_t *event = &s->hdr->event, *waiters = &s->hdr->waiters;
@@ -174,7 +193,7 @@ void prog_session_wait(struct prog_session *s, uint64_t timeout_ns)
 	if (seen == tested) {
 		futex_wait(event, seen, timeout_ns);
 		if (__atomic_load_n(event, __ATOMIC_RELAXED) == seen)
-			session_check(s);
+			session_quiet(s);
 	}
 	__atomic_fetch_sub(waiters, 1, __ATOMIC_RELEASE);
 	__atomic_store_n(&s->event_seen, __atomic_load_n(event, __ATOMIC_RELAXED), __ATOMIC_RELAXED);

@@ -403,10 +403,10 @@ static void body_fence(void)
 		struct prog_buf o = { .addr = &value, .count = 8 };
 		struct prog_dst d = { .rank = right, .disp = disp[right] + 1024, .count = 8 };
 
-		CHECK_INT(prog_post(w, &left, 1), 0);
+		CHECK_INT(prog_post(w, &left, 1, NULL), 0);
 		CHECK_INT(prog_posted(w, right, (uint32_t)round, true), 1);
 		CHECK_INT(prog_put(w, &o, &d, 0, NULL), 0);
-		CHECK_INT(prog_complete(w, &right, 1), 0);
+		CHECK_INT(prog_complete(w, &right, 1, NULL), 0);
 		CHECK_INT(prog_completed(w, left, (uint32_t)round, true), 1);
 		CHECK_INT(*(uint64_t *)(void *)(mem + 1024), round);
 	}

@@ -556,6 +556,81 @@ static void test_death(void **state)
 	}
 }
 
+/* A daemon that is stopped keeps its connections: it is found out by those who wait and who poll. */
+static void body_stopped(void)
+{
+	struct prog_session *s = rank_session(NULL);
+	struct prog_win *w = rank_window(s, PROG_WIN_ALLOCATE, 62, NULL, 4096);
+	uint64_t v = 1, seq;
+	struct prog_buf o = { .addr = &v, .count = 8 };
+	struct prog_dst d = { .rank = 1 - my_rank, .count = 8 };
+	int err;
+
+	__atomic_store_n(&fk->hold, 1, __ATOMIC_RELEASE);
+	CHECK_INT(prog_get(w, &o, &d, 0, &seq), 0);
+	rank_barrier();
+	kill(fk->pid, SIGSTOP);
+	if (my_rank) {
+		while (!(err = prog_test(w, 0, seq, true)))
+			prog_session_alive(s);
+	} else {
+		err = prog_flush(w, 1);
+	}
+	CHECK_INT(err, -ECONNRESET);
+	CHECK(!prog_session_alive(s));
+	CHECK_INT(prog_session_ping(s), -ECONNRESET);
+	prog_win_close(w);
+	prog_session_close(s);
+}
+
+static void test_stopped(void **state)
+{
+	fake_start(2, 1, true);
+	assert_true(run_ranks(2, body_stopped));
+	kill(fk->pid, SIGCONT);
+	fake_stop();
+}
+
+/*
+ * Waits last while the daemon answers, and end when the caller's check says so: here in about 3 s,
+ * so that the daemon has been asked for a sign of life meanwhile.
+ */
+static int deny(void *arg, uint32_t rank)
+{
+	uint32_t *calls = arg;
+
+	CHECK(rank == 1 || rank == UINT32_MAX);
+	return ++*calls < 10 ? 0 : -EHOSTDOWN;
+}
+
+static void body_check(void)
+{
+	struct prog_session *s = rank_session(NULL);
+	struct prog_win *w = rank_window(s, PROG_WIN_ALLOCATE, 63, NULL, 4096);
+	uint32_t calls = 0;
+
+	if (!my_rank) {
+		prog_win_set_check(w, deny, &calls);
+		CHECK_INT(prog_posted(w, 1, 1, true), -EHOSTDOWN);
+		CHECK_INT(calls, 10);
+		CHECK_INT(prog_completed(w, 1, 1, true), -EHOSTDOWN);
+		CHECK_INT(prog_fence_wait(w, 1), -EHOSTDOWN);
+		CHECK_INT(calls, 12);
+		CHECK(prog_session_alive(s));
+		CHECK_INT(prog_session_ping(s), 0);
+	}
+	rank_barrier();
+	prog_win_close(w);
+	prog_session_close(s);
+}
+
+static void test_check(void **state)
+{
+	fake_start(2, 1, true);
+	assert_true(run_ranks(2, body_check));
+	fake_stop();
+}
+
 /* A killed rank gives its lock back (by the daemon), and who waits gets it. */
 static void body_killed_holder(void)
 {
@@ -675,6 +750,8 @@ int main(void)
 		cmocka_unit_test(test_dtypes),
 		cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_death),
+		cmocka_unit_test(test_stopped),
+		cmocka_unit_test(test_check),
 		cmocka_unit_test(test_killed_holder),
 		cmocka_unit_test(test_fork),
 		cmocka_unit_test(test_region_window),

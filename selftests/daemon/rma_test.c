@@ -405,10 +405,10 @@ static void test_pscw(void **state)
 		struct prog_buf o = { &v, NULL, 8 };
 		struct prog_dst t = { 1, 0, NULL, 8 };
 
-		assert_int_equal(prog_post(p.w[1], &zero, 1), 0);
+		assert_int_equal(prog_post(p.w[1], &zero, 1, NULL), 0);
 		assert_int_equal(prog_posted(p.w[0], 1, epoch, true), 1);
 		assert_int_equal(prog_put(p.w[0], &o, &t, 0, &seq), 0);
-		assert_int_equal(prog_complete(p.w[0], &one, 1), 0);
+		assert_int_equal(prog_complete(p.w[0], &one, 1, NULL), 0);
 		assert_int_equal(prog_completed(p.w[1], 0, epoch, true), 1);
 		assert_int_equal(*(int64_t *)p.mem[1], epoch);
 	}

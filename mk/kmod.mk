@@ -16,22 +16,26 @@ KMOD_REL  = $(shell sed -n 's/.*UTS_RELEASE "\(.*\)".*/\1/p' \
 KMOD_OUT  = $(abspath $(BUILD))/kmod/$(KMOD_REL)
 # Debian's headers build for the architecture of the machine unless told these two
 KMOD_ARCH = $(if $(KARCH),ARCH=$(KARCH) CROSS_COMPILE=$(CROSS_COMPILE) DEB_BUILD_ARCH=x DEB_HOST_ARCH=x)
-KMOD_MAKE = $(MAKE) -C $(KDIR) M=$(KMOD_OUT)/kmod W=1 KCFLAGS="$(WERROR)" \
-	$(if $(KMOD_SPARSE),C=1) $(KMOD_ARCH)
+KMOD_MAKE = $(MAKE) -C $(KDIR) W=1 KCFLAGS="$(WERROR)" $(if $(KMOD_SPARSE),C=1) $(KMOD_ARCH)
 
-.PHONY: kmod kmod-sources modules_install
+.PHONY: kmod kmod-sources kmod-tests modules_install
 kmod-sources:
 	$(Q)[ -n "$(KMOD_REL)" ] || { echo "make kmod: no kernel headers in KDIR='$(KDIR)'" >&2; exit 1; }
 	$(Q)mkdir -p $(KMOD_OUT)/kmod $(KMOD_OUT)/include/uapi
 	$(Q)cp -Ru --preserve=timestamps kmod/. $(KMOD_OUT)/kmod/
 	$(Q)cp -Ru --preserve=timestamps include/uapi/. $(KMOD_OUT)/include/uapi/
+	$(Q)cp -Ru --preserve=timestamps selftests/kmod/dmaprov $(KMOD_OUT)/
 
 kmod: kmod-sources
 	$(call say,KMOD,$(KMOD_REL))
-	+$(Q)$(KMOD_MAKE) modules
+	+$(Q)$(KMOD_MAKE) M=$(KMOD_OUT)/kmod modules
+
+# with the DMA engine of the tests
+kmod-tests: kmod
+	+$(Q)$(KMOD_MAKE) M=$(KMOD_OUT)/dmaprov modules
 
 modules_install: kmod
-	+$(Q)$(KMOD_MAKE) modules_install
+	+$(Q)$(KMOD_MAKE) M=$(KMOD_OUT)/kmod modules_install
 
 # ---- selftests/kmod: run in virtual machines, see selftests/kmod/vm ----
 
@@ -66,4 +70,4 @@ $(KMODTEST_PROGS): $(KMODTEST_OUT)/%: selftests/kmod/t_%.c selftests/kmod/kmodte
 
 .PHONY: selftests-kmod
 selftests-kmod: $(KMODTEST_PROGS)
-	$(Q)$(foreach r,$(KMODTEST_RELS),$(MAKE) kmod KDIR=/lib/modules/$(r)/build &&) true
+	$(Q)$(foreach r,$(KMODTEST_RELS),$(MAKE) kmod-tests KDIR=/lib/modules/$(r)/build &&) true

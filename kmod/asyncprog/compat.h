@@ -9,6 +9,9 @@
 #include <linux/mm.h>
 #include <linux/version.h>
 
+#ifndef CONFIG_MMU_NOTIFIER
+#error "asyncprog needs a kernel with CONFIG_MMU_NOTIFIER"
+#endif
 #if BITS_PER_LONG != 64
 #error "asyncprog needs a 64-bit kernel"
 #endif

@@ -102,7 +102,7 @@ static int ask(struct nl_sock *sk, int family, int cmd, int flags, struct answer
 	nlmsg_free(msg);
 	if (ret < 0)
 		return ret;
-	/* a reply, then its acknowledgement */
+	/* a reply, then its ack */
 	return cmd == ASYNCPROG_CMD_STATS ? nl_recvmsgs_default(sk) ?: nl_wait_for_ack(sk) :
 	       flags & NLM_F_DUMP ? nl_recvmsgs_default(sk) : nl_wait_for_ack(sk);
 }

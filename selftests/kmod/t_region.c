@@ -549,7 +549,9 @@ TEST_F(region, consent)
 
 			if (cases[i].other && become(cases[i].other))
 				_exit(200);
-			_exit(-query(cases[i].same_fd ? self->fd : other_fd, *handle, &q));
+			if (cases[i].same_fd)
+				other_fd = self->fd;
+			_exit(-query(other_fd, *handle, &q));
 		}
 		EXPECT_EQ(-cases[i].expect, reap(other))
 			TH_LOG("case %zu", i);

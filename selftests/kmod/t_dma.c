@@ -1,0 +1,605 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * /dev/ioat_copy with the engine in software (dmaprov), well-behaved and not, and without any
+ * engine.
+ *
+ * Each test loads the engine as it needs it; the module takes channels only while the device is
+ * open.
+ */
+#include <asyncprog/ioat_copy.h>
+
+#include "kmodtest.h"
+
+#define LEN	(128 * PAGE)
+#define RING	1024
+#define RING_BYTES	((sizeof(struct asyncprog_ring) + RING * sizeof(struct asyncprog_cqe) + \
+			  PAGE - 1) / PAGE * PAGE)
+#define PROV	"/sys/module/dmaprov/parameters/"
+#define IOAT	"/sys/module/ioat_copy/parameters/"
+
+FIXTURE(dma)
+{
+	int ap, fd, efd;
+	uint8_t *a, *b, *model;
+	uint64_t ha, hb;
+	struct asyncprog_ring *ring;
+	bool prov;
+};
+
+static int write_file(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY);
+	int ret = fd < 0 || write(fd, text, strlen(text)) < 0 ? -errno : 0;
+
+	close(fd);
+	return ret;
+}
+
+static long read_number(const char *path)
+{
+	char text[32] = "";
+	int fd = open(path, O_RDONLY);
+
+	if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0)
+		return -1;
+	close(fd);
+	return atol(text);
+}
+
+static int set(const char *param, long value)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%ld", value);
+	return write_file(param, text);
+}
+
+/* $KMOD_DMAPROV is the module's file */
+static int load(const char *params)
+{
+	char cmd[512];
+
+	snprintf(cmd, sizeof(cmd), "insmod %s %s", getenv("KMOD_DMAPROV"), params);
+	return system(cmd);
+}
+
+/* the driver goes when its channels have been given back */
+static int unload(void)
+{
+	return EVENTUALLY(system("rmmod dmaprov 2>/dev/null") == 0) ? 0 : -1;
+}
+
+FIXTURE_SETUP(dma)
+{
+	memset(self, 0, sizeof(*self));
+	self->fd = -1;
+	self->ap = dev_open();
+	ASSERT_GE(self->ap, 0);
+	self->a = anon(LEN + PAGE);
+	self->b = anon(LEN + PAGE);
+	self->model = anon(LEN + PAGE);
+	fill(self->a, LEN + PAGE, 1);
+	fill(self->b, LEN + PAGE, 2);
+	ASSERT_NE(0, (self->ha = reg(self->ap, self->a, LEN, RW, 0)));
+	ASSERT_NE(0, (self->hb = reg(self->ap, self->b, LEN, RW, 0)));
+	ASSERT_EQ(0, set(IOAT "min_bytes", 1));
+	ASSERT_EQ(0, set(IOAT "timeout_ms", 10000));
+}
+
+/* the mapping of the ring holds the file, too */
+static void finish(struct _test_data_dma *self)
+{
+	if (self->ring)
+		munmap(self->ring, RING_BYTES);
+	self->ring = NULL;
+	close(self->fd);
+	self->fd = -1;
+}
+
+FIXTURE_TEARDOWN(dma)
+{
+	finish(self);
+	close(self->ap);
+	if (self->prov)
+		ASSERT_EQ(0, unload());
+}
+
+static int setup(int fd, int ap, int efd, uint32_t entries, struct ioat_copy_ioc_setup *s)
+{
+	*s = (struct ioat_copy_ioc_setup){
+		.size = sizeof(*s), .asyncprog_fd = ap, .eventfd = efd, .entries = entries,
+	};
+	return do_ioctl(fd, IOAT_COPY_IOC_SETUP, s);
+}
+
+/* load the engine (unless params is NULL), open the device, make the ring */
+#define START(params) do {								\
+	struct ioat_copy_ioc_setup s_;							\
+	if (params) {									\
+		ASSERT_EQ(0, load((params) ? (params) : ""));				\
+		self->prov = true;							\
+	}										\
+	self->fd = open("/dev/ioat_copy", O_RDWR | O_CLOEXEC);				\
+	ASSERT_GE(self->fd, 0);								\
+	self->efd = eventfd(0, EFD_NONBLOCK);						\
+	ASSERT_EQ(0, setup(self->fd, self->ap, self->efd, RING, &s_));			\
+	self->ring = mmap(NULL, s_.ring_size, PROT_READ | PROT_WRITE, MAP_SHARED,	\
+			  self->fd, s_.ring_offset);					\
+	ASSERT_NE(MAP_FAILED, self->ring);						\
+} while (0)
+
+static int submit(int fd, const struct asyncprog_copy *ops, uint32_t n, uint32_t flags,
+		  uint64_t *seq)
+{
+	struct ioat_copy_ioc_submit s = {
+		.size = sizeof(s), .flags = flags, .ops = (uintptr_t)ops, .nops = n,
+	};
+	int ret = do_ioctl(fd, IOAT_COPY_IOC_SUBMIT, &s);
+
+	if (seq)
+		*seq = s.seq;
+	return ret;
+}
+
+static int wait_seq(int fd, uint64_t seq, uint64_t timeout_ns)
+{
+	struct ioat_copy_ioc_wait w = { .size = sizeof(w), .seq = seq, .timeout_ns = timeout_ns };
+
+	return do_ioctl(fd, IOAT_COPY_IOC_WAIT, &w);
+}
+
+static struct ioat_copy_ioc_query ask(int fd)
+{
+	struct ioat_copy_ioc_query q = { .size = sizeof(q) };
+
+	if (do_ioctl(fd, IOAT_COPY_IOC_QUERY, &q))
+		memset(&q, 0xff, sizeof(q));
+	return q;
+}
+
+static bool take(struct asyncprog_ring *ring, struct asyncprog_cqe *cqe)
+{
+	if (__atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE) == ring->head)
+		return false;
+	*cqe = ring->cqe[ring->head & (ring->entries - 1)];
+	__atomic_store_n(&ring->head, ring->head + 1, __ATOMIC_RELEASE);
+	return true;
+}
+
+/* random copies in batches, every byte compared; returns the failed ones, or -1 */
+static int random_copies(struct _test_data_dma *self, int rounds, uint32_t align, uint32_t flags,
+			 int expect)
+{
+	struct asyncprog_copy ops[16];
+	struct asyncprog_cqe cqe;
+	uint32_t seed = 4711;
+	int round, i, failed = 0;
+	uint64_t seq;
+
+	memcpy(self->model, self->b, LEN);
+	for (round = 0; round < rounds; round++) {
+		uint32_t n = 1 + rnd(&seed) % 16, slice = LEN / 16 / align * align;
+
+		for (i = 0; i < (int)n; i++) {
+			uint64_t len = 1 + rnd(&seed) % slice, from, to;
+
+			if (align > 1)
+				len = (len + align - 1) / align * align;
+			from = rnd(&seed) % (LEN - len + 1) / align * align;
+			to = i * slice + rnd(&seed) % (slice - len + 1) / align * align;
+			ops[i] = (struct asyncprog_copy){ self->ha, from, self->hb, to, len, i };
+		}
+		if (submit(self->fd, ops, n, flags | IOAT_COPY_ISSUE, &seq) ||
+		    wait_seq(self->fd, seq, UINT64_MAX))
+			return -1;
+		for (i = 0; i < (int)n; i++) {
+			if (!take(self->ring, &cqe) || cqe.cookie >= n)
+				return -1;
+			if (cqe.status) {
+				if (cqe.status != expect)
+					return -1;
+				failed++;
+				/* its contents are undefined */
+				memcpy(self->model + ops[cqe.cookie].dst_off,
+				       self->b + ops[cqe.cookie].dst_off, ops[cqe.cookie].len);
+				continue;
+			}
+			if (cqe.bytes != ops[cqe.cookie].len)
+				return -1;
+			memcpy(self->model + ops[cqe.cookie].dst_off,
+			       self->a + ops[cqe.cookie].src_off, ops[cqe.cookie].len);
+		}
+		if (memcmp(self->model, self->b, LEN + PAGE) &&
+		    memcmp(self->model, self->b, LEN))
+			return -1;
+	}
+	return failed;
+}
+
+TEST_F(dma, no_engine)
+{
+	struct ioat_copy_ioc_info i = { .size = sizeof(i) };
+	struct ioat_copy_ioc_query q;
+
+	START(NULL);
+	ASSERT_EQ(0, do_ioctl(self->fd, IOAT_COPY_IOC_INFO, &i));
+	EXPECT_EQ(IOAT_COPY_ABI, i.abi);
+	EXPECT_EQ(0, i.channels);
+	EXPECT_EQ(0, i.features);
+	EXPECT_GE(i.threads, 1);
+	EXPECT_EQ(0, random_copies(self, 50, 1, 0, 0));
+	q = ask(self->fd);
+	EXPECT_EQ(0, q.dma_bytes);
+	EXPECT_NE(0, q.cpu_bytes);
+	EXPECT_EQ(q.submitted, q.completed);
+	EXPECT_EQ(q.submitted, q.done_seq);
+}
+
+TEST_F(dma, engine)
+{
+	struct ioat_copy_ioc_info i = { .size = sizeof(i) };
+	struct ioat_copy_ioc_query q;
+
+	START("");
+	ASSERT_EQ(0, do_ioctl(self->fd, IOAT_COPY_IOC_INFO, &i));
+	EXPECT_EQ(2, i.channels);
+	EXPECT_EQ(IOAT_COPY_FEAT_DMA | IOAT_COPY_FEAT_ORDERED, i.features);
+	EXPECT_EQ(0, strncmp((char *)i.engine, "dmaprov", 7));
+	EXPECT_EQ(65536, i.max_seg);
+	EXPECT_EQ(1, i.copy_align);
+	/* a driver in use stays */
+	EXPECT_NE(0, system("rmmod dmaprov 2>/dev/null"));
+	EXPECT_EQ(0, random_copies(self, 200, 1, 0, 0));
+	q = ask(self->fd);
+	EXPECT_EQ(0, q.cpu_bytes);
+	EXPECT_NE(0, q.dma_bytes);
+	EXPECT_EQ(0, q.fallbacks);
+	EXPECT_EQ(200, q.interrupts);
+	EXPECT_EQ(0, read_number(PROV "bad"));
+}
+
+/* 64 copies of a page each: one ioctl, one interrupt */
+TEST_F(dma, one_interrupt_per_batch)
+{
+	struct asyncprog_copy ops[64];
+	uint64_t seq, count;
+	long before;
+	int i;
+
+	START("");
+	for (i = 0; i < 64; i++)
+		ops[i] = (struct asyncprog_copy){ self->ha, i * PAGE, self->hb, (63 - i) * PAGE,
+						  PAGE, i };
+	before = read_number(PROV "interrupts");
+	ASSERT_EQ(0, submit(self->fd, ops, 64, IOAT_COPY_ISSUE, &seq));
+	EXPECT_EQ(64, seq);
+	ASSERT_EQ(0, wait_seq(self->fd, seq, UINT64_MAX));
+	EXPECT_EQ(before + 1, read_number(PROV "interrupts"));
+	EXPECT_EQ(64, self->ring->tail);
+	ASSERT_EQ(8, read(self->efd, &count, 8));
+	EXPECT_EQ(64, count);
+	for (i = 0; i < 64; i++)
+		EXPECT_EQ(0, memcmp(self->a + i * PAGE, self->b + (63 - i) * PAGE, PAGE));
+	EXPECT_EQ(0, ask(self->fd).status_reads);
+}
+
+/* several submissions are one batch when they are issued together */
+TEST_F(dma, explicit_issue)
+{
+	struct ioat_copy_ioc_issue is = { .size = sizeof(is) };
+	struct asyncprog_copy op = { self->ha, 0, self->hb, 0, PAGE, 1 };
+	long before, done;
+	uint64_t seq;
+	int i;
+
+	START("");
+	before = read_number(PROV "interrupts");
+	done = read_number(PROV "copies");
+	for (i = 0; i < 10; i++) {
+		op.dst_off = i * PAGE;
+		ASSERT_EQ(0, submit(self->fd, &op, 1, 0, &seq));
+		EXPECT_EQ(i + 1, seq);
+	}
+	EXPECT_EQ(done, read_number(PROV "copies"));
+	EXPECT_EQ(0, ask(self->fd).done_seq);
+	ASSERT_EQ(0, do_ioctl(self->fd, IOAT_COPY_IOC_ISSUE, &is));
+	EXPECT_TRUE(EVENTUALLY(ask(self->fd).done_seq == 10));
+	EXPECT_EQ(done + 10, read_number(PROV "copies"));
+	EXPECT_EQ(before + 1, read_number(PROV "interrupts"));
+	/* waiting issues, too */
+	ASSERT_EQ(0, submit(self->fd, &op, 1, 0, &seq));
+	EXPECT_EQ(0, wait_seq(self->fd, seq, UINT64_MAX));
+	EXPECT_EQ(-EINVAL, wait_seq(self->fd, seq + 1, 0));
+}
+
+TEST_F(dma, aligned_engine)
+{
+	struct ioat_copy_ioc_query q;
+
+	START("copy_align=6 max_seg=8192");
+	EXPECT_EQ(0, random_copies(self, 200, 1, 0, 0));
+	q = ask(self->fd);
+	EXPECT_NE(0, q.cpu_bytes);
+	EXPECT_EQ(0, q.failed);
+	/* when both ends allow it the engine does all but head and tail */
+	EXPECT_EQ(0, random_copies(self, 100, 64, 0, 0));
+	EXPECT_EQ(q.cpu_bytes, ask(self->fd).cpu_bytes);
+	EXPECT_LT(q.dma_bytes, ask(self->fd).dma_bytes);
+	EXPECT_EQ(0, read_number(PROV "bad"));
+}
+
+TEST_F(dma, head_and_tail)
+{
+	struct asyncprog_copy op = { self->ha, 3, self->hb, 3 + 8 * PAGE, 3 * PAGE, 1 };
+	struct asyncprog_cqe cqe;
+	uint64_t seq;
+
+	START("copy_align=2");
+	memcpy(self->model, self->b, LEN);
+	memcpy(self->model + op.dst_off, self->a + 3, op.len);
+	ASSERT_EQ(0, submit(self->fd, &op, 1, IOAT_COPY_ISSUE, &seq));
+	ASSERT_EQ(0, wait_seq(self->fd, seq, UINT64_MAX));
+	EXPECT_EQ(0, memcmp(self->model, self->b, LEN));
+	EXPECT_EQ(4, ask(self->fd).cpu_bytes);
+	EXPECT_EQ(3 * PAGE - 4, ask(self->fd).dma_bytes);
+	ASSERT_TRUE(take(self->ring, &cqe));
+	EXPECT_EQ(ASYNCPROG_CQE_DMA | ASYNCPROG_CQE_CPU, cqe.flags);
+	EXPECT_EQ(0, read_number(PROV "bad"));
+}
+
+TEST_F(dma, out_of_order)
+{
+	struct ioat_copy_ioc_info i = { .size = sizeof(i) };
+
+	START("no_order=1");
+	ASSERT_EQ(0, do_ioctl(self->fd, IOAT_COPY_IOC_INFO, &i));
+	EXPECT_EQ(IOAT_COPY_FEAT_DMA, i.features);
+	EXPECT_EQ(0, random_copies(self, 100, 1, 0, 0));
+	/* there is nothing to ask there */
+	EXPECT_EQ(0, random_copies(self, 20, 1, IOAT_COPY_POLLED, 0));
+	EXPECT_EQ(0, ask(self->fd).status_reads);
+}
+
+TEST_F(dma, errors)
+{
+	int failed;
+
+	START("error_nth=7");
+	failed = random_copies(self, 100, 1, 0, -EIO);
+	EXPECT_GT(failed, 0);
+	EXPECT_EQ(failed, ask(self->fd).failed);
+	ASSERT_EQ(0, set(PROV "error_nth", 0));
+	EXPECT_EQ(0, random_copies(self, 20, 1, 0, 0));
+}
+
+/* no descriptor, now and then or for good: the data arrives all the same */
+TEST_F(dma, few_descriptors)
+{
+	START("null_nth=3");
+	EXPECT_EQ(0, random_copies(self, 30, 1, 0, 0));
+	ASSERT_EQ(0, set(PROV "null_nth", 1));
+	EXPECT_EQ(0, random_copies(self, 3, 1, 0, 0));
+	EXPECT_GT(ask(self->fd).fallbacks, 0);
+	ASSERT_EQ(0, set(PROV "null_nth", 0));
+	ASSERT_EQ(0, set(PROV "descs", 2));
+	EXPECT_EQ(0, random_copies(self, 10, 1, 0, 0));
+	EXPECT_EQ(0, ask(self->fd).failed);
+}
+
+TEST_F(dma, lost_interrupts)
+{
+	START("mute_nth=2");
+	EXPECT_EQ(0, random_copies(self, 10, 1, 0, 0));
+	EXPECT_EQ(0, ask(self->fd).failed);
+}
+
+TEST_F(dma, polled)
+{
+	struct asyncprog_copy op = { self->ha, 0, self->hb, 0, LEN, 1 };
+	struct ioat_copy_ioc_query q;
+	uint64_t seq;
+
+	START("delay_us=5000");
+	ASSERT_EQ(0, submit(self->fd, &op, 1, IOAT_COPY_ISSUE | IOAT_COPY_POLLED, &seq));
+	ASSERT_EQ(0, wait_seq(self->fd, seq, UINT64_MAX));
+	q = ask(self->fd);
+	EXPECT_EQ(0, q.interrupts);
+	EXPECT_EQ(0, read_number(PROV "interrupts"));
+	TH_LOG("%ld pieces of 5 ms, polled: %lu status reads", read_number(PROV "copies"),
+	       (unsigned long)q.status_reads);
+	EXPECT_GT(q.status_reads, 0);
+	/* 8 ln(20 s / 2 us) */
+	EXPECT_LT(q.status_reads, 130);
+	EXPECT_EQ(0, memcmp(self->a, self->b, LEN));
+	ASSERT_EQ(0, set(PROV "delay_us", 0));
+	self->ring->head = self->ring->tail;
+	EXPECT_EQ(0, random_copies(self, 50, 1, IOAT_COPY_POLLED, 0));
+}
+
+/* the completion that never comes: an error in time, and the pages stay until it does come */
+TEST_F(dma, late_completion)
+{
+	struct asyncprog_copy op = { self->ha, 0, self->hb, 0, PAGE, 1 };
+	struct asyncprog_ioc_info i;
+	struct asyncprog_cqe cqe;
+	uint64_t seq;
+
+	START("lose_nth=1");
+	ASSERT_EQ(0, set(IOAT "timeout_ms", 200));
+	ASSERT_EQ(0, submit(self->fd, &op, 1, IOAT_COPY_ISSUE, &seq));
+	EXPECT_EQ(-ETIME, wait_seq(self->fd, seq, 1000000));
+	ASSERT_EQ(0, wait_seq(self->fd, seq, UINT64_MAX));
+	ASSERT_TRUE(take(self->ring, &cqe));
+	EXPECT_EQ(-ETIMEDOUT, cqe.status);
+	EXPECT_EQ(0, cqe.bytes);
+	EXPECT_EQ(1, ask(self->fd).failed);
+	/* the engine is not trusted meanwhile */
+	ASSERT_EQ(0, submit(self->fd, &op, 1, IOAT_COPY_ISSUE, &seq));
+	ASSERT_EQ(0, wait_seq(self->fd, seq, UINT64_MAX));
+	ASSERT_TRUE(take(self->ring, &cqe));
+	EXPECT_EQ(0, cqe.status);
+	EXPECT_EQ(ASYNCPROG_CQE_CPU, cqe.flags);
+
+	ASSERT_EQ(0, set("/sys/module/asyncprog/parameters/drain_ms", 100));
+	EXPECT_EQ(-EINPROGRESS, unreg(self->ap, self->hb));
+	ASSERT_EQ(0, info(self->ap, &i));
+	EXPECT_EQ(2 * LEN, i.uid_bytes);
+	EXPECT_EQ(-ENOENT, unreg(self->ap, self->hb));
+
+	ASSERT_EQ(0, set(PROV "lose_nth", 0));
+	ASSERT_EQ(0, set(PROV "lost", 1));
+	EXPECT_TRUE(EVENTUALLY(!info(self->ap, &i) && i.uid_bytes == LEN));
+	ASSERT_EQ(0, set("/sys/module/asyncprog/parameters/drain_ms", 5000));
+}
+
+/* the same, but the file is closed first: the engine is stopped, and everything goes */
+TEST_F(dma, lost_then_closed)
+{
+	struct asyncprog_copy op = { self->ha, 0, self->hb, 0, PAGE, 1 };
+	struct asyncprog_ioc_info i;
+	uint64_t seq;
+
+	START("lose_nth=2");
+	ASSERT_EQ(0, set(IOAT "timeout_ms", 200));
+	ASSERT_EQ(0, submit(self->fd, &op, 1, IOAT_COPY_ISSUE, &seq));
+	ASSERT_EQ(0, submit(self->fd, &op, 1, IOAT_COPY_ISSUE, &seq));
+	finish(self);
+	EXPECT_EQ(0, unreg(self->ap, self->ha));
+	EXPECT_EQ(0, unreg(self->ap, self->hb));
+	EXPECT_TRUE(EVENTUALLY(!info(self->ap, &i) && i.uid_bytes == 0));
+}
+
+TEST_F(dma, killed_in_a_batch)
+{
+	struct asyncprog_ioc_info i;
+	int round;
+
+	START("delay_us=300");
+	for (round = 0; round < 10; round++) {
+		int up[2];
+		pid_t pid;
+
+		ASSERT_EQ(0, pipe(up));
+		pid = fork();
+		if (!pid) {
+			struct ioat_copy_ioc_setup s;
+			uint8_t *m = anon(LEN), *n = anon(LEN);
+			uint64_t hm = reg(self->ap, m, LEN, RW, 0);
+			uint64_t hn = reg(self->ap, n, LEN, RW, 0);
+			struct asyncprog_copy op = { hm, 0, hn, 0, LEN, 1 };
+			int fd = open("/dev/ioat_copy", O_RDWR);
+
+			if (setup(fd, self->ap, -1, RING, &s))
+				_exit(1);
+			post(up[1]);
+			while (!submit(fd, &op, 1, IOAT_COPY_ISSUE, NULL))
+				;
+			_exit(2);
+		}
+		ASSERT_EQ(0, await(up[0]));
+		usleep(500 * round);
+		kill(pid, SIGKILL);
+		ASSERT_EQ(-SIGKILL, reap(pid));
+		close(up[0]);
+		close(up[1]);
+	}
+	EXPECT_TRUE(EVENTUALLY(!info(self->ap, &i) && i.uid_bytes == 2 * LEN));
+}
+
+TEST_F(dma, unregister_while_running)
+{
+	struct asyncprog_copy ops[32];
+	struct asyncprog_cqe cqe;
+	uint64_t seq;
+	uint8_t saved;
+	int i;
+
+	START("delay_us=1000");
+	for (i = 0; i < 32; i++)
+		ops[i] = (struct asyncprog_copy){ self->ha, 0, self->hb, i * PAGE, PAGE, i };
+	ASSERT_EQ(0, submit(self->fd, ops, 32, IOAT_COPY_ISSUE, &seq));
+	ASSERT_EQ(0, unreg(self->ap, self->hb));
+	/* the engine has done what it was given before the memory was let go */
+	saved = self->b[31 * PAGE] ^ 0xff;
+	self->b[31 * PAGE] = saved;
+	ASSERT_EQ(0, wait_seq(self->fd, seq, UINT64_MAX));
+	for (i = 0; i < 32; i++) {
+		ASSERT_TRUE(take(self->ring, &cqe));
+		EXPECT_EQ(0, cqe.status);
+	}
+	EXPECT_EQ(saved, self->b[31 * PAGE]);
+	EXPECT_EQ(-ENOENT, submit(self->fd, ops, 1, IOAT_COPY_ISSUE, &seq));
+}
+
+TEST_F(dma, closed_before_issue)
+{
+	struct asyncprog_copy op = { self->ha, 0, self->hb, 0, PAGE, 1 };
+
+	START("");
+	memcpy(self->model, self->b, LEN);
+	ASSERT_EQ(0, submit(self->fd, &op, 1, 0, NULL));
+	finish(self);
+	EXPECT_EQ(0, memcmp(self->model, self->b, LEN));
+	EXPECT_EQ(0, unreg(self->ap, self->hb));
+}
+
+TEST_F(dma, arguments)
+{
+	struct asyncprog_copy ops[2] = {
+		{ self->ha, 0, self->hb, 0, PAGE, 1 }, { self->ha, LEN, self->hb, 0, PAGE, 1 },
+	};
+	struct ioat_copy_ioc_setup s;
+	struct ioat_copy_ioc_query q = { .size = sizeof(q) };
+	uint64_t seq;
+	uint32_t nr;
+
+	self->fd = open("/dev/ioat_copy", O_RDWR);
+	EXPECT_EQ(-ENXIO, submit(self->fd, ops, 1, IOAT_COPY_ISSUE, &seq));
+	EXPECT_EQ(-ENXIO, wait_seq(self->fd, 0, 0));
+	EXPECT_EQ(-ENXIO, do_ioctl(self->fd, IOAT_COPY_IOC_QUERY, &q));
+	EXPECT_EQ(-EBADF, setup(self->fd, 1000, -1, 8, &s));
+	EXPECT_EQ(-EINVAL, setup(self->fd, self->fd, -1, 8, &s));
+	EXPECT_EQ(-EINVAL, setup(self->fd, self->ap, -1, 7, &s));
+	EXPECT_EQ(-EBADF, setup(self->fd, self->ap, 1000, 8, &s));
+	EXPECT_EQ(0, setup(self->fd, self->ap, -1, 2, &s));
+	EXPECT_EQ(-EEXIST, setup(self->fd, self->ap, -1, 2, &s));
+	EXPECT_EQ(-EINVAL, submit(self->fd, ops, 0, IOAT_COPY_ISSUE, &seq));
+	EXPECT_EQ(-EINVAL, submit(self->fd, ops, IOAT_COPY_MAX_OPS + 1, 0, &seq));
+	EXPECT_EQ(-EINVAL, submit(self->fd, ops, 1, 16, &seq));
+	EXPECT_EQ(-EINVAL, submit(self->fd, ops, 1, IOAT_COPY_CPU | IOAT_COPY_DMA, &seq));
+	EXPECT_EQ(-EFAULT, submit(self->fd, NULL, 1, 0, &seq));
+	EXPECT_EQ(-ERANGE, submit(self->fd, ops, 2, 0, &seq));
+	EXPECT_EQ(0, ask(self->fd).submitted);
+	ops[1].src_off = PAGE;
+	EXPECT_EQ(0, submit(self->fd, ops, 2, 0, &seq));
+	EXPECT_EQ(-EBUSY, submit(self->fd, ops, 1, 0, &seq));
+	EXPECT_EQ(0, wait_seq(self->fd, 2, UINT64_MAX));
+	for (nr = 0x46; nr < 256; nr++)
+		ASSERT_EQ(-ENOTTY, do_ioctl(self->fd, _IO(IOAT_COPY_IOC_TYPE, nr), &q));
+	for (nr = 0; nr < 0x40; nr++)
+		ASSERT_EQ(-ENOTTY, do_ioctl(self->fd, _IO(IOAT_COPY_IOC_TYPE, nr), &q));
+	for (nr = 0; nr < sizeof(q); nr++) {
+		q.size = nr;
+		ASSERT_EQ(-EINVAL, do_ioctl(self->fd, IOAT_COPY_IOC_QUERY, &q));
+	}
+}
+
+/* rights are those of the asyncprog file that was bound */
+TEST_F(dma, other_owner)
+{
+	pid_t pid;
+
+	pid = fork();
+	if (!pid) {
+		struct asyncprog_copy op = { self->ha, 0, self->hb, 0, PAGE, 1 };
+		struct ioat_copy_ioc_setup s;
+		int fd = open("/dev/ioat_copy", O_RDWR);
+
+		if (setup(fd, self->ap, -1, 8, &s))
+			_exit(1);
+		_exit(-submit(fd, &op, 1, IOAT_COPY_ISSUE, NULL));
+	}
+	EXPECT_EQ(EACCES, reap(pid));
+}
+
+TEST_HARNESS_MAIN

@@ -57,6 +57,8 @@ enum {	/* hdr.type; never stored as an enum */
 	/* acceptor -> opener */
 	WIRE_ACK		= 32,	/* payload: array of wire_ack */
 	WIRE_DATA		= 33,	/* reply to GET, GET_ACC, CAS: fragment off of op seq */
+	WIRE_STOP		= 34,	/* send no more of this stream: it waits, and much is kept of it */
+	WIRE_GO			= 35,	/* go on */
 };
 
 #define WIRE_F_LAST	0x01	/* last (or only) fragment of the operation */

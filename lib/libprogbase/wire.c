@@ -59,6 +59,8 @@ static const struct wire_type table[] = {
 
 	ROW(ACK,      ACCEPTOR, WIRE_ACK_SIZE, MAXP, JOB, 0),
 	ROW(DATA,     ACCEPTOR, 0, MAXP, STREAM_OP | WIRE_HAS_RANGE, WIRE_F_LAST),
+	ROW(STOP,     ACCEPTOR, 0, 0, STREAM, 0),
+	ROW(GO,	      ACCEPTOR, 0, 0, STREAM, 0),
 };
 
 const struct wire_type *wire_type(uint8_t type)

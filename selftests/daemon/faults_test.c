@@ -15,13 +15,15 @@
 
 #include "nodes.h"
 
-#define SIZE	65536
+#define SIZE	(2 << 20)		/* more than is staged when there is no CMA */
+#define PIECE	65536
 #define KEY	7
 
 static struct node node[2];
 static struct prog_session *sess[2];
 static struct prog_win *win[2];
 static uint8_t jobid[16], jobkey[32];
+static bool private_memory;		/* windows are of memory that only its owner can reach */
 
 struct child {
 	pid_t pid;
@@ -51,8 +53,14 @@ static int open_win(struct prog_session *s, uint32_t rank, struct prog_win **w,
 {
 	struct prog_win_cfg cfg = { .kind = PROG_WIN_ALLOCATE, .key = KEY, .rank = rank, .nranks = 3,
 				    .size = SIZE };
-	int r = prog_win_open(s, &cfg, w);
+	static uint64_t mem[3][SIZE / 8];
+	int r;
 
+	if (private_memory) {
+		cfg.kind = PROG_WIN_CREATE;
+		cfg.base = mem[rank];
+	}
+	r = prog_win_open(s, &cfg, w);
 	if (!r)
 		prog_win_endpoint(*w, ep);
 	return r;
@@ -88,7 +96,8 @@ static void full_write(int fd, const void *buf, size_t n)
 
 /*
  * Rank 2: connects, then does what letters tell it: x and s lock rank 1 exclusively or shared,
- * X rank 0, p puts, f flushes rank 1.  Answers each with a letter.
+ * X rank 0, p puts, f flushes rank 1, g gets much of it and stops itself before that is here.  Answers
+ * each with a letter.
  */
 static void run_child(int in, int out)
 {
@@ -97,7 +106,9 @@ static void run_child(int in, int out)
 	struct prog_win *w;
 	uint64_t v = 1, seq;
 	struct prog_buf o = { &v, NULL, 8 };
-	struct prog_dst t = { 1, 0, NULL, 8 };
+	struct prog_dst t = { 1, 0, NULL, 8 }, all_of_it = { 1, 0, NULL, SIZE };
+	static char much[SIZE];
+	struct prog_buf into = { much, NULL, SIZE };
 	char c;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -135,6 +146,12 @@ static void run_child(int in, int out)
 		case 'f':
 			r = prog_flush(w, 1);
 			break;
+		case 'g':
+			for (int i = 0; i < 10 && !r; i++)
+				r = prog_get(w, &into, &all_of_it, 0, &seq);
+			full_write(out, r ? "!" : &c, 1);
+			raise(SIGSTOP);
+			continue;
 		}
 		full_write(out, r ? "!" : &c, 1);
 	}
@@ -149,9 +166,8 @@ static int tell(char c)
 	return got == c ? 0 : -1;
 }
 
-static int setup(void **state)
+static int setup_with(const char *const *sets)
 {
-	static const char *const sets[] = { "peer_timeout=2s", "log_level=info", NULL };
 	struct prog_endpoint all[3];
 	int to[2], from[2];
 	char c;
@@ -187,6 +203,22 @@ static int setup(void **state)
 			return -1;
 	full_read(kid.from, &c, 1);
 	return c == 'm' ? 0 : -1;
+}
+
+static int setup(void **state)
+{
+	static const char *const sets[] = { "peer_timeout=2s", "log_level=info", NULL };
+
+	private_memory = false;
+	return setup_with(sets);
+}
+
+static int setup_private(void **state)
+{
+	static const char *const sets[] = { "peer_timeout=2s", "log_level=info", "cma=no", NULL };
+
+	private_memory = true;
+	return setup_with(sets);
 }
 
 static int teardown(void **state)
@@ -393,6 +425,76 @@ static void test_origin_daemon_killed(void **state)
 		fail_msg("the log does not record it:\n%s", node_log(&node[1]));
 }
 
+/*
+ * A process is stopped (by a debugger, say) whose help the daemon needs to reach its memory: what is
+ * for it waits, what is for others does not, and nobody takes its node for gone.
+ */
+static void test_process_stopped(void **state)
+{
+	enum { PUTS = 64 };
+	uint64_t v = 0, seq, end;
+	struct prog_buf small = { &v, NULL, 8 }, big = { NULL, NULL, PIECE };
+	struct prog_dst to0 = { 0, 16, NULL, 8 }, to2 = { 2, 0, NULL, PIECE };
+
+	/* sent from where it is, so that it takes nothing of what the session has for payloads */
+	assert_int_equal(prog_mem_alloc(sess[1], PIECE, &big.addr), 0);
+	memset(big.addr, 5, PIECE);
+	assert_int_equal(prog_put(win[1], &big, &to2, 0, &seq), 0);
+	assert_int_equal(prog_flush(win[1], 2), 0);
+	kill(kid.pid, SIGSTOP);
+	for (int i = 0; i < PUTS; i++) {
+		for (int k = 0; k < 4; k++)
+			assert_int_equal(prog_put(win[1], &big, &to2, 0, &seq), 0);
+		v++;
+		assert_int_equal(prog_put(win[1], &small, &to0, 0, &seq), 0);
+		assert_int_equal(prog_flush(win[1], 0), 0);
+		assert_int_equal(prog_win_error(win[1], 0), 0);
+	}
+	/* longer than it takes to find a node dead */
+	for (end = nodes_now() + 5000000000ull; nodes_now() < end; usleep(20000)) {
+		v++;
+		assert_int_equal(prog_put(win[1], &small, &to0, 0, &seq), 0);
+		assert_int_equal(prog_flush(win[1], 0), 0);
+		assert_int_equal(prog_win_error(win[1], 0), 0);
+	}
+	assert_int_equal(*((uint64_t *)prog_win_base(win[0]) + 2), v);
+	kill(kid.pid, SIGCONT);
+	assert_int_equal(prog_flush(win[1], 2), 0);
+	assert_int_equal(prog_win_error(win[1], 2), 0);
+	assert_int_equal(stat_sum(&node[1], "lost_lanes"), 0);
+	memset(big.addr, 0, PIECE);
+	assert_int_equal(prog_get(win[1], &big, &to2, 0, &seq), 0);
+	assert_int_equal(prog_flush(win[1], 2), 0);
+	for (size_t i = 0; i < PIECE; i++)
+		assert_int_equal(((uint8_t *)big.addr)[i], 5);
+	assert_int_equal(prog_mem_free(sess[1], big.addr), 0);
+}
+
+/* The same with one that waits for what it asked for: it is kept, and others get theirs. */
+static void test_process_stopped_getting(void **state)
+{
+	static uint8_t much[SIZE], want[SIZE];
+	struct prog_buf from = { want, NULL, SIZE }, into = { much, NULL, SIZE };
+	struct prog_dst t = { 1, 0, NULL, SIZE };
+	uint64_t seq;
+
+	for (size_t i = 0; i < SIZE; i++)
+		want[i] = i * 13 + i / 251;
+	assert_int_equal(prog_put(win[0], &from, &t, 0, &seq), 0);
+	assert_int_equal(prog_flush(win[0], 1), 0);
+	assert_int_equal(tell('g'), 0);
+	assert_int_equal(waitpid(kid.pid, NULL, WUNTRACED), kid.pid);
+	for (int i = 0; i < 10; i++) {
+		memset(much, 0, SIZE);
+		assert_int_equal(prog_get(win[0], &into, &t, 0, &seq), 0);
+		assert_int_equal(prog_flush(win[0], 1), 0);
+		assert_int_equal(prog_win_error(win[0], 1), 0);
+		assert_memory_equal(much, want, SIZE);
+	}
+	kill(kid.pid, SIGCONT);
+	assert_int_equal(tell('f'), 0);
+}
+
 /* A stopped node: nothing answers, no socket closes. */
 static void test_daemon_stopped(void **state)
 {
@@ -425,6 +527,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_daemon_gone_for_good, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_origin_daemon_killed, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_daemon_stopped, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_process_stopped, setup_private, teardown),
+		cmocka_unit_test_setup_teardown(test_process_stopped_getting, setup_private, teardown),
 	};
 
 	signal(SIGPIPE, SIG_IGN);

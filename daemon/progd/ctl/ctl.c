@@ -219,6 +219,7 @@ static json_t *job_json(uint32_t number, const uint8_t *id, uid_t uid, const str
 	put_u64(o, "errors", b->errors);
 	put_u64(o, "refused", b->refused);
 	put_u64(o, "through_daemon_locally", b->local);
+	put_u64(o, "stops", b->stops);
 	put_u64(o, "lock_waits", b->lock_waits);
 	put_u64(o, "locks_dropped", b->locks_dropped);
 	put_u64(o, "stripe_waits", b->stripe_waits);

@@ -58,12 +58,13 @@ static void on_retry(void *ctx)
 	struct rma *r = ctx;
 
 	r->retry_now = true;
+	r->retry_ns = r->retry_ns < RETRY_MAX_NS / 2 ? 2 * r->retry_ns : RETRY_MAX_NS;
 }
 
 void retry_arm(struct rma *r)
 {
 	if (!loop_timer_running(&r->retry))
-		loop_timer_set(r->loop, &r->retry, RETRY_NS, on_retry, r);
+		loop_timer_set(r->loop, &r->retry, r->retry_ns, on_retry, r);
 }
 
 void conn_mark(struct conn *c)
@@ -158,6 +159,8 @@ int rma_poll(void *ctx)
 	n += target_poll(r);
 	if (r->helpers)
 		n += helpers_poll(r);
+	if (n)
+		r->retry_ns = RETRY_NS;
 	if (r->retry_now) {
 		r->retry_now = false;
 		n++;
@@ -219,6 +222,8 @@ static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const v
 		/* the job ended here meanwhile */
 	} else if (f->type == WIRE_DATA) {
 		err = origin_data(p, job, f, payload);
+	} else if (f->type == WIRE_STOP || f->type == WIRE_GO) {
+		origin_stop(p, job, f);
 	} else {
 		for (uint32_t i = 0; i < wire_ack_count(f) && !err; i++) {
 			err = wire_ack_get(payload, i, &a);
@@ -334,6 +339,7 @@ int rma_new(const struct rma_opts *o, struct rma **out)
 	r->o = *o;
 	r->loop = o->loop;
 	r->owner = PROG_OWNER_WORKER | o->index;
+	r->retry_ns = RETRY_NS;
 	r->local_tl = tlane_new(r, NULL);
 	/* touched only when something is local and not directly reachable */
 	r->scratch = mmap(NULL, 2 * WIRE_MAX_PAYLOAD, PROT_READ | PROT_WRITE,

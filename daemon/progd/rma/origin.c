@@ -82,7 +82,7 @@ struct win_job *origin_job_of(struct peer *p, uint32_t index)
 
 static void activate(struct stream *s)
 {
-	if (s->active || s->blocked || s->zombie || (s->unsent == SLOT_NONE && !s->stash))
+	if (s->active || s->blocked || s->stopped || s->zombie || (s->unsent == SLOT_NONE && !s->stash))
 		return;
 	if (!s->peer->local && (!s->pj || s->pj->state != PJ_OPEN))
 		return;
@@ -262,6 +262,7 @@ void origin_down(struct peer *p, int err)
 	EACH_STREAM_OF(p->r, p, s, tmp) {
 		s->pj = NULL;
 		s->sent_any = false;
+		s->stopped = false;
 		stream_fail(s, err);
 	}
 	LL_FOREACH_SAFE(p->jobs, pj, pjtmp) {
@@ -459,16 +460,15 @@ void origin_conn_free(struct conn *c)
 {
 	struct rma *r = c->r;
 	struct stream *s, *tmp;
-	struct ojob *j, *jtmp;
+	struct ojob *j;
 	bool left;
 
 	/* the helper is dead by now (helper_kill): all its jobs end here */
-	LL_FOREACH_SAFE(r->owrites, j, jtmp) {
-		if (j->s->conn != c)
-			continue;
-		LL_DELETE(r->owrites, j);
+	while ((j = c->owrites)) {
+		c->owrites = j->next;
 		owrite_done(j, -ESRCH, NULL);
 	}
+	c->owrite_bytes = 0;
 	if (c->c->helper)
 		helper_reap(c->c->helper, r->o.index, &left);
 	DL_FOREACH_SAFE2(c->streams, s, tmp, conn_next)
@@ -596,6 +596,23 @@ int origin_ack(struct peer *p, struct win_job *job, const struct wire_ackrec *a)
 	return 0;
 }
 
+void origin_stop(struct peer *p, struct win_job *job, const struct wire_frame *f)
+{
+	struct stream *s = stream_find(p->r, job, f->win, f->origin, f->target);
+
+	if (!s || s->peer != p)
+		return;
+	s->stopped = f->type == WIRE_STOP;
+	if (s->stopped) {
+		stats_add(&s->conn->stats->stops, 1);
+		deactivate(s);
+		return;
+	}
+	activate(s);
+	if (!p->local && !p->full)
+		origin_pump(p);
+}
+
 /* Operation the DATA frame belongs to; NULL with *err 0: drop it. */
 static struct op *data_op(struct peer *p, struct win_job *job, const struct wire_frame *f,
 			  struct stream **sp, int *err)
@@ -705,12 +722,19 @@ static int owrite_post(struct rma *r, struct ojob *j)
 /* Client memory that is only reached by its helper thread: result bytes of a get. */
 static int data_by_helper(struct stream *s, struct op *op, const uint8_t *payload, uint64_t len)
 {
-	struct rma *r = s->conn->r;
-	struct helper *h = s->conn->c->helper;
+	struct conn *c = s->conn;
+	struct helper *h = c->c->helper;
+	struct rma *r = c->r;
 	uint64_t done = 0;
 
 	if (!h || !helper_max(h))
 		return -EPERM;
+	if (c->owrite_bytes + len > OWRITE_MAX) {
+		prog_log_limited(PROG_LOG_WARN,
+				 "session %u: its helper thread is %u bytes behind: results lost",
+				 c->c->session, OWRITE_MAX);
+		return -ENOBUFS;
+	}
 	while (done < len) {
 		uint64_t n = len - done < helper_max(h) ? len - done : helper_max(h);
 		struct ojob *j = calloc(1, sizeof(*j) + n);
@@ -719,26 +743,31 @@ static int data_by_helper(struct stream *s, struct op *op, const uint8_t *payloa
 		if (!j)
 			return -ENOMEM;
 		j->s = s;
-		j->slot = op - s->conn->ops;
+		j->slot = op - c->ops;
 		j->write = true;
 		j->va = op->addr + op->got + done;
 		j->len = n;
 		memcpy(j->payload, payload + done, n);
-		err = r->owrites ? -EAGAIN : owrite_post(r, j);
+		err = c->owrites ? -EAGAIN : owrite_post(r, j);
 		if (err && err != -EAGAIN) {
 			free(j);
 			return err;
 		}
 		if (err) {
-			LL_APPEND(r->owrites, j);
+			if (c->owrites)
+				c->owrites_last->next = j;
+			else
+				c->owrites = j;
+			c->owrites_last = j;
+			c->owrite_bytes += n;
 			retry_arm(r);
 		}
 		op->pending++;
 		s->jobs++;
-		stats_add(&s->conn->stats->helper_jobs, 1);
+		stats_add(&c->stats->helper_jobs, 1);
 		done += n;
 	}
-	stats_add(&s->conn->stats->helper_bytes, len);
+	stats_add(&c->stats->helper_bytes, len);
 	return 0;
 }
 
@@ -1422,29 +1451,38 @@ static int conn_poll(struct conn *c)
 	return n;
 }
 
+static void owrites_poll(struct conn *c)
+{
+	struct ojob *j;
+
+	while ((j = c->owrites)) {
+		int err = owrite_post(c->r, j);
+
+		if (err == -EAGAIN) {
+			/* full of other workers' jobs perhaps, whose end does not wake this one */
+			retry_arm(c->r);
+			break;
+		}
+		c->owrites = j->next;
+		c->owrite_bytes -= j->len;
+		if (err)
+			owrite_done(j, err, NULL);
+	}
+}
+
 int origin_poll(struct rma *r)
 {
-	bool local = r->pump_local;
-	struct ojob *j;
+	bool local = r->pump_local, leave = r->o.leave && r->o.leave(r->o.ctx, r->o.index);
 	struct conn *c;
 	int n = 0;
 
 	r->pump_local = false;
-	while ((j = r->owrites)) {
-		int err = owrite_post(r, j);
-
-		if (err == -EAGAIN) {
-			/* full of other workers' jobs perhaps, whose end does not wake this one */
-			retry_arm(r);
-			break;
-		}
-		LL_DELETE(r->owrites, j);
-		if (err)
-			owrite_done(j, err, NULL);
-	}
-	if (!r->o.leave || !r->o.leave(r->o.ctx, r->o.index))
-		DL_FOREACH(r->conns, c)
+	DL_FOREACH(r->conns, c) {
+		if (c->owrites)
+			owrites_poll(c);
+		if (!leave)
 			n += conn_poll(c);
+	}
 	if (n && r->o.posted)
 		r->o.posted(r->o.ctx, r->o.index, n);
 	if (n || r->retry_now) {

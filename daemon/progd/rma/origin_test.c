@@ -17,6 +17,7 @@
 #include "rma/priv.h"
 
 #define KEY	0x8877665544332211ull
+#define RANKS	3u
 #define SLOTS	64u
 #define ARENA	65536u
 #define OTHER	77			/* first byte of the other job's id */
@@ -50,6 +51,7 @@ static struct {				/* node B */
 	struct prog_addr addr[PROG_MAX_ADDRS];
 	unsigned int naddrs;
 	unsigned int puts, others, downs;
+	uint32_t job;
 } b;
 
 static uint8_t guid_a[16] = { 1 }, guid_b[16] = { 2 }, jobid[16] = { 3 }, jobkey[32] = { 4 };
@@ -80,6 +82,7 @@ static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const v
 		b.others++;
 		return 0;
 	}
+	b.job = f->job;
 	b.puts += f->type == WIRE_PUT;
 	if (!(f->flags & WIRE_F_LAST))
 		return 0;
@@ -154,28 +157,29 @@ static int memfd(size_t size, void **mem)
 	return fd;
 }
 
-/* Rank 0 is the client's, rank 1 lives on node B. */
+/* Rank 0 is the client's, ranks 1 and 2 live on node B. */
 static void make_window(struct win_job *job)
 {
-	struct { struct prog_win_table t; struct prog_win_node n[2]; uint32_t of[2]; } t;
+	struct { struct prog_win_table t; struct prog_win_node n[2]; uint32_t of[RANKS]; } t;
 	struct win_create c = {
-		.job = job, .key = KEY, .nranks = 2, .mem = PROG_MEM_NONE, .session = 1,
+		.job = job, .key = KEY, .nranks = RANKS, .mem = PROG_MEM_NONE, .session = 1,
 		.pid = getpid(), .mem_fd = -1,
 	};
 	const char *why = "";
 	void *ctl, *table;
 
-	c.ctl_fd = memfd(winctl_size(2, 0), &ctl);
-	winctl_format(ctl, KEY, 0, 2, 0);
-	assert_int_equal(winctl_attach(&a.wc, ctl, winctl_size(2, 0), KEY, 0, 2, &why), 0);
+	c.ctl_fd = memfd(winctl_size(RANKS, 0), &ctl);
+	winctl_format(ctl, KEY, 0, RANKS, 0);
+	assert_int_equal(winctl_attach(&a.wc, ctl, winctl_size(RANKS, 0), KEY, 0, RANKS, &why), 0);
 	c.table_fd = memfd(4096, &table);
 	memset(&t, 0, sizeof(t));
-	t.t.nranks = t.t.nnodes = 2;
+	t.t.nranks = RANKS;
+	t.t.nnodes = 2;
 	memcpy(t.n[0].guid, guid_a, 16);
 	memcpy(t.n[1].guid, guid_b, 16);
 	t.n[1].naddrs = b.naddrs;
 	memcpy(t.n[1].addr, b.addr, sizeof(b.addr));
-	t.of[1] = 1;
+	t.of[1] = t.of[2] = 1;
 	memcpy(table, &t, sizeof(t));
 	munmap(table, 4096);
 	if (win_new(&c, &a.win, &why))
@@ -189,6 +193,7 @@ static void make_client(void)
 	void *mem;
 
 	assert_int_equal(win_job_join(jobid, jobkey, getuid(), &a.c.job, &why), 0);
+	a.c.job->stats = stats_new(1);
 	assert_int_equal(win_map_fd(NULL, memfd(sizeof(struct segment), &mem), 0, false, &a.c.seg,
 				    &why), 0);
 	munmap(mem, sizeof(struct segment));
@@ -265,7 +270,7 @@ static int teardown(void **state)
 	rma_free(a.rma);
 	loop_free(a.loop);
 	loop_free(b.loop);
-	munmap(a.wc.ctl, winctl_size(2, 0));
+	munmap(a.wc.ctl, winctl_size(RANKS, 0));
 	return 0;
 }
 
@@ -360,6 +365,55 @@ static void test_region_gone(void **state)
 	assert_int_equal(b.downs, 0);
 }
 
+static void tell(uint8_t type)
+{
+	struct wire_frame f = { .type = type, .job = b.job, .win = KEY, .target = 1 };
+
+	assert_int_equal(lane_send(b.lane, &f, NULL, NULL, NULL), 0);
+}
+
+/* A stream that is told to stop waits until it may go on; others do not. */
+static void test_stop(void **state)
+{
+	struct prog_sqe e = put(1);
+	struct win_job *job = a.c.job;
+
+	submit(e);
+	RUN(acked() == 1);
+	tell(WIRE_STOP);
+	for (int i = 0; i < 20; i++)
+		step();
+	for (uint64_t seq = 2; seq <= 10; seq++)
+		submit(put(seq));
+	for (uint64_t seq = 1; seq <= 10; seq++) {
+		e.target = 2;
+		e.seq = seq;
+		submit(e);
+	}
+	RUN(a.wc.streams[2].acked == 10);
+	for (int i = 0; i < 20; i++)
+		step();
+	assert_int_equal(acked(), 1);
+	assert_int_equal(b.puts, 11);
+	assert_int_equal(job->stats->block[0].stops, 1);
+	tell(WIRE_GO);
+	RUN(acked() == 10);
+	assert_int_equal(a.wc.streams[1].err_seq, 0);
+	/* the lane's end is the end of that, too */
+	tell(WIRE_STOP);
+	for (int i = 0; i < 20; i++)
+		step();
+	submit(put(11));
+	lane_close(b.lane, -EIO, "test");
+	RUN(acked() == 11);
+	assert_int_equal(a.wc.streams[1].err_seq, 11);
+	a.wc.streams[1].err_seq = 0;
+	usleep(BACKOFF_MIN_NS / 1000);
+	submit(put(12));
+	RUN(acked() == 12);
+	assert_int_equal(a.wc.streams[1].err_seq, 0);
+}
+
 static int opened;
 
 static void job_cb(void *ctx, struct lane *l, uint32_t job, int err)
@@ -417,7 +471,7 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_put), T(test_region_gone), T(test_open_on_full_lane),
+		T(test_put), T(test_region_gone), T(test_stop), T(test_open_on_full_lane),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,15 +18,19 @@
 #define RING_BATCH	64		/* entries of one client taken per poll */
 #define REF_MIN		16384u		/* payloads from here on are sent from where they are */
 #define LANE_REFS	2		/* such payloads queued per lane: more would delay small ones */
-#define PARK_HIGH	(4u << 20)	/* bytes kept for blocked streams of a lane: stop reading it */
-#define PARK_LOW	(1u << 20)
+#define PARK_STOP	(1u << 20)	/* bytes kept for waiting streams of a lane: they are told to stop */
+#define PARK_GO		(512u << 10)	/* ... and to go on */
+#define PARK_HIGH	(32u << 20)	/* far more than can be under way then: stop reading the lane */
+#define PARK_LOW	(8u << 20)
 #define STRIPE_TRY_NS	200000		/* wait for a stripe at most this long at a time */
 #define STRIPE_GIVE_UP_NS 10000000000ull /* then somebody broke the window's stripes */
 #define TRIM_SLOTS	256u		/* more than these are given back after a burst */
 #define TRIM_NS		1000000000ull
 #define BACKOFF_MIN_NS	50000000ull	/* from one lane that failed to the next: this, doubled ... */
 #define BACKOFF_MAX_NS	800000000ull	/* ... up to this; a lane that was up for so long begins anew */
-#define RETRY_NS	500000		/* blocked by a stripe or a full helper ring: look again */
+#define RETRY_NS	500000		/* blocked by a stripe or a full helper ring: look again, ... */
+#define RETRY_MAX_NS	8000000		/* ... and if that was in vain, after twice the time, up to this */
+#define OWRITE_MAX	(256u << 20)	/* bytes of results kept for a client whose helper is behind */
 
 /* ---- origin --------------------------------------------------------------------------------- */
 
@@ -76,6 +80,7 @@ struct stream {
 	bool sent_any;			/* the peer knows the stream */
 	bool active;			/* on its peer's list */
 	bool blocked;			/* by credit or a helper job: made active by their end */
+	bool stopped;			/* by the peer, until it says go */
 	uint32_t jobs;			/* helper jobs reading or writing for it */
 	struct ojob *stash;		/* read by the helper, the lane was full */
 	bool zombie;			/* window freed: ends with its last helper job */
@@ -89,7 +94,7 @@ struct ojob {				/* helper job for an operation of this node's client */
 	bool write;
 	struct wire_frame f;		/* read: to send */
 	uint64_t va, len;
-	struct ojob *next;		/* r->owrites: the helper ring was full */
+	struct ojob *next;		/* conn->owrites */
 	uint8_t payload[];
 };
 
@@ -141,6 +146,9 @@ struct conn {				/* a client as this worker knows it */
 	struct stream *streams;
 	struct stream *last;		/* found last */
 	bool bad;			/* ring corrupt: ignored until detached */
+	/* results that its helper's ring had no room for, oldest first */
+	struct ojob *owrites, *owrites_last;
+	uint64_t owrite_bytes;
 	bool dirty;			/* has something new to see: wake */
 	struct stats_block *stats;
 	struct conn *next, *prev;
@@ -209,6 +217,7 @@ struct tstream {
 	int32_t job_status;
 	unsigned int refs;		/* replies queued by reference */
 	bool ack_dirty;			/* on tl->dirty */
+	bool stopped;			/* its origin was told to stop */
 	bool wake;			/* somebody may wait on the window's event */
 	uint8_t *dt_buf;		/* DTYPE arriving in fragments */
 	uint64_t dt_len, dt_total;
@@ -246,6 +255,9 @@ struct tlane {				/* a lane on which operations arrive */
 	struct reply *replies, *replies_tail;
 	uint64_t parked_bytes;
 	bool held;
+	uint32_t nstopped;
+	struct wire_frame *notices;	/* STOP and GO to be sent */
+	uint32_t nnotices, max_notices;
 	bool rx_placed;			/* a payload is being received in place ... */
 	struct tstream *rx;		/* ... of this stream; NULL: it ended meanwhile */
 	struct win *rx_win;		/* whose memory it goes to; held */
@@ -278,8 +290,8 @@ struct rma {
 	struct conn *dirty;
 	struct helper_link *helpers;	/* with jobs of ours; held */
 	struct sendref *free_refs;
-	struct ojob *owrites, *owrites_tail;
 	struct loop_timer retry;
+	uint64_t retry_ns;		/* from now to the next time */
 	bool retry_now;
 	struct loop_timer trim;		/* runs once after a burst: see engine.c */
 	bool trim_wanted;
@@ -314,6 +326,8 @@ void origin_pump(struct peer *p);
 int origin_data(struct peer *p, struct win_job *job, const struct wire_frame *f,
 		const void *payload);
 int origin_ack(struct peer *p, struct win_job *job, const struct wire_ackrec *a);
+/* STOP and GO: the stream must wait, or may send again. */
+void origin_stop(struct peer *p, struct win_job *job, const struct wire_frame *f);
 /* Where DATA may be received in place; false: buffer it. */
 bool origin_place(struct peer *p, struct win_job *job, const struct wire_frame *f,
 		  struct iovec *iov, struct win_map **map);

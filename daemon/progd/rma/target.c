@@ -5,9 +5,11 @@
  *
  * A stream whose next frame cannot be done now (lock held by somebody else, stripe or helper busy,
  * reply does not fit the lane) keeps it and what follows; other streams of the lane go on.  What
- * waits behind a lock is bounded by WIRE_CREDIT per stream; for everything else the lane is not
- * read on while too much is kept.  The two must not be mixed: the frame that lets a lock go may be
- * the next one on the same lane.
+ * waits behind a lock is bounded by WIRE_CREDIT per stream; for everything else the origin is told to
+ * stop that stream when much is kept, and other streams go on: the lane is everybody's, and what the
+ * stream waits for may be a process that is stopped itself.  Only an origin that does not stop, or very
+ * many streams at once, keep the lane from being read.  Not so what waits behind a lock: the frame that
+ * lets the lock go may be the next one on the same lane.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -146,6 +148,54 @@ static void mark_ack(struct tstream *ts)
 	tl_list_dirty(ts->tl);
 }
 
+/* ---- stop and go -------------------------------------------------------------------------------- */
+
+static void notice(struct tstream *ts, uint8_t type)
+{
+	struct wire_frame f = {
+		.type = type, .job = ts->key.job, .win = ts->key.win, .origin = ts->key.origin,
+		.target = ts->key.target,
+	};
+	struct tlane *tl = ts->tl;
+
+	ts->stopped = type == WIRE_STOP;
+	tl->nstopped += ts->stopped ? 1 : -1;
+	if (!tl->lane) {
+		origin_stop(tl->r->local, ts->job, &f);
+		return;
+	}
+	if (tl->nnotices == tl->max_notices) {
+		uint32_t n = tl->max_notices ? 2 * tl->max_notices : 16;
+		struct wire_frame *p = realloc(tl->notices, n * sizeof(*p));
+
+		if (!p) {
+			lane_close(tl->lane, -ENOMEM, "no memory to stop an origin");
+			return;
+		}
+		tl->notices = p;
+		tl->max_notices = n;
+	}
+	tl->notices[tl->nnotices++] = f;
+	tl_list_dirty(tl);
+}
+
+/* False: the lane is full. */
+static bool flush_notices(struct tlane *tl)
+{
+	uint32_t n = 0;
+	int err = 0;
+
+	if (!tl->nnotices)
+		return true;
+	while (n < tl->nnotices && err != -EAGAIN) {
+		err = tl->replies ? -EAGAIN : lane_send(tl->lane, &tl->notices[n], NULL, NULL, NULL);
+		n += err != -EAGAIN;
+	}
+	tl->nnotices -= n;
+	memmove(tl->notices, tl->notices + n, tl->nnotices * sizeof(*tl->notices));
+	return !tl->nnotices;
+}
+
 /* What is due to dirty streams becomes records; the windows' waiters are woken. */
 static void collect_acks(struct tlane *tl)
 {
@@ -171,6 +221,8 @@ void target_flush(struct tlane *tl)
 		tl->dirty_listed = false;
 		return;
 	}
+	if (!flush_notices(tl))
+		return;				/* lane_writable comes back here */
 	while (tl->nacks) {
 		uint32_t job = tl->acks[0].job, n = 0, kept = 0;
 		struct wire_frame f = { .type = WIRE_ACK, .job = job };
@@ -183,7 +235,7 @@ void target_flush(struct tlane *tl)
 		if (!buf) {
 			if (lane_state(tl->lane) == LANE_CLOSING)
 				break;
-			return;			/* lane_writable comes back here */
+			return;			/* likewise */
 		}
 		n = 0;
 		for (uint32_t i = 0; i < tl->nacks; i++) {
@@ -251,7 +303,16 @@ static void lock_drop(struct rma *r, struct tstream *ts)
 
 static void unpark_count(struct tlane *tl, struct parked *p)
 {
+	uint64_t before = tl->parked_bytes;
+
 	tl->parked_bytes -= p->counted;
+	if (tl->nstopped && before >= PARK_GO && tl->parked_bytes < PARK_GO) {
+		struct tstream *ts, *tmp;
+
+		HASH_ITER(hh, tl->streams, ts, tmp)
+			if (ts->stopped)
+				notice(ts, WIRE_GO);
+	}
 	if (tl->held && tl->parked_bytes < PARK_LOW) {
 		tl->held = false;
 		if (tl->lane) {
@@ -270,6 +331,9 @@ static void ts_end(struct tstream *ts)
 	struct rma *r = tl->r;
 
 	collect_acks(tl);
+	/* if it still sends, it is answered that there is no such window any more */
+	if (ts->stopped)
+		notice(ts, WIRE_GO);
 	lock_drop(r, ts);
 	wait_del(r, ts);
 	while (ts->parked) {
@@ -1116,6 +1180,8 @@ static int park(struct tstream *ts, const struct wire_frame *f, const void *payl
 	} else {
 		p->counted = cost;
 		tl->parked_bytes += cost;
+		if (tl->parked_bytes > PARK_STOP && !ts->stopped)
+			notice(ts, WIRE_STOP);
 		if (!tl->held && tl->parked_bytes > PARK_HIGH) {
 			tl->held = true;
 			if (tl->lane)
@@ -1143,6 +1209,8 @@ static void ts_run(struct tstream *ts)
 		unpark_count(ts->tl, p);
 		free(p);
 	}
+	if (ts->stopped && !ts->parked)
+		notice(ts, WIRE_GO);
 }
 
 /* ---- lanes that follow each other ------------------------------------------------------------------- */
@@ -1388,12 +1456,13 @@ int target_poll(struct rma *r)
 			wait_del(r, ts);
 			ts->state = TS_RUN;
 			ts_run(ts);
-			n++;
+			n += ts->state != TS_RETRY;
 		} else if (ts->state == TS_SEND && r->retry_now) {
 			wait_del(r, ts);
-			if (ts_send(ts) == DONE)
+			if (ts_send(ts) == DONE) {
 				ts_run(ts);
-			n++;
+				n++;
+			}
 		}
 	}
 	return n;
@@ -1461,6 +1530,7 @@ void tlane_free(struct tlane *tl)
 		free(rp);
 	}
 	free(tl->acks);
+	free(tl->notices);
 	DL_DELETE(r->tlanes, tl);
 	free(tl);
 }

@@ -31,7 +31,7 @@ static struct {			/* node A */
 	uint32_t job;
 	int downs, job_ready;
 	struct wire_ackrec ack[4096];
-	unsigned int acks;
+	unsigned int acks, stops, gos;
 	uint8_t data[1 << 20];
 	uint64_t got;
 } a;
@@ -57,6 +57,13 @@ static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const v
 		assert_true(f->off + f->len <= sizeof(a.data));
 		memcpy(a.data + f->off, payload, f->len);
 		a.got += f->len;
+		return 0;
+	}
+	if (f->type == WIRE_STOP || f->type == WIRE_GO) {
+		assert_int_equal(f->origin, 0);
+		assert_int_equal(f->target, 2);
+		a.stops += f->type == WIRE_STOP;
+		a.gos += f->type == WIRE_GO;
 		return 0;
 	}
 	for (uint32_t i = 0; i < wire_ack_count(f); i++) {
@@ -823,19 +830,29 @@ static void test_freed_while_waiting(void **state)
 	assert_int_equal(b.wc.peers[1].lock_state, PROG_LOCK_NONE);
 }
 
-/* The same with operations that the client's helper thread has and does not get done. */
-static void test_freed_with_jobs(void **state)
+/* The window's memory is reached by a helper only, whose ring and bounce area lie at its end. */
+static struct helper *only_helper(struct win_map *seg, struct prog_helper_ring **ring)
 {
 	enum { RING = 16384, BOUNCE = 32768 };
-	struct win_map *seg = win_map_get(b.win->mem_map);
-	struct prog_helper_ring *ring = (void *)(b.mem + RING);
-	struct helper *h = helper_new(seg, ring, b.mem + BOUNCE, SIZE - BOUNCE);
-	struct wire_frame f = op(WIRE_GET, 1, 2, 0, 64);
+	struct helper *h;
 
+	*ring = (void *)(b.mem + RING);
+	h = helper_new(seg, *ring, b.mem + BOUNCE, SIZE - BOUNCE);
 	assert_non_null(h);
 	b.win->access.mem = PROG_MEM_VA;
 	b.win->access.ref = mem_remote(getpid(), 0);
 	b.win->access.helper = h;
+	return h;
+}
+
+/* The same with operations that the client's helper thread has and does not get done. */
+static void test_freed_with_jobs(void **state)
+{
+	struct win_map *seg = win_map_get(b.win->mem_map);
+	struct prog_helper_ring *ring;
+	struct helper *h = only_helper(seg, &ring);
+	struct wire_frame f = op(WIRE_GET, 1, 2, 0, 64);
+
 	put(0, 1, 0, 1);
 	put(0, 2, 8, 1);
 	put(1, 1, 16, 1);
@@ -861,6 +878,73 @@ static void test_freed_with_jobs(void **state)
 	assert_int_equal(a.got, 0);
 	assert_int_equal(a.acks, 4);
 	assert_int_equal(a.downs, 0);
+	helper_put(h);
+	win_map_put(seg);
+}
+
+/* Puts of origin 0 that the helper does not do, until it is told to stop; the last number. */
+static uint64_t put_until_stop(void)
+{
+	static uint8_t buf[8192];
+	uint64_t seq = 0;
+
+	while (!a.stops) {
+		struct wire_frame f = op(WIRE_PUT, 0, ++seq, 0, sizeof(buf));
+
+		assert_true(seq < 2 * PARK_STOP / sizeof(buf));
+		send_frame(&f, buf);
+		settle();
+	}
+	assert_true(seq > PARK_STOP / 2 / sizeof(buf));
+	assert_int_equal(a.stops, 1);
+	assert_int_equal(a.gos, 0);
+	return seq;
+}
+
+/* One stream cannot go on: it is told to stop, and everybody else goes on. */
+static void test_stop(void **state)
+{
+	struct win_map *seg = win_map_get(b.win->mem_map);
+	struct prog_helper_ring *ring;
+	struct helper *h = only_helper(seg, &ring);
+	uint64_t last = put_until_stop();
+	struct rma_info i;
+
+	lock(1, 1, true);
+	unlock(1, 2);
+	RUN(acked(1) == 2);
+	assert_true(acked(0) < last);
+	assert_int_equal(a.downs, 0);
+	while (acked(0) < last) {
+		for (uint32_t k = ring->done; k != ring->tail; k++)
+			ring->job[k % PROG_HELPER_SLOTS].status = 0;
+		__atomic_store_n(&ring->done, ring->tail, __ATOMIC_RELEASE);
+		step();
+	}
+	RUN(a.gos == 1);
+	rma_info(b.rma, &i);
+	assert_int_equal(i.parked_bytes, 0);
+	assert_int_equal(a.stops, 1);
+	helper_put(h);
+	win_map_put(seg);
+}
+
+/* Its window goes meanwhile: it may send again, to learn that. */
+static void test_stop_freed(void **state)
+{
+	struct win_map *seg = win_map_get(b.win->mem_map);
+	struct prog_helper_ring *ring;
+	struct helper *h = only_helper(seg, &ring);
+	uint64_t last = put_until_stop();
+	struct wire_frame f = op(WIRE_PUT, 0, last + 1, 0, 8);
+
+	free_window();
+	RUN(a.gos == 1);
+	send_frame(&f, &last);
+	RUN(acked(0) == last + 1);
+	assert_int_equal(status_of(0, last + 1), -ENOENT);
+	helper_kill(h);
+	settle();
 	helper_put(h);
 	win_map_put(seg);
 }
@@ -941,7 +1025,8 @@ int main(void)
 		T(test_dtype_grows), T(test_get_large),
 		T(test_lock_order), T(test_credit), T(test_replies_full), T(test_gone), T(test_reopened),
 		T(test_reopened_waiting), T(test_window_freed),
-		T(test_freed_while_waiting), T(test_freed_with_jobs), T(test_fence_count),
+		T(test_freed_while_waiting), T(test_freed_with_jobs), T(test_stop),
+		T(test_stop_freed), T(test_fence_count),
 		T(test_memory_gone), L(test_memory_gone_receiving), L(test_memory_gone_sending),
 	};
 

@@ -14,7 +14,7 @@
  * A job's frames go through once the lane proved the job's key in both directions: the opener
  * calls lane_job_open() and may send when its callback says 0. The transport handles all lane
  * frames (HELLO ... PONG) by itself and refuses frames of jobs not proven, so the engine sees
- * only DTYPE ... GONE (acceptor) or ACK, DATA (opener), decoded and checked by wire_decode().
+ * only DTYPE ... GONE (acceptor) or ACK ... GO (opener), decoded and checked by wire_decode().
  */
 #ifndef PROGD_XPORT_H
 #define PROGD_XPORT_H

@@ -317,6 +317,7 @@ struct prog_win {
 	uint32_t nactive;		/* streams in flight; under session.lock */
 	uint32_t parity;
 	uint64_t fence_base[2];
+	bool fence_lost;		/* a fence ended before all was counted */
 	struct dtype_slot *dtypes;	/* [CLIENT_DTYPES], under session.lock */
 	uint32_t dtype_last, dtype_next, dtype_gens;
 	pthread_mutex_t range_lock;	/* attach, detach */

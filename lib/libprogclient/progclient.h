@@ -190,7 +190,8 @@ int prog_completed(struct prog_win *w, uint32_t rank, uint32_t epoch, bool wait)
  * Fence by counting.  prog_fence_issued() gives and clears, per rank, how many daemon-carried
  * operations of the current parity were issued; after the caller summed them over all ranks
  * (reduce-scatter) prog_fence_wait() blocks until @expected more of this parity were applied here
- * and the own operations are complete, then flips the parity.
+ * and the own operations are complete, then flips the parity.  When that fails, what came late cannot be
+ * told from the next epoch's: all later ones of the window end with -ECONNRESET.
  */
 void prog_fence_issued(struct prog_win *w, uint32_t *counts);
 int prog_fence_wait(struct prog_win *w, uint64_t expected);

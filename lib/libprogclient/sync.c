@@ -452,13 +452,14 @@ int prog_fence_wait(struct prog_win *w, uint64_t expected)
 		.look = { .w = w, .rank = UINT32_MAX }, .applied = &w->wc.ctl->applied[parity],
 		.from = w->fence_base[parity], .expected = expected,
 	};
-	int err = wait_until(s, &w->wc.ctl->event, &w->wc.ctl->waiters, all_applied, &f);
+	int err = w->fence_lost ? -ECONNRESET :
+		  wait_until(s, &w->wc.ctl->event, &w->wc.ctl->waiters, all_applied, &f);
 
 	err = err ? err : f.look.err;
+	w->fence_lost = err;
 	/* also what was buffered: who is told that it failed must still be here */
 	if (!err)
 		err = flush_all(w, true);
-	/* also after an error, so that ranks which got none stay in step */
 	w->fence_base[parity] += expected;
 	session_lock(s);
 	w->parity = !parity;

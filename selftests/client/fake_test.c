@@ -616,6 +616,10 @@ static void body_check(void)
 		CHECK_INT(prog_completed(w, 1, 1, true), -EHOSTDOWN);
 		CHECK_INT(prog_fence_wait(w, 1), -EHOSTDOWN);
 		CHECK_INT(calls, 12);
+		/* what was missed is never counted: no later fence can be told from this one */
+		CHECK_INT(prog_fence_wait(w, 1), -ECONNRESET);
+		CHECK_INT(prog_fence_wait(w, 1), -ECONNRESET);
+		CHECK_INT(calls, 12);
 		CHECK(prog_session_alive(s));
 		CHECK_INT(prog_session_ping(s), 0);
 	}

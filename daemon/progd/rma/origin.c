@@ -733,7 +733,7 @@ static int data_by_helper(struct stream *s, struct op *op, const uint8_t *payloa
 		prog_log_limited(PROG_LOG_WARN,
 				 "session %u: its helper thread is %u bytes behind: results lost",
 				 c->c->session, OWRITE_MAX);
-		return -ENOBUFS;
+		return -ENOMEM;
 	}
 	while (done < len) {
 		uint64_t n = len - done < helper_max(h) ? len - done : helper_max(h);

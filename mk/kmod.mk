@@ -39,9 +39,10 @@ modules_install: kmod
 
 # ---- selftests/kmod: run in virtual machines, see selftests/kmod/vm ----
 
-KMODTEST_SRCS  := $(sort $(wildcard selftests/kmod/t_*.c))
+# t_NAME.c for any kernel, d_NAME.c for the debug kernel
+KMODTEST_SRCS  := $(sort $(wildcard selftests/kmod/[td]_*.c))
 KMODTEST_OUT   := $(BUILD)/selftests/kmod
-KMODTEST_PROGS := $(patsubst selftests/kmod/t_%.c,$(KMODTEST_OUT)/%,$(KMODTEST_SRCS))
+KMODTEST_PROGS := $(patsubst selftests/kmod/%.c,$(KMODTEST_OUT)/%,$(KMODTEST_SRCS))
 # the harness comes with Debian's kernel sources only
 KSELFTEST      := $(BUILD)/kmod/kselftest
 KSELFTEST_TAR  ?= $(lastword $(sort $(wildcard /usr/src/linux-source-6.1.tar.xz)))
@@ -57,17 +58,50 @@ $(KSELFTEST)/kselftest_harness.h:
 		linux-source-6.1/$(KSELFTEST_DIR)/kselftest.h \
 		linux-source-6.1/$(KSELFTEST_DIR)/kselftest_harness.h
 
-$(KMODTEST_OUT)/netlink: KMODTEST_CFLAGS = $(shell $(PKG_CONFIG) --cflags libnl-genl-3.0)
-$(KMODTEST_OUT)/netlink: KMODTEST_LIBS = $(shell $(PKG_CONFIG) --libs libnl-genl-3.0)
+$(KMODTEST_OUT)/t_race: KMODTEST_LIBS = -pthread
+$(KMODTEST_OUT)/t_netlink: KMODTEST_CFLAGS = $(shell $(PKG_CONFIG) --cflags libnl-genl-3.0)
+$(KMODTEST_OUT)/t_netlink: KMODTEST_LIBS = $(shell $(PKG_CONFIG) --libs libnl-genl-3.0)
 
 # the harness compares numbers of all kinds, declares nothing, and jumps
-$(KMODTEST_PROGS): $(KMODTEST_OUT)/%: selftests/kmod/t_%.c selftests/kmod/kmodtest.h \
+$(KMODTEST_PROGS): $(KMODTEST_OUT)/%: selftests/kmod/%.c selftests/kmod/kmodtest.h \
 		$(wildcard include/uapi/asyncprog/*.h) mk/kmod.mk | $(KSELFTEST)/kselftest_harness.h
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) -O2 -g -std=gnu11 -D_GNU_SOURCE $(WARN) -Wno-sign-compare -Wno-missing-prototypes -Wno-clobbered -Iinclude/uapi -I$(KSELFTEST) \
 		$(KMODTEST_CFLAGS) -o $@ $< $(KMODTEST_LIBS)
 
-.PHONY: selftests-kmod
+.PHONY: selftests-kmod check-kmod check-kmod-debug
 selftests-kmod: $(KMODTEST_PROGS)
 	$(Q)$(foreach r,$(KMODTEST_RELS),$(MAKE) kmod-tests KDIR=/lib/modules/$(r)/build &&) true
+
+check-kmod: selftests-kmod
+	$(Q)selftests/run --build $(BUILD) kmod
+
+# KASAN, lockdep, kmemleak, fault injection; the kernel is built when it is not there (10 to 20 minutes)
+KMOD_DEBUG ?= $(abspath $(BUILD))/kmod/debug
+check-kmod-debug: $(KMODTEST_PROGS)
+	$(Q)selftests/kmod/debug-kernel $(KMOD_DEBUG)
+	$(Q)$(MAKE) kmod-tests KDIR=$(KMOD_DEBUG)/kbuild
+	$(Q)PROG_BUILD=$(abspath $(BUILD)) KMOD_DEBUG=$(KMOD_DEBUG) selftests/kmod/run debug
+
+# ---- installation beside `make install`: DKMS sources, udev rule, configuration ----
+
+MODPROBEDIR ?= /etc/modprobe.d
+UDEVDIR     ?= /usr/lib/udev/rules.d
+MODLOADDIR  ?= /usr/lib/modules-load.d
+DKMS_DEST    = $(DESTDIR)/usr/src/asyncprog-$(VERSION)
+
+.PHONY: install-kmod-conf install-dkms
+install-kmod-conf:
+	$(Q)install -d $(DESTDIR)$(UDEVDIR) $(DESTDIR)$(MODPROBEDIR) $(DESTDIR)$(MODLOADDIR)
+	$(Q)install -m 0644 packaging/kmod/60-asyncprog.rules $(DESTDIR)$(UDEVDIR)/
+	$(Q)[ -e $(DESTDIR)$(MODPROBEDIR)/asyncprog.conf ] || \
+		install -m 0644 packaging/kmod/asyncprog.modprobe $(DESTDIR)$(MODPROBEDIR)/asyncprog.conf
+	$(Q)install -m 0644 packaging/kmod/asyncprog.modules-load $(DESTDIR)$(MODLOADDIR)/asyncprog.conf
+
+# dkms add asyncprog/$(VERSION); dkms install asyncprog/$(VERSION)
+install-dkms: install-kmod-conf
+	$(Q)install -d $(DKMS_DEST)/kmod $(DKMS_DEST)/include/uapi
+	$(Q)cp -R kmod/. $(DKMS_DEST)/kmod/
+	$(Q)cp -R include/uapi/. $(DKMS_DEST)/include/uapi/
+	$(Q)sed 's/@VERSION@/$(VERSION)/' packaging/kmod/dkms.conf.in >$(DKMS_DEST)/dkms.conf

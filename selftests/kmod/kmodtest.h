@@ -150,11 +150,11 @@ static inline uint32_t rnd(uint32_t *state)
 /* ---- faults ----------------------------------------------------------------------------- */
 
 static sigjmp_buf fault_jmp;
-static volatile int fault_signal;
+static int fault_signal;
 
 static inline void fault_handler(int sig)
 {
-	fault_signal = sig;
+	__atomic_store_n(&fault_signal, sig, __ATOMIC_RELAXED);
 	siglongjmp(fault_jmp, 1);
 }
 
@@ -167,17 +167,17 @@ static inline void catch_faults(void)
 }
 
 /* 0, or the signal that the access raises */
-static inline int touch(volatile uint8_t *p, int write)
+static inline int touch(uint8_t *p, int write)
 {
 	catch_faults();
-	fault_signal = 0;
+	__atomic_store_n(&fault_signal, 0, __ATOMIC_RELAXED);
 	if (!sigsetjmp(fault_jmp, 1)) {
 		if (write)
-			*p = 0x5a;
+			__atomic_store_n(p, 0x5a, __ATOMIC_RELAXED);
 		else
-			(void)*p;
+			(void)__atomic_load_n(p, __ATOMIC_RELAXED);
 	}
-	return fault_signal;
+	return __atomic_load_n(&fault_signal, __ATOMIC_RELAXED);
 }
 
 /* ---- other processes -------------------------------------------------------------------- */

@@ -211,7 +211,7 @@ TEST_F(region, read_only_is_coherent)
 	size_t i;
 
 	for (i = 0; i < LEN; i += PAGE)
-		(void)*(volatile uint8_t *)(zero + i);
+		ASSERT_EQ(0, touch(zero + i, 0));
 	ASSERT_NE(0, (dst = reg(self->fd, self->mem, LEN, RW, 0)));
 	ASSERT_NE(0, (src = reg(self->fd, fresh, LEN, ASYNCPROG_ACCESS_READ, 0)));
 	fill(fresh, LEN, 7);

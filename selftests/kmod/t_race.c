@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Everything at once: threads and processes register, map, touch, copy, unmap, fork, exit and close
+ * in random order under a seed that is printed ($KMOD_SEED sets it, $KMOD_RACE_MS how long).  What
+ * is checked is that nothing is left, that a live region's bytes are right, and the kernel's own
+ * opinion.
+ */
+#include <asyncprog/ioat_copy.h>
+#include <pthread.h>
+
+#include "kmodtest.h"
+
+#define SLOTS	24
+#define THREADS	4
+#define KINDS	14
+#define MAXLEN	(40 * PAGE)
+
+/* what all threads work on, without any lock: the kernel has to bear it */
+struct slot {
+	uint8_t *mem;
+	size_t len;
+	uint64_t handle;
+	uint64_t off;
+};
+
+struct world {
+	struct slot slot[SLOTS];
+	int fd[3];
+	int ioat;
+	bool stop;
+	uint32_t seed;
+	/* per kind of step, how often it worked */
+	long worked[KINDS];
+};
+
+static struct world *world;
+/* of this thread: where a fault goes */
+static __thread sigjmp_buf here;
+
+static void on_fault(int sig)
+{
+	siglongjmp(here, sig);
+}
+
+static void poke(uint8_t *p, bool write)
+{
+	if (sigsetjmp(here, 1))
+		return;
+	if (write)
+		__atomic_store_n(p, 1, __ATOMIC_RELAXED);
+	else
+		(void)__atomic_load_n(p, __ATOMIC_RELAXED);
+}
+
+static void step(uint32_t *seed)
+{
+	struct world *w = world;
+	struct slot *s = &w->slot[rnd(seed) % SLOTS], *t = &w->slot[rnd(seed) % SLOTS];
+	int fd = __atomic_load_n(&w->fd[rnd(seed) % 3], __ATOMIC_RELAXED);
+	struct asyncprog_ioc_register r;
+	struct asyncprog_ioc_query q;
+	struct asyncprog_copy op[4];
+	uint32_t done = 0;
+	size_t len, i;
+	uint8_t *p;
+	uint32_t kind = rnd(seed) % KINDS;
+	bool ok = false;
+	int old;
+
+	switch (kind) {
+	case 0:
+		len = (1 + rnd(seed) % (MAXLEN / PAGE)) * PAGE;
+		p = anon(len);
+		if (p == MAP_FAILED)
+			break;
+		if (rnd(seed) % 4 == 0)
+			memset(p, 0x77, len);
+		s->mem = p;
+		s->len = len;
+		ok = true;
+		break;
+	case 1:
+	case 2:
+	case 3:
+		if (!s->mem)
+			break;
+		len = s->len - 100;
+		if (!reg_full(fd, s->mem + rnd(seed) % 100, len - rnd(seed) % 2 * (len / 2),
+			      rnd(seed) % 8 ? RWM : ROM,
+			      ASYNCPROG_CONSENT_FD | ASYNCPROG_CONSENT_UID, &r)) {
+			s->handle = r.handle;
+			s->off = r.map_offset;
+			ok = true;
+		}
+		break;
+	case 4:
+		if (rnd(seed) % 2)
+			break;
+		ok = !unreg(fd, s->handle);
+		break;
+	case 5:
+		/* the other threads go on with what was there */
+		if (!s->mem || rnd(seed) % 4)
+			break;
+		ok = !munmap(s->mem + rnd(seed) % (s->len / PAGE) * PAGE, PAGE);
+		s->mem = NULL;
+		break;
+	case 6:
+		if (s->mem && rnd(seed) % 4 == 0)
+			ok = !madvise(s->mem, s->len, rnd(seed) % 2 ? MADV_DONTNEED :
+				      MADV_PAGEOUT);
+		break;
+	case 7:
+	case 8:
+		if (query(fd, s->handle, &q))
+			break;
+		p = mmap(NULL, q.map_length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, s->off);
+		if (p == MAP_FAILED)
+			break;
+		ok = true;
+		for (i = 0; i < 20; i++)
+			poke(p + rnd(seed) % q.map_length, rnd(seed) % 2);
+		if (rnd(seed) % 4 == 0)
+			mprotect(p, PAGE, PROT_READ);
+		/* one in eight stays, to be revoked */
+		if (rnd(seed) % 8)
+			munmap(p, q.map_length);
+		break;
+	case 9:
+	case 10:
+		for (i = 0; i < 4; i++)
+			op[i] = (struct asyncprog_copy){ s->handle, rnd(seed) % PAGE, t->handle,
+							 rnd(seed) % PAGE, 1 + rnd(seed) % PAGE,
+							 i };
+		copy_ops(fd, op, 4, rnd(seed) % 2 ? ASYNCPROG_COPY_QUEUED : 0, &done);
+		ok = done;
+		break;
+	case 11: {
+		struct ioat_copy_ioc_submit sub = {
+			.size = sizeof(sub), .flags = rnd(seed) % 4, .ops = (uintptr_t)op,
+			.nops = 4,
+		};
+
+		for (i = 0; i < 4; i++)
+			op[i] = (struct asyncprog_copy){ s->handle, 0, t->handle, 0,
+							 1 + rnd(seed) % PAGE, i };
+		ok = !do_ioctl(w->ioat, IOAT_COPY_IOC_SUBMIT, &sub);
+		break;
+	}
+	case 12:
+		if (rnd(seed) % 8)
+			break;
+		/* a child that dies in the middle of its own registrations */
+		old = fork();
+		if (!old) {
+			for (i = 0; i < 6; i++)
+				reg_full(fd, anon(MAXLEN), MAXLEN, RWM, ASYNCPROG_CONSENT_FD, &r);
+			if (rnd(seed) % 2)
+				kill(getpid(), SIGKILL);
+			if (rnd(seed) % 2)
+				execl("/bin/true", "true", NULL);
+			_exit(0);
+		}
+		if (old > 0)
+			reap(old);
+		ok = true;
+		break;
+	case 13:
+		if (rnd(seed) % 8)
+			break;
+		old = dev_open();
+		if (old < 0)
+			break;
+		if (rnd(seed) % 2) {
+			struct asyncprog_ioc_ring ring;
+
+			make_ring(old, 64, -1, &ring);
+		}
+		old = __atomic_exchange_n(&w->fd[rnd(seed) % 3], old, __ATOMIC_RELAXED);
+		close(old);
+		ok = true;
+		break;
+	}
+	if (ok)
+		__atomic_fetch_add(&w->worked[kind], 1, __ATOMIC_RELAXED);
+}
+
+static void *racer(void *arg)
+{
+	uint32_t seed = world->seed * 2654435761u + (uint32_t)(uintptr_t)arg * 97 + 1;
+
+	while (!__atomic_load_n(&world->stop, __ATOMIC_RELAXED))
+		step(&seed);
+	return NULL;
+}
+
+static long env(const char *name, long def)
+{
+	const char *s = getenv(name);
+
+	return s ? atol(s) : def;
+}
+
+/* one process of racing threads; its end takes everything with it */
+static void race(uint32_t seed, long ms)
+{
+	struct sigaction sa = { .sa_handler = on_fault, .sa_flags = SA_NODEFER };
+	struct asyncprog_ioc_ring ring;
+	struct ioat_copy_ioc_setup s = { .size = sizeof(s), .eventfd = -1, .entries = 256 };
+	pthread_t t[THREADS];
+	long i;
+
+	sigaction(SIGBUS, &sa, NULL);
+	sigaction(SIGSEGV, &sa, NULL);
+	memset(world->slot, 0, sizeof(world->slot));
+	world->stop = false;
+	world->seed = seed;
+	for (i = 0; i < 3; i++) {
+		world->fd[i] = dev_open();
+		make_ring(world->fd[i], 64, -1, &ring);
+	}
+	world->ioat = open("/dev/ioat_copy", O_RDWR | O_CLOEXEC);
+	s.asyncprog_fd = world->fd[0];
+	do_ioctl(world->ioat, IOAT_COPY_IOC_SETUP, &s);
+	for (i = 0; i < THREADS; i++) {
+		if (pthread_create(&t[i], NULL, racer, (void *)i))
+			_exit(1);
+	}
+	usleep(ms * 1000);
+	/* half of the time everything ends under the running threads */
+	if (seed % 2)
+		_exit(0);
+	__atomic_store_n(&world->stop, true, __ATOMIC_RELAXED);
+	for (i = 0; i < THREADS; i++)
+		pthread_join(t[i], NULL);
+	_exit(0);
+}
+
+FIXTURE(race)
+{
+	char unused;
+};
+
+FIXTURE_SETUP(race)
+{
+}
+
+FIXTURE_TEARDOWN(race)
+{
+}
+
+TEST_F_TIMEOUT(race, random_steps, 120)
+{
+	uint32_t seed = env("KMOD_SEED", time(NULL));
+	long ms = env("KMOD_RACE_MS", 500), i;
+	struct asyncprog_ioc_info info_;
+	int fd = dev_open();
+
+	ASSERT_GE(fd, 0);
+	world = mmap(NULL, sizeof(*world), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		     0);
+	ASSERT_NE(MAP_FAILED, world);
+	TH_LOG("seed %u", seed);
+	for (i = 0; i < 8; i++) {
+		pid_t pid = fork();
+
+		if (!pid)
+			race(seed + i, ms);
+		EXPECT_EQ(0, reap(pid));
+		EXPECT_TRUE(EVENTUALLY(!info(fd, &info_) && info_.total_bytes == 0))
+			TH_LOG("seed %u leaves %lu bytes", seed + (uint32_t)i,
+			       (unsigned long)info_.total_bytes);
+	}
+	for (i = 0; i < KINDS; i++)
+		EXPECT_GT(world->worked[i], 0)
+			TH_LOG("step %ld never worked", i);
+	TH_LOG("%ld registrations, %ld mappings, %ld copies, %ld of ioat_copy",
+	       world->worked[1], world->worked[7], world->worked[9], world->worked[11]);
+}
+
+TEST_HARNESS_MAIN

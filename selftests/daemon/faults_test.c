@@ -506,6 +506,7 @@ static void test_daemon_stopped(void **state)
 	assert_int_equal(prog_lock(win[0], 1, 0), 0);
 	assert_int_equal(prog_flush(win[0], 1), 0);
 	kill(node[1].pid, SIGSTOP);
+	assert_int_equal(waitpid(node[1].pid, NULL, WUNTRACED), node[1].pid);
 	assert_int_equal(prog_put(win[0], &o, &t, 0, &seq), 0);
 	r = prog_flush(win[0], 1);
 	if (!r)

@@ -261,33 +261,43 @@ static bool guard_try(uint32_t *guard, uint32_t owner)
 					   __ATOMIC_RELAXED);
 }
 
-/* Returns true when the guard was taken from somebody who did not give it back. */
-static bool guard_lock(struct winctl *wc, uint32_t owner)
+/*
+ * One round of spinning; then, if the guard was first found taken WINLOCK_SEIZE_NS before, it is taken
+ * from whoever did not give it back.
+ */
+static bool guard_lock_soon(struct winctl *wc, uint32_t owner, uint64_t *since)
 {
 	uint32_t *guard = &wc->ctl->lock.guard, held;
-	uint64_t start = 0;
 	int spins;
 
-	for (;;) {
-		for (spins = 0; spins < GUARD_SPINS; spins++) {
-			if (guard_try(guard, owner))
-				return false;
-			cpu_relax();
-		}
-		held = get(guard);
-		if (!start)
-			start = clock_ns();
-		else if (clock_ns() - start > WINLOCK_SEIZE_NS && held &&
-			 __atomic_compare_exchange_n(guard, &held, owner, false, __ATOMIC_ACQUIRE,
-						     __ATOMIC_RELAXED)) {
-			recompute(wc);
+	for (spins = 0; spins < GUARD_SPINS; spins++) {
+		if (guard_try(guard, owner))
 			return true;
-		}
+		cpu_relax();
+	}
+	held = get(guard);
+	if (!*since)
+		*since = clock_ns();
+	if (!held || clock_ns() - *since <= WINLOCK_SEIZE_NS ||
+	    !__atomic_compare_exchange_n(guard, &held, owner, false, __ATOMIC_ACQUIRE,
+					 __ATOMIC_RELAXED))
+		return false;
+	recompute(wc);
+	return true;
+}
+
+static void guard_lock(struct winctl *wc, uint32_t owner)
+{
+	uint64_t since = 0;
+
+	while (!guard_lock_soon(wc, owner, &since)) {
+		uint32_t held = get(&wc->ctl->lock.guard);
+
 		/* a preempted holder needs the core more than we do; nobody wakes guard waiters */
-		if (clock_ns() - start < GUARD_NAP_NS)
+		if (clock_ns() - since < GUARD_NAP_NS)
 			sched_yield();
 		else if (held)
-			futex_wait(guard, held, GUARD_NAP_NS);
+			futex_wait(&wc->ctl->lock.guard, held, GUARD_NAP_NS);
 	}
 }
 
@@ -356,13 +366,13 @@ static void wake_local(struct winctl *wc, const struct wakes *wakes)
 		futex_wake_all(&wc->peers[wakes->rank[i]].lock_state);
 }
 
+/* Under the guard, which it gives back. */
 static bool request(struct winctl *wc, uint32_t origin, bool excl, uint32_t owner, bool queue)
 {
 	struct prog_lockq *q = &wc->ctl->lock;
 	struct prog_win_peer *p = &wc->peers[origin];
 	bool granted = false;
 
-	guard_lock(wc, owner);
 	if (!queued(wc) && !get(&q->excl) && !(excl && get(&q->nshared))) {
 		set(&p->lock_owner, owner);
 		__atomic_store_n(&p->lock_state, excl ? PROG_LOCK_EXCL : PROG_LOCK_SHARED,
@@ -393,11 +403,21 @@ static bool request(struct winctl *wc, uint32_t origin, bool excl, uint32_t owne
 
 bool winlock_request(struct winctl *wc, uint32_t origin, bool excl, uint32_t owner)
 {
+	guard_lock(wc, owner);
+	return request(wc, origin, excl, owner, true);
+}
+
+int winlock_request_soon(struct winctl *wc, uint32_t origin, bool excl, uint32_t owner,
+			 uint64_t *since)
+{
+	if (!guard_lock_soon(wc, owner, since))
+		return -EAGAIN;
 	return request(wc, origin, excl, owner, true);
 }
 
 bool winlock_try(struct winctl *wc, uint32_t origin, bool excl, uint32_t owner)
 {
+	guard_lock(wc, owner);
 	return request(wc, origin, excl, owner, false);
 }
 
@@ -440,13 +460,13 @@ static bool drop(struct winctl *wc, uint32_t origin)
 	return true;
 }
 
-uint32_t winlock_release(struct winctl *wc, uint32_t origin, uint32_t owner, int *err)
+/* Under the guard, which it gives back. */
+static uint32_t release(struct winctl *wc, uint32_t origin, uint32_t owner, int *err)
 {
 	struct wakes wakes;
 	uint32_t mask = 0;
 
 	wakes.n = 0;
-	guard_lock(wc, owner);
 	*err = drop(wc, origin) ? 0 : -EPERM;
 	if (!*err)
 		mask = advance(wc, &wakes);
@@ -455,15 +475,28 @@ uint32_t winlock_release(struct winctl *wc, uint32_t origin, uint32_t owner, int
 	return mask;
 }
 
-uint32_t winlock_recover(struct winctl *wc, uint32_t dead, uint32_t *dropped)
+uint32_t winlock_release(struct winctl *wc, uint32_t origin, uint32_t owner, int *err)
 {
-	uint32_t held = dead, mask, n = 0, i;
+	guard_lock(wc, owner);
+	return release(wc, origin, owner, err);
+}
+
+uint32_t winlock_release_soon(struct winctl *wc, uint32_t origin, uint32_t owner, uint64_t *since,
+			      int *err)
+{
+	if (guard_lock_soon(wc, owner, since))
+		return release(wc, origin, owner, err);
+	*err = -EAGAIN;
+	return 0;
+}
+
+/* Under the guard, which it gives back. */
+static uint32_t recover(struct winctl *wc, uint32_t dead, uint32_t *dropped)
+{
 	struct wakes wakes;
+	uint32_t mask, n = 0, i;
 
 	wakes.n = 0;
-	if (!__atomic_compare_exchange_n(&wc->ctl->lock.guard, &held, OWNER_RECOVERY, false,
-					 __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-		guard_lock(wc, OWNER_RECOVERY);
 	for (i = 0; i < wc->nranks; i++) {
 		struct prog_win_peer *p = &wc->peers[i];
 
@@ -481,4 +514,27 @@ uint32_t winlock_recover(struct winctl *wc, uint32_t dead, uint32_t *dropped)
 	wake_local(wc, &wakes);
 	*dropped = n;
 	return mask;
+}
+
+/* The guard of a dead holder is ours at once. */
+static bool guard_inherit(struct winctl *wc, uint32_t dead)
+{
+	return __atomic_compare_exchange_n(&wc->ctl->lock.guard, &dead, OWNER_RECOVERY, false,
+					   __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+uint32_t winlock_recover(struct winctl *wc, uint32_t dead, uint32_t *dropped)
+{
+	if (!guard_inherit(wc, dead))
+		guard_lock(wc, OWNER_RECOVERY);
+	return recover(wc, dead, dropped);
+}
+
+int winlock_recover_soon(struct winctl *wc, uint32_t dead, uint64_t *since, uint32_t *mask,
+			 uint32_t *dropped)
+{
+	if (!guard_inherit(wc, dead) && !guard_lock_soon(wc, OWNER_RECOVERY, since))
+		return -EAGAIN;
+	*mask = recover(wc, dead, dropped);
+	return 0;
 }

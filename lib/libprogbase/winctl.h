@@ -63,11 +63,19 @@ void winctl_wake(struct prog_win_ctl *ctl);
  * length; the guard is held for some tens of instructions.  A guard that stays taken for
  * WINLOCK_SEIZE_NS (its holder died or is hostile) is seized and the counts are recomputed: nobody
  * waits longer, whatever stands in the segment.  One request per origin at a time.
+ *
+ * The ..._soon() variants are for threads that serve others as well: they give up after some
+ * microseconds with -EAGAIN, nothing done, and are to be called again later.  *@since, 0 before the first
+ * call, keeps when the guard was first found taken; it is seized when that is long enough ago.
  */
 #define WINLOCK_SEIZE_NS	2000000000ull
 
 /* Returns true when granted at once, false when queued (peer[origin].lock_state WAIT_*). */
 bool winlock_request(struct winctl *wc, uint32_t origin, bool excl, uint32_t owner);
+
+/* 1 granted, 0 queued, -EAGAIN. */
+int winlock_request_soon(struct winctl *wc, uint32_t origin, bool excl, uint32_t owner,
+			 uint64_t *since);
 
 /* Uncontended only: true when taken, false without queueing. */
 bool winlock_try(struct winctl *wc, uint32_t origin, bool excl, uint32_t owner);
@@ -83,12 +91,18 @@ void winlock_sleep(struct winctl *wc, uint32_t origin, uint64_t timeout_ns);
  * caller must kick.  -EPERM through *err when origin neither holds nor waits.
  */
 uint32_t winlock_release(struct winctl *wc, uint32_t origin, uint32_t owner, int *err);
+/* *@err may be -EAGAIN. */
+uint32_t winlock_release_soon(struct winctl *wc, uint32_t origin, uint32_t owner, uint64_t *since,
+			      int *err);
 
 /*
  * Daemon: session @dead (an owner id) ended. Frees the guard if it holds it (recomputing counts),
- * drops all locks and waits of origins whose lock_owner is @dead. Returns the kick mask; *@dropped
- * counts records.
+ * drops all locks and waits of origins whose lock_owner is @dead. *@mask: workers to kick; *@dropped
+ * counts records. 0 or -EAGAIN, see above.
  */
+int winlock_recover_soon(struct winctl *wc, uint32_t dead, uint64_t *since, uint32_t *mask,
+			 uint32_t *dropped);
+/* The same without giving up; returns the mask. */
 uint32_t winlock_recover(struct winctl *wc, uint32_t dead, uint32_t *dropped);
 
 #endif

@@ -252,6 +252,44 @@ static void test_seize(void **state)
 	drop(&wc);
 }
 
+/* Those who cannot wait come again, and seize it when it has been taken for as long. */
+static void test_soon(void **state)
+{
+	struct winctl wc = make(3, 0);
+	uint64_t since = 0, first;
+	uint32_t mask = 0, dropped = 0;
+	int err, r;
+
+	assert_int_equal(winlock_request_soon(&wc, 0, true, 5, &since), 1);
+	assert_int_equal(winlock_request_soon(&wc, 1, true, 6, &since), 0);
+	assert_int_equal(since, 0);
+	wc.ctl->lock.guard = 999;
+	winlock_release_soon(&wc, 0, 5, &since, &err);
+	assert_int_equal(err, -EAGAIN);
+	assert_int_equal(winlock_request_soon(&wc, 2, true, 7, &since), -EAGAIN);
+	assert_int_equal(winlock_recover_soon(&wc, 6, &since, &mask, &dropped), -EAGAIN);
+	first = since;
+	assert_true(first);
+	assert_int_equal(wc.ctl->lock.guard, 999);
+	assert_true(winlock_granted(&wc, 0));
+	/* who died with it is known */
+	since = 0;
+	assert_int_equal(winlock_recover_soon(&wc, 999, &since, &mask, &dropped), 0);
+	assert_int_equal(wc.ctl->lock.guard, 0);
+	winlock_release_soon(&wc, 0, 5, &since, &err);
+	assert_int_equal(err, 0);
+	assert_true(winlock_granted(&wc, 1));
+	wc.ctl->lock.guard = 999;
+	since = first;
+	while ((r = winlock_recover_soon(&wc, 6, &since, &mask, &dropped)) == -EAGAIN)
+		;
+	assert_int_equal(r, 0);
+	assert_int_equal(dropped, 1);
+	assert_int_equal(wc.ctl->lock.guard, 0);
+	assert_int_equal(since, first);
+	drop(&wc);
+}
+
 static void lock_wait(struct winctl *wc, uint32_t origin, bool excl, uint32_t owner)
 {
 	if (winlock_request(wc, origin, excl, owner))
@@ -516,6 +554,7 @@ int main(void)
 		cmocka_unit_test(test_recover),
 		cmocka_unit_test(test_corrupt),
 		cmocka_unit_test(test_seize),
+		cmocka_unit_test(test_soon),
 		cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_processes),
 		cmocka_unit_test(test_fair),

@@ -372,6 +372,7 @@ void rma_free(struct rma *r)
 	loop_timer_cancel(&r->retry);
 	loop_timer_cancel(&r->trim);
 	tlane_free(r->local_tl);
+	target_fini(r);
 	HASH_ITER(hh, r->peers, p, ptmp) {
 		loop_timer_cancel(&p->alive);
 		HASH_DEL(r->peers, p);

@@ -22,7 +22,8 @@
 #define PARK_GO		(512u << 10)	/* ... and to go on */
 #define PARK_HIGH	(32u << 20)	/* far more than can be under way then: stop reading the lane */
 #define PARK_LOW	(8u << 20)
-#define STRIPE_TRY_NS	200000		/* wait for a stripe at most this long at a time */
+#define STRIPE_TRY_NS	200000		/* wait for a stripe at most this long ... */
+#define STRIPE_AGAIN_NS	20000		/* ... and this when that was in vain: others wait for us */
 #define STRIPE_GIVE_UP_NS 10000000000ull /* then somebody broke the window's stripes */
 #define TRIM_SLOTS	256u		/* more than these are given back after a burst */
 #define TRIM_NS		1000000000ull
@@ -210,7 +211,7 @@ struct tstream {
 	struct parked *parked, *parked_tail;
 	struct wire_frame cur;		/* TS_LOCK, TS_SEND: the frame in progress */
 	uint64_t cur_off;		/* TS_SEND: next byte of the reply */
-	uint64_t blocked_since;		/* TS_RETRY by a stripe: ns, 0: not */
+	uint64_t blocked_since;		/* TS_RETRY by a stripe or the lock's guard: ns, 0: not */
 	unsigned int jobs;		/* helper jobs of this stream */
 	struct tjob *job_list;		/* ... in order */
 	uint64_t job_seq;		/* operation that job_status is of */
@@ -270,6 +271,13 @@ struct tlane {				/* a lane on which operations arrive */
 	struct tlane *next, *prev;
 };
 
+struct owed {				/* a lock to be released whose guard was taken */
+	struct win *win;		/* held */
+	uint32_t origin;
+	uint64_t since;
+	struct owed *next;
+};
+
 /* ---- engine --------------------------------------------------------------------------------- */
 
 struct rma {
@@ -285,6 +293,7 @@ struct rma {
 	uint64_t tlane_serial;		/* lanes so far */
 	struct tlane *local_tl;
 	struct win_job *local_job;	/* of the frame being delivered locally */
+	struct owed *owed;
 	struct tstream *waiting;	/* TS_LOCK, TS_RETRY, TS_SEND; in order of wait_round */
 	uint64_t wait_round;		/* walks over it so far */
 	struct conn *dirty;
@@ -352,6 +361,8 @@ void tlane_free(struct tlane *tl);
 void target_win_gone(struct rma *r, struct win *w);
 void target_job_proven(struct tlane *tl, uint32_t job);
 void target_job_closed(struct tlane *tl, uint32_t job);
+/* After the last tlane. */
+void target_fini(struct rma *r);
 void target_job_gone(struct rma *r, struct win_job *job);
 
 #endif

@@ -283,8 +283,51 @@ static void ts_free(struct tstream *ts)
 	free(ts);
 }
 
+/* The lock of @win that @origin still has in our name; NULL: none. */
+static struct owed *owed_find(struct rma *r, const struct win *win, uint32_t origin)
+{
+	struct owed *o;
+
+	LL_FOREACH(r->owed, o)
+		if (o->win == win && o->origin == origin)
+			return o;
+	return NULL;
+}
+
+static void owed_free(struct rma *r, struct owed *o)
+{
+	LL_DELETE(r->owed, o);
+	win_put(o->win);
+	free(o);
+}
+
+static void kick_granted(struct rma *r, uint32_t mask)
+{
+	if (mask)
+		r->o.kick(r->o.ctx, mask);
+}
+
+static void owed_poll(struct rma *r)
+{
+	struct owed *o, *tmp;
+
+	LL_FOREACH_SAFE(r->owed, o, tmp) {
+		int err = 0;
+
+		if (!win_is_dead(o->win))
+			kick_granted(r, winlock_release_soon(&o->win->ctl, o->origin, r->owner,
+							     &o->since, &err));
+		if (err == -EAGAIN)
+			retry_arm(r);
+		else
+			owed_free(r, o);
+	}
+}
+
 static void lock_drop(struct rma *r, struct tstream *ts)
 {
+	uint64_t since = 0;
+	struct owed *o;
 	uint32_t mask;
 	int err;
 
@@ -294,11 +337,21 @@ static void lock_drop(struct rma *r, struct tstream *ts)
 		prog_log_limited(PROG_LOG_WARN,
 				 "window %llx: lock of rank %u on rank %u released: process or node gone",
 				 (unsigned long long)ts->key.win, ts->key.origin, ts->key.target);
-	mask = winlock_release(&ts->win->ctl, ts->key.origin, r->owner, &err);
 	ts->locked = false;
-	if (mask)
-		r->o.kick(r->o.ctx, mask);
 	stats_add(&ts->stats->locks_dropped, 1);
+	mask = winlock_release_soon(&ts->win->ctl, ts->key.origin, r->owner, &since, &err);
+	if (err == -EAGAIN) {
+		o = malloc(sizeof(*o));
+		if (o) {
+			*o = (struct owed){ .win = win_get(ts->win), .origin = ts->key.origin,
+					    .since = since };
+			LL_PREPEND(r->owed, o);
+			retry_arm(r);
+			return;
+		}
+		mask = winlock_release(&ts->win->ctl, ts->key.origin, r->owner, &err);
+	}
+	kick_granted(r, mask);
 }
 
 static void unpark_count(struct tlane *tl, struct parked *p)
@@ -539,7 +592,8 @@ static int resolve(struct tstream *ts, const struct wire_frame *f, struct target
 	t->aw = (struct apply_win){
 		.mem = t->where.ref, .lo = t->where.lo, .hi = t->where.hi,
 		.stripes = w->ctl.stripes, .stripe_mask = w->ctl.stripe_mask,
-		.owner = ts->tl->r->owner, .timeout_ns = STRIPE_TRY_NS,
+		.owner = ts->tl->r->owner,
+		.timeout_ns = ts->blocked_since ? STRIPE_AGAIN_NS : STRIPE_TRY_NS,
 	};
 	t->helper = !mem_is_direct(&t->where.ref) && w->access.helper &&
 		    (!w->access.cma || (fine && f->total - f->off >= FINE_MIN));
@@ -1013,12 +1067,20 @@ static void lock_settled(struct tstream *ts)
 
 static int exec_lock(struct tstream *ts, const struct wire_frame *f)
 {
+	struct rma *r = ts->tl->r;
+	int ret;
+
+	if (owed_find(r, ts->win, ts->key.origin))
+		return wait_retry(ts);
 	/* one record per origin: another worker of its node, or nobody we know, has it */
 	if (ts->locked || __atomic_load_n(&ts->win->ctl.peers[ts->key.origin].lock_state,
 					  __ATOMIC_RELAXED) != PROG_LOCK_NONE)
 		return -EALREADY;
-	if (winlock_request(&ts->win->ctl, ts->key.origin, f->flags & WIRE_F_EXCL,
-			    ts->tl->r->owner)) {
+	ret = winlock_request_soon(&ts->win->ctl, ts->key.origin, f->flags & WIRE_F_EXCL, r->owner,
+				   &ts->blocked_since);
+	if (ret < 0)
+		return wait_retry(ts);
+	if (ret) {
 		ts->locked = true;
 		return 0;
 	}
@@ -1037,10 +1099,12 @@ static int exec_unlock(struct tstream *ts)
 
 	if (!ts->locked)
 		return -EPERM;
+	mask = winlock_release_soon(&ts->win->ctl, ts->key.origin, r->owner, &ts->blocked_since, &err);
+	if (err == -EAGAIN)
+		return wait_retry(ts);
 	ts->locked = false;
-	mask = winlock_release(&ts->win->ctl, ts->key.origin, r->owner, &err);
-	if (mask & ~(1u << r->o.index))
-		r->o.kick(r->o.ctx, mask & ~(1u << r->o.index));
+	/* this worker looks at its waiting streams in any case */
+	kick_granted(r, mask & ~(1u << r->o.index));
 	return err;
 }
 
@@ -1438,6 +1502,8 @@ int target_poll(struct rma *r)
 	uint64_t round = ++r->wait_round;
 	int n = 0;
 
+	if (r->owed && r->retry_now)
+		owed_poll(r);
 	DL_FOREACH_SAFE2(r->waiting, ts, tmp, wait_next) {
 		/* from here on they were put back by this very loop: next time */
 		if (ts->wait_round == round)
@@ -1570,6 +1636,12 @@ void target_win_gone(struct rma *r, struct win *w)
 			if (ts->win == w)
 				ts_refuse(ts);
 	}
+}
+
+void target_fini(struct rma *r)
+{
+	while (r->owed)
+		owed_free(r, r->owed);
 }
 
 void target_job_closed(struct tlane *tl, uint32_t job)

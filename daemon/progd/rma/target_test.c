@@ -627,6 +627,78 @@ static void test_replies_full(void **state)
 	assert_int_equal(a.got, 2ull * GETS * LEN);
 }
 
+static void free_window(void)
+{
+	struct win *w = b.win;
+
+	win_get(w);
+	win_free(w);
+	b.win = NULL;
+	rma_win_gone(b.rma, w);
+	win_put(w);
+}
+
+enum { NOBODY = 99 };			/* owner id of who keeps the guard of the window's lock */
+
+/*
+ * A process of this node takes the guard word and never gives it back: who needs the lock waits, until
+ * it is taken from there, but others are served meanwhile.
+ */
+static void test_guard_kept(void **state)
+{
+	uint32_t *guard = &b.wc.ctl->lock.guard;
+
+	*guard = NOBODY;
+	lock(0, 1, true);
+	put(1, 1, 64, 7);
+	RUN(acked(1) == 1);
+	assert_int_equal(*guard, NOBODY);
+	assert_int_equal(acked(0), 0);
+	put(0, 2, 0, 5);
+	RUN(acked(0) == 2);
+	assert_int_equal(b.wc.peers[0].lock_state, PROG_LOCK_EXCL);
+	*guard = NOBODY;
+	unlock(0, 3);
+	put(1, 2, 64, 8);
+	RUN(acked(1) == 2);
+	assert_int_equal(*guard, NOBODY);
+	assert_int_equal(acked(0), 2);
+	RUN(acked(0) == 3);
+	assert_int_equal(status_of(0, 3), 0);
+	assert_int_equal(b.wc.peers[0].lock_state, PROG_LOCK_NONE);
+}
+
+/* The same when the lock is to be released because its holder is gone. */
+static void test_guard_kept_gone(void **state)
+{
+	struct wire_frame f = op(WIRE_GONE, 0, 0, 0, 0);
+	uint32_t *guard = &b.wc.ctl->lock.guard;
+
+	f.flags = 0;
+	lock(0, 1, true);
+	RUN(acked(0) == 1);
+	*guard = NOBODY;
+	send_frame(&f, NULL);
+	put(1, 1, 64, 7);
+	RUN(acked(1) == 1);
+	assert_int_equal(*guard, NOBODY);
+	/* a new stream of that origin waits for what the old one left */
+	lock(0, 2, false);
+	lock(1, 2, false);
+	RUN(acked(0) == 2 && acked(1) == 2);
+	assert_int_equal(status_of(0, 2), 0);
+	assert_int_equal(b.wc.ctl->lock.nshared, 2);
+	assert_int_equal(b.wc.ctl->lock.excl, 0);
+	/* the window goes before it can be released */
+	*guard = NOBODY;
+	send_frame(&f, NULL);
+	put(1, 3, 64, 7);
+	RUN(acked(1) == 3);
+	free_window();
+	for (int i = 0; i < 20; i++)
+		step();
+}
+
 static void test_gone(void **state)
 {
 	struct wire_frame f = op(WIRE_GONE, 0, 0, 0, 0);
@@ -772,17 +844,6 @@ static void test_window_freed(void **state)
 	send_frame(&f, &v);
 	RUN(acked(0) == 2);
 	assert_int_equal(status_of(0, 2), -ENOENT);
-}
-
-static void free_window(void)
-{
-	struct win *w = b.win;
-
-	win_get(w);
-	win_free(w);
-	b.win = NULL;
-	rma_win_gone(b.rma, w);
-	win_put(w);
 }
 
 /* The window goes while a lock and what stands behind it wait: all of it is answered. */
@@ -1023,7 +1084,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_batch), T(test_replay), T(test_refusals), T(test_unknown_windows), T(test_fragments),
 		T(test_dtype_grows), T(test_get_large),
-		T(test_lock_order), T(test_credit), T(test_replies_full), T(test_gone), T(test_reopened),
+		T(test_lock_order), T(test_credit), T(test_replies_full), T(test_gone), T(test_guard_kept),
+		T(test_guard_kept_gone), T(test_reopened),
 		T(test_reopened_waiting), T(test_window_freed),
 		T(test_freed_while_waiting), T(test_freed_with_jobs), T(test_stop),
 		T(test_stop_freed), T(test_fence_count),

@@ -26,6 +26,7 @@ help:
 	@echo '  make fuzz        every fuzzer for FUZZ_SECONDS (60)'
 	@echo '  make dep-check   the layer rule, and every header compiles alone'
 	@echo '  make kmod        the kernel modules, KDIR=/lib/modules/RELEASE/build; modules_install'
+	@echo '                   check-kmod, check-kmod-debug in virtual machines; install-dkms'
 	@echo '  make install     DESTDIR= PREFIX=/usr'
 	@echo '  make clean'
 	@echo

@@ -44,5 +44,6 @@ install: user
 	$(Q)$(call put,0644,$(DOC_FILES),$(DOCDIR))
 	$(Q)$(call put,0644,$(wildcard Documentation/man/*.8),$(PREFIX)/share/man/man8)
 	$(Q)$(call put,0644,$(wildcard Documentation/man/*.1),$(PREFIX)/share/man/man1)
+	$(Q)$(call put,0644,$(wildcard Documentation/man/*.4),$(PREFIX)/share/man/man4)
 	$(Q)$(call put,0644,$(wildcard LICENSES/*),$(DOCDIR)/LICENSES)
 	@echo "installed in $(DESTDIR)$(PREFIX)"

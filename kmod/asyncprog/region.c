@@ -83,9 +83,9 @@ static void mark_clear(struct ap_region *r)
 
 /* ---- pinning ---------------------------------------------------------------------------- */
 
-static void unpin_range(struct ap_region *r, unsigned long n)
+/* the first @n pages; @dirty when others may have written to them */
+static void unpin_range(struct ap_region *r, unsigned long n, bool dirty)
 {
-	bool dirty = r->access & ASYNCPROG_ACCESS_WRITE;
 	unsigned long i, step;
 
 	for (i = 0; i < n; i += step) {
@@ -176,7 +176,7 @@ static int pin_pages(struct ap_region *r)
 	return 0;
 
 unpin:
-	unpin_range(r, done);
+	unpin_range(r, done, false);
 	return ret;
 }
 
@@ -197,7 +197,7 @@ static u32 region_page_shift(const struct ap_region *r)
 /* Process context.  The region has no users any more. */
 static void region_unpin(struct ap_region *r)
 {
-	unpin_range(r, r->npages);
+	unpin_range(r, r->npages, r->access & ASYNCPROG_ACCESS_WRITE);
 	ap_account_uncharge(r);
 	complete_all(&r->unpinned);
 	ap_region_put(r);
@@ -403,7 +403,7 @@ static int pin_and_arm(struct ap_region *r)
 		if (!retry)
 			return 0;
 		/* pinning itself replaces shared pages, once */
-		unpin_range(r, r->npages);
+		unpin_range(r, r->npages, false);
 	}
 	return -EAGAIN;
 }
@@ -446,11 +446,6 @@ static struct ap_region *region_alloc(struct ap_ctx *ctx, const struct asyncprog
 	r->access = arg->access;
 	r->consent = arg->consent;
 	r->npages = (PAGE_ALIGN(arg->addr + arg->length) - (arg->addr & PAGE_MASK)) >> PAGE_SHIFT;
-	r->pages = kvmalloc_array(r->npages, sizeof(*r->pages), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
-	if (!r->pages) {
-		kfree(r);
-		return NULL;
-	}
 	kref_init(&r->ref);
 	atomic_set(&r->users, 1);
 	atomic_set(&r->state, AP_NEW);
@@ -492,6 +487,11 @@ int ap_region_register(struct ap_ctx *ctx, struct asyncprog_ioc_register *arg)
 		ap_netlink_event(ASYNCPROG_EVENT_LIMIT, current_uid(), 0, arg->length);
 		goto put;
 	}
+	/* only now that the number of pages is allowed */
+	ret = -ENOMEM;
+	r->pages = kvmalloc_array(r->npages, sizeof(*r->pages), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (!r->pages)
+		goto uncharge;
 	ret = take_slot(r);
 	if (ret)
 		goto uncharge;

@@ -163,6 +163,25 @@ static struct reserve reserve_for(struct stream *st, const struct op *op, uint64
 	return (struct reserve){ .st = st, .dt = op->target.dt, .bytes = arena };
 }
 
+/* All of a put or get in one entry: the origin's memory is @where. */
+static int ring_located(struct stream *st, const struct op *op, const struct prog_sqe *where,
+			uint64_t *seq)
+{
+	struct reserve r = reserve_for(st, op, 0);
+	struct prog_sqe *e;
+	int err = stream_reserve(&r);
+
+	if (err)
+		return err;
+	e = &st->win->s->sqe[r.slot];
+	fill(op, e, 0, op->target.total);
+	e->flags |= where->flags;
+	e->addr = where->addr;
+	e->region = where->region;
+	*seq = stream_submit(&r, false);
+	return 0;
+}
+
 static int ring_put(struct stream *st, const struct op *op, uint64_t *seq)
 {
 	const struct side *o = &op->origin;
@@ -184,19 +203,8 @@ static int ring_put(struct stream *st, const struct op *op, uint64_t *seq)
 		stream_submit(&r, true);
 		return 0;
 	}
-	if (!o->dt && total > CLIENT_COPY_MAX && locate(s, o->p + op->skip, total, &where)) {
-		r = reserve_for(st, op, 0);
-		err = stream_reserve(&r);
-		if (err)
-			return err;
-		e = &s->sqe[r.slot];
-		fill(op, e, 0, total);
-		e->flags |= where.flags;
-		e->addr = where.addr;
-		e->region = where.region;
-		*seq = stream_submit(&r, false);
-		return 0;
-	}
+	if (!o->dt && total > CLIENT_COPY_MAX && locate(s, o->p + op->skip, total, &where))
+		return ring_located(st, op, &where, seq);
 	for (off = 0; off < total; off += n) {
 		n = total - off < step ? total - off : step;
 		r = reserve_for(st, op, n);
@@ -223,19 +231,8 @@ static int ring_get(struct stream *st, const struct op *op, uint64_t *seq)
 	int err;
 
 	*seq = 0;
-	if (!o->dt && total > CLIENT_COPY_MAX && locate(s, o->p + op->skip, total, &where)) {
-		r = reserve_for(st, op, 0);
-		err = stream_reserve(&r);
-		if (err)
-			return err;
-		e = &s->sqe[r.slot];
-		fill(op, e, 0, total);
-		e->flags |= where.flags;
-		e->addr = where.addr;
-		e->region = where.region;
-		*seq = stream_submit(&r, false);
-		return 0;
-	}
+	if (!o->dt && total > CLIENT_COPY_MAX && locate(s, o->p + op->skip, total, &where))
+		return ring_located(st, op, &where, seq);
 	for (off = 0; off < total; off += n) {
 		n = total - off < CLIENT_PIECE ? total - off : CLIENT_PIECE;
 		r = reserve_for(st, op, n);

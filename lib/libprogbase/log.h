@@ -59,18 +59,21 @@ struct log_ratelimit {
 bool log_ratelimit_ok(struct log_ratelimit *rl, uint32_t burst, uint64_t interval_ns,
 		      uint32_t *missed);
 
-/* prog_log for data paths: at most 10 lines in 5 seconds from this place. */
-#define prog_log_limited(level, ...) \
+/* prog_log for what others can cause at will: at most @burst lines in 5 seconds from this place. */
+#define prog_log_at_most(burst, level, ...) \
 	do { \
 		static struct log_ratelimit rl_; \
 		uint32_t missed_; \
 		if (log_enabled(level) && \
-		    log_ratelimit_ok(&rl_, 10, 5000000000ull, &missed_)) { \
+		    log_ratelimit_ok(&rl_, (burst), 5000000000ull, &missed_)) { \
 			if (missed_) \
 				log_print(level, "%u more lines like the next were dropped", \
 					  missed_); \
 			log_print(level, __VA_ARGS__); \
 		} \
 	} while (0)
+
+/* The same for data paths. */
+#define prog_log_limited(level, ...) prog_log_at_most(10, level, __VA_ARGS__)
 
 #endif

@@ -25,6 +25,7 @@
 #define MAX_ID		(1u << 24)
 #define MAX_FDS		8	/* in one message; more are closed by the kernel */
 #define MSG_MAX		1024
+#define SESSION_LINES	200u	/* of each kind in 5 s: several jobs start at once */
 
 struct session {
 	struct sessions *all;
@@ -479,8 +480,9 @@ static int do_hello(struct session *s, struct msg *m)
 	fds[0] = all->o.doorbell_fd;
 	for (unsigned int i = 0; i < all->o.workers; i++)
 		fds[i + 1] = worker_eventfd(all->o.worker[i]);
-	prog_log(PROG_LOG_INFO, "session %u: pid %d, uid %u, rank %u, job %u%s", s->id, (int)s->pid,
-		 (unsigned int)s->uid, s->rank, s->c.job->number, s->c.cma ? "" : ", no CMA");
+	prog_log_at_most(SESSION_LINES, PROG_LOG_INFO, "session %u: pid %d, uid %u, rank %u, job %u%s",
+			 s->id, (int)s->pid, (unsigned int)s->uid, s->rank, s->c.job->number,
+			 s->c.cma ? "" : ", no CMA");
 	if (all->o.count)
 		all->o.count(all->o.ctx, all->counts.now);
 	return reply(s, &r, sizeof(r), PROG_MSG_HELLO, 0, fds, all->o.workers + 1);
@@ -746,8 +748,9 @@ static void detach(struct session *s)
 	tell_all(all, tell_detach, s, NULL, NULL);
 	kick_mask(all, win_owner_dead(job, s->id, &locks, &stripes));
 	if (locks || stripes)
-		prog_log(PROG_LOG_WARN, "session %u: ended holding %u locks and %u stripes: released",
-			 s->id, locks, stripes);
+		prog_log_limited(PROG_LOG_WARN,
+				 "session %u: ended holding %u locks and %u stripes: released",
+				 s->id, locks, stripes);
 	for (uint32_t i = 0; i < MAX_WINS && s->nwins; i++)
 		if (atomic_load(&s->c.wins[i]))
 			drop_win(s, i);
@@ -780,7 +783,7 @@ static void session_end(struct session *s, const char *why)
 		prog_log_limited(PROG_LOG_WARN, "session %u (pid %d): closed: %s", s->id, (int)s->pid,
 				 why);
 	else if (s->attached)
-		prog_log(PROG_LOG_INFO, "session %u: ended", s->id);
+		prog_log_at_most(SESSION_LINES, PROG_LOG_INFO, "session %u: ended", s->id);
 	loop_timer_cancel(&s->hello_timer);
 	loop_unwatch(s->watch);
 	DL_DELETE(all->list, s);

@@ -29,6 +29,7 @@ struct pending {
 	struct loop_timer timer;
 	struct iovec iov;
 	struct wire_frame f;
+	bool closing;
 	uint32_t got, want;
 	char peer[64];
 	uint8_t buf[WIRE_HDR_SIZE + HELLO_MAX];
@@ -159,6 +160,7 @@ static void pending_free(void *arg)
 
 static void pending_close(struct pending *p)
 {
+	p->closing = true;
 	loop_timer_cancel(&p->timer);
 	loop_sock_close(p->sock, pending_free);
 }
@@ -269,17 +271,28 @@ static void pending_input(void *arg, ssize_t res)
 		pending_close(p);
 }
 
+/* Who means it says HELLO at once, and gets in however many there are who do not. */
+static void drop_oldest(struct xport *x)
+{
+	struct pending *oldest = NULL;
+
+	for (struct pending *p = x->pending; p; p = p->next)
+		if (!p->closing)
+			oldest = p;
+	prog_log_limited(PROG_LOG_WARN,
+			 "lanes: more than %u connections without HELLO: closing the oldest",
+			 MAX_PENDING);
+	if (oldest)
+		pending_close(oldest);
+}
+
 static void accepted(void *ctx, int fd)
 {
 	struct xport *x = ctx;
 	struct pending *p;
 
-	if (x->npending >= MAX_PENDING) {
-		prog_log_limited(PROG_LOG_WARN, "lanes: more than %u connections without HELLO",
-				 MAX_PENDING);
-		close(fd);
-		return;
-	}
+	if (x->npending >= MAX_PENDING)
+		drop_oldest(x);
 	p = calloc(1, sizeof(*p));
 	if (!p) {
 		close(fd);

@@ -749,6 +749,32 @@ static void test_bad_hello(void **state)
 	assert_int_equal(b.ups, 0);
 }
 
+/* Connections that say nothing do not keep others out. */
+static void test_silent_crowd(void **state)
+{
+	struct raw crowd[300], r;
+	struct node b;
+	char c;
+	int i;
+
+	node_start(&b, 1);
+	for (i = 0; i < 300; i++) {
+		raw_connect(&crowd[i], &b);
+		if (i < 256)
+			RUN(&b, NULL, b.x->npending == (unsigned int)i + 1);
+	}
+	raw_ready(&r, &b);
+	/* the first ones went for the last ones */
+	RUN(&b, NULL, recv(crowd[0].fd, &c, 1, MSG_DONTWAIT) == 0);
+	close(crowd[0].fd);
+	assert_int_equal(recv(crowd[299].fd, &c, 1, MSG_DONTWAIT), -1);
+	assert_int_equal(errno, EAGAIN);
+	for (i = 1; i < 300; i++)
+		close(crowd[i].fd);
+	close(r.fd);
+	node_stop(&b);
+}
+
 static void test_bad_proof(void **state)
 {
 	struct wire_frame put = frame(WIRE_PUT, 1, 1, 4);
@@ -1177,6 +1203,7 @@ static int on_epoll_loop(void **state)
 	{ "hold then sleep " #s, test_hold_then_sleep, on_##s, NULL, NULL }, \
 	{ "connect " #s, test_connect, on_##s, NULL, NULL }, \
 	{ "bad hello " #s, test_bad_hello, on_##s, NULL, NULL }, \
+	{ "silent crowd " #s, test_silent_crowd, on_##s, NULL, NULL }, \
 	{ "bad proof " #s, test_bad_proof, on_##s, NULL, NULL }, \
 	{ "bad frames " #s, test_bad_frames, on_##s, NULL, NULL }, \
 	{ "death " #s, test_death, on_##s, NULL, NULL }, \

@@ -18,7 +18,8 @@
  * datatype ids; it is never held while sleeping or in the progress callback.  session.ctrl_lock
  * serialises control requests.  session.helper_lock protects the table of windows that the helper
  * thread looks at.  The global mem_lock protects the list of regions.  Order: mem_lock, ctrl_lock;
- * lock, helper_lock and ctrl_lock are never held together.
+ * lock, helper_lock and ctrl_lock are never held together, but by fork(), which takes all but ctrl_lock, so
+ * that a child finds them free and what they protect in order.
  */
 #ifndef CLIENT_H
 #define CLIENT_H
@@ -223,6 +224,8 @@ void session_probe(struct prog_session *s, uint64_t now);
 /* session_check() for those who poll and see nothing new: when that lasts, session_probe() too. */
 bool session_quiet(struct prog_session *s);
 void session_kick(struct prog_session *s, uint32_t worker);
+/* From now on fork() leaves the library usable (closing, memory) in the child; any number of times. */
+void session_fork_install(void);
 
 /* ---- embed.c ------------------------------------------------------------------------------- */
 
@@ -250,6 +253,8 @@ int region_lookup(struct prog_session *s, const void *addr, size_t size, uint32_
 		  uint64_t *off);
 /* @s ends: its numbers of regions mean nothing any more. */
 void region_forget_session(struct prog_session *s);
+void region_fork_prepare(void);
+void region_fork_done(void);		/* in parent and child */
 
 /* ---- windows ------------------------------------------------------------------------------- */
 

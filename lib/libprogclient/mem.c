@@ -80,6 +80,7 @@ int region_new(size_t size, struct region **out, void **mem, int *fd)
 
 	if (size > SIZE_MAX / 2)
 		return -ENOMEM;
+	session_fork_install();
 	bytes = (size + page - 1) & ~(page - 1);
 	if (!bytes)
 		bytes = page;
@@ -222,6 +223,16 @@ void region_forget_session(struct prog_session *s)
 			}
 		}
 	}
+	pthread_mutex_unlock(&mem_lock);
+}
+
+void region_fork_prepare(void)
+{
+	pthread_mutex_lock(&mem_lock);
+}
+
+void region_fork_done(void)
+{
 	pthread_mutex_unlock(&mem_lock);
 }
 

@@ -358,12 +358,26 @@ void session_probe(struct prog_session *s, uint64_t now)
 
 static void fork_prepare(void)
 {
+	struct prog_session *s;
+
+	region_fork_prepare();
 	pthread_mutex_lock(&sessions_lock);
+	for (s = sessions; s; s = s->next) {
+		pthread_mutex_lock(&s->lock);
+		pthread_mutex_lock(&s->helper_lock);
+	}
 }
 
 static void fork_parent(void)
 {
+	struct prog_session *s;
+
+	for (s = sessions; s; s = s->next) {
+		pthread_mutex_unlock(&s->helper_lock);
+		pthread_mutex_unlock(&s->lock);
+	}
 	pthread_mutex_unlock(&sessions_lock);
+	region_fork_done();
 }
 
 /*
@@ -384,13 +398,20 @@ static void fork_child(void)
 			close(s->kick[i]);
 		s->sock = -1;
 		s->workers = 0;
+		/* it may be waiting for an answer, for long: not taken before, and protects nothing now */
+		pthread_mutex_init(&s->ctrl_lock, NULL);
 	}
-	pthread_mutex_unlock(&sessions_lock);
+	fork_parent();
 }
 
-static void fork_install(void)
+static void fork_register(void)
 {
 	pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
+
+void session_fork_install(void)
+{
+	pthread_once(&fork_once, fork_register);
 }
 
 static bool is_child(const struct prog_session *s)
@@ -672,7 +693,7 @@ int prog_session_open(const struct prog_session_cfg *cfg, struct prog_session **
 			goto fail;
 		}
 	}
-	pthread_once(&fork_once, fork_install);
+	session_fork_install();
 	pthread_mutex_lock(&sessions_lock);
 	s->next = sessions;
 	sessions = s;

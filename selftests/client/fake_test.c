@@ -636,6 +636,87 @@ static void test_check(void **state)
 }
 
 /* A killed rank gives its lock back (by the daemon), and who waits gets it. */
+/* ---- fork while other threads are inside ---------------------------------------------------------------- */
+
+struct busy {
+	struct prog_session *s;
+	struct prog_win *w;
+	uint32_t rank;
+	bool stop;
+};
+
+/* Makes regions known and unknown: mostly inside a request, with the list of regions locked. */
+static void *busy_regions(void *arg)
+{
+	struct busy *b = arg;
+	struct prog_dst d = { .rank = b->rank, .count = 20000 };
+	struct prog_buf o = { .count = 20000 };
+
+	while (!__atomic_load_n(&b->stop, __ATOMIC_ACQUIRE)) {
+		CHECK_INT(prog_mem_alloc(b->s, 20000, &o.addr), 0);
+		CHECK_INT(prog_put(b->w, &o, &d, 0, NULL), 0);
+		CHECK_INT(prog_flush(b->w, b->rank), 0);
+		CHECK_INT(prog_mem_free(b->s, o.addr), 0);
+	}
+	return NULL;
+}
+
+static void *busy_ops(void *arg)
+{
+	struct busy *b = arg;
+	uint64_t v = 1;
+	struct prog_dst d = { .rank = b->rank, .disp = 32768, .count = 8 };
+	struct prog_buf o = { .addr = &v, .count = 8 };
+
+	while (!__atomic_load_n(&b->stop, __ATOMIC_ACQUIRE)) {
+		CHECK_INT(prog_put(b->w, &o, &d, 0, NULL), 0);
+		CHECK_INT(prog_flush(b->w, b->rank), 0);
+	}
+	return NULL;
+}
+
+/* A child finds everything unlocked that its parent's other threads had locked. */
+static void body_fork_busy(void)
+{
+	static uint64_t memory[8192];
+	struct prog_session_cfg cfg = { .flags = PROG_SESSION_MT };
+	struct busy b = { .rank = 1 - my_rank };
+	pthread_t t[2];
+	int st, i;
+
+	b.s = rank_session(&cfg);
+	b.w = rank_window(b.s, PROG_WIN_CREATE, 81, memory, sizeof(memory));
+	pthread_create(&t[0], NULL, busy_regions, &b);
+	pthread_create(&t[1], NULL, busy_ops, &b);
+	for (i = 0; i < 100; i++) {
+		pid_t pid = fork();
+		void *mem;
+
+		CHECK(pid >= 0);
+		if (!pid) {
+			alarm(20);
+			CHECK_INT(prog_mem_alloc(b.s, 100, &mem), 0);
+			CHECK_INT(prog_mem_free(b.s, mem), 0);
+			prog_win_close(b.w);
+			prog_session_close(b.s);
+			_exit(0);
+		}
+		waitpid(pid, &st, 0);
+		CHECK_INT(st, 0);
+	}
+	__atomic_store_n(&b.stop, true, __ATOMIC_RELEASE);
+	for (i = 0; i < 2; i++)
+		pthread_join(t[i], NULL);
+	rank_finish(b.s, b.w);
+}
+
+static void test_fork_busy(void **state)
+{
+	fake_start(2, 1, false);
+	assert_true(run_ranks(2, body_fork_busy));
+	fake_stop();
+}
+
 static void body_killed_holder(void)
 {
 	struct prog_session *s = rank_session(NULL);
@@ -758,6 +839,7 @@ int main(void)
 		cmocka_unit_test(test_check),
 		cmocka_unit_test(test_killed_holder),
 		cmocka_unit_test(test_fork),
+		cmocka_unit_test(test_fork_busy),
 		cmocka_unit_test(test_region_window),
 	};
 

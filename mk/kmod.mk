@@ -39,8 +39,8 @@ modules_install: kmod
 
 # ---- selftests/kmod: run in virtual machines, see selftests/kmod/vm ----
 
-# t_NAME.c for any kernel, d_NAME.c for the debug kernel
-KMODTEST_SRCS  := $(sort $(wildcard selftests/kmod/[td]_*.c))
+# t_NAME.c for any kernel, d_NAME.c for the debug kernel, b_NAME.c gives figures
+KMODTEST_SRCS  := $(sort $(wildcard selftests/kmod/[tdb]_*.c))
 KMODTEST_OUT   := $(BUILD)/selftests/kmod
 KMODTEST_PROGS := $(patsubst selftests/kmod/%.c,$(KMODTEST_OUT)/%,$(KMODTEST_SRCS))
 # the harness comes with Debian's kernel sources only

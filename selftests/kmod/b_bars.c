@@ -8,14 +8,14 @@
 
 #include "kmodtest.h"
 
-#define MB	(1ul << 20)
+#define MB	1048576ul
 
 static double now(void)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec + t.tv_nsec * 1e-9;
+	return t.tv_sec + t.tv_nsec / 1e9;
 }
 
 static int by_value(const void *a, const void *b)
@@ -109,7 +109,7 @@ static void ticks(long *busy, long *idle)
 
 	if (fscanf(f, "cpu %ld %ld %ld %ld %ld %ld %ld", &user, &nice, &sys, &id, &iowait, &irq,
 		   &soft) != 7)
-		user = nice = sys = id = iowait = irq = soft = 0;
+		exit(1);
 	fclose(f);
 	*busy = user + nice + sys + irq + soft;
 	*idle = id + iowait;

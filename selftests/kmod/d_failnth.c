@@ -27,6 +27,31 @@ static int write_to(const char *path, const char *text)
 	return ret;
 }
 
+static int nth_fd;
+static int nth_left;
+
+/* the @nth allocation or access from here on fails */
+static int inject(int nth)
+{
+	char text[16];
+
+	nth_left = -1;
+	snprintf(text, sizeof(text), "%d", nth);
+	return pwrite(nth_fd, text, strlen(text), 0) < 0 ? -errno : 0;
+}
+
+/* no more; what was left to go is 0 when one has failed */
+static void inject_end(void)
+{
+	char text[16] = "";
+
+	if (nth_left >= 0)
+		return;
+	nth_left = pread(nth_fd, text, sizeof(text) - 1, 0) > 0 ? atoi(text) : 0;
+	if (pwrite(nth_fd, "0", 1, 0) < 0)
+		_exit(98);
+}
+
 /* let failures happen where a task asks for them, and nowhere else */
 static int arm(void)
 {
@@ -106,6 +131,8 @@ static int try_map(struct state *s)
 	if (p == MAP_FAILED)
 		return -errno;
 	ret = touch(p + LEN / 2, 1) ? -ENOMEM : 0;
+	/* a mapping that stays would keep the file */
+	inject_end();
 	munmap(p, LEN);
 	return ret;
 }
@@ -186,21 +213,16 @@ static const struct {
 /* number of failures until it worked, -1: never, -2: an error that is none of an injected fault */
 static int sweep(int (*run)(struct state *s), int *error)
 {
-	int nth, fd = open("/proc/thread-self/fail-nth", O_RDWR);
 	struct asyncprog_ioc_info i;
 	struct state s;
-	char text[16];
-	int ret, left;
+	int nth, ret;
 
 	for (nth = 1; nth < LIMIT; nth++) {
 		setup_state(&s);
-		snprintf(text, sizeof(text), "%d", nth);
-		if (pwrite(fd, text, strlen(text), 0) < 0)
+		if (inject(nth))
 			return -1;
 		ret = run(&s);
-		memset(text, 0, sizeof(text));
-		left = pread(fd, text, sizeof(text) - 1, 0) > 0 ? atoi(text) : -1;
-		pwrite(fd, "0", 1, 0);
+		inject_end();
 		close(s.fd);
 		munmap(s.a, LEN);
 		munmap(s.b, LEN);
@@ -211,11 +233,9 @@ static int sweep(int (*run)(struct state *s), int *error)
 		if (!EVENTUALLY(!info(s.fd, &i) && i.total_bytes == 0))
 			return -3;
 		close(s.fd);
-		if (left > 0) {
-			/* not reached: all of them have failed once */
-			close(fd);
+		/* not reached: all of them have failed once */
+		if (nth_left > 0)
 			return ret ? -2 : nth - 1;
-		}
 	}
 	return -1;
 }
@@ -238,6 +258,7 @@ TEST_F_TIMEOUT(failnth, every_failure, 600)
 	char cmd[512];
 	size_t i;
 
+	nth_fd = open("/proc/thread-self/fail-nth", O_RDWR);
 	ASSERT_EQ(0, arm())
 		TH_LOG("no fault injection in this kernel");
 	snprintf(cmd, sizeof(cmd), "insmod %s", getenv("KMOD_DMAPROV"));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Everything at once: threads and processes register, map, touch, copy, unmap, fork, exit and close
- * in random order under a seed that is printed ($KMOD_SEED sets it, $KMOD_RACE_MS how long).  What
- * is checked is that nothing is left, that a live region's bytes are right, and the kernel's own
- * opinion.
+ * in random order under a seed that is printed ($KMOD_SEED sets it, $KMOD_STEPS how many steps). 
+ * What is checked is that nothing is left, that a live region's bytes are right, and the kernel's
+ * own opinion.
  */
 #include <asyncprog/ioat_copy.h>
 #include <pthread.h>
@@ -27,7 +27,7 @@ struct world {
 	struct slot slot[SLOTS];
 	int fd[3];
 	int ioat;
-	bool stop;
+	long steps, last;
 	uint32_t seed;
 	/* per kind of step, how often it worked */
 	long worked[KINDS];
@@ -189,8 +189,11 @@ static void *racer(void *arg)
 {
 	uint32_t seed = world->seed * 2654435761u + (uint32_t)(uintptr_t)arg * 97 + 1;
 
-	while (!__atomic_load_n(&world->stop, __ATOMIC_RELAXED))
+	while (__atomic_add_fetch(&world->steps, 1, __ATOMIC_RELAXED) <= world->last)
 		step(&seed);
+	/* half of the time everything ends under the other threads, in the middle of their steps */
+	if (world->seed % 2)
+		_exit(0);
 	return NULL;
 }
 
@@ -202,7 +205,7 @@ static long env(const char *name, long def)
 }
 
 /* one process of racing threads; its end takes everything with it */
-static void race(uint32_t seed, long ms)
+static void race(uint32_t seed, long steps)
 {
 	struct sigaction sa = { .sa_handler = on_fault, .sa_flags = SA_NODEFER };
 	struct asyncprog_ioc_ring ring;
@@ -213,7 +216,8 @@ static void race(uint32_t seed, long ms)
 	sigaction(SIGBUS, &sa, NULL);
 	sigaction(SIGSEGV, &sa, NULL);
 	memset(world->slot, 0, sizeof(world->slot));
-	world->stop = false;
+	world->steps = 0;
+	world->last = steps;
 	world->seed = seed;
 	for (i = 0; i < 3; i++) {
 		world->fd[i] = dev_open();
@@ -226,11 +230,6 @@ static void race(uint32_t seed, long ms)
 		if (pthread_create(&t[i], NULL, racer, (void *)i))
 			_exit(1);
 	}
-	usleep(ms * 1000);
-	/* half of the time everything ends under the running threads */
-	if (seed % 2)
-		_exit(0);
-	__atomic_store_n(&world->stop, true, __ATOMIC_RELAXED);
 	for (i = 0; i < THREADS; i++)
 		pthread_join(t[i], NULL);
 	_exit(0);
@@ -252,7 +251,7 @@ FIXTURE_TEARDOWN(race)
 TEST_F_TIMEOUT(race, random_steps, 120)
 {
 	uint32_t seed = env("KMOD_SEED", time(NULL));
-	long ms = env("KMOD_RACE_MS", 500), i;
+	long steps = env("KMOD_STEPS", 1500), i;
 	struct asyncprog_ioc_info info_;
 	int fd = dev_open();
 
@@ -265,7 +264,7 @@ TEST_F_TIMEOUT(race, random_steps, 120)
 		pid_t pid = fork();
 
 		if (!pid)
-			race(seed + i, ms);
+			race(seed + i, steps);
 		EXPECT_EQ(0, reap(pid));
 		EXPECT_TRUE(EVENTUALLY(!info(fd, &info_) && info_.total_bytes == 0))
 			TH_LOG("seed %u leaves %lu bytes", seed + (uint32_t)i,

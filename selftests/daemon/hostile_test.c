@@ -51,6 +51,7 @@ static uint64_t rnd(void)
 struct raw {
 	int sock, seg_fd, ctl_fd, table_fd, bell_fd, kick[PROG_MAX_WORKERS];
 	unsigned int workers;
+	uint32_t session;
 	uint8_t *seg;
 	size_t seg_size;
 	struct prog_session_hdr *hdr;
@@ -199,6 +200,7 @@ static int raw_hello(struct raw *r, struct prog_msg_hello *h)
 		return st;
 	assert_int_equal(nfds, rep.workers + 1);
 	r->workers = rep.workers;
+	r->session = rep.session;
 	r->bell_fd = fds[0];
 	for (unsigned int i = 0; i < rep.workers; i++)
 		r->kick[i] = fds[i + 1];
@@ -783,6 +785,45 @@ static void test_bad_memory(void **state)
 	still_good();
 }
 
+/*
+ * The guard word of a window's lock is kept by nobody we know, and a process with a lock on the window
+ * ends: the daemon waits before it takes the guard, but not with everybody else.
+ */
+static void test_guard_kept(void **state)
+{
+	enum { NOBODY = 0x3ffffff };
+	uint64_t limit;
+	struct prog_msg_hello h;
+	struct raw r, holder;
+	struct winctl wc;
+	const char *why;
+
+	raw_segment(&r);
+	h = hello_for(&r);
+	assert_int_equal(raw_hello(&r, &h), 0);
+	assert_int_equal(raw_window(&r, 5, 0, -1), 0);
+	assert_int_equal(winctl_attach(&wc, r.ctl, winctl_size(2, 0), 5, 0, 2, &why), 0);
+	raw_segment(&holder);
+	h = hello_for(&holder);
+	assert_int_equal(raw_hello(&holder, &h), 0);
+	assert_true(winlock_request(&wc, 1, true, holder.session));
+	__atomic_store_n(&wc.ctl->lock.guard, NOBODY, __ATOMIC_RELAXED);
+	raw_close(&holder);
+	still_good();
+	assert_int_equal(__atomic_load_n(&wc.ctl->lock.guard, __ATOMIC_RELAXED), NOBODY);
+	for (limit = nodes_now() + 20000000000ull;
+	     __atomic_load_n(&wc.peers[1].lock_state, __ATOMIC_RELAXED) != PROG_LOCK_NONE;)
+		assert_true(nodes_now() < limit);
+	/* and one whose window goes with it */
+	__atomic_store_n(&wc.ctl->lock.guard, NOBODY, __ATOMIC_RELAXED);
+	close(r.sock);
+	still_good();
+	assert_int_equal(__atomic_load_n(&wc.ctl->lock.guard, __ATOMIC_RELAXED), NOBODY);
+	r.sock = -1;
+	raw_close(&r);
+	still_good();
+}
+
 /* Entries that are nearly valid, in rings whose words change while the daemon reads. */
 static void fuzz_ring(uint64_t seed)
 {
@@ -923,6 +964,7 @@ int main(void)
 		cmocka_unit_test(test_ring),
 		cmocka_unit_test(test_valid),
 		cmocka_unit_test(test_bad_memory),
+		cmocka_unit_test(test_guard_kept),
 		cmocka_unit_test(test_fuzz),
 	};
 

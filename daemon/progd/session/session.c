@@ -25,6 +25,7 @@
 #define MAX_ID		(1u << 24)
 #define MAX_FDS		8	/* in one message; more are closed by the kernel */
 #define MSG_MAX		1024
+#define LEFTOVER_NS	5000000ull	/* try again to release locks */
 #define SESSION_LINES	200u	/* of each kind in 5 s: several jobs start at once */
 
 struct session {
@@ -49,6 +50,12 @@ struct bad {
 	char why[PROG_REASON_SIZE];
 };
 
+struct leftover {			/* locks of an ended session that could not be released yet */
+	struct win_job *job;		/* held */
+	uint32_t owner;
+	struct leftover *next;
+};
+
 struct sessions {
 	struct session_opts o;
 	int fd;
@@ -56,6 +63,8 @@ struct sessions {
 	struct session *list;
 	uint32_t next_id;
 	struct session_counts counts;
+	struct leftover *leftovers;
+	struct loop_timer leftover_timer;
 	int bad_fd;			/* eventfd: bad_list is not empty */
 	struct loop_watch *bad_watch;
 	pthread_mutex_t lock;		/* bad_list */
@@ -738,19 +747,65 @@ static int dispatch(struct session *s, struct msg *m, const char **why)
 
 /* ---- life ------------------------------------------------------------------------------------------------ */
 
+static bool release_owner(struct sessions *all, struct win_job *job, uint32_t owner)
+{
+	uint32_t kick, locks, stripes;
+	bool done = win_owner_dead(job, owner, &kick, &locks, &stripes);
+
+	kick_mask(all, kick);
+	if (locks || stripes)
+		prog_log_limited(PROG_LOG_WARN,
+				 "session %u: ended holding %u locks and %u stripes: released",
+				 owner, locks, stripes);
+	return done;
+}
+
+static void leftover_free(struct sessions *all, struct leftover *l)
+{
+	LL_DELETE(all->leftovers, l);
+	win_job_put(l->job);
+	free(l);
+}
+
+static void on_leftovers(void *ctx)
+{
+	struct sessions *all = ctx;
+	struct leftover *l, *tmp;
+
+	LL_FOREACH_SAFE(all->leftovers, l, tmp)
+		if (release_owner(all, l->job, l->owner))
+			leftover_free(all, l);
+	if (all->leftovers)
+		loop_timer_set(all->o.loop, &all->leftover_timer, LEFTOVER_NS, on_leftovers, all);
+}
+
+/* The locks of an ended session go to others, soon if not at once. */
+static void release_soon(struct sessions *all, struct win_job *job, uint32_t owner)
+{
+	struct leftover *l;
+
+	if (release_owner(all, job, owner))
+		return;
+	l = malloc(sizeof(*l));
+	if (!l) {
+		while (!release_owner(all, job, owner))
+			;
+		return;
+	}
+	*l = (struct leftover){ .job = win_job_get(job), .owner = owner };
+	LL_PREPEND(all->leftovers, l);
+	if (!loop_timer_running(&all->leftover_timer))
+		loop_timer_set(all->o.loop, &all->leftover_timer, LEFTOVER_NS, on_leftovers, all);
+}
+
 static void detach(struct session *s)
 {
 	struct sessions *all = s->all;
 	struct win_job *job = s->c.job;
-	uint32_t locks, stripes;
 
 	helper_kill(s->c.helper);
 	tell_all(all, tell_detach, s, NULL, NULL);
-	kick_mask(all, win_owner_dead(job, s->id, &locks, &stripes));
-	if (locks || stripes)
-		prog_log_limited(PROG_LOG_WARN,
-				 "session %u: ended holding %u locks and %u stripes: released",
-				 s->id, locks, stripes);
+	release_soon(all, job, s->id);
 	for (uint32_t i = 0; i < MAX_WINS && s->nwins; i++)
 		if (atomic_load(&s->c.wins[i]))
 			drop_win(s, i);
@@ -985,6 +1040,9 @@ void sessions_free(struct sessions *all)
 	close(all->fd);
 	DL_FOREACH_SAFE(all->list, s, tmp)
 		session_end(s, NULL);
+	loop_timer_cancel(&all->leftover_timer);
+	while (all->leftovers)
+		leftover_free(all, all->leftovers);
 	loop_unwatch(all->bad_watch);
 	close(all->bad_fd);
 	while (all->bad_list) {

@@ -447,20 +447,26 @@ void win_each(struct win_job *job, void (*fn)(struct win *w, void *arg), void *a
 	pthread_rwlock_unlock(&reg_lock);
 }
 
-uint32_t win_owner_dead(struct win_job *job, uint32_t owner, uint32_t *locks, uint32_t *stripes)
+bool win_owner_dead(struct win_job *job, uint32_t owner, uint32_t *kick, uint32_t *locks,
+		    uint32_t *stripes)
 {
-	uint32_t kick = 0;
+	bool all = true;
 
-	*locks = *stripes = 0;
-	/* only this thread changes the list: no lock, and a slow guard holds nobody up */
+	*kick = *locks = *stripes = 0;
+	/* only this thread changes the list: no lock */
 	for (struct win *w = job->windows; w; w = w->job_next) {
-		uint32_t dropped = 0;
+		uint32_t dropped = 0, mask = 0;
 
-		kick |= winlock_recover(&w->ctl, owner, &dropped);
-		*locks += dropped;
 		*stripes += stripe_release_dead(w->ctl.stripes, (size_t)w->ctl.stripe_mask + 1, owner);
+		if (winlock_recover_soon(&w->ctl, owner, &w->guard_since, &mask, &dropped)) {
+			all = false;
+			continue;
+		}
+		w->guard_since = 0;
+		*kick |= mask;
+		*locks += dropped;
 	}
-	return kick;
+	return all;
 }
 
 /*

@@ -167,6 +167,7 @@ struct win {
 	struct prog_win_node *nodes;
 	uint32_t *node_of_rank;		/* [nranks] */
 
+	uint64_t guard_since;		/* main thread: the lock's guard was found taken; ns, 0: not */
 	atomic_bool dead;		/* set by the main thread, with release */
 	atomic_uint refs;
 	struct win *job_next;		/* registry lock */
@@ -213,9 +214,11 @@ void win_each(struct win_job *job, void (*fn)(struct win *w, void *arg), void *a
 
 /*
  * Session @owner of @job ended: its locks and stripes on all windows of the job are released.
- * Returns the mask of workers to kick; *@locks, *@stripes count what was held.  Main thread.
+ * *@kick: workers to kick; *@locks, *@stripes count what was held.  False: somebody keeps the guard
+ * of a window's lock; to be called again after a moment.  Main thread.
  */
-uint32_t win_owner_dead(struct win_job *job, uint32_t owner, uint32_t *locks, uint32_t *stripes);
+bool win_owner_dead(struct win_job *job, uint32_t owner, uint32_t *kick, uint32_t *locks,
+		    uint32_t *stripes);
 
 /*
  * Where the displacements [lo, hi) are: one piece of memory that may be accessed whole.  Dynamic

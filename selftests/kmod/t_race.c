@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Everything at once: threads and processes register, map, touch, copy, unmap, fork, exit and close
- * in random order under a seed that is printed ($KMOD_SEED sets it, $KMOD_STEPS how many steps). 
- * What is checked is that nothing is left, that a live region's bytes are right, and the kernel's
- * own opinion.
+ * in random order under a seed that is printed ($KMOD_SEED sets it, $KMOD_STEPS how many steps).
+ * What is checked is that nothing is left, that every kind of step works now and then, and the
+ * kernel's own opinion.
  */
 #include <asyncprog/ioat_copy.h>
 #include <pthread.h>

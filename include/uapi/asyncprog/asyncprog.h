@@ -26,7 +26,13 @@
 /*
  * Offsets for mmap() on the device.  Marks and ring belong to the open file; a region's offset
  * comes from ASYNCPROG_IOC_REGISTER or ASYNCPROG_IOC_QUERY, is never below ASYNCPROG_OFF_REGIONS,
- * and is not used again for another region.
+ * and is not used again for another region.  mmap() may return, besides the usual:
+ *
+ *	EINVAL		not MAP_SHARED; longer than the region, or than marks or ring
+ *	EACCES		the caller may not map the region, not write it, or not write the marks;
+ *			PROT_EXEC
+ *	ESTALE		the region is stale
+ *	ENXIO		nothing is at that offset
  */
 #define ASYNCPROG_OFF_MARKS	0x0ULL
 #define ASYNCPROG_OFF_RING	0x10000000ULL
@@ -303,12 +309,13 @@ struct asyncprog_copy {
  * @done:	(out) copies done, or with ASYNCPROG_COPY_QUEUED taken; also set on error
  *
  * Synchronous copies are done in order until one fails, whose error is returned.  Queued ones are
- * taken all or none; each gives one completion, in order, and its memory is used until then.
+ * taken all or none; each gives one completion, in order, and its memory is used until then.  A
+ * completion's status is 0, -ESTALE (a region ended) or -ECANCELED (the file was closed).
  *
  *	EINVAL		@nops 0 or too large; @len 0; ranges of one region overlap
  *	ENOENT		no such region
  *	EACCES		the caller may not read the source or not write the target
- *	ESTALE		the region is stale
+ *	ESTALE		a region is stale, or ended meanwhile
  *	ERANGE		offset and length are not inside the region
  *	ENXIO		queued, but there is no ring
  *	EBUSY		queued, and the ring has no room for so many completions

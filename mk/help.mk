@@ -24,6 +24,7 @@ help:
 	@echo '                   CHECK_GROUPS="unit daemon client mpi fuzz sanitizers" selects'
 	@echo '  make bench       measurements, into results/'
 	@echo '  make fuzz        every fuzzer for FUZZ_SECONDS (60)'
+	@echo '  make soak-p2p    SOAK_PROGRAMS (5000) random two-sided programs, native and hooked'
 	@echo '  make dep-check   the layer rule, and every header compiles alone'
 	@echo '  make kmod        the kernel modules, KDIR=/lib/modules/RELEASE/build; modules_install'
 	@echo '                   check-kmod, check-kmod-debug in virtual machines; install-dkms'

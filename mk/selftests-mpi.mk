@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-# MPI one-sided conformance programs: every selftests/mpi/t_*.c once for each MPI library, and
-# f_rma.F90 once for each Fortran binding. They use the MPI library only.
+# MPI conformance programs: every selftests/mpi/t_*.c once for each MPI library, f_rma.F90 once for each
+# Fortran binding, and the random two-sided programs of p2p_random.c. They use the MPI library only.
 
 MPITEST_DIR     := selftests/mpi
 MPITEST_OUT     := $(BUILD)/selftests/mpi
@@ -39,7 +39,11 @@ $(addprefix $(MPITEST_OUT)/$(1)/,$(MPITEST_F_PROGS)): $(MPITEST_OUT)/$(1)/%: \
 	$$(Q)$$(MPITEST_FC_$(1)) -O1 -g $$(MPITEST_DEF_$$*) $$(MPITEST_SAN) \
 		-J$$(@D)/mod-$$* -o $$@ $$<
 
-MPITEST_PROGS_$(1) := $(addprefix $(MPITEST_OUT)/$(1)/,$(MPITEST_C_PROGS) $(MPITEST_F_PROGS))
+$(MPITEST_OUT)/$(1)/p2p_random: $(MPITEST_OUT)/$(1)/obj/p2p_random.o
+	$$(call say,MPILD,$$@)
+	$$(Q)$$(MPITEST_CC_$(1)) -pthread $$(MPITEST_SAN) -o $$@ $$^
+
+MPITEST_PROGS_$(1) := $(addprefix $(MPITEST_OUT)/$(1)/,$(MPITEST_C_PROGS) $(MPITEST_F_PROGS) p2p_random)
 -include $(wildcard $(MPITEST_OUT)/$(1)/obj/*.d)
 endef
 $(foreach m,$(MPITEST_LIBS),$(eval $(call mpitest_rules,$(m))))
@@ -52,3 +56,9 @@ check-mpi: selftests-mpi user
 
 check-mpi-native: selftests-mpi
 	$(Q)BUILD=$(BUILD) $(MPITEST_DIR)/run --native
+
+# make soak-p2p [SOAK_PROGRAMS=5000] [SOAK_ARGS="--mpi mpich --first SEED"]
+SOAK_PROGRAMS ?= 5000
+.PHONY: soak-p2p
+soak-p2p: selftests-mpi user
+	$(Q)PROG_BUILD=$(abspath $(BUILD)) $(MPITEST_DIR)/p2p_test --programs $(SOAK_PROGRAMS) $(SOAK_ARGS)

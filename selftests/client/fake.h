@@ -62,9 +62,10 @@ struct fake_shared {
 	uint32_t cma;			/* reach clients by CMA; else by their helper threads */
 	uint32_t hold;			/* serve no rings */
 	uint32_t lazy;			/* acknowledge only to clients that wait */
+	uint32_t doze;			/* dozes, and takes entries only when kicked */
 	uint32_t fault_msg, fault;	/* what to do with messages of that type */
 	/* observed */
-	uint32_t kicks, helper_jobs, dtypes, ops, regions;
+	uint32_t kicks, helper_jobs, dtypes, ops, regions, dozing;
 };
 
 /* ---- the double ---------------------------------------------------------------------------- */
@@ -679,6 +680,7 @@ static bool fake_serve(struct fake_session *s)
 static void fake_main(int listener)
 {
 	uint32_t next = 0, i;
+	bool kicked = false;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	signal(SIGPIPE, SIG_IGN);
@@ -689,13 +691,19 @@ static void fake_main(int listener)
 		fake_kick[i] = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	for (;;) {
 		struct pollfd p[1 + FAKE_SESSIONS + PROG_MAX_WORKERS];
-		bool busy = false;
+		bool busy = false, doze = __atomic_load_n(&fk->doze, __ATOMIC_ACQUIRE) && !kicked;
 		uint64_t v;
 		int n = 0;
 
-		for (i = 0; i < FAKE_SESSIONS; i++)
+		kicked = false;
+		for (i = 0; i < FAKE_SESSIONS && !doze; i++)
 			busy |= fake_serve(&fake_sessions[i]);
-		if (!busy) {
+		if (doze) {
+			for (i = 0; i < fk->workers; i++)
+				__atomic_store_n(&fake_bell->state[i].sleeping, PROG_DOZING,
+						 __ATOMIC_SEQ_CST);
+			__atomic_store_n(&fk->dozing, 1, __ATOMIC_RELEASE);
+		} else if (!busy) {
 			for (i = 0; i < fk->workers; i++)
 				__atomic_store_n(&fake_bell->state[i].sleeping, 1, __ATOMIC_SEQ_CST);
 			for (i = 0; i < FAKE_SESSIONS; i++)
@@ -710,9 +718,12 @@ static void fake_main(int listener)
 		/* locks of same-node holders, hold and lazy are polled for */
 		poll(p, (nfds_t)n, busy ? 0 : 1);
 		for (i = 0; i < fk->workers; i++) {
-			__atomic_store_n(&fake_bell->state[i].sleeping, 0, __ATOMIC_RELAXED);
-			if (read(fake_kick[i], &v, sizeof(v)) == sizeof(v))
+			if (!doze)
+				__atomic_store_n(&fake_bell->state[i].sleeping, 0, __ATOMIC_RELAXED);
+			if (read(fake_kick[i], &v, sizeof(v)) == sizeof(v)) {
 				__atomic_fetch_add(&fk->kicks, 1, __ATOMIC_RELAXED);
+				kicked = true;
+			}
 		}
 		for (i = 0; i < FAKE_SESSIONS; i++)
 			if (p[1 + i].revents && fake_sessions[i].sock > 0)

@@ -106,6 +106,66 @@ static void test_flow(void **state)
 	fake_stop();
 }
 
+/* A worker that dozes is left alone, but for large operations and by who waits. */
+static void body_doze(void)
+{
+	struct prog_session *s = rank_session(NULL);
+	uint32_t t = (my_rank + 1) % my_ranks, kicks, ops;
+	uint64_t disp[FAKE_RANKS], v = 5;
+	struct prog_buf o = { .addr = &v, .count = 8 };
+	struct prog_dst d = { .rank = t, .count = 8 };
+	char *mem, *big = calloc(1, 65536);
+	struct prog_win *w = body_window(s, 20, 1 << 17, &mem, disp);
+
+	rank_barrier();
+	if (my_rank)
+		goto out;
+	CHECK_INT(prog_put(w, &o, &d, 0, NULL), 0);
+	CHECK_INT(prog_flush(w, t), 0);
+	__atomic_store_n(&fk->doze, 1, __ATOMIC_RELEASE);
+	while (!__atomic_load_n(&fk->dozing, __ATOMIC_ACQUIRE))
+		sched_yield();
+	kicks = __atomic_load_n(&fk->kicks, __ATOMIC_RELAXED);
+	for (int i = 0; i < 1000; i++) {
+		d.disp = 8 * i;
+		CHECK_INT(prog_put(w, &o, &d, 0, NULL), 0);
+	}
+	CHECK_INT(__atomic_load_n(&fk->kicks, __ATOMIC_RELAXED), kicks);
+	CHECK_INT(prog_flush(w, t), 0);
+	/* one for all of them; a second when the flush found entries the first had not reached */
+	CHECK(__atomic_load_n(&fk->kicks, __ATOMIC_RELAXED) - kicks <= 2);
+
+	o = (struct prog_buf){ .addr = big, .count = 65536 };
+	d = (struct prog_dst){ .rank = t, .disp = 8192, .count = 65536 };
+	ops = __atomic_load_n(&fk->ops, __ATOMIC_RELAXED);
+	CHECK_INT(prog_put(w, &o, &d, 0, NULL), 0);
+	/* nobody waits: only the kick of the put itself can get it done */
+	while (__atomic_load_n(&fk->ops, __ATOMIC_RELAXED) == ops)
+		sched_yield();
+
+	o = (struct prog_buf){ .addr = &v, .count = 8 };
+	d = (struct prog_dst){ .rank = t, .count = 8 };
+	ops = __atomic_load_n(&fk->ops, __ATOMIC_RELAXED);
+	CHECK_INT(prog_put(w, &o, &d, 0, NULL), 0);
+	while (__atomic_load_n(&fk->ops, __ATOMIC_RELAXED) == ops)
+		prog_session_wait(s, 1000000);
+	CHECK_INT(prog_flush(w, t), 0);
+	__atomic_store_n(&fk->doze, 0, __ATOMIC_RELEASE);
+out:
+	rank_barrier();
+	CHECK_INT(*(uint64_t *)(void *)mem, my_rank ? 5 : 0);
+	free(big);
+	body_end(s, w, mem);
+}
+
+static void test_doze(void **state)
+{
+	body_kind = PROG_WIN_ALLOCATE;
+	fake_start(2, 1, true);
+	assert_true(run_ranks(2, body_doze));
+	fake_stop();
+}
+
 /*
  * Rank 0 holds the lock; rank 1 asks for it and issues more than may wait behind it.  In the
  * blocked call its progress function reaches rank 0's window 2 all the same, and only that makes
@@ -831,6 +891,7 @@ int main(void)
 		cmocka_unit_test(test_fence),
 		cmocka_unit_test(test_types),
 		cmocka_unit_test(test_flow),
+		cmocka_unit_test(test_doze),
 		cmocka_unit_test(test_behind_lock),
 		cmocka_unit_test(test_dtypes),
 		cmocka_unit_test(test_threads),

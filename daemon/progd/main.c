@@ -68,6 +68,7 @@ static void apply_runtime(struct progd *d)
 		.regions = conf_int(d->conf, KEY_QUOTA_REGIONS),
 		.windows = conf_int(d->conf, KEY_QUOTA_WINDOWS),
 		.bytes = conf_int(d->conf, KEY_QUOTA_BYTES),
+		.streams = conf_int(d->conf, KEY_QUOTA_STREAMS),
 	};
 
 	win_limits_set(&lim);

@@ -66,6 +66,11 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 		"Bytes of clients' shared memory mapped per user. It is the clients' own memory: the "
 		"limit keeps the address space of the daemon free.", CONF_RUNTIME,
 	},
+	[KEY_QUOTA_STREAMS] = {
+		"quota_streams", CONF_INT, 1, 1 << 28, "4194304", NULL,
+		"Pairs of origin and target rank of a window per user, between which operations went "
+		"through the daemon.", CONF_RUNTIME,
+	},
 	[KEY_PEER_TIMEOUT] = {
 		"peer_timeout", CONF_DURATION, SEC / 10, 3600 * SEC, "10s", NULL,
 		"A node that does not answer for this long is taken for gone: operations on it fail.",

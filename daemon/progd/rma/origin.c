@@ -338,7 +338,9 @@ static struct stream *stream_find(struct rma *r, struct win_job *job, uint64_t w
 	return s;
 }
 
-static struct stream *stream_get(struct conn *c, struct win *w, uint32_t slot, uint32_t target)
+/* NULL: *@err is -ENOMEM or -EDQUOT. */
+static struct stream *stream_get(struct conn *c, struct win *w, uint32_t slot, uint32_t target,
+				 int *err)
 {
 	struct rma *r = c->r;
 	struct stream *s = c->last;
@@ -349,14 +351,16 @@ static struct stream *stream_get(struct conn *c, struct win *w, uint32_t slot, u
 	if (!s) {
 		struct prog_win_node *node = &w->nodes[w->node_of_rank[target]];
 
+		*err = win_stream_charge(w->job->user);
+		if (*err)
+			return NULL;
+		*err = -ENOMEM;
 		s = calloc(1, sizeof(*s));
 		if (!s)
-			return NULL;
+			goto uncharge;
 		s->peer = peer_get(r, node);
-		if (!s->peer) {
-			free(s);
-			return NULL;
-		}
+		if (!s->peer)
+			goto uncharge;
 		s->key.job = w->job;
 		s->key.win = w->key;
 		s->key.origin = w->rank;
@@ -368,16 +372,18 @@ static struct stream *stream_get(struct conn *c, struct win *w, uint32_t slot, u
 		s->acked = __atomic_load_n(&w->ctl.streams[target].acked, __ATOMIC_RELAXED);
 		s->seq_in = s->seq_sent = s->ack_to = s->acked;
 		HASH_ADD(hh, r->streams, key, sizeof(s->key), s);
-		if (!s->hh.tbl) {
-			free(s);
-			return NULL;
-		}
+		if (!s->hh.tbl)
+			goto uncharge;
 		s->win = win_get(w);
 		s->peer->nstreams++;
 		DL_APPEND2(c->streams, s, conn_prev, conn_next);
 	}
 	c->last = s;
 	return s;
+uncharge:
+	free(s);
+	win_stream_uncharge(w->job->user);
+	return NULL;
 }
 
 static void send_gone(struct stream *s)
@@ -437,6 +443,7 @@ static void stream_free(struct stream *s)
 	if (s->conn->last == s)
 		s->conn->last = NULL;
 	s->peer->nstreams--;
+	win_stream_uncharge(s->win->job->user);
 	win_put(s->win);
 	free(s);
 }
@@ -504,11 +511,11 @@ void origin_job_gone(struct rma *r, struct win_job *job)
 
 /* ---- completion -------------------------------------------------------------------------------- */
 
-static void record_error(struct stream *s, uint64_t seq, int status)
+static void record_error(struct conn *c, struct win *w, uint32_t target, uint64_t seq, int status)
 {
-	struct prog_win_stream *st = &s->win->ctl.streams[s->key.target];
+	struct prog_win_stream *st = &w->ctl.streams[target];
 
-	stats_add(&s->conn->stats->errors, 1);
+	stats_add(&c->stats->errors, 1);
 	/* the client takes the first error and clears the word */
 	if (__atomic_load_n(&st->err_seq, __ATOMIC_ACQUIRE))
 		return;
@@ -532,7 +539,7 @@ static void stream_advance(struct stream *s)
 		if (op->map && !win_map_alive(op->map) && !op->status)
 			op->status = -EFAULT;	/* what was sent may be zeros */
 		if (op->status) {
-			record_error(s, op->seq, op->status);
+			record_error(s->conn, s->win, s->key.target, op->seq, op->status);
 		} else {
 			uint64_t now = engine_now(r);
 			uint64_t ns = now > op->t0 ? now - op->t0 : 0;
@@ -1226,6 +1233,23 @@ static bool inside(uint64_t off, uint64_t len, uint64_t size)
 
 enum { TAKE_OK, TAKE_LATER, TAKE_BAD };
 
+/* An operation that can have no stream fails here; numbers go on as if it had been sent. */
+static int refuse(struct conn *c, struct win *w, uint32_t slot, const struct prog_sqe *e, int err)
+{
+	struct prog_win_stream *st = &w->ctl.streams[e->target];
+	uint64_t acked = __atomic_load_n(&st->acked, __ATOMIC_RELAXED);
+
+	if (e->seq != acked + 1) {
+		bad_ring(c, "slot %u: number %llu after %llu to target %u", slot,
+			 (unsigned long long)e->seq, (unsigned long long)acked, e->target);
+		return TAKE_BAD;
+	}
+	record_error(c, w, e->target, e->seq, err);
+	__atomic_store_n(&st->acked, e->seq, __ATOMIC_RELEASE);
+	conn_mark(c);
+	return TAKE_OK;
+}
+
 /* Check one entry and queue it; TAKE_LATER: no memory now, TAKE_BAD: the ring is corrupt. */
 static int take(struct conn *c, uint32_t slot)
 {
@@ -1240,6 +1264,7 @@ static int take(struct conn *c, uint32_t slot)
 	struct win *w;
 	struct op *op;
 	uint64_t unit;
+	int err;
 
 	if (slot >= cl->slots) {
 		bad_ring(c, "slot %u of %u", slot, cl->slots);
@@ -1283,9 +1308,9 @@ static int take(struct conn *c, uint32_t slot)
 		bad_ring(c, "slot %u: length, offset, displacement or type out of range", slot);
 		return TAKE_BAD;
 	}
-	s = stream_get(c, w, e.win, e.target);
+	s = stream_get(c, w, e.win, e.target, &err);
 	if (!s)
-		return TAKE_LATER;
+		return err == -ENOMEM ? TAKE_LATER : refuse(c, w, slot, &e, err);
 	if (s->conn != c) {
 		bad_ring(c, "slot %u: window %u has a stream of another session", slot, e.win);
 		return TAKE_BAD;

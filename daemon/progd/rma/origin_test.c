@@ -414,6 +414,36 @@ static void test_stop(void **state)
 	assert_int_equal(a.wc.streams[1].err_seq, 0);
 }
 
+/* No more streams than the user may have: an operation that needs one more fails, alone. */
+static void test_quota(void **state)
+{
+	struct prog_win_stream *st = &a.wc.streams[2];
+	struct prog_sqe e = put(1);
+	struct win_limits lim, one;
+
+	win_limits_get(&lim);
+	one = lim;
+	one.streams = 1;
+	win_limits_set(&one);
+	submit(put(1));
+	e.target = 2;
+	submit(e);
+	submit(put(2));
+	RUN(acked() == 2);
+	assert_int_equal(st->acked, 1);
+	assert_int_equal(st->err_seq, 1);
+	assert_int_equal(st->err, -EDQUOT);
+	assert_int_equal(a.wc.streams[1].err_seq, 0);
+	assert_int_equal(b.puts, 2);
+	st->err_seq = 0;
+	win_limits_set(&lim);
+	e.seq = 2;
+	submit(e);
+	RUN(st->acked == 2);
+	assert_int_equal(st->err_seq, 0);
+	assert_int_equal(b.puts, 3);
+}
+
 static int opened;
 
 static void job_cb(void *ctx, struct lane *l, uint32_t job, int err)
@@ -471,7 +501,8 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_put), T(test_region_gone), T(test_stop), T(test_open_on_full_lane),
+		T(test_put), T(test_region_gone), T(test_stop), T(test_quota),
+		T(test_open_on_full_lane),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -195,6 +195,7 @@ struct tstream {
 	struct tlane *tl;		/* NULL: ended, freed when jobs and refs are 0 */
 	struct win_job *job;		/* held; NULL: no process of the job is here */
 	struct win *win;		/* held; NULL: no such window here */
+	int refuse;			/* no win: what its operations end with */
 	struct stats_block *stats;
 	enum ts_state state;
 	/* arrival: what the lane brought */

@@ -278,6 +278,8 @@ static void ts_free(struct tstream *ts)
 		free(ts->dtypes);
 	}
 	free(ts->dt_buf);
+	if (ts->win)
+		win_stream_uncharge(ts->win->job->user);
 	win_put(ts->win);
 	win_job_put(ts->job);
 	free(ts);
@@ -443,6 +445,7 @@ static void ts_lookup(struct tstream *ts)
 		ts->job = win_job_get(job);
 		ts->stats = job_stats(tl->r, job);
 	}
+	ts->refuse = -ENOENT;
 	w = win_find(ts->job, ts->key.win, ts->key.target);
 	if (!w)
 		return;
@@ -453,6 +456,12 @@ static void ts_lookup(struct tstream *ts)
 		win_put(w);
 		return;
 	}
+	ts->refuse = win_stream_charge(w->job->user);
+	if (ts->refuse) {
+		win_put(w);
+		return;
+	}
+	ts->refuse = -ENOENT;
 	ts->win = w;
 	ts->applied = __atomic_load_n(&w->ctl.peers[ts->key.origin].applied, __ATOMIC_ACQUIRE);
 	if (ts->applied > ts->seen)
@@ -487,6 +496,7 @@ static struct tstream *ts_get(struct tlane *tl, const struct wire_frame *f)
 	ts->key.target = f->target;
 	ts->key.win = f->win;
 	ts->tl = tl;
+	ts->refuse = -ENOENT;
 	ts->stats = &tl->r->nostats;
 	HASH_ADD(hh, tl->streams, key, sizeof(ts->key), ts);
 	if (!ts->hh.tbl) {
@@ -1122,7 +1132,7 @@ static int exec(struct tstream *ts, const struct wire_frame *f, const void *payl
 	if (!ts->win)
 		ts_lookup(ts);
 	if (!ts->win || win_is_dead(ts->win))
-		ts->status = -ENOENT;
+		ts->status = ts->refuse;
 	/* data operations look after jobs themselves: puts to the helper follow each other */
 	if (ts->jobs && (ts->status || placed || f->type >= WIRE_LOCK || f->type == WIRE_DTYPE ||
 			 f->type == WIRE_GET || (f->type == WIRE_PUT && !f->len)))

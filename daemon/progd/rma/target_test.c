@@ -1010,6 +1010,27 @@ static void test_stop_freed(void **state)
 	win_map_put(seg);
 }
 
+/* Streams to the user's windows count, too. */
+static void test_quota(void **state)
+{
+	struct win_limits lim, one;
+
+	win_limits_get(&lim);
+	one = lim;
+	one.streams = 1;
+	win_limits_set(&one);
+	put(0, 1, 0, 1);
+	put(1, 1, 8, 2);
+	RUN(acked(0) == 1 && acked(1) == 1);
+	assert_int_equal(status_of(0, 1), 0);
+	assert_int_equal(status_of(1, 1), -EDQUOT);
+	win_limits_set(&lim);
+	put(1, 2, 8, 3);
+	RUN(acked(1) == 2);
+	assert_int_equal(status_of(1, 2), 0);
+	assert_int_equal(word(8), 3);
+}
+
 static void test_fence_count(void **state)
 {
 	uint64_t v = 1;
@@ -1088,7 +1109,7 @@ int main(void)
 		T(test_guard_kept_gone), T(test_reopened),
 		T(test_reopened_waiting), T(test_window_freed),
 		T(test_freed_while_waiting), T(test_freed_with_jobs), T(test_stop),
-		T(test_stop_freed), T(test_fence_count),
+		T(test_stop_freed), T(test_quota), T(test_fence_count),
 		T(test_memory_gone), L(test_memory_gone_receiving), L(test_memory_gone_sending),
 	};
 

@@ -21,6 +21,7 @@ static pthread_mutex_t user_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct win_user *users;			/* user_lock */
 static struct win_limits limits = {		/* user_lock */
 	.sessions = 1024, .regions = 16384, .windows = 16384, .bytes = 1ull << 46,
+	.streams = 1u << 20,
 };
 
 void win_limits_set(const struct win_limits *l)
@@ -88,7 +89,7 @@ void user_put(struct win_user *u)
 int user_charge(struct win_user *u, enum user_item item, uint64_t n)
 {
 	const uint64_t max[USER_ITEMS] = {
-		limits.sessions, limits.regions, limits.windows, limits.bytes,
+		limits.sessions, limits.regions, limits.windows, limits.bytes, limits.streams,
 	};
 	int r = 0;
 
@@ -124,6 +125,22 @@ int win_region_charge(struct win_user *user, const char **why)
 void win_region_uncharge(struct win_user *user)
 {
 	user_uncharge(user, USER_REGIONS, 1);
+}
+
+int win_stream_charge(struct win_user *user)
+{
+	int r = user_charge(user, USER_STREAMS, 1);
+
+	if (r)
+		prog_log_limited(PROG_LOG_WARN,
+				 "uid %u: the quota of streams is used up (quota_streams)",
+				 (unsigned int)user->uid);
+	return r;
+}
+
+void win_stream_uncharge(struct win_user *user)
+{
+	user_uncharge(user, USER_STREAMS, 1);
 }
 
 /*

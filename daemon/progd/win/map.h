@@ -5,7 +5,7 @@
 
 #include "win/win.h"
 
-enum user_item { USER_SESSIONS, USER_REGIONS, USER_WINDOWS, USER_BYTES, USER_ITEMS };
+enum user_item { USER_SESSIONS, USER_REGIONS, USER_WINDOWS, USER_BYTES, USER_STREAMS, USER_ITEMS };
 
 struct win_user {		/* all under one lock of map.c; uid constant */
 	uid_t uid;

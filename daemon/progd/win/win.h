@@ -38,6 +38,7 @@ struct win_limits {		/* per uid */
 	uint64_t regions;
 	uint64_t windows;
 	uint64_t bytes;		/* mapped: sessions, control segments, regions, window memory */
+	uint64_t streams;	/* from their ranks, and to them; each takes some 500 bytes of ours */
 };
 
 struct win_user;		/* one uid with at least one session */
@@ -130,6 +131,10 @@ int win_sigbus_init(void);
 /* Regions: a map that counts against the user's number of regions as well. */
 int win_region_charge(struct win_user *user, const char **why);
 void win_region_uncharge(struct win_user *user);
+
+/* One stream from or to a window of the user; -EDQUOT is logged. Any thread. */
+int win_stream_charge(struct win_user *user);
+void win_stream_uncharge(struct win_user *user);
 
 /* ---- windows -------------------------------------------------------------------------------- */
 

@@ -73,6 +73,9 @@ FIXTURE_SETUP(dma)
 {
 	memset(self, 0, sizeof(*self));
 	self->fd = -1;
+	/* of a test that was killed */
+	if (!access("/sys/module/dmaprov", F_OK))
+		unload();
 	self->ap = dev_open();
 	ASSERT_GE(self->ap, 0);
 	self->a = anon(LEN + PAGE);
@@ -209,8 +212,7 @@ static int random_copies(struct _test_data_dma *self, int rounds, uint32_t align
 			memcpy(self->model + ops[cqe.cookie].dst_off,
 			       self->a + ops[cqe.cookie].src_off, ops[cqe.cookie].len);
 		}
-		if (memcmp(self->model, self->b, LEN + PAGE) &&
-		    memcmp(self->model, self->b, LEN))
+		if (memcmp(self->model, self->b, LEN))
 			return -1;
 	}
 	return failed;
@@ -249,12 +251,12 @@ TEST_F(dma, engine)
 	EXPECT_EQ(1, i.copy_align);
 	/* a driver in use stays */
 	EXPECT_NE(0, system("rmmod dmaprov 2>/dev/null"));
-	EXPECT_EQ(0, random_copies(self, 200, 1, 0, 0));
+	EXPECT_EQ(0, random_copies(self, 100, 1, 0, 0));
 	q = ask(self->fd);
 	EXPECT_EQ(0, q.cpu_bytes);
 	EXPECT_NE(0, q.dma_bytes);
 	EXPECT_EQ(0, q.fallbacks);
-	EXPECT_EQ(200, q.interrupts);
+	EXPECT_EQ(100, q.interrupts);
 	EXPECT_EQ(0, read_number(PROV "bad"));
 }
 
@@ -317,12 +319,12 @@ TEST_F(dma, aligned_engine)
 	struct ioat_copy_ioc_query q;
 
 	START("copy_align=6 max_seg=8192");
-	EXPECT_EQ(0, random_copies(self, 200, 1, 0, 0));
+	EXPECT_EQ(0, random_copies(self, 100, 1, 0, 0));
 	q = ask(self->fd);
 	EXPECT_NE(0, q.cpu_bytes);
 	EXPECT_EQ(0, q.failed);
 	/* when both ends allow it the engine does all but head and tail */
-	EXPECT_EQ(0, random_copies(self, 100, 64, 0, 0));
+	EXPECT_EQ(0, random_copies(self, 50, 64, 0, 0));
 	EXPECT_EQ(q.cpu_bytes, ask(self->fd).cpu_bytes);
 	EXPECT_LT(q.dma_bytes, ask(self->fd).dma_bytes);
 	EXPECT_EQ(0, read_number(PROV "bad"));

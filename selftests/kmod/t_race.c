@@ -248,7 +248,7 @@ FIXTURE_TEARDOWN(race)
 {
 }
 
-TEST_F_TIMEOUT(race, random_steps, 120)
+TEST_F(race, random_steps)
 {
 	uint32_t seed = env("KMOD_SEED", time(NULL));
 	long steps = env("KMOD_STEPS", 1500), i;

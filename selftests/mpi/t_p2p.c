@@ -1,0 +1,944 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * Two-sided messages: the rules that are easily broken by moving large ones another way. 240 is
+ * the length of the messages that announce others, and so has to be an ordinary length as well.
+ */
+#include "mpitest.h"
+
+#include <pthread.h>
+
+#define BIG (1 << 20)
+#define PAD 64
+
+static const int sizes[] = { 0, 1, 8, 239, 240, 241, 1024, 4096, 8193, 65536, 65537, BIG };
+static unsigned char *sbuf, *rbuf, *want;
+
+static void setup(void)
+{
+	sbuf = malloc(BIG + PAD);
+	rbuf = malloc(BIG + PAD);
+	want = malloc(BIG + PAD);
+	if (!sbuf || !rbuf || !want)
+		abort();
+	memset(rbuf, 0xa5, BIG + PAD);
+}
+
+static void finish(void)
+{
+	t_barrier();
+	free(sbuf);
+	free(rbuf);
+	free(want);
+}
+
+/* rbuf holds @n bytes made of @seed, and nothing was written behind them */
+static void check(int n, uint64_t seed)
+{
+	t_fill(want, n, seed);
+	memset(want + n, 0xa5, BIG + PAD - n);
+	T_BYTES("receive buffer", rbuf, want, BIG + PAD);
+	memset(rbuf, 0xa5, BIG + PAD);
+}
+
+static void check_status(MPI_Status *st, int source, int tag, int n)
+{
+	int count = -1;
+
+	T_EQ(st->MPI_SOURCE, source);
+	T_EQ(st->MPI_TAG, tag);
+	M(MPI_Get_count(st, MPI_BYTE, &count));
+	T_EQ(count, n);
+}
+
+static void send_to(int to, int tag, int n, uint64_t seed)
+{
+	t_fill(sbuf, n, seed);
+	M(MPI_Send(sbuf, n, MPI_BYTE, to, tag, MPI_COMM_WORLD));
+}
+
+/* the receive is outstanding in a barrier that the sender enters after its send */
+static void wildcard_in_barrier(void)
+{
+	MPI_Request q;
+	MPI_Status st;
+
+	setup();
+	for (int i = 0; i < ARRAY_SIZE(sizes); i++) {
+		if (t_rank == 0)
+			M(MPI_Irecv(rbuf, BIG, MPI_BYTE, i % 2 ? MPI_ANY_SOURCE : 1,
+				    i % 3 ? MPI_ANY_TAG : i, MPI_COMM_WORLD, &q));
+		else if (t_rank == 1)
+			send_to(0, i, sizes[i], i);
+		M(MPI_Barrier(MPI_COMM_WORLD));
+		if (t_rank == 0) {
+			M(MPI_Wait(&q, &st));
+			check_status(&st, 1, i, sizes[i]);
+			check(sizes[i], i);
+		}
+	}
+	finish();
+}
+
+/* the same in calls that are about windows */
+static void wildcard_in_win_calls(void)
+{
+	MPI_Request q;
+	MPI_Status st;
+	void *base;
+	MPI_Win win;
+
+	setup();
+	for (int i = 0; i < 3; i++) {
+		if (t_rank == 0)
+			M(MPI_Irecv(rbuf, BIG, MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG,
+				    MPI_COMM_WORLD, &q));
+		else if (t_rank == 1 && i != 1)
+			send_to(0, i, BIG, i);
+		M(MPI_Win_allocate(64, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win));
+		M(MPI_Win_fence(0, win));
+		if (t_rank == 1 && i == 1)
+			send_to(0, i, BIG, i);
+		M(MPI_Win_fence(0, win));
+		M(MPI_Win_free(&win));
+		if (t_rank == 0) {
+			M(MPI_Wait(&q, &st));
+			check_status(&st, 1, i, BIG);
+			check(BIG, i);
+		}
+	}
+	finish();
+}
+
+/* small and large ones of one channel come in order, to wildcards posted before or after */
+static void order(void)
+{
+	const int n = ARRAY_SIZE(sizes);
+	unsigned char *in[ARRAY_SIZE(sizes)];
+	MPI_Request q[ARRAY_SIZE(sizes)];
+	MPI_Status st;
+
+	setup();
+	for (int late = 0; late < 2; late++) {
+		t_barrier();
+		if (t_rank == 1) {
+			if (!late)
+				M(MPI_Recv(NULL, 0, MPI_BYTE, 0, 99, MPI_COMM_WORLD,
+					   MPI_STATUS_IGNORE));
+			for (int i = 0; i < n; i++) {
+				in[i] = malloc(sizes[n - 1 - i] + 1);
+				t_fill(in[i], sizes[n - 1 - i], i);
+				M(MPI_Isend(in[i], sizes[n - 1 - i], MPI_BYTE, 0, i % 3,
+					    MPI_COMM_WORLD, &q[i]));
+			}
+			M(MPI_Waitall(n, q, MPI_STATUSES_IGNORE));
+			for (int i = 0; i < n; i++)
+				free(in[i]);
+		} else if (t_rank == 0 && late) {
+			for (int i = 0; i < n; i++) {
+				M(MPI_Recv(rbuf, BIG, MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG,
+					   MPI_COMM_WORLD, &st));
+				check_status(&st, 1, i % 3, sizes[n - 1 - i]);
+				check(sizes[n - 1 - i], i);
+			}
+		} else if (t_rank == 0) {
+			for (int i = 0; i < n; i++) {
+				in[i] = malloc(BIG);
+				M(MPI_Irecv(in[i], BIG, MPI_BYTE, i % 2 ? 1 : MPI_ANY_SOURCE,
+					    i % 4 ? MPI_ANY_TAG : i % 3, MPI_COMM_WORLD, &q[i]));
+			}
+			M(MPI_Send(NULL, 0, MPI_BYTE, 1, 99, MPI_COMM_WORLD));
+			for (int i = n - 1; i >= 0; i--) {
+				M(MPI_Wait(&q[i], &st));
+				check_status(&st, 1, i % 3, sizes[n - 1 - i]);
+				t_fill(want, sizes[n - 1 - i], i);
+				T_BYTES("posted receive", in[i], want, sizes[n - 1 - i]);
+				free(in[i]);
+			}
+		}
+	}
+	finish();
+}
+
+/* a tag that is received out of order */
+static void tags_overtake(void)
+{
+	MPI_Request q[4];
+	MPI_Status st;
+
+	setup();
+	if (t_rank == 1) {
+		for (int i = 0; i < 4; i++) {
+			t_fill(sbuf + i * (BIG / 4), BIG / 4, i);
+			M(MPI_Isend(sbuf + i * (BIG / 4), BIG / 4, MPI_BYTE, 0, i % 2,
+				    MPI_COMM_WORLD, &q[i]));
+		}
+		M(MPI_Waitall(4, q, MPI_STATUSES_IGNORE));
+	} else if (t_rank == 0) {
+		static const int from[] = { 1, 3, 0, 2 };
+
+		for (int i = 0; i < 4; i++) {
+			M(MPI_Recv(rbuf, BIG, MPI_BYTE, 1, i < 2, MPI_COMM_WORLD, &st));
+			check_status(&st, 1, i < 2, BIG / 4);
+			check(BIG / 4, from[i]);
+		}
+	}
+	finish();
+}
+
+/* messages that do not fit: an error at the receiver only, and the next message is right */
+static void truncated(int room, int n, int how, bool guard)
+{
+	MPI_Status st, sts[2];
+	MPI_Request q[2] = { MPI_REQUEST_NULL, MPI_REQUEST_NULL };
+	MPI_Message msg;
+	int tag = how + 1, class = -1, rc, flag = 0;
+
+	if (t_rank == 1) {
+		t_fill(sbuf, n, n);
+		if (how % 2)
+			M(MPI_Ssend(sbuf, n, MPI_BYTE, 0, tag, MPI_COMM_WORLD));
+		else
+			M(MPI_Send(sbuf, n, MPI_BYTE, 0, tag, MPI_COMM_WORLD));
+		send_to(0, tag, n, n + 1);
+	} else if (t_rank == 0) {
+		switch (how) {
+		case 0:
+			T_CLASS(MPI_Recv(rbuf, room, MPI_BYTE, 1, tag, MPI_COMM_WORLD, &st),
+				MPI_ERR_TRUNCATE);
+			break;
+		case 1:
+			M(MPI_Irecv(rbuf, room, MPI_BYTE, MPI_ANY_SOURCE, tag, MPI_COMM_WORLD,
+				    &q[0]));
+			T_CLASS(MPI_Wait(&q[0], &st), MPI_ERR_TRUNCATE);
+			T_OK(q[0] == MPI_REQUEST_NULL, "request is left");
+			break;
+		case 2:
+			M(MPI_Irecv(rbuf, room, MPI_BYTE, 1, tag, MPI_COMM_WORLD, &q[1]));
+			t_at(__FILE__, __LINE__, "MPI_Waitall(2, q, sts)");
+			rc = MPI_Waitall(2, q, sts);
+			M(MPI_Error_class(rc, &class));
+			T_EQ(class, MPI_ERR_IN_STATUS);
+			M(MPI_Error_class(sts[1].MPI_ERROR, &class));
+			T_EQ(class, MPI_ERR_TRUNCATE);
+			st = sts[1];
+			break;
+		case 3:
+			M(MPI_Irecv(rbuf, room, MPI_BYTE, 1, MPI_ANY_TAG, MPI_COMM_WORLD, &q[0]));
+			do
+				rc = MPI_Test(&q[0], &flag, &st);
+			while (!rc && !flag);
+			M(MPI_Error_class(rc, &class));
+			T_EQ(class, MPI_ERR_TRUNCATE);
+			break;
+		case 4:
+			M(MPI_Mprobe(1, tag, MPI_COMM_WORLD, &msg, &st));
+			check_status(&st, 1, tag, n);
+			T_CLASS(MPI_Mrecv(rbuf, room, MPI_BYTE, &msg, &st), MPI_ERR_TRUNCATE);
+			break;
+		}
+		T_EQ(st.MPI_SOURCE, 1);
+		T_EQ(st.MPI_TAG, tag);
+		for (int i = room; guard && i < BIG + PAD; i++)
+			if (rbuf[i] != 0xa5) {
+				T_OK(false, "room for %d, byte %d was written", room, i);
+				break;
+			}
+		memset(rbuf, 0xa5, BIG + PAD);
+		M(MPI_Recv(rbuf, n, MPI_BYTE, 1, tag, MPI_COMM_WORLD, &st));
+		check_status(&st, 1, tag, n);
+		check(n, n + 1);
+	}
+}
+
+static void truncation(int how, bool guard)
+{
+	static const int rooms[] = { 1, 8, 100, 239, 240, 1000, 70000 };
+
+	setup();
+	for (int i = 0; i < ARRAY_SIZE(rooms); i++)
+		for (int k = 0; k < ARRAY_SIZE(sizes); k++)
+			if (sizes[k] > rooms[i])
+				truncated(rooms[i], sizes[k], how, guard);
+	finish();
+}
+
+static void truncate_recv(void) { truncation(0, false); }
+static void truncate_wait(void) { truncation(1, false); }
+static void truncate_waitall(void) { truncation(2, false); }
+static void truncate_test(void) { truncation(3, false); }
+static void truncate_mrecv(void) { truncation(4, false); }
+/* the memory behind the receive buffer is left alone */
+static void truncate_guard(void) { truncation(1, true); }
+
+/* ordinary messages of 240 bytes, by every way of sending, between others */
+static void exactly_240(void)
+{
+	static const int len[] = { 240, 239, 240, 240, 241, 240, BIG, 240, 0, 240 };
+	char *room = malloc(16 * (240 + MPI_BSEND_OVERHEAD));
+	void *old;
+	MPI_Request q;
+	MPI_Status st;
+	int size;
+
+	setup();
+	M(MPI_Buffer_attach(room, 16 * (240 + MPI_BSEND_OVERHEAD)));
+	for (int how = 0; how < 6; how++) {
+		for (int i = 0; i < ARRAY_SIZE(len); i++) {
+			int n = len[i];
+
+			if (t_rank == 0) {
+				M(MPI_Recv(rbuf, how % 2 ? n : BIG, MPI_BYTE, 1, 5, MPI_COMM_WORLD,
+					   &st));
+				check_status(&st, 1, 5, n);
+				check(n, i + 100 * how);
+			} else if (t_rank == 1) {
+				q = MPI_REQUEST_NULL;
+				t_fill(sbuf, n, i + 100 * how);
+				if (how == 0 || n == BIG)
+					M(MPI_Send(sbuf, n, MPI_BYTE, 0, 5, MPI_COMM_WORLD));
+				else if (how == 1)
+					M(MPI_Ssend(sbuf, n, MPI_BYTE, 0, 5, MPI_COMM_WORLD));
+				else if (how == 2)
+					M(MPI_Bsend(sbuf, n, MPI_BYTE, 0, 5, MPI_COMM_WORLD));
+				else if (how == 3)
+					M(MPI_Isend(sbuf, n, MPI_BYTE, 0, 5, MPI_COMM_WORLD, &q));
+				else if (how == 4)
+					M(MPI_Issend(sbuf, n, MPI_BYTE, 0, 5, MPI_COMM_WORLD, &q));
+				else
+					M(MPI_Sendrecv(sbuf, n, MPI_BYTE, 0, 5, NULL, 0, MPI_BYTE,
+						       MPI_PROC_NULL, 0, MPI_COMM_WORLD, &st));
+				M(MPI_Wait(&q, MPI_STATUS_IGNORE));
+			}
+			if (how == 2)
+				t_barrier();	/* room for one buffered message each is enough */
+		}
+	}
+	M(MPI_Buffer_detach(&old, &size));
+	free(room);
+	finish();
+}
+
+/* receives behind a cancelled one get the messages that come after */
+static void cancel_shifts(void)
+{
+	MPI_Request q[4];
+	MPI_Status st;
+	int flag;
+
+	setup();
+	for (int n = 200; n <= BIG / 4; n = n * 16 + 40) {
+		for (int which = 0; which < 4; which++) {
+			if (t_rank == 0) {
+				for (int i = 0; i < 4; i++)
+					M(MPI_Irecv(rbuf + i * (BIG / 4), BIG / 4, MPI_BYTE, 1, 1,
+						    MPI_COMM_WORLD, &q[i]));
+				M(MPI_Cancel(&q[which]));
+				M(MPI_Wait(&q[which], &st));
+				M(MPI_Test_cancelled(&st, &flag));
+				T_OK(flag, "receive %d was not cancelled", which);
+			}
+			t_barrier();
+			for (int i = 0, m = 0; i < 4; i++) {
+				if (i == which)
+					continue;
+				if (t_rank == 1) {
+					send_to(0, 1, n, m);
+				} else if (t_rank == 0) {
+					M(MPI_Wait(&q[i], &st));
+					check_status(&st, 1, 1, n);
+					t_fill(want, n, m);
+					T_BYTES("after a cancel", rbuf + i * (BIG / 4), want, n);
+				}
+				m++;
+			}
+			t_barrier();
+		}
+	}
+	finish();
+}
+
+/* what is complete cannot be cancelled */
+static void cancel_too_late(void)
+{
+	MPI_Request q;
+	MPI_Status st;
+	int flag;
+
+	setup();
+	for (int i = 0; i < ARRAY_SIZE(sizes); i++) {
+		if (t_rank == 1) {
+			send_to(0, 1, sizes[i], i);
+		} else if (t_rank == 0) {
+			M(MPI_Irecv(rbuf, BIG, MPI_BYTE, 1, 1, MPI_COMM_WORLD, &q));
+			do
+				M(MPI_Request_get_status(q, &flag, &st));
+			while (!flag);
+			check_status(&st, 1, 1, sizes[i]);
+			M(MPI_Cancel(&q));
+			M(MPI_Wait(&q, &st));
+			M(MPI_Test_cancelled(&st, &flag));
+			T_OK(!flag, "a complete receive of %d bytes was cancelled", sizes[i]);
+			check_status(&st, 1, 1, sizes[i]);
+			check(sizes[i], i);
+		}
+	}
+	finish();
+}
+
+static void probe_lengths(void)
+{
+	MPI_Message msg[2];
+	MPI_Status st;
+	int flag = 0;
+
+	setup();
+	for (int i = 0; i < ARRAY_SIZE(sizes); i++) {
+		int n = sizes[i];
+
+		if (t_rank == 1) {
+			MPI_Request q[2];
+
+			for (int k = 0; k < 2; k++) {
+				send_to(0, 3, n, i);
+				send_to(0, 4, n, i);
+			}
+			/* two messages that are taken in the other order */
+			t_fill(sbuf, n / 2, i);
+			t_fill(sbuf + BIG / 2, n / 2, i + 1);
+			M(MPI_Isend(sbuf, n / 2, MPI_BYTE, 0, 5, MPI_COMM_WORLD, &q[0]));
+			M(MPI_Isend(sbuf + BIG / 2, n / 2, MPI_BYTE, 0, 5, MPI_COMM_WORLD, &q[1]));
+			M(MPI_Waitall(2, q, MPI_STATUSES_IGNORE));
+		} else if (t_rank == 0) {
+			M(MPI_Probe(1, MPI_ANY_TAG, MPI_COMM_WORLD, &st));
+			check_status(&st, 1, 3, n);
+			M(MPI_Probe(MPI_ANY_SOURCE, 3, MPI_COMM_WORLD, &st));
+			check_status(&st, 1, 3, n);
+			M(MPI_Recv(rbuf, n, MPI_BYTE, 1, 3, MPI_COMM_WORLD, &st));
+			check(n, i);
+			do
+				M(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag,
+					     &st));
+			while (!flag);
+			check_status(&st, 1, 4, n);
+			M(MPI_Recv(rbuf, n, MPI_BYTE, st.MPI_SOURCE, st.MPI_TAG, MPI_COMM_WORLD,
+				   &st));
+			check(n, i);
+			M(MPI_Mprobe(1, 3, MPI_COMM_WORLD, &msg[0], &st));
+			check_status(&st, 1, 3, n);
+			M(MPI_Mrecv(rbuf, n, MPI_BYTE, &msg[0], &st));
+			check_status(&st, 1, 3, n);
+			check(n, i);
+			do
+				M(MPI_Improbe(1, 4, MPI_COMM_WORLD, &flag, &msg[0], &st));
+			while (!flag);
+			check_status(&st, 1, 4, n);
+			M(MPI_Mrecv(rbuf, BIG, MPI_BYTE, &msg[0], &st));
+			check_status(&st, 1, 4, n);
+			check(n, i);
+			for (int k = 0; k < 2; k++) {
+				M(MPI_Mprobe(1, 5, MPI_COMM_WORLD, &msg[k], &st));
+				check_status(&st, 1, 5, n / 2);
+			}
+			for (int k = 1; k >= 0; k--) {
+				M(MPI_Mrecv(rbuf, n / 2, MPI_BYTE, &msg[k], &st));
+				check(n / 2, i + k);
+			}
+		}
+	}
+	finish();
+}
+
+/* a synchronous send is not complete before its receive has started */
+static void synchronous(void)
+{
+	MPI_Request q;
+	MPI_Status st;
+	int flag;
+
+	setup();
+	for (int i = 0; i < ARRAY_SIZE(sizes); i++) {
+		for (int pers = 0; pers < 2; pers++) {
+			if (t_rank == 1) {
+				t_fill(sbuf, sizes[i], i);
+				if (pers) {
+					M(MPI_Ssend_init(sbuf, sizes[i], MPI_BYTE, 0, 1,
+							 MPI_COMM_WORLD, &q));
+					M(MPI_Start(&q));
+				} else {
+					M(MPI_Issend(sbuf, sizes[i], MPI_BYTE, 0, 1,
+						     MPI_COMM_WORLD, &q));
+				}
+				for (int k = 0; k < 50; k++) {
+					M(MPI_Request_get_status(q, &flag, &st));
+					T_OK(!flag, "%d bytes: complete before the receive",
+					     sizes[i]);
+					usleep(20);
+				}
+			}
+			t_barrier();
+			if (t_rank == 0) {
+				M(MPI_Recv(rbuf, BIG, MPI_BYTE, 1, 1, MPI_COMM_WORLD, &st));
+				check_status(&st, 1, 1, sizes[i]);
+				check(sizes[i], i);
+			} else if (t_rank == 1) {
+				M(MPI_Wait(&q, MPI_STATUS_IGNORE));
+				if (pers)
+					M(MPI_Request_free(&q));
+			}
+		}
+	}
+	finish();
+}
+
+/* a buffered send needs no receive, and detaching waits until the buffer is not needed */
+static void buffered(void)
+{
+	const int room = 3 * (BIG / 4 + MPI_BSEND_OVERHEAD);
+	MPI_Status st;
+	void *old, *b;
+	int size;
+
+	setup();
+	for (int n = 100; n <= BIG / 4; n = n * 3 + 100) {
+		b = malloc(room);
+		if (t_rank == 1) {
+			M(MPI_Buffer_attach(b, room));
+			for (int i = 0; i < 3; i++) {
+				t_fill(sbuf, n, i);
+				M(MPI_Bsend(sbuf, n, MPI_BYTE, 0, i, MPI_COMM_WORLD));
+				memset(sbuf, 0, n);
+			}
+		}
+		/* nothing is received before */
+		t_barrier();
+		if (t_rank == 1) {
+			M(MPI_Buffer_detach(&old, &size));
+			T_OK(old == b, "another buffer");
+			T_EQ(size, room);
+			memset(b, 0xff, room);
+		} else if (t_rank == 0) {
+			for (int i = 2; i >= 0; i--) {
+				M(MPI_Recv(rbuf, BIG, MPI_BYTE, 1, i, MPI_COMM_WORLD, &st));
+				check_status(&st, 1, i, n);
+				check(n, i);
+			}
+		}
+		t_barrier();
+		free(b);
+	}
+	finish();
+}
+
+/* requests that are freed while active still do their work */
+static void freed_requests(void)
+{
+	MPI_Request q;
+	MPI_Status st;
+	int flag;
+
+	setup();
+	for (int i = 1; i < ARRAY_SIZE(sizes); i++) {
+		if (t_rank == 1) {
+			t_fill(sbuf, sizes[i], i);
+			M(MPI_Isend(sbuf, sizes[i], MPI_BYTE, 0, 1, MPI_COMM_WORLD, &q));
+			M(MPI_Request_free(&q));
+			T_OK(q == MPI_REQUEST_NULL, "the handle is left");
+			/* says that the message has come */
+			M(MPI_Recv(NULL, 0, MPI_BYTE, 0, 2, MPI_COMM_WORLD, &st));
+			t_barrier();
+			M(MPI_Send(sbuf, sizes[i], MPI_BYTE, 0, 3, MPI_COMM_WORLD));
+			M(MPI_Recv(NULL, 0, MPI_BYTE, 0, 4, MPI_COMM_WORLD, &st));
+		} else if (t_rank == 0) {
+			M(MPI_Recv(rbuf, BIG, MPI_BYTE, 1, 1, MPI_COMM_WORLD, &st));
+			check(sizes[i], i);
+			M(MPI_Send(NULL, 0, MPI_BYTE, 1, 2, MPI_COMM_WORLD));
+			M(MPI_Irecv(rbuf, BIG, MPI_BYTE, 1, 3, MPI_COMM_WORLD, &q));
+			M(MPI_Request_free(&q));
+			t_barrier();
+			t_fill(want, sizes[i], i);
+			/* only the memory tells; the watchdog ends it when nothing comes */
+			while (memcmp(rbuf, want, sizes[i]))
+				M(MPI_Iprobe(1, 77, MPI_COMM_WORLD, &flag, &st));
+			check(sizes[i], i);
+			M(MPI_Send(NULL, 0, MPI_BYTE, 1, 4, MPI_COMM_WORLD));
+		} else {
+			t_barrier();
+		}
+	}
+	finish();
+}
+
+static void persistent(void)
+{
+	const int peer = !t_rank;
+	MPI_Request q[3];
+	MPI_Status st[3];
+	int flag;
+
+	setup();
+	for (int i = 0; t_rank < 2 && i < ARRAY_SIZE(sizes); i++) {
+		int n = sizes[i] / 2, half = BIG / 2;
+
+		M(MPI_Send_init(sbuf, n, MPI_BYTE, peer, 1, MPI_COMM_WORLD, &q[0]));
+		M(MPI_Recv_init(rbuf, half, MPI_BYTE, i % 2 ? MPI_ANY_SOURCE : peer,
+				i % 3 ? MPI_ANY_TAG : 1, MPI_COMM_WORLD, &q[1]));
+		q[2] = MPI_REQUEST_NULL;
+		/* inactive ones are complete, with an empty status */
+		M(MPI_Waitall(3, q, st));
+		T_EQ(st[1].MPI_SOURCE, MPI_ANY_SOURCE);
+		T_EQ(st[1].MPI_TAG, MPI_ANY_TAG);
+		for (int round = 0; round < 4; round++) {
+			t_fill(sbuf, n, 10 * i + round + 100 * t_rank);
+			if (round % 2) {
+				M(MPI_Start(&q[1]));
+				M(MPI_Start(&q[0]));
+			} else {
+				M(MPI_Startall(2, q));
+			}
+			if (round < 2) {
+				M(MPI_Waitall(3, q, st));
+			} else {
+				do
+					M(MPI_Testall(3, q, &flag, st));
+				while (!flag);
+			}
+			check_status(&st[1], peer, 1, n);
+			check(n, 10 * i + round + 100 * peer);
+			T_OK(q[0] != MPI_REQUEST_NULL && q[1] != MPI_REQUEST_NULL,
+			     "a persistent request is gone");
+		}
+		M(MPI_Request_free(&q[0]));
+		M(MPI_Request_free(&q[1]));
+	}
+	finish();
+}
+
+static void intercomm(void)
+{
+	int color = t_rank % 2, local;
+	MPI_Comm half, inter;
+	MPI_Status st;
+
+	setup();
+	M(MPI_Comm_split(MPI_COMM_WORLD, color, -t_rank, &half));
+	M(MPI_Intercomm_create(half, 0, MPI_COMM_WORLD,
+			       color ? (t_size - 1) & ~1 : (t_size - 2) | 1, 1, &inter));
+	M(MPI_Comm_set_errhandler(inter, MPI_ERRORS_RETURN));
+	M(MPI_Comm_rank(half, &local));
+	for (int i = 0; local == 0 && i < ARRAY_SIZE(sizes); i++) {
+		int n = sizes[i];
+
+		t_fill(sbuf, n, i + color);
+		if (color) {
+			M(MPI_Send(sbuf, n, MPI_BYTE, 0, i, inter));
+			M(MPI_Recv(rbuf, BIG, MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG, inter, &st));
+		} else {
+			M(MPI_Probe(MPI_ANY_SOURCE, MPI_ANY_TAG, inter, &st));
+			check_status(&st, 0, i, n);
+			M(MPI_Recv(rbuf, BIG, MPI_BYTE, 0, i, inter, &st));
+			M(MPI_Ssend(sbuf, n, MPI_BYTE, 0, i, inter));
+		}
+		check_status(&st, 0, i, n);
+		check(n, i + !color);
+	}
+	M(MPI_Comm_free(&inter));
+	M(MPI_Comm_free(&half));
+	finish();
+}
+
+/* pairs have padding, and sizes that divide 240 */
+static void pair_types(void)
+{
+	static const struct {
+		int size, extent, second, len1, len2;
+	} pairs[] = {
+		{ 8, 8, 4, 4, 4 }, { 8, 8, 4, 4, 4 }, { 12, 16, 8, 8, 4 }, { 12, 16, 8, 8, 4 },
+		{ 6, 8, 4, 2, 4 }, { 20, 32, 16, 16, 4 },
+	};
+	const MPI_Datatype types[] = { MPI_2INT, MPI_FLOAT_INT, MPI_DOUBLE_INT, MPI_LONG_INT,
+				       MPI_SHORT_INT, MPI_LONG_DOUBLE_INT };
+	MPI_Status st;
+
+	setup();
+	for (int t = 0; t < ARRAY_SIZE(types); t++) {
+		const int counts[] = { 1, 240 / pairs[t].size, 240 / pairs[t].size + 1, 500, 20000 };
+		int got, size;
+
+		M(MPI_Type_size(types[t], &size));
+		T_EQ(size, pairs[t].size);
+		for (int i = 0; i < ARRAY_SIZE(counts); i++) {
+			int n = counts[i];
+
+			if (t_rank == 1) {
+				t_fill(sbuf, (size_t)n * pairs[t].extent, t);
+				for (int k = 0; k < 2; k++)
+					M(MPI_Send(sbuf, n, types[t], 0, 1, MPI_COMM_WORLD));
+			} else if (t_rank == 0) {
+				M(MPI_Recv(rbuf, n + 3, types[t], 1, 1, MPI_COMM_WORLD, &st));
+				M(MPI_Get_count(&st, types[t], &got));
+				T_EQ(got, n);
+				t_fill(want, (size_t)n * pairs[t].extent, t);
+				for (int k = 0; k < n; k++) {
+					unsigned char *r = rbuf + (size_t)k * pairs[t].extent;
+					unsigned char *w = want + (size_t)k * pairs[t].extent;
+
+					if (!T_BYTES("first", r, w, pairs[t].len1) ||
+					    !T_BYTES("second", r + pairs[t].second,
+						     w + pairs[t].second, pairs[t].len2))
+						break;
+				}
+				memset(rbuf, 0xa5, BIG + PAD);
+				if (n > 1)
+					T_CLASS(MPI_Recv(rbuf, n - 1, types[t], 1, 1,
+							 MPI_COMM_WORLD, &st), MPI_ERR_TRUNCATE);
+				else
+					M(MPI_Recv(rbuf, n, types[t], 1, 1, MPI_COMM_WORLD, &st));
+				memset(rbuf, 0xa5, BIG + PAD);
+			}
+		}
+	}
+	finish();
+}
+
+/* blocks with gaps on one side, in another order on the other */
+static void derived(void)
+{
+	static const int runs[] = { 1, 15, 60, 1000, 20000 };
+	MPI_Datatype vec, idx;
+	MPI_Status st;
+	int disp[2], len[2], got;
+
+	setup();
+	for (int i = 0; i < ARRAY_SIZE(runs); i++) {
+		int n = runs[i], *s = (int *)sbuf, *r = (int *)rbuf, bad = 0;
+
+		disp[0] = n + 1;
+		disp[1] = 0;
+		len[0] = len[1] = n;
+		M(MPI_Type_vector(4, n, 2 * n, MPI_INT, &vec));
+		M(MPI_Type_indexed(2, len, disp, MPI_INT, &idx));
+		M(MPI_Type_commit(&vec));
+		M(MPI_Type_commit(&idx));
+		if (t_rank == 1) {
+			for (int k = 0; k < 8 * n; k++)
+				s[k] = k;
+			M(MPI_Send(sbuf, 1, vec, 0, 1, MPI_COMM_WORLD));
+		} else if (t_rank == 0) {
+			/* extent of idx: 2 n + 1 */
+			M(MPI_Recv(rbuf, 3, idx, 1, 1, MPI_COMM_WORLD, &st));
+			M(MPI_Get_count(&st, idx, &got));
+			T_EQ(got, 2);
+			M(MPI_Get_elements(&st, idx, &got));
+			T_EQ(got, 4 * n);
+			for (int item = 0; item < 2; item++) {
+				int *at = r + item * (2 * n + 1);
+
+				for (int k = 0; k < n; k++) {
+					bad += at[n + 1 + k] != 4 * n * item + k;
+					bad += at[k] != 4 * n * item + 2 * n + k;
+				}
+				bad += (unsigned int)at[n] != 0xa5a5a5a5u;
+			}
+			T_EQ(bad, 0);
+			memset(rbuf, 0xa5, BIG + PAD);
+		}
+		M(MPI_Type_free(&vec));
+		M(MPI_Type_free(&idx));
+	}
+	finish();
+}
+
+/* the status stays the same however often it is asked for */
+static void get_status(void)
+{
+	MPI_Request q;
+	MPI_Status st;
+	int flag;
+
+	setup();
+	for (int i = 0; i < ARRAY_SIZE(sizes); i++) {
+		if (t_rank == 1) {
+			send_to(0, i, sizes[i], i);
+		} else if (t_rank == 0) {
+			M(MPI_Irecv(rbuf, BIG, MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG,
+				    MPI_COMM_WORLD, &q));
+			do
+				M(MPI_Request_get_status(q, &flag, &st));
+			while (!flag);
+			for (int k = 0; k < 3; k++) {
+				memset(&st, 0, sizeof(st));
+				M(MPI_Request_get_status(q, &flag, &st));
+				T_EQ(flag, 1);
+				check_status(&st, 1, i, sizes[i]);
+			}
+			/* complete: the data is there before the request is freed */
+			check(sizes[i], i);
+			memset(&st, 0, sizeof(st));
+			M(MPI_Test(&q, &flag, &st));
+			T_EQ(flag, 1);
+			check_status(&st, 1, i, sizes[i]);
+			T_OK(q == MPI_REQUEST_NULL, "request is left");
+		}
+	}
+	finish();
+}
+
+/* both send first; what the library buffers has to go on working */
+static void send_send(void)
+{
+	static const int small[] = { 0, 8, 239, 240, 241, 1000 };
+	MPI_Status st;
+
+	setup();
+	for (int i = 0; t_rank < 2 && i < ARRAY_SIZE(small); i++) {
+		send_to(!t_rank, i, small[i], i + t_rank);
+		M(MPI_Recv(rbuf, BIG, MPI_BYTE, !t_rank, i, MPI_COMM_WORLD, &st));
+		check_status(&st, !t_rank, i, small[i]);
+		check(small[i], i + !t_rank);
+	}
+	finish();
+}
+
+static void self_and_null(void)
+{
+	MPI_Request q;
+	MPI_Status st;
+
+	setup();
+	for (int i = 0; i < ARRAY_SIZE(sizes); i++) {
+		int n = sizes[i];
+
+		t_fill(sbuf, n, i);
+		M(MPI_Irecv(rbuf, BIG, MPI_BYTE, MPI_ANY_SOURCE, i, MPI_COMM_WORLD, &q));
+		M(MPI_Ssend(sbuf, n, MPI_BYTE, t_rank, i, MPI_COMM_WORLD));
+		M(MPI_Wait(&q, &st));
+		check_status(&st, t_rank, i, n);
+		check(n, i);
+		M(MPI_Sendrecv(sbuf, n, MPI_BYTE, 0, i, rbuf, BIG, MPI_BYTE, 0, MPI_ANY_TAG,
+			       MPI_COMM_SELF, &st));
+		check_status(&st, 0, i, n);
+		check(n, i);
+		M(MPI_Sendrecv_replace(sbuf, n, MPI_BYTE, MPI_PROC_NULL, 1, MPI_PROC_NULL, 1,
+				       MPI_COMM_WORLD, &st));
+		check_status(&st, MPI_PROC_NULL, MPI_ANY_TAG, 0);
+		t_fill(want, n, i);
+		T_BYTES("buffer of MPI_PROC_NULL", sbuf, want, n);
+	}
+	finish();
+}
+
+/* a third rank's messages between those of the second; its order is its own */
+static void any_source(void)
+{
+	const int n = ARRAY_SIZE(sizes);
+	int next[3] = { 0, 0, 0 };
+	MPI_Request q[2 * ARRAY_SIZE(sizes)];
+	unsigned char *in[2 * ARRAY_SIZE(sizes)];
+	MPI_Status st;
+
+	setup();
+	if (t_rank == 0)
+		for (int i = 0; i < 2 * n; i++) {
+			in[i] = malloc(BIG);
+			M(MPI_Irecv(in[i], BIG, MPI_BYTE, MPI_ANY_SOURCE, 9, MPI_COMM_WORLD,
+				    &q[i]));
+		}
+	M(MPI_Barrier(MPI_COMM_WORLD));
+	if (t_rank == 1 || t_rank == 2)
+		for (int i = 0; i < n; i++)
+			send_to(0, 9, sizes[i], i + 50 * t_rank);
+	M(MPI_Barrier(MPI_COMM_WORLD));
+	for (int i = 0; t_rank == 0 && i < 2 * n; i++) {
+		M(MPI_Wait(&q[i], &st));
+		if (T_OK((st.MPI_SOURCE == 1 || st.MPI_SOURCE == 2) && next[st.MPI_SOURCE] < n,
+			 "a message too many from %d", st.MPI_SOURCE)) {
+			int len = sizes[next[st.MPI_SOURCE]];
+
+			check_status(&st, st.MPI_SOURCE, 9, len);
+			t_fill(want, len, next[st.MPI_SOURCE]++ + 50 * st.MPI_SOURCE);
+			T_BYTES("receive from any source", in[i], want, len);
+		}
+		free(in[i]);
+	}
+	finish();
+}
+
+struct talker {
+	int no;
+	pthread_t id;
+};
+
+/* threads of two ranks on one communicator, told apart by tags */
+static void *talk(void *arg)
+{
+	const struct talker *t = arg;
+	unsigned char *out = malloc(BIG), *in = malloc(BIG), *exp = malloc(BIG);
+	MPI_Status st;
+	int got;
+
+	for (int i = 0; i < 30; i++) {
+		int n = sizes[(i + t->no) % ARRAY_SIZE(sizes)];
+
+		t_fill(out, n, 1000 * t->no + i + 7 * t_rank);
+		M(MPI_Sendrecv(out, n, MPI_BYTE, !t_rank, t->no, in, BIG, MPI_BYTE, !t_rank, t->no,
+			       MPI_COMM_WORLD, &st));
+		M(MPI_Get_count(&st, MPI_BYTE, &got));
+		T_EQ(got, n);
+		t_fill(exp, n, 1000 * t->no + i + 7 * !t_rank);
+		T_BYTES("message of a thread", in, exp, n);
+	}
+	free(out);
+	free(in);
+	free(exp);
+	return NULL;
+}
+
+static void threads(void)
+{
+	struct talker t[3];
+
+	if (t_provided < MPI_THREAD_MULTIPLE) {
+		t_skip("MPI_THREAD_MULTIPLE is not provided");
+		return;
+	}
+	for (int i = 0; t_rank < 2 && i < ARRAY_SIZE(t); i++) {
+		t[i].no = i;
+		if (pthread_create(&t[i].id, NULL, talk, &t[i]))
+			abort();
+	}
+	for (int i = 0; t_rank < 2 && i < ARRAY_SIZE(t); i++)
+		pthread_join(t[i].id, NULL);
+	t_barrier();
+}
+
+int main(int argc, char **argv)
+{
+	t_init(&argc, &argv, MPI_THREAD_MULTIPLE);
+	T_RUN(wildcard_in_barrier, 2);
+	T_RUN(wildcard_in_win_calls, 2);
+	T_RUN(order, 2);
+	T_RUN(tags_overtake, 2);
+	T_RUN(any_source, 3);
+	T_RUN(truncate_recv, 2);
+	T_RUN(truncate_wait, 2);
+	T_RUN(truncate_waitall, 2);
+	T_RUN(truncate_test, 2);
+	T_RUN(truncate_mrecv, 2);
+	T_RUN(truncate_guard, 2);
+	T_RUN(exactly_240, 2);
+	T_RUN(cancel_shifts, 2);
+	T_RUN(cancel_too_late, 2);
+	T_RUN(probe_lengths, 2);
+	T_RUN(synchronous, 2);
+	T_RUN(buffered, 2);
+	T_RUN(freed_requests, 2);
+	T_RUN(persistent, 2);
+	T_RUN(intercomm, 2);
+	T_RUN(pair_types, 2);
+	T_RUN(derived, 2);
+	T_RUN(get_status, 2);
+	T_RUN(send_send, 2);
+	T_RUN(self_and_null, 2);
+	T_RUN(threads, 2);
+	return t_fini();
+}

@@ -61,6 +61,7 @@ struct sessions {
 	int fd;
 	struct loop_watch *watch;
 	struct session *list;
+	bool ending;			/* the daemon ends; the clients live on */
 	uint32_t next_id;
 	struct session_counts counts;
 	struct leftover *leftovers;
@@ -805,7 +806,9 @@ static void detach(struct session *s)
 
 	helper_kill(s->c.helper);
 	tell_all(all, tell_detach, s, NULL, NULL);
-	release_soon(all, job, s->id);
+	/* else the client lives, and is in its critical section still */
+	if (!all->ending)
+		release_soon(all, job, s->id);
 	for (uint32_t i = 0; i < MAX_WINS && s->nwins; i++)
 		if (atomic_load(&s->c.wins[i]))
 			drop_win(s, i);
@@ -1038,6 +1041,7 @@ void sessions_free(struct sessions *all)
 	loop_unwatch(all->watch);
 	unlink(all->o.path);
 	close(all->fd);
+	all->ending = true;
 	DL_FOREACH_SAFE(all->list, s, tmp)
 		session_end(s, NULL);
 	loop_timer_cancel(&all->leftover_timer);

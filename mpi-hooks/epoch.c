@@ -656,12 +656,23 @@ int hook_win_lock_all(struct hwin *w, int assert)
 
 int hook_win_unlock_all(struct hwin *w)
 {
+	uint32_t n = 0;
 	int rc = 0;
 
 	if (access_of(w) != HWIN_ACCESS_LOCK_ALL)
 		return hwin_error(w, MPI_ERR_RMA_SYNC);
 	for (uint32_t i = 0; i < w->ntouched; i++)
-		rc = worse(rc, release(w, w->touched[i]));
+		if (target_get(w, w->touched[i]) & HWIN_T_HELD)
+			w->live[n++] = w->touched[i];
+	rc = prog_unlock_all(w->pw, w->live, n, w->errs);
+	for (uint32_t i = 0; i < w->ntouched; i++) {
+		uint32_t t = w->touched[i];
+
+		/* only locks that were not taken are left to be flushed */
+		if (!(target_get(w, t) & HWIN_T_HELD))
+			rc = worse(rc, prog_flush(w->pw, t));
+		rc = worse(rc, prog_win_error(w->pw, t));
+	}
 	hooks_lock(&w->lock);
 	for (uint32_t i = 0; i < w->ntouched; i++)
 		target_set(w, w->touched[i], 0);

@@ -171,6 +171,11 @@ void prog_session_wait(struct prog_session *s, uint64_t timeout_ns);
 #define PROG_LOCKF_WAIT		(1u << 1)	/* block until granted (load/store follows) */
 int prog_lock(struct prog_win *w, uint32_t rank, unsigned int flags);	/* -EALREADY: held */
 int prog_unlock(struct prog_win *w, uint32_t rank);			/* -EPERM: not held */
+/*
+ * The same for all of @ranks, which must differ, at the cost of the slowest.  Tries all, and returns
+ * the first error; @errs[n] gets the outcome for each.
+ */
+int prog_unlock_all(struct prog_win *w, const uint32_t *ranks, uint32_t n, int *errs);
 /* Granted (and held)? 1, 0, or a negative errno. */
 int prog_lock_granted(struct prog_win *w, uint32_t rank);
 

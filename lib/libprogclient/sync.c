@@ -230,23 +230,51 @@ int prog_lock_granted(struct prog_win *w, uint32_t rank)
 	return res;
 }
 
+static int check_ranks(const struct prog_win *w, const uint32_t *ranks, uint32_t n)
+{
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		if (ranks[i] >= w->nranks)
+			return -EINVAL;
+	return 0;
+}
+
+/* From the call that ends a lock on: nobody else ends it, too. */
+#define HELD_ENDING	0xff
+
+static bool start_ending(struct stream *st)
+{
+	uint8_t held = __atomic_load_n(&st->held, __ATOMIC_ACQUIRE);
+
+	return held != PROG_LOCK_NONE && held != HELD_ENDING &&
+	       __atomic_compare_exchange_n(&st->held, &held, HELD_ENDING, false, __ATOMIC_ACQ_REL,
+					   __ATOMIC_RELAXED);
+}
+
+static int unlock_local(struct stream *st)
+{
+	struct prog_win *w = st->win;
+	/* through the ring when this rank cannot be reached otherwise; else nothing waits */
+	int err = flush(st, true), released = 0;
+
+	kick_workers(w->s, winlock_release(&st->local->wc, w->rank, w->s->id, &released));
+	return err ? err : released;
+}
+
 int prog_unlock(struct prog_win *w, uint32_t rank)
 {
-	struct prog_session *s = w->s;
 	struct stream *st;
 	uint64_t seq;
-	int err, released = 0;
+	int err;
 
 	if (rank >= w->nranks)
 		return -EINVAL;
 	st = &w->streams[rank];
-	if (__atomic_load_n(&st->held, __ATOMIC_ACQUIRE) == PROG_LOCK_NONE)
+	if (!start_ending(st))
 		return -EPERM;
 	if (st->local) {
-		/* through the ring when this rank cannot be reached otherwise; else nothing waits */
-		err = flush(st, true);
-		kick_workers(s, winlock_release(&st->local->wc, w->rank, s->id, &released));
-		err = err ? err : released;
+		err = unlock_local(st);
 	} else {
 		err = control_op(st, PROG_OP_UNLOCK, 0, &seq);
 		if (!err)
@@ -254,6 +282,45 @@ int prog_unlock(struct prog_win *w, uint32_t rank)
 	}
 	unclaim(st);
 	return err;
+}
+
+int prog_unlock_all(struct prog_win *w, const uint32_t *ranks, uint32_t n, int *errs)
+{
+	int first = check_ranks(w, ranks, n);
+	uint64_t seq;
+	uint32_t i;
+
+	if (first)
+		return first;
+	/* those that take a round trip first, and all of these before waiting for one */
+	for (i = 0; i < n; i++) {
+		struct stream *st = &w->streams[ranks[i]];
+
+		errs[i] = start_ending(st) ? 0 : -EPERM;
+		if (errs[i] || st->local)
+			continue;
+		errs[i] = control_op(st, PROG_OP_UNLOCK, 0, &seq);
+		if (errs[i])
+			unclaim(st);
+	}
+	for (i = 0; i < n; i++) {
+		struct stream *st = &w->streams[ranks[i]];
+
+		if (!errs[i] && st->local) {
+			errs[i] = unlock_local(st);
+			unclaim(st);
+		}
+	}
+	for (i = 0; i < n; i++) {
+		struct stream *st = &w->streams[ranks[i]];
+
+		if (!errs[i] && !st->local) {
+			errs[i] = flush(st, true);
+			unclaim(st);
+		}
+		first = first ? first : errs[i];
+	}
+	return first;
 }
 
 /* ---- post, start, complete, wait ------------------------------------------------------------------ */
@@ -266,16 +333,6 @@ static void bump(struct stream *st, bool completed)
 
 	__atomic_fetch_add(completed ? &p->completed : &p->posted, 1, __ATOMIC_SEQ_CST);
 	winctl_wake(wc->ctl);
-}
-
-static int check_ranks(const struct prog_win *w, const uint32_t *ranks, uint32_t n)
-{
-	uint32_t i;
-
-	for (i = 0; i < n; i++)
-		if (ranks[i] >= w->nranks)
-			return -EINVAL;
-	return 0;
 }
 
 int prog_post(struct prog_win *w, const uint32_t *ranks, uint32_t n, int *errs)

@@ -309,6 +309,53 @@ static void body_counter(void)
 
 /* ---- locks: read, add, write back, under exclusive locks; sharers see no half-done pair -------------- */
 
+/* Locks on all ranks, given back together: what was put under them is there, and others can lock. */
+static void lock_all(struct prog_win *w, const uint64_t *disp)
+{
+	uint32_t ranks[FAKE_RANKS + 1], i, t;
+	int errs[FAKE_RANKS + 1];
+
+	for (t = 0; t < my_ranks; t++)
+		ranks[t] = (my_rank + t) % my_ranks;
+	for (i = 0; i < body_ops / 4; i++) {
+		uint64_t mine = i * my_ranks + my_rank;
+		struct prog_buf o = { .addr = &mine, .count = 8 };
+
+		for (t = 0; t < my_ranks; t++) {
+			struct prog_dst d = { .rank = t, .disp = disp[t] + 256 + 8 * my_rank, .count = 8 };
+
+			/* in rank order if exclusive, or ranks wait for each other in a circle */
+			CHECK_INT(prog_lock(w, t, i % 4 ? 0 : PROG_LOCKF_EXCL | PROG_LOCKF_WAIT), 0);
+			CHECK_INT(prog_put(w, &o, &d, 0, NULL), 0);
+		}
+		if (i % 5 == 1) {
+			/* one that is not held, and one twice: errors for these, the others are released */
+			CHECK_INT(prog_unlock(w, ranks[0]), 0);
+			ranks[my_ranks] = ranks[my_ranks - 1];
+			CHECK_INT(prog_unlock_all(w, ranks, my_ranks + 1, errs), -EPERM);
+			CHECK_INT(errs[0], -EPERM);
+			CHECK_INT(errs[my_ranks], -EPERM);
+			for (t = 1; t < my_ranks; t++)
+				CHECK_INT(errs[t], 0);
+		} else {
+			CHECK_INT(prog_unlock_all(w, ranks, my_ranks, errs), 0);
+		}
+		for (t = 0; t < my_ranks; t++) {
+			struct prog_dst d = { .rank = t, .disp = disp[t] + 256 + 8 * my_rank, .count = 8 };
+			uint64_t there = 0;
+
+			o.addr = &there;
+			CHECK_INT(prog_get(w, &o, &d, 0, NULL), 0);
+			CHECK_INT(prog_flush(w, t), 0);
+			CHECK_INT(there, mine);
+			CHECK_INT(prog_win_error(w, t), 0);
+		}
+	}
+	ranks[0] = my_ranks;
+	CHECK_INT(prog_unlock_all(w, ranks, 1, errs), -EINVAL);
+	CHECK_INT(prog_unlock_all(w, NULL, 0, NULL), 0);
+}
+
 static void body_locks(void)
 {
 	struct prog_session *s = rank_session(NULL);
@@ -356,6 +403,8 @@ static void body_locks(void)
 					   __ATOMIC_RELAXED);
 	rank_barrier();
 	CHECK_INT(rs->value[41], rs->value[40]);
+	rank_barrier();
+	lock_all(w, disp);
 	body_end(s, w, mem);
 }
 

@@ -21,7 +21,7 @@ help:
 	@echo '  make deps        install the Debian packages of packaging/deps.list (root or sudo)'
 	@echo '  make demo        two virtual nodes, native beside asyncprog, a table; installs deps first'
 	@echo '  make check       all tests; last line: N passed, N failed, N skipped'
-	@echo '                   CHECK_GROUPS="unit daemon client mpi fuzz sanitizers" selects'
+	@echo '                   CHECK_GROUPS="unit daemon client mpi chaos fuzz sanitizers" selects'
 	@echo '  make bench       measurements, into results/'
 	@echo '  make fuzz        every fuzzer for FUZZ_SECONDS (60)'
 	@echo '  make soak-p2p    SOAK_PROGRAMS (5000) random two-sided programs, native and hooked'

@@ -35,7 +35,7 @@ FUZZ_CC ?= clang-14
 SAN_BUILDS := address,undefined thread
 san_dir = $(BUILD)-$(subst $(comma),-,$(1))
 MPITEST_ALL = $(if $(MPITEST_C_PROGS),selftests-mpi)
-CHECK_GROUPS ?= unit daemon client mpi fuzz sanitizers
+CHECK_GROUPS ?= unit daemon client mpi chaos fuzz sanitizers
 
 .PHONY: tests fuzzers build-fuzz fuzz check build-check dep-check
 tests: user $(TEST_TARGETS)

@@ -1,0 +1,720 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * What the ranks do while the drivers of this folder break something.
+ *
+ *   chaos work [create|allocate]    every kind of operation, checked; "WORK OK", or exit status 1
+ *   chaos steady                    checked rounds until the file "stop" is there; "STEADY OK"
+ *   chaos hold | wait | acc         the last rank is to be killed: holding an exclusive lock of rank
+ *                                   0, waiting for one, amid accumulates
+ *   chaos errors finish|abort|fatal [FIRST]
+ *                                   pairs of ranks, the origins' half of the ranks first, doing what pair
+ *                                   FIRST and those after it do; a daemon, or the network, is to be broken
+ *
+ * Ranks and driver meet through files in $CHAOS_DIR: put() makes one, await() waits for one. With
+ * CHAOS_STAY=NAME, "work" stays where it is, window and session open, between making NAME.here and
+ * finding NAME.go. With CHAOS_SURVIVE=1 the launcher does not learn of the kill: the other ranks wait
+ * for "killed", must then get the lock (or go on accumulating), and make "survived.RANK".
+ */
+#include <errno.h>
+#include <mpi.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BIG		(4 << 20)
+#define BLOCK		64
+#define ADDENDS		1000
+#define ROUNDS		20
+
+static int rank, size;
+static const char *dir;
+
+static void path_of(char *buf, size_t n, const char *name)
+{
+	snprintf(buf, n, "%s/%s", dir, name);
+}
+
+/* Written under another name first, so that who finds the file finds it complete. */
+__attribute__((format(printf, 2, 3)))
+static void put(const char *name, const char *fmt, ...)
+{
+	char path[4096], tmp[4160];
+	va_list ap;
+	FILE *f;
+
+	path_of(path, sizeof(path), name);
+	snprintf(tmp, sizeof(tmp), "%s.new.%d", path, rank);
+	f = fopen(tmp, "w");
+	if (!f) {
+		perror(tmp);
+		_exit(9);
+	}
+	va_start(ap, fmt);
+	vfprintf(f, fmt, ap);
+	va_end(ap);
+	if (fclose(f) || rename(tmp, path)) {
+		perror(path);
+		_exit(9);
+	}
+}
+
+static void put_rank(const char *name)
+{
+	char file[64];
+
+	snprintf(file, sizeof(file), "%s.%d", name, rank);
+	put(file, "%d\n", (int)getpid());
+}
+
+static bool there(const char *name)
+{
+	char path[4096];
+
+	path_of(path, sizeof(path), name);
+	return !access(path, F_OK);
+}
+
+static void await(const char *name)
+{
+	while (!there(name))
+		usleep(2000);
+}
+
+__attribute__((format(printf, 1, 2), noreturn))
+static void broken(const char *fmt, ...)
+{
+	va_list ap;
+
+	printf("rank %d: ", rank);
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+	printf("\n");
+	fflush(stdout);
+	MPI_Abort(MPI_COMM_WORLD, 1);
+	_exit(1);
+}
+
+static uint8_t byte_at(int who, size_t i)
+{
+	return (uint8_t)(who * 37 + i * 7 + (i >> 8) * 11 + (i >> 16) * 3);
+}
+
+static void check_bytes(const char *what, const uint8_t *got, int who, size_t n, size_t block,
+			size_t stride)
+{
+	for (size_t i = 0; i < n; i++) {
+		size_t at = i / block * stride + i % block;
+
+		if (got[at] != byte_at(who, i))
+			broken("%s: byte %zu is 0x%02x, expected 0x%02x", what, i, got[at],
+			       byte_at(who, i));
+	}
+}
+
+/* ---- work ------------------------------------------------------------------------------------ */
+
+/* The window: counters, then room for BIG bytes strided twice as wide. */
+struct area {
+	int64_t ticket, locked, cas, pad;
+	int64_t sum[ADDENDS];
+	uint8_t bytes[2 * BIG];
+};
+
+static void all_kinds(MPI_Win win, struct area *mine)
+{
+	static const int sizes[] = { 1, 8, 4096, 65536, 1 << 20, BIG };
+	int next = (rank + 1) % size, prev = (rank + size - 1) % size;
+	MPI_Aint at = offsetof(struct area, bytes);
+	uint8_t *buf = malloc(BIG), *back = malloc(BIG);
+	int64_t one = 1, old, v[ADDENDS], seen;
+	MPI_Datatype strided;
+
+	for (size_t i = 0; i < BIG; i++)
+		buf[i] = byte_at(rank, i);
+	MPI_Win_lock_all(0, win);
+	for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+		MPI_Put(buf, sizes[s], MPI_BYTE, next, at, sizes[s], MPI_BYTE, win);
+		MPI_Win_flush(next, win);
+		MPI_Barrier(MPI_COMM_WORLD);
+		MPI_Win_sync(win);
+		check_bytes("put", mine->bytes, prev, (size_t)sizes[s], BIG, BIG);
+		memset(back, 0, (size_t)sizes[s]);
+		MPI_Get(back, sizes[s], MPI_BYTE, next, at, sizes[s], MPI_BYTE, win);
+		MPI_Win_flush(next, win);
+		check_bytes("get", back, rank, (size_t)sizes[s], BIG, BIG);
+		MPI_Barrier(MPI_COMM_WORLD);
+	}
+	MPI_Win_sync(win);
+	memset(mine->bytes, 0, sizeof(mine->bytes));
+	MPI_Win_sync(win);
+	MPI_Barrier(MPI_COMM_WORLD);
+	MPI_Type_vector(BIG / BLOCK, BLOCK, 2 * BLOCK, MPI_BYTE, &strided);
+	MPI_Type_commit(&strided);
+	MPI_Put(buf, BIG, MPI_BYTE, next, at, 1, strided, win);
+	MPI_Win_flush(next, win);
+	MPI_Barrier(MPI_COMM_WORLD);
+	MPI_Win_sync(win);
+	check_bytes("strided put", mine->bytes, prev, BIG, BLOCK, 2 * BLOCK);
+	for (size_t i = 0; i < 2 * BIG; i++)
+		if (i / BLOCK % 2 && mine->bytes[i])
+			broken("strided put: byte %zu between the blocks was written", i);
+	memset(back, 0, BIG);
+	MPI_Get(back, BIG, MPI_BYTE, next, at, 1, strided, win);
+	MPI_Win_flush(next, win);
+	check_bytes("strided get", back, rank, BIG, BIG, BIG);
+	MPI_Type_free(&strided);
+
+	for (int r = 0; r < ROUNDS; r++) {
+		for (int i = 0; i < ADDENDS; i++)
+			v[i] = (int64_t)(rank + 1) * (i + 1);
+		for (int t = 0; t < size; t++)
+			MPI_Accumulate(v, ADDENDS, MPI_INT64_T, t, offsetof(struct area, sum), ADDENDS,
+				       MPI_INT64_T, MPI_SUM, win);
+		MPI_Win_flush_all(win);
+		MPI_Fetch_and_op(&one, &old, MPI_INT64_T, 0, offsetof(struct area, ticket), MPI_SUM,
+				 win);
+		MPI_Win_flush(0, win);
+		if (old < 0 || old >= (int64_t)ROUNDS * size)
+			broken("fetch_and_op gave %lld, there are tickets 0 to %d", (long long)old,
+			       ROUNDS * size - 1);
+		do {	/* one more each, by compare and swap */
+			MPI_Fetch_and_op(NULL, &seen, MPI_INT64_T, 0, offsetof(struct area, cas),
+					 MPI_NO_OP, win);
+			MPI_Win_flush(0, win);
+			one = seen + 1;
+			MPI_Compare_and_swap(&one, &seen, &old, MPI_INT64_T, 0,
+					     offsetof(struct area, cas), win);
+			MPI_Win_flush(0, win);
+		} while (old != seen);
+		one = 1;
+	}
+	MPI_Win_unlock_all(win);
+	for (int r = 0; r < ROUNDS; r++) {
+		MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win);
+		MPI_Get(&old, 1, MPI_INT64_T, 0, offsetof(struct area, locked), 1, MPI_INT64_T, win);
+		MPI_Win_flush(0, win);
+		old++;
+		MPI_Put(&old, 1, MPI_INT64_T, 0, offsetof(struct area, locked), 1, MPI_INT64_T, win);
+		MPI_Win_unlock(0, win);
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+	MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, win);
+	for (int i = 0; i < ADDENDS; i++)
+		if (mine->sum[i] != (int64_t)ROUNDS * (i + 1) * size * (size + 1) / 2)
+			broken("sum[%d] is %lld, expected %lld", i, (long long)mine->sum[i],
+			       (long long)ROUNDS * (i + 1) * size * (size + 1) / 2);
+	if (!rank && (mine->ticket != (int64_t)ROUNDS * size || mine->locked != mine->ticket ||
+		      mine->cas != mine->ticket))
+		broken("counters: fetch_and_op %lld, lock %lld, compare_and_swap %lld; expected %d",
+		       (long long)mine->ticket, (long long)mine->locked, (long long)mine->cas,
+		       ROUNDS * size);
+	MPI_Win_unlock(rank, win);
+	free(buf);
+	free(back);
+}
+
+static void stay(void)
+{
+	const char *name = getenv("CHAOS_STAY");
+	char file[256];
+
+	if (!name)
+		return;
+	MPI_Barrier(MPI_COMM_WORLD);
+	snprintf(file, sizeof(file), "%s.here", name);
+	if (!rank)
+		put(file, "\n");
+	snprintf(file, sizeof(file), "%s.go", name);
+	await(file);
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static MPI_Win make_window(const char *flavor, size_t bytes, void *mem_out)
+{
+	MPI_Win win;
+	void *mem;
+
+	if (!strcmp(flavor, "create")) {
+		mem = calloc(1, bytes);
+		if (!mem)
+			broken("no memory");
+		MPI_Win_create(mem, (MPI_Aint)bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+	} else {
+		MPI_Win_allocate((MPI_Aint)bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &mem, &win);
+		MPI_Win_lock(MPI_LOCK_EXCLUSIVE, rank, 0, win);
+		memset(mem, 0, bytes);
+		MPI_Win_unlock(rank, win);
+		MPI_Barrier(MPI_COMM_WORLD);
+	}
+	memcpy(mem_out, &mem, sizeof(mem));
+	return win;
+}
+
+static int work(const char *flavor)
+{
+	struct area *mine;
+	MPI_Win win = make_window(flavor, sizeof(*mine), &mine);
+
+	all_kinds(win, mine);
+	stay();
+	MPI_Win_free(&win);
+	if (!strcmp(flavor, "create"))
+		free(mine);
+	if (!rank)
+		printf("WORK OK\n");
+	return 0;
+}
+
+/* One window, one put: what a short job is. */
+static int brief(void)
+{
+	int *mine, v = rank + 1;
+	MPI_Win win = make_window("allocate", 4096, &mine);
+
+	MPI_Win_lock(MPI_LOCK_EXCLUSIVE, (rank + 1) % size, 0, win);
+	MPI_Put(&v, 1, MPI_INT, (rank + 1) % size, 0, 1, MPI_INT, win);
+	MPI_Win_unlock((rank + 1) % size, win);
+	MPI_Barrier(MPI_COMM_WORLD);
+	MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, win);
+	if (*mine != (rank + size - 1) % size + 1)
+		broken("got %d, expected %d", *mine, (rank + size - 1) % size + 1);
+	MPI_Win_unlock(rank, win);
+	MPI_Win_free(&win);
+	if (!rank)
+		printf("BRIEF OK\n");
+	return 0;
+}
+
+static int steady(void)
+{
+	int64_t *mine, rounds = 0, one = 1, old;
+	size_t bytes = 256 + 65536;
+	MPI_Win win = make_window("allocate", bytes, &mine);
+	int next = (rank + 1) % size, prev = (rank + size - 1) % size, stop;
+	uint8_t *buf = malloc(65536);
+
+	do {
+		for (size_t i = 0; i < 65536; i++)
+			buf[i] = byte_at(rank + (int)rounds, i);
+		MPI_Win_lock_all(0, win);
+		MPI_Put(buf, 65536, MPI_BYTE, next, 256, 65536, MPI_BYTE, win);
+		MPI_Accumulate(&one, 1, MPI_INT64_T, next, 0, 1, MPI_INT64_T, MPI_SUM, win);
+		MPI_Fetch_and_op(&one, &old, MPI_INT64_T, 0, 8, MPI_SUM, win);
+		MPI_Win_unlock_all(win);
+		if (old < rounds * size || old >= (rounds + 1) * size)
+			broken("round %lld: fetch_and_op gave %lld", (long long)rounds,
+			       (long long)old);
+		MPI_Barrier(MPI_COMM_WORLD);
+		MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, win);
+		check_bytes("put", (uint8_t *)mine + 256, prev + (int)rounds, 65536, 65536, 65536);
+		if (mine[0] != rounds + 1)
+			broken("round %lld: %lld accumulates have arrived", (long long)rounds,
+			       (long long)mine[0]);
+		MPI_Win_unlock(rank, win);
+		rounds++;
+		if (!rank && rounds % 16 == 0)
+			put("steady", "%lld\n", (long long)rounds);
+		/* nobody begins the next round before all have looked */
+		stop = !rank && there("stop");
+		MPI_Allreduce(MPI_IN_PLACE, &stop, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+	} while (!stop);
+	MPI_Win_free(&win);
+	free(buf);
+	if (!rank)
+		printf("STEADY OK\n");
+	return 0;
+}
+
+/* ---- calls that may fail ---------------------------------------------------------------------- */
+
+static double now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec * 1e3 + (double)ts.tv_nsec / 1e6;
+}
+
+static double longest;
+static const char *longest_name = "", *failed_name = "";
+static int failed_class;
+
+static bool done(int rc, const char *name, double start)
+{
+	double t = now_ms() - start;
+	int class;
+
+	if (t > longest) {
+		longest = t;
+		longest_name = name;
+	}
+	if (rc == MPI_SUCCESS)
+		return true;
+	if (!failed_class) {
+		MPI_Error_class(rc, &class);
+		failed_class = class;
+		failed_name = name;
+	}
+	return false;
+}
+
+/* a call that may fail; what it returned first and how long the slowest took is reported */
+#define TRY(call) ({ double start_ = now_ms(); done((call), #call, start_); })
+
+static void report(const char *what)
+{
+	char file[64];
+
+	snprintf(file, sizeof(file), "%s.%d", what, rank);
+	put(file, "%s %.0f %s | longest: %s\n", failed_class == MPI_ERR_OTHER ? "OTHER" :
+	    failed_class ? "different" : "none", longest, failed_name, longest_name);
+}
+
+/* ---- the last rank is killed ------------------------------------------------------------------- */
+
+/* Survivors cannot finalize: MPI wants all ranks for that. */
+__attribute__((noreturn))
+static void survived(void)
+{
+	put_rank("survived");
+	await("over");
+	_exit(0);
+}
+
+static int killed_at_lock(bool holds)
+{
+	int victim = size - 1, holder = holds ? victim : 1;
+	bool survive = getenv("CHAOS_SURVIVE");
+	int64_t *mine, v = rank;
+	MPI_Win win = make_window("allocate", 4096, &mine);
+
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == holder) {
+		MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win);
+		MPI_Put(&v, 1, MPI_INT64_T, 0, 8 * rank, 1, MPI_INT64_T, win);
+		MPI_Win_flush(0, win);
+		put_rank("holds");
+		await("killed");
+		if (!holds)
+			MPI_Win_unlock(0, win);
+	} else if (rank) {
+		char file[64];
+
+		snprintf(file, sizeof(file), "holds.%d", holder);
+		await(file);
+		put_rank("waits");
+		MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win);
+		MPI_Put(&v, 1, MPI_INT64_T, 0, 8 * rank, 1, MPI_INT64_T, win);
+		MPI_Win_flush(0, win);
+		MPI_Win_unlock(0, win);
+	} else {
+		await("killed");
+	}
+	if (survive)
+		survived();
+	await("never");
+	return 1;
+}
+
+static int killed_at_acc(void)
+{
+	enum { N = 8192 };
+	bool survive = getenv("CHAOS_SURVIVE"), killed = false;
+	double *mine, *v = malloc(N * sizeof(*v));
+	MPI_Win win = make_window("create", N * sizeof(*v), &mine);
+	int more = 200;
+
+	for (int i = 0; i < N; i++)
+		v[i] = 1;
+	MPI_Win_lock_all(0, win);
+	MPI_Barrier(MPI_COMM_WORLD);
+	for (int i = 0; more; i++) {
+		for (int t = 0; t < 2; t++)
+			MPI_Accumulate(v, N, MPI_DOUBLE, t, 0, N, MPI_DOUBLE, MPI_SUM, win);
+		/* not in step with anybody: the signal comes anywhere */
+		if (i % 3 == rank % 3)
+			MPI_Win_flush_all(win);
+		if (i == 20)
+			put_rank("busy");
+		if (i % 32 == 31 && survive && !killed)
+			killed = there("killed");
+		more -= killed;
+	}
+	MPI_Win_flush_all(win);
+	/* elements are whole numbers as long as no addition was torn or lost in the middle of itself */
+	MPI_Win_sync(win);
+	for (int i = 0; rank < 2 && i < N; i++)
+		if (mine[i] != (double)(int64_t)mine[i] || mine[i] < 200)
+			broken("element %d is %g", i, mine[i]);
+	/* memory that went with its process */
+	MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
+	while (TRY(MPI_Get(v, N, MPI_DOUBLE, size - 1, 0, N, MPI_DOUBLE, win)) &
+	       TRY(MPI_Win_flush(size - 1, win)))
+		;
+	report("dead");
+	survived();
+}
+
+/* ---- a daemon or the network breaks --------------------------------------------------------- */
+
+static int64_t *mem;
+
+static bool op_mix(MPI_Win win, int i)
+{
+	static uint8_t buf[65536];
+	static int64_t a, b, c;
+	bool ok = true;
+
+	switch (i % 6) {
+	case 0:
+		ok = TRY(MPI_Put(buf, 8, MPI_BYTE, 1, 64, 8, MPI_BYTE, win));
+		break;
+	case 1:
+		ok = TRY(MPI_Get(buf, 8, MPI_BYTE, 1, 64, 8, MPI_BYTE, win));
+		break;
+	case 2:
+		ok = TRY(MPI_Accumulate(&a, 1, MPI_INT64_T, 1, 0, 1, MPI_INT64_T, MPI_SUM, win));
+		break;
+	case 3:
+		ok = TRY(MPI_Fetch_and_op(&a, &b, MPI_INT64_T, 1, 0, MPI_SUM, win));
+		break;
+	case 4:
+		ok = TRY(MPI_Compare_and_swap(&a, &b, &c, MPI_INT64_T, 1, 0, win));
+		break;
+	case 5:
+		ok = TRY(MPI_Put(buf, sizeof(buf), MPI_BYTE, 1, 64, sizeof(buf), MPI_BYTE, win));
+		break;
+	}
+	return TRY(MPI_Win_flush(1, win)) && ok;
+}
+
+static void pair_flush(MPI_Comm pair, MPI_Win win, int me)
+{
+	if (me)
+		return;
+	TRY(MPI_Win_lock_all(0, win));
+	for (int i = 0; op_mix(win, i); i++)
+		if (i == 30)
+			put_rank("running");
+	report("error");
+	/* what follows must not hang either */
+	for (int i = 0; i < 6; i++)
+		op_mix(win, i);
+	TRY(MPI_Win_unlock_all(win));
+}
+
+/* Each by itself, by polling, or both together. */
+static bool wait_both(MPI_Request *r, int how)
+{
+	MPI_Status st[2];
+	bool ok = true;
+	int rc, class;
+	double start;
+
+	if (how == 0)	/* without && : both must be waited for */
+		return TRY(MPI_Wait(&r[0], &st[0])) & TRY(MPI_Wait(&r[1], &st[1]));
+	start = now_ms();
+	if (how == 1) {
+		for (int k = 0; k < 2; k++) {
+			int flag = 0;
+
+			do
+				rc = MPI_Test(&r[k], &flag, &st[k]);
+			while (!rc && !flag);
+			ok = done(rc, "MPI_Test until done", start) && ok;
+		}
+		return ok;
+	}
+	rc = MPI_Waitall(2, r, st);
+	if (rc == MPI_SUCCESS)
+		return done(rc, "MPI_Waitall", start);
+	MPI_Error_class(rc, &class);
+	if (class != MPI_ERR_IN_STATUS)
+		broken("MPI_Waitall: class %d, expected MPI_ERR_IN_STATUS", class);
+	if (done(st[0].MPI_ERROR, "MPI_Waitall", start) & done(st[1].MPI_ERROR, "MPI_Waitall", start))
+		broken("MPI_Waitall: MPI_ERR_IN_STATUS, but no status has an error");
+	return false;
+}
+
+static void pair_request(MPI_Comm pair, MPI_Win win, int me)
+{
+	static uint8_t buf[32768];
+	bool ok = true;
+
+	if (me)
+		return;
+	TRY(MPI_Win_lock(MPI_LOCK_SHARED, 1, 0, win));
+	/* after the first failure some more, so that there is one of each kind of waiting */
+	for (int i = 0, after = 0; after < 6; i++) {
+		MPI_Request r[2] = { MPI_REQUEST_NULL, MPI_REQUEST_NULL };
+
+		ok = TRY(MPI_Rput(buf, sizeof(buf), MPI_BYTE, 1, 64, sizeof(buf), MPI_BYTE, win,
+				  &r[0])) && ok;
+		ok = TRY(MPI_Rget(buf, 8, MPI_BYTE, 1, 64, 8, MPI_BYTE, win, &r[1])) && ok;
+		ok = wait_both(r, i % 3) && ok;
+		ok = TRY(MPI_Win_flush(1, win)) && ok;
+		after += !ok;
+		if (i == 10)
+			put_rank("running");
+	}
+	report("error");
+	TRY(MPI_Win_unlock(1, win));
+}
+
+/* Rank 1 has its own lock; 0 queues for it. */
+static void pair_lock(MPI_Comm pair, MPI_Win win, int me)
+{
+	int64_t v = 1;
+
+	if (me) {
+		TRY(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, win));
+		MPI_Barrier(pair);
+		await("release");
+		TRY(MPI_Win_unlock(1, win));
+		return;
+	}
+	MPI_Barrier(pair);
+	put_rank("running");
+	/* how long it waits before the fault is the driver's choice: not measured */
+	if (MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, win))
+		failed_class = MPI_ERR_OTHER;
+	MPI_Put(&v, 1, MPI_INT64_T, 1, 0, 1, MPI_INT64_T, win);
+	done(MPI_Win_flush(1, win), "MPI_Win_flush behind a lock", now_ms());
+	report("error");
+	TRY(MPI_Win_unlock(1, win));
+}
+
+/* In these the peer learns of the fault, too; both tell each other through the MPI library. */
+static void pair_fence(MPI_Comm pair, MPI_Win win, int me)
+{
+	int64_t v = 1;
+	int good = 1;
+
+	TRY(MPI_Win_fence(0, win));
+	for (int i = 0; good; i++) {
+		bool ok = true;
+
+		for (int k = 0; k < 4; k++)
+			ok = TRY(MPI_Put(&v, 1, MPI_INT64_T, 1 - me, 0, 1, MPI_INT64_T, win)) && ok;
+		ok = TRY(MPI_Win_fence(0, win)) && ok;
+		good = ok;
+		MPI_Allreduce(MPI_IN_PLACE, &good, 1, MPI_INT, MPI_MIN, pair);
+		if (i == 10)
+			put_rank("running");
+	}
+	report("error");
+}
+
+static bool end_exposure(MPI_Win win, bool poll)
+{
+	double start = now_ms();
+	int rc, flag = 0;
+
+	if (!poll)
+		return TRY(MPI_Win_wait(win));
+	do
+		rc = MPI_Win_test(win, &flag);
+	while (!rc && !flag);
+	return done(rc, "MPI_Win_test until done", start);
+}
+
+static void pair_pscw(MPI_Comm pair, MPI_Win win, int me)
+{
+	int64_t v = 1;
+	int good = 1, other = 1 - me;
+	MPI_Group all, peer;
+
+	MPI_Comm_group(pair, &all);
+	MPI_Group_incl(all, 1, &other, &peer);
+	for (int i = 0; good; i++) {
+		bool ok;
+
+		if (me) {
+			ok = TRY(MPI_Win_post(peer, 0, win));
+			ok = ok && end_exposure(win, i % 2);
+		} else {
+			ok = TRY(MPI_Win_start(peer, 0, win));
+			ok = ok && TRY(MPI_Put(&v, 1, MPI_INT64_T, 1, 0, 1, MPI_INT64_T, win));
+			ok = TRY(MPI_Win_complete(win)) && ok;
+		}
+		good = ok;
+		MPI_Allreduce(MPI_IN_PLACE, &good, 1, MPI_INT, MPI_MIN, pair);
+		if (i == 10)
+			put_rank("running");
+	}
+	report("error");
+	MPI_Group_free(&all);
+	MPI_Group_free(&peer);
+}
+
+static int errors(const char *end, int first)
+{
+	static void (*const pairs[])(MPI_Comm pair, MPI_Win win, int me) = {
+		pair_flush, pair_request, pair_lock, pair_fence, pair_pscw,
+	};
+	int half = size / 2, which = first + rank % half;
+	MPI_Comm pair;
+	MPI_Win win;
+
+	if (which >= (int)(sizeof(pairs) / sizeof(pairs[0])))
+		broken("there are 5 pairs");
+	MPI_Comm_split(MPI_COMM_WORLD, which, rank, &pair);
+	MPI_Win_allocate(1 << 17, 1, MPI_INFO_NULL, pair, &mem, &win);
+	if (strcmp(end, "fatal"))
+		MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
+	pairs[which](pair, win, rank >= half);
+	put_rank("left");
+	if (!strcmp(end, "abort")) {
+		if (!rank)
+			await("abort");
+		else
+			await("never");
+		MPI_Abort(MPI_COMM_WORLD, 3);
+	}
+	await("free");
+	TRY(MPI_Win_free(&win));
+	report("freed");
+	MPI_Comm_free(&pair);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const char *mode = argc > 1 ? argv[1] : "", *arg = argc > 2 ? argv[2] : "";
+	const char *job = getenv("CHAOS_JOB");
+	char file[128];
+	int st;
+
+	dir = getenv("CHAOS_DIR");
+	if (!dir)
+		dir = "/nonexistent";
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &size);
+	if (!strcmp(mode, "work"))
+		st = work(*arg ? arg : "allocate");
+	else if (!strcmp(mode, "brief"))
+		st = brief();
+	else if (!strcmp(mode, "steady"))
+		st = steady();
+	else if (!strcmp(mode, "hold") || !strcmp(mode, "wait"))
+		st = killed_at_lock(*mode == 'h');
+	else if (!strcmp(mode, "acc"))
+		st = killed_at_acc();
+	else if (!strcmp(mode, "errors"))
+		st = errors(arg, argc > 3 ? atoi(argv[3]) : 0);
+	else
+		broken("no such mode: '%s'", mode);
+	/* who waits for the job knows from here on that only MPI_Finalize is left */
+	snprintf(file, sizeof(file), "end.%s.%d", job ? job : "", rank);
+	put(file, "%d\n", st);
+	MPI_Finalize();
+	return st;
+}

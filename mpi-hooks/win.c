@@ -348,8 +348,11 @@ static int create(const struct create *c)
 		prog_log(PROG_LOG_DEBUG, "window: managed, %u ranks", w->nranks);
 		return MPI_SUCCESS;
 	}
-	if (!rc)
+	if (!rc) {
 		log_native(w, why);
+		if (hooks.session)
+			prog_session_note(hooks.session, why ? why : "unknown");
+	}
 	hwin_free(w);
 	if (rc || c->flavor == MPI_WIN_FLAVOR_SHARED)
 		return rc;

@@ -123,6 +123,7 @@ struct prog_session {
 	bool mt;
 	uint32_t id;
 	uint32_t workers;
+	uint32_t abi_minor;		/* of the daemon */
 	uint64_t features;
 	uint8_t guid[PROG_GUID_SIZE];
 	uint32_t naddrs;

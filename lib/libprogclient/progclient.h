@@ -58,6 +58,8 @@ int prog_session_open(const struct prog_session_cfg *cfg, struct prog_session **
 		      const char **reason);
 void prog_session_close(struct prog_session *s);	/* NULL is fine; frees remaining windows */
 int prog_session_ping(struct prog_session *s);
+/* For `progctl doctor': something was left to the MPI library, and why (one line, not for each operation). */
+int prog_session_note(struct prog_session *s, const char *reason);
 bool prog_session_alive(const struct prog_session *s);	/* false once the daemon was lost */
 
 /* ---- memory ------------------------------------------------------------------------------- */

@@ -545,6 +545,7 @@ static int hello(struct prog_session *s, const struct prog_session_cfg *cfg, int
 		s->kick[i] = fds[1 + i];
 	s->workers = rep.workers;
 	s->id = rep.session;
+	s->abi_minor = rep.abi_minor;
 	s->features = rep.features;
 	memcpy(s->guid, rep.guid, sizeof(s->guid));
 	s->naddrs = rep.naddrs;
@@ -733,6 +734,18 @@ int prog_session_ping(struct prog_session *s)
 	struct prog_msg_hdr req = { 0 }, rep;
 
 	return session_request(s, PROG_MSG_PING, &req, sizeof(req), NULL, 0, &rep, sizeof(rep), NULL,
+			       NULL);
+}
+
+int prog_session_note(struct prog_session *s, const char *reason)
+{
+	struct prog_msg_note req = { 0 };
+	struct prog_msg_hdr rep;
+
+	if (s->abi_minor < 1)
+		return -ENOSYS;
+	snprintf(req.reason, sizeof(req.reason), "%s", reason);
+	return session_request(s, PROG_MSG_NOTE, &req, sizeof(req), NULL, 0, &rep, sizeof(rep), NULL,
 			       NULL);
 }
 

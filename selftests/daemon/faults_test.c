@@ -355,30 +355,6 @@ static void test_daemon_killed(void **state)
 	assert_int_equal(waitpid(node[0].pid, NULL, WNOHANG), 0);
 }
 
-/* A number of `progctl stats' of node @n: the sum over everything with that name. */
-static unsigned long stat_sum(const struct node *n, const char *name)
-{
-	char cmd[512], text[65536], key[64], *p = text;
-	unsigned long sum = 0;
-	bool found = false;
-	FILE *f;
-
-	snprintf(cmd, sizeof(cmd), "'%.*s/progctl' --socket '%s' --json stats",
-		 (int)(strrchr(nodes_progd(), '/') - nodes_progd()), nodes_progd(), n->sock);
-	f = popen(cmd, "r");
-	assert_non_null(f);
-	text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
-	snprintf(key, sizeof(key), "\"%s\":", name);
-	while ((p = strstr(p, key))) {
-		p += strlen(key);
-		sum += strtoul(p, NULL, 10);
-		found = true;
-	}
-	if (pclose(f) || !found)
-		fail_msg("%s: no %s", cmd, name);
-	return sum;
-}
-
 /*
  * A program that goes on with operations for a node that is gone gets an error for each, but the
  * daemon does not try to connect as often, nor write as often that it could not.
@@ -402,7 +378,7 @@ static void test_daemon_gone_for_good(void **state)
 	}
 	/* the lane that was there; then 50, 100, ... and at last 800 ms after each other */
 	limit = 7 + (nodes_now() - start) / 800000000;
-	tried = stat_sum(&node[0], "lost_lanes");
+	tried = node_stat(&node[0], "lost_lanes");
 	if (!tried || tried > limit)
 		fail_msg("%u lanes lost, at most %u expected", tried, limit);
 	for (p = node_log(&node[0]); (p = strstr(p, ": down: ")); p++)
@@ -461,7 +437,7 @@ static void test_process_stopped(void **state)
 	kill(kid.pid, SIGCONT);
 	assert_int_equal(prog_flush(win[1], 2), 0);
 	assert_int_equal(prog_win_error(win[1], 2), 0);
-	assert_int_equal(stat_sum(&node[1], "lost_lanes"), 0);
+	assert_int_equal(node_stat(&node[1], "lost_lanes"), 0);
 	memset(big.addr, 0, PIECE);
 	assert_int_equal(prog_get(win[1], &big, &to2, 0, &seq), 0);
 	assert_int_equal(prog_flush(win[1], 2), 0);

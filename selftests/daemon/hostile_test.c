@@ -785,6 +785,31 @@ static void test_bad_memory(void **state)
 	still_good();
 }
 
+/* Reasons that are no text, and more of them than are kept. */
+static void test_notes(void **state)
+{
+	struct prog_msg_note n = { .hdr = { PROG_MSG_NOTE, sizeof(n), 0 } };
+	struct prog_msg_hello h;
+	struct prog_msg_hdr rep;
+	struct raw r;
+
+	raw_segment(&r);
+	h = hello_for(&r);
+	assert_int_equal(raw_hello(&r, &h), 0);
+	for (unsigned int i = 0; i < 20; i++) {
+		memset(n.reason, i ? 0xff : '\n', sizeof(n.reason));
+		n.reason[0] = '"';
+		n.reason[1] = 'a' + i;
+		assert_int_equal(send_fds(r.sock, &n, sizeof(n), NULL, 0), 0);
+		assert_int_equal(get_reply(r.sock, &rep, sizeof(rep), NULL, NULL), 0);
+	}
+	if (!strstr(node_progctl(&node, "--json stats"), "\"reason\": \"other reasons\"") ||
+	    !strstr(node_progctl(&node, "--json stats"), "\"count\": 13"))
+		fail_msg("%s", node_progctl(&node, "--json stats"));
+	raw_close(&r);
+	still_good();
+}
+
 /*
  * The guard word of a window's lock is kept by nobody we know, and a process with a lock on the window
  * ends: the daemon waits before it takes the guard, but not with everybody else.
@@ -965,6 +990,7 @@ int main(void)
 		cmocka_unit_test(test_valid),
 		cmocka_unit_test(test_bad_memory),
 		cmocka_unit_test(test_guard_kept),
+		cmocka_unit_test(test_notes),
 		cmocka_unit_test(test_fuzz),
 	};
 

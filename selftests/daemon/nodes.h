@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,6 +115,41 @@ static inline const char *node_log(const struct node *n)
 		close(fd);
 	text[got > 0 ? got : 0] = '\0';
 	return text;
+}
+
+/* What `progctl @args' says of it; static memory. */
+static inline const char *node_progctl(const struct node *n, const char *args)
+{
+	static char text[262144];
+	char cmd[512];
+	FILE *f;
+
+	snprintf(cmd, sizeof(cmd), "'%.*s/progctl' --socket '%s' %s 2>&1",
+		 (int)(strrchr(nodes_progd(), '/') - nodes_progd()), nodes_progd(), n->sock, args);
+	f = popen(cmd, "r");
+	text[f ? fread(text, 1, sizeof(text) - 1, f) : 0] = '\0';
+	if (f)
+		pclose(f);
+	return text;
+}
+
+/* A number of `progctl stats': the sum over everything with that name; fails when there is none. */
+static inline unsigned long node_stat(const struct node *n, const char *name)
+{
+	const char *text = node_progctl(n, "--json stats"), *p = text;
+	unsigned long sum = 0;
+	bool found = false;
+	char key[64];
+
+	snprintf(key, sizeof(key), "\"%s\":", name);
+	while ((p = strstr(p, key))) {
+		p += strlen(key);
+		sum += strtoul(p, NULL, 10);
+		found = true;
+	}
+	if (!found)
+		fail_msg("progctl stats has no %s:\n%s", name, text);
+	return sum;
 }
 
 /* Ends it with @sig and removes its files; its exit status (0 wanted), or 1000 + signal. */

@@ -415,6 +415,32 @@ static void test_pscw(void **state)
 	pair_close(&p, PROG_WIN_ALLOCATE);
 }
 
+/* The ways that the operations of this variant took are counted, and doctor names them. */
+static void test_fallbacks(void **state)
+{
+	const struct variant *v = *state;
+	bool cma = true;
+	const char *said;
+
+	for (const char *const *s = v->sets; *s; s++)
+		cma = cma && strcmp(*s, "cma=no");
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(!!node_stat(&node[i], "origin_cma"), cma);
+		assert_int_equal(!!node_stat(&node[i], "origin_helper"), !cma);
+	}
+	/* most goes from rank 0 to rank 1 */
+	assert_int_equal(!!node_stat(&node[1], "target_cma"), cma);
+	assert_int_equal(!!node_stat(&node[1], "target_helper_fine"), cma);
+	assert_int_equal(!!node_stat(&node[1], "target_helper"), !cma);
+	assert_int_equal(node_stat(&node[1], "copied"), 0);
+	assert_int_equal(prog_session_note(sess[1], "no\nreason"), 0);
+	assert_int_equal(prog_session_note(sess[1], "no\nreason"), 0);
+	said = node_progctl(&node[1], "doctor");
+	if (!strstr(said, "left to the MPI library: no?reason (2 times)") ||
+	    !strstr(said, cma ? "accessed by CMA" : "accessed by the process's helper thread"))
+		fail_msg("%s", said);
+}
+
 int main(void)
 {
 	static struct variant variants[] = {
@@ -435,6 +461,7 @@ int main(void)
 		cmocka_unit_test(test_lock_pipeline),
 		cmocka_unit_test(test_fence),
 		cmocka_unit_test(test_pscw),
+		cmocka_unit_test(test_fallbacks),
 		cmocka_unit_test(end_daemons),
 	};
 	enum { NVARIANTS = sizeof(variants) / sizeof(variants[0]) };

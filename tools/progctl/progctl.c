@@ -407,6 +407,48 @@ static void say(int level, const char *what, const char *fmt, ...)
 		printf("%-8s %-14s %s\n", names[level], what, text);
 }
 
+/* What jobs were refused or got in another way than the best, of all that the daemon remembers. */
+static void check_jobs(int fd)
+{
+	static const char *const lists[] = { "jobs", "ended_jobs" };
+	json_t *req = json_pack("{s:s}", "cmd", "stats"), *rep = exchange(fd, req);
+	json_t *res = json_object_get(rep, "result"), *text, *job, *r;
+	json_t *seen = json_object();
+	const char *name;
+	size_t i, k;
+
+	json_decref(req);
+	json_object_foreach(json_object_get(res, "fallback_texts"), name, text) {
+		long long ops = 0, jobs = 0;
+
+		for (size_t l = 0; l < 2; l++)
+			json_array_foreach(json_object_get(res, lists[l]), i, job) {
+				long long n = json_integer_value(json_object_get(
+					json_object_get(job, "fallbacks"), name));
+
+				ops += n;
+				jobs += n > 0;
+			}
+		if (ops)
+			say(NOTE, "operations", "%lld of %lld job%s: %s", ops, jobs,
+			    jobs == 1 ? "" : "s", json_string_value(text));
+	}
+	for (size_t l = 0; l < 2; l++)
+		json_array_foreach(json_object_get(res, lists[l]), i, job)
+			json_array_foreach(json_object_get(job, "refusals"), k, r) {
+				const char *why = json_string_value(json_object_get(r, "reason"));
+				json_int_t n = json_integer_value(json_object_get(r, "count"));
+
+				if (why)
+					json_object_set_new(seen, why, json_integer(n +
+						json_integer_value(json_object_get(seen, why))));
+			}
+	json_object_foreach(seen, name, r)
+		say(NOTE, "jobs", "%s (%lld times)", name, (long long)json_integer_value(r));
+	json_decref(seen);
+	json_decref(rep);
+}
+
 static bool read_word(const char *path, char *buf, size_t size)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -460,9 +502,9 @@ static void check_daemon(void)
 	size_t i;
 
 	json_decref(req);
-	close(fd);
 	if (!res) {
 		say(NOTE, "control", "%s.ctl: no answer: %s", path, strerror(errno));
+		close(fd);
 		json_decref(rep);
 		return;
 	}
@@ -483,6 +525,8 @@ static void check_daemon(void)
 	if ((uid_t)json_integer_value(json_object_get(res, "uid")) != geteuid())
 		say(NOTE, "private memory", "the daemon is of another user: windows of the program's own "
 		    "memory (MPI_Win_create) go through the process's helper thread");
+	check_jobs(fd);
+	close(fd);
 	json_decref(rep);
 }
 

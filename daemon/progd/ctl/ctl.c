@@ -194,9 +194,11 @@ static const char *const op_names[STATS_OPS] = {
 };
 
 /* The part that living and ended jobs have in common. */
-static json_t *job_json(uint32_t number, const uint8_t *id, uid_t uid, const struct stats_block *b)
+static json_t *job_json(uint32_t number, const uint8_t *id, uid_t uid, const struct stats_block *b,
+			const struct win_reason *reason)
 {
-	json_t *o = json_object(), *ops = json_object();
+	json_t *o = json_object(), *ops = json_object(), *ways = json_object();
+	json_t *reasons = json_array();
 
 	put_u64(o, "job", number);
 	json_object_set_new(o, "id", hex(id, PROG_JOBID_SIZE));
@@ -229,6 +231,17 @@ static json_t *job_json(uint32_t number, const uint8_t *id, uid_t uid, const str
 	put_u64(o, "cma_bytes", b->cma_bytes);
 	put_u64(o, "helper_bytes", b->helper_bytes);
 	put_u64(o, "helper_jobs", b->helper_jobs);
+	for (unsigned int i = 0; i < STATS_FALLBACKS; i++)
+		put_u64(ways, stats_fallbacks[i].name, b->fallback[i]);
+	json_object_set_new(o, "fallbacks", ways);
+	for (unsigned int i = 0; i < WIN_REASONS && reason[i].count; i++) {
+		json_t *p = json_object();
+
+		put_u64(p, "count", reason[i].count);
+		json_object_set_new(p, "reason", json_string(reason[i].text));
+		json_array_append_new(reasons, p);
+	}
+	json_object_set_new(o, "refusals", reasons);
 	return o;
 }
 
@@ -239,7 +252,7 @@ static void add_job(struct win_job *job, void *arg)
 
 	if (job->stats)
 		stats_sum(job->stats, &b);
-	o = job_json(job->number, job->id, job->uid, &b);
+	o = job_json(job->number, job->id, job->uid, &b, job->reason);
 	put_u64(o, "sessions", job->sessions);
 	put_u64(o, "windows", job->nwindows);
 	json_array_append_new(arg, o);
@@ -247,13 +260,13 @@ static void add_job(struct win_job *job, void *arg)
 
 static void add_ended(const struct win_ended *e, void *arg)
 {
-	json_array_append_new(arg, job_json(e->number, e->id, e->uid, &e->stats));
+	json_array_append_new(arg, job_json(e->number, e->id, e->uid, &e->stats, e->reason));
 }
 
 static json_t *do_stats(struct ctl *c, json_t *req, const char **why)
 {
 	json_t *o = json_object(), *jobs = json_array(), *peers = json_array();
-	json_t *ended = json_array();
+	json_t *ended = json_array(), *texts = json_object();
 
 	win_job_each(add_job, jobs);
 	win_ended_each(add_ended, ended);
@@ -262,9 +275,13 @@ static json_t *do_stats(struct ctl *c, json_t *req, const char **why)
 
 		worker_call(c->o.worker[i], ask_peers, &a);
 	}
+	for (unsigned int i = 0; i < STATS_FALLBACKS; i++)
+		json_object_set_new(texts, stats_fallbacks[i].name,
+				    json_string(stats_fallbacks[i].text));
 	json_object_set_new(o, "jobs", jobs);
 	json_object_set_new(o, "ended_jobs", ended);
 	json_object_set_new(o, "peers", peers);
+	json_object_set_new(o, "fallback_texts", texts);
 	put_u64(o, "cpu_ns", cpu_ns());
 	return o;
 }

@@ -812,6 +812,9 @@ int origin_data(struct peer *p, struct win_job *job, const struct wire_frame *f,
 		op->status = -EFAULT;
 	op->got += f->len;
 	if (op->got == op->want) {
+		if (!data_place(s, op) && f->len)
+			stats_add(&s->conn->stats->fallback[s->conn->c->cma ? STATS_FB_ORIGIN_CMA :
+							    STATS_FB_ORIGIN_HELPER], 1);
 		/* the next one that waits for data */
 		while (op->next != SLOT_NONE) {
 			op = op_of(s, op->next);
@@ -871,6 +874,7 @@ static void oread_fill_send(struct stream *s, struct op *op, struct wire_frame *
 {
 	op->sent += f->len;
 	if (op->sent >= op->len || f->flags & WIRE_F_LAST) {
+		stats_add(&s->conn->stats->fallback[STATS_FB_ORIGIN_HELPER], 1);
 		op->all_sent = true;
 		s->seq_sent = op->seq;
 		s->unsent = op->next;
@@ -1099,6 +1103,8 @@ static int send_one(struct stream *s)
 				p->refs_out++;
 		} else {
 			err = tx(s, &f, from);	/* copied, which needs no memory */
+			if (!err)
+				stats_add(&s->conn->stats->fallback[STATS_FB_COPIED], 1);
 		}
 	} else {
 		err = tx(s, &f, from);
@@ -1108,6 +1114,8 @@ static int send_one(struct stream *s)
 	stats_add(&s->conn->stats->bytes[op->opcode], f.len);
 	p->bytes += f.len;
 	op->sent += f.len;
+	if (last && va)
+		stats_add(&s->conn->stats->fallback[STATS_FB_ORIGIN_CMA], 1);
 	if (last) {
 		op->all_sent = true;
 		s->seq_sent = op->seq;

@@ -621,6 +621,17 @@ static void count_bytes(struct tstream *ts, const struct wire_frame *f, const st
 	ts->tl->bytes += len;
 }
 
+/* The way an operation took to its end is counted once. */
+static void count_way(struct tstream *ts, const struct target *t, bool large)
+{
+	if (mem_is_direct(&t->where.ref))
+		return;
+	stats_add(&ts->stats->fallback[large ? STATS_FB_TARGET_LARGE :
+				       !t->helper ? STATS_FB_TARGET_CMA :
+				       ts->win->access.cma ? STATS_FB_TARGET_FINE :
+				       STATS_FB_TARGET_HELPER], 1);
+}
+
 /* Did the memory give way (SIGBUS) under what was just done? */
 static int memory_state(const struct tstream *ts, const struct target *t)
 {
@@ -779,6 +790,7 @@ static int exec_write(struct tstream *ts, const struct wire_frame *frame, const 
 	struct tlane *tl = ts->tl;
 	struct target t;
 	size_t done = 0;
+	bool large = false;
 	void *res = NULL;
 	int err;
 
@@ -791,12 +803,16 @@ static int exec_write(struct tstream *ts, const struct wire_frame *frame, const 
 		return err;
 	if (t.helper) {
 		err = tjob_post(ts, &f, &t, payload, want);
-		if (!err)
+		if (!err) {
+			if (f.flags & WIRE_F_LAST)
+				count_way(ts, &t, false);
 			return TAKEN;
+		}
 		if (err == -EAGAIN)
 			return wait_retry(ts);
 		if (err != -EMSGSIZE || !ts->win->access.cma)
 			return err;
+		large = true;
 	}
 	if (ts->jobs)
 		return wait_jobs(ts);
@@ -845,8 +861,11 @@ static int exec_write(struct tstream *ts, const struct wire_frame *frame, const 
 		err = stripe_busy(ts);
 		return err ? err : wait_retry(ts);
 	}
-	if (!err)
+	if (!err) {
 		count_bytes(ts, &f, &t, f.len);
+		if (f.flags & WIRE_F_LAST)
+			count_way(ts, &t, large);
+	}
 	return err;
 }
 
@@ -858,7 +877,7 @@ static int ts_send(struct tstream *ts)
 {
 	struct tlane *tl = ts->tl;
 	struct wire_frame *f = &ts->cur;
-	bool acc = f->type == WIRE_GET_ACC;
+	bool acc = f->type == WIRE_GET_ACC, large = false;
 	struct target t;
 	int err = ts->status;
 
@@ -899,6 +918,7 @@ static int ts_send(struct tstream *ts)
 			if (err != -EMSGSIZE || !ts->win->access.cma)
 				break;
 			t.helper = false;
+			large = true;
 			err = 0;
 			continue;
 		}
@@ -944,6 +964,7 @@ static int ts_send(struct tstream *ts)
 				continue;
 			}
 			/* no memory: copied, which needs none */
+			stats_add(&ts->stats->fallback[STATS_FB_COPIED], 1);
 		}
 		buf = room(tl, len);
 		if (!buf) {
@@ -982,6 +1003,8 @@ static int ts_send(struct tstream *ts)
 	/* the window may change again once the kernel has taken what lies in it */
 	if (ts->refs)
 		return TAKEN;
+	if (!err)
+		count_way(ts, &t, large);
 	ts->state = TS_RUN;
 	wait_del(tl->r, ts);
 	finish(ts, f, err);

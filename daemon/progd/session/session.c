@@ -84,6 +84,7 @@ struct msg {
 		struct prog_msg_win_peer win_peer;
 		struct prog_msg_slot slot;
 		struct prog_msg_region_add region_add;
+		struct prog_msg_note note;
 		uint8_t bytes[MSG_MAX];
 	};
 	size_t size;
@@ -566,6 +567,7 @@ static int do_win_create(struct session *s, struct msg *m)
 out:
 	if (err) {
 		put_reason(r.reason, why);
+		win_job_reason(s->c.job, "window refused", why);
 		prog_log_limited(PROG_LOG_WARN, "session %u: window refused: %s", s->id, why);
 	}
 	return reply(s, &r, sizeof(r), PROG_MSG_WIN_CREATE, err, NULL, 0);
@@ -661,6 +663,7 @@ static int do_region_add(struct session *s, struct msg *m)
 out:
 	if (err) {
 		put_reason(r.reason, why);
+		win_job_reason(s->c.job, "region refused", why);
 		prog_log_limited(PROG_LOG_WARN, "session %u: region refused: %s", s->id, why);
 	}
 	return reply(s, &r, sizeof(r), PROG_MSG_REGION_ADD, err, NULL, 0);
@@ -694,6 +697,15 @@ static int do_ping(struct session *s, struct msg *m)
 	return reply(s, &r, sizeof(r), PROG_MSG_PING, 0, NULL, 0);
 }
 
+static int do_note(struct session *s, struct msg *m)
+{
+	struct prog_msg_hdr r = { 0 };
+
+	m->note.reason[PROG_REASON_SIZE - 1] = '\0';
+	win_job_reason(s->c.job, "left to the MPI library", m->note.reason);
+	return reply(s, &r, sizeof(r), PROG_MSG_NOTE, 0, NULL, 0);
+}
+
 static const struct {
 	const char *name;
 	size_t size;		/* of the request as this version knows it */
@@ -711,6 +723,7 @@ static const struct {
 				  do_region_add },
 	[PROG_MSG_REGION_DEL] = { "REGION_DEL", offsetof(struct prog_msg_slot, reason), false,
 				  do_region_del },
+	[PROG_MSG_NOTE] = { "NOTE", sizeof(struct prog_msg_note), false, do_note },
 	[PROG_MSG_PING] = { "PING", sizeof(struct prog_msg_hdr), true, do_ping },
 };
 

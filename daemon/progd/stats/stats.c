@@ -7,6 +7,40 @@
 
 #define HIST_SHIFT	8	/* the first bucket ends at 2^8 ns, about a quarter of a microsecond */
 
+const struct stats_fallback stats_fallbacks[STATS_FALLBACKS] = {
+	[STATS_FB_ORIGIN_CMA] = {
+		"origin_cma",
+		"the origin's buffer was not shared memory (MPI_Alloc_mem gives it): copied by CMA",
+	},
+	[STATS_FB_ORIGIN_HELPER] = {
+		"origin_helper",
+		"the origin's buffer was not shared memory, and the daemon cannot use CMA there (another "
+		"user, cma=no, or ptrace is forbidden): copied by the process's helper thread",
+	},
+	[STATS_FB_TARGET_CMA] = {
+		"target_cma",
+		"the window was not shared memory (MPI_Win_allocate gives it): accessed by CMA",
+	},
+	[STATS_FB_TARGET_HELPER] = {
+		"target_helper",
+		"the window was not shared memory, and the daemon cannot use CMA there (another user, "
+		"cma=no, or ptrace is forbidden): accessed by the process's helper thread",
+	},
+	[STATS_FB_TARGET_FINE] = {
+		"target_helper_fine",
+		"the window was not shared memory, and the datatype has many small blocks there, for which "
+		"CMA is slow: accessed by the process's helper thread",
+	},
+	[STATS_FB_TARGET_LARGE] = {
+		"target_cma_large",
+		"too large for the memory of the process's helper thread: accessed by CMA",
+	},
+	[STATS_FB_COPIED] = {
+		"copied",
+		"the daemon was short of memory: copied instead of sent from where it was",
+	},
+};
+
 struct stats *stats_new(unsigned int workers)
 {
 	size_t size = sizeof(struct stats) + workers * sizeof(struct stats_block);

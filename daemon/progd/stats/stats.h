@@ -14,6 +14,24 @@
 #define STATS_OPS	16	/* by PROG_OP_* */
 #define STATS_HIST	32	/* bucket 0: below 256 ns; then each twice as long; the last is open */
 
+/* Ways that are not the best one, and why: operations (or pieces of large ones) that took them. */
+enum {
+	STATS_FB_ORIGIN_CMA,
+	STATS_FB_ORIGIN_HELPER,
+	STATS_FB_TARGET_CMA,
+	STATS_FB_TARGET_HELPER,
+	STATS_FB_TARGET_FINE,
+	STATS_FB_TARGET_LARGE,
+	STATS_FB_COPIED,
+	STATS_FALLBACKS
+};
+
+struct stats_fallback {
+	const char *name;		/* in reports, for programs */
+	const char *text;		/* for people */
+};
+extern const struct stats_fallback stats_fallbacks[STATS_FALLBACKS];
+
 struct stats_block {
 	/* as origin: what this node's ranks asked for */
 	uint64_t ops[STATS_OPS];
@@ -36,6 +54,7 @@ struct stats_block {
 	uint64_t cma_bytes;
 	uint64_t helper_bytes;
 	uint64_t helper_jobs;
+	uint64_t fallback[STATS_FALLBACKS];
 } __attribute__((aligned(64)));
 
 struct stats {

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sodium.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -107,6 +108,7 @@ static void remember(const struct win_job *job)
 	e->uid = job->uid;
 	if (job->stats)
 		stats_sum(job->stats, &e->stats);
+	memcpy(e->reason, job->reason, sizeof(e->reason));
 }
 
 void win_ended_each(void (*fn)(const struct win_ended *e, void *arg), void *arg)
@@ -115,6 +117,23 @@ void win_ended_each(void (*fn)(const struct win_ended *e, void *arg), void *arg)
 
 	for (; i < ended; i++)
 		fn(&ended_jobs[i % WIN_ENDED_JOBS], arg);
+}
+
+void win_job_reason(struct win_job *job, const char *what, const char *why)
+{
+	char text[PROG_REASON_SIZE];
+	unsigned int i;
+
+	snprintf(text, sizeof(text), "%s: %s", what, why);
+	for (char *p = text; *p; p++)
+		if (*p < ' ' || *p > '~')
+			*p = '?';
+	for (i = 0; i < WIN_REASONS - 1; i++)
+		if (!job->reason[i].count || !strcmp(job->reason[i].text, text))
+			break;
+	if (!job->reason[i].count++)
+		snprintf(job->reason[i].text, sizeof(text), "%s",
+			 i < WIN_REASONS - 1 ? text : "other reasons");
 }
 
 bool win_job_leave(struct win_job *job)

@@ -49,6 +49,13 @@ void win_limits_get(struct win_limits *l);
 
 /* ---- jobs ---------------------------------------------------------------------------------- */
 
+/* What a job was refused, or did not ask for, and why; the last one is for all that find no place. */
+#define WIN_REASONS	8
+struct win_reason {
+	char text[PROG_REASON_SIZE];	/* printable ASCII */
+	uint64_t count;			/* 0: free */
+};
+
 struct win_job {
 	uint8_t id[PROG_JOBID_SIZE];
 	uint8_t key[PROG_JOBKEY_SIZE];
@@ -58,6 +65,7 @@ struct win_job {
 	struct stats *stats;		/* NULL until the first session was served */
 	uint32_t sessions;		/* main thread */
 	uint32_t nwindows;		/* main thread */
+	struct win_reason reason[WIN_REASONS];	/* main thread */
 	atomic_uint refs;
 	atomic_bool over;		/* the last session left */
 	struct win *windows;		/* registry lock: list by job_next */
@@ -74,6 +82,9 @@ int win_job_join(const uint8_t *jobid, const uint8_t *key, uid_t uid, struct win
 /* End of a session that joined; true when it was the last (the job can no longer be found). */
 bool win_job_leave(struct win_job *job);
 
+/* Count "@what: @why" (@why may be a client's text of any length) among the job's reasons. Main thread. */
+void win_job_reason(struct win_job *job, const char *what, const char *why);
+
 /* A job with sessions here, with a reference; NULL if there is none. */
 struct win_job *win_job_find(const uint8_t *jobid);
 struct win_job *win_job_get(struct win_job *job);
@@ -89,6 +100,7 @@ struct win_ended {
 	uint8_t id[PROG_JOBID_SIZE];
 	uid_t uid;
 	struct stats_block stats;
+	struct win_reason reason[WIN_REASONS];
 };
 /* Oldest first.  Main thread. */
 void win_ended_each(void (*fn)(const struct win_ended *e, void *arg), void *arg);

@@ -14,7 +14,7 @@
 #include <linux/types.h>
 
 #define PROG_ABI_MAJOR		1
-#define PROG_ABI_MINOR		0
+#define PROG_ABI_MINOR		1	/* 1: PROG_MSG_NOTE */
 #define PROG_MAX_WORKERS	16
 #define PROG_MAX_ADDRS		4
 #define PROG_GUID_SIZE		16
@@ -265,6 +265,7 @@ enum {
 	PROG_MSG_REGION_ADD	= 5,	/* fds: memory */
 	PROG_MSG_REGION_DEL	= 6,
 	PROG_MSG_PING		= 7,
+	PROG_MSG_NOTE		= 8,	/* to a daemon of ABI minor 1 or later */
 };
 
 struct prog_msg_hdr {			/* starts every request and reply */
@@ -361,6 +362,12 @@ struct prog_msg_win_peer_reply {
 	__u64	base;			/* VA: address in the peer; SHARED: offset in the memory fd */
 	__u64	size;
 	char	reason[PROG_REASON_SIZE];
+};
+
+/* Something was left to the MPI library: counted by reason, for reports. */
+struct prog_msg_note {
+	struct prog_msg_hdr hdr;
+	char	reason[PROG_REASON_SIZE];	/* ends with NUL */
 };
 
 struct prog_msg_region_add {

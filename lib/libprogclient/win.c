@@ -611,6 +611,7 @@ bool prog_win_multinode(const struct prog_win *w)
 void prog_win_sync(struct prog_win *w)
 {
 	full_barrier();
+	carried_acquire();
 }
 
 /* ---- ranges of dynamic windows ------------------------------------------------------------------ */

@@ -397,6 +397,7 @@ static void body_locks(void)
 	}
 	__atomic_fetch_add(&rs->value[40], sum, __ATOMIC_RELAXED);
 	rank_barrier();
+	prog_win_sync(w);
 	for (i = 0; i < my_ranks; i++)
 		if (i == my_rank)
 			__atomic_fetch_add(&rs->value[41], *(uint64_t *)(void *)(mem + 128),
@@ -588,6 +589,7 @@ static void body_types(void)
 	CHECK_INT(prog_flush(w, t), 0);
 	CHECK_INT(prog_win_error(w, t), 0);
 	rank_barrier();
+	prog_win_sync(w);
 	for (i = 0; i < N / 2; i++) {
 		struct pair *p[2] = { &mine[i], &mine[disps[i] / (int64_t)sizeof(struct pair)] };
 		int k;

@@ -89,6 +89,7 @@ static void body_flow(void)
 	}
 	CHECK_INT(prog_flush(w, t), 0);
 	rank_barrier();
+	prog_win_sync(w);
 	for (i = 0; i < 1000; i++)
 		CHECK_INT(((uint64_t *)(void *)mem)[i], 19000 + i);
 	for (i = 0; i < 8192; i++)
@@ -153,6 +154,7 @@ static void body_doze(void)
 	__atomic_store_n(&fk->doze, 0, __ATOMIC_RELEASE);
 out:
 	rank_barrier();
+	prog_win_sync(w);
 	CHECK_INT(*(uint64_t *)(void *)mem, my_rank ? 5 : 0);
 	free(big);
 	body_end(s, w, mem);
@@ -204,6 +206,7 @@ static void body_behind(void)
 		CHECK_INT(*(uint64_t *)prog_win_base(w), 0);
 		CHECK_INT(prog_unlock(w, 0), 0);
 		rank_barrier();
+		prog_win_sync(w);
 		for (i = 0; i < 5000; i++)
 			CHECK_INT(((uint64_t *)prog_win_base(w))[i], i + 1);
 	} else {
@@ -260,6 +263,7 @@ static void body_dtypes(void)
 		}
 	CHECK_INT(prog_flush(w, t), 0);
 	rank_barrier();
+	prog_win_sync(w);
 	for (i = 0; i < 400; i++)
 		CHECK_INT(((unsigned char *)prog_win_base(w))[2 + i], i & 255);
 	rank_finish(s, w);

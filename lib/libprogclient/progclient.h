@@ -75,6 +75,8 @@ enum prog_win_kind {
 	PROG_WIN_ALLOCATE	= 1,	/* the library allocates (shared with same-node ranks) */
 	PROG_WIN_CREATE		= 2,	/* the caller's memory */
 	PROG_WIN_DYNAMIC	= 3,	/* ranges attached later; displacements are addresses */
+	PROG_WIN_SPACE		= 4,	/* no memory: for two-sided messages among its ranks; one per
+					 * session, of all of the job's processes that exchange such */
 };
 
 struct prog_win_cfg {
@@ -211,6 +213,98 @@ int prog_fence_wait(struct prog_win *w, uint64_t expected);
  * of its own posts and operations.  To be set before the first such call.
  */
 void prog_win_set_check(struct prog_win *w, int (*check)(void *arg, uint32_t rank), void *arg);
+
+/* ---- two-sided messages ---------------------------------------------------------------------
+ *
+ * The payload of a message whose matching is done elsewhere (by an MPI library, with a small message in place
+ * of the payload) moves from the sender's to the receiver's buffer with neither of them in a call.  What is
+ * matched here is a key: the n-th message of a channel (communicator, source, destination, tag, generation).
+ * Documentation/two-sided.md says how callers find n, and why it cannot be wrong.
+ *
+ * All functions take a window of kind PROG_WIN_SPACE that is connected and mapped, and may be called from any
+ * thread at any time, with or without PROG_SESSION_MT (also from look(), see prog_msg_set_look()).  Buffers are
+ * (address, datatype, count) as in struct prog_buf and belong to the library until the message has ended.
+ */
+struct prog_msg_key {
+	uint64_t comm;
+	uint32_t src, dst;		/* ranks of the window */
+	int32_t tag;
+	uint32_t gen;			/* of the channel's counting */
+	uint64_t ord;			/* n, from 0 */
+};
+
+/* A SEND as its receiver must name it when it was not predicted. */
+struct prog_msg_name {
+	uint32_t src;			/* rank */
+	uint32_t slot, serial;
+	uint64_t len;			/* packed bytes */
+};
+
+typedef struct prog_msg prog_msg;	/* one side of a message; the library's until prog_msg_free() */
+
+#define PROG_MSG_SYNC	(1u << 0)	/* send: not done before a receive matched it */
+#define PROG_MSG_EARLY	(1u << 1)	/* send: the sender would gain if it were taken before */
+#define PROG_MSG_DROP	(1u << 2)	/* recv: end the send, take no data; the buffer is not used */
+#define PROG_MSG_HURRY	(1u << 3)	/* recv: the caller is going to wait: wake the daemon at once */
+
+/*
+ * A message to key->dst; key->src is the own rank.  @name is what the receiver may need.  Wakes the daemon.
+ * -EAGAIN: no slot or no room for the datatype, let the MPI library do it; -ECONNRESET: the daemon is lost;
+ * -E2BIG: the datatype's program is too long.
+ */
+int prog_msg_send(struct prog_win *w, const struct prog_msg_key *key, const struct prog_buf *b,
+		  unsigned int flags, struct prog_msg_name *name, prog_msg **m);
+/*
+ * Announce the receive of message @key; key->dst is the own rank.  The first 240 bytes of the payload are
+ * not written to the buffer but kept for prog_msg_head().  Costs no system call unless a message waits for it
+ * or PROG_MSG_HURRY.  Errors as above.
+ */
+int prog_msg_recv(struct prog_win *w, const struct prog_msg_key *key, const struct prog_buf *b,
+		  unsigned int flags, prog_msg **m);
+/*
+ * Receive the SEND @name.  @whole: all of it goes to the buffer, else as above.  Wakes the daemon.
+ */
+int prog_msg_recv_named(struct prog_win *w, const struct prog_msg_name *name, const struct prog_buf *b,
+			bool whole, unsigned int flags, prog_msg **m);
+
+struct prog_msg_result {
+	int status;			/* 0 or a negative errno: what became of the message */
+	uint64_t len;			/* recv: packed bytes of the message; more than the buffer takes: it was cut */
+	uint64_t moved;			/* recv: how many of them are in the buffer, head included */
+};
+/* 1: it has ended, and *@r (may be NULL) says how; 0: not yet; -ECONNRESET: it never will, the daemon is lost. */
+int prog_msg_test(struct prog_win *w, prog_msg *m, struct prog_msg_result *r);
+/* Sleep until it has ended; calls the session's progress function now and then. 0 or -ECONNRESET. */
+int prog_msg_wait(struct prog_win *w, prog_msg *m, struct prog_msg_result *r);
+/* The head of a receive that has ended: at most 240 bytes, valid until prog_msg_free(). Returns how many. */
+size_t prog_msg_head(struct prog_win *w, const prog_msg *m, const void **head);
+/*
+ * Give it back.  A message that has not ended: a receive is withdrawn (it must not be matched any more: its
+ * message came another way); a send is forgotten when it ends.
+ */
+void prog_msg_free(struct prog_win *w, prog_msg *m);
+/*
+ * Take back an announced receive and all later ones of its channel, whose messages prog_msg_test() then gives
+ * as status -ECANCELED; or none of them, if one is matched: then -EBUSY.  Waits for the daemon's answer.
+ */
+int prog_msg_withdraw(struct prog_win *w, prog_msg *m);
+
+/* Packed bytes from which on messages to @rank should be sent this way; UINT64_MAX: none. Never below prog_msg_min(). */
+uint64_t prog_msg_threshold(struct prog_win *w, uint32_t rank);
+uint64_t prog_msg_min(struct prog_win *w);
+/* For the daemon's choice of thresholds: a non-blocking large message of @bytes, and how long the program was away. */
+void prog_msg_account(struct prog_win *w, uint32_t rank, bool send, uint64_t bytes, uint64_t away_ns);
+/* ... and what became of a prediction: true: there was none (late), false: it was wrong (withdrawn). */
+void prog_msg_account_miss(struct prog_win *w, uint32_t rank, bool late);
+
+/*
+ * @look(@arg) is called from the helper thread, again and again at growing intervals, while @n of
+ * prog_msg_candidates() is not 0 and the daemon holds messages for this rank that no receive matches.  There the
+ * caller looks whether one of its receives that were not announced has been matched meanwhile.  Before the
+ * first message.
+ */
+void prog_msg_set_look(struct prog_win *w, void (*look)(void *arg), void *arg);
+void prog_msg_candidates(struct prog_win *w, uint32_t n);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -14,7 +14,7 @@
 #include <linux/types.h>
 
 #define PROG_ABI_MAJOR		1
-#define PROG_ABI_MINOR		1	/* 1: PROG_MSG_NOTE */
+#define PROG_ABI_MINOR		2	/* 1: PROG_MSG_NOTE; 2: two-sided messages */
 #define PROG_MAX_WORKERS	16
 #define PROG_MAX_ADDRS		4
 #define PROG_GUID_SIZE		16
@@ -56,7 +56,8 @@ struct prog_session_hdr {
 	__u64	helper_off;		/* struct prog_helper_ring */
 	__u64	bounce_off;		/* payload area for the helper thread's jobs */
 	__u64	bounce_size;
-	__u64	reserved[3];
+	__u64	p2p_off;		/* struct prog_p2p_area; 0: none (ABI minor < 2) */
+	__u64	reserved[2];
 	/* second cache line group: waiting */
 	__u32	event __attribute__((aligned(PROG_CACHELINE)));	/* D: ++ and futex wake on acks */
 	__u32	waiters;		/* C: threads about to sleep on event (Dekker with event) */
@@ -171,6 +172,115 @@ struct prog_doorbell {
 		__u32	sleeping;	/* D */
 		__u32	pad[15];
 	} state[PROG_MAX_WORKERS];
+};
+
+/* ---- two-sided messages ------------------------------------------------------------------ */
+
+/*
+ * A message slot is one side of a message whose matching the MPI library does and whose payload the
+ * daemons move (Documentation/two-sided.md).  Ranks are those of the session's window of memory
+ * PROG_MEM_SPACE.  Slots are the client's: it fills one, sets state POSTED and publishes the slot's number in
+ * ring sq[w]; w is dst % workers for SEND, the own rank % workers for RECV.  The slot's contents but for
+ * what is marked D stay as they are until state is DONE or WITHDRAWN, after which the client reuses it.
+ *
+ * A SEND is named by (source rank, slot, serial): serial changes with each use of a slot.  Its payload is
+ * pulled by the receiving side, which says FIN when it has it; then the SEND is DONE.
+ *
+ * A RECV is matched by its key (predicted: the n-th message of the channel) or, with PROG_P2PF_NAMED, is for
+ * the SEND it names.  The first PROG_P2P_HEAD payload bytes of a predicted one go to `head', as the MPI
+ * library may still write a descriptor to where they belong; a named one's all go to the buffer.
+ */
+#define PROG_P2P_SLOTS		1024u
+#define PROG_P2P_HEAD		240u
+
+enum {	/* prog_p2p_slot.state */
+	PROG_P2P_FREE		= 0,	/* C */
+	PROG_P2P_POSTED		= 1,	/* C */
+	PROG_P2P_DONE		= 2,	/* D: status and what follows it are valid */
+	PROG_P2P_WITHDRAWN	= 3,	/* D: was not matched and never will be */
+};
+
+enum {
+	PROG_P2P_SEND		= 1,
+	PROG_P2P_RECV		= 2,
+};
+
+#define PROG_P2PF_SYNC		0x01	/* SEND: not to be taken before a RECV matched it */
+#define PROG_P2PF_NAMED		0x02	/* RECV: for SEND (src, peer_slot, peer_serial) */
+#define PROG_P2PF_DROP		0x04	/* RECV: end the message's SEND, take no data */
+#define PROG_P2PF_EARLY		0x08	/* SEND: the sender would gain if it were taken before it is matched */
+#define PROG_P2PF_WITHDRAW_ALL	0x10	/* C, before a WITHDRAW: this one and all with higher ordinals of the
+					 * channel, or none if one of them is matched */
+
+struct prog_p2p_key {			/* the n-th message of a channel */
+	__u64	comm;			/* communicator, the same number at all its members */
+	__u32	src, dst;		/* ranks */
+	__s32	tag;
+	__u32	gen;			/* of the channel's counting */
+	__u64	ord;			/* n, from 0 */
+};
+
+struct prog_p2p_slot {
+	__u32	state;			/* C, D as above; release */
+	__u32	serial;			/* C: from 1, never 0 */
+	__u8	kind;			/* C */
+	__u8	flags;			/* C: PROG_P2PF_* */
+	__u8	loc;			/* C: PROG_SQE_REGION or PROG_SQE_VA */
+	__u8	pad0;
+	__u32	region;			/* C */
+	struct prog_p2p_key key;	/* C; NAMED: src and dst only */
+	__u64	addr;			/* C: address, or offset in region, of item 0 */
+	__u64	count;			/* C: items of the datatype; bytes without */
+	__u64	len;			/* C: packed bytes of the buffer */
+	__u64	dtype;			/* C: arena offset of an encoded datatype; ~0: contiguous */
+	__u32	dtype_len;
+	__u32	peer_slot;		/* C: NAMED */
+	__u32	peer_serial;
+	__u32	refused;		/* D: ++ for each WITHDRAW that came too late */
+	__u64	peer_len;		/* C: NAMED: packed bytes of the SEND */
+	/* D */
+	__s32	status;			/* 0 or -errno */
+	__u32	head_len;		/* RECV: bytes in head */
+	__u64	msg_len;		/* RECV: packed bytes of the message, perhaps more than len */
+	__u64	moved;			/* RECV: bytes that are in the buffer already; only grows */
+	__u8	reserved[144];
+	__u8	head[PROG_P2P_HEAD];	/* D */
+};
+
+#define PROG_P2P_WITHDRAW	0x80000000u	/* ring entry: slot | this */
+#define PROG_P2P_RING		(2 * PROG_P2P_SLOTS)	/* entries: each slot is in it at most twice */
+
+/*
+ * What progctl shows and sets per pair: a PROG_MEM_SPACE window's control segment has one of these for each
+ * rank in place of struct prog_win_peer.  0: the default.
+ */
+struct prog_p2p_peer {
+	__u64	offload;		/* D: messages to the peer from this size on are sent this way; ~0: none */
+	__u64	early;			/* D: messages from the peer up to this size are taken before they are matched */
+	/* C: since the session began; free-running, relaxed */
+	__u64	sends, recvs;		/* large messages posted without blocking */
+	__u64	bytes;			/* ... their size */
+	__u64	idle_ns;		/* ... time from posting to the first completion call */
+	__u32	late, withdrawn;	/* receives that were not predicted; predicted wrongly */
+	__u64	reserved;
+};
+
+struct prog_p2p_area {
+	__u32	nslots;			/* C, constant: PROG_P2P_SLOTS */
+	__u32	reserved0;
+	__u64	sq_off;			/* struct prog_sq [nrings]; from the segment's start, as all here */
+	__u64	idx_off;		/* __u32 [nrings][PROG_P2P_RING] */
+	__u64	slot_off;		/* struct prog_p2p_slot [nslots] */
+	__u64	offload_default;	/* D, at WIN_CREATE: as configured; ~0: two-sided offload is off */
+	__u64	offload_min;		/* D: no pair's threshold is ever lower */
+	__u64	reserved[2];
+	__u32	unmatched __attribute__((aligned(PROG_CACHELINE)));	/* D: SENDs for this rank that wait for a
+				 * RECV.  A client that posts a RECV without waking the worker looks at it
+				 * behind a full fence, and wakes the worker unless it is 0 */
+	__u32	pad0[15];
+	__u32	candidates;		/* C: receives that were not announced and could be for one of those: the daemon
+				 * bumps and wakes the helper ring's event when both are not 0 */
+	__u32	pad1[15];
 };
 
 /* ---- window control segment -------------------------------------------------------------- */
@@ -313,7 +423,14 @@ struct prog_msg_hello_reply {		/* fds: doorbell, then one eventfd per worker */
 	char	reason[PROG_REASON_SIZE];	/* why not, when status != 0 */
 };
 
-enum { PROG_MEM_NONE = 0, PROG_MEM_SHARED = 1, PROG_MEM_VA = 2, PROG_MEM_DYNAMIC = 3 };
+enum {
+	PROG_MEM_NONE		= 0,
+	PROG_MEM_SHARED		= 1,
+	PROG_MEM_VA		= 2,
+	PROG_MEM_DYNAMIC	= 3,
+	PROG_MEM_SPACE		= 4,	/* no memory of its own: who is where, for two-sided messages; one
+					 * per session */
+};
 
 struct prog_msg_win_create {
 	struct prog_msg_hdr hdr;
@@ -380,6 +497,8 @@ _Static_assert(sizeof(struct prog_sq) == 128, "prog_sq");
 _Static_assert(sizeof(struct prog_win_peer) == 64, "prog_win_peer");
 _Static_assert(sizeof(struct prog_win_stream) == 32, "prog_win_stream");
 _Static_assert(sizeof(struct prog_helper_job) == 72, "prog_helper_job");
+_Static_assert(sizeof(struct prog_p2p_slot) == 512, "prog_p2p_slot");
+_Static_assert(sizeof(struct prog_p2p_peer) == 64, "prog_p2p_peer");
 _Static_assert(sizeof(struct prog_addr) == 24, "prog_addr");
 
 #endif

@@ -87,6 +87,9 @@ static int open_memory(struct prog_win *w, const struct prog_win_cfg *cfg)
 	case PROG_WIN_DYNAMIC:
 		w->mem = PROG_MEM_DYNAMIC;
 		return 0;
+	case PROG_WIN_SPACE:
+		w->mem = PROG_MEM_SPACE;
+		return 0;
 	}
 	return -EINVAL;
 }

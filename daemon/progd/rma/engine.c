@@ -273,7 +273,7 @@ static void on_down(void *ctx, struct lane *l, int err, const char *why)
 		prog_log_limited(PROG_LOG_WARN, "lane %s: down: %s", lane_name(l),
 				 why ? why : strerror(-err));
 	else
-		prog_log(PROG_LOG_INFO, "lane %s: closed", lane_name(l));
+		prog_log_limited(PROG_LOG_INFO, "lane %s: closed", lane_name(l));
 	if (!priv)
 		return;
 	if (lane_is_opener(l))

@@ -267,13 +267,17 @@ struct prog_p2p_peer {
 
 struct prog_p2p_area {
 	__u32	nslots;			/* C, constant: PROG_P2P_SLOTS */
-	__u32	reserved0;
+	__u32	pool_region;		/* C: region + 1 of the memory for messages that are taken early, added after
+					 * WIN_CREATE; 0: none.  Set once, release */
 	__u64	sq_off;			/* struct prog_sq [nrings]; from the segment's start, as all here */
 	__u64	idx_off;		/* __u32 [nrings][PROG_P2P_RING] */
 	__u64	slot_off;		/* struct prog_p2p_slot [nslots] */
 	__u64	offload_default;	/* D, at WIN_CREATE: as configured; ~0: two-sided offload is off */
 	__u64	offload_min;		/* D: no pair's threshold is ever lower */
-	__u64	reserved[2];
+	__u64	pool_size;		/* D, at WIN_CREATE: size that pool_region should have; 0: wants none.  Address
+					 * space: far more than is ever used at once, and given back (holes) when unused.
+					 * The client needs neither mapping nor descriptor of it once it is added */
+	__u64	reserved;
 	__u32	unmatched __attribute__((aligned(PROG_CACHELINE)));	/* D: SENDs for this rank that wait for a
 				 * RECV.  A client that posts a RECV without waking the worker looks at it
 				 * behind a full fence, and wakes the worker unless it is 0 */

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * match: which SEND goes with which RECV at one receiving session (Documentation/two-sided.md).
+ *
+ * SENDs and RECVs are opaque pointers of the caller, who keeps ownership: this module stores and gives
+ * back, it never looks at them.  A pair that was matched stays known until match_end(), as long as its
+ * transfer is under way: nothing with a lower ordinal of its channel may be withdrawn then.
+ *
+ * Any thread; each call is one step for all others (a mutex inside).  Nothing here blocks or calls
+ * back, but for the functions that take a callback: it runs with the mutex held and must not use
+ * the same struct match.
+ */
+#ifndef PROGD_MATCH_H
+#define PROGD_MATCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <asyncprog/ring.h>
+
+#define MATCH_SENDS	65536u		/* default limit of SENDs kept */
+
+struct match;
+
+struct match_name {			/* one use of a slot of a sender */
+	uint32_t src, slot, serial;
+};
+
+/*
+ * @max_sends: SENDs kept without a RECV, 0: MATCH_SENDS.  @unmatched: where their number is stored, in
+ * order and before the call that changed it returns (prog_p2p_area.unmatched); may be NULL, must stay
+ * valid until match_free().  0 or -ENOMEM.
+ */
+int match_new(uint32_t max_sends, uint32_t *unmatched, struct match **out);
+/* What is in it is forgotten, see match_each().  NULL is fine. */
+void match_free(struct match *m);
+
+/*
+ * A predicted RECV.  *@send: the kept SEND of this key, now matched, the caller's again; NULL: there is
+ * none, the RECV is kept.  *@early (may be NULL): the SEND was marked by match_early().
+ * -EEXIST: a RECV of this key is kept or under way; -ENOMEM.  On errors nothing is kept.
+ */
+int match_recv(struct match *m, const struct prog_p2p_key *key, void *recv, void **send, bool *early);
+
+/*
+ * A SEND arrived.  *@recv: the kept RECV of its key, now matched, the caller's again; NULL: the SEND is
+ * kept.  *@replaced: an older SEND of the same slot of the sender that was kept and is over, now the
+ * caller's; else NULL.
+ * Not kept: -ESTALE: it was taken by name, or a newer one of the same slot is known; -EEXIST: another SEND
+ * with this key is kept or under way; -EDQUOT: too many; -ENOMEM.  *@replaced is set all the same.
+ */
+int match_send(struct match *m, const struct prog_p2p_key *key, const struct match_name *name,
+	       void *send, void **recv, void **replaced);
+
+/*
+ * The kept SEND @name is taken into this node's memory before it is matched: from now on a newer one of
+ * the same slot does not replace it.  -ENOENT: not kept (any more).  To be called before the sender can
+ * know, that is, before FIN.
+ */
+int match_early(struct match *m, const struct match_name *name);
+
+/*
+ * A RECV for the SEND it names.  *@send: the SEND, if it was kept, now matched; NULL: not known, it is to be
+ * pulled by its name alone, and is -ESTALE should it arrive yet.  *@early as above.
+ * -EBUSY: it is matched with another RECV, or was taken; -ENOMEM.
+ */
+int match_take(struct match *m, const struct match_name *name, void *recv, void **send, bool *early);
+
+/* The transfer of a RECV of match_recv() that was matched ended, well or not.  Unknown keys are ignored. */
+void match_end(struct match *m, const struct prog_p2p_key *key);
+/* ... of match_take(). */
+void match_take_end(struct match *m, const struct match_name *name);
+
+/* A kept SEND is forgotten.  Its pointer, or NULL: it is not kept (any more). */
+void *match_drop(struct match *m, const struct match_name *name);
+/*
+ * Forget all kept SENDs for which @which says so (their sender's node is lost, ...); each is given to
+ * @fn.  Returns how many.
+ */
+unsigned int match_drop_from(struct match *m, bool (*which)(void *arg, uint32_t src, bool early),
+			     void (*fn)(void *arg, void *send), void *arg);
+
+/*
+ * Withdraw the RECV @key, with @all also the kept RECVs with higher ordinals of its channel and generation.
+ * Each that goes is given to @fn, in the order of ordinals.  Returns how many.
+ * -ENOENT: not here (never was, or its transfer has ended); -EBUSY: it is matched, or, with @all, one with a higher
+ * ordinal is or was since this one was posted.  Then nothing has changed.
+ */
+int match_withdraw(struct match *m, const struct prog_p2p_key *key, bool all,
+		   void (*fn)(void *arg, void *recv), void *arg);
+
+enum {
+	MATCH_RECV		= 1,	/* kept */
+	MATCH_SEND		= 2,	/* kept */
+	MATCH_PAIR		= 3,	/* matched by key and under way: user is the RECV's */
+	MATCH_TAKEN		= 4,	/* by name and under way: user is the RECV's */
+};
+/* All that is in it, in no order. */
+void match_each(struct match *m, void (*fn)(void *arg, int what, void *user), void *arg);
+
+struct match_info {
+	uint32_t recvs, sends, early;	/* kept; early ones are among the sends */
+	uint32_t pairs, taken;		/* under way */
+	uint32_t sends_peak;
+};
+void match_info(struct match *m, struct match_info *i);
+
+#endif

@@ -188,7 +188,13 @@ struct prog_doorbell {
  *
  * A RECV is matched by its key (predicted: the n-th message of the channel) or, with PROG_P2PF_NAMED, is for
  * the SEND it names.  The first PROG_P2P_HEAD payload bytes of a predicted one go to `head', as the MPI
- * library may still write a descriptor to where they belong; a named one's all go to the buffer.
+ * library may still write a descriptor to where they belong; a named one's all go to the buffer unless it has
+ * PROG_P2PF_HEAD.
+ *
+ * The daemon bumps the session's event (and wakes) after each DONE, WITHDRAWN and `refused'.  It answers a
+ * WITHDRAW, with WITHDRAWN or `refused', before sq.head passes its entry, also of a slot that is DONE or
+ * WITHDRAWN already; the client uses no slot again before that.  At WIN_CREATE and WIN_FREE of the window the
+ * daemon takes the rings to be empty (head becomes tail) and all slots to be the client's.
  */
 #define PROG_P2P_SLOTS		1024u
 #define PROG_P2P_HEAD		240u
@@ -209,6 +215,7 @@ enum {
 #define PROG_P2PF_NAMED		0x02	/* RECV: for SEND (src, peer_slot, peer_serial) */
 #define PROG_P2PF_DROP		0x04	/* RECV: end the message's SEND, take no data */
 #define PROG_P2PF_EARLY		0x08	/* SEND: the sender would gain if it were taken before it is matched */
+#define PROG_P2PF_HEAD		0x20	/* RECV, NAMED: the first bytes to `head' all the same */
 #define PROG_P2PF_WITHDRAW_ALL	0x10	/* C, before a WITHDRAW: this one and all with higher ordinals of the
 					 * channel, or none if one of them is matched */
 
@@ -233,7 +240,7 @@ struct prog_p2p_slot {
 	__u64	count;			/* C: items of the datatype; bytes without */
 	__u64	len;			/* C: packed bytes of the buffer */
 	__u64	dtype;			/* C: arena offset of an encoded datatype; ~0: contiguous */
-	__u32	dtype_len;
+	__u32	dtype_len;		/* at most PROG_DTYPE_PROGRAM_MAX */
 	__u32	peer_slot;		/* C: NAMED */
 	__u32	peer_serial;
 	__u32	refused;		/* D: ++ for each WITHDRAW that came too late */
@@ -242,7 +249,7 @@ struct prog_p2p_slot {
 	__s32	status;			/* 0 or -errno */
 	__u32	head_len;		/* RECV: bytes in head */
 	__u64	msg_len;		/* RECV: packed bytes of the message, perhaps more than len */
-	__u64	moved;			/* RECV: bytes that are in the buffer already; only grows */
+	__u64	moved;			/* RECV: bytes that are in the buffer already, without head; only grows */
 	__u8	reserved[144];
 	__u8	head[PROG_P2P_HEAD];	/* D */
 };

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * thresh: from which size on messages between two ranks go through the daemons (offload), and up to which size
+ * they are taken to the receiver's pool before they are matched (early).
+ *
+ * Source: "dynamic and adaptive MPI protocols for dense overlap": the eager threshold of a pair of processes
+ * and a direction rises when non-blocking messages above it meet a program that computes between
+ * posting and completing for at least half of the time the transfer is estimated to take.  The new one is
+ * 2^ceil(log2(mean size of the rendezvous messages, with header)) + 1024; one side asks, the other
+ * answers; the larger of both sides' values wins; -1 refuses for want of memory and marks the pair.
+ *
+ * One struct thresh per rank that has sent or received (its SPACE window).  A pair has two directions
+ * there: out, what this rank sends to the peer, and in.  The early value of a direction is its
+ * receiver's; the sender's wish travels with SEND, the receiver's value with FIN.
+ *
+ * Any thread (one mutex per struct, one for the list of all).
+ */
+#ifndef PROGD_THRESH_H
+#define PROGD_THRESH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <asyncprog/ring.h>
+
+#define THRESH_NONE	UINT64_MAX	/* offload: no message */
+#define THRESH_REFUSED	(-1)
+
+struct thresh_conf {
+	bool on;			/* two-sided offload at all */
+	uint64_t offload;		/* bytes; of pairs that are not pinned */
+	uint64_t offload_min;		/* bytes; pins below it are refused */
+	uint64_t early_max;		/* bytes; 0: nothing is taken early */
+	uint64_t retry_ns;		/* after a refusal the pair asks again after this */
+};
+
+/* For all pairs from now on; main thread.  Published to all clients. */
+void thresh_conf_set(const struct thresh_conf *c);
+
+struct thresh;
+
+struct thresh_opts {
+	uint32_t job;			/* its number, for reports */
+	uint32_t rank, nranks;
+	struct prog_p2p_area *area;	/* of the session: offload_default and offload_min are written */
+	struct prog_p2p_peer *peers;	/* [nranks], of the window */
+};
+
+/* 0 or -ENOMEM.  The memory of @o must stay mapped until thresh_free(). */
+int thresh_new(const struct thresh_opts *o, struct thresh **out);
+void thresh_free(struct thresh *t);	/* NULL is fine */
+
+/* ---- the sender's daemon.  Times are CLOCK_MONOTONIC, ns; peers >= nranks are ignored. ---- */
+
+/* A SEND of @len bytes to @peer was read: the wish that travels with it, 0: none. */
+int64_t thresh_wish(struct thresh *t, uint32_t peer, uint64_t len, uint64_t now);
+/* FIN came with the receiver's @value. */
+void thresh_fin(struct thresh *t, uint32_t peer, int64_t value, uint64_t now);
+
+/* ---- the receiver's daemon ---- */
+
+/* A SEND of @len bytes with @wish arrived.  True: if it is not matched yet, it is to be taken early. */
+bool thresh_arrived(struct thresh *t, uint32_t peer, uint64_t len, int64_t wish, uint64_t now);
+/* It should have been taken early, but the pool has no buffer: the pair is marked. */
+void thresh_no_pool(struct thresh *t, uint32_t peer, uint64_t now);
+/* The value for FIN to @peer: bytes, or THRESH_REFUSED. */
+int64_t thresh_answer(struct thresh *t, uint32_t peer, uint64_t now);
+
+/*
+ * Either: @bytes took @ns from the first request to the last byte (the sender: from the first PULL
+ * to FIN).  The estimate of transfer times comes from these.
+ */
+void thresh_moved(struct thresh *t, uint32_t peer, uint64_t bytes, uint64_t ns);
+
+/* ---- reports and pins ---- */
+
+enum {	/* direction, seen from the rank */
+	THRESH_OUT	= 0,
+	THRESH_IN	= 1,
+};
+
+struct thresh_info {
+	uint32_t job, from, to;
+	int dir;
+	uint64_t offload;		/* OUT; THRESH_NONE: no message */
+	uint64_t early;			/* IN: in force; OUT: as the receiver said last */
+	bool offload_pinned, early_pinned;
+	bool marked;			/* refused, and not asked again yet */
+	uint64_t messages, bytes;	/* of this direction */
+	uint64_t rendezvous, rendezvous_bytes;	/* ... larger than the early value of their time */
+	double away;			/* time from posting to completing / estimated time of transfer; of both
+					 * directions; < 0: nothing known */
+	double bandwidth, latency_ns;	/* estimate: bytes per second; bandwidth 0: no message yet */
+	uint32_t switches, refused;
+};
+
+/* Pairs that have had messages or are pinned, of all ranks; @fn must not call this module. */
+void thresh_each(void (*fn)(void *arg, const struct thresh_info *i), void *arg);
+
+/*
+ * Pin (@dir as above) or, with @value THRESH_UNPIN, give back to adaptation.  @rank: whose struct; @peer: the other.
+ * -ENOENT: no such rank of this job here; -EINVAL: no such peer; -ERANGE: below offload_min, above early_max;
+ * -ENOMEM.
+ */
+#define THRESH_UNPIN	(UINT64_MAX - 1)
+int thresh_pin(uint32_t job, uint32_t rank, uint32_t peer, int dir, uint64_t value);
+
+/* Sum over all ranks of job @job that are here. */
+struct thresh_sum {
+	uint64_t switches, refused;
+};
+void thresh_sum(uint32_t job, struct thresh_sum *s);
+
+#endif

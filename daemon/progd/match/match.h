@@ -75,10 +75,10 @@ void match_take_end(struct match *m, const struct match_name *name);
 /* A kept SEND is forgotten.  Its pointer, or NULL: it is not kept (any more). */
 void *match_drop(struct match *m, const struct match_name *name);
 /*
- * Forget all kept SENDs for which @which says so (their sender's node is lost, ...); each is given to
- * @fn.  Returns how many.
+ * Forget all kept SENDs for which @which says so (the lane they came on is lost, ...; it is asked with
+ * the mutex held, so the SEND is there); each is given to @fn.  Returns how many.
  */
-unsigned int match_drop_from(struct match *m, bool (*which)(void *arg, uint32_t src, bool early),
+unsigned int match_drop_from(struct match *m, bool (*which)(void *arg, void *send, bool early),
 			     void (*fn)(void *arg, void *send), void *arg);
 
 /*

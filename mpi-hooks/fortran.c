@@ -258,3 +258,15 @@ void fort_testsome(void *native, MPI_Fint *incount, MPI_Fint *requests, MPI_Fint
 	}
 	arrays_end(&a);
 }
+
+void fort_startall(void *native, MPI_Fint *count, MPI_Fint *requests, MPI_Fint *ierror)
+{
+	struct arrays a;
+
+	*ierror = MPI_ERR_NO_MEM;
+	if (arrays_in(&a, *count, requests, NULL)) {
+		*ierror = hook_startall(*count, a.reqs);
+		requests_out(&a, requests);
+	}
+	arrays_end(&a);
+}

@@ -9,7 +9,7 @@
 #ifndef HOOKS_FORTRAN_H
 #define HOOKS_FORTRAN_H
 
-#include "hooks.h"
+#include "p2p.h"
 
 #ifdef OPEN_MPI
 #define FORT_F2C(T, h)	PMPI_##T##_f2c(h)
@@ -66,6 +66,11 @@ static inline void fort_status_out(const MPI_Status *c, MPI_Fint *f)
 	PMPI_Status_c2f(c, f);
 }
 
+static inline struct hcomm *fort_comm(const MPI_Fint *comm)
+{
+	return hp2p_space ? hcomm_find(FORT_F2C(Comm, *comm)) : NULL;
+}
+
 /*
  * By hand: where a call has arrays, or where the library's Fortran function does more than the C
  * function.  @native is the library's own Fortran function.
@@ -89,5 +94,6 @@ void fort_waitsome(void *native, MPI_Fint *incount, MPI_Fint *requests, MPI_Fint
 		   MPI_Fint *indices, MPI_Fint *statuses, MPI_Fint *ierror);
 void fort_testsome(void *native, MPI_Fint *incount, MPI_Fint *requests, MPI_Fint *outcount,
 		   MPI_Fint *indices, MPI_Fint *statuses, MPI_Fint *ierror);
+void fort_startall(void *native, MPI_Fint *count, MPI_Fint *requests, MPI_Fint *ierror);
 
 #endif

@@ -14,9 +14,11 @@
  *   error.c     negative errno to MPI error class
  *   fortran.[ch]  what the generated Fortran entry points need
  *
- * hook_name() functions (prototypes generated) take the arguments of MPI_Name; those about a window get
- * the managed window instead of the handle.  They return an MPI error class, after having called the
- * window's error handler.  Everything else returns a negative errno or, where it says so, a class.
+ *   p2p.h       the files for two-sided messages
+ *
+ * hook_name() functions (prototypes generated) take the arguments of MPI_Name; those about a window or
+ * a communicator get its record instead of the handle.  They return an MPI error class, after having
+ * called the object's error handler.  Everything else returns a negative errno or, where it says so, a class.
  *
  * All references to the MPI library are made weak at link time, so that the library can be
  * loaded into processes without MPI (launchers, shells); nothing here may run before MPI_Init.

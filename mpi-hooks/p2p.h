@@ -67,10 +67,13 @@ void chan_recv_now(struct chans *c, int source, int tag, const struct chan_pos *
 
 /* ---- communicators (comm.c) -------------------------------------------------------------------- */
 
+/* The job's window of kind PROG_WIN_SPACE, ranks of MPI_COMM_WORLD; NULL: two-sided messages are left alone. */
+extern struct prog_win *hp2p_space;
+
 struct held;
 
 struct hcomm {
-	MPI_Comm handle;
+	MPI_Comm handle;		/* MPI_COMM_NULL once freed by the program */
 	uint64_t id;			/* the same at all members; unique in the job */
 	int rank;			/* own, in the local group */
 	uint32_t npeers;		/* of the group that messages go to */
@@ -83,8 +86,13 @@ struct hcomm {
 	atomic_uint refs;		/* the handle's, and one of each message under way */
 };
 
+extern struct hmap hcomm_map;
+
 /* The record of a managed communicator, or NULL: messages on it are the library's alone. */
-struct hcomm *hcomm_find(MPI_Comm comm);
+static inline struct hcomm *hcomm_find(MPI_Comm comm)
+{
+	return hp2p_space ? hmap_find(&hcomm_map, HMAP_KEY(comm)) : NULL;
+}
 static inline struct hcomm *hcomm_get(struct hcomm *c)
 {
 	atomic_fetch_add_explicit(&c->refs, 1, memory_order_relaxed);
@@ -92,11 +100,16 @@ static inline struct hcomm *hcomm_get(struct hcomm *c)
 }
 void hcomm_put(struct hcomm *c);	/* NULL is fine */
 
-/* Call @comm's error handler with @class and return @class; MPI_SUCCESS passes. */
-int hcomm_error(MPI_Comm comm, int class);
+/* Call @c's error handler with @class and return @class; MPI_SUCCESS passes.  Also after the handle was freed. */
+int hcomm_error(struct hcomm *c, int class);
 
-/* The job's window of kind PROG_WIN_SPACE, ranks of MPI_COMM_WORLD; NULL: two-sided messages are left alone. */
-extern struct prog_win *hp2p_space;
+/*
+ * A collective call on @c, the parent, has made @newcomm (MPI_COMM_NULL: not for this process).  Return an MPI
+ * class, after having called the error handler.  The second and third may be given no parent.
+ */
+int hcomm_made(struct hcomm *c, MPI_Comm newcomm);
+int hcomm_made_group(struct hcomm *c, MPI_Comm newcomm);	/* collective over @newcomm only */
+int hcomm_made_inter(struct hcomm *c, MPI_Comm newcomm);	/* collective over both sides of @newcomm */
 
 /*
  * After hooks_start(), collective over MPI_COMM_WORLD: session, window, MPI_COMM_WORLD's record; either on all

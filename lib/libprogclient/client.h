@@ -13,13 +13,16 @@
  *	op.c       operations: normalising, the remote path
  *	local.c    operations on ranks of this node
  *	sync.c     flush, locks, post-start-complete-wait, fence
+ *	msg.c      two-sided messages
  *
  * Locking.  session.lock (taken only with PROG_SESSION_MT) protects slots, arena, rings, streams and
- * datatype ids; it is never held while sleeping or in the progress callback.  session.ctrl_lock
+ * datatype ids; it is never held while sleeping or in the progress callback.  session.msg_lock (always taken)
+ * does the same for messages, which have slots, arena and rings of their own.  session.ctrl_lock
  * serialises control requests.  session.helper_lock protects the table of windows that the helper
- * thread looks at.  The global mem_lock protects the list of regions.  Order: mem_lock, ctrl_lock;
- * lock, helper_lock and ctrl_lock are never held together, but by fork(), which takes all but ctrl_lock, so
- * that a child finds them free and what they protect in order.
+ * thread looks at.  session.look_lock is held while the helper thread is in the caller's look().  The global
+ * mem_lock protects the list of regions.  Order: look_lock, mem_lock, ctrl_lock, and look_lock, msg_lock; lock,
+ * msg_lock, helper_lock and ctrl_lock are never held together, but by fork(), which takes all but ctrl_lock and
+ * look_lock, so that a child finds them free and what they protect in order.
  */
 #ifndef CLIENT_H
 #define CLIENT_H
@@ -78,6 +81,7 @@ static inline void carried_acquire(void)
 #define CLIENT_PROBE_AFTER_NS	2000000000u	/* of waiting without news */
 #define CLIENT_PROBE_EVERY_NS	5000000000u
 #define CLIENT_DTYPES		256		/* ids 1..255 */
+#define CLIENT_MSG_ARENA	(4u << 20)	/* behind CLIENT_ARENA: datatype programs of messages */
 #define CLIENT_NO_SLOT		UINT32_MAX
 #define CLIENT_NO_ARENA		UINT64_MAX
 
@@ -118,6 +122,18 @@ struct op_meta {
 	uint64_t off;			/* packed offset in (dt, count), or in bytes */
 };
 
+/* A submission ring of one worker. */
+struct ring {
+	struct prog_sq *sq;		/* NULL: none */
+	uint32_t *idx;
+	uint32_t size;
+	/* under the lock of who submits there */
+	bool kicked;
+	uint32_t kicked_tail;		/* just behind the entry of the last kick */
+};
+
+struct msgs;
+
 struct prog_session {
 	/* constant after open */
 	bool mt;
@@ -140,10 +156,9 @@ struct prog_session {
 	void *seg;
 	size_t seg_size;
 	struct prog_session_hdr *hdr;
-	struct prog_sq *sq;
-	uint32_t *idx;
 	struct prog_sqe *sqe;
 	char *arena_mem;
+	struct prog_p2p_area *p2p;	/* NULL: the daemon knows no messages */
 	struct prog_helper_ring *helper_ring;
 	char *bounce;
 	const struct prog_doorbell *bell;
@@ -159,10 +174,21 @@ struct prog_session {
 	struct stream *active;		/* streams with operations in flight */
 	uint32_t blocked_slots;		/* held by operations behind locks not known to be granted */
 	uint64_t blocked_bytes;		/* of the arena, likewise */
-	bool kicked[PROG_MAX_WORKERS];
-	uint32_t kicked_tail[PROG_MAX_WORKERS];	/* just behind the entry of the last kick */
-	uint32_t event_seen;		/* atomic: event when a test last looked */
+	struct ring rings[PROG_MAX_WORKERS];
 
+	/* under msg_lock */
+	pthread_mutex_t msg_lock;
+	struct msgs *msgs;		/* of the window of kind SPACE; NULL: there is none */
+	struct ring msg_rings[PROG_MAX_WORKERS];
+
+	pthread_mutex_t look_lock;
+	void (*look)(void *arg);	/* prog_msg_set_look() */
+	void *look_arg;
+	/* helper thread only */
+	uint64_t look_nap;		/* ns between looks; 0: there was no reason for one */
+	uint64_t look_last;		/* when the last one ended */
+
+	uint32_t event_seen;		/* atomic: event when a test last looked */
 	/* waiting; atomic, approximate */
 	uint64_t wait_avg;		/* ns, of past waits */
 	uint64_t load_checked;		/* when */
@@ -305,6 +331,7 @@ struct prog_win {
 	enum prog_win_kind kind;
 	uint64_t key;
 	uint32_t rank, nranks;
+	uint32_t ntargets;		/* ranks that operations may name: nranks; SPACE: 0 */
 	void *base;
 	uint64_t size;
 	struct region *region;		/* ALLOCATE: memory */
@@ -329,6 +356,7 @@ struct prog_win {
 	pthread_mutex_t range_lock;	/* attach, detach */
 	int (*check)(void *arg, uint32_t rank);	/* prog_win_set_check() */
 	void *check_arg;
+	struct msgs *msgs;		/* SPACE, from map on; constant then */
 	struct prog_win *next;		/* session.wins, under helper_lock */
 };
 
@@ -367,6 +395,18 @@ struct reserve {
  * (flow control) or too much waits behind locks.  On success session.lock is held.
  */
 int stream_reserve(struct reserve *r);
+/*
+ * Publish @entry in @r, which has room, and wake its worker as @wake says.  A sleeping worker that is not
+ * woken looks at the ring when something else wakes it; if it is waiting for such an entry, as *@waits (may be
+ * NULL) then says, it is woken whatever @wake is.  Under the lock of who submits in @r.
+ */
+enum ring_wake {
+	WAKE_NOT,
+	WAKE_SLEEPER,			/* one that dozes looks soon enough by itself */
+	WAKE_NOW,
+};
+void ring_push(struct prog_session *s, struct ring *r, uint32_t worker, uint32_t entry,
+	       enum ring_wake wake, const uint32_t *waits);
 /* Give the entry its number, publish it, wake the worker, drop session.lock. Returns the number. */
 uint64_t stream_submit(struct reserve *r, bool local_done);
 /*
@@ -417,7 +457,28 @@ struct op {
 	uint64_t skip;			/* packed bytes of origin and result that are not of this op */
 };
 
+/* Normalise (@addr, @dt, @count). -EOVERFLOW. */
+int side_init(struct side *sd, void *addr, const struct dtype *dt, uint64_t count);
+
 /* Do it now; the rank is reached by REACH_MEM or REACH_CMA. */
 int local_op(struct stream *st, const struct op *op);
+
+/* ---- msg.c ---------------------------------------------------------------------------------- */
+
+/* The window of kind SPACE opens: -EEXIST, -ENOMEM, -EOPNOTSUPP (by the daemon). */
+int msgs_open(struct prog_win *w);
+/* It is mapped: messages may go. */
+int msgs_start(struct prog_win *w);
+/*
+ * It closes; all messages end.  Before the daemon is told: nobody is in look() any more.  After:
+ * private memory.
+ */
+void msgs_quiesce(struct prog_win *w);
+void msgs_close(struct prog_win *w);
+/*
+ * Helper thread: call the caller's look() if there is reason to; when next, in ns from now, or 0: not before
+ * the helper ring's event changes.  @fresh: it did since the last call.
+ */
+uint64_t msgs_look(struct prog_session *s, bool fresh);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
- * The helper thread: copies and applies what the daemon cannot reach itself, or not cheaply.  It
- * never calls the caller's code, takes no signals, and sleeps on the ring's event word.  Jobs come
+ * The helper thread: copies and applies what the daemon cannot reach itself, or not cheaply.  Of the
+ * caller's code it calls look() only (prog_msg_set_look()); it takes no signals, and sleeps on the ring's event word.  Jobs come
  * from the daemon; still every field is read once and checked, so that a confused daemon gets an
  * error and not our memory.
  */
@@ -157,11 +157,12 @@ static void *helper_main(void *arg)
 {
 	struct prog_session *s = arg;
 	struct prog_helper_ring *ring = s->helper_ring;
-	uint32_t done = 0;
+	uint32_t done = 0, looked = 0;
 
 	pthread_setname_np(pthread_self(), "asyncprog");
 	while (!__atomic_load_n(&s->helper_exit, __ATOMIC_ACQUIRE)) {
 		uint32_t tail = __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE), seen;
+		uint64_t nap;
 
 		if (tail != done) {
 			struct prog_helper_job *slot = &ring->job[done % PROG_HELPER_SLOTS];
@@ -174,12 +175,15 @@ static void *helper_main(void *arg)
 			session_kick(s, job.worker);
 			continue;
 		}
+		seen = __atomic_load_n(&ring->event, __ATOMIC_SEQ_CST);
+		nap = msgs_look(s, seen != looked);
+		looked = seen;
 		/* Dekker with who adds jobs: it bumps event, then looks at sleeping */
 		__atomic_store_n(&ring->sleeping, 1, __ATOMIC_SEQ_CST);
-		seen = __atomic_load_n(&ring->event, __ATOMIC_SEQ_CST);
-		if (__atomic_load_n(&ring->tail, __ATOMIC_SEQ_CST) == done &&
+		if (__atomic_load_n(&ring->event, __ATOMIC_SEQ_CST) == seen &&
+		    __atomic_load_n(&ring->tail, __ATOMIC_SEQ_CST) == done &&
 		    !__atomic_load_n(&s->helper_exit, __ATOMIC_ACQUIRE))
-			futex_wait(&ring->event, seen, 0);
+			futex_wait(&ring->event, seen, nap);
 		__atomic_store_n(&ring->sleeping, 0, __ATOMIC_RELAXED);
 	}
 	return NULL;

@@ -32,7 +32,7 @@ static bool one_block(const struct dtype *dt, uint64_t count, uint64_t total, in
 	return len == total;
 }
 
-static int side_init(struct side *sd, void *addr, const struct dtype *dt, uint64_t count)
+int side_init(struct side *sd, void *addr, const struct dtype *dt, uint64_t count)
 {
 	int64_t at;
 	int err;
@@ -372,7 +372,7 @@ static int issue(struct stream *st, const struct op *op, uint64_t *seq)
 
 static inline struct stream *stream_of(struct prog_win *w, uint32_t rank)
 {
-	return rank < w->nranks ? &w->streams[rank] : NULL;
+	return rank < w->ntargets ? &w->streams[rank] : NULL;
 }
 
 /* The case that must cost nothing: plain bytes to or from memory that is mapped here. */

@@ -97,6 +97,7 @@ struct prog_endpoint { uint8_t bytes[256]; };
  * prog_win_connect() with all of them in rank order, agrees with the others that it succeeded
  * everywhere, and only then calls prog_win_map() (maps same-node peers) and operations.
  * Closing: complete all operations, synchronise with all ranks, then prog_win_close().
+ * A window of kind SPACE: -EOPNOTSUPP: the daemon is too old; -EEXIST: the session has one.
  */
 int prog_win_open(struct prog_session *s, const struct prog_win_cfg *cfg, struct prog_win **w);
 void prog_win_endpoint(const struct prog_win *w, struct prog_endpoint *ep);
@@ -224,6 +225,8 @@ void prog_win_set_check(struct prog_win *w, int (*check)(void *arg, uint32_t ran
  * All functions take a window of kind PROG_WIN_SPACE that is connected and mapped, and may be called from any
  * thread at any time, with or without PROG_SESSION_MT (also from look(), see prog_msg_set_look()).  Buffers are
  * (address, datatype, count) as in struct prog_buf and belong to the library until the message has ended.
+ * Errors of all: -EINVAL: another kind of window, not mapped, ranks or flags out of range; -EOPNOTSUPP: the daemon is
+ * too old.  prog_win_close() ends all messages; what was not given back before is gone.
  */
 struct prog_msg_key {
 	uint64_t comm;
@@ -249,8 +252,9 @@ typedef struct prog_msg prog_msg;	/* one side of a message; the library's until 
 
 /*
  * A message to key->dst; key->src is the own rank.  @name is what the receiver may need.  Wakes the daemon.
- * -EAGAIN: no slot or no room for the datatype, let the MPI library do it; -ECONNRESET: the daemon is lost;
- * -E2BIG: the datatype's program is too long.
+ * -EAGAIN: no slot, no room for the datatype, or the daemon cannot reach the buffer: let the MPI library do it;
+ * -ECONNRESET: the daemon is lost; -E2BIG: the datatype's program is too long (PROG_DTYPE_PROGRAM_MAX);
+ * -EOVERFLOW: the buffer is longer than PROG_DTYPE_MAX_BYTES.
  */
 int prog_msg_send(struct prog_win *w, const struct prog_msg_key *key, const struct prog_buf *b,
 		  unsigned int flags, struct prog_msg_name *name, prog_msg **m);
@@ -262,7 +266,7 @@ int prog_msg_send(struct prog_win *w, const struct prog_msg_key *key, const stru
 int prog_msg_recv(struct prog_win *w, const struct prog_msg_key *key, const struct prog_buf *b,
 		  unsigned int flags, prog_msg **m);
 /*
- * Receive the SEND @name.  @whole: all of it goes to the buffer, else as above.  Wakes the daemon.
+ * Receive the SEND @name.  @whole: all of it goes to the buffer, else as above.  Wakes the daemon.  Errors as above.
  */
 int prog_msg_recv_named(struct prog_win *w, const struct prog_msg_name *name, const struct prog_buf *b,
 			bool whole, unsigned int flags, prog_msg **m);
@@ -279,13 +283,14 @@ int prog_msg_wait(struct prog_win *w, prog_msg *m, struct prog_msg_result *r);
 /* The head of a receive that has ended: at most 240 bytes, valid until prog_msg_free(). Returns how many. */
 size_t prog_msg_head(struct prog_win *w, const prog_msg *m, const void **head);
 /*
- * Give it back.  A message that has not ended: a receive is withdrawn (it must not be matched any more: its
- * message came another way); a send is forgotten when it ends.
+ * Give it back; NULL is fine.  A message that has not ended: a receive is withdrawn (it must not be matched any
+ * more: its message came another way); a send, and a receive with PROG_MSG_DROP, is forgotten when it ends.
  */
 void prog_msg_free(struct prog_win *w, prog_msg *m);
 /*
  * Take back an announced receive and all later ones of its channel, whose messages prog_msg_test() then gives
- * as status -ECANCELED; or none of them, if one is matched: then -EBUSY.  Waits for the daemon's answer.
+ * as status -ECANCELED; or none of them, if one is matched or has ended: then -EBUSY.  Waits for the daemon's
+ * answer.  -ECONNRESET: the daemon is lost.
  */
 int prog_msg_withdraw(struct prog_win *w, prog_msg *m);
 
@@ -300,8 +305,9 @@ void prog_msg_account_miss(struct prog_win *w, uint32_t rank, bool late);
 /*
  * @look(@arg) is called from the helper thread, again and again at growing intervals, while @n of
  * prog_msg_candidates() is not 0 and the daemon holds messages for this rank that no receive matches.  There the
- * caller looks whether one of its receives that were not announced has been matched meanwhile.  Before the
- * first message.
+ * caller looks whether one of its receives that were not announced has been matched meanwhile.  To be set before
+ * the first message; prog_win_close() waits for a call that is under way, so it must not be called with a lock held
+ * that look() takes.  @look NULL: never.  Calls of prog_msg_candidates() are the caller's to put in order.
  */
 void prog_msg_set_look(struct prog_win *w, void (*look)(void *arg), void *arg);
 void prog_msg_candidates(struct prog_win *w, uint32_t n);

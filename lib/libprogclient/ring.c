@@ -171,11 +171,43 @@ static uint32_t dtype_id(struct prog_win *w, const struct dtype *dt)
 
 /* ---- submission ---------------------------------------------------------------------------- */
 
+void ring_push(struct prog_session *s, struct ring *r, uint32_t worker, uint32_t entry,
+	       enum ring_wake wake, const uint32_t *waits)
+{
+	struct prog_sq *sq = r->sq;
+	uint32_t tail = sq->tail, state;	/* only we write it */
+
+	carried_release();
+	__atomic_store_n(&r->idx[tail % r->size], entry, __ATOMIC_RELAXED);
+	/* Dekker with the worker: tail, then its state; it announces sleep, then reads the tail */
+	__atomic_store_n(&sq->tail, tail + 1, __ATOMIC_SEQ_CST);
+	state = __atomic_load_n(&s->bell->state[worker].sleeping, __ATOMIC_SEQ_CST);
+	if (state == PROG_AWAKE) {
+		r->kicked = false;
+		return;
+	}
+	/* Dekker again: the worker counts who waits for the entry, then reads the tail a last time */
+	if (waits && __atomic_load_n(waits, __ATOMIC_SEQ_CST))
+		wake = WAKE_NOW;
+	/* a worker that dozes looks soon; only what takes longer than that anyway is worth a kick */
+	if (wake == WAKE_NOT || (state == PROG_DOZING && wake == WAKE_SLEEPER))
+		return;
+	/*
+	 * While the entry we kicked for last is not consumed, that kick still stands: the worker
+	 * has to store head before it looks at the tail a last time and sleeps, and our tail was
+	 * stored before we saw the old head.
+	 */
+	if (r->kicked && (int32_t)(__atomic_load_n(&sq->head, __ATOMIC_SEQ_CST) - r->kicked_tail) < 0)
+		return;
+	r->kicked = true;
+	r->kicked_tail = tail + 1;
+	session_kick(s, worker);
+}
+
 static void publish(struct prog_session *s, struct stream *st, uint32_t slot)
 {
-	uint32_t ring = st->rank % s->workers, tail, state;
+	uint32_t worker = st->rank % s->workers;
 	struct op_meta *m = &s->meta[slot];
-	struct prog_sq *sq = &s->sq[ring];
 
 	m->next = CLIENT_NO_SLOT;
 	if (st->head == CLIENT_NO_SLOT) {
@@ -185,39 +217,23 @@ static void publish(struct prog_session *s, struct stream *st, uint32_t slot)
 		s->meta[st->tail].next = slot;
 	}
 	st->tail = slot;
+	ring_push(s, &s->rings[worker], worker, slot,
+		  s->sqe[slot].len < CLIENT_KICK_BYTES ? WAKE_SLEEPER : WAKE_NOW, NULL);
+}
 
-	carried_release();
-	tail = sq->tail;	/* only we write it */
-	__atomic_store_n(&s->idx[(size_t)ring * CLIENT_SLOTS + tail % CLIENT_SLOTS], slot,
-			 __ATOMIC_RELAXED);
-	/* Dekker with the worker: tail, then its state; it announces sleep, then reads the tail */
-	__atomic_store_n(&sq->tail, tail + 1, __ATOMIC_SEQ_CST);
-	state = __atomic_load_n(&s->bell->state[ring].sleeping, __ATOMIC_SEQ_CST);
-	/* a worker that dozes looks soon; only what takes longer than that anyway is worth a kick */
-	if (state == PROG_AWAKE || (state == PROG_DOZING && s->sqe[slot].len < CLIENT_KICK_BYTES)) {
-		s->kicked[ring] = false;
-		return;
-	}
-	/*
-	 * While the entry we kicked for last is not consumed, that kick still stands: the worker
-	 * has to store head before it looks at the tail a last time and sleeps, and our tail was
-	 * stored before we saw the old head.
-	 */
-	if (s->kicked[ring] && (int32_t)(__atomic_load_n(&sq->head, __ATOMIC_SEQ_CST) -
-					 s->kicked_tail[ring]) < 0)
-		return;
-	s->kicked[ring] = true;
-	s->kicked_tail[ring] = tail + 1;
-	session_kick(s, ring);
+static void ring_hurry(struct prog_session *s, const struct ring *r, uint32_t worker)
+{
+	if (r->sq && __atomic_load_n(&s->bell->state[worker].sleeping, __ATOMIC_SEQ_CST) == PROG_DOZING &&
+	    __atomic_load_n(&r->sq->head, __ATOMIC_RELAXED) !=
+	    __atomic_load_n(&r->sq->tail, __ATOMIC_RELAXED))
+		session_kick(s, worker);
 }
 
 void rings_hurry(struct prog_session *s)
 {
 	for (uint32_t i = 0; i < s->workers; i++) {
-		if (__atomic_load_n(&s->bell->state[i].sleeping, __ATOMIC_SEQ_CST) == PROG_DOZING &&
-		    __atomic_load_n(&s->sq[i].head, __ATOMIC_RELAXED) !=
-		    __atomic_load_n(&s->sq[i].tail, __ATOMIC_RELAXED))
-			session_kick(s, i);
+		ring_hurry(s, &s->rings[i], i);
+		ring_hurry(s, &s->msg_rings[i], i);
 	}
 }
 

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -43,9 +44,13 @@ const char *client_reason(const char *fmt, ...)
 
 int client_memfd(const char *name, size_t size, int *fd, void **mem)
 {
+	struct rlimit limit;
 	int f, err;
 	void *p;
 
+	/* beyond it ftruncate() would be answered with a signal */
+	if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY && size > limit.rlim_cur)
+		return -EFBIG;
 	f = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (f < 0)
 		return -errno;
@@ -364,6 +369,7 @@ static void fork_prepare(void)
 	pthread_mutex_lock(&sessions_lock);
 	for (s = sessions; s; s = s->next) {
 		pthread_mutex_lock(&s->lock);
+		pthread_mutex_lock(&s->msg_lock);
 		pthread_mutex_lock(&s->helper_lock);
 	}
 }
@@ -374,6 +380,7 @@ static void fork_parent(void)
 
 	for (s = sessions; s; s = s->next) {
 		pthread_mutex_unlock(&s->helper_lock);
+		pthread_mutex_unlock(&s->msg_lock);
 		pthread_mutex_unlock(&s->lock);
 	}
 	pthread_mutex_unlock(&sessions_lock);
@@ -398,8 +405,10 @@ static void fork_child(void)
 			close(s->kick[i]);
 		s->sock = -1;
 		s->workers = 0;
-		/* it may be waiting for an answer, for long: not taken before, and protects nothing now */
+		/* held for long while waiting for an answer, or by the caller: not taken before, and protect
+		 * nothing now */
 		pthread_mutex_init(&s->ctrl_lock, NULL);
+		pthread_mutex_init(&s->look_lock, NULL);
 	}
 	fork_parent();
 }
@@ -429,9 +438,19 @@ static uint64_t place(uint64_t *at, uint64_t bytes)
 	return off;
 }
 
+static void lay_rings(struct ring *r, void *sq, void *idx, uint32_t size)
+{
+	uint32_t i;
+
+	for (i = 0; i < PROG_MAX_WORKERS; i++)
+		r[i] = (struct ring){ .sq = (struct prog_sq *)sq + i, .size = size,
+				      .idx = (uint32_t *)idx + (size_t)i * size };
+}
+
 static int make_segment(struct prog_session *s, int *fd)
 {
-	uint64_t at = sizeof(struct prog_session_hdr), sq, idx, sqe, helper, arena, bounce;
+	uint64_t at = sizeof(struct prog_session_hdr), sq, idx, sqe, helper, arena, bounce, p2p;
+	struct prog_p2p_area area;
 	void *mem;
 	int err;
 
@@ -439,8 +458,15 @@ static int make_segment(struct prog_session *s, int *fd)
 	idx = place(&at, (uint64_t)PROG_MAX_WORKERS * CLIENT_SLOTS * sizeof(uint32_t));
 	sqe = place(&at, (uint64_t)CLIENT_SLOTS * sizeof(struct prog_sqe));
 	helper = place(&at, sizeof(struct prog_helper_ring));
-	arena = place(&at, CLIENT_ARENA);
+	arena = place(&at, CLIENT_ARENA + CLIENT_MSG_ARENA);
 	bounce = place(&at, CLIENT_BOUNCE);
+	p2p = place(&at, sizeof(area));
+	area = (struct prog_p2p_area){
+		.nslots = PROG_P2P_SLOTS,
+		.sq_off = place(&at, PROG_MAX_WORKERS * sizeof(struct prog_sq)),
+		.idx_off = place(&at, (uint64_t)PROG_MAX_WORKERS * PROG_P2P_RING * sizeof(uint32_t)),
+		.slot_off = place(&at, (uint64_t)PROG_P2P_SLOTS * sizeof(struct prog_p2p_slot)),
+	};
 	at = (at + 4095) & ~4095ull;
 	err = client_memfd("asyncprog-session", at, fd, &mem);
 	if (err)
@@ -448,8 +474,10 @@ static int make_segment(struct prog_session *s, int *fd)
 	s->seg = mem;
 	s->seg_size = at;
 	s->hdr = mem;
-	s->sq = (void *)((char *)mem + sq);
-	s->idx = (void *)((char *)mem + idx);
+	lay_rings(s->rings, (char *)mem + sq, (char *)mem + idx, CLIENT_SLOTS);
+	lay_rings(s->msg_rings, (char *)mem + area.sq_off, (char *)mem + area.idx_off, PROG_P2P_RING);
+	s->p2p = (void *)((char *)mem + p2p);
+	*s->p2p = area;
 	s->sqe = (void *)((char *)mem + sqe);
 	s->helper_ring = (void *)((char *)mem + helper);
 	s->arena_mem = (char *)mem + arena;
@@ -465,10 +493,11 @@ static int make_segment(struct prog_session *s, int *fd)
 		.idx_off = idx,
 		.sqe_off = sqe,
 		.arena_off = arena,
-		.arena_size = CLIENT_ARENA,
+		.arena_size = CLIENT_ARENA + CLIENT_MSG_ARENA,
 		.helper_off = helper,
 		.bounce_off = bounce,
 		.bounce_size = CLIENT_BOUNCE,
+		.p2p_off = p2p,
 	};
 	return 0;
 }
@@ -546,6 +575,8 @@ static int hello(struct prog_session *s, const struct prog_session_cfg *cfg, int
 	s->workers = rep.workers;
 	s->id = rep.session;
 	s->abi_minor = rep.abi_minor;
+	if (s->abi_minor < 2)
+		s->p2p = NULL;
 	s->features = rep.features;
 	memcpy(s->guid, rep.guid, sizeof(s->guid));
 	s->naddrs = rep.naddrs;
@@ -614,6 +645,8 @@ static void destroy(struct prog_session *s)
 	free(s->free);
 	free(s->meta);
 	pthread_mutex_destroy(&s->lock);
+	pthread_mutex_destroy(&s->msg_lock);
+	pthread_mutex_destroy(&s->look_lock);
 	pthread_mutex_destroy(&s->ctrl_lock);
 	pthread_mutex_destroy(&s->helper_lock);
 	free(s);
@@ -656,6 +689,8 @@ int prog_session_open(const struct prog_session_cfg *cfg, struct prog_session **
 	s->ncpus = cpus > 0 ? (unsigned int)cpus : 1;
 	randombytes_buf(&s->cma_value, sizeof(s->cma_value));
 	pthread_mutex_init(&s->lock, NULL);
+	pthread_mutex_init(&s->msg_lock, NULL);
+	pthread_mutex_init(&s->look_lock, NULL);
 	pthread_mutex_init(&s->ctrl_lock, NULL);
 	pthread_mutex_init(&s->helper_lock, NULL);
 

@@ -33,7 +33,7 @@ int prog_win_error(struct prog_win *w, uint32_t rank)
 	struct prog_session *s = w->s;
 	int err;
 
-	if (rank >= w->nranks)
+	if (rank >= w->ntargets)
 		return -EINVAL;
 	session_lock(s);
 	err = take_error(&w->streams[rank], UINT64_MAX);
@@ -47,7 +47,7 @@ int prog_test(struct prog_win *w, uint32_t rank, uint64_t seq, bool remote)
 	struct stream *st;
 	int res;
 
-	if (rank >= w->nranks)
+	if (rank >= w->ntargets)
 		return -EINVAL;
 	st = &w->streams[rank];
 	/* an acknowledgement says both: applied at the target, and the origin buffer is free */
@@ -108,7 +108,7 @@ static int flush_all(struct prog_win *w, bool remote)
 	full_barrier();
 	if (!has_active(w))
 		return 0;
-	for (i = 0; i < w->nranks; i++) {
+	for (i = 0; i < w->ntargets; i++) {
 		struct stream *st = &w->streams[i];
 		int err = stream_wait(st, last_seq(st, remote));
 
@@ -119,12 +119,12 @@ static int flush_all(struct prog_win *w, bool remote)
 
 int prog_flush(struct prog_win *w, uint32_t rank)
 {
-	return rank < w->nranks ? flush(&w->streams[rank], true) : -EINVAL;
+	return rank < w->ntargets ? flush(&w->streams[rank], true) : -EINVAL;
 }
 
 int prog_flush_local(struct prog_win *w, uint32_t rank)
 {
-	return rank < w->nranks ? flush(&w->streams[rank], false) : -EINVAL;
+	return rank < w->ntargets ? flush(&w->streams[rank], false) : -EINVAL;
 }
 
 int prog_flush_all(struct prog_win *w)
@@ -183,7 +183,7 @@ int prog_lock(struct prog_win *w, uint32_t rank, unsigned int flags)
 	uint64_t seq;
 	int err;
 
-	if (rank >= w->nranks || flags & ~(PROG_LOCKF_EXCL | PROG_LOCKF_WAIT))
+	if (rank >= w->ntargets || flags & ~(PROG_LOCKF_EXCL | PROG_LOCKF_WAIT))
 		return -EINVAL;
 	st = &w->streams[rank];
 	if (session_lost(s))
@@ -216,7 +216,7 @@ int prog_lock_granted(struct prog_win *w, uint32_t rank)
 	struct stream *st;
 	int res;
 
-	if (rank >= w->nranks)
+	if (rank >= w->ntargets)
 		return -EINVAL;
 	st = &w->streams[rank];
 	if (__atomic_load_n(&st->held, __ATOMIC_ACQUIRE) == PROG_LOCK_NONE)
@@ -235,7 +235,7 @@ static int check_ranks(const struct prog_win *w, const uint32_t *ranks, uint32_t
 	uint32_t i;
 
 	for (i = 0; i < n; i++)
-		if (ranks[i] >= w->nranks)
+		if (ranks[i] >= w->ntargets)
 			return -EINVAL;
 	return 0;
 }
@@ -268,7 +268,7 @@ int prog_unlock(struct prog_win *w, uint32_t rank)
 	uint64_t seq;
 	int err;
 
-	if (rank >= w->nranks)
+	if (rank >= w->ntargets)
 		return -EINVAL;
 	st = &w->streams[rank];
 	if (!start_ending(st))
@@ -458,14 +458,14 @@ static int epoch_wait(struct prog_win *w, uint32_t rank, const uint32_t *count, 
 
 int prog_posted(struct prog_win *w, uint32_t rank, uint32_t epoch, bool wait)
 {
-	if (rank >= w->nranks)
+	if (rank >= w->ntargets)
 		return -EINVAL;
 	return epoch_wait(w, rank, &w->wc.peers[rank].posted, epoch, wait);
 }
 
 int prog_completed(struct prog_win *w, uint32_t rank, uint32_t epoch, bool wait)
 {
-	if (rank >= w->nranks)
+	if (rank >= w->ntargets)
 		return -EINVAL;
 	return epoch_wait(w, rank, &w->wc.peers[rank].completed, epoch, wait);
 }
@@ -478,7 +478,7 @@ void prog_fence_issued(struct prog_win *w, uint32_t *counts)
 
 	full_barrier();
 	session_lock(w->s);
-	for (i = 0; i < w->nranks; i++) {
+	for (i = 0; i < w->ntargets; i++) {
 		counts[i] = w->streams[i].fence_count;
 		w->streams[i].fence_count = 0;
 	}

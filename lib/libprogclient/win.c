@@ -89,7 +89,7 @@ static int open_memory(struct prog_win *w, const struct prog_win_cfg *cfg)
 		return 0;
 	case PROG_WIN_SPACE:
 		w->mem = PROG_MEM_SPACE;
-		return 0;
+		return msgs_open(w);
 	}
 	return -EINVAL;
 }
@@ -133,6 +133,7 @@ int prog_win_open(struct prog_session *s, const struct prog_win_cfg *cfg, struct
 	w->key = cfg->key;
 	w->rank = cfg->rank;
 	w->nranks = cfg->nranks;
+	w->ntargets = cfg->kind == PROG_WIN_SPACE ? 0 : cfg->nranks;
 	w->ctl_fd = -1;
 	pthread_mutex_init(&w->range_lock, NULL);
 	w->streams = aligned_alloc(PROG_CACHELINE, ((size_t)w->nranks * sizeof(*w->streams) +
@@ -218,7 +219,7 @@ static int check_endpoint(const struct prog_win *w, uint32_t rank, const struct 
 	} else if (ep->rank != rank) {
 		*reason = client_reason("endpoint %u: is of rank %u; they must be in rank order", rank,
 					ep->rank);
-	} else if (ep->naddrs > PROG_MAX_ADDRS || ep->mem > PROG_MEM_DYNAMIC ||
+	} else if (ep->naddrs > PROG_MAX_ADDRS || ep->mem > PROG_MEM_SPACE ||
 		   ep->size > PROG_DTYPE_MAX_BYTES) {
 		*reason = client_reason("endpoint %u: addresses, memory kind or size out of range",
 					rank);
@@ -530,7 +531,12 @@ int prog_win_map(struct prog_win *w, void *const *direct)
 
 	if (!w->connected || !w->peers)
 		return -EINVAL;
-	for (i = 0; i < w->nranks; i++) {
+	if (w->kind == PROG_WIN_SPACE) {
+		err = msgs_start(w);
+		if (err)
+			return err;
+	}
+	for (i = 0; i < w->ntargets; i++) {
 		if (!w->node_here[i] || w->streams[i].local)
 			continue;
 		err = map_peer(w, i, direct ? direct[i] : NULL);
@@ -557,6 +563,8 @@ void prog_win_close(struct prog_win *w)
 	if (*p)
 		*p = w->next;
 	pthread_mutex_unlock(&s->helper_lock);
+	if (w->kind == PROG_WIN_SPACE)
+		msgs_quiesce(w);
 	if (w->connected && !session_lost(s)) {
 		struct prog_msg_slot req = { .slot = w->slot }, rep;
 		int err = session_request(s, PROG_MSG_WIN_FREE, &req, sizeof(req), NULL, 0, &rep,
@@ -566,6 +574,8 @@ void prog_win_close(struct prog_win *w)
 			prog_log(PROG_LOG_WARN, "window %llx: the daemon did not free it: %s",
 				 (unsigned long long)w->key, strerror(-err));
 	}
+	if (w->kind == PROG_WIN_SPACE)
+		msgs_close(w);
 	for (i = 0; w->streams && i < w->nranks; i++) {
 		if (w->streams[i].win)
 			stream_drop(&w->streams[i]);

@@ -119,4 +119,109 @@ void hp2p_start(void);
 /* At the start of MPI_Finalize: everything under way has ended or ends here. */
 void hp2p_end(void);
 
+/* ---- descriptors (desc.c) ---------------------------------------------------------------------- */
+
+#define DESC_SIZE	240u
+
+struct desc {
+	uint64_t magic;
+	uint64_t len;			/* of the message, packed bytes */
+	uint64_t ord;
+	uint32_t gen;
+	uint32_t src;			/* rank in MPI_COMM_WORLD */
+	uint32_t slot, serial;
+	uint64_t zero;
+	uint8_t hash[16];
+	uint8_t rest[DESC_SIZE - 64];	/* zero */
+};
+
+int desc_init(void);
+/* @dst: rank in MPI_COMM_WORLD */
+void desc_make(struct desc *d, const struct hcomm *c, uint32_t dst, const struct prog_msg_name *name,
+	       const struct chan_pos *pos);
+/* Are the DESC_SIZE bytes @bytes a descriptor for this process, sent on @c?  Then *@d is a copy. */
+bool desc_check(const void *bytes, const struct hcomm *c, struct desc *d);
+
+/* ---- messages under way (p2p.c) ---------------------------------------------------------------- */
+
+/*
+ * Locks, in this order: a communicator's, the candidates' (p2p.c), the records' (rec.c); libprogclient's own.
+ * None is held while waiting, but that a withdrawal waits for the daemon's answer.
+ */
+
+enum rec_kind {
+	REC_SEND,			/* a managed one, or a persistent one */
+	REC_RECV,
+	REC_PAIR,			/* MPI_Isendrecv: two others */
+};
+
+enum rec_state {
+	REC_IDLE,			/* persistent, nothing for us to do */
+	REC_POSTED,			/* receive: nothing has matched yet, as far as we know */
+	REC_MOVING,			/* the payload is under way */
+	REC_READY,			/* has ended */
+};
+
+/*
+ * Our part of one request.  Who completes the request owns it (MPI lets only one thread do so); the helper thread
+ * may set `m' and `d' of a candidate.
+ */
+struct rec {
+	struct rec *next;		/* of the table's bucket, the free list, or the orphans */
+	MPI_Request req;		/* the program's handle */
+	/*
+	 * The library does not complete the handle: it is an inactive persistent request, or a generalized one.  The
+	 * library's part, if any, is `inner'.
+	 */
+	MPI_Request inner;
+	struct hcomm *c;
+	prog_msg *m;
+	uint8_t kind, state;
+	bool standin;
+	bool claimed;			/* somebody is completing it; the table does not show it */
+	bool persistent;
+	bool native_done;		/* send: the library's part has ended */
+	bool raised;			/* an error handler was called for `err' */
+	bool counted;			/* cr is on the channel */
+	bool announced;			/* m was given by prog_msg_recv() */
+	bool whole;			/* m writes the head, too */
+	bool cand;			/* in the list of candidates */
+	bool fix;			/* the library's status has another length */
+	bool cancelled;
+	bool managed;			/* the message was a managed one */
+	bool big;			/* receive: could be of a managed message that fits */
+	bool foreign;			/* the datatype cannot be flattened: `type' is a duplicate */
+	uint8_t mode;			/* persistent send: enum smode */
+	int err;			/* MPI class of what became of it */
+	int source, tag;		/* of the message received; persistent: arguments */
+	int peer;			/* persistent: argument; send: destination */
+	int ptag;			/* persistent: argument */
+	/* the program's buffer; dt NULL: cap bytes at buf */
+	void *buf;
+	struct dtype *dt;
+	uint64_t count, cap;
+	MPI_Datatype type;		/* foreign */
+	/* where the library puts a received message: contiguous, or NULL: the program's buffer through dt */
+	unsigned char *land;
+	bool shadow;			/* land is ours: `small', or allocated */
+	unsigned char *packed;		/* the payload comes here first, all of it */
+	uint64_t len;			/* of the message received */
+	uint64_t posted_at, away;	/* ns; away 0: no completion call yet */
+	struct rec *part[2];		/* pair: receive, send */
+	struct rec *cand_next, *cand_prev;
+	struct chan_recv cr;
+	struct desc d;			/* of the message that m is for */
+	unsigned char small[DESC_SIZE] __attribute__((aligned(16)));	/* not initialised */
+};
+
+enum smode { SEND_STD, SEND_SYNC, SEND_READY, SEND_BUF };
+
+/* After hp2p_space is connected and mapped, before it is shown; -EIO, -ENOMEM.  And when nothing is under way any more. */
+int p2p_begin(struct prog_win *space);
+void p2p_end(void);
+/* Look after what nobody waits for.  From threads that are in an MPI call. */
+void p2p_poll(void);
+/* Messages that probes took out and nobody received. */
+void held_free(struct held *h);
+
 #endif

@@ -1,0 +1,598 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/* Four tables: RECVs by key, channels, SENDs by name and by key; and what is known of senders' slots. */
+#define HASH_NONFATAL_OOM 1
+#include <uthash.h>
+#include <utlist.h>
+
+#include "match/match.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHAN_KEY	offsetof(struct prog_p2p_key, ord)	/* a channel is a key without its ordinal */
+#define OLD_SLOTS	4096u	/* slots remembered though no SEND of them is kept: late SENDs are told by these */
+
+struct chan {
+	struct prog_p2p_key key;	/* ord unused */
+	UT_hash_handle hh;
+	struct recv *kept;		/* in order of ordinals */
+	uint32_t recvs;			/* kept and under way: the channel goes with the last */
+	bool any_matched;
+	uint64_t matched_to;		/* highest ordinal matched while the channel was here */
+};
+
+struct recv {
+	struct prog_p2p_key key;
+	UT_hash_handle hh;
+	void *user;
+	struct chan *chan;
+	struct send *send;		/* NULL: kept */
+	struct recv *next, *prev;	/* chan->kept */
+};
+
+enum { KEPT, PAIRED, TAKEN };
+
+struct send {
+	struct match_name name;
+	UT_hash_handle hh_name;
+	struct prog_p2p_key key;
+	UT_hash_handle hh_key;		/* KEPT only */
+	void *user;			/* KEPT: the SEND; TAKEN: the RECV */
+	int state;
+	bool early;
+};
+
+struct slot {				/* of a sender */
+	uint32_t src, slot;
+	UT_hash_handle hh;
+	uint32_t newest;		/* serial: up to this one no SEND is new */
+	struct send *kept;		/* that a newer one replaces; NULL: on the list of old slots */
+	struct slot *next, *prev;
+};
+
+struct match {
+	pthread_mutex_t lock;		/* everything below */
+	uint32_t max_sends;
+	uint32_t *unmatched;		/* written under the lock */
+	struct recv *recvs;
+	struct chan *chans;
+	struct send *names, *keys;
+	struct slot *slots;
+	struct slot *old;		/* least recently used first */
+	uint32_t nold;
+	struct match_info n;
+};
+
+int match_new(uint32_t max_sends, uint32_t *unmatched, struct match **out)
+{
+	struct match *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		return -ENOMEM;
+	pthread_mutex_init(&m->lock, NULL);
+	m->max_sends = max_sends ? max_sends : MATCH_SENDS;
+	m->unmatched = unmatched;
+	*out = m;
+	return 0;
+}
+
+void match_free(struct match *m)
+{
+	struct recv *r, *rtmp;
+	struct chan *c, *ctmp;
+	struct send *s, *stmp;
+	struct slot *l, *ltmp;
+
+	if (!m)
+		return;
+	HASH_CLEAR(hh_key, m->keys);
+	HASH_ITER(hh, m->recvs, r, rtmp) {
+		HASH_DEL(m->recvs, r);
+		free(r);
+	}
+	HASH_ITER(hh, m->chans, c, ctmp) {
+		HASH_DEL(m->chans, c);
+		free(c);
+	}
+	HASH_ITER(hh_name, m->names, s, stmp) {
+		HASH_DELETE(hh_name, m->names, s);
+		free(s);
+	}
+	HASH_ITER(hh, m->slots, l, ltmp) {
+		HASH_DEL(m->slots, l);
+		free(l);
+	}
+	pthread_mutex_destroy(&m->lock);
+	free(m);
+}
+
+/* ---- the number of kept SENDs ---- */
+
+static void kept_changed(struct match *m, int by)
+{
+	m->n.sends += by;
+	if (m->n.sends > m->n.sends_peak)
+		m->n.sends_peak = m->n.sends;
+	/* the client posts a RECV and then looks here, we store this and then look for RECVs */
+	if (m->unmatched)
+		__atomic_store_n(m->unmatched, m->n.sends, __ATOMIC_SEQ_CST);
+}
+
+/* ---- slots of senders ---- */
+
+static struct slot *slot_find(struct match *m, const struct match_name *name)
+{
+	struct slot *l;
+
+	HASH_FIND(hh, m->slots, &name->src, 2 * sizeof(uint32_t), l);
+	return l;
+}
+
+static void slot_is_old(struct match *m, struct slot *l)
+{
+	struct slot *oldest;
+
+	l->kept = NULL;
+	DL_APPEND(m->old, l);
+	if (++m->nold <= OLD_SLOTS)
+		return;
+	oldest = m->old;
+	DL_DELETE(m->old, oldest);
+	m->nold--;
+	HASH_DEL(m->slots, oldest);
+	free(oldest);
+}
+
+/* The slot of @name, made if need be; it is not on the list of old ones afterwards.  NULL: no memory. */
+static struct slot *slot_get(struct match *m, const struct match_name *name)
+{
+	struct slot *l = slot_find(m, name);
+
+	if (l) {
+		if (!l->kept) {
+			DL_DELETE(m->old, l);
+			m->nold--;
+		}
+		return l;
+	}
+	l = calloc(1, sizeof(*l));
+	if (!l)
+		return NULL;
+	l->src = name->src;
+	l->slot = name->slot;
+	l->newest = name->serial - 1;
+	HASH_ADD(hh, m->slots, src, 2 * sizeof(uint32_t), l);
+	if (!l->hh.tbl) {
+		free(l);
+		return NULL;
+	}
+	return l;
+}
+
+static bool newer(uint32_t serial, uint32_t than)
+{
+	return (int32_t)(serial - than) > 0;
+}
+
+/* ---- entries ---- */
+
+static struct recv *recv_find(struct match *m, const struct prog_p2p_key *key)
+{
+	struct recv *r;
+
+	HASH_FIND(hh, m->recvs, key, sizeof(*key), r);
+	return r;
+}
+
+static struct send *send_find(struct match *m, const struct match_name *name)
+{
+	struct send *s;
+
+	HASH_FIND(hh_name, m->names, name, sizeof(*name), s);
+	return s;
+}
+
+static struct send *send_by_key(struct match *m, const struct prog_p2p_key *key)
+{
+	struct send *s;
+
+	HASH_FIND(hh_key, m->keys, key, sizeof(*key), s);
+	return s;
+}
+
+static void send_free(struct match *m, struct send *s)
+{
+	HASH_DELETE(hh_name, m->names, s);
+	free(s);
+}
+
+/* A kept SEND is not kept any more. */
+static void send_unkeep(struct match *m, struct send *s, int state)
+{
+	struct slot *l = slot_find(m, &s->name);
+
+	assert(s->state == KEPT);
+	HASH_DELETE(hh_key, m->keys, s);
+	if (s->early)
+		m->n.early--;
+	else if (l && l->kept == s)
+		slot_is_old(m, l);
+	s->state = state;
+	kept_changed(m, -1);
+}
+
+/* ... and forgotten: should it be sent again, it is new.  Its user. */
+static void *send_drop(struct match *m, struct send *s)
+{
+	struct slot *l = slot_find(m, &s->name);
+	void *user = s->user;
+
+	if (l && l->newest == s->name.serial)
+		l->newest--;
+	send_unkeep(m, s, KEPT);
+	send_free(m, s);
+	return user;
+}
+
+static void pair(struct match *m, struct recv *r, struct send *s)
+{
+	struct chan *c = r->chan;
+
+	r->send = s;
+	if (!c->any_matched || r->key.ord > c->matched_to)
+		c->matched_to = r->key.ord;
+	c->any_matched = true;
+	m->n.pairs++;
+}
+
+static void recv_free(struct match *m, struct recv *r)
+{
+	struct chan *c = r->chan;
+
+	HASH_DEL(m->recvs, r);
+	if (!--c->recvs) {
+		HASH_DEL(m->chans, c);
+		free(c);
+	}
+	free(r);
+}
+
+static void recv_keep(struct match *m, struct recv *r)
+{
+	struct chan *c = r->chan;
+	struct recv *at = c->kept ? c->kept->prev : NULL;
+
+	/* they come in order but for a client that does not keep the rules */
+	while (at && at->key.ord > r->key.ord)
+		at = at == c->kept ? NULL : at->prev;
+	if (at)
+		DL_APPEND_ELEM(c->kept, at, r);
+	else
+		DL_PREPEND(c->kept, r);
+	m->n.recvs++;
+}
+
+static int chan_get(struct match *m, struct recv *r)
+{
+	struct chan *c;
+
+	HASH_FIND(hh, m->chans, &r->key, CHAN_KEY, c);
+	if (!c) {
+		c = calloc(1, sizeof(*c));
+		if (!c)
+			return -ENOMEM;
+		c->key = r->key;
+		HASH_ADD(hh, m->chans, key, CHAN_KEY, c);
+		if (!c->hh.tbl) {
+			free(c);
+			return -ENOMEM;
+		}
+	}
+	c->recvs++;
+	r->chan = c;
+	return 0;
+}
+
+static int do_recv(struct match *m, const struct prog_p2p_key *key, void *recv, void **send, bool *early)
+{
+	struct recv *r;
+	struct send *s;
+
+	if (recv_find(m, key))
+		return -EEXIST;
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return -ENOMEM;
+	r->key = *key;
+	r->user = recv;
+	HASH_ADD(hh, m->recvs, key, sizeof(r->key), r);
+	if (!r->hh.tbl) {
+		free(r);
+		return -ENOMEM;
+	}
+	if (chan_get(m, r)) {
+		HASH_DEL(m->recvs, r);
+		free(r);
+		return -ENOMEM;
+	}
+	s = send_by_key(m, key);
+	if (!s) {
+		recv_keep(m, r);
+		return 0;
+	}
+	*send = s->user;
+	if (early)
+		*early = s->early;
+	send_unkeep(m, s, PAIRED);
+	pair(m, r, s);
+	return 0;
+}
+
+int match_recv(struct match *m, const struct prog_p2p_key *key, void *recv, void **send, bool *early)
+{
+	int ret;
+
+	*send = NULL;
+	if (early)
+		*early = false;
+	pthread_mutex_lock(&m->lock);
+	ret = do_recv(m, key, recv, send, early);
+	pthread_mutex_unlock(&m->lock);
+	return ret;
+}
+
+static int do_send(struct match *m, const struct prog_p2p_key *key, const struct match_name *name,
+		   void *send, void **recv, void **replaced)
+{
+	struct slot *l = slot_find(m, name);
+	struct send *s;
+	struct recv *r;
+
+	if (l && l->kept && newer(name->serial, l->kept->name.serial)) {
+		s = l->kept;
+		*replaced = s->user;
+		send_unkeep(m, s, KEPT);
+		send_free(m, s);
+	}
+	if (send_find(m, name))
+		return -ESTALE;
+	l = slot_find(m, name);
+	if (l && !newer(name->serial, l->newest))
+		return -ESTALE;
+	r = recv_find(m, key);
+	if ((r && r->send) || send_by_key(m, key))
+		return -EEXIST;
+	if (!r && m->n.sends >= m->max_sends)
+		return -EDQUOT;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	s->name = *name;
+	s->key = *key;
+	s->user = send;
+	s->state = r ? PAIRED : KEPT;
+	HASH_ADD(hh_name, m->names, name, sizeof(s->name), s);
+	if (!s->hh_name.tbl)
+		goto no_name;
+	if (!r) {
+		HASH_ADD(hh_key, m->keys, key, sizeof(s->key), s);
+		if (!s->hh_key.tbl)
+			goto no_key;
+	}
+	l = slot_get(m, name);
+	if (!l)
+		goto no_slot;
+	l->newest = name->serial;
+	if (r) {
+		slot_is_old(m, l);
+		DL_DELETE(r->chan->kept, r);
+		m->n.recvs--;
+		pair(m, r, s);
+		*recv = r->user;
+	} else {
+		l->kept = s;
+		kept_changed(m, 1);
+	}
+	return 0;
+
+no_slot:
+	if (!r)
+		HASH_DELETE(hh_key, m->keys, s);
+no_key:
+	HASH_DELETE(hh_name, m->names, s);
+no_name:
+	free(s);
+	return -ENOMEM;
+}
+
+int match_send(struct match *m, const struct prog_p2p_key *key, const struct match_name *name,
+	       void *send, void **recv, void **replaced)
+{
+	int ret;
+
+	*recv = NULL;
+	*replaced = NULL;
+	pthread_mutex_lock(&m->lock);
+	ret = do_send(m, key, name, send, recv, replaced);
+	pthread_mutex_unlock(&m->lock);
+	return ret;
+}
+
+int match_early(struct match *m, const struct match_name *name)
+{
+	struct send *s;
+	int ret = -ENOENT;
+
+	pthread_mutex_lock(&m->lock);
+	s = send_find(m, name);
+	if (s && s->state == KEPT) {
+		ret = 0;
+		if (!s->early) {
+			s->early = true;
+			m->n.early++;
+			slot_is_old(m, slot_find(m, name));
+		}
+	}
+	pthread_mutex_unlock(&m->lock);
+	return ret;
+}
+
+static int do_take(struct match *m, const struct match_name *name, void *recv, void **send, bool *early)
+{
+	struct send *s = send_find(m, name);
+	struct slot *l;
+
+	if (s && s->state != KEPT)
+		return -EBUSY;
+	if (s) {
+		*send = s->user;
+		if (early)
+			*early = s->early;
+		send_unkeep(m, s, TAKEN);
+		s->user = recv;
+		m->n.taken++;
+		return 0;
+	}
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	s->name = *name;
+	s->user = recv;
+	s->state = TAKEN;
+	HASH_ADD(hh_name, m->names, name, sizeof(s->name), s);
+	if (!s->hh_name.tbl) {
+		free(s);
+		return -ENOMEM;
+	}
+	l = slot_get(m, name);
+	if (!l) {
+		send_free(m, s);
+		return -ENOMEM;
+	}
+	if (newer(name->serial, l->newest))
+		l->newest = name->serial;
+	if (!l->kept)
+		slot_is_old(m, l);
+	m->n.taken++;
+	return 0;
+}
+
+int match_take(struct match *m, const struct match_name *name, void *recv, void **send, bool *early)
+{
+	int ret;
+
+	*send = NULL;
+	if (early)
+		*early = false;
+	pthread_mutex_lock(&m->lock);
+	ret = do_take(m, name, recv, send, early);
+	pthread_mutex_unlock(&m->lock);
+	return ret;
+}
+
+void match_end(struct match *m, const struct prog_p2p_key *key)
+{
+	struct recv *r;
+
+	pthread_mutex_lock(&m->lock);
+	r = recv_find(m, key);
+	if (r && r->send) {
+		send_free(m, r->send);
+		m->n.pairs--;
+		recv_free(m, r);
+	}
+	pthread_mutex_unlock(&m->lock);
+}
+
+void match_take_end(struct match *m, const struct match_name *name)
+{
+	struct send *s;
+
+	pthread_mutex_lock(&m->lock);
+	s = send_find(m, name);
+	if (s && s->state == TAKEN) {
+		send_free(m, s);
+		m->n.taken--;
+	}
+	pthread_mutex_unlock(&m->lock);
+}
+
+void *match_drop(struct match *m, const struct match_name *name)
+{
+	struct send *s;
+	void *user = NULL;
+
+	pthread_mutex_lock(&m->lock);
+	s = send_find(m, name);
+	if (s && s->state == KEPT)
+		user = send_drop(m, s);
+	pthread_mutex_unlock(&m->lock);
+	return user;
+}
+
+unsigned int match_drop_from(struct match *m, bool (*which)(void *arg, void *send, bool early),
+			     void (*fn)(void *arg, void *send), void *arg)
+{
+	unsigned int n = 0;
+	struct send *s, *tmp;
+
+	pthread_mutex_lock(&m->lock);
+	HASH_ITER(hh_key, m->keys, s, tmp) {
+		if (!which(arg, s->user, s->early))
+			continue;
+		fn(arg, send_drop(m, s));
+		n++;
+	}
+	pthread_mutex_unlock(&m->lock);
+	return n;
+}
+
+int match_withdraw(struct match *m, const struct prog_p2p_key *key, bool all,
+		   void (*fn)(void *arg, void *recv), void *arg)
+{
+	struct recv *r, *next;
+	int n = 0;
+
+	pthread_mutex_lock(&m->lock);
+	r = recv_find(m, key);
+	if (!r)
+		n = -ENOENT;
+	else if (r->send || (all && r->chan->any_matched && r->chan->matched_to > key->ord))
+		n = -EBUSY;
+	else
+		do {
+			next = all ? r->next : NULL;
+			DL_DELETE(r->chan->kept, r);
+			m->n.recvs--;
+			n++;
+			fn(arg, r->user);
+			recv_free(m, r);
+			r = next;
+		} while (r);
+	pthread_mutex_unlock(&m->lock);
+	return n;
+}
+
+void match_each(struct match *m, void (*fn)(void *arg, int what, void *user), void *arg)
+{
+	struct recv *r, *rtmp;
+	struct send *s, *stmp;
+
+	pthread_mutex_lock(&m->lock);
+	HASH_ITER(hh, m->recvs, r, rtmp)
+		fn(arg, r->send ? MATCH_PAIR : MATCH_RECV, r->user);
+	HASH_ITER(hh_name, m->names, s, stmp)
+		if (s->state != PAIRED)
+			fn(arg, s->state == KEPT ? MATCH_SEND : MATCH_TAKEN, s->user);
+	pthread_mutex_unlock(&m->lock);
+}
+
+void match_info(struct match *m, struct match_info *i)
+{
+	pthread_mutex_lock(&m->lock);
+	*i = m->n;
+	pthread_mutex_unlock(&m->lock);
+}

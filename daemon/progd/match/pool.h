@@ -48,18 +48,17 @@ void pool_free(struct pool *p);
 
 /* A buffer of at least @len bytes.  -EMSGSIZE: longer than POOL_MAX; -ENOBUFS: the bound is reached. */
 int pool_get(struct pool *p, uint64_t len, struct pool_buf *out);
-/* @now: CLOCK_MONOTONIC, ns. */
-void pool_put(struct pool *p, const struct pool_buf *b, uint64_t now);
+void pool_put(struct pool *p, const struct pool_buf *b);
 
 /*
  * Give back what was not needed lately: of each class, warm buffers beyond the most that were in use
  * at once in the last two spans of @idle_ns.  So a program that needs its buffers again and again does
  * not pay for new pages each time, and all is given back after at most three spans without use.
- * To be called about every @idle_ns while it returns not 0: bytes still warm.
+ * To be called about every @idle_ns while it returns not 0: bytes still warm.  @now: CLOCK_MONOTONIC, ns.
  */
 uint64_t pool_trim(struct pool *p, uint64_t now, uint64_t idle_ns);
 
-/* A new bound (the region's size stays the limit).  What is in use beyond it stays until it is put back. */
+/* A new bound, at most the first one.  What is in use beyond it stays until it is put back. */
 void pool_limit(struct pool *p, uint64_t bytes);
 
 struct pool_info {

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * Memory runs out in the matching table: one scenario, in which the first, then the second, ... allocation
+ * fails.  A call that failed has changed nothing: repeated, it gives what it would have given.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "match/match.h"
+#include "match/pool.h"
+
+static long oom_in = -1;		/* allocations until one fails; -1: none does */
+static bool oom_happened;
+
+/* The linker has the modules call these (mk/test.mk), in all builds. */
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__real_aligned_alloc(size_t align, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_aligned_alloc(size_t align, size_t n);
+
+static bool fails(void)
+{
+	if (oom_in < 0 || oom_in--)
+		return false;
+	oom_happened = true;
+	errno = ENOMEM;
+	return true;
+}
+
+void *__wrap_malloc(size_t n)
+{
+	return fails() ? NULL : __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	return fails() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+	return fails() ? NULL : __real_realloc(p, n);
+}
+
+void *__wrap_aligned_alloc(size_t align, size_t n)
+{
+	return fails() ? NULL : __real_aligned_alloc(align, n);
+}
+
+#define P(x)	((void *)(uintptr_t)(x))
+#define CHANS	40u	/* enough for the tables to grow */
+
+static int failures;
+
+/* Once more after -ENOMEM; it must not fail again, as only one allocation does. */
+#define AGAIN(call) ({						\
+	int r_ = (call);					\
+								\
+	if (r_ == -ENOMEM) {					\
+		failures++;					\
+		r_ = (call);					\
+	}							\
+	r_;							\
+})
+
+static void nothing(void *arg, void *user)
+{
+}
+
+static void scenario(void)
+{
+	struct match *m;
+	struct match_info i;
+	uint32_t unmatched = 0;
+	void *send, *recv, *replaced;
+	bool early;
+
+	assert_int_equal(AGAIN(match_new(0, &unmatched, &m)), 0);
+	for (uint32_t c = 0; c < CHANS; c++) {
+		struct prog_p2p_key k = { .comm = c, .src = c };
+
+		assert_int_equal(AGAIN(match_recv(m, &k, P(c + 1), &send, &early)), 0);
+		assert_null(send);
+		k.ord = 1;
+		assert_int_equal(AGAIN(match_send(m, &k, &(struct match_name){ c, 0, 1 }, P(100 + c),
+						  &recv, &replaced)), 0);
+		assert_null(recv);
+		assert_int_equal(unmatched, c + 1);
+	}
+	for (uint32_t c = 0; c < CHANS; c++) {
+		struct prog_p2p_key k = { .comm = c, .src = c };
+		struct match_name n = { c, 1, 1 };
+
+		assert_int_equal(AGAIN(match_send(m, &k, &n, P(200 + c), &recv, &replaced)), 0);
+		assert_ptr_equal(recv, P(c + 1));
+		k.ord = 1;
+		assert_int_equal(AGAIN(match_recv(m, &k, P(300 + c), &send, &early)), 0);
+		assert_ptr_equal(send, P(100 + c));
+		n.slot = 2;
+		assert_int_equal(AGAIN(match_take(m, &n, P(400 + c), &send, &early)), 0);
+		assert_null(send);
+	}
+	match_info(m, &i);
+	assert_int_equal(i.pairs, 2 * CHANS);
+	assert_int_equal(i.taken, CHANS);
+	assert_int_equal(i.sends, 0);
+	assert_int_equal(i.recvs, 0);
+	assert_int_equal(unmatched, 0);
+	for (uint32_t c = 0; c < CHANS; c++) {
+		struct prog_p2p_key k = { .comm = c, .src = c };
+
+		match_take_end(m, &(struct match_name){ c, 2, 1 });
+		match_end(m, &k);
+		assert_int_equal(match_withdraw(m, &k, false, nothing, NULL), -ENOENT);
+		k.ord = 1;
+		match_end(m, &k);
+	}
+	match_info(m, &i);
+	assert_int_equal(i.pairs + i.taken, 0);
+	match_free(m);
+}
+
+static void test_match(void **state)
+{
+	long n = 0;
+
+	do {
+		oom_in = n++;
+		oom_happened = false;
+		failures = 0;
+		scenario();
+		assert_int_equal(failures, oom_happened);
+	} while (oom_happened);
+	oom_in = -1;
+	/* all of: entries, channels, slots, first tables, larger tables */
+	assert_true(n > 6 * (long)CHANS);
+}
+
+static void test_pool(void **state)
+{
+	static uint8_t mem[1 << 20] __attribute__((aligned(4096)));
+	struct pool *p;
+	long n = 0;
+
+	do {
+		oom_in = n++;
+		oom_happened = false;
+		failures = 0;
+		assert_int_equal(AGAIN(pool_new(mem, sizeof(mem), 64 << 10, &p)), 0);
+		assert_int_equal(failures, oom_happened);
+		pool_free(p);
+	} while (oom_happened);
+	oom_in = -1;
+	assert_true(n > 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_match),
+		cmocka_unit_test(test_pool),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

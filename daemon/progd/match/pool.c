@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * Each class has a stack of warm buffers: taken from and put back on top, given back from the bottom, where the
+ * ones are that were not used for longest.  Buffers that hold no memory are on a stack of their own.
+ */
+#include "match/pool.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+struct cls {
+	uint64_t start;			/* in the region */
+	uint32_t size;			/* of a buffer */
+	uint32_t count;			/* buffers that there is room for */
+	uint32_t fresh;			/* from here on they were never used */
+	uint32_t used, warm, cold;
+	uint32_t *buf;			/* [count]: numbers of warm ones from the start, of cold ones from the end */
+	uint32_t peak_now, peak_last;	/* most in use in this span, in the one before */
+	uint32_t peak;
+	uint64_t gets;
+};
+
+struct pool {
+	pthread_mutex_t lock;		/* everything below */
+	uint8_t *mem;
+	uint64_t limit, max;
+	uint64_t used, used_peak, warm;	/* bytes */
+	uint64_t refused, given_back;
+	uint64_t span_end;		/* ns; 0: no span has begun */
+	struct cls cls[POOL_CLASSES];
+	uint32_t numbers[];
+};
+
+uint32_t pool_class_size(unsigned int cls)
+{
+	uint32_t base = POOL_MIN << cls / 2;
+
+	return cls % 2 ? base + base / 2 : base;
+}
+
+static unsigned int class_of(uint64_t len)
+{
+	unsigned int c = 0;
+
+	while (pool_class_size(c) < len)
+		c++;
+	return c;
+}
+
+static uint64_t class_span(unsigned int cls, uint64_t bytes)
+{
+	uint32_t size = pool_class_size(cls);
+
+	return bytes / size * size;
+}
+
+uint64_t pool_span(uint64_t bytes)
+{
+	uint64_t sum = 0;
+
+	for (unsigned int c = 0; c < POOL_CLASSES; c++)
+		sum += class_span(c, bytes);
+	return sum;
+}
+
+int pool_new(void *mem, uint64_t size, uint64_t bytes, struct pool **out)
+{
+	uint64_t total = 0, off = 0;
+	struct pool *p;
+	uint32_t *num;
+
+	/* a region that is smaller than it should be: a bound for which it suffices */
+	while (pool_span(bytes) > size)
+		bytes -= bytes / 16 + 1;
+	if (!pool_span(bytes))
+		return -EINVAL;
+	for (unsigned int c = 0; c < POOL_CLASSES; c++)
+		total += bytes / pool_class_size(c);
+	p = calloc(1, sizeof(*p) + total * sizeof(uint32_t));
+	if (!p)
+		return -ENOMEM;
+	pthread_mutex_init(&p->lock, NULL);
+	p->mem = mem;
+	p->limit = p->max = bytes;
+	num = p->numbers;
+	for (unsigned int c = 0; c < POOL_CLASSES; c++) {
+		struct cls *k = &p->cls[c];
+
+		k->size = pool_class_size(c);
+		k->count = bytes / k->size;
+		k->start = off;
+		k->buf = num;
+		off += class_span(c, bytes);
+		num += k->count;
+	}
+	*out = p;
+	return 0;
+}
+
+void pool_free(struct pool *p)
+{
+	if (!p)
+		return;
+	pthread_mutex_destroy(&p->lock);
+	free(p);
+}
+
+/* The @n lowest warm buffers of a class hold no memory any more. */
+static void cool(struct pool *p, struct cls *k, uint32_t n)
+{
+	uint32_t some[64];
+
+	while (n) {
+		uint32_t part = n < 64 ? n : 64;
+
+		for (uint32_t i = 0; i < part; i++) {
+			some[i] = k->buf[i];
+			/* should it fail the pages stay, which costs memory only */
+			madvise(p->mem + k->start + (uint64_t)some[i] * k->size, k->size, MADV_REMOVE);
+		}
+		k->warm -= part;
+		memmove(k->buf, k->buf + part, k->warm * sizeof(*k->buf));
+		for (uint32_t i = 0; i < part; i++)
+			k->buf[k->count - ++k->cold] = some[i];
+		p->warm -= (uint64_t)part * k->size;
+		p->given_back += (uint64_t)part * k->size;
+		n -= part;
+	}
+}
+
+/* Warm buffers of other sizes give way to one of @need bytes; false: too little. */
+static bool make_room(struct pool *p, uint64_t need)
+{
+	for (unsigned int c = POOL_CLASSES; c-- && p->used + p->warm + need > p->limit; ) {
+		struct cls *k = &p->cls[c];
+		uint64_t over = p->used + p->warm + need - p->limit;
+		uint32_t n = (over + k->size - 1) / k->size;
+
+		cool(p, k, n < k->warm ? n : k->warm);
+	}
+	return p->used + p->warm + need <= p->limit;
+}
+
+int pool_get(struct pool *p, uint64_t len, struct pool_buf *out)
+{
+	struct cls *k;
+	uint32_t b;
+	int r = -ENOBUFS;
+
+	if (len > POOL_MAX)
+		return -EMSGSIZE;
+	out->cls = class_of(len);
+	k = &p->cls[out->cls];
+	out->size = k->size;
+	pthread_mutex_lock(&p->lock);
+	if (p->used + k->size > p->limit)
+		goto refused;
+	if (k->warm) {
+		b = k->buf[--k->warm];
+		p->warm -= k->size;
+	} else {
+		if (!make_room(p, k->size))
+			goto refused;
+		if (k->cold)
+			b = k->buf[k->count - k->cold--];
+		else
+			b = k->fresh++;
+	}
+	out->off = k->start + (uint64_t)b * k->size;
+	p->used += k->size;
+	if (p->used > p->used_peak)
+		p->used_peak = p->used;
+	k->gets++;
+	if (++k->used > k->peak_now)
+		k->peak_now = k->used;
+	if (k->used > k->peak)
+		k->peak = k->used;
+	r = 0;
+refused:
+	if (r)
+		p->refused++;
+	pthread_mutex_unlock(&p->lock);
+	return r;
+}
+
+void pool_put(struct pool *p, const struct pool_buf *b)
+{
+	struct cls *k = &p->cls[b->cls];
+
+	pthread_mutex_lock(&p->lock);
+	k->buf[k->warm++] = (b->off - k->start) / k->size;
+	k->used--;
+	p->used -= k->size;
+	p->warm += k->size;
+	make_room(p, 0);
+	pthread_mutex_unlock(&p->lock);
+}
+
+uint64_t pool_trim(struct pool *p, uint64_t now, uint64_t idle_ns)
+{
+	uint64_t warm;
+
+	pthread_mutex_lock(&p->lock);
+	if (!p->span_end)
+		p->span_end = now + idle_ns;
+	if (now >= p->span_end) {
+		for (unsigned int c = 0; c < POOL_CLASSES; c++) {
+			struct cls *k = &p->cls[c];
+			uint32_t peak = k->peak_now > k->peak_last ? k->peak_now : k->peak_last;
+			uint32_t keep = peak - k->used;
+
+			if (k->warm > keep)
+				cool(p, k, k->warm - keep);
+			k->peak_last = k->peak_now;
+			k->peak_now = k->used;
+		}
+		p->span_end = now + idle_ns;
+	}
+	warm = p->warm;
+	pthread_mutex_unlock(&p->lock);
+	return warm;
+}
+
+void pool_limit(struct pool *p, uint64_t bytes)
+{
+	pthread_mutex_lock(&p->lock);
+	p->limit = bytes < p->max ? bytes : p->max;
+	make_room(p, 0);
+	pthread_mutex_unlock(&p->lock);
+}
+
+void pool_info(struct pool *p, struct pool_info *i)
+{
+	memset(i, 0, sizeof(*i));
+	pthread_mutex_lock(&p->lock);
+	i->limit = p->limit;
+	i->used = p->used;
+	i->used_peak = p->used_peak;
+	i->warm = p->warm;
+	i->refused = p->refused;
+	i->given_back = p->given_back;
+	for (unsigned int c = 0; c < POOL_CLASSES; c++) {
+		const struct cls *k = &p->cls[c];
+
+		i->cls[c].used = k->used;
+		i->cls[c].peak = k->peak;
+		i->cls[c].warm = k->warm;
+		i->cls[c].gets = k->gets;
+		i->gets += k->gets;
+	}
+	pthread_mutex_unlock(&p->lock);
+}

@@ -19,7 +19,7 @@
 
 #include <asyncprog/ring.h>
 
-#define MATCH_SENDS	65536u		/* default limit of SENDs kept */
+#define MATCH_SENDS	65536u		/* limit of SENDs kept, unless the configuration says another */
 
 struct match;
 
@@ -27,8 +27,11 @@ struct match_name {			/* one use of a slot of a sender */
 	uint32_t src, slot, serial;
 };
 
+/* For tables made from now on with @max_sends 0; any thread. */
+void match_limit_set(uint32_t max_sends);
+
 /*
- * @max_sends: SENDs kept without a RECV, 0: MATCH_SENDS.  @unmatched: where their number is stored, in
+ * @max_sends: SENDs kept without a RECV, 0: as configured.  @unmatched: where their number is stored, in
  * order and before the call that changed it returns (prog_p2p_area.unmatched); may be NULL, must stay
  * valid until match_free().  0 or -ENOMEM.
  */

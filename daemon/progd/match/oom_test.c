@@ -157,7 +157,7 @@ static void test_pool(void **state)
 		oom_in = n++;
 		oom_happened = false;
 		failures = 0;
-		assert_int_equal(AGAIN(pool_new(mem, sizeof(mem), 64 << 10, &p)), 0);
+		assert_int_equal(AGAIN(pool_new(7, mem, sizeof(mem), 64 << 10, &p)), 0);
 		assert_int_equal(failures, oom_happened);
 		pool_free(p);
 	} while (oom_happened);

@@ -3,6 +3,8 @@
  * Each class has a stack of warm buffers: taken from and put back on top, given back from the bottom, where the
  * ones are that were not used for longest.  Buffers that hold no memory are on a stack of their own.
  */
+#include <utlist.h>
+
 #include "match/pool.h"
 
 #include <errno.h>
@@ -25,6 +27,8 @@ struct cls {
 };
 
 struct pool {
+	uint32_t job;
+	struct pool *next, *prev;	/* all_lock */
 	pthread_mutex_t lock;		/* everything below */
 	uint8_t *mem;
 	uint64_t limit, max;
@@ -34,6 +38,29 @@ struct pool {
 	struct cls cls[POOL_CLASSES];
 	uint32_t numbers[];
 };
+
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;	/* taken before a pool's */
+static struct pool *all;
+static struct ended {
+	uint32_t job;			/* 0: free */
+	struct pool_sum sum;
+} ended[POOL_ENDED];
+static unsigned int next_ended;
+static struct pool_conf conf;
+
+void pool_conf_set(const struct pool_conf *c)
+{
+	pthread_mutex_lock(&all_lock);
+	conf = *c;
+	pthread_mutex_unlock(&all_lock);
+}
+
+void pool_conf_get(struct pool_conf *c)
+{
+	pthread_mutex_lock(&all_lock);
+	*c = conf;
+	pthread_mutex_unlock(&all_lock);
+}
 
 uint32_t pool_class_size(unsigned int cls)
 {
@@ -67,7 +94,7 @@ uint64_t pool_span(uint64_t bytes)
 	return sum;
 }
 
-int pool_new(void *mem, uint64_t size, uint64_t bytes, struct pool **out)
+int pool_new(uint32_t job, void *mem, uint64_t size, uint64_t bytes, struct pool **out)
 {
 	uint64_t total = 0, off = 0;
 	struct pool *p;
@@ -84,6 +111,7 @@ int pool_new(void *mem, uint64_t size, uint64_t bytes, struct pool **out)
 	if (!p)
 		return -ENOMEM;
 	pthread_mutex_init(&p->lock, NULL);
+	p->job = job;
 	p->mem = mem;
 	p->limit = p->max = bytes;
 	num = p->numbers;
@@ -97,14 +125,41 @@ int pool_new(void *mem, uint64_t size, uint64_t bytes, struct pool **out)
 		off += class_span(c, bytes);
 		num += k->count;
 	}
+	pthread_mutex_lock(&all_lock);
+	DL_APPEND(all, p);
+	pthread_mutex_unlock(&all_lock);
 	*out = p;
 	return 0;
 }
 
+static struct ended *ended_of(uint32_t job)
+{
+	for (unsigned int i = 0; i < POOL_ENDED; i++)
+		if (ended[i].job == job)
+			return &ended[i];
+	return NULL;
+}
+
 void pool_free(struct pool *p)
 {
+	struct pool_info i;
+	struct ended *e;
+
 	if (!p)
 		return;
+	pool_info(p, &i);
+	pthread_mutex_lock(&all_lock);
+	DL_DELETE(all, p);
+	e = ended_of(p->job);
+	if (!e) {
+		e = &ended[next_ended++ % POOL_ENDED];
+		*e = (struct ended){ .job = p->job };
+	}
+	e->sum.used_peak += i.used_peak;
+	e->sum.gets += i.gets;
+	e->sum.refused += i.refused;
+	e->sum.given_back += i.given_back;
+	pthread_mutex_unlock(&all_lock);
 	pthread_mutex_destroy(&p->lock);
 	free(p);
 }
@@ -253,4 +308,29 @@ void pool_info(struct pool *p, struct pool_info *i)
 		i->gets += k->gets;
 	}
 	pthread_mutex_unlock(&p->lock);
+}
+
+void pool_sum(uint32_t job, struct pool_sum *s)
+{
+	const struct ended *e;
+	struct pool_info i;
+	struct pool *p;
+
+	pthread_mutex_lock(&all_lock);
+	e = ended_of(job);
+	*s = e ? e->sum : (struct pool_sum){ 0 };
+	DL_FOREACH(all, p) {
+		if (p->job != job)
+			continue;
+		pool_info(p, &i);
+		s->pools++;
+		s->limit += i.limit;
+		s->used += i.used;
+		s->warm += i.warm;
+		s->used_peak += i.used_peak;
+		s->gets += i.gets;
+		s->refused += i.refused;
+		s->given_back += i.given_back;
+	}
+	pthread_mutex_unlock(&all_lock);
 }

@@ -26,6 +26,14 @@
 
 struct pool;
 
+/* What the configuration says; any thread. */
+struct pool_conf {
+	uint64_t bytes;			/* of each receiving session's pool; 0: none */
+	uint64_t idle_ns;		/* for pool_trim() */
+};
+void pool_conf_set(const struct pool_conf *c);	/* main thread */
+void pool_conf_get(struct pool_conf *c);
+
 struct pool_buf {
 	uint64_t off;			/* in the region; whole pages */
 	uint32_t size;			/* of the buffer, >= what was asked for */
@@ -40,9 +48,9 @@ uint64_t pool_span(uint64_t bytes);
 
 /*
  * @mem: the region's mapping, shared memory, @size bytes; not owned, and valid until pool_free().  @bytes: the bound;
- * what does not fit into @size is not used.  -EINVAL: nothing fits; -ENOMEM.
+ * what does not fit into @size is not used.  @job: its number, for reports.  -EINVAL: nothing fits; -ENOMEM.
  */
-int pool_new(void *mem, uint64_t size, uint64_t bytes, struct pool **out);
+int pool_new(uint32_t job, void *mem, uint64_t size, uint64_t bytes, struct pool **out);
 /* Buffers still in use stay as they are.  NULL is fine. */
 void pool_free(struct pool *p);
 
@@ -73,5 +81,15 @@ struct pool_info {
 	} cls[POOL_CLASSES];
 };
 void pool_info(struct pool *p, struct pool_info *i);
+
+/* Sum over all pools of job @job, those of the last POOL_ENDED jobs that are gone among them. */
+#define POOL_ENDED	32
+struct pool_sum {
+	uint32_t pools;			/* that there are */
+	uint64_t limit, used, warm;	/* bytes, of these */
+	uint64_t used_peak;		/* bytes; the pools' peaks need not have been at one time */
+	uint64_t gets, refused, given_back;
+};
+void pool_sum(uint32_t job, struct pool_sum *s);
 
 #endif

@@ -35,7 +35,7 @@ static struct pool *make(uint64_t bytes)
 	assert_int_equal(ftruncate(reg.fd, reg.size), 0);
 	reg.mem = mmap(NULL, reg.size, PROT_READ | PROT_WRITE, MAP_SHARED, reg.fd, 0);
 	assert_ptr_not_equal(reg.mem, MAP_FAILED);
-	assert_int_equal(pool_new(reg.mem, reg.size, bytes, &p), 0);
+	assert_int_equal(pool_new(7, reg.mem, reg.size, bytes, &p), 0);
 	return p;
 }
 
@@ -146,10 +146,10 @@ static void test_new(void **state)
 	struct pool *p;
 
 	assert_int_equal(pool_span(POOL_MIN - 1), 0);
-	assert_int_equal(pool_new(mem, sizeof(mem), POOL_MIN - 1, &p), -EINVAL);
-	assert_int_equal(pool_new(mem, POOL_MIN - 1, 64 * MIB, &p), -EINVAL);
+	assert_int_equal(pool_new(7, mem, sizeof(mem), POOL_MIN - 1, &p), -EINVAL);
+	assert_int_equal(pool_new(7, mem, POOL_MIN - 1, 64 * MIB, &p), -EINVAL);
 	/* a smaller region than wanted is used as far as it goes */
-	assert_int_equal(pool_new(mem, sizeof(mem), 64 * MIB, &p), 0);
+	assert_int_equal(pool_new(7, mem, sizeof(mem), 64 * MIB, &p), 0);
 	pool_info(p, &i);
 	assert_true(i.limit >= POOL_MIN && pool_span(i.limit) <= sizeof(mem));
 	pool_free(p);
@@ -264,6 +264,43 @@ static void test_random(void **state)
 	unmake(p);
 }
 
+/* Reports by job, also when its pools are gone. */
+static void test_sum(void **state)
+{
+	static uint8_t mem[4][1 << 20] __attribute__((aligned(4096)));
+	struct pool *p[3];
+	struct pool_buf b;
+	struct pool_sum s;
+
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_int_equal(pool_new(1000 + i / 2, mem[i], sizeof(mem[i]), 64 << 10, &p[i]), 0);
+		assert_int_equal(pool_get(p[i], 20000, &b), 0);
+	}
+	pool_put(p[1], &b);
+	pool_sum(1000, &s);
+	assert_int_equal(s.pools, 2);
+	assert_int_equal(s.used, 24 << 10);
+	assert_int_equal(s.warm, 24 << 10);
+	assert_int_equal(s.used_peak, 48 << 10);
+	pool_free(p[0]);
+	pool_free(p[1]);
+	pool_sum(1000, &s);
+	assert_int_equal(s.pools, 0);
+	assert_int_equal(s.used, 0);
+	assert_int_equal(s.gets, 2);
+	assert_int_equal(s.used_peak, 48 << 10);
+	pool_sum(1001, &s);
+	assert_int_equal(s.gets, 1);
+	pool_free(p[2]);
+	/* the oldest are forgotten */
+	for (uint32_t i = 0; i < POOL_ENDED; i++) {
+		assert_int_equal(pool_new(2000 + i, mem[0], sizeof(mem[0]), 64 << 10, &p[0]), 0);
+		pool_free(p[0]);
+	}
+	pool_sum(1000, &s);
+	assert_int_equal(s.gets, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -272,6 +309,7 @@ int main(void)
 		cmocka_unit_test(test_new),
 		cmocka_unit_test(test_trim),
 		cmocka_unit_test(test_random),
+		cmocka_unit_test(test_sum),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

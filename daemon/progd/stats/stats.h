@@ -32,6 +32,26 @@ struct stats_fallback {
 };
 extern const struct stats_fallback stats_fallbacks[STATS_FALLBACKS];
 
+/* Two-sided messages.  Each is counted once at the sender's node and once at the receiver's. */
+struct stats_msgs {
+	/* the sender's node */
+	uint64_t sends, send_bytes;	/* SENDs read from a ring, their size */
+	uint64_t served_bytes;		/* payload given to pulls */
+	/* the receiver's node: RECVs read from a ring */
+	uint64_t predicted, named, dropped;	/* dropped: with PROG_P2PF_DROP */
+	uint64_t withdrawn;		/* predictions that were taken back */
+	uint64_t withdrawn_late;	/* ... or could not be, as they were matched */
+	/* the receiver's node: messages */
+	uint64_t late;			/* SENDs that no RECV waited for */
+	uint64_t early, early_bytes;	/* taken to the pool before they were matched */
+	uint64_t rendezvous;		/* pulled to the receiver's buffer when they were matched */
+	uint64_t local;			/* of both, from a sender on this node */
+	uint64_t bytes;			/* that came to a receiver's buffer */
+	uint64_t away_bytes;		/* ... while nobody awaited it: the program was outside MPI */
+	uint64_t unkept;		/* SENDs that were not kept: too many, or no memory */
+	uint64_t errors;		/* messages that failed */
+};
+
 struct stats_block {
 	/* as origin: what this node's ranks asked for */
 	uint64_t ops[STATS_OPS];
@@ -55,6 +75,7 @@ struct stats_block {
 	uint64_t helper_bytes;
 	uint64_t helper_jobs;
 	uint64_t fallback[STATS_FALLBACKS];
+	struct stats_msgs msgs;
 } __attribute__((aligned(64)));
 
 struct stats {

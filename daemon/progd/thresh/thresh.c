@@ -53,6 +53,11 @@ struct thresh {
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;	/* taken before a struct's */
 static struct thresh *all;
 static struct thresh_conf conf;
+static struct ended {
+	uint32_t job;			/* 0: free */
+	struct thresh_sum sum;
+} ended[THRESH_ENDED];			/* all_lock */
+static unsigned int next_ended;
 
 static uint64_t client_u64(const __u64 *p)
 {
@@ -138,14 +143,50 @@ int thresh_new(const struct thresh_opts *o, struct thresh **out)
 	return 0;
 }
 
+/* The caller holds the lock. */
+static void add_sum(const struct thresh *t, struct thresh_sum *s)
+{
+	const struct pair *p;
+
+	for (p = t->pairs; p; p = p->hh.next) {
+		const struct prog_p2p_peer *c = &t->o.peers[p->peer];
+
+		for (int dir = 0; dir < 2; dir++) {
+			s->switches += p->dir[dir].switches;
+			s->refused += p->dir[dir].refused;
+		}
+		s->sends += client_u64(&c->sends);
+		s->recvs += client_u64(&c->recvs);
+		s->bytes += client_u64(&c->bytes);
+		s->idle_ns += client_u64(&c->idle_ns);
+		s->late += __atomic_load_n(&c->late, __ATOMIC_RELAXED);
+		s->withdrawn += __atomic_load_n(&c->withdrawn, __ATOMIC_RELAXED);
+	}
+}
+
+static struct ended *ended_of(uint32_t job)
+{
+	for (unsigned int i = 0; i < THRESH_ENDED; i++)
+		if (ended[i].job == job)
+			return &ended[i];
+	return NULL;
+}
+
 void thresh_free(struct thresh *t)
 {
 	struct pair *p, *tmp;
+	struct ended *e;
 
 	if (!t)
 		return;
 	pthread_mutex_lock(&all_lock);
 	DL_DELETE(all, t);
+	e = ended_of(t->o.job);
+	if (!e) {
+		e = &ended[next_ended++ % THRESH_ENDED];
+		*e = (struct ended){ .job = t->o.job };
+	}
+	add_sum(t, &e->sum);
 	pthread_mutex_unlock(&all_lock);
 	HASH_ITER(hh, t->pairs, p, tmp) {
 		HASH_DEL(t->pairs, p);
@@ -471,20 +512,17 @@ int thresh_pin(uint32_t job, uint32_t rank, uint32_t peer, int dir, uint64_t val
 
 void thresh_sum(uint32_t job, struct thresh_sum *s)
 {
-	struct pair *p, *tmp;
+	const struct ended *e;
 	struct thresh *t;
 
-	*s = (struct thresh_sum){ 0 };
 	pthread_mutex_lock(&all_lock);
+	e = ended_of(job);
+	*s = e ? e->sum : (struct thresh_sum){ 0 };
 	DL_FOREACH(all, t) {
 		if (t->o.job != job)
 			continue;
 		pthread_mutex_lock(&t->lock);
-		HASH_ITER(hh, t->pairs, p, tmp)
-			for (int dir = 0; dir < 2; dir++) {
-				s->switches += p->dir[dir].switches;
-				s->refused += p->dir[dir].refused;
-			}
+		add_sum(t, s);
 		pthread_mutex_unlock(&t->lock);
 	}
 	pthread_mutex_unlock(&all_lock);

@@ -105,9 +105,13 @@ void thresh_each(void (*fn)(void *arg, const struct thresh_info *i), void *arg);
 #define THRESH_UNPIN	(UINT64_MAX - 1)
 int thresh_pin(uint32_t job, uint32_t rank, uint32_t peer, int dir, uint64_t value);
 
-/* Sum over all ranks of job @job that are here. */
+/* Sum over all ranks of job @job that are or were here; of the last THRESH_ENDED jobs that are gone. */
+#define THRESH_ENDED	32
 struct thresh_sum {
 	uint64_t switches, refused;
+	uint64_t sends, recvs;		/* as the clients say: large ones, posted without blocking, ... */
+	uint64_t bytes, idle_ns;	/* ... their size, time from posting to the first completion call */
+	uint64_t late, withdrawn;	/* receives that were not predicted; predicted wrongly */
 };
 void thresh_sum(uint32_t job, struct thresh_sum *s);
 

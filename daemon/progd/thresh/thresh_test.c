@@ -13,7 +13,8 @@
 #define KIB	1024ull
 #define MIB	(1024 * KIB)
 #define MS	1000000ull
-#define JOB	5u
+static uint32_t job;			/* another one in each test */
+#define JOB	job
 #define RANKS	3u
 
 static const struct thresh_conf usual = {
@@ -31,6 +32,7 @@ static int setup(void **state)
 	memset(area, 0, sizeof(area));
 	memset(peers, 0, sizeof(peers));
 	now = 1000 * MS;
+	job++;
 	thresh_conf_set(&usual);
 	for (uint32_t i = 0; i < 2; i++) {
 		struct thresh_opts o = { JOB, i, RANKS, &area[i], peers[i] };
@@ -340,6 +342,19 @@ static void test_sum(void **state)
 		one(MIB, 4 * MIB, 0, true);
 	thresh_sum(JOB, &s);
 	assert_int_equal(s.switches, 2);	/* the sender's wish, and what the receiver made of it */
+	assert_int_equal(s.sends, 9);
+	assert_int_equal(s.recvs, 9);
+	assert_int_equal(s.idle_ns, 9 * 4 * MIB);
+	/* also when the ranks are gone, one after the other */
+	thresh_free(t[0]);
+	t[0] = NULL;
+	thresh_sum(JOB, &s);
+	assert_int_equal(s.switches, 2);
+	thresh_free(t[1]);
+	t[1] = NULL;
+	thresh_sum(JOB, &s);
+	assert_int_equal(s.switches, 2);
+	assert_int_equal(s.bytes, 18 * MIB);
 	thresh_sum(JOB + 1, &s);
 	assert_int_equal(s.switches, 0);
 }

@@ -23,8 +23,11 @@
 
 #include "conf/keys.h"
 #include "ctl/ctl.h"
+#include "match/match.h"
+#include "match/pool.h"
 #include "rma/rma.h"
 #include "session/session.h"
+#include "thresh/thresh.h"
 #include "win/win.h"
 #include "worker/loop.h"
 #include "worker/worker.h"
@@ -70,8 +73,22 @@ static void apply_runtime(struct progd *d)
 		.bytes = conf_int(d->conf, KEY_QUOTA_BYTES),
 		.streams = conf_int(d->conf, KEY_QUOTA_STREAMS),
 	};
+	uint64_t pool = conf_int(d->conf, KEY_P2P_POOL_BYTES);
+	struct thresh_conf th = {
+		.on = conf_bool(d->conf, KEY_TWO_SIDED),
+		.offload = conf_int(d->conf, KEY_P2P_OFFLOAD),
+		.offload_min = conf_int(d->conf, KEY_P2P_OFFLOAD_MIN),
+		.early_max = pool_span(pool) ? conf_int(d->conf, KEY_P2P_EARLY_MAX) : 0,
+		.retry_ns = conf_int(d->conf, KEY_P2P_RETRY),
+	};
+	struct pool_conf pc = {
+		.bytes = th.early_max ? pool : 0, .idle_ns = conf_int(d->conf, KEY_P2P_POOL_IDLE),
+	};
 
 	win_limits_set(&lim);
+	thresh_conf_set(&th);
+	pool_conf_set(&pc);
+	match_limit_set(conf_int(d->conf, KEY_QUOTA_MESSAGES));
 	log_set_level(conf_int(d->conf, KEY_LOG_LEVEL));
 }
 

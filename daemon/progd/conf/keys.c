@@ -71,6 +71,48 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 		"Pairs of origin and target rank of a window per user, between which operations went "
 		"through the daemon.", CONF_RUNTIME,
 	},
+	[KEY_TWO_SIDED] = {
+		"two_sided", CONF_BOOL, 0, 0, "yes", NULL,
+		"Move large two-sided messages. no: they are left to the MPI library, from the next one "
+		"that is sent.", CONF_RUNTIME,
+	},
+	[KEY_P2P_OFFLOAD] = {
+		"p2p_offload", CONF_SIZE, 1024, 1ll << 40, "128K", NULL,
+		"Two-sided messages of at least this size are moved, smaller ones are left to the MPI "
+		"library. Of pairs of ranks for which \"progctl thresh set\" has not said another.",
+		CONF_RUNTIME,
+	},
+	[KEY_P2P_OFFLOAD_MIN] = {
+		"p2p_offload_min", CONF_SIZE, 1024, 1ll << 40, "32K", NULL,
+		"No pair of ranks gets a lower p2p_offload than this.", CONF_RUNTIME,
+	},
+	[KEY_P2P_EARLY_MAX] = {
+		"p2p_early_max", CONF_SIZE, 0, 12 << 20, "6M", NULL,
+		"No two-sided message larger than this is taken to the receiver's pool before it is "
+		"matched. Up to which size that is done adapts to the program. 0: none is.", CONF_RUNTIME,
+	},
+	[KEY_P2P_POOL_BYTES] = {
+		"p2p_pool_bytes", CONF_SIZE, 0, 1ll << 36, "64M", NULL,
+		"Memory of a process for messages that are taken before they are matched, used only when "
+		"and as far as there are any. A process that attached before a change keeps at most what "
+		"it had.", CONF_RUNTIME,
+	},
+	[KEY_P2P_POOL_IDLE] = {
+		"p2p_pool_idle", CONF_DURATION, SEC / 100, 3600 * SEC, "5s", NULL,
+		"Memory of that pool that was not needed for two to three times as long is given back.",
+		CONF_RUNTIME,
+	},
+	[KEY_P2P_RETRY] = {
+		"p2p_retry", CONF_DURATION, SEC / 100, 3600 * SEC, "1s", NULL,
+		"When there was no memory to take a pair's message early, it is not tried again for so long.",
+		CONF_RUNTIME,
+	},
+	[KEY_QUOTA_MESSAGES] = {
+		"quota_messages", CONF_INT, 1, 1 << 24, "65536", NULL,
+		"Messages to one rank that are known before it receives them; each takes some 300 bytes of "
+		"the daemon's memory. One beyond it moves only once its receive has found it.",
+		CONF_RUNTIME,
+	},
 	[KEY_PEER_TIMEOUT] = {
 		"peer_timeout", CONF_DURATION, SEC / 10, 3600 * SEC, "10s", NULL,
 		"A node that does not answer for this long is taken for gone: operations on it fail.",

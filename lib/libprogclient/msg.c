@@ -45,6 +45,7 @@ struct msgs {
 	struct prog_win *w;
 	struct prog_p2p_peer *peers;	/* [nranks], in the control segment */
 	uint32_t self, nranks;
+	uint32_t workers;		/* the session's, of which a forked child has none */
 	uint32_t recv_ring;		/* worker of all RECVs and WITHDRAWs */
 	uint32_t pool_region;		/* id + 1; 0: none */
 	/* under msg_lock */
@@ -284,7 +285,7 @@ int prog_msg_send(struct prog_win *w, const struct prog_msg_key *key, const stru
 		p.flags |= PROG_P2PF_SYNC;
 	if (flags & PROG_MSG_EARLY)
 		p.flags |= PROG_P2PF_EARLY;
-	p.worker = key->dst % ms->s->workers;
+	p.worker = key->dst % ms->workers;
 	p.wake = p.side.total < CLIENT_KICK_BYTES ? WAKE_SLEEPER : WAKE_NOW;
 	err = post(ms, &p, &m);
 	if (err)
@@ -604,6 +605,7 @@ int msgs_open(struct prog_win *w)
 	ms->w = w;
 	ms->self = w->rank;
 	ms->nranks = w->nranks;
+	ms->workers = s->workers;
 	ms->recv_ring = w->rank % s->workers;
 	ms->peers = (struct prog_p2p_peer *)(void *)w->wc.peers;
 	/* what was left of an earlier window is not to be taken for this one's */

@@ -64,8 +64,19 @@ struct fake_shared {
 	uint32_t lazy;			/* acknowledge only to clients that wait */
 	uint32_t doze;			/* dozes, and takes entries only when kicked */
 	uint32_t fault_msg, fault;	/* what to do with messages of that type */
+	uint32_t old;			/* a daemon that knows no two-sided messages */
+	uint32_t msg_off;		/* ... that is configured not to carry them */
+	uint32_t msg_hold;		/* take nothing from the rings of messages */
+	uint32_t msg_stall;		/* match, but move nothing */
+	uint32_t msg_silent;		/* answer no WITHDRAW */
+	int32_t msg_status;		/* of messages that end */
+	uint32_t msg_head_len;		/* instead of the right one, if not 0 */
+	uint64_t pool;			/* size of the region for early messages to ask for */
+	uint64_t offload, offload_min;	/* thresholds */
+	struct prog_p2p_peer peer;	/* at PING: offload is taken from here, the rest shown */
 	/* observed */
 	uint32_t kicks, helper_jobs, dtypes, ops, regions, dozing;
+	uint32_t msg_entries, msg_withdraws, msg_ends;
 };
 
 /* ---- the double ---------------------------------------------------------------------------- */
@@ -105,7 +116,12 @@ struct fake_session {
 	struct fake_win win[FAKE_WINS];
 	struct { char *mem; size_t size; int fd; } region[FAKE_REGIONS];
 	uint32_t helper_tail;
+	struct fake_win *space;
+	uint32_t msg_head[PROG_MAX_WORKERS];
+	uint8_t msg[PROG_P2P_SLOTS];	/* FAKE_MSG_* */
 };
+
+enum { FAKE_MSG_NONE, FAKE_MSG_WAITS, FAKE_MSG_MATCHED };
 
 static struct fake_shared *fk;
 static struct fake_session fake_sessions[FAKE_SESSIONS];
@@ -189,7 +205,8 @@ static void fake_reply(struct fake_session *s, void *rep, size_t size, uint16_t 
 
 static void fake_hello(struct fake_session *s, const struct prog_msg_hello *m, int *fds, unsigned int n)
 {
-	struct prog_msg_hello_reply rep = { .abi_major = PROG_ABI_MAJOR, .session = s->id,
+	struct prog_msg_hello_reply rep = { .abi_major = PROG_ABI_MAJOR,
+		.abi_minor = fk->old ? 1 : PROG_ABI_MINOR, .session = s->id,
 		.workers = fk->workers, .naddrs = 1, .features = fk->cma ? PROG_FEAT_CMA : 0 };
 	int out[1 + PROG_MAX_WORKERS];
 	uint32_t i;
@@ -211,6 +228,38 @@ static void fake_hello(struct fake_session *s, const struct prog_msg_hello *m, i
 	fake_reply(s, &rep, sizeof(rep), PROG_MSG_HELLO, 0, out, 1 + fk->workers);
 }
 
+static struct prog_p2p_area *fake_area(struct fake_session *s)
+{
+	return (void *)(s->seg + s->hdr->p2p_off);
+}
+
+static struct prog_sq *fake_msg_ring(struct fake_session *s, uint32_t worker)
+{
+	return (struct prog_sq *)(void *)(s->seg + fake_area(s)->sq_off) + worker;
+}
+
+/* The window of kind SPACE comes or goes: rings empty, slots the client's. */
+static void fake_space(struct fake_session *s, struct fake_win *w)
+{
+	struct prog_p2p_area *area = fake_area(s);
+	uint32_t i;
+
+	s->space = w;
+	memset(s->msg, 0, sizeof(s->msg));
+	for (i = 0; i < fk->workers; i++) {
+		struct prog_sq *sq = fake_msg_ring(s, i);
+
+		s->msg_head[i] = __atomic_load_n(&sq->tail, __ATOMIC_ACQUIRE);
+		__atomic_store_n(&sq->head, s->msg_head[i], __ATOMIC_RELEASE);
+	}
+	if (!w)
+		return;
+	CHECK_INT(area->nslots, PROG_P2P_SLOTS);
+	area->offload_default = fk->offload;
+	area->offload_min = fk->offload_min;
+	area->pool_size = fk->pool;
+}
+
 static void fake_win_create(struct fake_session *s, const struct prog_msg_win_create *m, int *fds,
 			    unsigned int n)
 {
@@ -230,6 +279,13 @@ static void fake_win_create(struct fake_session *s, const struct prog_msg_win_cr
 	CHECK(w);
 	CHECK(n == 2 || n == 3);
 	CHECK(m->nranks <= FAKE_RANKS);
+	if (m->mem == PROG_MEM_SPACE && fk->msg_off) {
+		strcpy(rep.reason, "two_sided is off");
+		close(fds[0]);
+		close(fds[1]);
+		fake_reply(s, &rep, sizeof(rep), PROG_MSG_WIN_CREATE, -EPERM, NULL, 0);
+		return;
+	}
 	memset(w, 0, sizeof(*w));
 	w->used = true;
 	w->msg = *m;
@@ -255,6 +311,10 @@ static void fake_win_create(struct fake_session *s, const struct prog_msg_win_cr
 		}
 		CHECK(p && m->base + m->size <= size);
 		w->mem = p + m->base;
+	}
+	if (m->mem == PROG_MEM_SPACE) {
+		CHECK(!s->space);
+		fake_space(s, w);
 	}
 	fake_reply(s, &rep, sizeof(rep), PROG_MSG_WIN_CREATE, 0, NULL, 0);
 }
@@ -322,9 +382,11 @@ static void fake_request(struct fake_session *s)
 		s->sock = 0;
 		for (i = 0; i < FAKE_SESSIONS; i++)
 			for (j = 0; j < FAKE_WINS; j++)
-				if (fake_sessions[i].win[j].used)
+				if (fake_sessions[i].win[j].used &&
+				    fake_sessions[i].win[j].msg.mem != PROG_MEM_SPACE)
 					winlock_recover(&fake_sessions[i].win[j].wc, s->id, &dropped);
 		memset(s->win, 0, sizeof(s->win));
+		s->space = NULL;
 		return;
 	}
 	CHECK_INT(len, h->size);
@@ -347,6 +409,8 @@ static void fake_request(struct fake_session *s)
 		struct fake_win *w = &s->win[((struct prog_msg_slot *)(void *)buf)->slot % FAKE_WINS];
 
 		CHECK(w->used);
+		if (w == s->space)
+			fake_space(s, NULL);
 		munmap(w->wc.ctl, w->wc.size);
 		close(w->ctl_fd);
 		if (w->mem_fd >= 0)
@@ -374,6 +438,12 @@ static void fake_request(struct fake_session *s)
 		fake_reply(s, &rep, sizeof(rep), h->type, 0, NULL, 0);
 		break;
 	default:
+		if (h->type == PROG_MSG_PING && s->space) {
+			struct prog_p2p_peer *peer = (struct prog_p2p_peer *)(void *)s->space->wc.peers;
+
+			peer->offload = fk->peer.offload;
+			fk->peer = *peer;
+		}
 		fake_reply(s, h, sizeof(*h), h->type, h->type == PROG_MSG_PING ? 0 : -ENOSYS, NULL, 0);
 	}
 }
@@ -677,6 +747,234 @@ static bool fake_serve(struct fake_session *s)
 	return busy || acked;
 }
 
+/* ---- two-sided messages -------------------------------------------------------------------------- */
+
+static struct prog_p2p_slot *fake_slot(struct fake_session *s, uint32_t slot)
+{
+	CHECK(slot < PROG_P2P_SLOTS);
+	return (struct prog_p2p_slot *)(void *)(s->seg + fake_area(s)->slot_off) + slot;
+}
+
+/* Packed [off, off + len) of a slot's buffer to or from @buf. */
+static int fake_msg_copy(struct fake_session *s, const struct prog_p2p_slot *sl, uint64_t off, char *buf,
+			 uint64_t len, bool write)
+{
+	struct prog_sqe e = { .flags = sl->loc, .region = sl->region };
+	struct dtype *dt = NULL;
+	struct dtype_iter it;
+	char why[200] = "";
+	int64_t at;
+	uint64_t n;
+	int err = 0;
+
+	CHECK(sl->loc == PROG_SQE_REGION || sl->loc == PROG_SQE_VA);
+	if (sl->dtype == ~0ull) {
+		e.addr = sl->addr + off;
+		e.len = len;
+		return len ? fake_origin(s, &e, buf, write) : 0;
+	}
+	CHECK(sl->dtype + sl->dtype_len <= s->hdr->arena_size && sl->dtype_len <= PROG_DTYPE_PROGRAM_MAX);
+	CHECK_INT(dtype_decode(s->seg + s->hdr->arena_off + sl->dtype, sl->dtype_len, &dt, why, sizeof(why)), 0);
+	CHECK_INT(dtype_iter_init(&it, dt, sl->count, off), 0);
+	for (; !err && len && dtype_iter_next(&it, len, &at, &n); buf += n, len -= n) {
+		e.addr = sl->addr + (uint64_t)at;
+		e.len = n;
+		err = fake_origin(s, &e, buf, write);
+	}
+	dtype_put(dt);
+	return err;
+}
+
+static void fake_msg_event(struct fake_session *s)
+{
+	__atomic_fetch_add(&s->hdr->event, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&s->hdr->waiters, __ATOMIC_SEQ_CST))
+		futex_wake_all(&s->hdr->event);
+}
+
+static void fake_msg_end(struct fake_session *s, uint32_t slot, uint32_t state)
+{
+	s->msg[slot] = FAKE_MSG_NONE;
+	__atomic_fetch_add(&fk->msg_ends, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&fake_slot(s, slot)->state, state, __ATOMIC_RELEASE);
+	fake_msg_event(s);
+}
+
+/* The payload, and both ends. */
+static void fake_msg_move(struct fake_session *to, uint32_t rslot, struct fake_session *from, uint32_t sslot)
+{
+	struct prog_p2p_slot *r = fake_slot(to, rslot), *sl = fake_slot(from, sslot);
+	uint64_t n = sl->len < r->len ? sl->len : r->len, head = 0;
+	char *buf = malloc(n + 1);
+	int err = 0;
+
+	if (!(r->flags & PROG_P2PF_DROP)) {
+		if (!(r->flags & PROG_P2PF_NAMED) || r->flags & PROG_P2PF_HEAD)
+			head = n < PROG_P2P_HEAD ? n : PROG_P2P_HEAD;
+		err = fake_msg_copy(from, sl, 0, buf, n, false);
+		memcpy(r->head, buf, head);
+		if (!err)
+			err = fake_msg_copy(to, r, head, buf + head, n - head, true);
+		r->head_len = fk->msg_head_len ? fk->msg_head_len : (uint32_t)head;
+		r->moved = n - head;
+	}
+	free(buf);
+	r->msg_len = sl->len;
+	r->status = sl->status = err ? err : fk->msg_status;
+	fake_msg_end(to, rslot, PROG_P2P_DONE);
+	fake_msg_end(from, sslot, PROG_P2P_DONE);
+}
+
+static bool fake_same_channel(const struct prog_p2p_key *a, const struct prog_p2p_key *b)
+{
+	return a->comm == b->comm && a->src == b->src && a->dst == b->dst && a->tag == b->tag &&
+	       a->gen == b->gen;
+}
+
+/* The SEND of @r, a RECV of @to; its slot, or -1. */
+static int fake_msg_find(struct fake_session *to, const struct prog_p2p_slot *r, struct fake_session **from)
+{
+	int i;
+
+	if (!fake_find(to->space->msg.key, r->key.src, from) || !(*from)->space)
+		return -1;
+	for (i = 0; i < (int)PROG_P2P_SLOTS; i++) {
+		struct prog_p2p_slot *sl = fake_slot(*from, (uint32_t)i);
+
+		if ((*from)->msg[i] != FAKE_MSG_WAITS || sl->kind != PROG_P2P_SEND || sl->key.dst != r->key.dst)
+			continue;
+		if (r->flags & PROG_P2PF_NAMED ?
+		    (uint32_t)i == r->peer_slot && sl->serial == r->peer_serial && sl->len == r->peer_len :
+		    fake_same_channel(&sl->key, &r->key) && sl->key.ord == r->key.ord)
+			return i;
+	}
+	return -1;
+}
+
+static void fake_msg_withdraw(struct fake_session *s, uint32_t slot)
+{
+	struct prog_p2p_slot *sl = fake_slot(s, slot);
+	bool all = sl->flags & PROG_P2PF_WITHDRAW_ALL, busy = s->msg[slot] != FAKE_MSG_WAITS;
+	uint32_t i;
+
+	__atomic_fetch_add(&fk->msg_withdraws, 1, __ATOMIC_RELAXED);
+	if (fk->msg_silent)
+		return;
+	for (i = 0; all && i < PROG_P2P_SLOTS; i++) {
+		struct prog_p2p_slot *o = fake_slot(s, i);
+
+		busy |= s->msg[i] == FAKE_MSG_MATCHED && o->kind == PROG_P2P_RECV &&
+			fake_same_channel(&o->key, &sl->key) && o->key.ord >= sl->key.ord;
+	}
+	if (busy) {
+		__atomic_fetch_add(&sl->refused, 1, __ATOMIC_RELEASE);
+		fake_msg_event(s);
+		return;
+	}
+	for (i = 0; all && i < PROG_P2P_SLOTS; i++) {
+		struct prog_p2p_slot *o = fake_slot(s, i);
+
+		if (s->msg[i] == FAKE_MSG_WAITS && o->kind == PROG_P2P_RECV &&
+		    fake_same_channel(&o->key, &sl->key) && o->key.ord > sl->key.ord)
+			fake_msg_end(s, i, PROG_P2P_WITHDRAWN);
+	}
+	fake_msg_end(s, slot, PROG_P2P_WITHDRAWN);
+}
+
+/* Messages for @s without a RECV are counted; who could look for them is told. */
+static void fake_msg_count(struct fake_session *s)
+{
+	struct prog_helper_ring *hr = (void *)(s->seg + s->hdr->helper_off);
+	struct prog_p2p_area *area = fake_area(s);
+	uint32_t n = 0, i, j;
+
+	for (i = 0; i < FAKE_SESSIONS; i++) {
+		struct fake_session *from = &fake_sessions[i];
+
+		for (j = 0; from->sock > 0 && from->space && j < PROG_P2P_SLOTS; j++)
+			n += from->msg[j] == FAKE_MSG_WAITS && fake_slot(from, j)->kind == PROG_P2P_SEND &&
+			     fake_slot(from, j)->key.dst == s->space->msg.rank &&
+			     from->space->msg.key == s->space->msg.key;
+	}
+	if (n == area->unmatched)
+		return;
+	__atomic_store_n(&area->unmatched, n, __ATOMIC_SEQ_CST);
+	if (!__atomic_load_n(&area->candidates, __ATOMIC_SEQ_CST) || !n)
+		return;
+	__atomic_fetch_add(&hr->event, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&hr->sleeping, __ATOMIC_SEQ_CST))
+		futex_wake_all(&hr->event);
+}
+
+static bool fake_msg_take(struct fake_session *s)
+{
+	bool busy = false;
+	uint32_t i;
+
+	if (s->sock <= 0 || !s->space || __atomic_load_n(&fk->msg_hold, __ATOMIC_ACQUIRE))
+		return false;
+	for (i = 0; i < fk->workers; i++) {
+		struct prog_sq *sq = fake_msg_ring(s, i);
+		uint32_t *idx = (uint32_t *)(void *)(s->seg + fake_area(s)->idx_off) + i * PROG_P2P_RING;
+		uint32_t tail = __atomic_load_n(&sq->tail, __ATOMIC_SEQ_CST);
+
+		CHECK(tail - s->msg_head[i] <= PROG_P2P_RING);
+		for (; s->msg_head[i] != tail; busy = true) {
+			uint32_t e = idx[s->msg_head[i] % PROG_P2P_RING], slot = e & ~PROG_P2P_WITHDRAW;
+			struct prog_p2p_slot *sl = fake_slot(s, slot);
+
+			__atomic_fetch_add(&fk->msg_entries, 1, __ATOMIC_RELAXED);
+			CHECK_INT(i, (sl->kind == PROG_P2P_SEND ? sl->key.dst : s->space->msg.rank) % fk->workers);
+			if (e & PROG_P2P_WITHDRAW) {
+				CHECK_INT(sl->kind, PROG_P2P_RECV);
+				fake_msg_withdraw(s, slot);
+			} else {
+				CHECK_INT(s->msg[slot], FAKE_MSG_NONE);
+				CHECK_INT(sl->state, PROG_P2P_POSTED);
+				CHECK(sl->serial && (sl->kind == PROG_P2P_SEND || sl->kind == PROG_P2P_RECV));
+				s->msg[slot] = FAKE_MSG_WAITS;
+			}
+			__atomic_store_n(&sq->head, ++s->msg_head[i], __ATOMIC_RELEASE);
+		}
+	}
+	return busy;
+}
+
+/* What all sessions have in their rings of messages; true when something was done. */
+static bool fake_msgs(void)
+{
+	static uint32_t stalled;
+	bool busy = fk->msg_stall != stalled;
+	uint32_t i, j;
+
+	for (i = 0; i < FAKE_SESSIONS; i++)
+		busy |= fake_msg_take(&fake_sessions[i]);
+	if (!busy)
+		return false;
+	stalled = fk->msg_stall;
+	for (i = 0; i < FAKE_SESSIONS; i++) {
+		struct fake_session *s = &fake_sessions[i], *from;
+
+		for (j = 0; s->sock > 0 && s->space && j < PROG_P2P_SLOTS; j++) {
+			int sslot;
+
+			if (!s->msg[j] || fake_slot(s, j)->kind != PROG_P2P_RECV)
+				continue;
+			/* what was stalled is found again */
+			sslot = fake_msg_find(s, fake_slot(s, j), &from);
+			if (sslot < 0)
+				continue;
+			s->msg[j] = FAKE_MSG_MATCHED;
+			if (!fk->msg_stall)
+				fake_msg_move(s, j, from, (uint32_t)sslot);
+		}
+	}
+	for (i = 0; i < FAKE_SESSIONS; i++)
+		if (fake_sessions[i].sock > 0 && fake_sessions[i].space)
+			fake_msg_count(&fake_sessions[i]);
+	return true;
+}
+
 static void fake_main(int listener)
 {
 	uint32_t next = 0, i;
@@ -698,16 +996,20 @@ static void fake_main(int listener)
 		kicked = false;
 		for (i = 0; i < FAKE_SESSIONS && !doze; i++)
 			busy |= fake_serve(&fake_sessions[i]);
+		if (!doze)
+			busy |= fake_msgs();
 		if (doze) {
 			for (i = 0; i < fk->workers; i++)
 				__atomic_store_n(&fake_bell->state[i].sleeping, PROG_DOZING,
 						 __ATOMIC_SEQ_CST);
+			/* and will, until it is kicked */
 			__atomic_store_n(&fk->dozing, 1, __ATOMIC_RELEASE);
 		} else if (!busy) {
 			for (i = 0; i < fk->workers; i++)
 				__atomic_store_n(&fake_bell->state[i].sleeping, 1, __ATOMIC_SEQ_CST);
 			for (i = 0; i < FAKE_SESSIONS; i++)
 				busy |= fake_serve(&fake_sessions[i]);
+			busy |= fake_msgs();
 		}
 		p[n++] = (struct pollfd){ .fd = listener, .events = POLLIN };
 		for (i = 0; i < FAKE_SESSIONS; i++)
@@ -721,7 +1023,8 @@ static void fake_main(int listener)
 			if (!doze)
 				__atomic_store_n(&fake_bell->state[i].sleeping, 0, __ATOMIC_RELAXED);
 			if (read(fake_kick[i], &v, sizeof(v)) == sizeof(v)) {
-				__atomic_fetch_add(&fk->kicks, 1, __ATOMIC_RELAXED);
+				__atomic_store_n(&fk->dozing, 0, __ATOMIC_RELEASE);
+				__atomic_fetch_add(&fk->kicks, 1, __ATOMIC_RELEASE);
 				kicked = true;
 			}
 		}

@@ -193,7 +193,7 @@ struct prog_doorbell {
  *
  * The daemon bumps the session's event (and wakes) after each DONE, WITHDRAWN and `refused'.  It answers a
  * WITHDRAW, with WITHDRAWN or `refused', before sq.head passes its entry, also of a slot that is DONE or
- * WITHDRAWN already; the client uses no slot again before that.  At WIN_CREATE and WIN_FREE of the window the
+ * WITHDRAWN already, and with WITHDRAW_ALL for the entry's slot last; the client uses no slot again before that.  At WIN_CREATE and WIN_FREE of the window the
  * daemon takes the rings to be empty (head becomes tail) and all slots to be the client's.
  */
 #define PROG_P2P_SLOTS		1024u

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * msg_bodies.h - what the ranks of a test of two-sided messages do, whoever serves them.  Include after
+ * fake.h, in one program only.
+ */
+#ifndef CLIENT_MSG_BODIES_H
+#define CLIENT_MSG_BODIES_H
+
+#include <wire/optype.h>
+
+#define MSG_KEY		0x5ace	/* of the window */
+#define MSG_AHEAD	6u	/* messages of a channel under way at once */
+#define MSG_HEAD	240u
+
+static uint32_t msg_count = 40;		/* per pair of ranks */
+static uint64_t msg_max = 8u << 20;	/* bytes */
+
+static struct prog_win *msg_space(struct prog_session *s)
+{
+	return rank_window(s, PROG_WIN_SPACE, MSG_KEY, NULL, 0);
+}
+
+/* ---- repeatable randomness: both ranks of a message know what it is to be --------------------------- */
+
+struct dice {
+	uint64_t x;
+};
+
+static uint64_t dice_roll(struct dice *d, uint64_t sides)
+{
+	/* splitmix64 */
+	uint64_t z = d->x += 0x9e3779b97f4a7c15ull;
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+	return (z ^ (z >> 31)) % sides;
+}
+
+static struct dice dice_for(uint64_t seed, uint64_t a, uint64_t b, uint64_t c)
+{
+	struct dice d = { seed };
+
+	d.x = dice_roll(&d, UINT64_MAX) + a;
+	d.x = dice_roll(&d, UINT64_MAX) + b;
+	d.x = dice_roll(&d, UINT64_MAX) + c;
+	return d;
+}
+
+static void fill_random(char *p, uint64_t n, struct dice d)
+{
+	uint64_t i, v;
+
+	for (i = 0; i < n; i += 8) {
+		v = dice_roll(&d, UINT64_MAX);
+		memcpy(p + i, &v, n - i < 8 ? n - i : 8);
+	}
+}
+
+/* ---- buffers ------------------------------------------------------------------------------------------ */
+
+struct mbuf {
+	struct prog_buf b;
+	struct dtype *dt;
+	char *mem;
+	size_t size;
+	uint64_t total;
+	bool region;
+};
+
+/* A type of @total bytes: contiguous, a vector, or blocks of odd lengths in any order. */
+static void mbuf_new(struct mbuf *m, uint64_t total, struct dice *d, struct prog_session *s)
+{
+	int64_t lens[24], disps[24], at = 0, left = (int64_t)total;
+	uint32_t i, n, kind = (uint32_t)dice_roll(d, 3);
+	struct dtype *byte;
+
+	*m = (struct mbuf){ .total = total, .size = total, .b.count = total };
+	CHECK_INT(dtype_new_basic(PROG_TYPE_BYTE, &byte), 0);
+	if (kind == 1 && total && total % 48 == 0) {
+		CHECK_INT(dtype_new_hvector(3, 16, 16 + (int64_t)dice_roll(d, 40), byte, &m->dt), 0);
+		m->b.count = total / 48;
+		m->size = (size_t)dtype_extent(m->dt) * m->b.count;
+	} else if (kind == 2 && total) {
+		n = 2 + (uint32_t)dice_roll(d, 22);
+		for (i = 0; i < n; i++) {
+			lens[i] = i == n - 1 ? left : (int64_t)dice_roll(d, (uint64_t)left + 1);
+			left -= lens[i];
+			disps[i] = at += (int64_t)dice_roll(d, 100);
+			at += lens[i];
+		}
+		/* the blocks trade places: packed order is not that of addresses */
+		for (i = 1; i < n; i++) {
+			uint32_t j = (uint32_t)dice_roll(d, i + 1);
+			int64_t t = disps[i];
+
+			disps[i] = disps[j];
+			disps[j] = t;
+			t = lens[i];
+			lens[i] = lens[j];
+			lens[j] = t;
+		}
+		CHECK_INT(dtype_new_hindexed(n, lens, disps, byte, &m->dt), 0);
+		m->b.count = 1;
+		m->size = (size_t)at;
+	}
+	dtype_put(byte);
+	m->region = dice_roll(d, 2);
+	if (m->region)
+		CHECK_INT(prog_mem_alloc(s, m->size, (void **)&m->mem), 0);
+	else
+		CHECK((m->mem = malloc(m->size + 1)));
+	m->b.addr = m->mem;
+	m->b.type = m->dt;
+}
+
+static void mbuf_free(struct mbuf *m, struct prog_session *s)
+{
+	if (m->region)
+		CHECK_INT(prog_mem_free(s, m->mem), 0);
+	else
+		free(m->mem);
+	dtype_put(m->dt);
+}
+
+/* Packed [@off, @off + @n) of the buffer become @packed. */
+static void mbuf_put(struct mbuf *m, uint64_t off, const char *packed, uint64_t n)
+{
+	if (m->dt)
+		CHECK_INT(dtype_unpack(m->mem, m->dt, m->b.count, off, packed, n), 0);
+	else
+		memcpy(m->mem + off, packed, n);
+}
+
+static void expect_same(const char *got, const char *want, uint64_t n, const char *what)
+{
+	uint64_t i;
+
+	if (!memcmp(got, want, n))
+		return;
+	for (i = 0; got[i] == want[i]; i++)
+		;
+	fprintf(stderr, "rank %u: %s: byte %llu of %llu is %02x, not %02x\n", my_rank, what,
+		(unsigned long long)i, (unsigned long long)n, (unsigned char)got[i], (unsigned char)want[i]);
+	_exit(1);
+}
+
+/* ---- random messages ------------------------------------------------------------------------------------ */
+
+enum how { BY_KEY, BY_KEY_HURRY, BY_NAME, BY_NAME_HEAD, DROP_BY_KEY, DROP_BY_NAME, HOWS };
+
+struct plan {			/* the n-th message from src to dst */
+	uint64_t len;
+	uint64_t room;		/* of the receiver, packed */
+	unsigned int flags;	/* of the send */
+	enum how how;
+	struct dice content, sbuf, rbuf;
+};
+
+static struct plan plan_for(uint64_t seed, uint32_t src, uint32_t dst, uint32_t n)
+{
+	struct dice d = dice_for(seed, src, dst, n);
+	static const uint64_t edges[] = { 0, 1, 8, 239, 240, 241, 480, 4095, 4096, 4097, 65536, 131072,
+					  (1u << 20) - 1, 1u << 20, (1u << 20) + 3, 8u << 20 };
+	struct plan p = { 0 };
+
+	switch (dice_roll(&d, 8)) {
+	case 0:
+	case 1:
+		p.len = edges[dice_roll(&d, sizeof(edges) / sizeof(*edges))];
+		break;
+	case 2:
+		p.len = dice_roll(&d, 1u << 20);
+		break;
+	case 3:
+		p.len = 48 * dice_roll(&d, 4000);
+		break;
+	default:
+		p.len = dice_roll(&d, 40000);
+	}
+	if (p.len > msg_max)
+		p.len = msg_max;
+	p.how = dice_roll(&d, 4) ? (enum how)dice_roll(&d, BY_NAME_HEAD + 1) : (enum how)dice_roll(&d, HOWS);
+	p.flags = (dice_roll(&d, 4) ? 0 : PROG_MSG_SYNC) | (dice_roll(&d, 3) ? 0 : PROG_MSG_EARLY);
+	p.room = p.len;
+	if (!dice_roll(&d, 6))
+		p.room = dice_roll(&d, p.len + 1);
+	else if (!dice_roll(&d, 6))
+		p.room += dice_roll(&d, 1000);
+	p.content = (struct dice){ dice_roll(&d, UINT64_MAX) };
+	p.sbuf = (struct dice){ dice_roll(&d, UINT64_MAX) };
+	p.rbuf = (struct dice){ dice_roll(&d, UINT64_MAX) };
+	return p;
+}
+
+struct one {			/* a message under way, at one side */
+	struct plan p;
+	struct mbuf buf;
+	prog_msg *m;
+};
+
+/* Names of the sends, for receivers; one per channel and place in the pipeline. */
+struct mailbox {
+	uint32_t full;
+	struct prog_msg_name name;
+};
+
+static struct mailbox *mailbox_of(uint32_t src, uint32_t dst, uint32_t n)
+{
+	struct mailbox *all = (struct mailbox *)(void *)rs->data;
+
+	return &all[(src * FAKE_RANKS + dst) * MSG_AHEAD + n % MSG_AHEAD];
+}
+
+static void random_send(struct prog_session *s, struct prog_win *w, uint64_t seed, uint32_t to, uint32_t n,
+			struct one *o)
+{
+	struct prog_msg_key key = { .comm = 77, .src = my_rank, .dst = to, .tag = -5, .gen = 1, .ord = n };
+	struct mailbox *box = mailbox_of(my_rank, to, n);
+	struct prog_msg_name name;
+	char *packed;
+	int err;
+
+	o->p = plan_for(seed, my_rank, to, n);
+	mbuf_new(&o->buf, o->p.len, &o->p.sbuf, s);
+	packed = malloc(o->p.len + 1);
+	fill_random(packed, o->p.len, o->p.content);
+	mbuf_put(&o->buf, 0, packed, o->p.len);
+	free(packed);
+	err = prog_msg_send(w, &key, &o->buf.b, o->p.flags, &name, &o->m);
+	CHECK_INT(err, 0);
+	CHECK_INT(name.len, o->p.len);
+	CHECK_INT(name.src, my_rank);
+	if (o->p.how != BY_NAME && o->p.how != BY_NAME_HEAD && o->p.how != DROP_BY_NAME)
+		return;
+	box->name = name;
+	__atomic_store_n(&box->full, 1, __ATOMIC_RELEASE);
+}
+
+static void random_recv(struct prog_session *s, struct prog_win *w, uint64_t seed, uint32_t from, uint32_t n,
+			struct one *o)
+{
+	struct prog_msg_key key = { .comm = 77, .src = from, .dst = my_rank, .tag = -5, .gen = 1, .ord = n };
+	struct mailbox *box = mailbox_of(from, my_rank, n);
+	struct prog_msg_name name;
+	unsigned int flags = 0;
+	int err;
+
+	o->p = plan_for(seed, from, my_rank, n);
+	mbuf_new(&o->buf, o->p.room, &o->p.rbuf, s);
+	memset(o->buf.mem, 0x5a, o->buf.size);
+	switch (o->p.how) {
+	case BY_KEY_HURRY:
+		flags = PROG_MSG_HURRY;
+		/* fallthrough */
+	case BY_KEY:
+		err = prog_msg_recv(w, &key, &o->buf.b, flags, &o->m);
+		break;
+	case DROP_BY_KEY:
+		err = prog_msg_recv(w, &key, &o->buf.b, PROG_MSG_DROP, &o->m);
+		break;
+	default:
+		while (!__atomic_load_n(&box->full, __ATOMIC_ACQUIRE))
+			sched_yield();
+		name = box->name;
+		/* before the send can end, after which the place is used again */
+		__atomic_store_n(&box->full, 0, __ATOMIC_RELEASE);
+		err = prog_msg_recv_named(w, &name, &o->buf.b, o->p.how != BY_NAME_HEAD,
+					  o->p.how == DROP_BY_NAME ? PROG_MSG_DROP : 0, &o->m);
+	}
+	CHECK_INT(err, 0);
+}
+
+static bool by_key(uint64_t seed, uint32_t from, uint32_t n)
+{
+	enum how how = plan_for(seed, from, my_rank, n).how;
+
+	return how == BY_KEY || how == BY_KEY_HURRY || how == DROP_BY_KEY;
+}
+
+static void finish(struct prog_session *s, struct prog_win *w, prog_msg *m, bool wait,
+		   struct prog_msg_result *r)
+{
+	int res;
+
+	if (wait) {
+		CHECK_INT(prog_msg_wait(w, m, r), 0);
+		return;
+	}
+	while (!(res = prog_msg_test(w, m, r)))
+		prog_session_wait(s, 1000000);
+	CHECK_INT(res, 1);
+}
+
+static void random_sent(struct prog_session *s, struct prog_win *w, struct one *o)
+{
+	struct prog_msg_result r;
+
+	finish(s, w, o->m, o->p.content.x & 1, &r);
+	CHECK_INT(r.status, 0);
+	prog_msg_free(w, o->m);
+	mbuf_free(&o->buf, s);
+}
+
+static void random_received(struct prog_session *s, struct prog_win *w, struct one *o)
+{
+	uint64_t fits = o->p.len < o->p.room ? o->p.len : o->p.room, head;
+	bool whole = o->p.how == BY_NAME;
+	struct prog_msg_result r;
+	struct mbuf want = o->buf;
+	char *packed = malloc(o->p.len + 1);
+	const void *kept;
+
+	fill_random(packed, o->p.len, o->p.content);
+	finish(s, w, o->m, o->p.content.x & 1, &r);
+	CHECK_INT(r.status, 0);
+	if (o->p.how >= DROP_BY_KEY) {
+		fits = 0;
+	} else {
+		CHECK_INT(r.len, o->p.len);
+		CHECK_INT(r.moved, fits);
+	}
+	head = whole ? 0 : fits < MSG_HEAD ? fits : MSG_HEAD;
+	CHECK_INT(prog_msg_head(w, o->m, &kept), head);
+	expect_same(kept, packed, head, "head");
+	/* nothing else than the message's bytes has changed, and the head's are left alone */
+	want.mem = malloc(want.size + 1);
+	memset(want.mem, 0x5a, want.size);
+	if (fits > head)
+		mbuf_put(&want, head, packed + head, fits - head);
+	expect_same(o->buf.mem, want.mem, want.size, "buffer");
+	free(want.mem);
+	free(packed);
+	prog_msg_free(w, o->m);
+	mbuf_free(&o->buf, s);
+}
+
+/* All ranks send to all, themselves too, some messages of each channel under way at any time. */
+static void body_msg_random(void)
+{
+	struct prog_session *s = rank_session(NULL);
+	struct prog_win *w = msg_space(s);
+	struct one *sent = calloc(my_ranks * MSG_AHEAD, sizeof(*sent));
+	struct one *recvd = calloc(my_ranks * MSG_AHEAD, sizeof(*recvd));
+	const char *given = getenv("MSG_SEED");
+	uint64_t seed;
+	uint32_t n, p;
+
+	if (!my_rank) {
+		rs->value[63] = given ? strtoull(given, NULL, 0) : (uint64_t)getpid();
+		printf("# MSG_SEED=%llu\n", (unsigned long long)rs->value[63]);
+		fflush(stdout);
+	}
+	rank_barrier();
+	seed = rs->value[63];
+	for (n = 0; n < msg_count + MSG_AHEAD; n++) {
+		/* half of the time receives are there first, but for those that need the send's name */
+		bool early = (n + my_rank) % 2;
+
+		for (p = 0; n >= MSG_AHEAD && p < my_ranks; p++) {
+			random_received(s, w, &recvd[p * MSG_AHEAD + n % MSG_AHEAD]);
+			random_sent(s, w, &sent[p * MSG_AHEAD + n % MSG_AHEAD]);
+		}
+		if (n >= msg_count)
+			continue;
+		for (p = 0; early && p < my_ranks; p++)
+			if (by_key(seed, p, n))
+				random_recv(s, w, seed, p, n, &recvd[p * MSG_AHEAD + n % MSG_AHEAD]);
+		for (p = 0; p < my_ranks; p++)
+			random_send(s, w, seed, p, n, &sent[p * MSG_AHEAD + n % MSG_AHEAD]);
+		for (p = 0; p < my_ranks; p++)
+			if (!early || !by_key(seed, p, n))
+				random_recv(s, w, seed, p, n, &recvd[p * MSG_AHEAD + n % MSG_AHEAD]);
+	}
+	free(sent);
+	free(recvd);
+	rank_finish(s, w);
+}
+
+#endif

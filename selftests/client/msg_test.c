@@ -663,7 +663,7 @@ static void test_threshold(void **state)
 
 /* ---- looking ------------------------------------------------------------------------------------------------------ */
 
-static uint32_t looks, look_closed;
+static uint32_t looks, look_closed, look_arrived;
 static char look_buf[300];
 static struct prog_msg_name look_name;
 static prog_msg *look_found;
@@ -676,7 +676,8 @@ static void look_take(void *arg)
 	CHECK(arg == look_buf);
 	CHECK(!__atomic_load_n(&look_closed, __ATOMIC_ACQUIRE));
 	CHECK(pthread_self() != *(pthread_t *)(void *)rs->data);
-	if (__atomic_add_fetch(&looks, 1, __ATOMIC_ACQ_REL) < 3 || look_found)
+	if (__atomic_add_fetch(&looks, 1, __ATOMIC_ACQ_REL) < 3 || look_found ||
+	    !__atomic_load_n(&look_arrived, __ATOMIC_ACQUIRE))
 		return;
 	CHECK_INT(prog_msg_recv_named(self_w, &look_name, &b, false, 0, &look_found), 0);
 }
@@ -705,6 +706,7 @@ static void body_look(void)
 	/* the third look finds it, and the sender gets on with nobody in a call */
 	ends = fk->msg_ends;
 	sent = self_send(1, 0, c, 300, &look_name);
+	__atomic_store_n(&look_arrived, 1, __ATOMIC_RELEASE);
 	until(&fk->msg_ends, ends + 2);
 	CHECK_INT(prog_msg_test(self_w, sent, NULL), 1);
 	prog_msg_free(self_w, sent);

@@ -26,6 +26,8 @@
 #include "match/match.h"
 #include "match/pool.h"
 #include "rma/rma.h"
+#include "rndv/rndv.h"
+#include "route/route.h"
 #include "session/session.h"
 #include "thresh/thresh.h"
 #include "win/win.h"
@@ -50,6 +52,8 @@ struct progd {
 	bool started;
 	struct worker *worker[PROG_MAX_WORKERS];
 	struct rma *rma[PROG_MAX_WORKERS];
+	struct rndv *rndv[PROG_MAX_WORKERS];
+	struct route route[PROG_MAX_WORKERS];
 	struct xport_worker *xw[PROG_MAX_WORKERS];
 	struct xport *xport;
 	struct sessions *sessions;
@@ -213,6 +217,11 @@ static void client_bad(void *ctx, struct rma_client *c, const char *why)
 	sessions_client_bad(d->sessions, c, why);
 }
 
+static void message_bad(void *ctx, void *client, const char *why)
+{
+	client_bad(ctx, client, why);
+}
+
 /* ---- start ---------------------------------------------------------------------------------------- */
 
 static void raise_files(void)
@@ -269,6 +278,10 @@ static int make_workers(struct progd *d)
 			.client_bad = client_bad, .ctx = d,
 			.peer_timeout_ns = conf_int(d->conf, KEY_PEER_TIMEOUT),
 		};
+		struct rndv_opts no = {
+			.index = i, .workers = n, .posted = posted, .leave = leave,
+			.client_bad = message_bad, .ctx = d, .peer_timeout_ns = ro.peer_timeout_ns,
+		};
 
 		if (*cpus && !worker_cpus_parse(cpus, &set))
 			o.cpus = &set;
@@ -287,6 +300,13 @@ static int make_workers(struct progd *d)
 		r = rma_new(&ro, &d->rma[i]);
 		if (!r)
 			r = worker_add_source(d->worker[i], rma_poll, d->rma[i]);
+		no.loop = ro.loop;
+		memcpy(no.guid, d->guid, sizeof(no.guid));
+		if (!r)
+			r = rndv_new(&no, &d->rndv[i]);
+		if (!r)
+			r = worker_add_source(d->worker[i], rndv_poll, d->rndv[i]);
+		d->route[i] = (struct route){ d->rma[i], d->rndv[i] };
 		if (r) {
 			prog_log(PROG_LOG_ERROR, "worker %u: %s", i, strerror(-r));
 			return r;
@@ -302,7 +322,7 @@ static int make_xport(struct progd *d)
 		.port = conf_int(d->conf, KEY_PORT),
 		.peer_timeout_ns = conf_int(d->conf, KEY_PEER_TIMEOUT),
 		.connect_timeout_ns = conf_int(d->conf, KEY_CONNECT_TIMEOUT),
-		.handlers = &rma_handlers, .post = post, .post_ctx = d,
+		.handlers = &route_handlers, .post = post, .post_ctx = d,
 	};
 	char err[XPORT_ERR] = "";
 	int r;
@@ -310,9 +330,12 @@ static int make_xport(struct progd *d)
 	memcpy(o.guid, d->guid, sizeof(o.guid));
 	r = xport_new(&o, &d->xport, err);
 	for (unsigned int i = 0; !r && i < d->nworkers; i++) {
-		r = xport_attach(d->xport, i, worker_loop(d->worker[i]), d->rma[i], &d->xw[i]);
-		if (!r)
-			rma_set_xport(d->rma[i], d->xw[i]);
+		r = xport_attach(d->xport, i, worker_loop(d->worker[i]), &d->route[i],
+				 &d->xw[i]);
+		if (r)
+			break;
+		rma_set_xport(d->rma[i], d->xw[i]);
+		rndv_set_xport(d->rndv[i], d->xw[i]);
 	}
 	if (!r)
 		r = xport_listen(d->xport, d->loop, err);
@@ -334,6 +357,7 @@ static int make_sessions(struct progd *d)
 
 	memcpy(o.worker, d->worker, sizeof(o.worker));
 	memcpy(o.rma, d->rma, sizeof(o.rma));
+	memcpy(o.rndv, d->rndv, sizeof(o.rndv));
 	memcpy(o.guid, d->guid, sizeof(o.guid));
 	o.naddrs = xport_addrs(d->xport, o.addr);
 	r = sessions_new(&o, &d->sessions, err);
@@ -479,6 +503,7 @@ static void finish(struct progd *d)
 	xport_free(d->xport);
 	for (unsigned int i = 0; i < d->nworkers; i++) {
 		rma_free(d->rma[i]);
+		rndv_free(d->rndv[i]);
 		worker_free(d->worker[i]);
 	}
 	loop_timer_cancel(&d->watchdog);

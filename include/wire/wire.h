@@ -17,7 +17,7 @@
 #include <linux/types.h>
 
 #define WIRE_MAGIC		0x47504e31u	/* "1NPG" */
-#define WIRE_VERSION		1
+#define WIRE_VERSION		2	/* 2: two-sided messages */
 #define WIRE_HDR_SIZE		64
 #define WIRE_MAX_PAYLOAD	(256u * 1024)
 /*
@@ -59,7 +59,25 @@ enum {	/* hdr.type; never stored as an enum */
 	WIRE_DATA		= 33,	/* reply to GET, GET_ACC, CAS: fragment off of op seq */
 	WIRE_STOP		= 34,	/* send no more of this stream: it waits, and much is kept of it */
 	WIRE_GO			= 35,	/* go on */
+	/*
+	 * Two-sided messages.  win: the job's window of kind SPACE; origin: the sender's rank, target:
+	 * the receiver's; disp: the SEND, as WIRE_NAME(slot, serial).  Opener -> acceptor:
+	 */
+	WIRE_SEND		= 48,	/* to the receiver's node: there is a SEND; payload wire_send */
+	WIRE_PULL		= 49,	/* to the sender's: bytes off..total are wanted; seq: a number for
+					 * PIECE and REFUSE.  Another one for the same SEND goes on where
+					 * the one before ends */
+	WIRE_FIN		= 50,	/* to the sender's: the SEND has ended; payload wire_fin; seq: a
+					 * number for FINED */
+	/* acceptor -> opener */
+	WIRE_PIECE		= 56,	/* bytes of PULL seq, ascending, without gaps */
+	WIRE_REFUSE		= 57,	/* no more of PULL seq; disp: errno */
+	WIRE_FINED		= 58,	/* FIN seq has come */
+	WIRE_LATER		= 59,	/* the SEND was not kept, say it again after a while; seq: errno,
+					 * ENOENT: the rank is not here (yet, or any more) */
 };
+
+#define WIRE_NAME(slot, serial)	((__u64)(serial) << 32 | (slot))
 
 #define WIRE_F_LAST	0x01	/* last (or only) fragment of the operation */
 #define WIRE_F_EXCL	0x02	/* LOCK: exclusive */
@@ -117,7 +135,26 @@ struct wire_ack {
 	__le32	reserved;
 };
 
+struct wire_send {
+	__le64 comm;		/* with the next three: struct prog_p2p_key; ranks are in the header */
+	__le64 ord;
+	__le32 tag;
+	__le32 gen;
+	__le64 len;		/* packed bytes */
+	__le64 early;		/* up to this size the sender would have them taken early */
+	__le32 flags;		/* PROG_P2PF_SYNC, PROG_P2PF_EARLY */
+	__le32 reserved;
+};
+
+struct wire_fin {
+	__le32 status;		/* 0: the receiving side has it; else the errno it failed with */
+	__le32 reserved;
+	__le64 early;		/* up to this size the receiving side takes them early; ~0: cannot */
+};
+
 _Static_assert(sizeof(struct wire_hdr) == WIRE_HDR_SIZE, "wire_hdr");
+_Static_assert(sizeof(struct wire_send) == 48, "wire_send");
+_Static_assert(sizeof(struct wire_fin) == 16, "wire_fin");
 _Static_assert(sizeof(struct wire_hello) == 48, "wire_hello");
 _Static_assert(sizeof(struct wire_ack) == 32, "wire_ack");
 

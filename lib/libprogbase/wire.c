@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include <asyncprog/ring.h>
 #include <libprogbase/wire.h>
+#include <wire/dtype.h>
 #include <wire/optype.h>
 
 #define OPENER		WIRE_FROM_OPENER
@@ -15,6 +17,8 @@
 #define STREAM_OP	(STREAM | WIRE_HAS_SEQ)
 #define FENCE		(WIRE_F_FENCE | WIRE_F_PARITY)
 #define MAXP		WIRE_MAX_PAYLOAD
+
+#define WIRE_SEND_FLAGS	(PROG_P2PF_SYNC | PROG_P2PF_EARLY)
 
 /* largest element of optype.h is 32 bytes; CAS carries two */
 #define CAS_MAX		64
@@ -61,6 +65,16 @@ static const struct wire_type table[] = {
 	ROW(DATA,     ACCEPTOR, 0, MAXP, STREAM_OP | WIRE_HAS_RANGE, WIRE_F_LAST),
 	ROW(STOP,     ACCEPTOR, 0, 0, STREAM, 0),
 	ROW(GO,	      ACCEPTOR, 0, 0, STREAM, 0),
+
+	ROW(SEND,     OPENER, sizeof(struct wire_send), sizeof(struct wire_send),
+	    STREAM | WIRE_HAS_DISP, 0),
+	ROW(PULL,     OPENER, 0, 0, STREAM_OP | WIRE_HAS_DISP | WIRE_HAS_WANT, 0),
+	ROW(FIN,      OPENER, sizeof(struct wire_fin), sizeof(struct wire_fin),
+	    STREAM_OP | WIRE_HAS_DISP, 0),
+	ROW(PIECE,    ACCEPTOR, 1, MAXP, JOB | WIRE_HAS_SEQ | WIRE_HAS_RANGE, WIRE_F_LAST),
+	ROW(REFUSE,   ACCEPTOR, 0, 0, JOB | WIRE_HAS_SEQ | WIRE_HAS_DISP, 0),
+	ROW(FINED,    ACCEPTOR, 0, 0, JOB | WIRE_HAS_SEQ, 0),
+	ROW(LATER,    ACCEPTOR, 0, 0, STREAM | WIRE_HAS_DISP | WIRE_HAS_VALUE, 0),
 };
 
 const struct wire_type *wire_type(uint8_t type)
@@ -225,5 +239,59 @@ int wire_hello_get(const void *buf, struct wire_hello_info *h)
 	h->features = le64toh(w.features);
 	memcpy(h->guid, w.guid, sizeof(h->guid));
 	memcpy(h->dest_guid, w.dest_guid, sizeof(h->dest_guid));
+	return 0;
+}
+
+void wire_send_put(void *buf, const struct wire_sendrec *r)
+{
+	struct wire_send w = {
+		.comm = htole64(r->comm),
+		.ord = htole64(r->ord),
+		.tag = htole32((uint32_t)r->tag),
+		.gen = htole32(r->gen),
+		.len = htole64(r->len),
+		.early = htole64(r->early),
+		.flags = htole32(r->flags),
+	};
+
+	memcpy(buf, &w, sizeof(w));
+}
+
+int wire_send_get(const void *buf, struct wire_sendrec *r)
+{
+	struct wire_send w;
+
+	memcpy(&w, buf, sizeof(w));
+	r->comm = le64toh(w.comm);
+	r->ord = le64toh(w.ord);
+	r->tag = (int32_t)le32toh(w.tag);
+	r->gen = le32toh(w.gen);
+	r->len = le64toh(w.len);
+	r->early = le64toh(w.early);
+	r->flags = le32toh(w.flags);
+	if (r->len > PROG_DTYPE_MAX_BYTES || r->flags & ~WIRE_SEND_FLAGS || w.reserved)
+		return -EPROTO;
+	return 0;
+}
+
+void wire_fin_put(void *buf, const struct wire_finrec *r)
+{
+	struct wire_fin w = {
+		.status = htole32(r->status),
+		.early = htole64(r->early),
+	};
+
+	memcpy(buf, &w, sizeof(w));
+}
+
+int wire_fin_get(const void *buf, struct wire_finrec *r)
+{
+	struct wire_fin w;
+
+	memcpy(&w, buf, sizeof(w));
+	r->status = le32toh(w.status);
+	r->early = le64toh(w.early);
+	if (r->status > 4095 || w.reserved)
+		return -EPROTO;
 	return 0;
 }

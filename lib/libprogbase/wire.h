@@ -99,6 +99,29 @@ void wire_ack_put(void *buf, uint32_t i, const struct wire_ackrec *a);
 /* 0 or -EPROTO: seq 0, status above 4095 or reserved bytes set. */
 int wire_ack_get(const void *buf, uint32_t i, struct wire_ackrec *a);
 
+/* Payload of SEND and FIN in host order; @buf needs no alignment. */
+struct wire_sendrec {
+	uint64_t comm, ord;
+	int32_t tag;
+	uint32_t gen;
+	uint64_t len;		/* <= PROG_DTYPE_MAX_BYTES */
+	uint64_t early;
+	uint32_t flags;		/* PROG_P2PF_SYNC, PROG_P2PF_EARLY */
+};
+
+void wire_send_put(void *buf, const struct wire_sendrec *r);
+/* 0 or -EPROTO: len, flags or reserved bytes. */
+int wire_send_get(const void *buf, struct wire_sendrec *r);
+
+struct wire_finrec {
+	uint32_t status;	/* 0 or a positive errno */
+	uint64_t early;
+};
+
+void wire_fin_put(void *buf, const struct wire_finrec *r);
+/* 0 or -EPROTO: status above 4095 or reserved bytes set. */
+int wire_fin_get(const void *buf, struct wire_finrec *r);
+
 /* HELLO and HELLO_ACK in host order. */
 struct wire_hello_info {
 	uint16_t version;

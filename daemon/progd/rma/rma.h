@@ -22,7 +22,7 @@
 
 #include <asyncprog/ring.h>
 
-#include "rma/helper.h"
+#include "helper/helper.h"
 #include "stats/stats.h"
 #include "win/win.h"
 #include "xport/xport.h"

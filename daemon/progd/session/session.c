@@ -39,6 +39,9 @@ struct session {
 	uint32_t id;
 	uint32_t rank;
 	struct rma_client c;		/* given to the workers */
+	struct rndv_client n;		/* area NULL: it has no messages */
+	struct rndv_space *space;	/* its window of kind SPACE; NULL: none */
+	uint32_t space_slot;
 	uint32_t nwins, nregions;
 	uint32_t win_hint, region_hint;	/* lowest slot that may be free */
 	struct session *next, *prev;
@@ -203,6 +206,7 @@ static void put_reason(char *to, const char *why)
 
 struct tell {
 	struct rma *rma;
+	struct rndv *rndv;
 	struct session *s;
 	struct win *w;
 	struct win_job *job;
@@ -242,6 +246,21 @@ static void tell_job_gone(void *arg)
 	struct tell *t = arg;
 
 	rma_job_gone(t->rma, t->job);
+	rndv_job_gone(t->rndv, t->job);
+}
+
+static void tell_space(void *arg)
+{
+	struct tell *t = arg;
+
+	t->err = rndv_attach(t->rndv, t->s->space);
+}
+
+static void tell_space_gone(void *arg)
+{
+	struct tell *t = arg;
+
+	rndv_detach(t->rndv, t->s->space);
 }
 
 static int tell_all(struct sessions *all, void (*fn)(void *), struct session *s, struct win *w,
@@ -250,7 +269,9 @@ static int tell_all(struct sessions *all, void (*fn)(void *), struct session *s,
 	int err = 0;
 
 	for (unsigned int i = 0; i < all->o.workers; i++) {
-		struct tell t = { .rma = all->o.rma[i], .s = s, .w = w, .job = job };
+		struct tell t = {
+			.rma = all->o.rma[i], .rndv = all->o.rndv[i], .s = s, .w = w, .job = job,
+		};
 		int r = worker_call(all->o.worker[i], fn, &t);
 
 		if (!err)
@@ -314,6 +335,29 @@ static int check_segment(struct session *s, bool helper, const char **why)
 			REFUSE("session segment: helper ring out of bounds");
 		if (!inside(h.bounce_off, h.bounce_size, 1, h.seg_size, 64))
 			REFUSE("session segment: bounce area out of bounds");
+	}
+	if (h.abi_minor >= 2 && h.p2p_off) {
+		struct prog_p2p_area *a = (struct prog_p2p_area *)(base + h.p2p_off);
+		uint64_t sq, idx, slot;
+
+		if (!inside(h.p2p_off, 1, sizeof(*a), h.seg_size, PROG_CACHELINE))
+			REFUSE("session segment: area for messages out of bounds");
+		sq = __atomic_load_n(&a->sq_off, __ATOMIC_RELAXED);
+		idx = __atomic_load_n(&a->idx_off, __ATOMIC_RELAXED);
+		slot = __atomic_load_n(&a->slot_off, __ATOMIC_RELAXED);
+		if (__atomic_load_n(&a->nslots, __ATOMIC_RELAXED) != PROG_P2P_SLOTS)
+			REFUSE("session segment: other number of message slots");
+		if (!inside(sq, h.nrings, sizeof(struct prog_sq), h.seg_size, PROG_CACHELINE))
+			REFUSE("session segment: message rings out of bounds");
+		if (!inside(idx, (uint64_t)h.nrings * PROG_P2P_RING, sizeof(uint32_t), h.seg_size, 4))
+			REFUSE("session segment: message ring entries out of bounds");
+		if (!inside(slot, PROG_P2P_SLOTS, sizeof(struct prog_p2p_slot), h.seg_size, 8))
+			REFUSE("session segment: message slots out of bounds");
+		s->n.area = a;
+		s->n.sq = (struct prog_sq *)(base + sq);
+		s->n.idx = (uint32_t *)(base + idx);
+		s->n.slot = (struct prog_p2p_slot *)(base + slot);
+		s->n.ring = helper ? (struct prog_helper_ring *)(base + h.helper_off) : NULL;
 	}
 #undef REFUSE
 	s->c.sq = (struct prog_sq *)(base + h.sq_off);
@@ -440,6 +484,18 @@ static int attach(struct session *s, struct msg *m, const char **why)
 	s->c.max_wins = MAX_WINS;
 	s->c.max_regions = MAX_REGIONS;
 	s->c.owner = s;
+	s->n.session = s->id;
+	s->n.pid = s->pid;
+	s->n.cma = s->c.cma;
+	s->n.helper = s->c.helper;
+	s->n.seg = s->c.seg;
+	s->n.arena = s->c.arena;
+	s->n.arena_size = s->c.arena_size;
+	s->n.event = s->c.event;
+	s->n.waiters = s->c.waiters;
+	s->n.regions = s->c.regions;
+	s->n.max_regions = s->c.max_regions;
+	s->n.owner = &s->c;
 	err = tell_all(all, tell_attach, s, NULL, NULL);
 	if (err) {
 		*why = "the daemon is out of memory";
@@ -519,6 +575,33 @@ static struct win_map *session_region(void *arg, uint32_t region)
 		atomic_load_explicit(&c->regions[region], memory_order_acquire) : NULL;
 }
 
+/* The client's messages begin or end. */
+static int space_begin(struct session *s, struct win *w)
+{
+	int err = rndv_space_new(&s->n, w, &s->space);
+
+	if (err)
+		return err;
+	err = tell_all(s->all, tell_space, s, NULL, NULL);
+	if (!err)
+		return 0;
+	tell_all(s->all, tell_space_gone, s, NULL, NULL);
+	rndv_space_put(s->space);
+	s->space = NULL;
+	return err;
+}
+
+static void space_end(struct session *s)
+{
+	if (!s->space)
+		return;
+	tell_all(s->all, tell_space_gone, s, NULL, NULL);
+	rndv_space_put(s->space);
+	s->space = NULL;
+}
+
+static void drop_win(struct session *s, uint32_t slot);
+
 static int do_win_create(struct session *s, struct msg *m)
 {
 	struct prog_msg_win_create *q = &m->win_create;
@@ -545,6 +628,12 @@ static int do_win_create(struct session *s, struct msg *m)
 		goto out;
 	}
 	c.slot = r.slot;
+	if (q->mem == PROG_MEM_SPACE && (s->space || !s->n.area)) {
+		why = s->space ? "a process has one window for messages" :
+				 "a window for messages without an area for them";
+		err = s->space ? -EEXIST : -EOPNOTSUPP;
+		goto out;
+	}
 	if (q->mem == PROG_MEM_SHARED && m->nfds == 2) {
 		c.mem_map = session_region(&s->c, q->region);
 		if (!c.mem_map) {
@@ -562,6 +651,15 @@ static int do_win_create(struct session *s, struct msg *m)
 	atomic_store_explicit(&s->c.wins[r.slot], w, memory_order_release);
 	s->win_hint = r.slot + 1;
 	s->nwins++;
+	if (q->mem == PROG_MEM_SPACE) {
+		err = space_begin(s, w);
+		if (err) {
+			why = "the daemon is out of memory";
+			drop_win(s, r.slot);
+			goto out;
+		}
+		s->space_slot = r.slot;
+	}
 	prog_log(PROG_LOG_DEBUG, "session %u: window %u: key %llx, rank %u of %u, %llu bytes", s->id,
 		 r.slot, (unsigned long long)w->key, w->rank, w->nranks, (unsigned long long)w->size);
 out:
@@ -577,6 +675,8 @@ static void drop_win(struct session *s, uint32_t slot)
 {
 	struct win *w = atomic_exchange(&s->c.wins[slot], NULL);
 
+	if (slot == s->space_slot)
+		space_end(s);
 	if (slot < s->win_hint)
 		s->win_hint = slot;
 	s->nwins--;
@@ -818,6 +918,7 @@ static void detach(struct session *s)
 	struct win_job *job = s->c.job;
 
 	helper_kill(s->c.helper);
+	space_end(s);
 	tell_all(all, tell_detach, s, NULL, NULL);
 	/* else the client lives, and is in its critical section still */
 	if (!all->ending)

@@ -16,6 +16,7 @@
 #include <asyncprog/ring.h>
 
 #include "rma/rma.h"
+#include "rndv/rndv.h"
 #include "worker/loop.h"
 #include "worker/worker.h"
 
@@ -28,6 +29,7 @@ struct session_opts {
 	unsigned int workers;
 	struct worker *worker[PROG_MAX_WORKERS];
 	struct rma *rma[PROG_MAX_WORKERS];
+	struct rndv *rndv[PROG_MAX_WORKERS];
 	int doorbell_fd;		/* read-only for clients */
 	uint8_t guid[PROG_GUID_SIZE];
 	struct prog_addr addr[PROG_MAX_ADDRS];

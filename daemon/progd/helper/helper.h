@@ -7,8 +7,8 @@
  * The ring and the bounce area are client memory: `done' is checked, payloads are the client's own
  * business.  All functions are thread-safe.
  */
-#ifndef PROGD_RMA_HELPER_H
-#define PROGD_RMA_HELPER_H
+#ifndef PROGD_HELPER_H
+#define PROGD_HELPER_H
 
 #include <stdbool.h>
 #include <stddef.h>

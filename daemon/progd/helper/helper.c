@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-#include "rma/helper.h"
+#include "helper/helper.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/* Sender and receiver on this node: the payload is copied, messages taking turns chunk by chunk. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rndv/priv.h"
+
+#define ROUND	8			/* chunks copied per poll */
+
+static void turn_off(struct pull *p)
+{
+	if (!p->turning)
+		return;
+	p->turning = false;
+	DL_DELETE2(p->on->r->copying, p, turn_prev, turn_next);
+}
+
+static void turn_on(struct pull *p)
+{
+	if (p->turning)
+		return;
+	p->turning = true;
+	DL_APPEND2(p->on->r->copying, p, turn_prev, turn_next);
+}
+
+/* Find the SEND's memory. */
+static int source(struct pull *p)
+{
+	const struct match_name *n = &p->send->name;
+	struct conn *from = conn_find(p->on->r, p->on->key.job, p->send->win, n->src);
+	struct prog_p2p_slot s;
+	const char *why = "";
+	int err;
+
+	if (!from)
+		return -ESRCH;
+	if (!slot_read(from, n->slot, &s) || s.serial != n->serial || s.kind != PROG_P2P_SEND ||
+	    s.key.dst != p->key.dst || s.len < p->want)
+		return -ESTALE;
+	if (atomic_exchange(&from->sp->served[n->slot], n->serial) == n->serial)
+		return -EBUSY;
+	err = side_init(&p->src, from->sp, &s, &why);
+	if (err == -EPROTO) {
+		conn_bad(from, "message slot %u: %s", n->slot, why);
+		return -EINVAL;
+	}
+	if (err)
+		return err;
+	p->from = from;
+	DL_APPEND2(from->copies, p, from_prev, from_next);
+	return 0;
+}
+
+void copy_start(struct pull *p)
+{
+	int err = p->from ? 0 : source(p);
+
+	if (err)
+		pull_end(p, err);
+	else if (!p->reading && p->pos < p->want)
+		turn_on(p);
+}
+
+void copy_stop(struct pull *p)
+{
+	turn_off(p);
+	if (p->from)
+		DL_DELETE2(p->from->copies, p, from_prev, from_next);
+	p->from = NULL;
+}
+
+static void chunk_read(void *arg, int status, void *bounce)
+{
+	struct pull *p = arg;
+	int err = status;
+
+	p->reading = false;
+	/* it still counts as a job of p, so p stays */
+	if (!p->over && !err)
+		err = pull_land(p, bounce, p->chunk);
+	if (err)
+		pull_end(p, err);
+	if (!p->over) {
+		copy_start(p);
+		pull_landed(p);
+	}
+	pull_job_done(p);
+}
+
+/* Copy the next chunk; 0, -EAGAIN: not now, or a negative errno. */
+static int copy_chunk(struct pull *p)
+{
+	struct rndv *r = p->on->r;
+	uint64_t left = p->want - p->pos, len = left < CHUNK ? left : CHUNK;
+	void *to, *src;
+	int err;
+
+	if (p->src.helper) {
+		uint64_t max = side_helper_max(&p->src);
+
+		p->chunk = len < max ? len : max;
+		err = side_post(&p->src, p->from, p->pos, p->chunk, NULL, chunk_read, p);
+		if (err == -EAGAIN || err == -ENOMEM)
+			return -EAGAIN;
+		if (err)
+			return err;
+		p->jobs++;
+		p->reading = true;
+		turn_off(p);
+		return 0;
+	}
+	src = side_ptr(&p->src, p->pos);
+	if (src) {
+		err = pull_land(p, src, len);
+		return err ? err : win_map_alive(p->src.map) ? 0 : -EFAULT;
+	}
+	to = p->pos < p->head ? p->sp->c.slot[p->slot].head + p->pos : side_ptr(&p->to, p->pos);
+	if (p->pos < p->head && len > p->head - p->pos)
+		len = p->head - p->pos;
+	err = side_read(&p->src, p->pos, to ? to : r->scratch, len);
+	if (err)
+		return err;
+	if (!to)
+		return pull_land(p, r->scratch, len);
+	p->pos += len;
+	p->landed += len;
+	return !p->to.map || win_map_alive(p->to.map) ? 0 : -EFAULT;
+}
+
+int copy_poll(struct rndv *r)
+{
+	int n = 0;
+
+	for (int i = 0; i < ROUND && r->copying; i++) {
+		struct pull *p = r->copying;
+		int err = 0;
+
+		turn_off(p);
+		/* what its helper has not written yet is bounded */
+		if (p->pos - p->landed >= HELPER_WINDOW)
+			continue;		/* landed_by_helper() goes on */
+		n++;
+		err = copy_chunk(p);
+		if (err == -EAGAIN) {
+			later_arm(r);
+			p->again = true;
+			n--;
+			continue;
+		}
+		if (err) {
+			pull_end(p, err);
+			continue;
+		}
+		copy_start(p);
+		pull_landed(p);
+	}
+	return n;
+}
+
+void copy_retry(struct pull *p)
+{
+	if (!p->again)
+		return;
+	p->again = false;
+	copy_start(p);
+}

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * The receiving side: a RECV meets its SEND, the payload is asked for, lands, and both ends are told.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <libprogbase/futex.h>
+
+#include "rndv/priv.h"
+
+/* ---- SENDs that arrive ---- */
+
+/* The client's helper thread looks for the message among the receives that were not announced. */
+static void wake_candidates(struct conn *c)
+{
+	struct prog_helper_ring *ring = c->sp->c.ring;
+
+	if (!ring || !__atomic_load_n(&c->sp->c.area->candidates, __ATOMIC_RELAXED))
+		return;
+	__atomic_fetch_add(&ring->event, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&ring->sleeping, __ATOMIC_SEQ_CST))
+		futex_wake_all(&ring->event);
+}
+
+int send_arrived(struct conn *on, struct rsend *s)
+{
+	struct rsend *replaced = NULL;
+	struct pjob *pj = NULL;
+	struct pull *p = NULL;
+	int err;
+
+	if (s->lane) {
+		pj = peer_job(on, s->name.src);
+		if (!pj)
+			return -ENOMEM;
+	}
+	err = match_send(on->sp->match, &s->key, &s->name, s, (void **)&p, (void **)&replaced);
+	free(replaced);
+	if (err)
+		return err;
+	if (p) {
+		pull_start(p, on, pj, s);
+		return 0;
+	}
+	/* Dekker with a client that posts its RECV, then looks at `unmatched' */
+	full_barrier();
+	on->r->look = true;
+	wake_candidates(on);
+	return 0;
+}
+
+/* ---- begin and end ---- */
+
+void pull_free(struct pull *p)
+{
+	side_fini(&p->to);
+	side_fini(&p->src);
+	free(p);
+}
+
+static uint32_t head_landed(const struct pull *p)
+{
+	return p->landed < p->head ? p->landed : p->head;
+}
+
+/* The client and the sender's side are told. */
+static void finish(struct pull *p)
+{
+	struct conn *on = p->on;
+	struct rsend *s = p->send;
+
+	p->ended = true;
+	if (p->flags & PROG_P2PF_NAMED)
+		match_take_end(p->sp->match, &p->name);
+	else
+		match_end(p->sp->match, &p->key);
+	slot_end_recv(on, p->slot, p->status, head_landed(p), s->len, p->landed - head_landed(p));
+	DL_DELETE(on->pulls, p);
+	p->send = NULL;
+	fin_send(on->r, on, p->pj, s, p->status);
+}
+
+static void try_finish(struct pull *p)
+{
+	if (!p->over || p->jobs || p->rx)
+		return;
+	if (!p->ended)
+		finish(p);
+	pull_free(p);
+}
+
+static void stop(struct pull *p, int status)
+{
+	struct landing *l;
+
+	if (p->over)
+		return;
+	p->over = true;
+	if (!p->status)
+		p->status = status;
+	if (p->hh.tbl)
+		HASH_DEL(p->on->r->pulls, p);
+	if (p->asking)
+		DL_DELETE2(p->pj->pulls, p, pj_prev, pj_next);
+	p->asking = false;
+	if (p->pj)
+		out_cancel(p->pj, &p->out);
+	copy_stop(p);
+	while ((l = p->landing)) {
+		p->landing = l->next;
+		free(l);
+	}
+}
+
+void pull_end(struct pull *p, int status)
+{
+	stop(p, status);
+	try_finish(p);
+}
+
+void pull_abort(struct pull *p, int status)
+{
+	stop(p, status);
+	if (!p->ended)
+		finish(p);
+	try_finish(p);
+}
+
+void pull_job_done(struct pull *p)
+{
+	p->jobs--;
+	try_finish(p);
+}
+
+void pull_rx_done(struct pull *p)
+{
+	p->rx--;
+	try_finish(p);
+}
+
+/* Ask for bytes up to @end. */
+static void ask(struct pull *p, uint64_t end)
+{
+	struct rsend *s = p->send;
+	int err;
+
+	p->out.kind = OUT_PULL;
+	p->out.f = (struct wire_frame){
+		.type = WIRE_PULL, .win = s->win, .origin = s->name.src, .target = p->key.dst,
+		.seq = p->token, .disp = WIRE_NAME(s->name.slot, s->name.serial), .off = p->asked,
+		.total = end,
+	};
+	p->asked = end;
+	err = peer_send(p->pj, &p->out);
+	if (err)
+		pull_end(p, err);
+}
+
+void pull_start(struct pull *p, struct conn *on, struct pjob *pj, struct rsend *s)
+{
+	struct rndv *r = on->r;
+
+	p->on = on;
+	p->send = s;
+	p->pj = pj;
+	p->want = s->len < p->to.len ? s->len : p->to.len;
+	if (!(p->flags & PROG_P2PF_NAMED) || p->flags & PROG_P2PF_HEAD)
+		p->head = p->want < PROG_P2P_HEAD ? p->want : PROG_P2P_HEAD;
+	DL_APPEND(on->pulls, p);
+	if (!p->want || p->status) {
+		pull_end(p, 0);
+		return;
+	}
+	if (!pj) {
+		copy_start(p);
+		return;
+	}
+	p->token = ++r->tokens;
+	HASH_ADD(hh, r->pulls, token, sizeof(p->token), p);
+	if (!p->hh.tbl) {
+		pull_end(p, -ENOMEM);
+		return;
+	}
+	DL_APPEND2(pj->pulls, p, pj_prev, pj_next);
+	p->asking = true;
+	ask(p, p->to.helper && p->want > HELPER_WINDOW ? HELPER_WINDOW : p->want);
+}
+
+struct pull *pull_find(struct rndv *r, uint64_t token)
+{
+	struct pull *p;
+
+	HASH_FIND(hh, r->pulls, &token, sizeof(token), p);
+	return p;
+}
+
+void pull_landed(struct pull *p)
+{
+	if (p->over)
+		return;
+	if (p->landed == p->want) {
+		pull_end(p, 0);
+		return;
+	}
+	slot_progress(p->on, p->slot, p->landed - head_landed(p));
+	if (p->from)
+		return;
+	/* the second half of the window is on its way meanwhile */
+	if (p->asked < p->want && !p->out.queued && p->asked - p->landed <= HELPER_WINDOW / 2)
+		ask(p, p->want - p->asked < HELPER_WINDOW / 2 ? p->want : p->asked + HELPER_WINDOW / 2);
+}
+
+/* ---- bytes for the client's helper thread ---- */
+
+static void landed_by_helper(void *arg, int status, void *bounce)
+{
+	struct landing *l = arg;
+	struct pull *p = l->p;
+
+	p->landed += l->len;
+	free(l);
+	if (status)
+		stop(p, status);
+	/* it still counts as a job of p, so p stays */
+	if (!p->over)
+		pull_retry(p);
+	if (!p->over && p->from)
+		copy_start(p);		/* it may have waited for this */
+	pull_landed(p);
+	pull_job_done(p);
+}
+
+static int post(struct pull *p, struct landing *l, const void *bytes)
+{
+	int err = side_post(&p->to, p->on, l->off, l->len, bytes, landed_by_helper, l);
+
+	if (!err)
+		p->jobs++;
+	return err;
+}
+
+/* Give the helper what its ring had no room for. */
+void pull_retry(struct pull *p)
+{
+	struct landing *l;
+
+	while ((l = p->landing)) {
+		int err = post(p, l, l->bytes);
+
+		if (err == -EAGAIN || err == -ENOMEM) {
+			later_arm(p->on->r);
+			return;
+		}
+		if (err) {
+			pull_end(p, err);
+			return;
+		}
+		p->landing = l->next;
+	}
+}
+
+static int land_by_helper(struct pull *p, uint64_t off, const uint8_t *bytes, uint64_t len)
+{
+	uint64_t max = side_helper_max(&p->to);
+
+	for (uint64_t n; len; off += n, bytes += n, len -= n) {
+		struct landing *l;
+		int err;
+
+		n = len < max ? len : max;
+		l = malloc(sizeof(*l) + n);
+		if (!l)
+			return -ENOMEM;
+		*l = (struct landing){ .p = p, .off = off, .len = n };
+		err = p->landing ? -EAGAIN : post(p, l, bytes);
+		if (!err)
+			continue;
+		if (err != -EAGAIN && err != -ENOMEM) {
+			free(l);
+			return err;
+		}
+		memcpy(l->bytes, bytes, n);
+		if (p->landing)
+			p->landing_last->next = l;
+		else
+			p->landing = l;
+		p->landing_last = l;
+		later_arm(p->on->r);
+	}
+	return 0;
+}
+
+/* ---- bytes ---- */
+
+/* Bytes from p->pos on, which is moved on: to the slot, the buffer, or the helper. 0 or negative errno. */
+int pull_land(struct pull *p, const uint8_t *bytes, uint64_t len)
+{
+	uint64_t off = p->pos;
+	int err = 0;
+
+	p->pos += len;
+	if (off < p->head) {
+		uint64_t n = p->head - off < len ? p->head - off : len;
+
+		memcpy(p->sp->c.slot[p->slot].head + off, bytes, n);
+		p->landed += n;
+		off += n;
+		bytes += n;
+		len -= n;
+	}
+	if (len && p->to.helper)
+		return land_by_helper(p, off, bytes, len);
+	if (len)
+		err = side_write(&p->to, off, bytes, len);
+	if (!err)
+		p->landed += len;
+	return err;
+}
+
+/*
+ * Where the frame's payload can be received: straight into place, or into memory of the peer's from where it
+ * is copied.  False: the transport has to find some.
+ */
+bool pull_place(struct peer *pe, struct pull *p, const struct wire_frame *f, struct lane_sink *sink)
+{
+	uint64_t off = f->off, end = f->off + f->len;
+
+	if (f->off != p->pos || end > p->asked)
+		return false;
+	if (!side_ptr(&p->to, 0)) {
+		if (!pe->buf)
+			pe->buf = malloc(WIRE_MAX_PAYLOAD);
+		if (!pe->buf)
+			return false;
+		sink->iov[0] = (struct iovec){ pe->buf, f->len };
+		sink->niov = 1;
+		return true;
+	}
+	if (off < p->head) {
+		uint64_t n = p->head < end ? p->head : end;
+
+		sink->iov[sink->niov++] = (struct iovec){ p->sp->c.slot[p->slot].head + off, n - off };
+		off = n;
+	}
+	if (off < end)
+		sink->iov[sink->niov++] = (struct iovec){ side_ptr(&p->to, off), end - off };
+	return true;
+}
+
+int pull_piece(struct pull *p, const struct wire_frame *f, const void *payload, bool placed)
+{
+	int err = 0;
+
+	if (f->off != p->pos || f->off + f->len > p->asked)
+		return -EPROTO;
+	if (placed) {
+		p->pos += f->len;
+		p->landed += f->len;
+		if (!win_map_alive(p->to.map) || !win_map_alive(p->sp->c.seg))
+			err = -EFAULT;
+	} else {
+		err = pull_land(p, payload, f->len);
+	}
+	if (err)
+		pull_end(p, err);
+	else
+		pull_landed(p);
+	return 0;
+}

@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * Slots and rings: client memory.  A slot is copied and checked when it is taken; what is wrong with it ends
+ * the session.  Entries may be late: a SEND can have been pulled, and its slot used again, before its entry is
+ * looked at.
+ */
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <libprogbase/futex.h>
+
+#include "rndv/priv.h"
+
+bool slot_read(const struct conn *c, uint32_t slot, struct prog_p2p_slot *s)
+{
+	struct prog_p2p_slot *p = &c->sp->c.slot[slot];
+	union {
+		struct prog_p2p_slot s;
+		uint64_t word[offsetof(struct prog_p2p_slot, status) / sizeof(uint64_t)];
+	} copy;
+
+	_Static_assert(offsetof(struct prog_p2p_slot, status) % sizeof(uint64_t) == 0, "whole words");
+	if (__atomic_load_n(&p->state, __ATOMIC_ACQUIRE) != PROG_P2P_POSTED)
+		return false;
+	for (unsigned int i = 0; i < sizeof(copy.word) / sizeof(copy.word[0]); i++)
+		copy.word[i] = __atomic_load_n((uint64_t *)p + i, __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	memcpy(s, &copy, offsetof(struct prog_p2p_slot, status));
+	return s->state == PROG_P2P_POSTED &&
+	       __atomic_load_n(&p->state, __ATOMIC_RELAXED) == PROG_P2P_POSTED &&
+	       __atomic_load_n(&p->serial, __ATOMIC_RELAXED) == s->serial;
+}
+
+bool slot_end_send(struct conn *c, uint32_t slot, uint32_t serial, int status)
+{
+	struct prog_p2p_slot *p;
+	uint32_t before;
+
+	if (slot >= PROG_P2P_SLOTS)
+		return false;
+	p = &c->sp->c.slot[slot];
+	before = atomic_load(&c->sp->ended[slot]);
+	if (before == serial || __atomic_load_n(&p->state, __ATOMIC_ACQUIRE) != PROG_P2P_POSTED ||
+	    __atomic_load_n(&p->serial, __ATOMIC_RELAXED) != serial ||
+	    __atomic_load_n(&p->kind, __ATOMIC_RELAXED) != PROG_P2P_SEND ||
+	    !atomic_compare_exchange_strong(&c->sp->ended[slot], &before, serial))
+		return false;
+	__atomic_store_n(&p->status, status, __ATOMIC_RELAXED);
+	__atomic_store_n(&p->state, PROG_P2P_DONE, __ATOMIC_RELEASE);
+	conn_dirty(c);
+	return true;
+}
+
+void slot_progress(struct conn *c, uint32_t slot, uint64_t moved)
+{
+	__atomic_store_n(&c->sp->c.slot[slot].moved, moved, __ATOMIC_RELEASE);
+}
+
+void slot_end_recv(struct conn *c, uint32_t slot, int status, uint32_t head, uint64_t msg_len,
+		   uint64_t moved)
+{
+	struct prog_p2p_slot *p = &c->sp->c.slot[slot];
+
+	__atomic_store_n(&p->status, status, __ATOMIC_RELAXED);
+	__atomic_store_n(&p->head_len, head, __ATOMIC_RELAXED);
+	__atomic_store_n(&p->msg_len, msg_len, __ATOMIC_RELAXED);
+	__atomic_store_n(&p->moved, moved, __ATOMIC_RELAXED);
+	__atomic_store_n(&p->state, PROG_P2P_DONE, __ATOMIC_RELEASE);
+	conn_dirty(c);
+}
+
+/* ---- taking entries ---- */
+
+enum { TAKE_OK, TAKE_LATER, TAKE_BAD };
+
+/* A SEND is told to the node of its receiver. */
+static int announce(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s)
+{
+	const struct prog_win_node *node = node_of(c, s->key.dst);
+	struct told *t = &c->told[slot];
+	struct wire_sendrec rec = {
+		.comm = s->key.comm, .ord = s->key.ord, .tag = s->key.tag, .gen = s->key.gen,
+		.len = s->len, .flags = s->flags & (PROG_P2PF_SYNC | PROG_P2PF_EARLY),
+	};
+	struct pjob *pj;
+	struct out *o;
+	int err;
+
+	if (is_here(c->r, node)) {
+		struct conn *on = conn_find(c->r, c->key.job, c->key.win, s->key.dst);
+		struct rsend *rs;
+
+		if (!on)
+			return -ENOENT;
+		rs = calloc(1, sizeof(*rs));
+		if (!rs)
+			return -ENOMEM;
+		rs->name = (struct match_name){ .src = c->key.rank, .slot = slot, .serial = s->serial };
+		rs->key = s->key;
+		rs->win = c->key.win;
+		rs->len = s->len;
+		rs->flags = rec.flags;
+		err = send_arrived(on, rs);
+		if (err)
+			free(rs);
+		return err;
+	}
+	pj = peer_job(c, s->key.dst);
+	o = pj ? calloc(1, sizeof(*o)) : NULL;
+	if (!o)
+		return -ENOMEM;
+	o->kind = OUT_SEND;
+	o->from = c;
+	o->f = (struct wire_frame){
+		.type = WIRE_SEND, .len = sizeof(struct wire_send), .win = c->key.win,
+		.origin = c->key.rank, .target = s->key.dst, .disp = WIRE_NAME(slot, s->serial),
+	};
+	wire_send_put(o->payload, &rec);
+	err = peer_send(pj, o);
+	if (err) {
+		free(o);
+		if (err == -ENOMEM)
+			return err;
+		slot_end_send(c, slot, s->serial, err);
+		return 0;
+	}
+	t->peer = pj->peer;
+	t->serial = s->serial;
+	return 0;
+}
+
+static void say_again(struct conn *c, uint32_t slot, uint32_t serial)
+{
+	struct told *t = &c->told[slot];
+
+	if (t->serial != serial)
+		t->absent_since = 0;
+	t->serial = serial;
+	if (!t->again) {
+		t->again = true;
+		c->again++;
+	}
+	later_arm(c->r);
+}
+
+void ring_later(struct conn *c, uint32_t slot, uint32_t serial, int err)
+{
+	struct told *t;
+
+	if (slot >= PROG_P2P_SLOTS || c->told[slot].serial != serial)
+		return;
+	t = &c->told[slot];
+	if (err != -ENOENT) {
+		t->absent_since = 0;
+	} else if (!t->absent_since) {
+		t->absent_since = loop_now();
+	} else if (loop_now() - t->absent_since > ABSENT_NS) {
+		slot_end_send(c, slot, serial, -ESRCH);
+		return;
+	}
+	say_again(c, slot, serial);
+}
+
+void ring_again(struct conn *c)
+{
+	for (uint32_t i = 0; c->again && i < PROG_P2P_SLOTS; i++) {
+		struct told *t = &c->told[i];
+		struct prog_p2p_slot s;
+		int err;
+
+		if (!t->again)
+			continue;
+		t->again = false;
+		c->again--;
+		if (!slot_read(c, i, &s) || s.serial != t->serial || s.kind != PROG_P2P_SEND)
+			continue;
+		err = announce(c, i, &s);
+		if (err)
+			ring_later(c, i, s.serial, err);
+	}
+}
+
+static int take_send(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s)
+{
+	uint32_t nranks = c->sp->win->nranks;
+	int err;
+
+	if (s->key.src != c->key.rank || s->key.dst >= nranks) {
+		conn_bad(c, "message slot %u: SEND from rank %u to rank %u; this is rank %u of %u", slot,
+			 s->key.src, s->key.dst, c->key.rank, nranks);
+		return TAKE_BAD;
+	}
+	err = announce(c, slot, s);
+	if (err) {
+		c->told[slot].serial = s->serial;
+		c->told[slot].peer = NULL;
+		c->told[slot].absent_since = 0;
+		ring_later(c, slot, s->serial, err);
+	}
+	return TAKE_OK;
+}
+
+static int take_recv(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s)
+{
+	const struct prog_win_node *node;
+	bool named = s->flags & PROG_P2PF_NAMED;
+	uint32_t nranks = c->sp->win->nranks;
+	struct rsend *known = NULL, *rs = NULL;
+	struct pjob *pj = NULL;
+	const char *why = "";
+	struct pull *p;
+	int err;
+
+	if (s->key.dst != c->key.rank || s->key.src >= nranks) {
+		conn_bad(c, "message slot %u: RECV at rank %u from rank %u; this is rank %u of %u", slot,
+			 s->key.dst, s->key.src, c->key.rank, nranks);
+		return TAKE_BAD;
+	}
+	if (named && (!s->peer_serial || s->peer_slot >= PROG_P2P_SLOTS ||
+		      s->peer_len > PROG_DTYPE_MAX_BYTES)) {
+		conn_bad(c, "message slot %u: peer_slot %u, peer_serial %u, peer_len %llu", slot,
+			 s->peer_slot, s->peer_serial, (unsigned long long)s->peer_len);
+		return TAKE_BAD;
+	}
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return TAKE_LATER;
+	p->sp = c->sp;
+	p->slot = slot;
+	p->key = s->key;
+	p->flags = s->flags & (PROG_P2PF_NAMED | PROG_P2PF_DROP | PROG_P2PF_HEAD);
+	/* who must be told of the end: found before anything is matched, as there is no way back then */
+	node = node_of(c, s->key.src);
+	if (!is_here(c->r, node)) {
+		pj = peer_job(c, s->key.src);
+		if (!pj)
+			goto later;
+	}
+	if (named) {
+		rs = calloc(1, sizeof(*rs));
+		if (!rs)
+			goto later;
+	}
+	if (!(s->flags & PROG_P2PF_DROP)) {
+		err = side_init(&p->to, c->sp, s, &why);
+		if (err == -ENOMEM)
+			goto later;
+		if (err == -EPROTO) {
+			conn_bad(c, "message slot %u: %s", slot, why);
+			free(rs);
+			free(p);
+			return TAKE_BAD;
+		}
+		if (err && !named) {
+			/* it has no way to its memory: nothing is matched with it */
+			slot_end_recv(c, slot, err, 0, 0, 0);
+			free(p);
+			return TAKE_OK;
+		}
+		if (err)
+			p->status = err;
+	}
+	if (!named) {
+		err = match_recv(c->sp->match, &p->key, p, (void **)&known, NULL);
+		if (!err && !known)
+			return TAKE_OK;
+	} else {
+		p->name = (struct match_name){ .src = s->key.src, .slot = s->peer_slot,
+					       .serial = s->peer_serial };
+		err = match_take(c->sp->match, &p->name, p, (void **)&known, NULL);
+	}
+	if (err == -ENOMEM)
+		goto later;
+	if (err) {
+		/* -EEXIST, -EBUSY: there is another RECV for the same message */
+		slot_end_recv(c, slot, err, 0, 0, 0);
+		free(rs);
+		pull_free(p);
+		return TAKE_OK;
+	}
+	if (!known) {
+		known = rs;
+		rs = NULL;
+		known->name = p->name;
+		known->key = s->key;
+		known->win = c->key.win;
+		known->len = s->peer_len;
+	}
+	free(rs);
+	pull_start(p, c, pj, known);
+	return TAKE_OK;
+later:
+	free(rs);
+	pull_free(p);
+	return TAKE_LATER;
+}
+
+static void collect(void *arg, void *recv)
+{
+	struct pull **list = arg, *p = recv;
+
+	p->list = *list;
+	*list = p;
+}
+
+static int take_withdraw(struct conn *c, uint32_t slot)
+{
+	struct prog_p2p_slot *p = &c->sp->c.slot[slot];
+	struct pull *list = NULL;
+	struct prog_p2p_slot s;
+
+	if (__atomic_load_n(&p->state, __ATOMIC_ACQUIRE) == PROG_P2P_WITHDRAWN)
+		return TAKE_OK;		/* answered */
+	if (slot_read(c, slot, &s) && s.kind == PROG_P2P_RECV && !(s.flags & PROG_P2PF_NAMED))
+		match_withdraw(c->sp->match, &s.key, s.flags & PROG_P2PF_WITHDRAW_ALL, collect, &list);
+	if (!list)
+		__atomic_fetch_add(&p->refused, 1, __ATOMIC_RELEASE);
+	while (list) {
+		struct pull *w = list;
+
+		list = w->list;
+		__atomic_store_n(&c->sp->c.slot[w->slot].state, PROG_P2P_WITHDRAWN, __ATOMIC_RELEASE);
+		pull_free(w);
+	}
+	conn_dirty(c);
+	return TAKE_OK;
+}
+
+static int take(struct conn *c, uint32_t entry, bool ending)
+{
+	uint32_t slot = entry & ~PROG_P2P_WITHDRAW;
+	struct prog_p2p_slot s;
+	int ret;
+
+	if (slot >= PROG_P2P_SLOTS) {
+		conn_bad(c, "message ring: slot %u of %u", slot, PROG_P2P_SLOTS);
+		return TAKE_BAD;
+	}
+	if (entry & PROG_P2P_WITHDRAW)
+		return take_withdraw(c, slot);
+	if (!slot_read(c, slot, &s))
+		return TAKE_OK;
+	if (!s.serial) {
+		conn_bad(c, "message slot %u: serial 0", slot);
+		return TAKE_BAD;
+	}
+	if (s.flags & ~(PROG_P2PF_SYNC | PROG_P2PF_NAMED | PROG_P2PF_DROP | PROG_P2PF_EARLY |
+			PROG_P2PF_WITHDRAW_ALL | PROG_P2PF_HEAD)) {
+		conn_bad(c, "message slot %u: flags 0x%x", slot, s.flags);
+		return TAKE_BAD;
+	}
+	if (s.len > PROG_DTYPE_MAX_BYTES) {
+		conn_bad(c, "message slot %u: len %llu", slot, (unsigned long long)s.len);
+		return TAKE_BAD;
+	}
+	/* an entry of before the slot was used again: this use has been taken with it, or has one to come */
+	if (atomic_load(&c->sp->taken[slot]) == s.serial)
+		return TAKE_OK;
+	switch (s.kind) {
+	case PROG_P2P_SEND:
+		/* of a client that goes, nothing can be pulled any more */
+		if (ending || s.key.dst % c->r->o.workers != c->r->o.index)
+			return TAKE_OK;
+		ret = take_send(c, slot, &s);
+		break;
+	case PROG_P2P_RECV:
+		if (c->key.rank % c->r->o.workers != c->r->o.index)
+			return TAKE_OK;
+		ret = take_recv(c, slot, &s);
+		break;
+	default:
+		conn_bad(c, "message slot %u: kind %u", slot, s.kind);
+		return TAKE_BAD;
+	}
+	if (ret == TAKE_OK)
+		atomic_store(&c->sp->taken[slot], s.serial);
+	return ret;
+}
+
+static int ring_take(struct conn *c, uint32_t max, bool ending)
+{
+	uint32_t w = c->r->o.index, tail, n, i;
+	struct rndv_client *cl = &c->sp->c;
+	struct prog_sq *sq = &cl->sq[w];
+	uint32_t *idx = &cl->idx[(size_t)w * PROG_P2P_RING];
+
+	tail = __atomic_load_n(&sq->tail, __ATOMIC_ACQUIRE);
+	n = tail - c->head;
+	if (!n || c->bad)
+		return 0;
+	if (n > PROG_P2P_RING) {
+		conn_bad(c, "message ring: tail %u is %u entries ahead of %u", tail, n, PROG_P2P_RING);
+		return 0;
+	}
+	if (n > max)
+		n = max;
+	for (i = 0; i < n; i++) {
+		int ret = take(c, __atomic_load_n(&idx[(c->head + i) % PROG_P2P_RING], __ATOMIC_RELAXED),
+			       ending);
+
+		if (ret == TAKE_LATER) {
+			later_arm(c->r);
+			break;
+		}
+		if (ret == TAKE_BAD)
+			return i;
+	}
+	if (!win_map_alive(cl->seg)) {
+		conn_bad(c, "the session segment's memory cannot be accessed");
+		return 0;
+	}
+	c->head += i;
+	__atomic_store_n(&sq->head, c->head, __ATOMIC_RELEASE);
+	return i;
+}
+
+int ring_poll(struct conn *c)
+{
+	return ring_take(c, RING_BATCH, false);
+}
+
+void ring_drain(struct conn *c)
+{
+	ring_take(c, PROG_P2P_RING, true);
+}

@@ -160,6 +160,9 @@ static void scalar(const json_t *v, char *buf, size_t size)
 	case JSON_INTEGER:
 		snprintf(buf, size, "%lld", (long long)json_integer_value(v));
 		break;
+	case JSON_REAL:
+		snprintf(buf, size, "%.2f", json_real_value(v));
+		break;
 	case JSON_TRUE:
 		snprintf(buf, size, "yes");
 		break;
@@ -333,6 +336,110 @@ static int cmd_conf(int argc, char **argv)
 	print_table(res, cols);
 	json_decref(res);
 	return 0;
+}
+
+/* ---- thresh ---- */
+
+/* Options of `thresh' as given; NULL: not. */
+static const char *opt_job, *opt_from, *opt_to, *opt_offload, *opt_early;
+
+static bool any_thresh_option(void)
+{
+	return opt_job || opt_from || opt_to || opt_offload || opt_early;
+}
+
+/* A number, with @suffix also of K, M or G bytes, into the request; false after a line on stderr. */
+static bool add_number(json_t *req, const char *name, const char *text, bool suffix)
+{
+	unsigned long long v, unit = 1;
+	char *end;
+
+	errno = 0;
+	v = strtoull(text, &end, 10);
+	if (suffix && *end && strchr("KMG", *end))
+		unit = 1ull << 10 * (strchr("KMG", *end++) - "KMG" + 1);
+	if (errno || *text < '0' || *text > '9' || *end || v > (1ull << 62) / unit) {
+		fprintf(stderr, "progctl: thresh: --%s %s: not a number%s\n", name, text,
+			suffix ? " of bytes (K, M, G may follow)" : "");
+		return false;
+	}
+	json_object_set_new(req, name, json_integer(v * unit));
+	return true;
+}
+
+static int show_thresh(json_t *res)
+{
+	static const char *const cols[] = {
+		"job", "from", "to", "offload", "early", "pinned", "messages", "mean_bytes", "rendezvous",
+		"sender_away", "receiver_away", "switches", "refused", NULL,
+	};
+	json_t *row;
+	size_t i;
+
+	if (!res || as_json)
+		return show(res);
+	json_array_foreach(res, i, row) {
+		bool o = json_is_true(json_object_get(row, "offload_pinned"));
+		bool e = json_is_true(json_object_get(row, "early_pinned"));
+
+		json_object_set_new(row, "pinned", json_string(o && e ? "both" : o ? "offload" :
+							       e ? "early" : "-"));
+	}
+	print_table(res, cols);
+	json_decref(res);
+	return 0;
+}
+
+static int thresh_usage(void)
+{
+	fprintf(stderr, "usage: progctl thresh [--job J]\n"
+		"       progctl thresh set --job J --from RANK --to RANK [--offload BYTES|none] [--early BYTES]\n"
+		"       progctl thresh unset --job J --from RANK --to RANK [offload] [early]\n");
+	return 2;
+}
+
+static int cmd_thresh(int argc, char **argv)
+{
+	bool set = argc && !strcmp(argv[0], "set"), unset = argc && !strcmp(argv[0], "unset");
+	json_t *req = json_object();
+	bool ok = true;
+
+	if (opt_job)
+		ok = add_number(req, "job", opt_job, false);
+	if (!argc) {
+		if (opt_from || opt_to || opt_offload || opt_early)
+			goto bad;
+		json_object_set_new(req, "cmd", json_string("thresh"));
+	} else {
+		if ((!set && !unset) || !opt_job || !opt_from || !opt_to || (set && argc > 1) ||
+		    (set && !opt_offload && !opt_early) || (unset && (opt_offload || opt_early)))
+			goto bad;
+		json_object_set_new(req, "cmd", json_string(set ? "thresh-set" : "thresh-unset"));
+		ok = ok && add_number(req, "from", opt_from, false) && add_number(req, "to", opt_to, false);
+		if (ok && opt_offload && !strcmp(opt_offload, "none"))
+			json_object_set_new(req, "offload", json_string("none"));
+		else if (ok && opt_offload)
+			ok = add_number(req, "offload", opt_offload, true);
+		if (ok && opt_early)
+			ok = add_number(req, "early", opt_early, true);
+		for (int i = 1; i < argc; i++) {
+			if (strcmp(argv[i], "offload") && strcmp(argv[i], "early"))
+				goto bad;
+			json_object_set_new(req, argv[i], json_true());
+		}
+		if (unset && argc == 1) {
+			json_object_set_new(req, "offload", json_true());
+			json_object_set_new(req, "early", json_true());
+		}
+	}
+	if (!ok) {
+		json_decref(req);
+		return 2;
+	}
+	return show_thresh(ask(req));
+bad:
+	json_decref(req);
+	return thresh_usage();
 }
 
 static double now_us(void)
@@ -651,6 +758,8 @@ static const struct {
 	{ "windows", cmd_windows, false, "windows of this node and their locks" },
 	{ "sessions", cmd_sessions, false, "attached processes" },
 	{ "conf", cmd_conf, true, "conf get [KEY] | conf set KEY VALUE | conf unset KEY" },
+	{ "thresh", cmd_thresh, true, "thresh [--job J] | thresh set --job J --from R --to R [--offload N] "
+	  "[--early N] | thresh unset ..." },
 	{ "ping", cmd_ping, false, "does the daemon answer, and how fast" },
 	{ "doctor", cmd_doctor, false, "why something is not, or would not be, managed" },
 	{ "version", cmd_version, false, "versions of this program and of the daemon" },
@@ -669,6 +778,9 @@ int main(int argc, char **argv)
 	static const struct option opts[] = {
 		{ "socket", required_argument, NULL, 's' }, { "json", no_argument, NULL, 'j' },
 		{ "help", no_argument, NULL, 'h' }, { "version", no_argument, NULL, 'v' },
+		{ "job", required_argument, NULL, 'J' }, { "from", required_argument, NULL, 'F' },
+		{ "to", required_argument, NULL, 'T' }, { "offload", required_argument, NULL, 'O' },
+		{ "early", required_argument, NULL, 'E' },
 		{ NULL, 0, NULL, 0 },
 	};
 	int c;
@@ -687,6 +799,21 @@ int main(int argc, char **argv)
 		case 'v':
 			printf("progctl %s\n", PROG_VERSION);
 			return 0;
+		case 'J':
+			opt_job = optarg;
+			break;
+		case 'F':
+			opt_from = optarg;
+			break;
+		case 'T':
+			opt_to = optarg;
+			break;
+		case 'O':
+			opt_offload = optarg;
+			break;
+		case 'E':
+			opt_early = optarg;
+			break;
 		default:
 			usage(stderr);
 			return 2;
@@ -698,6 +825,11 @@ int main(int argc, char **argv)
 		if (!commands[i].args && optind + 1 < argc) {
 			fprintf(stderr, "progctl: %s: unexpected argument %s\n", argv[optind],
 				argv[optind + 1]);
+			return 2;
+		}
+		if (commands[i].fn != cmd_thresh && any_thresh_option()) {
+			fprintf(stderr, "progctl: %s: --job, --from, --to, --offload and --early are for thresh\n",
+				argv[optind]);
 			return 2;
 		}
 		return commands[i].fn(argc - optind - 1, argv + optind + 1);

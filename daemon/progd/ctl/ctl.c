@@ -17,7 +17,9 @@
 #include <libprogbase/log.h>
 #include <utlist.h>
 
+#include "match/pool.h"
 #include "stats/stats.h"
+#include "thresh/thresh.h"
 #include "win/win.h"
 
 #define MAX_CONNS	32u
@@ -193,12 +195,56 @@ static const char *const op_names[STATS_OPS] = {
 	[PROG_OP_POST] = "post", [PROG_OP_COMPLETE] = "complete",
 };
 
+/* Two-sided messages of a job; NULL: it had none. */
+static json_t *msgs_json(uint32_t job, const struct stats_msgs *m)
+{
+	struct thresh_sum th;
+	struct pool_sum ps;
+	json_t *o, *pool;
+
+	if (!m->sends && !m->predicted && !m->named)
+		return NULL;
+	o = json_object();
+	thresh_sum(job, &th);
+	pool_sum(job, &ps);
+	put_u64(o, "sent", m->sends);
+	put_u64(o, "sent_bytes", m->send_bytes);
+	put_u64(o, "served_bytes", m->served_bytes);
+	put_u64(o, "predicted", m->predicted);
+	put_u64(o, "named", m->named);
+	put_u64(o, "dropped", m->dropped);
+	put_u64(o, "withdrawn", m->withdrawn);
+	put_u64(o, "withdrawn_too_late", m->withdrawn_late);
+	put_u64(o, "late", m->late);
+	put_u64(o, "early", m->early);
+	put_u64(o, "early_bytes", m->early_bytes);
+	put_u64(o, "rendezvous", m->rendezvous);
+	put_u64(o, "on_this_node", m->local);
+	put_u64(o, "bytes", m->bytes);
+	put_u64(o, "bytes_while_computing", m->away_bytes);
+	put_u64(o, "not_kept", m->unkept);
+	put_u64(o, "errors", m->errors);
+	put_u64(o, "not_predicted", th.late);
+	put_u64(o, "predicted_wrongly", th.withdrawn);
+	put_u64(o, "threshold_switches", th.switches);
+	put_u64(o, "threshold_refused", th.refused);
+	pool = json_object();
+	put_u64(pool, "limit_bytes", ps.limit);
+	put_u64(pool, "used_bytes", ps.used);
+	put_u64(pool, "kept_bytes", ps.warm);
+	put_u64(pool, "peak_bytes", ps.used_peak);
+	put_u64(pool, "given_back_bytes", ps.given_back);
+	put_u64(pool, "refused", ps.refused);
+	json_object_set_new(o, "pool", pool);
+	return o;
+}
+
 /* The part that living and ended jobs have in common. */
 static json_t *job_json(uint32_t number, const uint8_t *id, uid_t uid, const struct stats_block *b,
 			const struct win_reason *reason)
 {
 	json_t *o = json_object(), *ops = json_object(), *ways = json_object();
-	json_t *reasons = json_array();
+	json_t *reasons = json_array(), *msgs = msgs_json(number, &b->msgs);
 
 	put_u64(o, "job", number);
 	json_object_set_new(o, "id", hex(id, PROG_JOBID_SIZE));
@@ -218,6 +264,8 @@ static json_t *job_json(uint32_t number, const uint8_t *id, uid_t uid, const str
 		json_object_set_new(ops, op_names[i], p);
 	}
 	json_object_set_new(o, "operations", ops);
+	if (msgs)
+		json_object_set_new(o, "messages", msgs);
 	put_u64(o, "errors", b->errors);
 	put_u64(o, "refused", b->refused);
 	put_u64(o, "through_daemon_locally", b->local);
@@ -288,7 +336,8 @@ static json_t *do_stats(struct ctl *c, json_t *req, const char **why)
 
 static void add_win(struct win *w, void *arg)
 {
-	static const char *const mems[] = { "none", "shared", "private", "dynamic" };
+	static const char *const mems[] = { "none", "shared", "private", "dynamic", "messages" };
+	uint32_t mem = w->access.mem;
 	json_t *o = json_object(), *locks = json_array();
 
 	put_u64(o, "job", w->job->number);
@@ -298,13 +347,14 @@ static void add_win(struct win *w, void *arg)
 	put_u64(o, "nodes", w->nnodes);
 	put_u64(o, "session", w->session);
 	put_u64(o, "pid", w->pid);
-	json_object_set_new(o, "memory", json_string(mems[w->access.mem & 3]));
+	json_object_set_new(o, "memory", json_string(mem < 5 ? mems[mem] : "?"));
 	put_u64(o, "bytes", w->size);
 	json_object_set_new(o, "reached_by",
-			    json_string(w->access.mem == PROG_MEM_SHARED ? "mapping" :
-					w->access.mem == PROG_MEM_NONE ? "-" :
+			    json_string(mem == PROG_MEM_SHARED ? "mapping" :
+					mem == PROG_MEM_NONE || mem == PROG_MEM_SPACE ? "-" :
 					w->access.cma ? "cma" : "helper"));
-	for (uint32_t i = 0; i < w->nranks; i++) {
+	/* one for messages has no locks, and something else where they would be */
+	for (uint32_t i = 0; i < (mem == PROG_MEM_SPACE ? 0 : w->nranks); i++) {
 		static const char *const st[] = {
 			NULL, "waits for shared", "waits for exclusive", "shared", "exclusive",
 		};
@@ -416,6 +466,191 @@ static json_t *do_conf_set(struct ctl *c, json_t *req, const char **why)
 	return do_conf_get(c, req, why);
 }
 
+/* ---- thresholds ---- */
+
+static void set_away(json_t *row, const char *side, const struct thresh_info *i)
+{
+	char key[32];
+
+	snprintf(key, sizeof(key), "%s_away", side);
+	json_object_set_new(row, key, i->away < 0 ? json_null() : json_real(i->away));
+}
+
+/* A direction is one row, also when both of its ranks are here and each tells its side of it. */
+static void add_thresh(void *arg, const struct thresh_info *i)
+{
+	json_t *rows = arg, *row;
+	bool out = i->dir == THRESH_OUT, fresh;
+	char key[64];
+
+	snprintf(key, sizeof(key), "%u %u %u", i->job, i->from, i->to);
+	row = json_object_get(rows, key);
+	fresh = !row;
+	if (fresh) {
+		row = json_pack("{s:I,s:I,s:I}", "job", (json_int_t)i->job, "from", (json_int_t)i->from,
+				"to", (json_int_t)i->to);
+		json_object_set_new(rows, key, row);
+		for (const char *const *k = (const char *const[]){ "offload", "early", "sender_away",
+		     "receiver_away", "bandwidth", "latency_ns", NULL }; *k; k++)
+			json_object_set_new(row, *k, json_null());
+		json_object_set_new(row, "offload_pinned", json_false());
+		json_object_set_new(row, "early_pinned", json_false());
+	}
+	if (out) {
+		json_object_set_new(row, "offload", i->offload == THRESH_NONE ? json_string("none") :
+							   json_integer((json_int_t)i->offload));
+		json_object_set_new(row, "offload_pinned", json_boolean(i->offload_pinned));
+	} else {
+		json_object_set_new(row, "early_pinned", json_boolean(i->early_pinned));
+	}
+	set_away(row, out ? "sender" : "receiver", i);
+	/* the rest is the receiver's to say, if it is here */
+	if (out && !fresh)
+		return;
+	put_u64(row, "early", i->early);
+	put_u64(row, "messages", i->messages);
+	put_u64(row, "bytes", i->bytes);
+	put_u64(row, "mean_bytes", i->messages ? i->bytes / i->messages : 0);
+	put_u64(row, "rendezvous", i->rendezvous);
+	if (i->bandwidth > 0) {
+		json_object_set_new(row, "bandwidth", json_real(i->bandwidth));
+		json_object_set_new(row, "latency_ns", json_real(i->latency_ns));
+	}
+	put_u64(row, "switches", i->switches);
+	put_u64(row, "refused", i->refused);
+	json_object_set_new(row, "no_memory_now", json_boolean(i->marked));
+}
+
+static json_t *do_thresh(struct ctl *c, json_t *req, const char **why)
+{
+	json_t *rows = json_object(), *list = json_array(), *job = json_object_get(req, "job"), *row;
+	const char *key;
+
+	thresh_each(add_thresh, rows);
+	json_object_foreach(rows, key, row)
+		if (!job || json_equal(job, json_object_get(row, "job")))
+			json_array_append(list, row);
+	json_decref(rows);
+	return list;
+}
+
+/* Member @name of a request as a number that fits into @max; false: it is something else. */
+static bool number(json_t *req, const char *name, uint64_t max, uint64_t *out)
+{
+	json_t *v = json_object_get(req, name);
+
+	if (!json_is_integer(v) || json_integer_value(v) < 0 || (uint64_t)json_integer_value(v) > max)
+		return false;
+	*out = json_integer_value(v);
+	return true;
+}
+
+struct find_job {
+	uint32_t number;
+	bool found;
+};
+
+static void match_job(struct win_job *job, void *arg)
+{
+	struct find_job *f = arg;
+
+	f->found |= job->number == f->number;
+}
+
+struct pin {
+	const char *what;		/* NULL: not asked for */
+	uint64_t value;
+};
+
+static int do_pin(const uint64_t *who, int dir, const struct pin *p, bool dry, char *err, size_t size)
+{
+	bool out = dir == THRESH_OUT;
+	uint64_t rank = who[out ? 1 : 2], peer = who[out ? 2 : 1];
+	struct thresh_conf tc;
+	int r;
+
+	if (!p->what)
+		return 0;
+	thresh_conf_get(&tc);
+	r = thresh_pin(who[0], rank, peer, dir, p->value, dry);
+	if (r == -ENOENT)
+		snprintf(err, size, "thresh: %s is set where rank %u of job %u runs, which is not on this node",
+			 p->what, (unsigned int)rank, (unsigned int)who[0]);
+	else if (r == -EINVAL)
+		snprintf(err, size, "thresh: job %u has no rank %u", (unsigned int)who[0], (unsigned int)peer);
+	else if (r == -ERANGE && out)
+		snprintf(err, size, "thresh: offload %llu: less than p2p_offload_min, which is %llu",
+			 (unsigned long long)p->value, (unsigned long long)tc.offload_min);
+	else if (r == -ERANGE)
+		snprintf(err, size, "thresh: early %llu: more than p2p_early_max, which is %llu",
+			 (unsigned long long)p->value, (unsigned long long)tc.early_max);
+	else if (r)
+		snprintf(err, size, "thresh: %s", strerror(-r));
+	return r;
+}
+
+static json_t *thresh_change(struct ctl *c, json_t *req, const char **why, bool set)
+{
+	static const char *const names[] = { "job", "from", "to" };
+	static char err[256];
+	json_t *offload = json_object_get(req, "offload"), *early = json_object_get(req, "early");
+	struct pin out = { NULL, THRESH_UNPIN }, in = { NULL, THRESH_UNPIN };
+	struct find_job f;
+	uint64_t who[3];
+
+	*why = err;
+	for (unsigned int i = 0; i < 3; i++)
+		if (!number(req, names[i], UINT32_MAX, &who[i])) {
+			snprintf(err, sizeof(err), "thresh: \"%s\" is no number from 0 to %u", names[i],
+				 UINT32_MAX);
+			return NULL;
+		}
+	f = (struct find_job){ .number = who[0] };
+	win_job_each(match_job, &f);
+	if (!f.found) {
+		snprintf(err, sizeof(err), "thresh: no job %u on this node", f.number);
+		return NULL;
+	}
+	if (set && !offload && !early) {
+		snprintf(err, sizeof(err), "thresh: nothing to set: neither \"offload\" nor \"early\"");
+		return NULL;
+	}
+	if (offload)
+		out.what = "offload";
+	if (early)
+		in.what = "early";
+	if (set && offload && json_is_string(offload) && !strcmp(json_string_value(offload), "none")) {
+		out.value = THRESH_NONE;
+	} else if (set && offload && !number(req, "offload", 1ull << 62, &out.value)) {
+		snprintf(err, sizeof(err), "thresh: \"offload\" is neither a number of bytes nor \"none\"");
+		return NULL;
+	}
+	if (set && early && !number(req, "early", 1ull << 62, &in.value)) {
+		snprintf(err, sizeof(err), "thresh: \"early\" is no number of bytes");
+		return NULL;
+	}
+	/* both or none */
+	for (int dry = 1; dry >= 0; dry--)
+		if (do_pin(who, THRESH_OUT, &out, dry, err, sizeof(err)) ||
+		    do_pin(who, THRESH_IN, &in, dry, err, sizeof(err)))
+			return NULL;
+	*why = NULL;
+	prog_log(PROG_LOG_INFO, "progctl: thresholds of job %u from rank %u to rank %u %s",
+		 (unsigned int)who[0], (unsigned int)who[1], (unsigned int)who[2],
+		 set ? "pinned" : "not pinned any more");
+	return do_thresh(c, req, why);
+}
+
+static json_t *do_thresh_set(struct ctl *c, json_t *req, const char **why)
+{
+	return thresh_change(c, req, why, true);
+}
+
+static json_t *do_thresh_unset(struct ctl *c, json_t *req, const char **why)
+{
+	return thresh_change(c, req, why, false);
+}
+
 static json_t *do_ping(struct ctl *c, json_t *req, const char **why)
 {
 	return json_pack("{s:s}", "version", PROG_VERSION);
@@ -432,6 +667,9 @@ static const struct {
 	{ "sessions", do_sessions },
 	{ "conf-get", do_conf_get },
 	{ "conf-set", do_conf_set },
+	{ "thresh", do_thresh },
+	{ "thresh-set", do_thresh_set },
+	{ "thresh-unset", do_thresh_unset },
 };
 
 static json_t *answer(struct ctl *c, const char *text, size_t len)

@@ -126,6 +126,13 @@ void thresh_conf_set(const struct thresh_conf *c)
 	pthread_mutex_unlock(&all_lock);
 }
 
+void thresh_conf_get(struct thresh_conf *c)
+{
+	pthread_mutex_lock(&all_lock);
+	*c = conf;
+	pthread_mutex_unlock(&all_lock);
+}
+
 int thresh_new(const struct thresh_opts *o, struct thresh **out)
 {
 	struct thresh *t = calloc(1, sizeof(*t));
@@ -474,7 +481,7 @@ void thresh_each(void (*fn)(void *arg, const struct thresh_info *i), void *arg)
 	pthread_mutex_unlock(&all_lock);
 }
 
-static int pin(struct thresh *t, uint32_t peer, int dir, uint64_t value)
+static int pin(struct thresh *t, uint32_t peer, int dir, uint64_t value, bool dry)
 {
 	struct pair *p;
 
@@ -486,13 +493,15 @@ static int pin(struct thresh *t, uint32_t peer, int dir, uint64_t value)
 	p = pair_get(t, peer);
 	if (!p)
 		return -ENOMEM;
+	if (dry)
+		return 0;
 	p->dir[dir].pinned = value != THRESH_UNPIN;
 	p->dir[dir].pin = value;
 	publish_pair(t, p);
 	return 0;
 }
 
-int thresh_pin(uint32_t job, uint32_t rank, uint32_t peer, int dir, uint64_t value)
+int thresh_pin(uint32_t job, uint32_t rank, uint32_t peer, int dir, uint64_t value, bool dry)
 {
 	struct thresh *t;
 	int r = -ENOENT;
@@ -502,7 +511,7 @@ int thresh_pin(uint32_t job, uint32_t rank, uint32_t peer, int dir, uint64_t val
 		if (t->o.job != job || t->o.rank != rank)
 			continue;
 		pthread_mutex_lock(&t->lock);
-		r = pin(t, peer, dir, value);
+		r = pin(t, peer, dir, value, dry);
 		pthread_mutex_unlock(&t->lock);
 		break;
 	}

@@ -99,11 +99,14 @@ void thresh_each(void (*fn)(void *arg, const struct thresh_info *i), void *arg);
 
 /*
  * Pin (@dir as above) or, with @value THRESH_UNPIN, give back to adaptation.  @rank: whose struct; @peer: the other.
+ * @dry: only say whether it would succeed.
  * -ENOENT: no such rank of this job here; -EINVAL: no such peer; -ERANGE: below offload_min, above early_max;
  * -ENOMEM.
  */
 #define THRESH_UNPIN	(UINT64_MAX - 1)
-int thresh_pin(uint32_t job, uint32_t rank, uint32_t peer, int dir, uint64_t value);
+int thresh_pin(uint32_t job, uint32_t rank, uint32_t peer, int dir, uint64_t value, bool dry);
+/* The configuration in force, for messages. */
+void thresh_conf_get(struct thresh_conf *c);
 
 /* Sum over all ranks of job @job that are or were here; of the last THRESH_ENDED jobs that are gone. */
 #define THRESH_ENDED	32

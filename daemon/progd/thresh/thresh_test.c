@@ -250,35 +250,38 @@ static void test_no_pool_at_all(void **state)
 static void test_pins(void **state)
 {
 	/* refused ones change nothing */
-	assert_int_equal(thresh_pin(JOB + 1, 0, 1, THRESH_OUT, MIB), -ENOENT);
-	assert_int_equal(thresh_pin(JOB, 2, 1, THRESH_OUT, MIB), -ENOENT);
-	assert_int_equal(thresh_pin(JOB, 0, RANKS, THRESH_OUT, MIB), -EINVAL);
-	assert_int_equal(thresh_pin(JOB, 0, 1, THRESH_OUT, 32 * KIB - 1), -ERANGE);
-	assert_int_equal(thresh_pin(JOB, 1, 0, THRESH_IN, 8 * MIB + 1), -ERANGE);
+	assert_int_equal(thresh_pin(JOB + 1, 0, 1, THRESH_OUT, MIB, false), -ENOENT);
+	assert_int_equal(thresh_pin(JOB, 2, 1, THRESH_OUT, MIB, false), -ENOENT);
+	assert_int_equal(thresh_pin(JOB, 0, RANKS, THRESH_OUT, MIB, false), -EINVAL);
+	assert_int_equal(thresh_pin(JOB, 0, 1, THRESH_OUT, 32 * KIB - 1, false), -ERANGE);
+	assert_int_equal(thresh_pin(JOB, 1, 0, THRESH_IN, 8 * MIB + 1, false), -ERANGE);
 	assert_int_equal(peers[0][1].offload, 0);
 	assert_int_equal(peers[1][0].early, 0);
 
-	assert_int_equal(thresh_pin(JOB, 0, 1, THRESH_OUT, 32 * KIB), 0);
+	assert_int_equal(thresh_pin(JOB, 0, 1, THRESH_OUT, 32 * KIB - 1, true), -ERANGE);
+	assert_int_equal(thresh_pin(JOB, 0, 1, THRESH_OUT, 32 * KIB, true), 0);
+	assert_int_equal(peers[0][1].offload, 0);
+	assert_int_equal(thresh_pin(JOB, 0, 1, THRESH_OUT, 32 * KIB, false), 0);
 	assert_int_equal(peers[0][1].offload, 32 * KIB);
 	assert_int_equal(peers[0][2].offload, 0);
-	assert_int_equal(thresh_pin(JOB, 0, 1, THRESH_OUT, THRESH_NONE), 0);
+	assert_int_equal(thresh_pin(JOB, 0, 1, THRESH_OUT, THRESH_NONE, false), 0);
 	assert_int_equal(peers[0][1].offload, THRESH_NONE);
 	assert_true(info(0).offload_pinned);
-	assert_int_equal(thresh_pin(JOB, 0, 1, THRESH_OUT, THRESH_UNPIN), 0);
+	assert_int_equal(thresh_pin(JOB, 0, 1, THRESH_OUT, THRESH_UNPIN, false), 0);
 	assert_int_equal(peers[0][1].offload, 0);
 
 	/* nothing moves a pinned early value, also not 0 */
-	assert_int_equal(thresh_pin(JOB, 1, 0, THRESH_IN, 0), 0);
+	assert_int_equal(thresh_pin(JOB, 1, 0, THRESH_IN, 0, false), 0);
 	for (int i = 0; i < 40; i++)
 		assert_false(one(MIB, 4 * MIB, 4 * MIB, true));
 	assert_int_equal(peers[1][0].early, 0);
 	assert_true(info(1).early_pinned);
-	assert_int_equal(thresh_pin(JOB, 1, 0, THRESH_IN, 2 * MIB), 0);
+	assert_int_equal(thresh_pin(JOB, 1, 0, THRESH_IN, 2 * MIB, false), 0);
 	assert_int_equal(peers[1][0].early, 2 * MIB);
 	assert_true(one(2 * MIB, 0, 0, true));
 	assert_false(one(2 * MIB + 1, 0, 0, true));
 	/* given back: what adaptation has found meanwhile */
-	assert_int_equal(thresh_pin(JOB, 1, 0, THRESH_IN, THRESH_UNPIN), 0);
+	assert_int_equal(thresh_pin(JOB, 1, 0, THRESH_IN, THRESH_UNPIN, false), 0);
 	assert_false(info(1).early_pinned);
 	assert_int_equal(peers[1][0].early, info(1).early);
 }

@@ -91,3 +91,12 @@ $$(HOOK_TEST_$(1)): $(OBJ)/hooks-$(1)/dtype_test.o $(OBJ)/hooks-$(1)/dtype.o \
 TEST_TARGETS += $(if $(SAN),,$$(HOOK_TEST_$(1)))
 endef
 $(foreach m,$(HOOK_LIBS),$(eval $(call hook_test_rules,$(m))))
+
+# Those that have nothing to do with an MPI library.
+HOOK_UNIT := $(BUILD)/test/$(HOOK_DIR)/chan_test
+$(HOOK_UNIT): $(OBJ)/$(HOOK_DIR)/chan_test.o $(OBJ)/$(HOOK_DIR)/chan.o
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc -o $@ $^ $(shell $(PKG_CONFIG) --libs cmocka)
+TEST_TARGETS += $(HOOK_UNIT)
+-include $(patsubst %.o,%.d,$(call objs,$(HOOK_DIR)/chan.c $(HOOK_DIR)/chan_test.c))

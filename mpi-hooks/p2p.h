@@ -3,7 +3,7 @@
  * p2p.h - what the files for two-sided messages share (Documentation/two-sided.md).
  *
  *   comm.c     communicators: which are managed, their ids, who is in them
- *   chan.c     channels: the ordinals of messages
+ *   chan.[ch]  channels: the ordinals of messages
  *   desc.c     descriptors
  *   p2p.c      sends and receives
  *   persist.c  persistent requests
@@ -13,57 +13,8 @@
 #ifndef HOOKS_P2P_H
 #define HOOKS_P2P_H
 
+#include "chan.h"
 #include "hooks.h"
-
-/* ---- channels (chan.c) ------------------------------------------------------------------------ */
-
-#define CHAN_ANY	(-1)		/* source or tag of a wildcard receive */
-#define CHAN_MAX	65536u		/* channels of a communicator and direction */
-
-struct chan;
-
-struct chan_pos {			/* of a message on its channel */
-	uint32_t gen;
-	uint64_t ord;
-};
-
-/* A receive, from posting to its end; the caller's memory, not moved meanwhile. */
-struct chan_recv {
-	struct chan *ch;		/* NULL: wildcard, or no memory for the channel */
-	int source, tag;		/* as posted, or CHAN_ANY */
-	bool exact;			/* pos is certain */
-	bool worth;			/* exact, and lately messages of this channel were managed ones */
-	struct chan_pos pos;
-	struct chan_recv *next, *prev;	/* of its channel's exact ones, oldest first */
-};
-
-struct chans;				/* both directions of one communicator */
-
-/* @npeers: ranks that messages come from or go to.  NULL: no memory.  @max: CHAN_MAX but in tests. */
-struct chans *chans_new(uint32_t npeers, uint32_t max);
-void chans_free(struct chans *c);	/* no receive is left; NULL is fine */
-
-/* All of these under the communicator's lock.  Ranks are those of the communicator. */
-
-/* The next message to (@dest, @tag).  Must be undone by chan_send_undo() if it is not sent. -ENOMEM: cannot be managed. */
-int chan_send(struct chans *c, int dest, int tag, struct chan_pos *pos);
-void chan_send_undo(struct chans *c, int dest, int tag);
-/* A receive is posted.  Cannot fail: without memory it and all later ones are floating. */
-void chan_recv_post(struct chans *c, int source, int tag, struct chan_recv *r);
-/* It has received a message of (@source, @tag); @pos: what its descriptor says, NULL: an ordinary one. */
-void chan_recv_done(struct chans *c, struct chan_recv *r, int source, int tag, const struct chan_pos *pos);
-/* It ended without a message (cancelled, failed, never posted). */
-void chan_recv_undo(struct chans *c, struct chan_recv *r);
-/*
- * @r and all later exact ones of its channel become floating; @each (may be NULL) is called for every one of them,
- * @r included.  @r is exact.
- */
-void chan_recv_float(struct chans *c, struct chan_recv *r, void (*each)(void *arg, struct chan_recv *r), void *arg);
-/*
- * A message of (@source, @tag) was received by a call that does not outlive itself (no other can be posted
- * meanwhile): the same as post and done.
- */
-void chan_recv_now(struct chans *c, int source, int tag, const struct chan_pos *pos);
 
 /* ---- communicators (comm.c) -------------------------------------------------------------------- */
 

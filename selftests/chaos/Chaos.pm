@@ -300,7 +300,10 @@ sub job
 	delete @env{grep { !defined $env{$_} } keys %env};
 	if ($mpi eq 'ompi') {
 		(my $subnet = file_text("$state/subnet")) =~ s/\s//g;
-		@cmd = ('mpirun.openmpi', qw(--allow-run-as-root --oversubscribe --bind-to none -np), $n,
+		# Ranks that yield while they poll can keep everything else off the processors for a minute
+		# (Linux 6.18): what waits here would take it for a hang.
+		@cmd = ('mpirun.openmpi', qw(--allow-run-as-root --oversubscribe --bind-to none),
+			qw(--mca mpi_yield_when_idle 0 -np), $n,
 			'--host', join(',', @hosts), qw(--mca plm rsh --mca plm_rsh_agent), "$state/ssh",
 			qw(--mca plm_rsh_no_tree_spawn 1 --mca btl_tcp_if_include eth0),
 			'--mca', 'oob_tcp_if_include', "10.77.$subnet.0/24", @{$opt{launcher}},

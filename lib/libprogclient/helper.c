@@ -45,6 +45,26 @@ static int copy_self(uint64_t va, void *buf, uint64_t len, bool write)
 	return 0;
 }
 
+/* Packed bytes of a typed buffer of ours, for a message; as copy_self(). */
+static int copy_typed(const struct prog_helper_job *j, void *payload, void *result, const struct dtype *dt,
+		      uint64_t count)
+{
+	struct memref self = mem_remote(getpid(), 0), plain = mem_direct(NULL);
+	int64_t at = (int64_t)j->va;
+	int err;
+
+	if (j->opcode == PROG_OP_PUT) {
+		err = mem_write_dtype(&self, at, dt, count, j->off, payload, j->len);
+		if (err == -EPERM || err == -ENOSYS)
+			err = mem_write_dtype(&plain, at, dt, count, j->off, payload, j->len);
+	} else {
+		err = mem_read_dtype(&self, at, dt, count, j->off, result, j->len);
+		if (err == -EPERM || err == -ENOSYS)
+			err = mem_read_dtype(&plain, at, dt, count, j->off, result, j->len);
+	}
+	return err;
+}
+
 static struct prog_win *find_win(struct prog_session *s, uint32_t slot)
 {
 	struct prog_win *w;
@@ -70,6 +90,9 @@ static int apply_to(struct prog_session *s, struct prog_win *w, const struct pro
 	if (!each)
 		return -EINVAL;
 	count = end / each + (end % each != 0);
+	if (w->kind == PROG_WIN_SPACE)
+		return !dt || (j->opcode != PROG_OP_PUT && j->opcode != PROG_OP_GET) ? -EINVAL :
+		       copy_typed(j, payload, result, dt, count);
 	if (w->kind == PROG_WIN_DYNAMIC) {
 		int64_t lo = 0, hi = (int64_t)j->len;
 		uint64_t rlo, rhi;

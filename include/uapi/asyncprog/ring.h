@@ -133,7 +133,8 @@ struct prog_helper_job {
 	__u8	opcode;			/* APPLY: PROG_OP_PUT, GET, ACC, GET_ACC, CAS */
 	__u8	op;
 	__u8	etype;
-	__u32	win;			/* APPLY: window slot of this client */
+	__u32	win;			/* APPLY: window slot of this client; of kind SPACE: PUT and GET only, of
+					 * typed memory of the process, va is its address */
 	__s32	status;			/* helper: 0 or -errno, before done */
 	__u32	worker;			/* whose eventfd to kick */
 	__u64	va;			/* READ/WRITE: address; APPLY: disp */

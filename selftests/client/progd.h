@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * progd.h - real daemons for tests of the client library: found beside the test, started on sockets that
+ * the ranks use (rank_path).  Include after fake.h, in one program only.
+ */
+#ifndef CLIENT_PROGD_H
+#define CLIENT_PROGD_H
+
+static char progd[4096];
+static pid_t daemons[2];
+
+static bool find_progd(void)
+{
+	const char *env = getenv("PROGD");
+	char exe[3072];
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+
+	if (env) {
+		snprintf(progd, sizeof(progd), "%s", env);
+	} else if (n > 0) {
+		exe[n] = '\0';
+		*strrchr(exe, '/') = '\0';
+		/* BUILD/test/selftests/client/progd_test */
+		snprintf(progd, sizeof(progd), "%s/../../../bin/progd", exe);
+	}
+	return !access(progd, X_OK);
+}
+
+/* @more: one more setting, or NULL */
+static void start_daemon(int i, const char *workers, const char *loop, const char *more)
+{
+	pid_t pid;
+	int sock;
+
+	snprintf(rank_path[i], sizeof(rank_path[i]), "/tmp/asyncprog-test-%d-%d.sock", (int)getpid(), i);
+	unlink(rank_path[i]);
+	fflush(NULL);
+	pid = fork();
+	if (!pid) {
+		char w[64], l[64];
+
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		snprintf(w, sizeof(w), "workers=%s", workers);
+		snprintf(l, sizeof(l), "loop=%s", loop);
+		execl(progd, "progd", "--socket", rank_path[i], "--set", "listen=127.0.0.1", "--set", w,
+		      "--set", l, more ? "--set" : (char *)NULL, more, (char *)NULL);
+		_exit(127);
+	}
+	daemons[i] = pid;
+	/* until it serves */
+	for (;;) {
+		struct sockaddr_un sa = { .sun_family = AF_UNIX };
+		bool up;
+
+		strcpy(sa.sun_path, rank_path[i]);
+		sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+		up = !connect(sock, (struct sockaddr *)&sa, sizeof(sa));
+		close(sock);
+		if (up)
+			break;
+		if (waitpid(pid, NULL, WNOHANG) == pid)
+			fail_msg("%s ended at once", progd);
+		sched_yield();
+	}
+}
+
+static void stop_daemon(int i)
+{
+	int st;
+
+	kill(daemons[i], SIGTERM);
+	waitpid(daemons[i], &st, 0);
+	assert_int_equal(st, 0);
+	assert_int_not_equal(access(rank_path[i], F_OK), 0);
+}
+
+#endif

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-/* Sender and receiver on this node: the payload is copied, messages taking turns chunk by chunk. */
+/*
+ * The payload is in memory that this node reaches, of a sender here or in the receiver's pool: it is copied,
+ * messages taking turns chunk by chunk.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,18 +50,27 @@ static int source(struct pull *p)
 	}
 	if (err)
 		return err;
+	p->copied = true;
 	p->from = from;
 	DL_APPEND2(from->copies, p, from_prev, from_next);
 	return 0;
 }
 
+/* Bytes that can be copied. */
+static uint64_t avail(const struct pull *p)
+{
+	uint64_t n = p->send->pooled ? early_avail(p->send->pooled) : p->want;
+
+	return n < p->want ? n : p->want;
+}
+
 void copy_start(struct pull *p)
 {
-	int err = p->from ? 0 : source(p);
+	int err = p->copied ? 0 : source(p);
 
 	if (err)
 		pull_end(p, err);
-	else if (!p->reading && p->pos < p->want)
+	else if (!p->reading && p->pos < avail(p))
 		turn_on(p);
 }
 
@@ -92,7 +104,7 @@ static void chunk_read(void *arg, int status, void *bounce)
 static int copy_chunk(struct pull *p)
 {
 	struct rndv *r = p->on->r;
-	uint64_t left = p->want - p->pos, len = left < CHUNK ? left : CHUNK;
+	uint64_t left = avail(p) - p->pos, len = left < CHUNK ? left : CHUNK;
 	void *to, *src;
 	int err;
 
@@ -124,7 +136,7 @@ static int copy_chunk(struct pull *p)
 	if (!to)
 		return pull_land(p, r->scratch, len);
 	p->pos += len;
-	p->landed += len;
+	pull_count(p, len);
 	return !p->to.map || win_map_alive(p->to.map) ? 0 : -EFAULT;
 }
 

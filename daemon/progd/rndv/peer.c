@@ -194,13 +194,14 @@ static void rsend_free(struct rsend *s)
 
 void fin_send(struct rndv *r, struct conn *on, struct pjob *pj, struct rsend *s, int status)
 {
-	struct wire_finrec rec = { .status = -status, .early = 0 };
+	int64_t early = thresh_answer(on->sp->thresh, s->name.src, loop_now());
+	struct wire_finrec rec = { .status = -status, .early = (uint64_t)early };
 
 	if (!pj) {
 		struct conn *from = conn_find(r, on->key.job, s->win, s->name.src);
 
-		if (from)
-			slot_end_send(from, s->name.slot, s->name.serial, status);
+		if (from && slot_end_send(from, s->name.slot, s->name.serial, status))
+			thresh_fin(from->sp->thresh, s->key.dst, early, loop_now());
 		free(s);
 		return;
 	}

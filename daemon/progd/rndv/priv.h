@@ -13,6 +13,7 @@
 #include <libprogbase/wire.h>
 
 #include "match/match.h"
+#include "match/pool.h"
 #include "rndv/rndv.h"
 #include "thresh/thresh.h"
 
@@ -38,6 +39,10 @@ struct rndv_space {
 	struct win *win;		/* held: who is where */
 	struct match *match;
 	struct thresh *thresh;
+	/* the worker of its RECVs: */
+	struct pool *pool;		/* NULL: none (yet) */
+	struct win_map *pool_map;	/* held */
+	uint64_t pool_bytes;		/* as configured when last looked at */
 	atomic_uint refs;
 	atomic_uint attached;		/* workers */
 	_Atomic uint32_t taken[PROG_P2P_SLOTS];	/* serial of the last SEND that was announced */
@@ -55,6 +60,7 @@ struct told {				/* a SEND that was announced on a lane of ours */
 	struct peer *peer;		/* NULL: none */
 	uint32_t serial;
 	bool again;			/* to be announced again */
+	int64_t wish;			/* thresh_wish() */
 	uint64_t absent_since;		/* ns; 0: the receiver is there */
 };
 
@@ -67,6 +73,7 @@ struct conn {				/* a client as this worker knows it */
 	bool bad;			/* corrupt: ignored until detached */
 	bool dirty;			/* has something new to see: wake */
 	unsigned int jobs;		/* helper jobs of its messages */
+	struct stats_msgs *stats;
 	struct told *told;		/* [PROG_P2P_SLOTS] */
 	unsigned int again;		/* entries of it to be announced again */
 	struct pull *pulls;		/* to its memory (on) */
@@ -146,6 +153,7 @@ struct rsend {
 	uint8_t flags;			/* PROG_P2PF_SYNC, PROG_P2PF_EARLY */
 	uint64_t early;			/* the sender's wish */
 	uint64_t lane;			/* rlane.id it came on; 0: this node's */
+	struct early *pooled;		/* its payload is in the pool, or on its way there */
 	uint64_t token;			/* FIN: its number */
 	struct pjob *pj;		/* FIN: whose list it is on */
 	struct out out;
@@ -167,6 +175,8 @@ struct pull {
 	/* matched: one worker's */
 	struct conn *on;
 	struct rsend *send;
+	struct early *into;		/* no RECV: the payload goes to the pool */
+	uint64_t since;			/* ns */
 	uint64_t token;
 	uint64_t want;			/* bytes that go somewhere: the message, or what fits */
 	uint64_t asked;			/* bytes asked for */
@@ -183,8 +193,9 @@ struct pull {
 	struct pjob *pj;
 	struct out out;
 	struct landing *landing, *landing_last;	/* bytes that the helper's ring had no room for */
-	/* from this node */
-	struct conn *from;
+	/* from memory of this node: a client's, or its own pool */
+	bool copied;
+	struct conn *from;		/* client */
 	struct side src;
 	bool reading;			/* a helper job reads the next chunk ... */
 	uint64_t chunk;			/* ... of so many bytes */
@@ -196,6 +207,17 @@ struct pull {
 	struct pull *turn_next, *turn_prev;	/* r->copying */
 	bool turning;			/* on r->copying */
 	struct pull *list;		/* while several are dealt with */
+};
+
+struct early {				/* a message in the pool */
+	struct rndv_space *sp;		/* not held: detaching ends it */
+	struct pool_buf buf;
+	uint8_t *mem;
+	uint64_t len;
+	uint64_t landed;		/* bytes [0, landed) are there */
+	bool forsaken;			/* nobody will read it (any more) */
+	struct pull *writer;		/* NULL: it is complete, or failed */
+	struct pull *reader;		/* RECV that takes it from here */
 };
 
 struct landing {			/* bytes for the helper thread */
@@ -227,6 +249,7 @@ struct serve {				/* a SEND being pulled; until FIN */
 	uint32_t job;			/* index on the lane */
 	uint32_t slot, serial;
 	uint64_t token;
+	uint64_t since;			/* ns */
 	struct side from;
 	uint64_t off, end;		/* to be sent */
 	uint32_t piece;
@@ -264,9 +287,11 @@ struct rndv {
 	struct loop_timer retry;
 	uint64_t retry_ns;
 	bool retry_now;
+	struct loop_timer trim;		/* pools keep memory warm */
 	bool look;			/* a SEND came: look at the rings, dozing or not */
 	uint8_t *scratch;		/* CHUNK */
 	uint32_t nserves;
+	struct stats_msgs nostats;	/* for jobs that have none */
 };
 
 /* rndv.c */
@@ -346,6 +371,10 @@ void pull_end(struct pull *p, int status);
 /* ... at once: the client goes. */
 void pull_abort(struct pull *p, int status);
 void pull_free(struct pull *p);
+/* @len more bytes are where they belong. */
+void pull_count(struct pull *p, uint64_t len);
+/* A SEND of which nobody need be told any more; NULL is fine. */
+void rsend_forget(struct rsend *s);
 /* Bytes are in place up to p->landed. */
 void pull_landed(struct pull *p);
 void pull_job_done(struct pull *p);
@@ -355,6 +384,18 @@ bool pull_place(struct peer *pe, struct pull *p, const struct wire_frame *f, str
 int pull_land(struct pull *p, const uint8_t *bytes, uint64_t len);
 int pull_piece(struct pull *p, const struct wire_frame *f, const void *payload, bool placed);
 void pull_retry(struct pull *p);
+
+/* early.c */
+/* Take the payload of @s, which is kept in the matching table, to the pool. @pj as in fin_send(). */
+void early_begin(struct conn *on, struct pjob *pj, struct rsend *s);
+void early_landed(struct pull *writer);
+void early_written(struct pull *writer);
+/* The SEND was matched: @p reads from there. */
+void early_read(struct early *e, struct pull *p);
+/* How far it may. */
+uint64_t early_avail(const struct early *e);
+/* It does not any more, or nobody ever will. */
+void early_free(struct early *e);
 
 /* copy.c */
 void copy_start(struct pull *p);

@@ -29,6 +29,7 @@ int send_arrived(struct conn *on, struct rsend *s)
 	struct rsend *replaced = NULL;
 	struct pjob *pj = NULL;
 	struct pull *p = NULL;
+	bool early;
 	int err;
 
 	if (s->lane) {
@@ -36,14 +37,23 @@ int send_arrived(struct conn *on, struct rsend *s)
 		if (!pj)
 			return -ENOMEM;
 	}
+	/* who posts RECVs is served by one worker, and only that one uses the pool */
+	early = thresh_arrived(on->sp->thresh, s->name.src, s->len, (int64_t)s->early, loop_now()) &&
+		s->flags & PROG_P2PF_EARLY && !(s->flags & PROG_P2PF_SYNC) &&
+		on->key.rank % on->r->o.workers == on->r->o.index;
 	err = match_send(on->sp->match, &s->key, &s->name, s, (void **)&p, (void **)&replaced);
-	free(replaced);
-	if (err)
+	rsend_forget(replaced);
+	if (err) {
+		stats_add(&on->stats->unkept, err != -ESTALE);
 		return err;
+	}
 	if (p) {
 		pull_start(p, on, pj, s);
 		return 0;
 	}
+	stats_add(&on->stats->late, 1);
+	if (early)
+		early_begin(on, pj, s);
 	/* Dekker with a client that posts its RECV, then looks at `unmatched' */
 	full_barrier();
 	on->r->look = true;
@@ -52,6 +62,14 @@ int send_arrived(struct conn *on, struct rsend *s)
 }
 
 /* ---- begin and end ---- */
+
+/* A SEND of which nobody need be told any more. */
+void rsend_forget(struct rsend *s)
+{
+	if (s && s->pooled)
+		early_free(s->pooled);
+	free(s);
+}
 
 void pull_free(struct pull *p)
 {
@@ -72,13 +90,28 @@ static void finish(struct pull *p)
 	struct rsend *s = p->send;
 
 	p->ended = true;
+	DL_DELETE(on->pulls, p);
+	p->send = NULL;
+	if (p->landed == p->want && p->pj && p->want)
+		thresh_moved(p->sp->thresh, s->name.src, p->want, loop_now() - p->since);
+	if (p->into) {
+		early_written(p);
+		fin_send(on->r, on, p->pj, s, p->status);
+		return;
+	}
 	if (p->flags & PROG_P2PF_NAMED)
 		match_take_end(p->sp->match, &p->name);
 	else
 		match_end(p->sp->match, &p->key);
 	slot_end_recv(on, p->slot, p->status, head_landed(p), s->len, p->landed - head_landed(p));
-	DL_DELETE(on->pulls, p);
-	p->send = NULL;
+	stats_add(&on->stats->errors, p->status != 0);
+	if (s->pooled) {
+		/* its sender was told, or will be when it is in the pool */
+		rsend_forget(s);
+		return;
+	}
+	stats_add(&on->stats->rendezvous, !p->status && !(p->flags & PROG_P2PF_DROP));
+	stats_add(&on->stats->local, !p->pj);
 	fin_send(on->r, on, p->pj, s, p->status);
 }
 
@@ -158,22 +191,17 @@ static void ask(struct pull *p, uint64_t end)
 		pull_end(p, err);
 }
 
-void pull_start(struct pull *p, struct conn *on, struct pjob *pj, struct rsend *s)
+static void go(struct pull *p)
 {
-	struct rndv *r = on->r;
+	struct rndv *r = p->on->r;
 
-	p->on = on;
-	p->send = s;
-	p->pj = pj;
-	p->want = s->len < p->to.len ? s->len : p->to.len;
-	if (!(p->flags & PROG_P2PF_NAMED) || p->flags & PROG_P2PF_HEAD)
-		p->head = p->want < PROG_P2P_HEAD ? p->want : PROG_P2P_HEAD;
-	DL_APPEND(on->pulls, p);
+	if (p->send->pooled && !p->into)
+		early_read(p->send->pooled, p);
 	if (!p->want || p->status) {
 		pull_end(p, 0);
 		return;
 	}
-	if (!pj) {
+	if (!p->pj || p->copied) {
 		copy_start(p);
 		return;
 	}
@@ -183,9 +211,22 @@ void pull_start(struct pull *p, struct conn *on, struct pjob *pj, struct rsend *
 		pull_end(p, -ENOMEM);
 		return;
 	}
-	DL_APPEND2(pj->pulls, p, pj_prev, pj_next);
+	DL_APPEND2(p->pj->pulls, p, pj_prev, pj_next);
 	p->asking = true;
 	ask(p, p->to.helper && p->want > HELPER_WINDOW ? HELPER_WINDOW : p->want);
+}
+
+void pull_start(struct pull *p, struct conn *on, struct pjob *pj, struct rsend *s)
+{
+	p->on = on;
+	p->send = s;
+	p->pj = pj;
+	p->since = loop_now();
+	p->want = s->len < p->to.len ? s->len : p->to.len;
+	if (!p->into && (!(p->flags & PROG_P2PF_NAMED) || p->flags & PROG_P2PF_HEAD))
+		p->head = p->want < PROG_P2P_HEAD ? p->want : PROG_P2P_HEAD;
+	DL_APPEND(on->pulls, p);
+	go(p);
 }
 
 struct pull *pull_find(struct rndv *r, uint64_t token)
@@ -204,8 +245,11 @@ void pull_landed(struct pull *p)
 		pull_end(p, 0);
 		return;
 	}
-	slot_progress(p->on, p->slot, p->landed - head_landed(p));
-	if (p->from)
+	if (p->into)
+		early_landed(p);
+	else
+		slot_progress(p->on, p->slot, p->landed - head_landed(p));
+	if (p->copied)
 		return;
 	/* the second half of the window is on its way meanwhile */
 	if (p->asked < p->want && !p->out.queued && p->asked - p->landed <= HELPER_WINDOW / 2)
@@ -219,14 +263,14 @@ static void landed_by_helper(void *arg, int status, void *bounce)
 	struct landing *l = arg;
 	struct pull *p = l->p;
 
-	p->landed += l->len;
+	pull_count(p, l->len);
 	free(l);
 	if (status)
 		stop(p, status);
 	/* it still counts as a job of p, so p stays */
 	if (!p->over)
 		pull_retry(p);
-	if (!p->over && p->from)
+	if (!p->over && p->copied)
 		copy_start(p);		/* it may have waited for this */
 	pull_landed(p);
 	pull_job_done(p);
@@ -294,6 +338,18 @@ static int land_by_helper(struct pull *p, uint64_t off, const uint8_t *bytes, ui
 
 /* ---- bytes ---- */
 
+void pull_count(struct pull *p, uint64_t len)
+{
+	struct stats_msgs *st = p->on->stats;
+
+	p->landed += len;
+	if (p->into)
+		return;
+	stats_add(&st->bytes, len);
+	if (!__atomic_load_n(p->sp->c.waiters, __ATOMIC_RELAXED))
+		stats_add(&st->away_bytes, len);
+}
+
 /* Bytes from p->pos on, which is moved on: to the slot, the buffer, or the helper. 0 or negative errno. */
 int pull_land(struct pull *p, const uint8_t *bytes, uint64_t len)
 {
@@ -305,7 +361,7 @@ int pull_land(struct pull *p, const uint8_t *bytes, uint64_t len)
 		uint64_t n = p->head - off < len ? p->head - off : len;
 
 		memcpy(p->sp->c.slot[p->slot].head + off, bytes, n);
-		p->landed += n;
+		pull_count(p, n);
 		off += n;
 		bytes += n;
 		len -= n;
@@ -315,7 +371,7 @@ int pull_land(struct pull *p, const uint8_t *bytes, uint64_t len)
 	if (len)
 		err = side_write(&p->to, off, bytes, len);
 	if (!err)
-		p->landed += len;
+		pull_count(p, len);
 	return err;
 }
 
@@ -357,7 +413,7 @@ int pull_piece(struct pull *p, const struct wire_frame *f, const void *payload, 
 		return -EPROTO;
 	if (placed) {
 		p->pos += f->len;
-		p->landed += f->len;
+		pull_count(p, f->len);
 		if (!win_map_alive(p->to.map) || !win_map_alive(p->sp->c.seg))
 			err = -EFAULT;
 	} else {

@@ -79,6 +79,8 @@ int rndv_space_new(const struct rndv_client *c, struct win *w, struct rndv_space
 		.peers = (struct prog_p2p_peer *)w->ctl.peers,
 	};
 
+	struct pool_conf pc;
+
 	_Static_assert(sizeof(struct prog_p2p_peer) == sizeof(struct prog_win_peer), "same place");
 	if (!sp)
 		return -ENOMEM;
@@ -91,6 +93,8 @@ int rndv_space_new(const struct rndv_client *c, struct win *w, struct rndv_space
 		free(sp);
 		return -ENOMEM;
 	}
+	pool_conf_get(&pc);
+	__atomic_store_n(&c->area->pool_size, pool_span(pc.bytes), __ATOMIC_RELEASE);
 	sp->c = *c;
 	win_map_get(c->seg);
 	if (c->helper)
@@ -101,12 +105,24 @@ int rndv_space_new(const struct rndv_client *c, struct win *w, struct rndv_space
 	return 0;
 }
 
+/* What uses the client's memory. */
+static void space_fini(struct rndv_space *sp)
+{
+	match_free(sp->match);
+	thresh_free(sp->thresh);
+	pool_free(sp->pool);
+	win_map_put(sp->pool_map);
+	sp->match = NULL;
+	sp->thresh = NULL;
+	sp->pool = NULL;
+	sp->pool_map = NULL;
+}
+
 void rndv_space_put(struct rndv_space *sp)
 {
 	if (!sp || atomic_fetch_sub(&sp->refs, 1) != 1)
 		return;
-	match_free(sp->match);
-	thresh_free(sp->thresh);
+	space_fini(sp);
 	helper_put(sp->c.helper);
 	win_map_put(sp->c.seg);
 	win_put(sp->win);
@@ -117,6 +133,7 @@ int rndv_attach(struct rndv *r, struct rndv_space *sp)
 {
 	struct prog_sq *sq = &sp->c.sq[r->o.index];
 	struct conn *c = calloc(1, sizeof(*c));
+	struct stats *st = sp->win->job->stats;
 
 	if (!c)
 		return -ENOMEM;
@@ -130,6 +147,7 @@ int rndv_attach(struct rndv *r, struct rndv_space *sp)
 	c->key.job = sp->win->job;
 	c->key.win = sp->win->key;
 	c->key.rank = sp->win->rank;
+	c->stats = st && r->o.index < st->workers ? &st->block[r->o.index].msgs : &r->nostats;
 	HASH_ADD(hh, r->conns, key, sizeof(c->key), c);
 	if (!c->hh.tbl) {
 		free(c->told);
@@ -180,6 +198,10 @@ static void space_end(struct conn *c)
 
 		sends = s->next;
 		s->next = NULL;
+		if (s->pooled) {
+			rsend_forget(s);
+			continue;
+		}
 		if (s->lane) {
 			pj = peer_job(c, s->name.src);
 			if (!pj) {
@@ -193,12 +215,11 @@ static void space_end(struct conn *c)
 		fin_send(c->r, c, pj, s, -ESRCH);
 	}
 	match_each(c->sp->match, collect_recv, &recvs);
-	match_free(c->sp->match);
-	c->sp->match = NULL;
 	while ((p = recvs)) {
 		recvs = p->list;
 		pull_free(p);
 	}
+	space_fini(c->sp);
 }
 
 static void conn_free(struct conn *c)
@@ -551,6 +572,7 @@ void rndv_free(struct rndv *r)
 	if (!r)
 		return;
 	loop_timer_cancel(&r->retry);
+	loop_timer_cancel(&r->trim);
 	peers_free(r);
 	jobs_poll(r);
 	free(r->scratch);

@@ -23,25 +23,43 @@ struct rlane *rlane_find(struct rndv *r, struct lane *l)
 	return rl;
 }
 
+struct lost {
+	struct rlane *rl;
+	struct rsend **list;
+};
+
 static bool came_on(void *arg, void *send, bool early)
 {
-	const struct rlane *rl = arg;
+	const struct lost *l = arg;
 
-	return ((struct rsend *)send)->lane == rl->id;
+	/* what is in the pool needs its sender no more */
+	return !early && ((struct rsend *)send)->lane == l->rl->id;
 }
 
 static void forget(void *arg, void *send)
 {
-	free(send);
+	const struct lost *l = arg;
+	struct rsend *s = send;
+
+	s->next = *l->list;
+	*l->list = s;
 }
 
 /* What is known from the lane ends: its SENDs have failed at their node, or will. */
 static void lane_lost(struct rlane *rl)
 {
+	struct rsend *list = NULL, *s;
 	struct conn *c;
 
-	DL_FOREACH(rl->r->list, c)
-		match_drop_from(c->sp->match, came_on, forget, rl);
+	DL_FOREACH(rl->r->list, c) {
+		struct lost l = { rl, &list };
+
+		match_drop_from(c->sp->match, came_on, forget, &l);
+	}
+	while ((s = list)) {
+		list = s->next;
+		rsend_forget(s);
+	}
 	while (rl->serves)
 		serve_end(rl->serves);
 }
@@ -257,6 +275,7 @@ static void read_by_helper(void *arg, int status, void *bounce)
 		memcpy(s->stash, bounce, s->job_len);
 	} else {
 		s->off += s->job_len;
+		stats_add(&s->on->stats->served_bytes, s->job_len);
 	}
 	turn_on(s);
 }
@@ -280,6 +299,7 @@ static int serve_one(struct serve *s)
 		if (err)
 			return LATER;
 		s->off += s->job_len;
+		stats_add(&s->on->stats->served_bytes, s->job_len);
 		free(s->stash);
 		s->stash = NULL;
 		return SENT;
@@ -314,6 +334,7 @@ static int serve_one(struct serve *s)
 			s->refs++;
 			rl->refs++;
 			s->off += len;
+			stats_add(&s->on->stats->served_bytes, len);
 			return win_map_alive(s->from.map) ? SENT : -EFAULT;
 		}
 	}
@@ -328,6 +349,7 @@ static int serve_one(struct serve *s)
 	if (lane_commit(rl->lane, &f))
 		return LATER;
 	s->off += len;
+	stats_add(&s->on->stats->served_bytes, len);
 	return SENT;
 }
 
@@ -429,6 +451,7 @@ static int start(struct rlane *rl, const struct wire_frame *f, struct conn *c, u
 	s->slot = slot;
 	s->serial = serial;
 	s->token = f->seq;
+	s->since = loop_now();
 	s->end = f->total;
 	s->piece = piece_size(sl.len);
 	DL_APPEND(rl->serves, s);
@@ -474,9 +497,12 @@ static int on_fin(struct rlane *rl, const struct wire_frame *f, struct conn *c, 
 	if (c && slot < PROG_P2P_SLOTS && slot_read(c, slot, &sl) && sl.serial == serial &&
 	    sl.key.dst == f->target && is_peer(rl, c, f->target)) {
 		s = serve_find(c, slot, serial);
+		if (s && !rec.status && s->off == s->end)
+			thresh_moved(c->sp->thresh, f->target, s->end, loop_now() - s->since);
 		if (s)
 			serve_end(s);
-		slot_end_send(c, slot, serial, -(int)rec.status);
+		if (slot_end_send(c, slot, serial, -(int)rec.status))
+			thresh_fin(c->sp->thresh, f->target, (int64_t)rec.early, loop_now());
 	}
 	note(rl, &a);
 	return 0;

@@ -82,7 +82,7 @@ static int announce(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s
 	struct told *t = &c->told[slot];
 	struct wire_sendrec rec = {
 		.comm = s->key.comm, .ord = s->key.ord, .tag = s->key.tag, .gen = s->key.gen,
-		.len = s->len, .flags = s->flags & (PROG_P2PF_SYNC | PROG_P2PF_EARLY),
+		.len = s->len, .flags = s->flags & (PROG_P2PF_SYNC | PROG_P2PF_EARLY), .early = t->wish,
 	};
 	struct pjob *pj;
 	struct out *o;
@@ -102,6 +102,7 @@ static int announce(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s
 		rs->win = c->key.win;
 		rs->len = s->len;
 		rs->flags = rec.flags;
+		rs->early = rec.early;
 		err = send_arrived(on, rs);
 		if (err)
 			free(rs);
@@ -192,14 +193,23 @@ static int take_send(struct conn *c, uint32_t slot, const struct prog_p2p_slot *
 			 s->key.src, s->key.dst, c->key.rank, nranks);
 		return TAKE_BAD;
 	}
+	stats_add(&c->stats->sends, 1);
+	stats_add(&c->stats->send_bytes, s->len);
+	c->told[slot] = (struct told){
+		.serial = s->serial, .again = c->told[slot].again,
+		.wish = thresh_wish(c->sp->thresh, s->key.dst, s->len, loop_now()),
+	};
 	err = announce(c, slot, s);
 	if (err) {
-		c->told[slot].serial = s->serial;
-		c->told[slot].peer = NULL;
-		c->told[slot].absent_since = 0;
 		ring_later(c, slot, s->serial, err);
 	}
 	return TAKE_OK;
+}
+
+static void count_recv(struct conn *c, const struct pull *p)
+{
+	stats_add(p->flags & PROG_P2PF_DROP ? &c->stats->dropped :
+		  p->flags & PROG_P2PF_NAMED ? &c->stats->named : &c->stats->predicted, 1);
 }
 
 static int take_recv(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s)
@@ -264,8 +274,10 @@ static int take_recv(struct conn *c, uint32_t slot, const struct prog_p2p_slot *
 	}
 	if (!named) {
 		err = match_recv(c->sp->match, &p->key, p, (void **)&known, NULL);
-		if (!err && !known)
+		if (!err && !known) {
+			count_recv(c, p);
 			return TAKE_OK;
+		}
 	} else {
 		p->name = (struct match_name){ .src = s->key.src, .slot = s->peer_slot,
 					       .serial = s->peer_serial };
@@ -289,6 +301,7 @@ static int take_recv(struct conn *c, uint32_t slot, const struct prog_p2p_slot *
 		known->len = s->peer_len;
 	}
 	free(rs);
+	count_recv(c, p);
 	pull_start(p, c, pj, known);
 	return TAKE_OK;
 later:
@@ -315,12 +328,15 @@ static int take_withdraw(struct conn *c, uint32_t slot)
 		return TAKE_OK;		/* answered */
 	if (slot_read(c, slot, &s) && s.kind == PROG_P2P_RECV && !(s.flags & PROG_P2PF_NAMED))
 		match_withdraw(c->sp->match, &s.key, s.flags & PROG_P2PF_WITHDRAW_ALL, collect, &list);
-	if (!list)
+	if (!list) {
 		__atomic_fetch_add(&p->refused, 1, __ATOMIC_RELEASE);
+		stats_add(&c->stats->withdrawn_late, 1);
+	}
 	while (list) {
 		struct pull *w = list;
 
 		list = w->list;
+		stats_add(&c->stats->withdrawn, 1);
 		__atomic_store_n(&c->sp->c.slot[w->slot].state, PROG_P2P_WITHDRAWN, __ATOMIC_RELEASE);
 		pull_free(w);
 	}

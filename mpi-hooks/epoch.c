@@ -559,15 +559,20 @@ static unsigned int lock_wait(const struct hwin *w, uint32_t t)
 	return t == w->rank || w->flavor == MPI_WIN_FLAVOR_SHARED ? PROG_LOCKF_WAIT : 0;
 }
 
+/*
+ * Locks on several targets are taken in the order of the calls, as a program that always locks in
+ * the same order relies on: the request for one waits until the one before is granted.  A single one
+ * travels ahead of its operations, and does not wait.
+ */
 int hook_win_lock(struct hwin *w, int lock_type, int rank, int assert)
 {
-	unsigned int flags = 0;
+	unsigned int flags = PROG_LOCKF_ORDER;
 	uint32_t t = (uint32_t)rank;
 	bool hold;
 	int rc = 0;
 
 	if (lock_type == MPI_LOCK_EXCLUSIVE)
-		flags = PROG_LOCKF_EXCL;
+		flags |= PROG_LOCKF_EXCL;
 	else if (lock_type != MPI_LOCK_SHARED)
 		return hwin_error(w, MPI_ERR_LOCKTYPE);
 	if (assert & ~MPI_MODE_NOCHECK)

@@ -174,6 +174,9 @@ void prog_session_wait(struct prog_session *s, uint64_t timeout_ns);
  */
 #define PROG_LOCKF_EXCL		(1u << 0)
 #define PROG_LOCKF_WAIT		(1u << 1)	/* block until granted (load/store follows) */
+#define PROG_LOCKF_ORDER	(1u << 2)	/* ask for it only when the lock that this thread last asked for with
+					 * this flag, on any window of the process, is granted: who takes
+					 * several in the same order everywhere meets no deadlock */
 int prog_lock(struct prog_win *w, uint32_t rank, unsigned int flags);	/* -EALREADY: held */
 int prog_unlock(struct prog_win *w, uint32_t rank);			/* -EPERM: not held */
 /*

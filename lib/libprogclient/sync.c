@@ -175,6 +175,36 @@ static void unclaim(struct stream *st)
 	__atomic_store_n(&st->held, PROG_LOCK_NONE, __ATOMIC_RELEASE);
 }
 
+/* The remote lock that this thread last asked for with PROG_LOCKF_ORDER; seq 0: none. */
+static _Thread_local struct {
+	struct prog_session *s;		/* compared only, until the window is found */
+	uint64_t win;
+	uint32_t rank;
+	uint64_t seq;
+} ordered;
+
+/* Wait until that one is granted.  Its window may have ended since, which gave back all its locks. */
+static int wait_ordered(struct prog_session *s)
+{
+	struct stream *st = NULL;
+	struct prog_win *w;
+	int err = 0;
+
+	if (!ordered.seq)
+		return 0;
+	if (ordered.s == s) {
+		pthread_mutex_lock(&s->helper_lock);
+		for (w = s->wins; w; w = w->next)
+			if (w->key == ordered.win && w->streams && ordered.rank < w->ntargets)
+				st = &w->streams[ordered.rank];
+		pthread_mutex_unlock(&s->helper_lock);
+	}
+	if (st && st->win)
+		err = stream_wait(st, ordered.seq);
+	ordered.seq = 0;
+	return err;
+}
+
 int prog_lock(struct prog_win *w, uint32_t rank, unsigned int flags)
 {
 	bool excl = flags & PROG_LOCKF_EXCL;
@@ -183,11 +213,16 @@ int prog_lock(struct prog_win *w, uint32_t rank, unsigned int flags)
 	uint64_t seq;
 	int err;
 
-	if (rank >= w->ntargets || flags & ~(PROG_LOCKF_EXCL | PROG_LOCKF_WAIT))
+	if (rank >= w->ntargets || flags & ~(PROG_LOCKF_EXCL | PROG_LOCKF_WAIT | PROG_LOCKF_ORDER))
 		return -EINVAL;
 	st = &w->streams[rank];
 	if (session_lost(s))
 		return -ECONNRESET;
+	if (flags & PROG_LOCKF_ORDER) {
+		err = wait_ordered(s);
+		if (err)
+			return err;
+	}
 	err = claim(st, excl ? PROG_LOCK_EXCL : PROG_LOCK_SHARED);
 	if (err)
 		return err;
@@ -203,8 +238,14 @@ int prog_lock(struct prog_win *w, uint32_t rank, unsigned int flags)
 		}
 	} else {
 		err = control_op(st, PROG_OP_LOCK, excl ? PROG_SQE_EXCL : 0, &seq);
-		if (!err && flags & PROG_LOCKF_WAIT)
+		if (!err && flags & PROG_LOCKF_WAIT) {
 			err = stream_wait(st, seq);
+		} else if (!err && flags & PROG_LOCKF_ORDER) {
+			ordered.s = s;
+			ordered.win = w->key;
+			ordered.rank = rank;
+			ordered.seq = seq;
+		}
 	}
 	if (err)
 		unclaim(st);

@@ -578,6 +578,9 @@ static void body_daemon_dies(void)
 		prog_msg_free(win, r[i]);
 		prog_msg_free(win, s[i]);
 	}
+	/* all may have been over before it was dead */
+	while (my_rank && prog_session_alive(ses))
+		sched_yield();
 	CHECK_INT(prog_session_alive(ses), !my_rank);
 	prog_win_close(win);
 	prog_session_close(ses);

@@ -272,6 +272,63 @@ static void test_two_look(void **state)
 	on_two(body_look, 2);
 }
 
+/* ---- before it is received ------------------------------------------------------------------------------ */
+
+#define EARLY_LEN	(256u << 10)
+
+/*
+ * The receiver is away when messages come; once both sides have said so for a while, they are taken to its memory
+ * before it receives them, and the sender is done.
+ */
+static void body_early(void)
+{
+	uint32_t *done = &((uint32_t *)(void *)rs->data)[0], round, early = 0;
+	char *buf = malloc(EARLY_LEN);
+	uint64_t away = 5000000;
+
+	space_open();
+	for (round = 0; round < 300 && early < 10; round++) {
+		struct prog_msg_key key = key_of(0, 1, 1, round);
+		struct prog_buf b = { .addr = buf, .count = EARLY_LEN };
+		struct prog_msg_name name;
+		prog_msg *m;
+
+		rank_barrier();
+		if (!my_rank) {
+			make(buf, EARLY_LEN, 1, round);
+			CHECK_INT(prog_msg_send(win, &key, &b, PROG_MSG_EARLY, &name, &m), 0);
+			/* the receive comes when this is over */
+			pause_ms(1);
+			*done = (uint32_t)prog_msg_test(win, m, NULL);
+			rank_barrier();
+			CHECK_INT(ended(m), 0);
+		} else {
+			rank_barrier();
+			m = recv_from(0, 1, round, buf, EARLY_LEN, 0);
+			CHECK_INT(ended(m), 0);
+			expect_made(buf, MSG_HEAD, EARLY_LEN, 1, round);
+		}
+		early += *done;
+		prog_msg_account(win, 1 - my_rank, !my_rank, EARLY_LEN, away);
+	}
+	CHECK_INT(early, 10);
+	if (!my_rank)
+		printf("# early from message %u on, about\n", round - 10);
+	fflush(stdout);
+	free(buf);
+	rank_finish(ses, win);
+}
+
+static void test_one_early(void **state)
+{
+	on_one(body_early, 2);
+}
+
+static void test_two_early(void **state)
+{
+	on_two(body_early, 2);
+}
+
 /* ---- withdrawing while messages arrive --------------------------------------------------------------------- */
 
 #define RACE_MSGS	8u
@@ -651,6 +708,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_two_away),
 		cmocka_unit_test(test_one_look),
 		cmocka_unit_test(test_two_look),
+		cmocka_unit_test(test_one_early),
+		cmocka_unit_test(test_two_early),
 		cmocka_unit_test(test_one_race),
 		cmocka_unit_test(test_two_race),
 		cmocka_unit_test(test_one_full),

@@ -106,7 +106,8 @@ static int announce(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s
 		err = send_arrived(on, rs);
 		if (err)
 			free(rs);
-		return err;
+		/* taken by name before it came */
+		return err == -ESTALE ? 0 : err;
 	}
 	pj = peer_job(c, s->key.dst);
 	o = pj ? calloc(1, sizeof(*o)) : NULL;

@@ -1,0 +1,826 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/* Messages between two engines: all kinds of memory and ways to match, and everything that may go wrong. */
+#include "rndv/test_kit.h"
+
+#define CANARY	0x5a
+
+/* ---- buffers ---- */
+
+/* A type of blocks with gaps: 24 of 40 bytes. */
+static struct dtype *gaps(void)
+{
+	struct dtype *b, *v, *t;
+
+	assert_int_equal(dtype_new_basic(PROG_TYPE_I64, &b), 0);
+	assert_int_equal(dtype_new_contiguous(3, b, &v), 0);
+	assert_int_equal(dtype_new_resized(0, 40, v, &t), 0);
+	dtype_put(b);
+	dtype_put(v);
+	return t;
+}
+
+static unsigned int parts;		/* of regions, used in turn */
+
+static struct buf make_buf(uint32_t rank, enum place place, bool typed, uint64_t len)
+{
+	struct buf b = { .place = place, .count = len, .len = len };
+	uint64_t room = len;
+
+	if (typed) {
+		b.dt = gaps();
+		b.count = len / 24;
+		b.len = b.count * 24;
+		room = b.count * 40;
+	}
+	if (place == IN_REGION) {
+		b.off = (parts++ % 16) * (uint64_t)PART + 64;
+		b.mem = clients[rank].region + b.off;
+		assert_true(room + 128 <= PART);
+	} else {
+		b.block = malloc(room + 128);
+		assert_non_null(b.block);
+		b.mem = b.block + 64;
+	}
+	memset(b.mem - 64, CANARY, room + 128);
+	return b;
+}
+
+static void free_buf(struct buf *b)
+{
+	free(b->block);
+	dtype_put(b->dt);
+}
+
+static uint8_t byte_at(uint64_t seed, uint64_t i)
+{
+	return (seed * 31 + i * 7 + i / 251) & 0xff;
+}
+
+static uint64_t place_of(const struct buf *b, uint64_t i)
+{
+	return b->dt ? i / 24 * 40 + i % 24 : i;
+}
+
+static void fill(struct buf *b, uint64_t seed)
+{
+	for (uint64_t i = 0; i < b->len; i++)
+		b->mem[place_of(b, i)] = byte_at(seed, i);
+}
+
+/* Bytes [@from, @to) are the message's, all others untouched. */
+static void check_buf(const struct buf *b, uint64_t seed, uint64_t from, uint64_t to)
+{
+	uint64_t room = b->dt ? b->count * 40 : b->len, i = 0;
+
+	for (uint64_t at = 0; at < room + 128; at++) {
+		uint8_t got = b->mem[(int64_t)at - 64], want = CANARY;
+
+		if (i < b->len && at == place_of(b, i) + 64) {
+			if (i >= from && i < to)
+				want = byte_at(seed, i);
+			i++;
+		}
+		if (got != want)
+			fail_msg("byte %lld: %u, not %u", (long long)at - 64, got, want);
+	}
+}
+
+static void check_recv(uint32_t rank, uint32_t slot, const struct buf *b, uint64_t seed, uint64_t msg_len,
+		       bool whole)
+{
+	const struct prog_p2p_slot *s = slot_of(rank, slot);
+	uint64_t fits = msg_len < b->len ? msg_len : b->len;
+	uint64_t head = whole ? 0 : fits < PROG_P2P_HEAD ? fits : PROG_P2P_HEAD;
+
+	assert_int_equal(s->status, 0);
+	assert_int_equal(s->msg_len, msg_len);
+	assert_int_equal(s->head_len, head);
+	assert_int_equal(s->moved, fits - head);
+	for (uint64_t i = 0; i < head; i++)
+		assert_int_equal(s->head[i], byte_at(seed, i));
+	check_buf(b, seed, head, fits);
+}
+
+static uint64_t ord;			/* of the next message, on all channels */
+
+static struct buf send_buf(uint32_t rank, uint64_t len, uint64_t seed)
+{
+	struct buf b = make_buf(rank, PRIVATE, false, len);
+
+	fill(&b, seed);
+	return b;
+}
+
+static uint64_t under_way(void)
+{
+	struct rndv_info a, b;
+
+	rndv_info(node_a.rndv, &a);
+	rndv_info(node_b.rndv, &b);
+	return a.pulls + a.serves + a.fins + b.pulls + b.serves + b.fins;
+}
+
+/* ---- all the ways ---- */
+
+enum how { RECV_FIRST, SEND_FIRST, NAMED, NAMED_HEAD, NAMED_EARLIER, HOWS };
+
+static void one(uint32_t src, uint32_t dst, enum place from, bool stype, enum place to, bool rtype,
+		enum how how, uint64_t len, uint64_t room)
+{
+	struct buf sb = make_buf(src, from, stype, len), rb = make_buf(dst, to, rtype, room);
+	uint64_t seed = ++ord;
+	uint32_t s, r = 0;
+
+	fill(&sb, seed);
+	if (how == RECV_FIRST) {
+		r = post_recv(src, dst, ord, 0, &rb);
+		settle();
+	}
+	s = post_slot(&clients[src], PROG_P2P_SEND, 0, kit_key(src, dst, ord), &sb, how != NAMED_EARLIER);
+	if (how == SEND_FIRST || how == NAMED || how == NAMED_HEAD) {
+		RUN(clients[dst].seg->area.unmatched == 1);
+		if (how == SEND_FIRST)
+			r = post_recv(src, dst, ord, 0, &rb);
+	}
+	if (how >= NAMED)
+		r = post_named(src, s, dst, how == NAMED_HEAD ? PROG_P2PF_HEAD : 0, &rb);
+	RUN(DONE(src, s) && DONE(dst, r));
+	assert_int_equal(slot_of(src, s)->status, 0);
+	check_recv(dst, r, &rb, seed, sb.len, how == NAMED || how == NAMED_EARLIER);
+	if (how == NAMED_EARLIER)
+		publish(&clients[src], 0, s);	/* late: it is over */
+	RUN(!under_way());
+	assert_int_equal(clients[dst].seg->area.unmatched, 0);
+	free_buf(&sb);
+	free_buf(&rb);
+}
+
+static void test_ways(void **state)
+{
+	static const uint64_t sizes[] = { 240, 1200, 300000 };
+
+	for (unsigned int n = 0; n < 3; n++)
+		for (unsigned int bits = 0; bits < 64; bits++)
+			for (enum how how = 0; how < HOWS; how++)
+				one(bits & 1, (bits & 2 ? 2 : 0) + !!(bits & 4), bits & 8 ? PRIVATE : IN_REGION,
+				    bits & 16, bits & 32 ? PRIVATE : IN_REGION, bits % 3 == 0, how, sizes[n],
+				    sizes[n]);
+}
+
+static void test_sizes(void **state)
+{
+	static const uint64_t len[] = { 0, 1, 239, 241, 65536, 262144, 262145, 500000 };
+
+	for (unsigned int i = 0; i < sizeof(len) / sizeof(len[0]); i++) {
+		for (uint32_t dst = 0; dst < RANKS; dst++) {
+			one(0, dst, PRIVATE, false, PRIVATE, false, i % HOWS, len[i], len[i]);
+			/* cut, and more room than needed */
+			one(1, dst, PRIVATE, i % 2, IN_REGION, false, RECV_FIRST, len[i], len[i] / 2);
+			one(2, dst, IN_REGION, false, PRIVATE, i % 2, SEND_FIRST, len[i], len[i] / 3 + 300);
+			one(3, dst, IN_REGION, false, PRIVATE, false, NAMED, len[i], 0);
+		}
+	}
+}
+
+/* Many at once on all channels take turns; `moved' only grows. */
+static void test_many(void **state)
+{
+	struct { struct buf s, r; uint32_t src, dst, ss, rs; uint64_t seed, moved; bool over; } m[48];
+	unsigned int left = 48;
+
+	for (unsigned int i = 0; i < 48; i++) {
+		m[i].src = i % 4;
+		m[i].dst = i / 4 % 4;
+		m[i].seed = ++ord;
+		m[i].over = false;
+		m[i].moved = 0;
+		m[i].s = send_buf(m[i].src, 700000 + i, m[i].seed);
+		m[i].r = make_buf(m[i].dst, PRIVATE, false, 700000 + i);
+		m[i].rs = post_recv(m[i].src, m[i].dst, ord, 0, &m[i].r);
+		m[i].ss = post_send(m[i].src, m[i].dst, ord, 0, &m[i].s);
+	}
+	while (left) {
+		RUN(true);
+		step();
+		for (unsigned int i = 0; i < 48; i++) {
+			uint64_t moved = __atomic_load_n(&slot_of(m[i].dst, m[i].rs)->moved, __ATOMIC_ACQUIRE);
+
+			if (m[i].over)
+				continue;
+			assert_true(moved >= m[i].moved);
+			/* what is said to be there is there */
+			for (uint64_t k = m[i].moved; k < moved; k += 4093)
+				assert_int_equal(m[i].r.mem[k + 240], byte_at(m[i].seed, k + 240));
+			m[i].moved = moved;
+			if (!DONE(m[i].dst, m[i].rs) || !DONE(m[i].src, m[i].ss))
+				continue;
+			check_recv(m[i].dst, m[i].rs, &m[i].r, m[i].seed, 700000 + i, false);
+			free_buf(&m[i].s);
+			free_buf(&m[i].r);
+			m[i].over = true;
+			left--;
+		}
+	}
+	RUN(!under_way());
+}
+
+static void test_drop(void **state)
+{
+	for (uint32_t dst = 1; dst < 3; dst++) {
+		struct buf b = send_buf(0, 100000, 1);
+		uint32_t s, r;
+
+		ord++;
+		r = post_recv(0, dst, ord, PROG_P2PF_DROP, NULL);
+		s = post_send(0, dst, ord, PROG_P2PF_SYNC, &b);
+		RUN(DONE(0, s) && DONE(dst, r));
+		assert_int_equal(slot_of(0, s)->status, 0);
+		assert_int_equal(slot_of(dst, r)->status, 0);
+		s = post_slot(&clients[0], PROG_P2P_SEND, 0, kit_key(0, dst, ++ord), &b, false);
+		r = post_named(0, s, dst, PROG_P2PF_DROP, NULL);
+		RUN(DONE(0, s) && DONE(dst, r));
+		assert_int_equal(slot_of(0, s)->status, 0);
+		RUN(!under_way());
+		free_buf(&b);
+	}
+}
+
+/* ---- withdrawing ---- */
+
+static void test_withdraw(void **state)
+{
+	struct buf b = make_buf(2, PRIVATE, false, 1000), sb = send_buf(0, 1000, 1);
+	struct client *cl = &clients[2];
+	uint32_t r[4], s, refused;
+
+	ord += 10;
+	for (unsigned int i = 0; i < 4; i++)
+		r[i] = post_recv(0, 2, ord + i, 0, &b);
+	settle();
+	/* one in the middle */
+	publish(cl, 0, r[1] | PROG_P2P_WITHDRAW);
+	RUN(state_of(2, r[1]) == PROG_P2P_WITHDRAWN);
+	settle();
+	assert_int_equal(state_of(2, r[0]), PROG_P2P_POSTED);
+	assert_int_equal(state_of(2, r[2]), PROG_P2P_POSTED);
+	/* this one and all behind */
+	cl->seg->slot[r[2]].flags |= PROG_P2PF_WITHDRAW_ALL;
+	publish(cl, 0, r[2] | PROG_P2P_WITHDRAW);
+	RUN(state_of(2, r[2]) == PROG_P2P_WITHDRAWN && state_of(2, r[3]) == PROG_P2P_WITHDRAWN);
+	assert_int_equal(state_of(2, r[0]), PROG_P2P_POSTED);
+	/* a SEND for a withdrawn one waits */
+	s = post_send(0, 2, ord + 1, 0, &sb);
+	RUN(cl->seg->area.unmatched == 1);
+	post_named(0, s, 2, PROG_P2PF_DROP, NULL);
+	RUN(DONE(0, s));
+	/* too late */
+	s = post_send(0, 2, ord, 0, &sb);
+	RUN(DONE(2, r[0]));
+	refused = cl->seg->slot[r[0]].refused;
+	publish(cl, 0, r[0] | PROG_P2P_WITHDRAW);
+	RUN(cl->seg->slot[r[0]].refused == refused + 1);
+	assert_true(DONE(2, r[0]));
+	RUN(DONE(0, s) && !under_way());
+	/* together with its RECV in the ring */
+	r[0] = post_recv(0, 2, ord + 4, 0, &b);
+	publish(cl, 0, r[0] | PROG_P2P_WITHDRAW);
+	RUN(state_of(2, r[0]) == PROG_P2P_WITHDRAWN);
+	ord += 10;
+	free_buf(&b);
+	free_buf(&sb);
+}
+
+/* ---- what is wrong with slots and rings ---- */
+
+static void spoil(int what, struct prog_p2p_slot *s)
+{
+	switch (what) {
+	case 0: s->kind = 7; break;
+	case 1: s->flags |= 0x40; break;
+	case 2: s->serial = 0; break;
+	case 3: s->key.src = 77; break;
+	case 4: s->key.dst = RANKS; break;
+	case 5: s->len = PROG_DTYPE_MAX_BYTES + 1; break;
+	case 6: s->loc = 1; break;
+	case 7: s->loc = PROG_SQE_REGION; s->region = 9; break;
+	case 8: s->loc = PROG_SQE_REGION; s->addr = REGION - 10; break;
+	case 9: s->loc = PROG_SQE_REGION; s->addr = UINT64_MAX - 10; break;
+	case 10: s->addr = UINT64_MAX - 10; break;
+	case 11: s->dtype = ARENA; s->dtype_len = 64; break;
+	case 12: s->dtype = 0; s->dtype_len = 64; break;
+	case 13: s->flags |= PROG_P2PF_NAMED; break;
+	}
+}
+
+static const char *const whys[] = {
+	"kind 7", "flags 0x40", "serial 0", "from rank 77", "rank 4", "len 72057594037927937",
+	"neither REGION nor VA", "region is not there", "outside its region", "outside its region",
+	"wraps around", "outside the arena", "datatype is not valid", "peer_serial 0",
+};
+
+static void reset(struct client *cl)
+{
+	uint32_t rank = cl->rank, serial = cl->serial;
+
+	free_client(cl);
+	make_client(cl, rank, rank % 2 == 0);
+	/* its peers know the ones before */
+	cl->serial = serial;
+}
+
+static void test_bad_recv(void **state)
+{
+	struct buf b = make_buf(2, PRIVATE, false, 1000);
+
+	for (int what = 0; what < (int)(sizeof(whys) / sizeof(whys[0])); what++) {
+		uint32_t r = post_slot(&clients[2], PROG_P2P_RECV, 0, kit_key(0, 2, ++ord), &b, false);
+
+		spoil(what, slot_of(2, r));
+		publish(&clients[2], 0, r);
+		RUN(clients[2].bad[0]);
+		if (!strstr(clients[2].bad, whys[what]))
+			fail_msg("%d: \"%s\", not \"%s\"", what, clients[2].bad, whys[what]);
+		/* it is not read any more */
+		r = post_recv(0, 2, ++ord, 0, &b);
+		settle();
+		assert_int_equal(state_of(2, r), PROG_P2P_POSTED);
+		reset(&clients[2]);
+	}
+	free_buf(&b);
+}
+
+/* Found when the SEND is announced, or when it is pulled; here and from the other node. */
+static void test_bad_send(void **state)
+{
+	for (uint32_t dst = 1; dst < 3; dst++) {
+		for (int what = 0; what < 13; what++) {
+			struct buf b = send_buf(0, 1000, 1), rb = make_buf(dst, PRIVATE, false, 1000);
+			uint32_t s = post_slot(&clients[0], PROG_P2P_SEND, 0, kit_key(0, dst, ++ord), &b,
+					       false);
+			uint32_t r = post_recv(0, dst, ord, 0, &rb);
+
+			spoil(what, slot_of(0, s));
+			publish(&clients[0], 0, s);
+			RUN(clients[0].bad[0]);
+			if (!strstr(clients[0].bad, what == 4 ? "rank 4" : whys[what]))
+				fail_msg("%d: \"%s\", not \"%s\"", what, clients[0].bad, whys[what]);
+			if (what >= 6) {
+				RUN(DONE(dst, r));
+				assert_int_equal(slot_of(dst, r)->status, -EINVAL);
+			}
+			reset(&clients[0]);
+			if (what < 6) {
+				publish(&clients[dst], 0, r | PROG_P2P_WITHDRAW);
+				RUN(state_of(dst, r) == PROG_P2P_WITHDRAWN);
+			}
+			free_buf(&b);
+			free_buf(&rb);
+		}
+	}
+	RUN(!under_way());
+}
+
+static void test_bad_ring(void **state)
+{
+	struct client *cl = &clients[0];
+
+	publish(cl, 0, PROG_P2P_SLOTS);
+	RUN(strstr(cl->bad, "slot 1024"));
+	reset(cl);
+	cl->seg->sq[0].tail += PROG_P2P_RING + 1;
+	RUN(strstr(cl->bad, "2049 entries ahead"));
+	reset(cl);
+	publish(cl, 0, PROG_P2P_WITHDRAW | 2000);
+	RUN(strstr(cl->bad, "slot 2000"));
+	reset(cl);
+	/* entries for slots that are not posted are late ones */
+	publish(cl, 0, 5);
+	settle();
+	assert_string_equal(cl->bad, "");
+}
+
+/* A slot is used again while the entry of its use before is still in the ring. */
+static void test_late_entry(void **state)
+{
+	struct buf b = send_buf(0, 5000, 3), b2 = send_buf(0, 6000, 4), rb = make_buf(2, PRIVATE, false, 6000);
+	struct prog_p2p_slot *s;
+	uint32_t slot, r;
+
+	slot = post_slot(&clients[0], PROG_P2P_SEND, 0, kit_key(0, 2, ++ord), &b, false);
+	post_named(0, slot, 2, 0, &rb);
+	RUN(DONE(0, slot));
+	s = slot_of(0, slot);
+	s->serial = ++clients[0].serial;
+	s->key.ord = ++ord;
+	s->addr = (uintptr_t)b2.mem;
+	s->len = s->count = 6000;
+	__atomic_store_n(&s->state, PROG_P2P_POSTED, __ATOMIC_RELEASE);
+	publish(&clients[0], 0, slot);
+	publish(&clients[0], 0, slot);
+	memset(rb.mem, CANARY, rb.len);
+	r = post_recv(0, 2, ord, 0, &rb);
+	RUN(DONE(0, slot) && DONE(2, r));
+	check_recv(2, r, &rb, 4, 6000, false);
+	settle();
+	assert_int_equal(clients[2].seg->area.unmatched, 0);
+	assert_string_equal(clients[0].bad, "");
+	free_buf(&b);
+	free_buf(&b2);
+	free_buf(&rb);
+}
+
+/* ---- memory that is not there ---- */
+
+static void test_fault(void **state)
+{
+	for (uint32_t dst = 0; dst < 3; dst += 2) {
+		struct buf sb = send_buf(0, 400000, 1), rb = make_buf(dst, PRIVATE, false, 400000), gone;
+		uint32_t s, r;
+
+		/* the receiver's, then the sender's */
+		gone = rb;
+		gone.mem = (uint8_t *)4096;
+		r = post_recv(0, dst, ++ord, 0, &gone);
+		s = post_send(0, dst, ord, 0, &sb);
+		RUN(DONE(0, s) && DONE(dst, r));
+		assert_int_equal(slot_of(dst, r)->status, -EFAULT);
+		assert_int_equal(slot_of(0, s)->status, -EFAULT);
+		gone = sb;
+		gone.mem = (uint8_t *)4096;
+		r = post_recv(0, dst, ++ord, 0, &rb);
+		s = post_send(0, dst, ord, 0, &gone);
+		RUN(DONE(0, s) && DONE(dst, r));
+		assert_int_equal(slot_of(dst, r)->status, -EFAULT);
+		assert_int_equal(slot_of(0, s)->status, -EFAULT);
+		RUN(!under_way());
+		free_buf(&sb);
+		free_buf(&rb);
+	}
+}
+
+/* ---- lanes and sessions that go ---- */
+
+static void kill_lane(void *arg, struct lane *l)
+{
+	lane_close(l, -ECONNRESET, "test");
+}
+
+static void test_lane_lost(void **state)
+{
+	struct buf sb = make_buf(1, PRIVATE, false, 500000), rb = make_buf(2, PRIVATE, false, 500000);
+	struct buf ub = send_buf(0, 1000, 5);
+	uint32_t s, r, u;
+
+	for (int n = 0; n < 3; n++) {
+		fill(&sb, 1);
+		/* under way: the sender's helper does not answer */
+		clients[1].stopped = true;
+		r = post_recv(1, 2, ++ord, 0, &rb);
+		s = post_send(1, 2, ord, 0, &sb);
+		/* announced, and not matched */
+		u = post_send(0, 2, ++ord, 0, &ub);
+		RUN(clients[2].seg->area.unmatched == 1 && under_way() >= 2);
+		xport_each_lane(n == 1 ? node_b.xw : node_a.xw, kill_lane, NULL);
+		if (n == 2)
+			xport_each_lane(node_b.xw, kill_lane, NULL);
+		RUN(DONE(2, r) && DONE(1, s) && DONE(0, u));
+		assert_true(slot_of(2, r)->status < 0);
+		assert_true(slot_of(1, s)->status < 0);
+		assert_true(slot_of(0, u)->status < 0);
+		clients[1].stopped = false;
+		RUN(!under_way() && !clients[2].seg->area.unmatched);
+		/* later ones work, when the time of waiting is over */
+		for (int status = -1; status;) {
+			uint32_t again = post_send(0, 2, ++ord, 0, &ub);
+
+			RUN(DONE(0, again) || clients[2].seg->area.unmatched);
+			status = slot_of(0, again)->status;
+			if (!status) {
+				post_named(0, again, 2, PROG_P2PF_DROP, NULL);
+				RUN(DONE(0, again));
+			}
+		}
+		RUN(!under_way());
+	}
+	free_buf(&sb);
+	free_buf(&rb);
+	free_buf(&ub);
+}
+
+/* The end of a message is told on the next lane when the first one is lost. */
+static void test_fin_again(void **state)
+{
+	struct buf sb = send_buf(0, 1000, 1);
+	uint32_t s = post_slot(&clients[0], PROG_P2P_SEND, 0, kit_key(0, 2, ++ord), &sb, false), r;
+
+	r = post_named(0, s, 2, PROG_P2PF_DROP, NULL);
+	RUN(DONE(2, r));
+	/* FIN is in the lane's queue, or the lane not even there */
+	xport_each_lane(node_b.xw, kill_lane, NULL);
+	RUN(DONE(0, s));
+	assert_int_equal(slot_of(0, s)->status, 0);
+	RUN(!under_way());
+	free_buf(&sb);
+}
+
+static void test_sender_ends(void **state)
+{
+	for (uint32_t src = 1; src < 4; src += 2) {
+		uint32_t dst = 2, s, r, r2;
+		struct buf sb = make_buf(src, PRIVATE, false, 500000), rb = make_buf(dst, PRIVATE, false, 500000);
+		struct buf sb2 = make_buf(src, PRIVATE, false, 5000);
+
+		clients[src].stopped = true;
+		r = post_recv(src, dst, ++ord, 0, &rb);
+		s = post_send(src, dst, ord, 0, &sb);
+		post_send(src, dst, ord + 1, 0, &sb2);
+		RUN(clients[dst].seg->area.unmatched == 1);
+		settle();
+		assert_int_equal(state_of(dst, r), PROG_P2P_POSTED);
+		assert_int_equal(state_of(src, s), PROG_P2P_POSTED);
+		detach(&clients[src]);
+		RUN(DONE(dst, r));
+		assert_int_equal(slot_of(dst, r)->status, -ESRCH);
+		/* matched after its end */
+		r2 = post_recv(src, dst, ++ord, 0, &rb);
+		RUN(DONE(dst, r2));
+		assert_int_equal(slot_of(dst, r2)->status, -ESRCH);
+		reset(&clients[src]);
+		RUN(!under_way());
+		free_buf(&sb);
+		free_buf(&sb2);
+		free_buf(&rb);
+	}
+}
+
+static void test_receiver_ends(void **state)
+{
+	for (uint32_t dst = 1; dst < 4; dst += 2) {
+		uint32_t src = 0, s, u, d;
+		struct buf sb = send_buf(src, 500000, 1), rb = make_buf(dst, PRIVATE, false, 500000);
+		struct buf sb2 = send_buf(src, 5000, 2);
+
+		clients[dst].stopped = true;
+		post_recv(src, dst, ++ord, 0, &rb);
+		s = post_send(src, dst, ord, 0, &sb);
+		u = post_send(src, dst, ++ord, 0, &sb2);
+		d = post_slot(&clients[src], PROG_P2P_SEND, 0, kit_key(src, dst, ++ord), &sb2, false);
+		RUN(clients[dst].seg->area.unmatched == 1 && under_way());
+		settle();
+		/* the last entries of its ring count */
+		post_named(src, d, dst, PROG_P2PF_DROP, NULL);
+		detach(&clients[dst]);
+		RUN(DONE(src, s) && DONE(src, u) && DONE(src, d));
+		assert_int_equal(slot_of(src, s)->status, -ESRCH);
+		assert_int_equal(slot_of(src, u)->status, -ESRCH);
+		assert_int_equal(slot_of(src, d)->status, 0);
+		reset(&clients[dst]);
+		RUN(!under_way());
+		free_buf(&sb);
+		free_buf(&sb2);
+		free_buf(&rb);
+	}
+}
+
+/* A receiver that is not there yet: its SENDs wait. */
+static void test_absent(void **state)
+{
+	for (uint32_t dst = 1; dst < 3; dst++) {
+		struct buf sb = send_buf(0, 5000, 7), rb = make_buf(dst, PRIVATE, false, 5000);
+		uint32_t s, r;
+
+		detach(&clients[dst]);
+		s = post_send(0, dst, ++ord, 0, &sb);
+		settle();
+		assert_int_equal(state_of(0, s), PROG_P2P_POSTED);
+		reset(&clients[dst]);
+		r = post_recv(0, dst, ord, 0, &rb);
+		RUN(DONE(0, s) && DONE(dst, r));
+		check_recv(dst, r, &rb, 7, 5000, false);
+		RUN(!under_way());
+		free_buf(&sb);
+		free_buf(&rb);
+	}
+}
+
+/* ---- taken early ---- */
+
+static void pin(uint32_t dst, uint64_t early)
+{
+	struct thresh_conf tc = { .on = true, .offload = 1024, .offload_min = 1024, .early_max = 1u << 20,
+				  .retry_ns = 1 };
+	struct pool_conf pc = { .bytes = 1u << 20, .idle_ns = 10000000 };
+
+	thresh_conf_set(&tc);
+	pool_conf_set(&pc);
+	for (uint32_t src = 0; src < RANKS; src++)
+		assert_int_equal(thresh_pin(job->number, dst, src, THRESH_IN, early, false), 0);
+	__atomic_store_n(&clients[dst].seg->area.pool_region, 2, __ATOMIC_RELEASE);
+}
+
+static void test_early(void **state)
+{
+	for (uint32_t dst = 2; dst < 4; dst++) {
+		pin(dst, 400000);
+		for (uint32_t src = 0; src < RANKS; src++) {
+			struct buf sb = send_buf(src, 300000, src), rb = make_buf(dst, PRIVATE, false, 300000);
+			struct buf big = send_buf(src, 400001, 9);
+			uint32_t s, r, n;
+
+			/* the sender is done before there is a RECV, and its buffer free */
+			s = post_send(src, dst, ++ord, PROG_P2PF_EARLY, &sb);
+			RUN(DONE(src, s));
+			assert_int_equal(slot_of(src, s)->status, 0);
+			assert_int_equal(clients[dst].seg->area.unmatched, 1);
+			memset(sb.mem, 0, sb.len);
+			r = post_recv(src, dst, ord, 0, &rb);
+			RUN(DONE(dst, r));
+			check_recv(dst, r, &rb, src, 300000, false);
+			/* by name, and while it is on its way */
+			fill(&sb, src + 1);
+			memset(rb.mem, CANARY, rb.len);
+			s = post_send(src, dst, ++ord, PROG_P2PF_EARLY, &sb);
+			RUN(clients[dst].seg->area.unmatched == 1);
+			n = post_named(src, s, dst, 0, &rb);
+			RUN(DONE(src, s) && DONE(dst, n));
+			check_recv(dst, n, &rb, src + 1, 300000, true);
+			/* not: too long, synchronous */
+			s = post_send(src, dst, ++ord, PROG_P2PF_EARLY, &big);
+			r = post_send(src, dst, ++ord, PROG_P2PF_EARLY | PROG_P2PF_SYNC, &sb);
+			RUN(clients[dst].seg->area.unmatched == 2);
+			settle();
+			assert_int_equal(state_of(src, s), PROG_P2P_POSTED);
+			assert_int_equal(state_of(src, r), PROG_P2P_POSTED);
+			post_named(src, s, dst, PROG_P2PF_DROP, NULL);
+			post_named(src, r, dst, PROG_P2PF_DROP, NULL);
+			RUN(DONE(src, s) && DONE(src, r));
+			RUN(!under_way());
+			free_buf(&sb);
+			free_buf(&rb);
+			free_buf(&big);
+		}
+	}
+}
+
+/* The pool is full: the rest waits as without one, and is taken when it is matched. */
+static void test_pool_full(void **state)
+{
+	struct buf sb[8], rb[8];
+	uint32_t s[8], r[8];
+	unsigned int early = 0;
+
+	pin(2, 400000);
+	for (int i = 0; i < 8; i++) {
+		sb[i] = send_buf(0, 250000, 10 + i);
+		rb[i] = make_buf(2, PRIVATE, false, 250000);
+		s[i] = post_send(0, 2, ord + 1 + i, PROG_P2PF_EARLY, &sb[i]);
+	}
+	RUN(clients[2].seg->area.unmatched == 8);
+	settle();
+	for (int i = 0; i < 8; i++)
+		early += DONE(0, s[i]);
+	assert_in_range(early, 1, 6);
+	for (int i = 7; i >= 0; i--)
+		r[i] = post_recv(0, 2, ord + 1 + i, 0, &rb[i]);
+	for (int i = 0; i < 8; i++) {
+		RUN(DONE(0, s[i]) && DONE(2, r[i]));
+		check_recv(2, r[i], &rb[i], 10 + i, 250000, false);
+		free_buf(&sb[i]);
+		free_buf(&rb[i]);
+	}
+	ord += 8;
+	RUN(!under_way());
+}
+
+/* Its sender, the lane or the receiver go while a message is in the pool, or on its way there. */
+static void test_early_lost(void **state)
+{
+	struct buf sb = make_buf(1, PRIVATE, false, 300000), rb = make_buf(2, PRIVATE, false, 300000);
+	uint32_t s, r;
+
+	/* taken: it needs neither the sender nor the lane any more */
+	fill(&sb, 1);
+	pin(2, 400000);
+	s = post_send(1, 2, ++ord, PROG_P2PF_EARLY, &sb);
+	RUN(DONE(1, s));
+	reset(&clients[1]);
+	xport_each_lane(node_a.xw, kill_lane, NULL);
+	settle();
+	assert_int_equal(clients[2].seg->area.unmatched, 1);
+	r = post_recv(1, 2, ord, 0, &rb);
+	RUN(DONE(2, r));
+	check_recv(2, r, &rb, 1, 300000, false);
+	/* being taken, unmatched: forgotten; the sender ends first, then the lane */
+	for (int n = 0; n < 2; n++) {
+		RUN(!under_way());
+		for (int status = -1; status;) {
+			uint32_t again = post_send(0, 2, ++ord, 0, &sb);
+
+			RUN(DONE(0, again) || clients[2].seg->area.unmatched);
+			status = slot_of(0, again)->status;
+			if (!status) {
+				post_named(0, again, 2, PROG_P2PF_DROP, NULL);
+				RUN(DONE(0, again));
+			}
+		}
+		clients[1].stopped = true;
+		s = post_send(1, 2, ++ord, PROG_P2PF_EARLY, &sb);
+		RUN(clients[2].seg->area.unmatched == 1 && under_way() >= 2);
+		if (n) {
+			xport_each_lane(node_a.xw, kill_lane, NULL);
+			RUN(DONE(1, s));
+			assert_true(slot_of(1, s)->status < 0);
+			clients[1].stopped = false;
+		} else {
+			detach(&clients[1]);
+			reset(&clients[1]);
+		}
+		RUN(!clients[2].seg->area.unmatched);
+	}
+	RUN(!under_way());
+	/* with a RECV that reads it */
+	for (int status = -1; status;) {
+		uint32_t again = post_send(0, 2, ++ord, 0, &sb);
+
+		RUN(DONE(0, again) || clients[2].seg->area.unmatched);
+		status = slot_of(0, again)->status;
+		if (!status) {
+			post_named(0, again, 2, PROG_P2PF_DROP, NULL);
+			RUN(DONE(0, again));
+		}
+	}
+	clients[1].stopped = true;
+	s = post_send(1, 2, ++ord, PROG_P2PF_EARLY, &sb);
+	RUN(clients[2].seg->area.unmatched == 1 && under_way() >= 2);
+	r = post_recv(1, 2, ord, 0, &rb);
+	settle();
+	assert_int_equal(state_of(2, r), PROG_P2P_POSTED);
+	detach(&clients[1]);
+	RUN(DONE(2, r));
+	assert_int_equal(slot_of(2, r)->status, -ESRCH);
+	reset(&clients[1]);
+	RUN(!under_way());
+	/* the receiver goes */
+	s = post_send(0, 2, ++ord, PROG_P2PF_EARLY, &sb);
+	clients[1].stopped = true;
+	r = post_send(1, 2, ++ord, PROG_P2PF_EARLY, &sb);
+	RUN(clients[2].seg->area.unmatched == 2 && DONE(0, s) && under_way() >= 2);
+	detach(&clients[2]);
+	RUN(DONE(1, r));
+	assert_int_equal(slot_of(1, r)->status, -ESRCH);
+	clients[1].stopped = false;
+	reset(&clients[2]);
+	RUN(!under_way());
+	free_buf(&sb);
+	free_buf(&rb);
+}
+
+/* The client's helper thread is told of SENDs while it has candidates. */
+static void test_candidates(void **state)
+{
+	struct buf sb = send_buf(0, 1000, 1);
+	uint32_t before = clients[2].seg->ring.event, s;
+
+	s = post_send(0, 2, ++ord, 0, &sb);
+	RUN(clients[2].seg->area.unmatched == 1);
+	settle();
+	assert_int_equal(clients[2].seg->ring.event, before);
+	post_named(0, s, 2, PROG_P2PF_DROP, NULL);
+	RUN(DONE(0, s));
+	clients[2].seg->area.candidates = 1;
+	s = post_send(0, 2, ++ord, 0, &sb);
+	RUN(clients[2].seg->ring.event != before);
+	clients[2].seg->area.candidates = 0;
+	post_named(0, s, 2, PROG_P2PF_DROP, NULL);
+	RUN(DONE(0, s) && !under_way());
+	free_buf(&sb);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_ways, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_sizes, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_many, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_drop, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_withdraw, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_bad_recv, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_bad_send, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_bad_ring, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_late_entry, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_fault, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_lane_lost, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_fin_again, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_sender_ends, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_receiver_ends, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_absent, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_early, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_pool_full, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_early_lost, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_candidates, kit_setup, kit_teardown),
+	};
+
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

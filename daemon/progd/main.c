@@ -82,6 +82,7 @@ static void apply_runtime(struct progd *d)
 		.on = conf_bool(d->conf, KEY_TWO_SIDED),
 		.offload = conf_int(d->conf, KEY_P2P_OFFLOAD),
 		.offload_min = conf_int(d->conf, KEY_P2P_OFFLOAD_MIN),
+		.early = conf_int(d->conf, KEY_P2P_EARLY),
 		.early_max = pool_span(pool) ? conf_int(d->conf, KEY_P2P_EARLY_MAX) : 0,
 		.retry_ns = conf_int(d->conf, KEY_P2P_RETRY),
 	};

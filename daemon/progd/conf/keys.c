@@ -86,6 +86,11 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 		"p2p_offload_min", CONF_SIZE, 1024, 1ll << 40, "32K", NULL,
 		"No pair of ranks gets a lower p2p_offload than this.", CONF_RUNTIME,
 	},
+	[KEY_P2P_EARLY] = {
+		"p2p_early", CONF_SIZE, 0, 12 << 20, "0", NULL,
+		"Two-sided messages up to this size are taken to the receiver's pool before they are "
+		"matched, from a pair's first one on; adaptation can only raise it.", CONF_RUNTIME,
+	},
 	[KEY_P2P_EARLY_MAX] = {
 		"p2p_early_max", CONF_SIZE, 0, 12 << 20, "6M", NULL,
 		"No two-sided message larger than this is taken to the receiver's pool before it is "

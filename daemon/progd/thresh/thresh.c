@@ -73,7 +73,7 @@ static void publish(__u64 *p, uint64_t v)
 
 static uint64_t early_of(const struct thresh *t, const struct dir *d)
 {
-	uint64_t v = d->pinned ? d->pin : d->early;
+	uint64_t v = d->pinned ? d->pin : d->early > t->conf.early ? d->early : t->conf.early;
 
 	return v < t->conf.early_max ? v : t->conf.early_max;
 }
@@ -221,6 +221,7 @@ static struct pair *pair_get(struct thresh *t, uint32_t peer)
 		free(p);
 		return NULL;
 	}
+	publish_pair(t, p);
 	return p;
 }
 
@@ -302,7 +303,7 @@ static void raise_to(struct thresh *t, struct pair *p, struct dir *d, uint64_t v
 {
 	if (value > t->conf.early_max)
 		value = t->conf.early_max;
-	if (value <= d->early)
+	if (value <= d->early || value <= t->conf.early)
 		return;
 	d->early = value;
 	d->switches++;

@@ -30,6 +30,7 @@ struct thresh_conf {
 	bool on;			/* two-sided offload at all */
 	uint64_t offload;		/* bytes; of pairs that are not pinned */
 	uint64_t offload_min;		/* bytes; pins below it are refused */
+	uint64_t early;			/* bytes; where adaptation begins */
 	uint64_t early_max;		/* bytes; 0: nothing is taken early */
 	uint64_t retry_ns;		/* after a refusal the pair asks again after this */
 };

@@ -233,6 +233,28 @@ static void test_refused(void **state)
 	assert_int_equal(info(0).early, MIB + 1024);
 }
 
+/* An early value to begin with. */
+static void test_begin(void **state)
+{
+	struct thresh_conf c = usual;
+	int n = 0;
+
+	c.early = 256 * KIB;
+	thresh_conf_set(&c);
+	assert_true(one(256 * KIB, 0, 0, true));
+	assert_false(one(256 * KIB + 1, 0, 0, true));
+	assert_int_equal(peers[1][0].early, 256 * KIB);
+	for (int i = 0; i < 20; i++)
+		assert_true(one(200 * KIB, MIB, MIB, true));
+	assert_int_equal(info(1).switches, 0);
+	while (!one(MIB - 64, 0, 4 * MIB, true))
+		assert_true(n++ < 20);
+	assert_int_equal(peers[1][0].early, MIB + 1024);
+	/* a pin may be lower */
+	assert_int_equal(thresh_pin(JOB, 1, 0, THRESH_IN, 0, false), 0);
+	assert_false(one(200 * KIB, 0, 0, true));
+}
+
 static void test_no_pool_at_all(void **state)
 {
 	struct thresh_conf c = usual;
@@ -367,7 +389,7 @@ int main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(test_defaults), T(test_present), T(test_receiver_away), T(test_mean),
-		T(test_sender_away), T(test_bound), T(test_refused), T(test_no_pool_at_all),
+		T(test_sender_away), T(test_bound), T(test_refused), T(test_no_pool_at_all), T(test_begin),
 		T(test_pins), T(test_estimate), T(test_hostile_counters), T(test_sum),
 	};
 

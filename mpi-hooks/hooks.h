@@ -230,11 +230,18 @@ unsigned int hop_get(MPI_Op op);
 /* ---- requests (request.c) -------------------------------------------------------------------- */
 
 extern atomic_int hreq_count;
+extern struct prog_win *hp2p_space;	/* see p2p.h */
 
 /* Requests of ours that are not complete yet, or whose failure nobody has been told. */
 static inline int hreq_outstanding(void)
 {
 	return unlikely(atomic_load_explicit(&hreq_count, memory_order_relaxed));
+}
+
+/* Can a request be one of ours, or a message have a record? */
+static inline bool hreq_possible(void)
+{
+	return hp2p_space || hreq_outstanding();
 }
 
 /* A request for operation @seq on @rank.  Returns an MPI class. */

@@ -13,6 +13,8 @@
 #ifndef HOOKS_P2P_H
 #define HOOKS_P2P_H
 
+#include <limits.h>
+
 #include "chan.h"
 #include "hooks.h"
 
@@ -134,6 +136,7 @@ struct rec {
 	bool native_done;		/* send: the library's part has ended */
 	bool raised;			/* an error handler was called for `err' */
 	bool counted;			/* cr is on the channel */
+	bool held;			/* receive: of a message that a probe took out, and counted */
 	bool announced;			/* m was given by prog_msg_recv() */
 	bool whole;			/* m writes the head, too */
 	bool cand;			/* in the list of candidates */
@@ -144,9 +147,8 @@ struct rec {
 	bool foreign;			/* the datatype cannot be flattened: `type' is a duplicate */
 	uint8_t mode;			/* persistent send: enum smode */
 	int err;			/* MPI class of what became of it */
-	int source, tag;		/* of the message received; persistent: arguments */
-	int peer;			/* persistent: argument; send: destination */
-	int ptag;			/* persistent: argument */
+	int source, tag;		/* of the message received */
+	int peer, peer_tag;		/* arguments of the call */
 	/* the program's buffer; dt NULL: cap bytes at buf */
 	void *buf;
 	struct dtype *dt;
@@ -155,6 +157,9 @@ struct rec {
 	/* where the library puts a received message: contiguous, or NULL: the program's buffer through dt */
 	unsigned char *land;
 	bool shadow;			/* land is ours: `small', or allocated */
+	void *lib_buf;			/* receive: what the library is given */
+	MPI_Count lib_count;
+	MPI_Datatype lib_type;
 	unsigned char *packed;		/* the payload comes here first, all of it */
 	uint64_t len;			/* of the message received */
 	uint64_t posted_at, away;	/* ns; away 0: no completion call yet */
@@ -167,12 +172,121 @@ struct rec {
 
 enum smode { SEND_STD, SEND_SYNC, SEND_READY, SEND_BUF };
 
-/* After hp2p_space is connected and mapped, before it is shown; -EIO, -ENOMEM.  And when nothing is under way any more. */
+/* A record that is not in the table; NULL: no memory. */
+struct rec *rec_new(struct hcomm *c, enum rec_kind kind);
+/* One in the caller's memory, without a reference to @c; to be ended by rec_clear(). */
+void rec_init(struct rec *r, struct hcomm *c, enum rec_kind kind);
+void rec_clear(struct rec *r);
+void rec_free(struct rec *r);
+/* Into the table and out of it; r->req is set. */
+void rec_show(struct rec *r);
+void rec_hide(struct rec *r);
+struct rec *rec_find(MPI_Request req);
+/* The record of an active request, which the caller is going to complete; NULL: there is none. */
+struct rec *rec_claim(MPI_Request req);
+/* ... it is not complete yet */
+void rec_unclaim(struct rec *r);
+/* ... it is, and the program was told */
+void rec_end(struct rec *r);
+
+/* Has it ended, but for the library's part of a receive's handle?  Moves it on; does not block. */
+bool rec_poll(struct rec *r);
+/* Until rec_poll() says so. */
+void rec_wait(struct rec *r);
+/* The library completed receive @r (@class: with an error) with @st. */
+void rec_matched(struct rec *r, const MPI_Status *st, int class);
+/*
+ * The outcome of a record that has ended, into the status the library gave, or into a new one for a standin.
+ * The value is its MPI class; for the caller to raise unless r->raised.
+ */
+int rec_outcome(struct rec *r, MPI_Status *st);
+/* While something of the library is awaited, or @r's payload. */
+void rec_idle(struct rec *r, unsigned int *spins);
+
+/* ---- shared by p2p.c, persist.c, probe.c and request.c ------------------------------------------ */
+
+/* Calls with a buffer: the large form where the library has it and the count needs it. */
+#if MPI_VERSION >= 4
+#define NATIVE(name, buf, n, ...)						\
+	(likely((n) <= INT_MAX) ? PMPI_##name(buf, (int)(n), __VA_ARGS__) :	\
+				  PMPI_##name##_c(buf, n, __VA_ARGS__))
+#else
+#define NATIVE(name, buf, n, ...)	PMPI_##name(buf, (int)(n), __VA_ARGS__)
+#endif
+
+/* Bytes of the message, and whether it was cancelled, without a call. */
+static inline uint64_t status_bytes(const MPI_Status *st)
+{
+#ifdef OPEN_MPI
+	return st->_ucount;
+#else
+	return (uint64_t)(uint32_t)st->count_lo |
+	       (uint64_t)((uint32_t)st->count_hi_and_cancelled >> 1) << 32;
+#endif
+}
+
+static inline bool status_cancelled(const MPI_Status *st)
+{
+#ifdef OPEN_MPI
+	return st->_cancelled;
+#else
+	return st->count_hi_and_cancelled & 1;
+#endif
+}
+
+static inline bool is_source(const struct hcomm *c, int source)
+{
+	return (unsigned int)source < c->npeers || source == MPI_ANY_SOURCE;
+}
+
+/* Messages shorter than this are the library's alone, whoever they go to. */
+extern uint64_t p2p_least;
+
+int native_class(int rc);
+/*
+ * The program's buffer into @r, and for a receive where the library is to put the message.  An MPI class: the call is
+ * not a good one, or there is no memory.
+ */
+int buf_set(struct rec *r, const void *buf, MPI_Count count, MPI_Datatype type);
+int land_set(struct rec *r, void *buf, MPI_Count count, MPI_Datatype type);
+/* The first @len packed bytes of a message into the program's buffer. */
+void buf_write(struct rec *r, const void *src, uint64_t len);
+
+/*
+ * Under the communicator's lock: the receive @r of (r->peer, r->peer_tag) is posted, with @start, and known to its
+ * channel and the daemon.  @start gets @r and returns what the library said.
+ */
+int recv_post(struct rec *r, bool wait, int (*start)(struct rec *r));
+/* Under the communicator's lock: a descriptor goes to (r->peer, r->peer_tag) in place of @r's payload.  -EAGAIN: not now. */
+int send_post(struct rec *r, int mode, const struct chan_pos *pos, MPI_Request *req);
+bool send_managed(const struct hcomm *c, uint64_t bytes, int dest);
+/* A handle for a record that stands in; an MPI class. */
+int standin_new(MPI_Request *req);
+/* Its end: the library's handle is gone, *@req is what the program is to see. */
+void standin_end(struct rec *r, MPI_Request *req);
+/* A completion call has come to @r. */
+void rec_touch(struct rec *r);
+/* A blocking call that got @r under way. */
+int recv_finish(struct rec *r, int rc, MPI_Status *st);
+/* To be looked after until it ends. */
+void orphan_add(struct rec *r);
+/* Take receive @r back, if nothing has matched it. */
+int recv_cancel(struct rec *r);
+
+/* ---- held messages (probe.c) -------------------------------------------------------------------- */
+
+/* Under the communicator's lock: the message that a receive (@source, @tag) matches, out of the list; or NULL. */
+struct held *held_take(struct hcomm *c, int source, int tag);
+/* @r receives @h, which is freed.  @r has its buffer; it becomes a standin. */
+void held_recv(struct held *h, struct rec *r);
+/* Messages that probes took out and nobody received. */
+void held_free(struct held *h);
+
+/* After @space is connected and mapped, before it is shown; collective over MPI_COMM_WORLD. -EIO on all or none. */
 int p2p_begin(struct prog_win *space);
+/* When nothing is to be under way any more. */
 void p2p_end(void);
 /* Look after what nobody waits for.  From threads that are in an MPI call. */
 void p2p_poll(void);
-/* Messages that probes took out and nobody received. */
-void held_free(struct held *h);
 
 #endif

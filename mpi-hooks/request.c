@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 /*
- * Requests.  Those of Rput and relatives are generalized requests of the MPI library, so that
+ * Requests.
+ *
+ * Those of Rput and relatives are generalized requests of the MPI library, so that
  * statuses, completion calls and freeing are its own; what is ours is to notice that the
  * operation is done and to say so with Grequest_complete.  The completion calls do that, and
  * only while a request of ours is outstanding.
@@ -8,7 +10,12 @@
  * Of a failure the library is told nothing: it would call the error handler of MPI_COMM_WORLD, the
  * error belongs to the window.  When the completion call frees a failed request the library calls
  * req_free() on the same thread, which leaves it in `claimed'; the hook then makes the error of it.
+ *
+ * Those of messages are the library's, with a record (p2p.h).  Of most the library's call is all, and the record is
+ * looked at when it returns.  The slow ones are asked one by one whether they have ended, without completing
+ * them; to the library an array is shown without those that have not.
  */
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -204,79 +211,26 @@ void hreq_finish(struct hwin *w)
 	complete(left);
 }
 
-/* What a call for several requests was given: the library overwrites the handles. */
-struct kept {
-	MPI_Request few[16], *reqs;	/* NULL: nobody wants statuses, or no memory */
-	MPI_Status *statuses;
-};
-
-static void keep(struct kept *k, int n, const MPI_Request *reqs, MPI_Status *statuses)
-{
-	k->statuses = statuses;
-	k->reqs = NULL;
-	if (!reqs || n <= 0 || statuses == MPI_STATUSES_IGNORE)
-		return;
-	k->reqs = n <= 16 ? k->few : malloc((size_t)n * sizeof(*reqs));
-	if (k->reqs)
-		memcpy(k->reqs, reqs, (size_t)n * sizeof(*reqs));
-}
-
-static void set_statuses(const struct kept *k, int rc, int n, const int *indices)
-{
-	int class = MPI_SUCCESS;
-
-	if (rc)
-		PMPI_Error_class(rc, &class);
-	if (class != MPI_SUCCESS && class != MPI_ERR_IN_STATUS)
-		return;
-	for (int i = 0; i < n; i++) {
-		MPI_Request req = k->reqs[indices ? indices[i] : i];
-		struct hreq *h = claimed;
-
-		while (h && h->req != req)
-			h = h->next;
-		if (h || class == MPI_SUCCESS)
-			k->statuses[i].MPI_ERROR = h ? h->class : MPI_SUCCESS;
-	}
-}
-
 /*
- * The result of a completion call for which the library returned @rc, with the error of what it
- * freed of ours.  @k is NULL in calls that complete one request: they return its error; others say
- * MPI_ERR_IN_STATUS, and have @n statuses, of the requests @indices (NULL: all in order).
+ * The result of a call that completes one request, for which the library returned @rc, with the error of what it
+ * freed of ours.
  */
-static int raise_claimed(int rc, struct kept *k, int n, const int *indices)
+static int raise_claimed(int rc)
 {
 	struct hwin *w;
 	int class;
 
 	if (likely(!claimed))
-		goto free_kept;
+		return rc;
 	w = claimed->w;
-	class = k ? MPI_ERR_IN_STATUS : claimed->class;
-	if (k && k->reqs)
-		set_statuses(k, rc, n, indices);
+	class = claimed->class;
 	drop_claimed();
-	if (rc)
-		goto free_kept;		/* the library has called an error handler */
-	rc = hwin_error(w, class);
-free_kept:
-	if (k && k->reqs != k->few)
-		free(k->reqs);
-	return rc;
+	return rc ? rc : hwin_error(w, class);	/* the library has called an error handler */
 }
 
 static bool is_ours(MPI_Request req)
 {
 	return hmap_find(&map, HMAP_KEY(req)) != NULL;
-}
-
-static bool any_ours(int n, const MPI_Request *reqs)
-{
-	for (int i = 0; i < n; i++)
-		if (is_ours(reqs[i]))
-			return true;
-	return false;
 }
 
 static void nap(void)
@@ -295,99 +249,562 @@ static void wait_ours(MPI_Request req)
 	}
 }
 
+/* A program that polls would not learn that the daemon is gone. */
+static void polled(void)
+{
+	static atomic_uint calls;
+
+	if (atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed) % 64 == 0)
+		prog_session_alive(hooks.session);
+}
+
+/* ---- one message ------------------------------------------------------------------------------- */
+
+/* Can the library's call do most of it? */
+static inline bool is_slow(const struct rec *r)
+{
+	return r->big || r->standin || r->kind != REC_RECV || r->state != REC_POSTED;
+}
+
+/*
+ * @r, a request of which the library has said @rc and @st, or a standin: wait for what is still missing, and tell
+ * the program.  The value is that of the call.
+ */
+static int finish_one(struct rec *r, MPI_Request *request, int rc, MPI_Status *st)
+{
+	int class;
+
+	if (r->standin) {
+		rec_wait(r);
+		standin_end(r, request);
+	} else if (r->kind == REC_RECV) {
+		if (r->state == REC_POSTED)
+			rec_matched(r, st, native_class(rc));
+		if (unlikely(r->state != REC_READY))
+			rec_wait(r);
+	}
+	class = rec_outcome(r, st);
+	if (unlikely(!rc && class))
+		rc = r->raised ? class : hcomm_error(r->c, class);
+	rec_end(r);
+	p2p_poll();
+	return rc;
+}
+
 int hook_wait(MPI_Request *request, MPI_Status *status)
 {
-	if (request)
-		wait_ours(*request);
-	drop_claimed();
-	return raise_claimed(PMPI_Wait(request, status), NULL, 0, NULL);
-}
+	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+	struct rec *r = likely(request) ? rec_claim(*request) : NULL;
+	int rc = MPI_SUCCESS;
 
-int hook_waitall(int count, MPI_Request *requests, MPI_Status *statuses)
-{
-	struct kept k;
-	int rc;
-
-	for (int i = 0; requests && i < count; i++)
-		wait_ours(requests[i]);
-	drop_claimed();
-	keep(&k, count, requests, statuses);
-	rc = PMPI_Waitall(count, requests, statuses);
-	return raise_claimed(rc, &k, count, NULL);
-}
-
-int hook_waitany(int count, MPI_Request *requests, int *index, MPI_Status *status)
-{
-	int flag, rc;
-
-	if (!requests || !any_ours(count, requests)) {
+	if (!r && likely(!hreq_outstanding()))
+		return PMPI_Wait(request, status);
+	if (!r) {
+		if (request)
+			wait_ours(*request);
 		drop_claimed();
-		return raise_claimed(PMPI_Waitany(count, requests, index, status), NULL, 0, NULL);
+		return raise_claimed(PMPI_Wait(request, status));
 	}
-	for (;;) {
-		hreq_drive();
-		rc = PMPI_Testany(count, requests, index, &flag, status);
-		if (rc || flag)
-			return raise_claimed(rc, NULL, 0, NULL);
-		nap();
-	}
-}
-
-int hook_waitsome(int incount, MPI_Request *requests, int *outcount, int *indices,
-		  MPI_Status *statuses)
-{
-	bool ours = requests && any_ours(incount, requests);
-	struct kept k;
-	int rc;
-
-	keep(&k, incount, requests, statuses);
-	for (;;) {
-		hreq_drive();
-		rc = ours ? PMPI_Testsome(incount, requests, outcount, indices, statuses) :
-			    PMPI_Waitsome(incount, requests, outcount, indices, statuses);
-		if (rc || *outcount || !ours)
-			return raise_claimed(rc, &k, *outcount, indices);
-		nap();
-	}
+	rec_touch(r);
+	if (r->kind == REC_SEND)
+		rec_wait(r);
+	if (!r->standin)
+		rc = PMPI_Wait(request, st);
+	return finish_one(r, request, rc, st);
 }
 
 int hook_test(MPI_Request *request, int *flag, MPI_Status *status)
 {
-	hreq_drive();
-	return raise_claimed(PMPI_Test(request, flag, status), NULL, 0, NULL);
-}
+	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+	struct rec *r = likely(request) ? rec_claim(*request) : NULL;
+	int rc = MPI_SUCCESS;
 
-int hook_testall(int count, MPI_Request *requests, int *flag, MPI_Status *statuses)
-{
-	struct kept k;
-	int rc;
-
-	hreq_drive();
-	keep(&k, count, requests, statuses);
-	rc = PMPI_Testall(count, requests, flag, statuses);
-	return raise_claimed(rc, &k, count, NULL);
-}
-
-int hook_testany(int count, MPI_Request *requests, int *index, int *flag, MPI_Status *status)
-{
-	hreq_drive();
-	return raise_claimed(PMPI_Testany(count, requests, index, flag, status), NULL, 0, NULL);
-}
-
-int hook_testsome(int incount, MPI_Request *requests, int *outcount, int *indices,
-		  MPI_Status *statuses)
-{
-	struct kept k;
-	int rc;
-
-	hreq_drive();
-	keep(&k, incount, requests, statuses);
-	rc = PMPI_Testsome(incount, requests, outcount, indices, statuses);
-	return raise_claimed(rc, &k, *outcount, indices);
+	if (unlikely(hreq_outstanding()))
+		hreq_drive();
+	if (!r)
+		return raise_claimed(PMPI_Test(request, flag, status));
+	rec_touch(r);
+	if (!is_slow(r)) {
+		rc = PMPI_Test(request, flag, st);
+		if (rc || *flag)
+			return finish_one(r, request, rc, st);
+	} else if (rec_poll(r)) {
+		*flag = 1;
+		if (!r->standin)
+			rc = PMPI_Wait(request, st);
+		return finish_one(r, request, rc, st);
+	} else {
+		*flag = 0;
+		if (r->state != REC_POSTED)
+			hooks_progress(NULL);
+		polled();
+	}
+	rec_unclaim(r);
+	p2p_poll();
+	return rc;
 }
 
 int hook_request_get_status(MPI_Request request, int *flag, MPI_Status *status)
 {
-	hreq_drive();
-	return PMPI_Request_get_status(request, flag, status);
+	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+	struct rec *r = rec_claim(request);
+	int rc = MPI_SUCCESS;
+
+	if (unlikely(hreq_outstanding()))
+		hreq_drive();
+	if (!r)
+		return PMPI_Request_get_status(request, flag, status);
+	rec_touch(r);
+	*flag = rec_poll(r);
+	if (*flag) {
+		if (!r->standin)
+			rc = PMPI_Request_get_status(request, flag, st);
+		rec_outcome(r, st);
+	} else {
+		if (r->state != REC_POSTED)
+			hooks_progress(NULL);
+		polled();
+	}
+	rec_unclaim(r);
+	p2p_poll();
+	return rc;
+}
+
+/* ---- several ----------------------------------------------------------------------------------- */
+
+#define FEW 24
+
+struct many {
+	int n, nslow;
+	bool hreqs;
+	bool wanted;			/* the program wants statuses */
+	MPI_Request *reqs;		/* the program's */
+	MPI_Request *shown;		/* what the library gets, null for what it is not to see */
+	struct rec **rec;		/* claimed; NULL: not ours */
+	MPI_Status *st;
+	void *mem;
+	struct {
+		MPI_Request shown[FEW];
+		struct rec *rec[FEW];
+		MPI_Status st[FEW];
+	} few;
+};
+
+enum begun { NONE_OURS, SOME_OURS, NO_MEMORY };
+
+static enum begun many_begin(struct many *k, int n, MPI_Request *reqs, MPI_Status *statuses)
+{
+	struct rec *r = NULL;
+	int i;
+
+	k->hreqs = hreq_outstanding();
+	for (i = 0; i < n && !(r = rec_claim(reqs[i])); i++)
+		;
+	if (!r && !k->hreqs)
+		return NONE_OURS;
+	k->n = n;
+	k->nslow = 0;
+	k->reqs = reqs;
+	k->wanted = statuses != MPI_STATUSES_IGNORE;
+	k->mem = NULL;
+	k->shown = k->few.shown;
+	k->rec = k->few.rec;
+	k->st = k->few.st;
+	if (n > FEW) {
+		size_t each = sizeof(*k->st) + sizeof(*k->rec) + sizeof(*k->shown);
+
+		k->mem = malloc((size_t)n * each);
+		if (!k->mem) {
+			if (r)
+				rec_unclaim(r);
+			return NO_MEMORY;
+		}
+		k->rec = k->mem;
+		k->shown = (MPI_Request *)(void *)(k->rec + n);
+		k->st = (MPI_Status *)(void *)(k->shown + n);
+	}
+	if (k->wanted)
+		k->st = statuses;
+	memset(k->rec, 0, (size_t)i * sizeof(*k->rec));
+	for (; i < n; i++, r = i < n ? rec_claim(reqs[i]) : NULL) {
+		k->rec[i] = r;
+		if (!r)
+			continue;
+		rec_touch(r);
+		k->nslow += is_slow(r);
+	}
+	drop_claimed();
+	return SOME_OURS;
+}
+
+/* The end of a call, which has completed what is to be completed. */
+static int many_end(struct many *k, int rc)
+{
+	for (int i = 0; i < k->n; i++)
+		if (k->rec[i])
+			rec_unclaim(k->rec[i]);
+	free(k->mem);
+	p2p_poll();
+	return rc;
+}
+
+static int no_memory(void)
+{
+	return hwin_error(NULL, MPI_ERR_NO_MEM);
+}
+
+/* Moves all slow ones on. Returns how many have not ended. @native: some wait for the library. */
+static int many_poll(struct many *k, bool *native)
+{
+	int left = 0;
+
+	*native = false;
+	if (k->hreqs)
+		hreq_drive();
+	for (int i = 0; i < k->n && k->nslow; i++) {
+		struct rec *r = k->rec[i];
+
+		if (!r || !is_slow(r) || rec_poll(r))
+			continue;
+		left++;
+		*native |= r->state == REC_POSTED || r->kind == REC_PAIR || (r->kind == REC_SEND && !r->m);
+	}
+	return left;
+}
+
+/* What the library is shown: standins never, slow ones when they have ended.  Returns how many it is not shown. */
+static int many_show(struct many *k)
+{
+	int hidden = 0;
+
+	for (int i = 0; i < k->n; i++) {
+		struct rec *r = k->rec[i];
+
+		k->shown[i] = k->reqs[i];
+		if (r && (r->standin || (is_slow(r) && r->state != REC_READY &&
+					 !(r->kind == REC_SEND && !r->m && r->native_done)))) {
+			k->shown[i] = MPI_REQUEST_NULL;
+			hidden++;
+		}
+	}
+	return hidden;
+}
+
+/* Between two looks. @native: messages are awaited that the library brings. */
+static void many_idle(struct many *k, bool native, unsigned int *spins)
+{
+	if (k->hreqs || !native)
+		nap();
+	else if (++*spins > 100)
+		sched_yield();
+	p2p_poll();
+}
+
+/* Is there anything but slow ones that is not complete? */
+static bool many_others(const struct many *k)
+{
+	for (int i = 0; i < k->n; i++)
+		if (k->reqs[i] != MPI_REQUEST_NULL && !(k->rec[i] && is_slow(k->rec[i])))
+			return true;
+	return false;
+}
+
+static struct hreq *claimed_of(MPI_Request req)
+{
+	struct hreq *h = claimed;
+
+	while (h && h->req != req)
+		h = h->next;
+	return h;
+}
+
+/*
+ * The library has returned @rc from a call that completes several, and completed those shown at @indices (NULL: all);
+ * standins there have ended.  The value is that of the program's call.
+ */
+static int many_done(struct many *k, int rc, int n, const int *indices)
+{
+	int class = native_class(rc), bad = 0;
+	struct hwin *hw = NULL;
+	struct hcomm *hc = NULL;
+	bool raised = false;
+
+	if (class != MPI_SUCCESS && class != MPI_ERR_IN_STATUS) {
+		drop_claimed();
+		return many_end(k, rc);
+	}
+	for (int j = 0; j < n; j++) {
+		int i = indices ? indices[j] : j;
+		struct rec *r = k->rec[i];
+
+		if (class == MPI_SUCCESS)
+			k->st[j].MPI_ERROR = MPI_SUCCESS;
+		if (r && !r->standin && r->kind == REC_RECV && r->state == REC_POSTED &&
+		    k->st[j].MPI_ERROR != MPI_ERR_PENDING)
+			rec_matched(r, &k->st[j], native_class(k->st[j].MPI_ERROR));
+	}
+	for (int j = 0; j < n; j++) {
+		int i = indices ? indices[j] : j;
+		struct rec *r = k->rec[i];
+		MPI_Status *st = &k->st[j];
+		struct hreq *h;
+
+		if (st->MPI_ERROR == MPI_ERR_PENDING)
+			continue;
+		if (r) {
+			int e;
+
+			if (r->standin || r->state == REC_MOVING)
+				if (r->kind != REC_SEND || r->standin)
+					rec_wait(r);
+			e = rec_outcome(r, st);
+			if (e && st->MPI_ERROR == MPI_SUCCESS) {
+				st->MPI_ERROR = e;
+				bad++;
+				raised |= r->raised;
+				if (!hc && !r->raised)
+					hc = hcomm_get(r->c);
+			}
+			if (r->standin)
+				standin_end(r, &k->reqs[i]);
+			else
+				k->reqs[i] = k->shown[i];
+			rec_end(r);
+			k->rec[i] = NULL;
+			continue;
+		}
+		h = unlikely(claimed) ? claimed_of(k->reqs[i]) : NULL;
+		if (h) {
+			st->MPI_ERROR = h->class;
+			bad++;
+			if (!hw)
+				hw = h->w;
+		}
+		k->reqs[i] = k->shown[i];
+	}
+	drop_claimed();
+	rc = many_end(k, rc);
+	if (likely(!bad) || rc)
+		return rc;
+	if (hc) {
+		hcomm_error(hc, MPI_ERR_IN_STATUS);
+		hcomm_put(hc);
+	} else if (!raised) {
+		hwin_error(hw, MPI_ERR_IN_STATUS);
+	}
+	return MPI_ERR_IN_STATUS;
+}
+
+int hook_waitall(int count, MPI_Request *requests, MPI_Status *statuses)
+{
+	unsigned int spins = 0;
+	struct many k;
+	bool native;
+
+	switch (requests ? many_begin(&k, count, requests, statuses) : NONE_OURS) {
+	case NONE_OURS:
+		return PMPI_Waitall(count, requests, statuses);
+	case NO_MEMORY:
+		return no_memory();
+	case SOME_OURS:
+		break;
+	}
+	for (int i = 0; k.hreqs && i < count; i++)
+		if (!k.rec[i])
+			wait_ours(requests[i]);
+	/* what was announced needs nobody to look at it */
+	for (; k.nslow; many_idle(&k, native, &spins)) {
+		int left = many_poll(&k, &native);
+
+		for (int i = 0; left && i < count; i++)
+			left -= k.rec[i] && k.rec[i]->announced && k.rec[i]->state == REC_POSTED &&
+				!k.rec[i]->standin;
+		if (left <= 0)
+			break;
+	}
+	for (int i = 0; i < count; i++)
+		k.shown[i] = k.rec[i] && k.rec[i]->standin ? MPI_REQUEST_NULL : requests[i];
+	return many_done(&k, PMPI_Waitall(count, k.shown, k.st), count, NULL);
+}
+
+int hook_testall(int count, MPI_Request *requests, int *flag, MPI_Status *statuses)
+{
+	struct many k;
+	bool native;
+	int rc;
+
+	switch (requests ? many_begin(&k, count, requests, statuses) : NONE_OURS) {
+	case NONE_OURS:
+		return PMPI_Testall(count, requests, flag, statuses);
+	case NO_MEMORY:
+		return no_memory();
+	case SOME_OURS:
+		break;
+	}
+	*flag = 0;
+	if (many_poll(&k, &native)) {
+		if (!native)
+			hooks_progress(NULL);
+		polled();
+		return many_end(&k, MPI_SUCCESS);
+	}
+	many_show(&k);
+	rc = PMPI_Testall(count, k.shown, flag, k.st);
+	if (!rc && !*flag)
+		return many_end(&k, rc);
+	return many_done(&k, rc, count, NULL);
+}
+
+/*
+ * One of several; with @flag: without waiting.
+ */
+static int any(struct many *k, int *index, int *flag, MPI_Status *st)
+{
+	int hidden = 0, left = 0, rc, i, done;
+	unsigned int spins = 0;
+	bool native = false;
+	struct rec *r;
+
+	for (;;) {
+		i = MPI_UNDEFINED;
+		rc = MPI_SUCCESS;
+		left = many_poll(k, &native);
+		for (int j = 0; j < k->n && i == MPI_UNDEFINED; j++)
+			if (k->nslow && k->rec[j] && k->rec[j]->standin && rec_poll(k->rec[j]))
+				i = j;
+		if (i != MPI_UNDEFINED)
+			break;
+		hidden = many_show(k);
+		if (!flag && !hidden && !k->hreqs) {
+			rc = PMPI_Waitany(k->n, k->shown, &i, st);
+			break;
+		}
+		rc = PMPI_Testany(k->n, k->shown, &i, &done, st);
+		if (rc || (done && (i != MPI_UNDEFINED || !hidden)))
+			break;
+		if (flag) {
+			*flag = 0;
+			*index = MPI_UNDEFINED;
+			polled();
+			return many_end(k, MPI_SUCCESS);
+		}
+		many_idle(k, native || (left && many_others(k)), &spins);
+	}
+	if (flag)
+		*flag = 1;
+	*index = i;
+	if (i < 0 || i >= k->n) {
+		drop_claimed();
+		return many_end(k, rc);
+	}
+	r = k->rec[i];
+	if (!r || !r->standin)
+		k->reqs[i] = k->shown[i];
+	if (r) {
+		k->rec[i] = NULL;
+		rc = finish_one(r, &k->reqs[i], rc, st);
+	} else {
+		rc = raise_claimed(rc);
+	}
+	return many_end(k, rc);
+}
+
+int hook_waitany(int count, MPI_Request *requests, int *index, MPI_Status *status)
+{
+	MPI_Status own;
+	struct many k;
+
+	switch (requests ? many_begin(&k, count, requests, MPI_STATUSES_IGNORE) : NONE_OURS) {
+	case NONE_OURS:
+		return PMPI_Waitany(count, requests, index, status);
+	case NO_MEMORY:
+		return no_memory();
+	case SOME_OURS:
+		break;
+	}
+	return any(&k, index, NULL, status == MPI_STATUS_IGNORE ? &own : status);
+}
+
+int hook_testany(int count, MPI_Request *requests, int *index, int *flag, MPI_Status *status)
+{
+	MPI_Status own;
+	struct many k;
+
+	switch (requests ? many_begin(&k, count, requests, MPI_STATUSES_IGNORE) : NONE_OURS) {
+	case NONE_OURS:
+		return PMPI_Testany(count, requests, index, flag, status);
+	case NO_MEMORY:
+		return no_memory();
+	case SOME_OURS:
+		break;
+	}
+	return any(&k, index, flag, status == MPI_STATUS_IGNORE ? &own : status);
+}
+
+static int some(struct many *k, int *outcount, int *indices, bool wait)
+{
+	int hidden, left, rc, n;
+	unsigned int spins = 0;
+	bool native = false;
+
+	for (;;) {
+		left = many_poll(k, &native);
+		hidden = many_show(k);
+		if (wait && !hidden && !k->hreqs)
+			rc = PMPI_Waitsome(k->n, k->shown, &n, indices, k->st);
+		else
+			rc = PMPI_Testsome(k->n, k->shown, &n, indices, k->st);
+		if (native_class(rc) != MPI_SUCCESS && native_class(rc) != MPI_ERR_IN_STATUS) {
+			*outcount = n;
+			return many_done(k, rc, 0, NULL);
+		}
+		if (n == MPI_UNDEFINED && !hidden) {
+			*outcount = n;
+			return many_end(k, rc);
+		}
+		if (n == MPI_UNDEFINED)
+			n = 0;
+		for (int i = 0; i < k->n && k->nslow; i++)
+			if (k->rec[i] && k->rec[i]->standin && rec_poll(k->rec[i])) {
+				k->st[n].MPI_ERROR = MPI_SUCCESS;
+				indices[n++] = i;
+			}
+		*outcount = n;
+		if (n || !wait)
+			break;
+		many_idle(k, native || (left && many_others(k)), &spins);
+	}
+	if (!n)
+		polled();
+	return many_done(k, rc, n, indices);
+}
+
+int hook_waitsome(int incount, MPI_Request *requests, int *outcount, int *indices, MPI_Status *statuses)
+{
+	struct many k;
+
+	switch (requests ? many_begin(&k, incount, requests, statuses) : NONE_OURS) {
+	case NONE_OURS:
+		return PMPI_Waitsome(incount, requests, outcount, indices, statuses);
+	case NO_MEMORY:
+		return no_memory();
+	case SOME_OURS:
+		break;
+	}
+	return some(&k, outcount, indices, true);
+}
+
+int hook_testsome(int incount, MPI_Request *requests, int *outcount, int *indices, MPI_Status *statuses)
+{
+	struct many k;
+
+	switch (requests ? many_begin(&k, incount, requests, statuses) : NONE_OURS) {
+	case NONE_OURS:
+		return PMPI_Testsome(incount, requests, outcount, indices, statuses);
+	case NO_MEMORY:
+		return no_memory();
+	case SOME_OURS:
+		break;
+	}
+	return some(&k, outcount, indices, false);
 }

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * Persistent requests.  The program's handle is the library's persistent request of the payload; where a start
+ * is not for the library (a managed send, a receive of a held message) it stays inactive and our
+ * record stands in.
+ */
+#include "hooks_gen.h"
+
+static int persist(struct hcomm *c, enum rec_kind kind, int mode, void *buf, MPI_Count count,
+		   MPI_Datatype type, int peer, int tag, MPI_Request *req)
+{
+	struct rec *r = rec_new(c, kind);
+	int rc;
+
+	if (!r)
+		return hcomm_error(c, MPI_ERR_NO_MEM);
+	r->persistent = true;
+	r->state = REC_IDLE;
+	r->mode = (uint8_t)mode;
+	r->peer = peer;
+	r->peer_tag = tag;
+	rc = buf_set(r, buf, count, type);
+	if (!rc && kind == REC_RECV)
+		rc = land_set(r, buf, count, type);
+	if (rc) {	/* of the library's refusal there is nothing to remember */
+		rec_free(r);
+		r = NULL;
+		if (rc == MPI_ERR_NO_MEM)
+			return hcomm_error(c, rc);
+	}
+	if (kind == REC_RECV && r)
+		rc = NATIVE(Recv_init, r->lib_buf, r->lib_count, r->lib_type, peer, tag, c->handle, req);
+	else if (kind == REC_RECV)
+		rc = NATIVE(Recv_init, buf, count, type, peer, tag, c->handle, req);
+	else if (mode == SEND_SYNC)
+		rc = NATIVE(Ssend_init, buf, count, type, peer, tag, c->handle, req);
+	else if (mode == SEND_READY)
+		rc = NATIVE(Rsend_init, buf, count, type, peer, tag, c->handle, req);
+	else if (mode == SEND_BUF)
+		rc = NATIVE(Bsend_init, buf, count, type, peer, tag, c->handle, req);
+	else
+		rc = NATIVE(Send_init, buf, count, type, peer, tag, c->handle, req);
+	if (!r)
+		return rc;
+	if (rc) {
+		rec_free(r);
+		return rc;
+	}
+	r->req = *req;
+	rec_show(r);
+	return MPI_SUCCESS;
+}
+
+#define SEND_INIT(low, Name, mode)						\
+	int hook_##low(struct hcomm *c, const void *buf, MPI_Count count,	\
+		       MPI_Datatype type, int dest, int tag, MPI_Request *req)	\
+	{									\
+		if ((unsigned int)dest >= c->npeers)				\
+			return NATIVE(Name, buf, count, type, dest, tag,	\
+				      c->handle, req);				\
+		return persist(c, REC_SEND, mode, (void *)(uintptr_t)buf,	\
+			       count, type, dest, tag, req);			\
+	}
+
+SEND_INIT(send_init, Send_init, SEND_STD)
+SEND_INIT(ssend_init, Ssend_init, SEND_SYNC)
+SEND_INIT(rsend_init, Rsend_init, SEND_READY)
+SEND_INIT(bsend_init, Bsend_init, SEND_BUF)
+
+int hook_recv_init(struct hcomm *c, void *buf, MPI_Count count, MPI_Datatype type, int source, int tag,
+		   MPI_Request *req)
+{
+	if (!is_source(c, source))
+		return NATIVE(Recv_init, buf, count, type, source, tag, c->handle, req);
+	return persist(c, REC_RECV, 0, buf, count, type, source, tag, req);
+}
+
+static int start_native(struct rec *r)
+{
+	MPI_Request req = r->req;
+
+	return PMPI_Start(&req);
+}
+
+static int start_send(struct rec *r)
+{
+	struct hcomm *c = r->c;
+	struct chan_pos pos;
+	bool counted;
+	int rc = -EAGAIN;
+
+	hooks_lock(&c->lock);
+	counted = !chan_send(c->chans, r->peer, r->peer_tag, &pos);
+	if (counted && r->mode != SEND_BUF && !r->foreign && send_managed(c, r->cap, r->peer)) {
+		rc = send_post(r, r->mode, &pos, &r->inner);
+		r->standin = !rc;
+	}
+	if (rc == -EAGAIN)
+		rc = start_native(r);
+	if (rc && counted)
+		chan_send_undo(c->chans, r->peer, r->peer_tag);
+	hooks_unlock(&c->lock);
+	return rc;
+}
+
+static int start_recv(struct rec *r)
+{
+	struct hcomm *c = r->c;
+	struct held *h;
+	int rc = MPI_SUCCESS;
+
+	r->state = REC_POSTED;
+	hooks_lock(&c->lock);
+	h = held_take(c, r->peer, r->peer_tag);
+	if (!h)
+		rc = recv_post(r, false, start_native);
+	hooks_unlock(&c->lock);
+	if (h)
+		held_recv(h, r);
+	if (rc)
+		r->state = REC_IDLE;
+	return rc;
+}
+
+int hook_start(MPI_Request *request)
+{
+	struct rec *r = request ? rec_find(*request) : NULL;
+
+	if (!r || !r->persistent || r->state != REC_IDLE)
+		return PMPI_Start(request);
+	r->err = MPI_SUCCESS;
+	r->raised = r->fix = r->managed = r->native_done = false;
+	r->len = r->posted_at = r->away = 0;
+	return r->kind == REC_SEND ? start_send(r) : start_recv(r);
+}
+
+int hook_startall(int count, MPI_Request *requests)
+{
+	int rc = MPI_SUCCESS;
+
+	for (int i = 0; requests && i < count; i++) {
+		if (rec_find(requests[i]))
+			goto one_by_one;
+	}
+	return PMPI_Startall(count, requests);
+one_by_one:
+	for (int i = 0; i < count && !rc; i++)
+		rc = hook_start(&requests[i]);
+	return rc;
+}
+
+int hook_cancel(MPI_Request *request)
+{
+	struct rec *r = request ? rec_find(*request) : NULL;
+
+	if (!r || (r->kind == REC_RECV && r->state == REC_IDLE))
+		return PMPI_Cancel(request);
+	/* sends that are counted do not come back */
+	return r->kind == REC_RECV ? recv_cancel(r) : MPI_SUCCESS;
+}
+
+int hook_request_free(MPI_Request *request)
+{
+	struct rec *r = request ? rec_find(*request) : NULL;
+	int rc;
+
+	if (!r)
+		return PMPI_Request_free(request);
+	rec_hide(r);
+	if (r->state == REC_IDLE) {
+		rc = PMPI_Request_free(request);
+		rec_free(r);
+		return rc;
+	}
+	*request = MPI_REQUEST_NULL;
+	orphan_add(r);
+	p2p_poll();
+	return MPI_SUCCESS;
+}

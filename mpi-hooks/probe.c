@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * Probes and matched receives.  A probe must give the length of the payload, which the descriptor says, and only
+ * who receives a message can read it.  So a message of a descriptor's length that a probe sees is taken out of
+ * the library and held, and with it all that came before it from the same source: what is held of a source is then
+ * always older than what the library has, and receives, probes and wildcards look there first, oldest first.
+ *
+ * Held messages are counted on their channels when they are taken out.
+ */
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hooks_gen.h"
+
+enum held_kind {
+	HELD_LIBRARY,		/* an ordinary message, still the library's: msg */
+	HELD_BYTES,		/* an ordinary one of DESC_SIZE bytes */
+	HELD_DESC,
+};
+
+struct held {
+	struct held *next;
+	struct hcomm *c;
+	enum held_kind kind;
+	int source, tag;
+	uint64_t len;
+	MPI_Message msg;
+	struct desc d;
+	unsigned char bytes[DESC_SIZE] __attribute__((aligned(16)));
+};
+
+/* Message handles that the program holds and that are not for the library's message. */
+static struct hmap messages = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static struct held **held_find(struct hcomm *c, int source, int tag)
+{
+	struct held **p;
+
+	for (p = &c->held; *p; p = &(*p)->next)
+		if ((source == MPI_ANY_SOURCE || source == (*p)->source) &&
+		    (tag == MPI_ANY_TAG || tag == (*p)->tag))
+			return p;
+	return NULL;
+}
+
+struct held *held_take(struct hcomm *c, int source, int tag)
+{
+	struct held **p = likely(!c->held) ? NULL : held_find(c, source, tag), *h = NULL;
+
+	if (p) {
+		h = *p;
+		*p = h->next;
+	}
+	return h;
+}
+
+/* @msg with status @st, which was matched, becomes @h.  A message of a descriptor's length is received. */
+static int held_set(struct held *h, struct hcomm *c, MPI_Message msg, const MPI_Status *st)
+{
+	struct chan_pos pos;
+	MPI_Status own;
+	int rc;
+
+	h->next = NULL;
+	h->c = c;
+	h->kind = HELD_LIBRARY;
+	h->source = st->MPI_SOURCE;
+	h->tag = st->MPI_TAG;
+	h->len = status_bytes(st);
+	h->msg = msg;
+	if (h->len == DESC_SIZE) {
+		rc = PMPI_Mrecv(h->bytes, DESC_SIZE, MPI_BYTE, &h->msg, &own);
+		if (rc)
+			return rc;
+		h->kind = HELD_BYTES;
+		if (desc_check(h->bytes, c, &h->d) && h->d.src == c->world[h->source]) {
+			h->kind = HELD_DESC;
+			h->len = h->d.len;
+		}
+	}
+	pos.gen = h->d.gen;
+	pos.ord = h->d.ord;
+	chan_recv_now(c->chans, h->source, h->tag, h->kind == HELD_DESC ? &pos : NULL);
+	return MPI_SUCCESS;
+}
+
+/* The message that a probe of (@source, @tag), no wildcards, has seen, and all before it. */
+static int held_fetch(struct hcomm *c, int source, int tag)
+{
+	struct held **end, *h;
+	MPI_Message msg;
+	MPI_Status st;
+	int flag, rc;
+
+	for (end = &c->held; *end; end = &(*end)->next)
+		;
+	do {
+		rc = PMPI_Improbe(source, MPI_ANY_TAG, c->handle, &flag, &msg, &st);
+		if (rc || !flag)
+			return rc;
+		h = malloc(sizeof(*h));
+		if (!h)
+			return hcomm_error(c, MPI_ERR_NO_MEM);
+		rc = held_set(h, c, msg, &st);
+		if (rc) {
+			free(h);
+			return rc;
+		}
+		*end = h;
+		end = &h->next;
+	} while (h->tag != tag);
+	return MPI_SUCCESS;
+}
+
+static void held_status(const struct held *h, MPI_Status *st)
+{
+	if (st == MPI_STATUS_IGNORE)
+		return;
+	st->MPI_SOURCE = h->source;
+	st->MPI_TAG = h->tag;
+	PMPI_Status_set_elements_x(st, MPI_BYTE, (MPI_Count)h->len);
+	PMPI_Status_set_cancelled(st, 0);
+}
+
+void held_recv(struct held *h, struct rec *r)
+{
+	MPI_Status st;
+	int rc;
+
+	r->standin = r->held = true;
+	r->source = h->source;
+	r->tag = h->tag;
+	switch (h->kind) {
+	case HELD_DESC:
+		r->d = h->d;
+		r->managed = true;
+		r->state = REC_MOVING;
+		break;
+	case HELD_BYTES:
+		buf_write(r, h->bytes, DESC_SIZE);
+		r->len = r->cap < DESC_SIZE ? r->cap : DESC_SIZE;
+		r->err = r->cap < DESC_SIZE ? MPI_ERR_TRUNCATE : MPI_SUCCESS;
+		r->state = REC_READY;
+		break;
+	case HELD_LIBRARY:
+		/* through memory of ours: of the datatype there may be no handle any more */
+		r->packed = malloc(h->len + 1);
+		if (r->packed) {
+			rc = NATIVE(Imrecv, r->packed, (MPI_Count)h->len, MPI_BYTE, &h->msg, &r->inner);
+			r->state = REC_POSTED;
+		} else {
+			rc = PMPI_Mrecv(NULL, 0, MPI_BYTE, &h->msg, &st);
+			rc = MPI_ERR_NO_MEM;
+		}
+		if (rc) {
+			r->err = native_class(rc);
+			r->state = REC_READY;
+		}
+		break;
+	}
+	free(h);
+	rec_poll(r);
+}
+
+void held_free(struct held *h)
+{
+	struct held *next;
+
+	for (; h; h = next) {
+		next = h->next;
+		free(h);
+	}
+}
+
+/* ---- probes ------------------------------------------------------------------------------------ */
+
+static bool is_good(const struct hcomm *c, int source)
+{
+	return is_source(c, source);
+}
+
+int hook_iprobe(struct hcomm *c, int source, int tag, int *flag, MPI_Status *status)
+{
+	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+	struct held **p;
+	int rc = MPI_SUCCESS;
+
+	p2p_poll();
+	if (!is_good(c, source))
+		return PMPI_Iprobe(source, tag, c->handle, flag, status);
+	hooks_lock(&c->lock);
+	for (;;) {
+		p = held_find(c, source, tag);
+		if (p) {
+			held_status(*p, status);
+			*flag = 1;
+			break;
+		}
+		rc = PMPI_Iprobe(source, tag, c->handle, flag, st);
+		if (likely(rc || !*flag || status_bytes(st) != DESC_SIZE))
+			break;
+		rc = held_fetch(c, st->MPI_SOURCE, st->MPI_TAG);
+		if (rc)
+			break;
+	}
+	hooks_unlock(&c->lock);
+	return rc;
+}
+
+int hook_probe(struct hcomm *c, int source, int tag, MPI_Status *status)
+{
+	unsigned int spins = 0;
+	MPI_Status st;
+	int flag = 0, rc;
+
+	if (!is_good(c, source))
+		return PMPI_Probe(source, tag, c->handle, status);
+	for (;;) {
+		rc = hook_iprobe(c, source, tag, &flag, status);
+		if (rc || flag)
+			return rc;
+		/* another thread may take out what the library would wait for */
+		if (hooks.mt)
+			rec_idle(NULL, &spins);
+		else
+			PMPI_Probe(source, tag, c->handle, &st);
+	}
+}
+
+/* A handle that stands for @h, which the program is going to receive with it. */
+static int message_new(struct held *h, MPI_Message *message)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	MPI_Request req;
+	MPI_Status st;
+	int rc;
+
+	hooks_lock(&lock);
+	rc = PMPI_Isend(NULL, 0, MPI_BYTE, 0, 0, hooks.self, &req);
+	if (!rc)
+		rc = PMPI_Mprobe(0, 0, hooks.self, message, &st);
+	hooks_unlock(&lock);
+	if (!rc)
+		PMPI_Request_free(&req);
+	if (!rc && hmap_add(&messages, HMAP_KEY(*message), h)) {
+		PMPI_Mrecv(NULL, 0, MPI_BYTE, message, &st);
+		rc = MPI_ERR_NO_MEM;
+	}
+	return rc ? hcomm_error(h->c, native_class(rc)) : MPI_SUCCESS;
+}
+
+int hook_improbe(struct hcomm *c, int source, int tag, int *flag, MPI_Message *message, MPI_Status *status)
+{
+	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+	struct held *h;
+	int rc = MPI_SUCCESS;
+
+	p2p_poll();
+	if (!is_good(c, source))
+		return PMPI_Improbe(source, tag, c->handle, flag, message, status);
+	hooks_lock(&c->lock);
+	h = held_take(c, source, tag);
+	if (!h) {
+		rc = PMPI_Improbe(source, tag, c->handle, flag, message, st);
+		if (rc || !*flag) {
+			hooks_unlock(&c->lock);
+			return rc;
+		}
+		if (likely(status_bytes(st) != DESC_SIZE)) {
+			chan_recv_now(c->chans, st->MPI_SOURCE, st->MPI_TAG, NULL);
+			hooks_unlock(&c->lock);
+			return rc;
+		}
+		h = malloc(sizeof(*h));
+		rc = h ? held_set(h, c, *message, st) : hcomm_error(c, MPI_ERR_NO_MEM);
+	}
+	hooks_unlock(&c->lock);
+	if (rc) {
+		free(h);
+		return rc;
+	}
+	*flag = 1;
+	held_status(h, status);
+	if (h->kind == HELD_LIBRARY) {
+		*message = h->msg;
+		free(h);
+		return MPI_SUCCESS;
+	}
+	hcomm_get(c);
+	return message_new(h, message);
+}
+
+int hook_mprobe(struct hcomm *c, int source, int tag, MPI_Message *message, MPI_Status *status)
+{
+	unsigned int spins = 0;
+	MPI_Status st;
+	int flag = 0, rc;
+
+	if (!is_good(c, source))
+		return PMPI_Mprobe(source, tag, c->handle, message, status);
+	for (;;) {
+		rc = hook_improbe(c, source, tag, &flag, message, status);
+		if (rc || flag)
+			return rc;
+		if (hooks.mt)
+			rec_idle(NULL, &spins);
+		else
+			PMPI_Probe(source, tag, c->handle, &st);
+	}
+}
+
+/* ---- matched receives --------------------------------------------------------------------------- */
+
+/* The message behind a handle of ours; the handle is gone. */
+static struct held *message_take(MPI_Message *message)
+{
+	struct held *h = message ? hmap_find(&messages, HMAP_KEY(*message)) : NULL;
+	MPI_Status st;
+
+	if (h) {
+		hmap_del(&messages, HMAP_KEY(*message));
+		PMPI_Mrecv(NULL, 0, MPI_BYTE, message, &st);
+	}
+	return h;
+}
+
+int hook_mrecv(void *buf, MPI_Count count, MPI_Datatype type, MPI_Message *message, MPI_Status *status)
+{
+	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+	struct held *h = message_take(message);
+	struct hcomm *c;
+	struct rec r;
+	int rc;
+
+	if (!h)
+		return NATIVE(Mrecv, buf, count, type, message, status);
+	c = h->c;
+	rec_init(&r, c, REC_RECV);
+	rc = buf_set(&r, buf, count, type);
+	if (rc) {
+		r.cap = 0;	/* the sender is let go */
+		held_recv(h, &r);
+		rec_wait(&r);
+		hcomm_error(c, rc);
+	} else {
+		held_recv(h, &r);
+		rc = recv_finish(&r, MPI_SUCCESS, st);
+	}
+	rec_clear(&r);
+	hcomm_put(c);
+	return rc;
+}
+
+int hook_imrecv(void *buf, MPI_Count count, MPI_Datatype type, MPI_Message *message, MPI_Request *request)
+{
+	struct held *h = message_take(message);
+	struct hcomm *c;
+	struct rec *r;
+	int rc;
+
+	if (!h)
+		return NATIVE(Imrecv, buf, count, type, message, request);
+	c = h->c;
+	r = rec_new(c, REC_RECV);
+	if (!r) {
+		free(h);
+		rc = hcomm_error(c, MPI_ERR_NO_MEM);
+		hcomm_put(c);
+		return rc;
+	}
+	rc = buf_set(r, buf, count, type);
+	if (rc)
+		r->cap = 0;
+	held_recv(h, r);
+	if (!rc)
+		rc = standin_new(&r->req);
+	if (rc) {
+		rec_wait(r);
+		rec_free(r);
+		hcomm_error(c, rc);
+	} else {
+		*request = r->req;
+		rec_show(r);
+	}
+	hcomm_put(c);
+	return rc;
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * Records of messages under way: a free list, and the table that finds them by the library's request.  A handle
+ * may be used again by the library as soon as it has completed it: so who completes a request claims its
+ * record first, and a claimed one is not found.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "hooks_gen.h"
+
+#define CHUNK	64u		/* records allocated at once; never given back */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct rec *spare;
+static struct rec *first[1u << 8];		/* buckets of the start */
+static struct rec **bucket = first;
+static unsigned int bits = 8;
+static size_t used;
+
+static inline struct rec **bucket_of(MPI_Request req)
+{
+	return &bucket[(HMAP_KEY(req) * 0x9e3779b97f4a7c15ull) >> (64 - bits)];
+}
+
+static bool refill(void)
+{
+	struct rec *r = malloc(CHUNK * sizeof(*r));
+
+	if (!r)
+		return false;
+	for (unsigned int i = 0; i < CHUNK; i++) {
+		r[i].next = spare;
+		spare = &r[i];
+	}
+	return true;
+}
+
+void rec_init(struct rec *r, struct hcomm *c, enum rec_kind kind)
+{
+	memset(r, 0, offsetof(struct rec, d));
+	r->c = c;
+	r->kind = kind;
+	r->state = REC_POSTED;
+	r->req = r->inner = MPI_REQUEST_NULL;
+}
+
+struct rec *rec_new(struct hcomm *c, enum rec_kind kind)
+{
+	struct rec *r;
+
+	hooks_lock(&lock);
+	r = likely(spare || refill()) ? spare : NULL;
+	if (likely(r))
+		spare = r->next;
+	hooks_unlock(&lock);
+	if (unlikely(!r))
+		return NULL;
+	rec_init(r, c, kind);
+	if (unlikely(hooks.mt))
+		hcomm_get(c);
+	else	/* the same without a locked instruction */
+		atomic_store_explicit(&c->refs, atomic_load_explicit(&c->refs, memory_order_relaxed) + 1,
+				      memory_order_relaxed);
+	return r;
+}
+
+void rec_clear(struct rec *r)
+{
+	if (unlikely(r->m)) {
+		prog_msg_free(hp2p_space, r->m);
+		r->m = NULL;
+	}
+	if (unlikely(r->packed)) {
+		free(r->packed);
+		r->packed = NULL;
+	}
+	if (r->persistent)
+		return;
+	if (unlikely(r->dt))
+		dtype_put(r->dt);
+	if (unlikely(r->foreign))
+		PMPI_Type_free(&r->type);
+	if (unlikely(r->shadow && r->land != r->small))
+		free(r->land);
+}
+
+static void put(struct rec *r)
+{
+	r->next = spare;
+	spare = r;
+}
+
+void rec_free(struct rec *r)
+{
+	struct hcomm *c = r->c;
+
+	r->persistent = false;
+	rec_clear(r);
+	hooks_lock(&lock);
+	put(r);
+	hooks_unlock(&lock);
+	if (unlikely(hooks.mt) || atomic_load_explicit(&c->refs, memory_order_relaxed) == 1)
+		hcomm_put(c);
+	else
+		atomic_store_explicit(&c->refs, atomic_load_explicit(&c->refs, memory_order_relaxed) - 1,
+				      memory_order_relaxed);
+}
+
+/* Twice as many buckets; without memory chains get longer. */
+static void grow(void)
+{
+	size_t n = (size_t)1 << bits;
+	struct rec **old = bucket, **new = calloc(2 * n, sizeof(*new));
+
+	if (!new)
+		return;
+	bucket = new;
+	bits++;
+	for (size_t i = 0; i < n; i++) {
+		struct rec *r, *next;
+
+		for (r = old[i]; r; r = next) {
+			struct rec **b = bucket_of(r->req);
+
+			next = r->next;
+			r->next = *b;
+			*b = r;
+		}
+	}
+	if (old != first)
+		free(old);
+}
+
+void rec_show(struct rec *r)
+{
+	struct rec **b;
+
+	hooks_lock(&lock);
+	if (unlikely(++used >> bits > 1))
+		grow();
+	b = bucket_of(r->req);
+	r->next = *b;
+	*b = r;
+	hooks_unlock(&lock);
+}
+
+void rec_hide(struct rec *r)
+{
+	struct rec **p;
+
+	hooks_lock(&lock);
+	for (p = bucket_of(r->req); *p != r; p = &(*p)->next)
+		;
+	*p = r->next;
+	used--;
+	hooks_unlock(&lock);
+}
+
+static inline struct rec *find(MPI_Request req)
+{
+	struct rec *r = *bucket_of(req);
+
+	while (unlikely(r) && (r->req != req || r->claimed))
+		r = r->next;
+	return r;
+}
+
+struct rec *rec_find(MPI_Request req)
+{
+	struct rec *r;
+
+	hooks_lock(&lock);
+	r = find(req);
+	hooks_unlock(&lock);
+	return r;
+}
+
+struct rec *rec_claim(MPI_Request req)
+{
+	struct rec *r;
+
+	hooks_lock(&lock);
+	r = find(req);
+	if (r && r->state == REC_IDLE)
+		r = NULL;
+	if (r)
+		r->claimed = true;
+	hooks_unlock(&lock);
+	return r;
+}
+
+void rec_unclaim(struct rec *r)
+{
+	hooks_lock(&lock);
+	r->claimed = false;
+	hooks_unlock(&lock);
+}
+
+void rec_end(struct rec *r)
+{
+	if (r->persistent) {
+		rec_clear(r);
+		r->state = REC_IDLE;
+		r->standin = r->held = false;
+		r->inner = MPI_REQUEST_NULL;
+		rec_unclaim(r);
+		return;
+	}
+	rec_hide(r);
+	rec_free(r);
+}

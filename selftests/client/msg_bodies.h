@@ -6,6 +6,8 @@
 #ifndef CLIENT_MSG_BODIES_H
 #define CLIENT_MSG_BODIES_H
 
+#include <pthread.h>
+
 #include <wire/optype.h>
 
 #define MSG_KEY		0x5ace	/* of the window */
@@ -374,6 +376,85 @@ static void body_msg_random(void)
 	free(sent);
 	free(recvd);
 	rank_finish(s, w);
+}
+
+/* ---- threads ---------------------------------------------------------------------------------------- */
+
+#define MT_THREADS	4
+#define MT_ROUNDS	400u
+#define MT_LEN		500u
+
+static struct prog_session *mt_session;
+static struct prog_win *mt_win;
+static uint32_t mt_looks;
+
+static void mt_look(void *arg)
+{
+	__atomic_fetch_add(&mt_looks, 1, __ATOMIC_RELAXED);
+}
+
+/* Threads of two ranks in pairs, each with a channel; withdrawing and looking go on beside. */
+static void *mt_main(void *arg)
+{
+	int32_t tag = (int32_t)(intptr_t)arg;
+	uint32_t peer = 1 - my_rank, i, j;
+	char out[MT_LEN], in[MT_LEN];
+
+	for (i = 0; i < MT_ROUNDS; i++) {
+		struct prog_msg_key to = { .comm = 5, .src = my_rank, .dst = peer, .tag = tag, .ord = i };
+		struct prog_msg_key from = { .comm = 5, .src = peer, .dst = my_rank, .tag = tag, .ord = i };
+		struct prog_msg_key none = { .comm = 6, .src = peer, .dst = my_rank, .tag = tag, .ord = i };
+		struct prog_buf bi = { .addr = in, .count = MT_LEN }, bo = { .addr = out, .count = MT_LEN };
+		struct prog_msg_result r;
+		struct prog_msg_name name;
+		prog_msg *s, *m, *n;
+		const void *head;
+
+		memset(out, (int)(i + my_rank + (uint32_t)tag), MT_LEN);
+		CHECK_INT(prog_msg_recv(mt_win, &from, &bi, 0, &m), 0);
+		CHECK_INT(prog_msg_recv(mt_win, &none, &bo, 0, &n), 0);
+		CHECK_INT(prog_msg_send(mt_win, &to, &bo, i % 7 ? 0 : PROG_MSG_SYNC, &name, &s), 0);
+		prog_msg_candidates(mt_win, i % 2);
+		if (i % 3)
+			CHECK_INT(prog_msg_wait(mt_win, m, &r), 0);
+		else
+			while (!prog_msg_test(mt_win, m, &r))
+				prog_session_wait(mt_session, 100000);
+		CHECK_INT(r.status, 0);
+		CHECK_INT(r.len, MT_LEN);
+		CHECK_INT(prog_msg_head(mt_win, m, &head), MSG_HEAD);
+		memcpy(in, head, MSG_HEAD);
+		for (j = 0; j < MT_LEN; j++)
+			CHECK_INT((unsigned char)in[j], (i + peer + (uint32_t)tag) & 255);
+		prog_msg_free(mt_win, m);
+		if (i % 5 == 0)
+			CHECK_INT(prog_msg_withdraw(mt_win, n), 0);
+		prog_msg_free(mt_win, n);
+		if (i % 2)
+			CHECK_INT(prog_msg_wait(mt_win, s, NULL), 0);
+		else
+			while (!prog_msg_test(mt_win, s, NULL))
+				sched_yield();
+		prog_msg_free(mt_win, s);
+	}
+	return NULL;
+}
+
+/* In sessions that promise one thread, too. */
+static void body_msg_threads(void)
+{
+	pthread_t th[MT_THREADS];
+	intptr_t i;
+
+	mt_session = rank_session(NULL);
+	mt_win = msg_space(mt_session);
+	prog_msg_set_look(mt_win, mt_look, NULL);
+	rank_barrier();
+	for (i = 0; i < MT_THREADS; i++)
+		CHECK_INT(pthread_create(&th[i], NULL, mt_main, (void *)i), 0);
+	for (i = 0; i < MT_THREADS; i++)
+		pthread_join(th[i], NULL);
+	rank_finish(mt_session, mt_win);
 }
 
 #endif

@@ -72,6 +72,17 @@ static void test_two_random_nocma(void **state)
 	msg_count = count;
 }
 
+static void test_one_threads(void **state)
+{
+	on_one(body_msg_threads, 2);
+}
+
+static void test_two_threads(void **state)
+{
+	on_two_with(body_msg_threads, 2, "1", "auto", NULL);
+	on_two_with(body_msg_threads, 2, "3", "auto", "cma=no");
+}
+
 /* ---- small pieces ---------------------------------------------------------------------------------- */
 
 static struct prog_session *ses;
@@ -704,6 +715,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_one_random),
 		cmocka_unit_test(test_two_random),
 		cmocka_unit_test(test_two_random_nocma),
+		cmocka_unit_test(test_one_threads),
+		cmocka_unit_test(test_two_threads),
 		cmocka_unit_test(test_one_away),
 		cmocka_unit_test(test_two_away),
 		cmocka_unit_test(test_one_look),

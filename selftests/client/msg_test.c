@@ -751,75 +751,10 @@ static void test_look(void **state)
 
 /* ---- threads ---------------------------------------------------------------------------------------------------------- */
 
-static uint32_t mt_rounds = 400;
-
-/* Pairs of threads of two ranks: each its own channel; withdrawing and looking go on beside. */
-static void *mt_main(void *arg)
-{
-	int32_t tag = (int32_t)(intptr_t)arg;
-	uint32_t peer = 1 - my_rank, i, j;
-	char out[500], in[500];
-
-	for (i = 0; i < mt_rounds; i++) {
-		struct prog_msg_key to = { .comm = 5, .src = my_rank, .dst = peer, .tag = tag, .ord = i };
-		struct prog_msg_key from = { .comm = 5, .src = peer, .dst = my_rank, .tag = tag, .ord = i };
-		struct prog_msg_key none = { .comm = 6, .src = peer, .dst = my_rank, .tag = tag, .ord = i };
-		struct prog_buf bi = { .addr = in, .count = 500 }, bo = { .addr = out, .count = 500 };
-		struct prog_msg_result r;
-		struct prog_msg_name name;
-		prog_msg *s, *m, *n;
-		const void *head;
-
-		memset(out, (int)(i + my_rank + (uint32_t)tag), 500);
-		CHECK_INT(prog_msg_recv(self_w, &from, &bi, 0, &m), 0);
-		CHECK_INT(prog_msg_recv(self_w, &none, &bo, 0, &n), 0);
-		CHECK_INT(prog_msg_send(self_w, &to, &bo, 0, &name, &s), 0);
-		prog_msg_candidates(self_w, i % 2);
-		if (i % 3)
-			CHECK_INT(prog_msg_wait(self_w, m, &r), 0);
-		else
-			while (!prog_msg_test(self_w, m, &r))
-				prog_session_wait(self_s, 100000);
-		CHECK_INT(r.status, 0);
-		CHECK_INT(r.len, 500);
-		CHECK_INT(prog_msg_head(self_w, m, &head), 240);
-		memcpy(in, head, 240);
-		for (j = 0; j < 500; j++)
-			CHECK_INT((unsigned char)in[j], (i + peer + (uint32_t)tag) & 255);
-		prog_msg_free(self_w, m);
-		if (i % 5 == 0)
-			CHECK_INT(prog_msg_withdraw(self_w, n), 0);
-		prog_msg_free(self_w, n);
-		if (i % 2)
-			CHECK_INT(prog_msg_wait(self_w, s, NULL), 0);
-		else
-			while (!prog_msg_test(self_w, s, NULL))
-				sched_yield();
-		prog_msg_free(self_w, s);
-	}
-	return NULL;
-}
-
-/* In sessions that promise one thread, too. */
-static void body_mt(void)
-{
-	pthread_t th[4];
-	intptr_t i;
-
-	self_open(0);
-	rank_barrier();
-	prog_msg_set_look(self_w, look_count, NULL);
-	for (i = 0; i < 4; i++)
-		CHECK_INT(pthread_create(&th[i], NULL, mt_main, (void *)i), 0);
-	for (i = 0; i < 4; i++)
-		pthread_join(th[i], NULL);
-	rank_finish(self_s, self_w);
-}
-
 static void test_threads(void **state)
 {
-	run(2, 2, 2, true, body_mt);
-	run(2, 2, 1, false, body_mt);
+	run(2, 2, 2, true, body_msg_threads);
+	run(2, 2, 1, false, body_msg_threads);
 }
 
 /* ---- fork --------------------------------------------------------------------------------------------------------------- */

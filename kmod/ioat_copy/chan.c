@@ -3,8 +3,10 @@
  * DMA channels: taken with the first open file, given back with the last, so that an engine's
  * driver can be loaded and removed as long as nobody copies.
  */
+#include <linux/dma-map-ops.h>
 #include <linux/dma-mapping.h>
 #include <linux/dmaengine.h>
+#include <linux/log2.h>
 #include <linux/module.h>
 #include <linux/slab.h>
 
@@ -23,6 +25,10 @@ MODULE_PARM_DESC(engine, "take only channels whose device name begins so, e.g. 0
 static int node = NUMA_NO_NODE;
 module_param(node, int, 0444);
 MODULE_PARM_DESC(node, "take only channels of this NUMA node (default -1: all)");
+
+static unsigned int align;
+module_param(align, uint, 0444);
+MODULE_PARM_DESC(align, "bytes, a power of two: alignment of copies, besides what the driver demands; 0: a cache line for DMA that is not coherent with caches (default 0)");
 
 static DEFINE_MUTEX(chan_lock);		/* everything below */
 static struct ic_chan *chans[MAX_CHANNELS];
@@ -53,10 +59,23 @@ static int chan_add(struct dma_chan *chan, bool public)
 	c->public = public;
 	c->ordered = !dma_has_cap(DMA_COMPLETION_NO_ORDER, chan->device->cap_mask);
 	c->align = 1U << chan->device->copy_align;
+	/* what a processor writes beside a copy must not be in a line that the copy invalidates */
+	if (align)
+		c->align = max(c->align, align);
+	else if (!dev_is_dma_coherent(c->dev))
+		c->align = max_t(u32, c->align, dma_get_cache_alignment());
 	c->max_seg = round_down(dma_get_max_seg_size(c->dev), c->align);
 	mutex_init(&c->lock);
 	chans[nchans++] = c;
 	return 0;
+}
+
+int ic_chan_init(void)
+{
+	if (!align || (is_power_of_2(align) && align <= PAGE_SIZE))
+		return 0;
+	pr_err("ioat_copy: align=%u: neither 0 nor a power of two up to %lu\n", align, PAGE_SIZE);
+	return -EINVAL;
 }
 
 /* Channels of our own, or else the one that the kernel's users share. */

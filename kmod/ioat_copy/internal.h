@@ -36,6 +36,7 @@ struct ic_chan {
 	u32 align;			/* bytes */
 	u32 max_seg;
 	struct mutex lock;		/* nobody else prepares between prep and submit */
+	u32 quiet;			/* descriptors since the last that interrupts; under lock */
 	atomic_t zombies;		/* copies it did not complete: not used meanwhile */
 };
 
@@ -91,6 +92,7 @@ struct ic_op {
 	atomic_t status;		/* the first error of a descriptor */
 	dma_cookie_t last;
 	unsigned long deadline;		/* jiffies */
+	unsigned long found;		/* jiffies, first found done, or 0; under ctx->lock */
 	struct sg_table src;
 	struct sg_table dst;
 
@@ -126,6 +128,7 @@ u64 ic_op_done_seq(struct ic_ctx *ctx);
 
 /* chan.c */
 /* one user more; errors are not fatal: there are no channels then */
+int ic_chan_init(void);
 void ic_chan_get_all(void);
 void ic_chan_put_all(void);
 /* the one with the fewest contexts, or NULL */

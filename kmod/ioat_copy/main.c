@@ -339,8 +339,10 @@ static struct miscdevice ic_misc = {
 
 static int __init ic_init(void)
 {
-	int ret;
+	int ret = ic_chan_init();
 
+	if (ret)
+		return ret;
 	ic_wq = alloc_workqueue("ioat_copy", WQ_UNBOUND, 0);
 	if (!ic_wq)
 		return -ENOMEM;

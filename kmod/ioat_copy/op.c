@@ -18,6 +18,8 @@
 
 #define PREP_TRIES	8
 #define PREP_WAIT_US	50
+/* some drivers take descriptors back in their interrupt handler only */
+#define QUIET_MAX	128
 #define WATCH_DELAY	(HZ / 10)
 
 static unsigned int timeout_ms = 10000;
@@ -262,6 +264,32 @@ bool ic_op_polled(struct ic_ctx *ctx)
 	return polled;
 }
 
+/*
+ * Whether a copy that the engine says is done is to be completed.  Errors come with the interrupt,
+ * so one that is to come gets its time, together with all others that are done.  Under RCU.
+ */
+static bool op_settled(struct ic_op *op, dma_cookie_t last, dma_cookie_t used)
+{
+	struct ic_ctx *ctx = op->ctx;
+	struct ic_op *other;
+	unsigned long irq, found;
+
+	if (op->flags & IOAT_COPY_POLLED)
+		return true;
+	spin_lock_irqsave(&ctx->lock, irq);
+	found = op->found;
+	if (!found) {
+		list_for_each_entry(other, &ctx->inflight, link) {
+			/* pairs with the release in op_start() */
+			if (smp_load_acquire(&other->prepared) && !other->found &&
+			    dma_async_is_complete(other->last, last, used) == DMA_COMPLETE)
+				other->found = jiffies | 1;
+		}
+	}
+	spin_unlock_irqrestore(&ctx->lock, irq);
+	return found && time_after_eq(jiffies, found + WATCH_DELAY / 2);
+}
+
 bool ic_op_ask(struct ic_ctx *ctx)
 {
 	struct ic_op *op;
@@ -269,17 +297,20 @@ bool ic_op_ask(struct ic_ctx *ctx)
 
 	for (;;) {
 		enum dma_status st = DMA_IN_PROGRESS;
+		dma_cookie_t last = 0, used = 0;
 
 		rcu_read_lock();
 		op = first_running(ctx, false);
 		if (op && op->chan->ordered) {
-			st = dma_async_is_tx_complete(op->chan->chan, op->last, NULL, NULL);
+			st = dma_async_is_tx_complete(op->chan->chan, op->last, &last, &used);
 			spin_lock_irqsave(&ctx->lock, irq);
 			ctx->status_reads++;
 			spin_unlock_irqrestore(&ctx->lock, irq);
 		}
 		if (st == DMA_ERROR)
 			atomic_cmpxchg(&op->status, 0, -EIO);
+		if (st == DMA_COMPLETE && !op_settled(op, last, used))
+			st = DMA_IN_PROGRESS;
 		if ((st == DMA_COMPLETE || st == DMA_ERROR) &&
 		    atomic_cmpxchg(&op->state, IC_RUNNING, IC_DONE) == IC_RUNNING)
 			op_engine_done(op);
@@ -382,7 +413,7 @@ static int prep_one(struct ic_op *op, dma_addr_t dst, dma_addr_t src, u32 *n, u6
 		unsigned long flags = DMA_CTRL_ACK;
 		dma_cookie_t cookie;
 
-		if (!c->ordered || (interrupt && *n == rest))
+		if (!c->ordered || (interrupt && *n == rest) || c->quiet >= QUIET_MAX)
 			flags |= DMA_PREP_INTERRUPT;
 		tx = dmaengine_prep_dma_memcpy(c->chan, dst, src, *n, flags);
 		if (tx) {
@@ -392,6 +423,7 @@ static int prep_one(struct ic_op *op, dma_addr_t dst, dma_addr_t src, u32 *n, u6
 			cookie = dmaengine_submit(tx);
 			if (!dma_submit_error(cookie)) {
 				op->last = cookie;
+				c->quiet = flags & DMA_PREP_INTERRUPT ? 0 : c->quiet + 1;
 				return 0;
 			}
 			atomic_dec(&op->left);

@@ -39,8 +39,8 @@ modules_install: kmod
 
 # ---- selftests/kmod: run in virtual machines, see selftests/kmod/vm ----
 
-# t_NAME.c for any kernel, d_NAME.c for the debug kernel, b_NAME.c gives figures
-KMODTEST_SRCS  := $(sort $(wildcard selftests/kmod/[tdb]_*.c))
+# t_NAME.c for any kernel, d_NAME.c for the debug kernel, e_NAME.c for a real engine, b_NAME.c gives figures
+KMODTEST_SRCS  := $(sort $(wildcard selftests/kmod/[tdeb]_*.c))
 KMODTEST_OUT   := $(BUILD)/selftests/kmod
 KMODTEST_PROGS := $(patsubst selftests/kmod/%.c,$(KMODTEST_OUT)/%,$(KMODTEST_SRCS))
 # the harness comes with Debian's kernel sources only
@@ -63,16 +63,54 @@ $(KMODTEST_OUT)/t_netlink: KMODTEST_CFLAGS = $(shell $(PKG_CONFIG) --cflags libn
 $(KMODTEST_OUT)/t_netlink: KMODTEST_LIBS = $(shell $(PKG_CONFIG) --libs libnl-genl-3.0)
 
 # the harness compares numbers of all kinds, declares nothing, and jumps
+KMODTEST_FLAGS := -O2 -g -std=gnu11 -D_GNU_SOURCE $(WARN) -Wno-sign-compare -Wno-missing-prototypes -Wno-clobbered \
+	-Iinclude/uapi -I$(KSELFTEST)
 $(KMODTEST_PROGS): $(KMODTEST_OUT)/%: selftests/kmod/%.c selftests/kmod/kmodtest.h \
 		$(wildcard include/uapi/asyncprog/*.h) mk/kmod.mk | $(KSELFTEST)/kselftest_harness.h
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) -O2 -g -std=gnu11 -D_GNU_SOURCE $(WARN) -Wno-sign-compare -Wno-missing-prototypes -Wno-clobbered -Iinclude/uapi -I$(KSELFTEST) \
-		$(KMODTEST_CFLAGS) -o $@ $< $(KMODTEST_LIBS)
+	$(Q)$(CC) $(KMODTEST_FLAGS) $(KMODTEST_CFLAGS) -o $@ $< $(KMODTEST_LIBS)
 
 .PHONY: selftests-kmod check-kmod check-kmod-debug
-selftests-kmod: $(KMODTEST_PROGS)
+# without a cross compiler the arm64 tests say that they are skipped
+KMOD_ARM64_CROSS ?= aarch64-linux-gnu-
+selftests-kmod: $(KMODTEST_PROGS) $(if $(shell command -v $(KMOD_ARM64_CROSS)gcc),selftests-kmod-arm64)
 	$(Q)$(foreach r,$(KMODTEST_RELS),$(MAKE) kmod-tests KDIR=/lib/modules/$(r)/build &&) true
+
+# ---- arm64: cross-built; kernel, shell and libnl come from Debian's arm64 packages, into KMOD_ARM64 ----
+
+KMOD_ARM64        ?= $(abspath $(BUILD))/kmod/arm64
+KMOD_ARM64_SERIES ?= 6.1
+KMODTEST_ARM64    := $(BUILD)/selftests/kmod-arm64
+KMODTEST_ARM64_PROGS := $(patsubst selftests/kmod/%.c,$(KMODTEST_ARM64)/%,$(KMODTEST_SRCS))
+ZDMA_SRC          := linux-source-6.1/drivers/dma
+
+$(KMODTEST_ARM64)/t_race: KMODTEST_LIBS = -pthread
+$(KMODTEST_ARM64)/t_netlink: KMODTEST_CFLAGS = $(shell $(PKG_CONFIG) --cflags libnl-genl-3.0)
+$(KMODTEST_ARM64)/t_netlink: KMODTEST_LIBS = $(KMOD_ARM64)/lib/libnl-genl-3.a $(KMOD_ARM64)/lib/libnl-3.a -pthread
+$(KMODTEST_ARM64_PROGS): $(KMODTEST_ARM64)/%: selftests/kmod/%.c selftests/kmod/kmodtest.h \
+		$(wildcard include/uapi/asyncprog/*.h) mk/kmod.mk | $(KSELFTEST)/kselftest_harness.h kmod-arm64-kernels
+	$(call say,CC arm64,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(KMOD_ARM64_CROSS)gcc -static -Wl,--no-warnings $(KMODTEST_FLAGS) $(KMODTEST_CFLAGS) -o $@ $< $(KMODTEST_LIBS)
+
+.PHONY: kmod-arm64-kernels kmod-zdma selftests-kmod-arm64
+kmod-arm64-kernels:
+	$(Q)$(foreach s,$(KMOD_ARM64_SERIES),selftests/kmod/arm64-kernel $(s) $(KMOD_ARM64) &&) true
+
+# the driver of Xilinx's ZDMA, which Debian's kernel leaves out; that of 6.1 builds for 6.12 so
+kmod-zdma: kmod-sources
+	$(Q)mkdir -p $(KMOD_OUT)/zdma
+	$(Q)tar -xmf $(KSELFTEST_TAR) --occurrence=1 --transform 's,.*/,,' -C $(KMOD_OUT)/zdma \
+		$(ZDMA_SRC)/dmaengine.h $(ZDMA_SRC)/xilinx/zynqmp_dma.c
+	$(Q)sed -i -e 's,"../dmaengine.h","dmaengine.h",' -e 's,\.remove = ,&(void *),' \
+		-e '0,/^#include/s,,#include <linux/platform_device.h>\n&,' $(KMOD_OUT)/zdma/zynqmp_dma.c
+	$(Q)echo 'obj-m := zynqmp_dma.o' >$(KMOD_OUT)/zdma/Kbuild
+	+$(Q)$(MAKE) -C $(KDIR) $(KMOD_ARCH) M=$(KMOD_OUT)/zdma modules
+
+selftests-kmod-arm64: $(KMODTEST_ARM64_PROGS) | kmod-arm64-kernels
+	$(Q)$(foreach s,$(KMOD_ARM64_SERIES),$(MAKE) kmod-tests kmod-zdma KDIR=$(KMOD_ARM64)/$(s)/kdir \
+		KARCH=arm64 CROSS_COMPILE=$(KMOD_ARM64_CROSS) &&) true
 
 check-kmod: selftests-kmod
 	$(Q)selftests/run --build $(BUILD) kmod

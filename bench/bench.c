@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 #include "bench.h"
 
+#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <mpi.h>
 #include <stdarg.h>
@@ -158,4 +160,118 @@ uint64_t bench_opt(int argc, char **argv, const char *name, uint64_t dflt)
 		return v;
 	}
 	return dflt;
+}
+
+static long status_field(const char *path, const char *field)
+{
+	size_t len = strlen(field);
+	char line[256];
+	long v = 0;
+	FILE *f = fopen(path, "r");
+
+	if (!f)
+		return 0;
+	while (fgets(line, sizeof(line), f))
+		if (!strncmp(line, field, len) && line[len] == ':')
+			v = strtol(line + len + 1, NULL, 10);
+	fclose(f);
+	return v;
+}
+
+static int64_t first_number(const char *path)
+{
+	FILE *f = fopen(path, "r");
+	long long v = 0;
+
+	if (!f)
+		return 0;
+	if (fscanf(f, "%lld", &v) != 1)
+		v = 0;
+	fclose(f);
+	return v;
+}
+
+static bool is_progd(int pid)
+{
+	char path[64], comm[32] = "";
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+	f = fopen(path, "r");
+	if (!f)
+		return false;
+	if (!fgets(comm, sizeof(comm), f))
+		comm[0] = '\0';
+	fclose(f);
+	return !strncmp(comm, "progd", 5);
+}
+
+static void daemon_read(struct bench_daemon *d, int pid)
+{
+	char path[300];
+	struct dirent *e;
+	DIR *dir;
+
+	memset(d, 0, sizeof(*d));
+	d->pid = pid;
+	snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	d->rss_kib = status_field(path, "VmRSS");
+	d->shmem_kib = status_field(path, "RssShmem");
+	d->peak_kib = status_field(path, "VmHWM");
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	dir = opendir(path);
+	while (dir && (e = readdir(dir))) {
+		if (!isdigit((unsigned char)e->d_name[0]))
+			continue;
+		snprintf(path, sizeof(path), "/proc/%d/task/%s/status", pid, e->d_name);
+		d->switches += status_field(path, "voluntary_ctxt_switches") +
+			       status_field(path, "nonvoluntary_ctxt_switches");
+		snprintf(path, sizeof(path), "/proc/%d/task/%s/schedstat", pid, e->d_name);
+		d->cpu_ns += first_number(path);
+		d->threads++;
+	}
+	if (dir)
+		closedir(dir);
+}
+
+void bench_daemons_read(struct bench_daemons *ds)
+{
+	struct dirent *e;
+	DIR *dir = opendir("/proc");
+
+	ds->n = 0;
+	while (dir && (e = readdir(dir)) && ds->n < BENCH_MAX_DAEMONS) {
+		int pid = atoi(e->d_name);
+
+		if (pid > 0 && is_progd(pid))
+			daemon_read(&ds->d[ds->n++], pid);
+	}
+	if (dir)
+		closedir(dir);
+}
+
+long bench_peak_kib(void)
+{
+	return status_field("/proc/self/status", "VmHWM");
+}
+
+static void reset_peak(const char *path)
+{
+	FILE *f = fopen(path, "w");
+
+	if (f) {
+		fputs("5", f);
+		fclose(f);
+	}
+}
+
+void bench_peak_reset(const struct bench_daemons *ds)
+{
+	char path[64];
+
+	reset_peak("/proc/self/clear_refs");
+	for (int i = 0; i < ds->n; i++) {
+		snprintf(path, sizeof(path), "/proc/%d/clear_refs", ds->d[i].pid);
+		reset_peak(path);
+	}
 }

@@ -52,6 +52,27 @@ void bench_emit(const char *key, const char *unit, const struct bench_samples *s
 /* Same for a single number. */
 void bench_emit_one(const char *key, const char *unit, int64_t value);
 
+/* What /proc says about one progd beside this process (the ranks of a virtual node see only its own). */
+struct bench_daemon {
+	int pid;
+	int threads;
+	long switches;		/* voluntary and involuntary, all threads */
+	long rss_kib, peak_kib;	/* resident set, and its largest size since the last reset */
+	long shmem_kib;		/* of rss: shared memory, i.e. windows and rings of the clients */
+	int64_t cpu_ns;		/* processor time, all threads */
+};
+#define BENCH_MAX_DAEMONS 4
+struct bench_daemons {
+	int n;
+	struct bench_daemon d[BENCH_MAX_DAEMONS];
+};
+void bench_daemons_read(struct bench_daemons *ds);
+
+/* Largest resident set of this process since the last reset, KiB. */
+long bench_peak_kib(void);
+/* Begin anew with the present size: of this process and of the daemons in @ds. */
+void bench_peak_reset(const struct bench_daemons *ds);
+
 /*
  * All results are out: to be called by one rank, before MPI_Finalize. Writes the file that the
  * environment's BENCH_DONE names, if it names one (MPICH's MPI_Finalize over TCP hangs now and

@@ -74,14 +74,14 @@ def parse_output(text):
 
 
 def run_job(mpi, nodes, ranks, argv, hook=False, env=None, timeout=150, bind="0 1", attempts=1,
-            what=None, may_hang_at_end=False, rate=None):
+            what=None, may_hang_at_end=False, rate=None, conf=None):
     """Run one program on virtual nodes.
 
     Returns (results of parse_output, seconds, failed attempts, output). MPICH sometimes hangs or
     crashes in MPI_Finalize over TCP. So natively, or with may_hang_at_end, a job counts as done when
     it has written its results (vnodes says when it ended one), and more than one attempt may be
     asked for (each failed one is told); otherwise neither is tolerated. rate: of the nodes' links, in
-    tc's units.
+    tc's units. conf: of the daemons.
     """
     cmd = [vnodes(), "run", "--name", f"bench-{os.getpid()}", "--mpi", mpi, "--nodes", str(nodes),
            "-n", str(ranks), "--timeout", str(timeout)]
@@ -89,6 +89,8 @@ def run_job(mpi, nodes, ranks, argv, hook=False, env=None, timeout=150, bind="0 
         cmd += ["--rate", rate]
     if bind:
         cmd += ["--bind", bind]
+    for k, v in (conf or {}).items():
+        cmd += ["--set", f"{k}={v}"]
     env = dict(env or {})
     done_dir = None
     if hook:

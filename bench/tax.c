@@ -17,106 +17,16 @@
  */
 #include "bench.h"
 
-#include <ctype.h>
-#include <dirent.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define MAX_DAEMONS	4
 #define MAX_NS		5000000000LL	/* per mode */
-
-/* What /proc says about one progd. */
-struct daemon {
-	int pid;
-	int threads;
-	long switches;	/* voluntary and involuntary, all threads */
-	long rss_kib;
-	long shmem_kib;	/* of rss: shared memory, i.e. windows and rings of the clients */
-};
-
-struct daemons {
-	int n;
-	struct daemon d[MAX_DAEMONS];
-};
 
 static int rank, size;
 static uint64_t work, steps, idle_ms;
-
-static long status_field(const char *path, const char *field)
-{
-	size_t len = strlen(field);
-	char line[256];
-	long v = 0;
-	FILE *f = fopen(path, "r");
-
-	if (!f)
-		return 0;
-	while (fgets(line, sizeof(line), f))
-		if (!strncmp(line, field, len) && line[len] == ':')
-			v = strtol(line + len + 1, NULL, 10);
-	fclose(f);
-	return v;
-}
-
-static bool is_progd(int pid)
-{
-	char path[64], comm[32] = "";
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
-	f = fopen(path, "r");
-	if (!f)
-		return false;
-	if (!fgets(comm, sizeof(comm), f))
-		comm[0] = '\0';
-	fclose(f);
-	return !strncmp(comm, "progd", 5);
-}
-
-static void daemon_read(struct daemon *d, int pid)
-{
-	char path[300];
-	struct dirent *e;
-	DIR *dir;
-
-	memset(d, 0, sizeof(*d));
-	d->pid = pid;
-	snprintf(path, sizeof(path), "/proc/%d/status", pid);
-	d->rss_kib = status_field(path, "VmRSS");
-	d->shmem_kib = status_field(path, "RssShmem");
-	snprintf(path, sizeof(path), "/proc/%d/task", pid);
-	dir = opendir(path);
-	while (dir && (e = readdir(dir))) {
-		if (!isdigit((unsigned char)e->d_name[0]))
-			continue;
-		snprintf(path, sizeof(path), "/proc/%d/task/%s/status", pid, e->d_name);
-		d->switches += status_field(path, "voluntary_ctxt_switches") +
-			       status_field(path, "nonvoluntary_ctxt_switches");
-		d->threads++;
-	}
-	if (dir)
-		closedir(dir);
-}
-
-/* All progd of this node (the ranks of a virtual node see only its processes). */
-static void daemons_read(struct daemons *ds)
-{
-	struct dirent *e;
-	DIR *dir = opendir("/proc");
-
-	ds->n = 0;
-	while (dir && (e = readdir(dir)) && ds->n < MAX_DAEMONS) {
-		int pid = atoi(e->d_name);
-
-		if (pid > 0 && is_progd(pid))
-			daemon_read(&ds->d[ds->n++], pid);
-	}
-	if (dir)
-		closedir(dir);
-}
 
 static void sleep_ms(uint64_t ms)
 {
@@ -224,8 +134,8 @@ static void nowin(void)
 		bench_emit_one("nowin/loop", "ns", bench_now() - t0);
 }
 
-static void daemons_emit(int node_rank, const struct daemons *start, const struct daemons *a,
-			 const struct daemons *b)
+static void daemons_emit(int node_rank, const struct bench_daemons *start, const struct bench_daemons *a,
+			 const struct bench_daemons *b)
 {
 	char key[64];
 
@@ -244,9 +154,9 @@ static void daemons_emit(int node_rank, const struct daemons *start, const struc
 }
 
 /* @start: what was there before MPI_Init. */
-static void idle(const struct daemons *start)
+static void idle(const struct bench_daemons *start)
 {
-	struct daemons a, b, all[3];
+	struct bench_daemons a, b, all[3];
 	MPI_Win win;
 	long *mem, v = rank;
 
@@ -256,9 +166,9 @@ static void idle(const struct daemons *start)
 	MPI_Win_flush_all(win);
 	MPI_Barrier(MPI_COMM_WORLD);
 	sleep_ms(1000);
-	daemons_read(&a);
+	bench_daemons_read(&a);
 	sleep_ms(idle_ms);
-	daemons_read(&b);
+	bench_daemons_read(&b);
 	/* what comes next is work for them: all must have looked */
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (a.n != b.n)
@@ -279,7 +189,7 @@ static void idle(const struct daemons *start)
 	}
 }
 
-static void mode_run(const char *mode, const struct daemons *start)
+static void mode_run(const char *mode, const struct bench_daemons *start)
 {
 	int bytes;
 
@@ -302,10 +212,10 @@ static void mode_run(const char *mode, const struct daemons *start)
 
 int main(int argc, char **argv)
 {
-	struct daemons start;
+	struct bench_daemons start;
 	int64_t t0 = bench_now(), t1, t2;
 
-	daemons_read(&start);
+	bench_daemons_read(&start);
 	t1 = bench_now();
 	MPI_Init(&argc, &argv);
 	t1 = bench_now() - t1;

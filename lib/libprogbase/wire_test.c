@@ -127,6 +127,74 @@ static void test_golden(void **state)
 	assert_int_equal(wire_ack_get(buf, 0, &a2), -EPROTO);
 }
 
+/* The same for what two-sided messages carry. */
+static void test_golden_messages(void **state)
+{
+	static const uint8_t pull[WIRE_HDR_SIZE] = {
+		0x31, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+		0x02, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+		0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,
+		0x01, 0x00, 0x00, 0x00, 0x02, 0x00, 0x01, 0x00,
+		0x09, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+		0xff, 0x03, 0x00, 0x00, 0x04, 0x03, 0x02, 0x01,
+		0x00, 0x00, 0x04, 0x00, 0x00, 0x00, 0x00, 0x00,
+		0x08, 0x00, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00,
+	};
+	static const uint8_t send[48] = {
+		0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, 0x09, 0, 0, 0, 0, 0, 0, 0,
+		0xfd, 0xff, 0xff, 0xff, 0x05, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0,
+		0, 0x04, 0x01, 0, 0, 0, 0, 0, 0x09, 0, 0, 0, 0, 0, 0, 0,
+	};
+	static const uint8_t fin[16] = {
+		0x0e, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+	};
+	const struct wire_frame f = {
+		.type = WIRE_PULL, .job = 2, .win = 0x1122334455667788, .origin = 1, .target = 0x10002,
+		.seq = 9, .disp = WIRE_NAME(1023, 0x01020304), .off = 0x40000, .total = 0x80008,
+	};
+	const struct wire_sendrec s = {
+		.comm = 0x0102030405060708, .ord = 9, .tag = -3, .gen = 5, .len = 1 << 20,
+		.early = 66560, .flags = 9,
+	};
+	const struct wire_finrec n = { .status = 14, .early = UINT64_MAX };
+	struct wire_frame out;
+	struct wire_sendrec s2;
+	struct wire_finrec n2;
+	uint8_t buf[WIRE_HDR_SIZE];
+
+	wire_encode(&f, buf);
+	assert_memory_equal(buf, pull, sizeof(pull));
+	assert_int_equal(wire_decode(pull, WIRE_FROM_OPENER, &out, NULL), 0);
+	assert_memory_equal(&out, &f, sizeof(f));
+
+	wire_send_put(buf, &s);
+	assert_memory_equal(buf, send, sizeof(send));
+	assert_int_equal(wire_send_get(send, &s2), 0);
+	assert_int_equal(s2.comm, s.comm);
+	assert_int_equal(s2.ord, s.ord);
+	assert_int_equal(s2.tag, s.tag);
+	assert_int_equal(s2.gen, s.gen);
+	assert_int_equal(s2.len, s.len);
+	assert_int_equal(s2.early, s.early);
+	assert_int_equal(s2.flags, s.flags);
+	buf[44] = 1;			/* reserved */
+	assert_int_equal(wire_send_get(buf, &s2), -EPROTO);
+	buf[44] = 0, buf[40] = 2;	/* flags */
+	assert_int_equal(wire_send_get(buf, &s2), -EPROTO);
+	buf[40] = 0, buf[31] = 1;	/* len */
+	assert_int_equal(wire_send_get(buf, &s2), -EPROTO);
+
+	wire_fin_put(buf, &n);
+	assert_memory_equal(buf, fin, sizeof(fin));
+	assert_int_equal(wire_fin_get(fin, &n2), 0);
+	assert_int_equal(n2.status, n.status);
+	assert_int_equal(n2.early, n.early);
+	buf[1] = 0x10;			/* status */
+	assert_int_equal(wire_fin_get(buf, &n2), -EPROTO);
+	buf[1] = 0, buf[4] = 1;		/* reserved */
+	assert_int_equal(wire_fin_get(buf, &n2), -EPROTO);
+}
+
 /* Every type as it should be, and with one thing wrong at a time. */
 static void test_rules(void **state)
 {
@@ -274,6 +342,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_golden),
+		cmocka_unit_test(test_golden_messages),
 		cmocka_unit_test(test_rules),
 		cmocka_unit_test(test_special),
 		cmocka_unit_test(test_random),

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <wire/dtype.h>
+
 #include "xport/lane.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -49,6 +51,8 @@ static int end(void *ctx, const struct wire_frame *f, const void *payload, void 
 	const uint8_t *p = payload;
 	struct wire_ackrec ack;
 	struct wire_hello_info hello;
+	struct wire_sendrec send;
+	struct wire_finrec fin;
 	uint32_t i;
 
 	demand(t && t->from & st.role && f->len >= t->min_len && f->len <= t->max_len);
@@ -65,6 +69,10 @@ static int end(void *ctx, const struct wire_frame *f, const void *payload, void 
 		for (i = 0; i < wire_ack_count(f); i++)
 			if (!wire_ack_get(p, i, &ack))
 				demand(ack.seq && ack.status < 4096);
+	if (f->type == WIRE_SEND && p && !wire_send_get(p, &send))
+		demand(send.len <= PROG_DTYPE_MAX_BYTES);
+	if (f->type == WIRE_FIN && p && !wire_fin_get(p, &fin))
+		demand(fin.status < 4096);
 	if (f->type == WIRE_HELLO || f->type == WIRE_HELLO_ACK)
 		wire_hello_get(p, &hello);
 	return 0;

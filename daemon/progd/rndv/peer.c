@@ -183,11 +183,9 @@ void out_cancel(struct pjob *pj, struct out *o)
 static void rsend_free(struct rsend *s)
 {
 	if (s->pj) {
-		struct rndv *r = s->pj->peer->r;
-
 		out_cancel(s->pj, &s->out);
 		DL_DELETE(s->pj->fins, s);
-		HASH_DEL(r->fins, s);
+		s->pj->peer->r->nfins--;
 	}
 	free(s);
 }
@@ -206,15 +204,8 @@ void fin_send(struct rndv *r, struct conn *on, struct pjob *pj, struct rsend *s,
 		return;
 	}
 	s->token = ++r->tokens;
-	HASH_ADD(hh, r->fins, token, sizeof(s->token), s);
-	if (!s->hh.tbl) {
-		/* its sender will know from the lane's end */
-		if (pj->peer->lane)
-			lane_close(pj->peer->lane, -ENOMEM, "no memory to tell of a message's end");
-		free(s);
-		return;
-	}
 	s->pj = pj;
+	r->nfins++;
 	DL_APPEND(pj->fins, s);
 	s->out.kind = OUT_FIN;
 	s->out.f = (struct wire_frame){
@@ -225,15 +216,16 @@ void fin_send(struct rndv *r, struct conn *on, struct pjob *pj, struct rsend *s,
 	peer_send(pj, &s->out);
 }
 
-void fin_done(struct rndv *r, uint64_t token)
+void fin_done(struct pjob *pj, uint64_t token)
 {
 	struct rsend *s;
-	struct pjob *pj;
 
-	HASH_FIND(hh, r->fins, &token, sizeof(token), s);
+	/* answers come in order */
+	DL_FOREACH(pj->fins, s)
+		if (s->token == token)
+			break;
 	if (!s)
 		return;
-	pj = s->pj;
 	rsend_free(s);
 	if (pj->over && !pj->fins)
 		pjob_free(pj);
@@ -258,6 +250,8 @@ static void on_fins(void *ctx)
 		if (p->failures >= FIN_TRIES) {
 			prog_log_limited(PROG_LOG_WARN,
 					 "job %u: a node cannot be told that messages ended", pj->job->number);
+			/* if it still reaches us, it knows from its own lanes' end */
+			rlanes_close(p->r, p->guid);
 			fins_drop(pj);
 			if (pj->over)
 				pjob_free(pj);

@@ -157,7 +157,6 @@ struct rsend {
 	uint64_t token;			/* FIN: its number */
 	struct pjob *pj;		/* FIN: whose list it is on */
 	struct out out;
-	UT_hash_handle hh;		/* r->fins, by token */
 	struct rsend *next, *prev;	/* pj->fins */
 };
 
@@ -248,6 +247,7 @@ struct serve {				/* a SEND being pulled; until FIN */
 	struct conn *on;		/* whose SEND; NULL: gone */
 	uint32_t job;			/* index on the lane */
 	uint32_t slot, serial;
+	uint32_t dst;			/* rank */
 	uint64_t token;
 	uint64_t since;			/* ns */
 	struct side from;
@@ -281,7 +281,6 @@ struct rndv {
 	struct peer *peers;
 	struct rlane *rlanes;
 	struct pull *pulls;		/* hash by token */
-	struct rsend *fins;		/* hash by token */
 	uint64_t tokens;
 	struct pull *copying;		/* on this node, in turn */
 	struct loop_timer retry;
@@ -290,7 +289,7 @@ struct rndv {
 	struct loop_timer trim;		/* pools keep memory warm */
 	bool look;			/* a SEND came: look at the rings, dozing or not */
 	uint8_t *scratch;		/* CHUNK */
-	uint32_t nserves;
+	uint32_t nserves, nfins;
 	struct stats_msgs nostats;	/* for jobs that have none */
 };
 
@@ -357,7 +356,7 @@ void peer_job_gone(struct rndv *r, struct win_job *job);
 void peers_free(struct rndv *r);
 /* Tell the sender's side that @s has ended; takes @s over. @pj: of its sender, NULL: is on this node. */
 void fin_send(struct rndv *r, struct conn *on, struct pjob *pj, struct rsend *s, int status);
-void fin_done(struct rndv *r, uint64_t token);
+void fin_done(struct pjob *pj, uint64_t token);
 /* FINs of @pj that need not be sent any more. */
 void fins_drop(struct pjob *pj);
 
@@ -407,6 +406,8 @@ void copy_retry(struct pull *p);
 struct rlane *rlane_get(struct rndv *r, struct lane *l);
 struct rlane *rlane_find(struct rndv *r, struct lane *l);
 void rlane_free(struct rlane *rl);
+/* Close the lanes from node @guid. */
+void rlanes_close(struct rndv *r, const uint8_t *guid);
 void rlane_job_closed(struct rlane *rl, uint32_t job);
 int serve_frame(struct rlane *rl, const struct wire_frame *f, const void *payload);
 void serve_end(struct serve *s);

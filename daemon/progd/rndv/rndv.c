@@ -412,9 +412,9 @@ static void rx_over(struct pull *p)
 static int opener_frame(struct rndv *r, struct lane *l, const struct wire_frame *f, const void *payload,
 			struct pull *p)
 {
+	struct peer *pe = peer_of_lane(r, l);
+	struct pjob *pj = pe ? peer_job_at(pe, f->job) : NULL;
 	struct conn *c;
-	struct pjob *pj;
-	struct peer *pe;
 	int err = 0;
 
 	switch (f->type) {
@@ -438,11 +438,10 @@ static int opener_frame(struct rndv *r, struct lane *l, const struct wire_frame 
 			pull_end(p, -(int)f->disp);
 		return 0;
 	case WIRE_FINED:
-		fin_done(r, f->seq);
+		if (pj)
+			fin_done(pj, f->seq);
 		return 0;
 	default:
-		pe = peer_of_lane(r, l);
-		pj = pe ? peer_job_at(pe, f->job) : NULL;
 		c = pj ? conn_find(r, pj->job, f->win, f->origin) : NULL;
 		if (!f->seq || f->seq > 4095)
 			return -EPROTO;
@@ -593,6 +592,6 @@ void rndv_info(const struct rndv *r, struct rndv_info *i)
 		i->pulls += n;
 	}
 	i->serves = r->nserves;
-	i->fins = HASH_COUNT(r->fins);
+	i->fins = r->nfins;
 	i->peers = HASH_COUNT(r->peers);
 }

@@ -523,6 +523,33 @@ static void test_fin_again(void **state)
 	free_buf(&sb);
 }
 
+/* The sender's node reaches the receiver's, but not the other way round: its SENDs fail. */
+static void test_one_way(void **state)
+{
+	struct buf sb = send_buf(0, 1000, 1), rb = make_buf(2, PRIVATE, false, 1000);
+	uint32_t s, s2, r;
+
+	xport_unlisten(node_a.x);
+	s = post_send(0, 2, ++ord, 0, &sb);
+	r = post_recv(0, 2, ord, 0, &rb);
+	RUN(DONE(2, r));
+	assert_true(slot_of(2, r)->status < 0);
+	RUN(DONE(0, s));
+	assert_true(slot_of(0, s)->status < 0);
+	RUN(!under_way());
+	/* and again when there is nothing but the end to tell */
+	do {
+		s2 = post_send(0, 2, ++ord, 0, &sb);
+		RUN(DONE(0, s2) || clients[2].seg->area.unmatched);
+	} while (DONE(0, s2));
+	post_named(0, s2, 2, PROG_P2PF_DROP, NULL);
+	RUN(DONE(0, s2));
+	assert_true(slot_of(0, s2)->status < 0);
+	RUN(!under_way());
+	free_buf(&sb);
+	free_buf(&rb);
+}
+
 static void test_sender_ends(void **state)
 {
 	for (uint32_t src = 1; src < 4; src += 2) {
@@ -811,6 +838,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_fault, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_lane_lost, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_fin_again, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_one_way, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_sender_ends, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_receiver_ends, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_absent, kit_setup, kit_teardown),

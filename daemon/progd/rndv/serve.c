@@ -103,6 +103,15 @@ void rlane_free(struct rlane *rl)
 	free(rl);
 }
 
+void rlanes_close(struct rndv *r, const uint8_t *guid)
+{
+	struct rlane *rl, *tmp;
+
+	HASH_ITER(hh, r->rlanes, rl, tmp)
+		if (!memcmp(lane_guid(rl->lane), guid, PROG_GUID_SIZE))
+			lane_close(rl->lane, -EHOSTUNREACH, "no lane back to that node");
+}
+
 /* The job that @index stands for; NULL: it has no process here. */
 static struct win_job *job_of(struct rlane *rl, uint32_t index)
 {
@@ -450,6 +459,7 @@ static int start(struct rlane *rl, const struct wire_frame *f, struct conn *c, u
 	s->job = f->job;
 	s->slot = slot;
 	s->serial = serial;
+	s->dst = f->target;
 	s->token = f->seq;
 	s->since = loop_now();
 	s->end = f->total;
@@ -494,13 +504,14 @@ static int on_fin(struct rlane *rl, const struct wire_frame *f, struct conn *c, 
 
 	if (wire_fin_get(payload, &rec))
 		return -EPROTO;
+	s = c ? serve_find(c, slot, serial) : NULL;
+	if (s && s->dst == f->target && is_peer(rl, c, f->target)) {
+		if (!rec.status && s->off == s->end)
+			thresh_moved(c->sp->thresh, f->target, s->end, loop_now() - s->since);
+		serve_end(s);
+	}
 	if (c && slot < PROG_P2P_SLOTS && slot_read(c, slot, &sl) && sl.serial == serial &&
 	    sl.key.dst == f->target && is_peer(rl, c, f->target)) {
-		s = serve_find(c, slot, serial);
-		if (s && !rec.status && s->off == s->end)
-			thresh_moved(c->sp->thresh, f->target, s->end, loop_now() - s->since);
-		if (s)
-			serve_end(s);
 		if (slot_end_send(c, slot, serial, -(int)rec.status))
 			thresh_fin(c->sp->thresh, f->target, (int64_t)rec.early, loop_now());
 	}

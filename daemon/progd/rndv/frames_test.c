@@ -1,0 +1,513 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * The message engine of node B against hand-made frames of a peer that is this test: what a well-behaved one
+ * never sends, and what may come too late.
+ *
+ *	ranks 0, 1: "node A", this test ==== in-process lanes ==== node B, ranks 2, 3
+ */
+#include "rndv/test_kit.h"
+
+static struct {
+	struct loop *loop;
+	struct xport *x;
+	struct xport_worker *xw;
+	struct prog_addr addr[PROG_MAX_ADDRS];
+	unsigned int naddrs;
+	struct lane *lane;		/* opened by this test */
+	struct lane *in;		/* opened by node B */
+	uint32_t job;
+	bool ready;
+	unsigned int downs;
+	struct wire_frame got[64];	/* but for pieces */
+	unsigned int ngot;
+	uint64_t piece_bytes;
+	uint8_t last[WIRE_MAX_PAYLOAD];	/* payload of the last frame */
+} t;
+
+static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const void *payload, void *token)
+{
+	if (f->type == WIRE_PIECE)
+		t.piece_bytes += f->len;
+	if (t.ngot < 64)
+		t.got[t.ngot++] = *f;
+	if (payload)
+		memcpy(t.last, payload, f->len);
+	return 0;
+}
+
+static void on_up(void *ctx, struct lane *l)
+{
+	if (!lane_is_opener(l))
+		t.in = l;
+}
+
+static void on_down(void *ctx, struct lane *l, int err, const char *why)
+{
+	t.downs++;
+	if (l == t.lane)
+		t.lane = NULL;
+	if (l == t.in)
+		t.in = NULL;
+}
+
+static bool key_of(void *ctx, const uint8_t *id, uint8_t *key)
+{
+	memcpy(key, jobkey, sizeof(jobkey));
+	return true;
+}
+
+static const struct xport_handlers handlers = {
+	.frame_end = on_end, .lane_up = on_up, .lane_down = on_down, .job_key = key_of,
+};
+
+static void go(void)
+{
+	loop_run_once(t.loop, 0);
+	loop_run_once(node_b.loop, 0);
+	rndv_poll(node_b.rndv);
+}
+
+#define UNTIL(cond) do { \
+	time_t limit_ = time(NULL) + 20; \
+	while (!(cond)) { \
+		go(); \
+		if (time(NULL) > limit_) \
+			fail_msg("did not happen: %s", #cond); \
+	} \
+} while (0)
+
+static void rest(void)
+{
+	for (int i = 0; i < 200; i++)
+		go();
+}
+
+static void job_ready(void *ctx, struct lane *l, uint32_t index, int err)
+{
+	assert_int_equal(err, 0);
+	t.ready = true;
+}
+
+static void open_lane(void)
+{
+	struct prog_addr addr[PROG_MAX_ADDRS];
+	unsigned int n = xport_addrs(node_b.x, addr);
+
+	t.ready = false;
+	t.lane = lane_get(t.xw, node_b.guid, addr, n);
+	assert_non_null(t.lane);
+	t.job = lane_job_open(t.lane, jobid, jobkey, job_ready, NULL);
+	UNTIL(t.ready);
+}
+
+static int setup(void **state)
+{
+	struct xport_opts xo = { .workers = 1, .transport = "loop", .handlers = &handlers,
+				 .post = kit_post };
+	char err[XPORT_ERR];
+	const char *why;
+
+	memset(&t, 0, sizeof(t));
+	log_set_level(PROG_LOG_ERROR - 1);
+	make_node(&node_b);
+	memcpy(xo.guid, node_a.guid, 16);
+	assert_int_equal(loop_new(LOOP_EPOLL, &t.loop), 0);
+	assert_int_equal(xport_new(&xo, &t.x, err), 0);
+	assert_int_equal(xport_attach(t.x, 0, t.loop, NULL, &t.xw), 0);
+	assert_int_equal(xport_listen(t.x, t.loop, err), 0);
+	node_a.naddrs = xport_addrs(t.x, node_a.addr);
+	assert_int_equal(win_job_join(jobid, jobkey, getuid(), &job, &why), 0);
+	make_client(&clients[2], 2, true);
+	make_client(&clients[3], 3, false);
+	open_lane();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	free_client(&clients[2]);
+	free_client(&clients[3]);
+	win_job_get(job);
+	if (win_job_leave(job))
+		rndv_job_gone(node_b.rndv, job);
+	win_job_put(job);
+	rest();
+	xport_unlisten(t.x);
+	xport_detach(t.xw, 0);
+	xport_free(t.x);
+	loop_free(t.loop);
+	free_node(&node_b);
+	return 0;
+}
+
+static void send_frame(struct lane *l, struct wire_frame *f, const void *payload)
+{
+	assert_int_equal(lane_send(l, f, payload, NULL, NULL), 0);
+}
+
+static struct wire_frame frame(uint8_t type, uint32_t origin, uint32_t target, uint32_t slot,
+			       uint32_t serial)
+{
+	return (struct wire_frame){
+		.type = type, .job = t.job, .win = KEY, .origin = origin, .target = target,
+		.disp = WIRE_NAME(slot, serial),
+	};
+}
+
+static void say_send(uint32_t src, uint32_t dst, uint32_t slot, uint32_t serial, uint64_t ord, uint64_t len)
+{
+	struct wire_frame f = frame(WIRE_SEND, src, dst, slot, serial);
+	struct wire_sendrec rec = { .comm = 9, .ord = ord, .tag = -3, .gen = 1, .len = len };
+	uint8_t buf[sizeof(struct wire_send)];
+
+	wire_send_put(buf, &rec);
+	f.len = sizeof(buf);
+	send_frame(t.lane, &f, buf);
+}
+
+static void pull(uint32_t src, uint32_t dst, uint32_t slot, uint32_t serial, uint64_t token, uint64_t off,
+		 uint64_t end)
+{
+	struct wire_frame f = frame(WIRE_PULL, src, dst, slot, serial);
+
+	f.seq = token;
+	f.off = off;
+	f.total = end;
+	send_frame(t.lane, &f, NULL);
+}
+
+static void fin(uint32_t src, uint32_t dst, uint32_t slot, uint32_t serial, uint64_t token, int status)
+{
+	struct wire_frame f = frame(WIRE_FIN, src, dst, slot, serial);
+	struct wire_finrec rec = { .status = -status };
+	uint8_t buf[sizeof(struct wire_fin)];
+
+	wire_fin_put(buf, &rec);
+	f.len = sizeof(buf);
+	f.seq = token;
+	send_frame(t.lane, &f, buf);
+}
+
+/* The frame of @type that came last; fails if there is none. */
+static struct wire_frame *got(uint8_t type)
+{
+	for (unsigned int i = t.ngot; i--;)
+		if (t.got[i].type == type)
+			return &t.got[i];
+	fail_msg("no %s frame", wire_type_name(type));
+	return NULL;
+}
+
+static unsigned int count(uint8_t type)
+{
+	unsigned int n = 0;
+
+	for (unsigned int i = 0; i < t.ngot; i++)
+		n += t.got[i].type == type;
+	return n;
+}
+
+/* ---- what the sender's side is asked ---- */
+
+static void expect_refusal(uint64_t token, int err)
+{
+	unsigned int before = count(WIRE_REFUSE);
+
+	UNTIL(count(WIRE_REFUSE) > before);
+	assert_int_equal(got(WIRE_REFUSE)->seq, token);
+	assert_int_equal(got(WIRE_REFUSE)->disp, -err);
+	assert_int_equal(t.piece_bytes, 0);
+}
+
+static void test_pull_refused(void **state)
+{
+	static uint8_t mem[5000];
+	struct buf b = { .place = PRIVATE, .mem = mem, .count = 5000, .len = 5000 };
+	uint32_t s = post_slot(&clients[2], PROG_P2P_SEND, 0, kit_key(2, 0, 1), &b, false);
+	uint32_t here = post_slot(&clients[2], PROG_P2P_SEND, 0, kit_key(2, 3, 1), &b, false);
+	uint32_t r = post_slot(&clients[2], PROG_P2P_RECV, 0, kit_key(0, 2, 1), &b, false);
+	uint32_t serial = slot_of(2, s)->serial;
+
+	pull(2, 0, s, serial + 1, 1, 0, 5000);
+	expect_refusal(1, -ESTALE);
+	pull(2, 0, PROG_P2P_SLOTS, serial, 2, 0, 5000);
+	expect_refusal(2, -EINVAL);
+	pull(2, 0, r, slot_of(2, r)->serial, 3, 0, 5000);
+	expect_refusal(3, -ESTALE);
+	pull(2, 0, s, serial, 4, 0, 5001);
+	expect_refusal(4, -ERANGE);
+	pull(2, 0, s, serial, 5, 1, 5000);
+	expect_refusal(5, -EINVAL);
+	/* a SEND for another rank, and one for a rank that is not of this node */
+	pull(2, 1, s, serial, 6, 0, 5000);
+	expect_refusal(6, -EACCES);
+	pull(2, 3, here, slot_of(2, here)->serial, 7, 0, 5000);
+	expect_refusal(7, -EACCES);
+	/* no such rank here, no such window */
+	pull(1, 0, s, serial, 8, 0, 5000);
+	expect_refusal(8, -ESRCH);
+	slot_of(2, s)->dtype_len = 64;
+	slot_of(2, s)->dtype = ARENA;
+	pull(2, 0, s, serial, 9, 0, 5000);
+	expect_refusal(9, -EINVAL);
+	assert_true(strstr(clients[2].bad, "outside the arena"));
+	slot_of(2, s)->dtype = ~0ull;
+	/* and it is served all the same when all is right; once */
+	pull(2, 0, s, serial, 10, 0, 3000);
+	UNTIL(t.piece_bytes == 3000);
+	pull(2, 0, s, serial, 11, 0, 3000);
+	UNTIL(count(WIRE_REFUSE) == 10);
+	pull(2, 0, s, serial, 10, 2000, 5000);
+	UNTIL(count(WIRE_REFUSE) == 11);
+	pull(2, 0, s, serial, 10, 3000, 5000);
+	UNTIL(t.piece_bytes == 5000);
+	fin(2, 0, s, serial, 77, 0);
+	UNTIL(DONE(2, s));
+	assert_int_equal(slot_of(2, s)->status, 0);
+	UNTIL(count(WIRE_FINED) == 1);
+	assert_int_equal(got(WIRE_FINED)->seq, 77);
+}
+
+static void test_fin_refused(void **state)
+{
+	static uint8_t mem[100];
+	struct buf b = { .place = PRIVATE, .mem = mem, .count = 100, .len = 100 };
+	uint32_t s = post_slot(&clients[2], PROG_P2P_SEND, 0, kit_key(2, 0, 1), &b, false);
+	uint32_t here = post_slot(&clients[2], PROG_P2P_SEND, 0, kit_key(2, 3, 1), &b, false);
+	uint32_t serial = slot_of(2, s)->serial;
+
+	/* all are answered, none but the right one counts */
+	fin(2, 0, s, serial - 1, 1, 0);
+	fin(2, 1, s, serial, 2, 0);
+	fin(2, 3, here, slot_of(2, here)->serial, 3, 0);
+	fin(2, 0, 5000, serial, 4, 0);
+	fin(1, 0, s, serial, 5, 0);
+	UNTIL(count(WIRE_FINED) == 5);
+	assert_int_equal(state_of(2, s), PROG_P2P_POSTED);
+	assert_int_equal(state_of(2, here), PROG_P2P_POSTED);
+	fin(2, 0, s, serial, 6, -EFAULT);
+	UNTIL(DONE(2, s));
+	assert_int_equal(slot_of(2, s)->status, -EFAULT);
+	/* again: from a lane that was thought lost */
+	fin(2, 0, s, serial, 6, 0);
+	UNTIL(count(WIRE_FINED) == 7);
+	assert_int_equal(slot_of(2, s)->status, -EFAULT);
+	assert_int_equal(t.downs, 0);
+}
+
+/* ---- what the receiver's side is told ---- */
+
+static void test_send_refused(void **state)
+{
+	static uint8_t mem[1000];
+	struct buf b = { .place = PRIVATE, .mem = mem, .count = 1000, .len = 1000 };
+	struct wire_frame f = frame(WIRE_SEND, 0, 2, 1, 1);
+	uint8_t bytes[sizeof(struct wire_send)];
+	uint32_t r;
+
+	/* from a rank that is not that node's, or is none at all: nothing */
+	say_send(3, 2, 1, 1, 1, 1000);
+	say_send(99, 2, 1, 1, 1, 1000);
+	rest();
+	assert_int_equal(clients[2].seg->area.unmatched, 0);
+	assert_int_equal(t.ngot, 0);
+	/* for a rank that is not here: later */
+	say_send(0, 1, 4, 9, 1, 1000);
+	UNTIL(count(WIRE_LATER) == 1);
+	assert_int_equal(got(WIRE_LATER)->seq, ENOENT);
+	assert_int_equal(got(WIRE_LATER)->disp, WIRE_NAME(4, 9));
+	/* twice, and an older one of the slot */
+	say_send(0, 2, 1, 5, 1, 1000);
+	say_send(0, 2, 1, 5, 1, 1000);
+	say_send(0, 2, 1, 4, 2, 1000);
+	rest();
+	assert_int_equal(clients[2].seg->area.unmatched, 1);
+	/* another one of the same key */
+	say_send(0, 2, 2, 6, 1, 1000);
+	UNTIL(count(WIRE_LATER) == 2);
+	assert_int_equal(got(WIRE_LATER)->seq, EEXIST);
+	/* the slot is used again: that message is over */
+	say_send(0, 2, 1, 6, 3, 1000);
+	rest();
+	assert_int_equal(clients[2].seg->area.unmatched, 1);
+	r = post_recv(0, 2, 3, 0, &b);
+	UNTIL(t.in);
+	UNTIL(count(WIRE_PULL) == 1);
+	assert_int_equal(got(WIRE_PULL)->disp, WIRE_NAME(1, 6));
+	assert_int_equal(got(WIRE_PULL)->total, 1000);
+	assert_int_equal(state_of(2, r), PROG_P2P_POSTED);
+	/* a payload that is none */
+	memset(bytes, 0xff, sizeof(bytes));
+	f.len = sizeof(bytes);
+	send_frame(t.lane, &f, bytes);
+	UNTIL(!t.lane);
+}
+
+/* More SENDs than are kept for one receiver are to be announced again later. */
+static void test_send_quota(void **state)
+{
+	free_client(&clients[2]);
+	match_limit_set(50);
+	make_client(&clients[2], 2, true);
+	match_limit_set(MATCH_SENDS);
+	for (uint32_t i = 0; i < 60; i++)
+		say_send(i % 2, 2, i, 1, i, 1000);
+	UNTIL(count(WIRE_LATER) == 10);
+	assert_int_equal(got(WIRE_LATER)->seq, EDQUOT);
+	assert_int_equal(clients[2].seg->area.unmatched, 50);
+}
+
+static uint32_t start_pull(uint64_t len)
+{
+	static uint8_t mem[600000];
+	struct buf b = { .place = PRIVATE, .mem = mem, .count = len, .len = len };
+	uint32_t r = post_recv(0, 2, 1, 0, &b);
+
+	say_send(0, 2, 1, 1, 1, len);
+	UNTIL(count(WIRE_PULL) == 1);
+	return r;
+}
+
+static void piece(uint64_t token, uint64_t off, uint32_t len, uint64_t total)
+{
+	static uint8_t bytes[WIRE_MAX_PAYLOAD];
+	struct wire_frame f = {
+		.type = WIRE_PIECE, .job = got(WIRE_PULL)->job, .seq = token, .off = off, .len = len,
+		.total = total, .flags = off + len == total ? WIRE_F_LAST : 0,
+	};
+
+	send_frame(t.in, &f, bytes);
+}
+
+static void test_pieces(void **state)
+{
+	uint32_t r = start_pull(500000);
+	uint64_t token = got(WIRE_PULL)->seq;
+
+	/* for nobody: an answer that comes too late */
+	piece(token + 100, 0, 100, 500000);
+	rest();
+	assert_non_null(t.in);
+	piece(token, 0, 200000, 500000);
+	UNTIL(slot_of(2, r)->moved == 200000 - PROG_P2P_HEAD);
+	/* a gap */
+	piece(token, 200001, 1000, 500000);
+	UNTIL(!t.in);
+	UNTIL(DONE(2, r));
+	assert_true(slot_of(2, r)->status < 0);
+	assert_int_equal(slot_of(2, r)->moved, 200000 - PROG_P2P_HEAD);
+	assert_int_equal(slot_of(2, r)->head_len, PROG_P2P_HEAD);
+	/* its sender is told on the next lane */
+	UNTIL(count(WIRE_FIN) == 1);
+}
+
+static void test_piece_beyond(void **state)
+{
+	uint32_t r = start_pull(1000);
+
+	piece(got(WIRE_PULL)->seq, 0, 1001, 1001);
+	UNTIL(!t.in && DONE(2, r));
+	assert_true(slot_of(2, r)->status < 0);
+}
+
+static void answer(uint8_t type, uint64_t seq, uint64_t disp)
+{
+	struct wire_frame f = { .type = type, .job = got(WIRE_PULL)->job, .seq = seq, .disp = disp };
+
+	send_frame(t.in, &f, NULL);
+}
+
+static void test_refusal(void **state)
+{
+	uint32_t r = start_pull(1000);
+
+	answer(WIRE_REFUSE, got(WIRE_PULL)->seq + 5, EIO);
+	answer(WIRE_FINED, 12345, 0);
+	rest();
+	assert_int_equal(state_of(2, r), PROG_P2P_POSTED);
+	answer(WIRE_REFUSE, got(WIRE_PULL)->seq, EIO);
+	UNTIL(DONE(2, r));
+	assert_int_equal(slot_of(2, r)->status, -EIO);
+	UNTIL(count(WIRE_FIN) == 1);
+	answer(WIRE_FINED, got(WIRE_FIN)->seq, 0);
+	rest();
+	/* an errno that is none */
+	answer(WIRE_REFUSE, 1, 5000);
+	UNTIL(!t.in);
+}
+
+/* FIN is said again on the next lane, until it is answered. */
+static void test_fin_again(void **state)
+{
+	uint32_t r = start_pull(1000);
+	struct wire_finrec rec;
+	struct rndv_info i;
+
+	piece(got(WIRE_PULL)->seq, 0, 1000, 1000);
+	UNTIL(DONE(2, r) && count(WIRE_FIN) == 1);
+	assert_int_equal(slot_of(2, r)->status, 0);
+	lane_close(t.in, -ECONNRESET, "test");
+	UNTIL(count(WIRE_FIN) == 2);
+	assert_int_equal(got(WIRE_FIN)->disp, WIRE_NAME(1, 1));
+	assert_int_equal(wire_fin_get(t.last, &rec), 0);
+	assert_int_equal(rec.status, 0);
+	rndv_info(node_b.rndv, &i);
+	assert_int_equal(i.fins, 1);
+	answer(WIRE_FINED, got(WIRE_FIN)->seq, 0);
+	for (i.fins = 1; i.fins; rndv_info(node_b.rndv, &i))
+		go();
+}
+
+/* A lane that follows another one of the same worker: what came on the one before is over. */
+static void test_lanes_follow(void **state)
+{
+	struct xport_opts xo = { .workers = 1, .transport = "loop", .handlers = &handlers,
+				 .post = kit_post };
+	struct lane *first = t.lane;
+	struct xport_worker *xw = t.xw;
+	struct xport *x2;
+	char err[XPORT_ERR];
+
+	say_send(0, 2, 1, 1, 1, 1000);
+	UNTIL(clients[2].seg->area.unmatched == 1);
+	memcpy(xo.guid, node_a.guid, 16);
+	assert_int_equal(xport_new(&xo, &x2, err), 0);
+	assert_int_equal(xport_attach(x2, 0, t.loop, NULL, &t.xw), 0);
+	open_lane();
+	assert_ptr_not_equal(t.lane, first);
+	say_send(1, 2, 7, 1, 1, 1000);
+	UNTIL(count(WIRE_LATER) || clients[2].seg->area.unmatched == 1);
+	rest();
+	assert_int_equal(clients[2].seg->area.unmatched, 1);
+	/* late frames of the first are nobody's, its end changes nothing */
+	t.lane = first;
+	say_send(0, 2, 1, 2, 2, 1000);
+	rest();
+	assert_int_equal(clients[2].seg->area.unmatched, 1);
+	lane_close(first, -ECONNRESET, "test");
+	rest();
+	assert_int_equal(clients[2].seg->area.unmatched, 1);
+	xport_detach(t.xw, 0);
+	xport_free(x2);
+	t.xw = xw;
+	UNTIL(!clients[2].seg->area.unmatched);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_pull_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_fin_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_send_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_send_quota, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_pieces, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_piece_beyond, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_refusal, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_fin_again, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_lanes_follow, setup, teardown),
+	};
+
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * Memory runs out in two engines that talk to each other: one scenario, in which the first, then the second,
+ * ... allocation fails.  Every message must end, nothing may hang, and afterwards messages succeed.
+ */
+#include "rndv/test_kit.h"
+
+/* ---- allocations that fail ---- */
+
+static long oom_from;			/* for messages */
+static long oom_in = -1;		/* allocations until one fails; -1: none does */
+static unsigned int oom_run;		/* so many in a row */
+static bool oom_happened;
+
+/* The linker has the modules call these (mk/test.mk), in all builds. */
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__real_aligned_alloc(size_t align, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_aligned_alloc(size_t align, size_t n);
+
+static bool fails(void)
+{
+	if (!armed || oom_in < 0)
+		return false;
+	if (oom_in) {
+		oom_in--;
+		return false;
+	}
+	oom_happened = true;
+	if (!--oom_run)
+		oom_in = -1;
+	errno = ENOMEM;
+	return true;
+}
+
+void *__wrap_malloc(size_t n)
+{
+	return fails() ? NULL : __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	return fails() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+	return fails() ? NULL : __real_realloc(p, n);
+}
+
+void *__wrap_aligned_alloc(size_t align, size_t n)
+{
+	return fails() ? NULL : __real_aligned_alloc(align, n);
+}
+
+/* ---- scenario ---- */
+
+#define LEN	300000u
+#define MSGS	12u
+
+static uint8_t *sbuf[RANKS], *rbuf[MSGS];
+static uint64_t ord;
+
+struct msg {
+	uint32_t src, dst, s, r;
+	bool named, early;
+};
+
+static struct buf buf_of(uint8_t *mem)
+{
+	return (struct buf){ .place = PRIVATE, .mem = mem, .count = LEN, .len = LEN };
+}
+
+static void check(const struct msg *m, unsigned int i, bool must)
+{
+	const struct prog_p2p_slot *r = slot_of(m->dst, m->r), *s = slot_of(m->src, m->s);
+
+	if (must && (r->status || s->status))
+		fail_msg("%u to %u, afterwards: %d, %d", m->src, m->dst, r->status, s->status);
+	if (r->status)
+		return;
+	/* who gets no error has the bytes */
+	for (uint32_t k = m->named ? 0 : PROG_P2P_HEAD; k < LEN; k += 97)
+		if (rbuf[i][k] != (uint8_t)(m->src + k))
+			fail_msg("%u to %u: byte %u (allocations from %ld on)", m->src, m->dst, k,
+				 oom_from);
+}
+
+static void round_of(bool must)
+{
+	struct msg m[MSGS];
+	bool over = false;
+	time_t limit = time(NULL) + 15;
+
+	for (unsigned int i = 0; i < MSGS; i++) {
+		struct buf sb, rb = buf_of(rbuf[i]);
+
+		m[i].src = i % 4;
+		m[i].dst = i % 3 ? (i + 2) % 4 : (i + 1) % 4;
+		m[i].named = i % 4 == 3;
+		m[i].early = i % 4 == 2;
+		memset(rbuf[i], 0, LEN);
+		sb = buf_of(sbuf[m[i].src]);
+		ord++;
+		if (!m[i].named && !m[i].early)
+			m[i].r = post_recv(m[i].src, m[i].dst, ord, 0, &rb);
+		m[i].s = post_send(m[i].src, m[i].dst, ord, PROG_P2PF_EARLY, &sb);
+		if (m[i].named)
+			m[i].r = post_named(m[i].src, m[i].s, m[i].dst, 0, &rb);
+	}
+	for (int i = 0; i < 40; i++)
+		step();
+	for (unsigned int i = 0; i < MSGS; i++) {
+		struct buf rb = buf_of(rbuf[i]);
+
+		/* a program sees the descriptor only of a message that did not fail before */
+		if (m[i].early)
+			m[i].r = post_named(m[i].src, m[i].s, m[i].dst, 0, &rb);
+		m[i].named |= m[i].early;
+	}
+	while (!over) {
+		step();
+		over = true;
+		for (unsigned int i = 0; i < MSGS; i++) {
+			/* what failed at its sender's side before it was announced has no RECV to end */
+			if (DONE(m[i].src, m[i].s) && slot_of(m[i].src, m[i].s)->status &&
+			    state_of(m[i].dst, m[i].r) == PROG_P2P_POSTED && !m[i].named) {
+				publish(&clients[m[i].dst], 0, m[i].r | PROG_P2P_WITHDRAW);
+				for (int k = 0; k < 20; k++)
+					step();
+			}
+			over &= DONE(m[i].src, m[i].s) && state_of(m[i].dst, m[i].r) >= PROG_P2P_DONE;
+		}
+		if (time(NULL) > limit) {
+			for (unsigned int i = 0; i < MSGS; i++)
+				print_message("%u: %u to %u: send %u (%d), recv %u (%d)\n", i, m[i].src,
+					      m[i].dst, state_of(m[i].src, m[i].s),
+					      slot_of(m[i].src, m[i].s)->status,
+					      state_of(m[i].dst, m[i].r), slot_of(m[i].dst, m[i].r)->status);
+			fail_msg("messages do not end (allocations from %ld on)", oom_from);
+		}
+	}
+	for (unsigned int i = 0; i < MSGS; i++)
+		if (state_of(m[i].dst, m[i].r) == PROG_P2P_DONE)
+			check(&m[i], i, must);
+}
+
+static void pin(uint32_t dst)
+{
+	struct thresh_conf tc = { .on = true, .offload = 1024, .offload_min = 1024, .early_max = 1u << 20,
+				  .retry_ns = 1 };
+	struct pool_conf pc = { .bytes = 8u << 20, .idle_ns = 1000000000 };
+
+	thresh_conf_set(&tc);
+	pool_conf_set(&pc);
+	for (uint32_t src = 0; src < RANKS; src++)
+		thresh_pin(job->number, dst, src, THRESH_IN, 1u << 20, false);
+	__atomic_store_n(&clients[dst].seg->area.pool_region, 2, __ATOMIC_RELEASE);
+}
+
+static void all_fail(unsigned int run)
+{
+	for (oom_from = 0; oom_from < 100000; oom_from++) {
+		struct rndv_info a, b;
+		time_t limit = time(NULL) + 15;
+
+		kit_setup(NULL);
+		for (uint32_t i = 0; i < RANKS; i++)
+			pin(i);
+		oom_in = oom_from;
+		oom_run = run;
+		oom_happened = false;
+		round_of(false);
+		oom_in = -1;
+		/* lanes that were lost may be asked for again after a while */
+		do {
+			for (int i = 0; i < 20; i++)
+				step();
+			rndv_info(node_a.rndv, &a);
+			rndv_info(node_b.rndv, &b);
+			if (time(NULL) > limit)
+				fail_msg("%u pulls, %u serves, %u fins are left (allocations from %ld on)",
+					 a.pulls + b.pulls, a.serves + b.serves, a.fins + b.fins,
+					 oom_from);
+		} while (a.pulls + b.pulls + a.serves + b.serves + a.fins + b.fins);
+		if (!oom_happened) {
+			round_of(true);
+			kit_teardown(NULL);
+			break;
+		}
+		kit_teardown(NULL);
+	}
+	assert_in_range(oom_from, 50, 99999);
+	print_message("# %ld allocations, %u at a time\n", oom_from, run);
+}
+
+static void test_one(void **state)
+{
+	all_fail(1);
+}
+
+static void test_some(void **state)
+{
+	all_fail(5);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_one),
+		cmocka_unit_test(test_some),
+	};
+	int ret;
+
+	for (uint32_t i = 0; i < RANKS; i++) {
+		sbuf[i] = malloc(LEN);
+		for (uint32_t k = 0; k < LEN; k++)
+			sbuf[i][k] = (uint8_t)(i + k);
+	}
+	for (unsigned int i = 0; i < MSGS; i++)
+		rbuf[i] = malloc(LEN);
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	ret = cmocka_run_group_tests(tests, NULL, NULL);
+	for (uint32_t i = 0; i < RANKS; i++)
+		free(sbuf[i]);
+	for (unsigned int i = 0; i < MSGS; i++)
+		free(rbuf[i]);
+	return ret;
+}

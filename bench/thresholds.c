@@ -10,7 +10,7 @@
  *
  *	BYTES#raw	a round without computing; the slower rank's time (ns)
  *	BYTES#time	a round with it (ns)
- *	BYTES#send	100 (raw + cpu - all) / min(raw, cpu) of rank 0's own times (%): hidden at the sender
+ *	BYTES#send	100 (raw + cpu - own) / min(raw, cpu), own: rank 0's time in such a round (%): hidden there
  *	BYTES#recv	the same of rank 1
  *	BYTES#mem	largest resident sets of ranks and daemons, together (KiB)
  *
@@ -115,9 +115,9 @@ static void emit(size_t n, const char *part, const char *unit, int owner, struct
 
 static void size_run(size_t n)
 {
-	struct bench_samples raw = { 0 }, own = { 0 }, cpu = { 0 }, all = { 0 }, mine = { 0 }, hidden = { 0 };
+	struct bench_samples raw = { 0 }, cpu = { 0 }, all = { 0 }, mine = { 0 }, hidden = { 0 };
 	struct bench_daemons ds;
-	int64_t r, c, p;
+	int64_t r, c, mem;
 	uint64_t iters;
 	char key[64];
 
@@ -127,12 +127,9 @@ static void size_run(size_t n)
 	for (uint64_t k = 0; k < rounds + WARM; k++) {
 		int64_t t = one_round(n, (unsigned char)k, 0), both = slower(t);
 
-		if (k >= WARM) {
-			bench_samples_add(&own, t);
+		if (k >= WARM)
 			bench_samples_add(&raw, both);
-		}
 	}
-	p = median(&own);
 	r = slower(median(&raw));
 	iters = (uint64_t)((double)r / 1e6 * (double)work) + 1;
 	for (uint64_t k = 0; k < rounds; k++) {
@@ -153,17 +150,16 @@ static void size_run(size_t n)
 		}
 	}
 	for (size_t k = 0; k < mine.n; k++)
-		bench_samples_add(&hidden, 100 * (p + c - mine.v[k]) / (p < c ? p : c));
-	p = memory_kib();
+		bench_samples_add(&hidden, 100 * (r + c - mine.v[k]) / (r < c ? r : c));
+	mem = memory_kib();
 	emit(n, "raw", "ns", 0, &raw);
 	emit(n, "time", "ns", 0, &all);
 	emit(n, "send", "%", 0, &hidden);
 	emit(n, "recv", "%", 1, &hidden);
 	snprintf(key, sizeof(key), "%zu#mem", n);
 	if (!rank)
-		bench_emit_one(key, "KiB", p);
+		bench_emit_one(key, "KiB", mem);
 	bench_samples_free(&raw);
-	bench_samples_free(&own);
 	bench_samples_free(&cpu);
 	bench_samples_free(&all);
 	bench_samples_free(&mine);

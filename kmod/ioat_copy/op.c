@@ -21,6 +21,7 @@
 /* some drivers take descriptors back in their interrupt handler only */
 #define QUIET_MAX	128
 #define WATCH_DELAY	(HZ / 10)
+#define CALLBACK_TIME	HZ	/* that the interrupt of a finished copy may take */
 
 static unsigned int timeout_ms = 10000;
 module_param(timeout_ms, uint, 0644);
@@ -287,7 +288,7 @@ static bool op_settled(struct ic_op *op, dma_cookie_t last, dma_cookie_t used)
 		}
 	}
 	spin_unlock_irqrestore(&ctx->lock, irq);
-	return found && time_after_eq(jiffies, found + WATCH_DELAY / 2);
+	return found && time_after_eq(jiffies, found + CALLBACK_TIME);
 }
 
 bool ic_op_ask(struct ic_ctx *ctx)

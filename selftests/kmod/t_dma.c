@@ -12,6 +12,7 @@
 
 #define LEN	(128 * PAGE)
 #define RING	1024
+#define PIECE	(LEN / RING)
 #define RING_BYTES	((sizeof(struct asyncprog_ring) + RING * sizeof(struct asyncprog_cqe) + \
 			  PAGE - 1) / PAGE * PAGE)
 #define PROV	"/sys/module/dmaprov/parameters/"
@@ -199,8 +200,10 @@ static int random_copies(struct _test_data_dma *self, int rounds, uint32_t align
 			if (!take(self->ring, &cqe) || cqe.cookie >= n)
 				return -1;
 			if (cqe.status) {
-				if (cqe.status != expect)
+				if (cqe.status != expect) {
+					printf("# round %d: status %d\n", round, cqe.status);
 					return -1;
+				}
 				failed++;
 				/* its contents are undefined */
 				memcpy(self->model + ops[cqe.cookie].dst_off,
@@ -212,8 +215,12 @@ static int random_copies(struct _test_data_dma *self, int rounds, uint32_t align
 			memcpy(self->model + ops[cqe.cookie].dst_off,
 			       self->a + ops[cqe.cookie].src_off, ops[cqe.cookie].len);
 		}
-		if (memcmp(self->model, self->b, LEN))
+		if (memcmp(self->model, self->b, LEN)) {
+			for (i = 0; self->model[i] == self->b[i]; i++)
+				;
+			printf("# round %d: first wrong byte %d\n", round, i);
 			return -1;
+		}
 	}
 	return failed;
 }
@@ -454,17 +461,16 @@ TEST_F(dma, large_batch)
 
 	START("");
 	for (i = 0; i < RING; i++)
-		ops[i] = (struct asyncprog_copy){ self->ha, i % 128 * PAGE + 64, self->hb,
-						  i % 128 * PAGE + 64, PAGE - 64, i };
+		ops[i] = (struct asyncprog_copy){ self->ha, i * PIECE, self->hb, i * PIECE, 256, i };
 	ASSERT_EQ(0, submit(self->fd, ops, RING, IOAT_COPY_ISSUE, &seq));
 	ASSERT_EQ(0, wait_seq(self->fd, seq, UINT64_MAX));
 	q = ask(self->fd);
 	EXPECT_EQ(RING, q.completed);
 	EXPECT_EQ(0, q.failed);
-	EXPECT_EQ(RING, q.dma_bytes / (PAGE - 64) + q.cpu_bytes / (PAGE - 64));
+	EXPECT_EQ(RING * 256, q.dma_bytes + q.cpu_bytes);
 	EXPECT_GT(q.dma_bytes, q.cpu_bytes);
-	for (i = 0; i < 128; i++)
-		EXPECT_EQ(0, memcmp(self->a + i * PAGE + 64, self->b + i * PAGE + 64, PAGE - 64));
+	for (i = 0; i < RING; i++)
+		EXPECT_EQ(0, memcmp(self->a + i * PIECE, self->b + i * PIECE, 256));
 }
 
 /* the completion that never comes: an error in time, and the pages stay until it does come */

@@ -41,6 +41,7 @@ struct chan_recv {
 /* @max: CHAN_MAX but in tests.  NULL: no memory. */
 struct chans *chans_new(uint32_t max);
 void chans_free(struct chans *c);	/* no receive is left; NULL is fine */
+void chans_float(struct chans *c);	/* no receive is exact from now on */
 
 /*
  * The next message to (@dest, @tag).  It must be sent, or undone by chan_send_undo() before the next call.

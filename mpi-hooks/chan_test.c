@@ -472,6 +472,14 @@ static void test_wildcard(void **state)
 	chan_recv_post(c, 2, 7, &a);
 	assert_exact(&a, 0, 6);
 	chan_recv_done(c, &a, 2, 7, NULL);
+
+	chans_float(c);
+	chan_recv_post(c, 2, 7, &a);
+	assert_false(a.exact);
+	chan_recv_done(c, &a, 2, 7, NULL);
+	chan_recv_post(c, 9, 9, &a);
+	assert_false(a.exact);
+	chan_recv_done(c, &a, 9, 9, NULL);
 	chans_free(c);
 }
 

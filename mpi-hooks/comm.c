@@ -1,45 +1,547 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
-/* Communicators: which of them are managed, their ids and members. */
+/*
+ * Communicators: which of them are managed, their ids and members; start and end of two-sided messages.
+ *
+ * Managed are MPI_COMM_WORLD and what is made of managed ones, and intercommunicators all of whose members are in
+ * MPI_COMM_WORLD.  All members of a communicator decide alike without asking each other: whether hp2p_space
+ * exists was agreed in MPI_Init, the rest follows from the parent and the members.
+ *
+ * Ids need no agreement either where the call is collective over the parent: each of its members counts the calls
+ * that succeeded (MPI has all members make them in the same order), also those that gave it MPI_COMM_NULL; communicators
+ * of one call differ in their lowest member.  MPI_Comm_create_group and MPI_Intercomm_create are not, and tell
+ * the id through the new communicator; they block anyway.
+ *
+ * A process that finds no memory for the record returns MPI_ERR_NO_MEM and MPI_COMM_NULL: the call has failed on it, as
+ * any collective call may that the others succeeded in.
+ */
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <strings.h>
 
 #include "hooks_gen.h"
 
+#define SPACE_KEY	UINT64_MAX	/* no window of the program has it, see new_key() */
+
 struct prog_win *hp2p_space;
 struct hmap hcomm_map = { .lock = PTHREAD_MUTEX_INITIALIZER };
+static pthread_mutex_t map_lock = PTHREAD_MUTEX_INITIALIZER;	/* who is in the map */
+static MPI_Group world_group = MPI_GROUP_NULL;
+
+/* ---- ids ------------------------------------------------------------------------------------- */
+
+/* Finalizer of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators). */
+static uint64_t mix(uint64_t x)
+{
+	x += 0x9e3779b97f4a7c15ull;
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+	return x ^ x >> 31;
+}
+
+static uint64_t id_of(uint64_t a, uint64_t b, uint64_t c)
+{
+	return mix(mix(mix(a) + b) + c);
+}
+
+/* Different for each call in the job. */
+static uint64_t id_fresh(void)
+{
+	static atomic_uint count;
+
+	return id_of(SPACE_KEY, (uint64_t)hooks.world_rank, atomic_fetch_add(&count, 1));
+}
+
+/* ---- records --------------------------------------------------------------------------------- */
+
+/* Ranks in MPI_COMM_WORLD of @group's members, MPI_UNDEFINED included; an MPI class. */
+static int world_ranks(MPI_Group group, int **ranks, int *n)
+{
+	int *own, rc;
+
+	*ranks = NULL;
+	rc = PMPI_Group_size(group, n);
+	if (rc)
+		return rc;
+	own = malloc(((size_t)*n + 1) * 2 * sizeof(*own));
+	if (!own)
+		return MPI_ERR_NO_MEM;
+	for (int i = 0; i < *n; i++)
+		own[*n + i] = i;
+	rc = PMPI_Group_translate_ranks(group, *n, own + *n, world_group, own);
+	if (rc) {
+		free(own);
+		return rc;
+	}
+	*ranks = own;
+	return MPI_SUCCESS;
+}
+
+/* The lowest of @ranks, or -1 when one of them is not in MPI_COMM_WORLD. */
+static int lowest(const int *ranks, int n)
+{
+	int low = INT_MAX;
+
+	for (int i = 0; i < n; i++) {
+		if (ranks[i] == MPI_UNDEFINED)
+			return -1;
+		if (ranks[i] < low)
+			low = ranks[i];
+	}
+	return low;
+}
+
+struct members {
+	int *local, *remote;		/* remote NULL: an intracommunicator */
+	int nlocal, nremote;
+	int low;			/* lowest of all; -1: not all are in MPI_COMM_WORLD */
+};
+
+static void members_free(struct members *m)
+{
+	free(m->local);
+	free(m->remote);
+}
+
+static int members_get(MPI_Comm comm, struct members *m)
+{
+	int inter = 0, rc, low;
+	MPI_Group group;
+
+	memset(m, 0, sizeof(*m));
+	rc = PMPI_Comm_test_inter(comm, &inter);
+	if (!rc)
+		rc = PMPI_Comm_group(comm, &group);
+	if (rc)
+		return rc;
+	rc = world_ranks(group, &m->local, &m->nlocal);
+	PMPI_Group_free(&group);
+	if (rc)
+		return rc;
+	m->low = lowest(m->local, m->nlocal);
+	if (!inter)
+		return MPI_SUCCESS;
+	rc = PMPI_Comm_remote_group(comm, &group);
+	if (!rc) {
+		rc = world_ranks(group, &m->remote, &m->nremote);
+		PMPI_Group_free(&group);
+	}
+	if (rc) {
+		members_free(m);
+		return rc;
+	}
+	low = lowest(m->remote, m->nremote);
+	if (low < m->low)
+		m->low = low;
+	return MPI_SUCCESS;
+}
+
+static struct hcomm *record_new(MPI_Comm handle, uint64_t id, uint32_t npeers)
+{
+	struct hcomm *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->handle = handle;
+	c->id = id;
+	c->npeers = npeers;
+	c->self = -1;
+	c->world = calloc((size_t)npeers + 1, sizeof(*c->world));
+	c->chans = chans_new(CHAN_MAX);
+	pthread_mutex_init(&c->lock, NULL);
+	atomic_init(&c->refs, 1);
+	if (!c->world || !c->chans) {
+		hcomm_put(c);
+		return NULL;
+	}
+	return c;
+}
+
+void hcomm_put(struct hcomm *c)
+{
+	if (!c || atomic_fetch_sub_explicit(&c->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	held_free(c->held);
+	chans_free(c->chans);
+	pthread_mutex_destroy(&c->lock);
+	free(c->world);
+	free(c);
+}
+
+/* From now on messages on the handle are ours.  Takes the reference. */
+static int show(struct hcomm *c)
+{
+	uint64_t key = HMAP_KEY(c->handle);
+	int rc;
+
+	pthread_mutex_lock(&map_lock);
+	/* the handle of one that another thread has freed but not yet taken out */
+	if (hmap_find(&hcomm_map, key))
+		hmap_del(&hcomm_map, key);
+	rc = hmap_add(&hcomm_map, key, c);
+	pthread_mutex_unlock(&map_lock);
+	if (rc)
+		hcomm_put(c);
+	return rc;
+}
+
+static void hide(struct hcomm *c)
+{
+	uint64_t key = HMAP_KEY(c->handle);
+
+	pthread_mutex_lock(&map_lock);
+	if (hmap_find(&hcomm_map, key) == c)
+		hmap_del(&hcomm_map, key);
+	pthread_mutex_unlock(&map_lock);
+	hcomm_put(c);
+}
 
 int hcomm_error(struct hcomm *c, int class)
 {
 	if (likely(class == MPI_SUCCESS))
 		return MPI_SUCCESS;
-	PMPI_Comm_call_errhandler(c->handle, class);
+	if (!atomic_load_explicit(&c->freed, memory_order_acquire))
+		PMPI_Comm_call_errhandler(c->handle, class);
+	else if (!c->quiet)
+		PMPI_Comm_call_errhandler(MPI_COMM_WORLD, class);
 	return class;
 }
 
-void hcomm_put(struct hcomm *c)
+/* ---- creation -------------------------------------------------------------------------------- */
+
+/* This process cannot keep @newcomm. */
+static int refuse(struct hcomm *parent, MPI_Comm *newcomm, int class)
 {
+	*newcomm = MPI_COMM_NULL;
+	if (parent)
+		return hcomm_error(parent, class);
+	PMPI_Comm_call_errhandler(MPI_COMM_SELF, class);
+	return class;
 }
 
-int hcomm_made(struct hcomm *c, MPI_Comm newcomm)
+/*
+ * Of the hints that a communicator can have, one takes away what prediction stands on: that the library matches
+ * in order.  Duplicates may inherit it.
+ */
+static bool may_overtake(MPI_Info hints)
 {
+	char value[8] = "";
+	int found = 0;
+
+	if (hints == MPI_INFO_NULL)
+		return false;
+	PMPI_Info_get(hints, "mpi_assert_allow_overtaking", sizeof(value) - 1, value, &found);
+	return found && strcasecmp(value, "false");
+}
+
+static void set_unordered(struct hcomm *c)
+{
+	if (c->unordered)
+		return;
+	c->unordered = true;
+	hooks_lock(&c->lock);
+	chans_float(c->chans);
+	hooks_unlock(&c->lock);
+}
+
+int hook_comm_set_info(struct hcomm *c, MPI_Info info)
+{
+	if (may_overtake(info))
+		set_unordered(c);
+	return PMPI_Comm_set_info(c->handle, info);
+}
+
+static int made(struct hcomm *parent, MPI_Comm *newcomm, MPI_Info hints, const struct members *m, uint64_t id)
+{
+	const int *peers = m->remote ? m->remote : m->local;
+	int n = m->remote ? m->nremote : m->nlocal;
+	struct hcomm *c = record_new(*newcomm, id, (uint32_t)n);
+
+	if (!c)
+		return refuse(parent, newcomm, MPI_ERR_NO_MEM);
+	PMPI_Comm_rank(*newcomm, &c->rank);
+	for (int i = 0; i < n; i++)
+		c->world[i] = (uint32_t)peers[i];
+	if (!m->remote)
+		c->self = c->rank;
+	if (may_overtake(hints))
+		set_unordered(c);
+	prog_log(PROG_LOG_DEBUG, "communicator: managed, id %016llx, %u peers", (unsigned long long)id,
+		 c->npeers);
+	if (show(c))
+		return refuse(parent, newcomm, MPI_ERR_NO_MEM);
 	return MPI_SUCCESS;
 }
 
-int hcomm_made_group(struct hcomm *c, MPI_Comm newcomm)
+int hcomm_made(struct hcomm *parent, MPI_Comm *newcomm, MPI_Info hints)
 {
+	uint64_t nth = parent->children++;
+	struct members m;
+	int rc;
+
+	if (*newcomm == MPI_COMM_NULL)
+		return MPI_SUCCESS;
+	rc = members_get(*newcomm, &m);
+	if (rc)
+		return refuse(parent, newcomm, rc);
+	rc = made(parent, newcomm, hints, &m, id_of(parent->id, nth, (uint64_t)m.low));
+	members_free(&m);
+	return rc;
+}
+
+/*
+ * A duplicate: the members are the parent's.  The new handle is not asked about anything, it may be one that
+ * MPI_Comm_idup has not completed; both libraries give the handle at once, and one that did not would
+ * leave it unmanaged everywhere.
+ */
+int hcomm_made_dup(struct hcomm *parent, MPI_Comm *newcomm, MPI_Info hints)
+{
+	uint64_t nth = parent->children++;
+	struct hcomm *c;
+
+	if (*newcomm == MPI_COMM_NULL)
+		return MPI_SUCCESS;
+	c = record_new(*newcomm, id_of(parent->id, nth, UINT64_MAX), parent->npeers);
+	if (!c)
+		return refuse(parent, newcomm, MPI_ERR_NO_MEM);
+	memcpy(c->world, parent->world, parent->npeers * sizeof(*c->world));
+	c->rank = parent->rank;
+	c->self = parent->self;
+	if (parent->unordered || may_overtake(hints))
+		set_unordered(c);
+	prog_log(PROG_LOG_DEBUG, "communicator: managed, id %016llx, %u peers", (unsigned long long)c->id,
+		 c->npeers);
+	if (show(c))
+		return refuse(parent, newcomm, MPI_ERR_NO_MEM);
 	return MPI_SUCCESS;
 }
 
-int hcomm_made_inter(struct hcomm *c, MPI_Comm newcomm)
+int hcomm_made_group(struct hcomm *parent, MPI_Comm *newcomm, MPI_Info hints)
 {
+	struct members m;
+	uint64_t id;
+	int rc;
+
+	if (*newcomm == MPI_COMM_NULL)
+		return MPI_SUCCESS;
+	id = id_fresh();
+	rc = PMPI_Bcast(&id, sizeof(id), MPI_BYTE, 0, *newcomm);
+	if (!rc)
+		rc = members_get(*newcomm, &m);
+	if (rc)
+		return refuse(parent, newcomm, rc);
+	rc = made(parent, newcomm, hints, &m, id);
+	members_free(&m);
+	return rc;
+}
+
+int hcomm_made_inter(struct hcomm *local, MPI_Comm *newcomm, MPI_Info hints)
+{
+	uint64_t mine = 0, theirs = 0, own = 0;
+	struct members m;
+	int rank, rc;
+
+	if (*newcomm == MPI_COMM_NULL)
+		return MPI_SUCCESS;
+	rc = members_get(*newcomm, &m);
+	if (rc)
+		return refuse(local, newcomm, rc);
+	if (m.low < 0) {		/* both sides see that */
+		members_free(&m);
+		return MPI_SUCCESS;
+	}
+	PMPI_Comm_rank(*newcomm, &rank);
+	if (!rank)
+		mine = id_fresh();
+	/* what the other side's first said, then what it heard of our side's first */
+	rc = PMPI_Allreduce(&mine, &theirs, 1, MPI_UINT64_T, MPI_MAX, *newcomm);
+	if (!rc)
+		rc = PMPI_Allreduce(&theirs, &own, 1, MPI_UINT64_T, MPI_MAX, *newcomm);
+	if (rc)
+		rc = refuse(local, newcomm, rc);
+	else
+		rc = made(local, newcomm, hints, &m, id_of(mix(own) + mix(theirs), 0, (uint64_t)m.low));
+	members_free(&m);
+	return rc;
+}
+
+/* ---- freeing --------------------------------------------------------------------------------- */
+
+static bool errors_return(MPI_Comm comm)
+{
+	MPI_Errhandler handler = MPI_ERRORS_ARE_FATAL;
+	bool quiet;
+
+	PMPI_Comm_get_errhandler(comm, &handler);
+	quiet = handler == MPI_ERRORS_RETURN;
+	if (!quiet && handler != MPI_ERRORS_ARE_FATAL)
+		PMPI_Errhandler_free(&handler);
+	return quiet;
+}
+
+/* The attributes' delete functions run inside of the library's call and may still communicate. */
+static int freeing(MPI_Comm *comm, int (*call)(MPI_Comm *comm))
+{
+	struct hcomm *c = comm ? hcomm_find(*comm) : NULL;
+	bool quiet;
+	int rc;
+
+	if (!c)
+		return call(comm);
+	quiet = errors_return(*comm);
+	rc = call(comm);
+	if (rc)
+		return rc;
+	c->quiet = quiet;
+	atomic_store_explicit(&c->freed, true, memory_order_release);
+	hide(c);
 	return MPI_SUCCESS;
 }
 
 int hook_comm_free(MPI_Comm *comm)
 {
-	return PMPI_Comm_free(comm);
+	return freeing(comm, PMPI_Comm_free);
 }
 
 int hook_comm_disconnect(MPI_Comm *comm)
 {
-	return PMPI_Comm_disconnect(comm);
+	return freeing(comm, PMPI_Comm_disconnect);
+}
+
+/* ---- start and end --------------------------------------------------------------------------- */
+
+static bool two_sided_off(void)
+{
+	const char *v = getenv("PROG_TWO_SIDED");
+
+	return v && (!strcasecmp(v, "off") || !strcasecmp(v, "no") || !strcmp(v, "0"));
+}
+
+static bool all_ok(bool ok)
+{
+	int mine = ok, all = 0;
+
+	if (PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD))
+		return false;
+	return all;
+}
+
+static int record_world(int n)
+{
+	struct hcomm *c = record_new(MPI_COMM_WORLD, mix(0), (uint32_t)n);
+
+	if (!c)
+		return -ENOMEM;
+	c->rank = c->self = hooks.world_rank;
+	for (int i = 0; i < n; i++)
+		c->world[i] = (uint32_t)i;
+	return show(c);
+}
+
+/* The window; NULL with *@why. @n + 1 endpoints. */
+static struct prog_win *space_open(int n, struct prog_endpoint *eps, const char **why)
+{
+	struct prog_win_cfg cfg = {
+		.kind = PROG_WIN_SPACE,
+		.key = SPACE_KEY,
+		.rank = (uint32_t)hooks.world_rank,
+		.nranks = (uint32_t)n,
+	};
+	struct prog_win *w = NULL;
+	const char *reason;
+	int rc;
+
+	if (!*why && hooks_session(&reason))
+		*why = reason;
+	if (!all_ok(!*why))
+		return NULL;
+	rc = prog_win_open(hooks.session, &cfg, &w);
+	if (rc) {
+		w = NULL;
+		*why = strerror(-rc);
+	}
+	if (!all_ok(w != NULL))
+		goto fail;
+	prog_win_endpoint(w, &eps[n]);
+	rc = PMPI_Allgather(&eps[n], sizeof(*eps), MPI_BYTE, eps, sizeof(*eps), MPI_BYTE,
+			    MPI_COMM_WORLD);
+	if (!all_ok(!rc && !prog_win_connect(w, eps, why)))
+		goto fail;
+	rc = prog_win_map(w, NULL);
+	if (!rc)
+		rc = record_world(n);
+	if (rc)
+		*why = strerror(-rc);
+	if (all_ok(!rc) && !p2p_begin(w))
+		return w;
+fail:
+	prog_win_close(w);
+	return NULL;
+}
+
+static void drop_records(void)
+{
+	for (size_t i = 0; i < sizeof(hcomm_map.bucket) / sizeof(hcomm_map.bucket[0]); i++) {
+		struct hmap_node *n = &hcomm_map.bucket[i];
+
+		for (; n; n = n->next) {
+			if (!n->key)
+				continue;
+			n->key = 0;
+			hcomm_put(n->val);
+		}
+	}
+	if (world_group != MPI_GROUP_NULL)
+		PMPI_Group_free(&world_group);
+}
+
+void hp2p_start(void)
+{
+	const char *why = NULL;
+	struct prog_endpoint *eps;
+	struct prog_win *w;
+	int n = 0;
+
+	if (!hooks.on)
+		return;
+	PMPI_Comm_size(MPI_COMM_WORLD, &n);
+	if (n < 2)
+		return;
+	if (two_sided_off())
+		why = "PROG_TWO_SIDED is off";
+	else if (PMPI_Comm_group(MPI_COMM_WORLD, &world_group))
+		why = "the MPI library gave no group";
+	eps = calloc((size_t)n + 1, sizeof(*eps));
+	if (!eps && !why)
+		why = strerror(ENOMEM);
+	w = space_open(n, eps, &why);
+	free(eps);
+	if (w) {
+		hp2p_space = w;
+		return;
+	}
+	drop_records();
+	if (!why)
+		why = "another rank cannot";
+	/* windows, which may follow, say it aloud */
+	prog_log(PROG_LOG_INFO, "two-sided messages: left to the MPI library: %s", why);
+	if (hooks.session && !two_sided_off()) {
+		char note[160];
+
+		snprintf(note, sizeof(note), "two-sided messages: %s", why);
+		prog_session_note(hooks.session, note);
+	}
+}
+
+void hp2p_end(void)
+{
+	struct prog_win *w = hp2p_space;
+
+	if (!w)
+		return;
+	p2p_end();
+	hp2p_space = NULL;
+	drop_records();
+	prog_win_close(w);
 }

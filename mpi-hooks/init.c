@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 /*
- * Start and end.  MPI_Init costs one broadcast of 48 bytes; everything else waits for the
- * first window, so that programs without windows pay nothing.
+ * Start and end.  MPI_Init costs one broadcast of 48 bytes, and on more than one rank the session and what
+ * two-sided messages need (comm.c).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +63,8 @@ void hooks_progress(void *arg)
 	int flag;
 
 	PMPI_Request_get_status(hooks.idle, &flag, MPI_STATUS_IGNORE);
+	if (hp2p_space)
+		p2p_poll();
 }
 
 static int idle_query(void *extra, MPI_Status *status)
@@ -111,6 +113,7 @@ static void native_end(void)
  */
 static int self_deleted(MPI_Comm comm, int keyval, void *val, void *extra)
 {
+	hp2p_end();
 	hwin_drop_all();
 	hooks.on = false;
 	prog_session_close(hooks.session);
@@ -143,6 +146,7 @@ void hooks_start(void)
 	PMPI_Comm_free_keyval(&keyval);
 	hooks.mt = provided == MPI_THREAD_MULTIPLE;
 	hooks.on = true;
+	hp2p_start();
 }
 
 int hook_init(int *argc, char ***argv)

@@ -26,7 +26,9 @@ extern struct prog_win *hp2p_space;
 struct held;
 
 struct hcomm {
-	MPI_Comm handle;		/* MPI_COMM_NULL once freed by the program */
+	MPI_Comm handle;		/* not valid any more once `freed' */
+	atomic_bool freed;		/* the program gave the handle back; messages may be under way */
+	bool quiet;			/* freed, and errors were only returned then */
 	uint64_t id;			/* the same at all members; unique in the job */
 	int rank;			/* own, in the local group */
 	uint32_t npeers;		/* of the group that messages go to */
@@ -36,6 +38,7 @@ struct hcomm {
 	struct chans *chans;
 	struct held *held;		/* probe.c: messages taken out by probes, oldest first; under lock */
 	uint64_t children;		/* communicators made from this one; for their ids */
+	bool unordered;			/* messages may overtake each other: no receive is exact */
 	atomic_uint refs;		/* the handle's, and one of each message under way */
 };
 
@@ -57,12 +60,13 @@ void hcomm_put(struct hcomm *c);	/* NULL is fine */
 int hcomm_error(struct hcomm *c, int class);
 
 /*
- * A collective call on @c, the parent, has made @newcomm (MPI_COMM_NULL: not for this process).  Return an MPI
- * class, after having called the error handler.  The second and third may be given no parent.
+ * A collective call on @c, the parent, has made *@newcomm (MPI_COMM_NULL: not for this process).  Return an MPI
+ * class, after having called the error handler; with an error *@newcomm is MPI_COMM_NULL.  The last one may be given no parent.
  */
-int hcomm_made(struct hcomm *c, MPI_Comm newcomm);
-int hcomm_made_group(struct hcomm *c, MPI_Comm newcomm);	/* collective over @newcomm only */
-int hcomm_made_inter(struct hcomm *c, MPI_Comm newcomm);	/* collective over both sides of @newcomm */
+int hcomm_made(struct hcomm *c, MPI_Comm *newcomm, MPI_Info hints);
+int hcomm_made_dup(struct hcomm *c, MPI_Comm *newcomm, MPI_Info hints);	/* has the same members */
+int hcomm_made_group(struct hcomm *c, MPI_Comm *newcomm, MPI_Info hints); /* collective over @newcomm only */
+int hcomm_made_inter(struct hcomm *c, MPI_Comm *newcomm, MPI_Info hints); /* collective over both its sides */
 
 /*
  * After hooks_start(), collective over MPI_COMM_WORLD: session, window, MPI_COMM_WORLD's record; either on all

@@ -1,0 +1,498 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * Two-sided messages on communicators made by every call that makes one: small and large ones between all
+ * members, at the same time on the communicators that one call made, before and after the parents are freed.
+ */
+#include "mpitest.h"
+
+static const int sizes[] = { 3, 240, 300000 };
+#define NSIZES ARRAY_SIZE(sizes)
+
+static uint64_t seed_of(int from, int to, int i, int salt)
+{
+	return ((uint64_t)salt << 32) + (uint64_t)(from * 64 + to) * 16 + (uint64_t)i;
+}
+
+/* Every member to every peer, all sizes, receives by name or by wildcard. */
+static void traffic(MPI_Comm comm, int salt)
+{
+	int inter, rank, peers, want_from, n = 0, lens[2 * NSIZES * 8];
+	unsigned char *buf[2 * NSIZES * 8], *want = malloc(sizes[NSIZES - 1]);
+	MPI_Request q[2 * NSIZES * 8];
+	MPI_Status st[2 * NSIZES * 8];
+
+	M(MPI_Comm_test_inter(comm, &inter));
+	M(MPI_Comm_rank(comm, &rank));
+	M(inter ? MPI_Comm_remote_size(comm, &peers) : MPI_Comm_size(comm, &peers));
+	if (!T_OK(peers <= 8, "%d", peers))
+		return;
+	for (int p = 0; p < peers; p++) {
+		for (int i = 0; i < NSIZES; i++, n++) {
+			lens[n] = sizes[i];
+			buf[n] = malloc(lens[n]);
+			memset(buf[n], 0, lens[n]);
+			M(MPI_Irecv(buf[n], lens[n], MPI_BYTE, salt % 2 ? p : MPI_ANY_SOURCE, p * 16 + i, comm,
+				    &q[n]));
+		}
+	}
+	want_from = n;
+	for (int p = 0; p < peers; p++) {
+		for (int i = 0; i < NSIZES; i++, n++) {
+			lens[n] = sizes[i];
+			buf[n] = malloc(lens[n]);
+			t_fill(buf[n], lens[n], seed_of(rank, p, i, salt));
+			M(MPI_Isend(buf[n], lens[n], MPI_BYTE, p, rank * 16 + i, comm, &q[n]));
+		}
+	}
+	M(MPI_Waitall(n, q, st));
+	for (int k = 0; k < want_from; k++) {
+		int p = k / NSIZES, i = k % NSIZES, count;
+
+		T_EQ(st[k].MPI_SOURCE, p);
+		T_EQ(st[k].MPI_TAG, p * 16 + i);
+		M(MPI_Get_count(&st[k], MPI_BYTE, &count));
+		T_EQ(count, lens[k]);
+		t_fill(want, lens[k], seed_of(p, rank, i, salt));
+		T_BYTES("message", buf[k], want, lens[k]);
+	}
+	for (int k = 0; k < n; k++)
+		free(buf[k]);
+	free(want);
+}
+
+/* Twice, so that the second time is on channels that are known. */
+static void both(MPI_Comm comm)
+{
+	if (comm == MPI_COMM_NULL)
+		return;
+	traffic(comm, 1);
+	traffic(comm, 2);
+	traffic(comm, 3);
+}
+
+static void use(MPI_Comm *comm)
+{
+	both(*comm);
+	if (*comm != MPI_COMM_NULL)
+		M(MPI_Comm_free(comm));
+	T_EQ(*comm == MPI_COMM_NULL, 1);
+}
+
+static void world(void)
+{
+	both(MPI_COMM_WORLD);
+}
+
+static void self(void)
+{
+	MPI_Comm c;
+
+	both(MPI_COMM_SELF);
+	M(MPI_Comm_dup(MPI_COMM_SELF, &c));
+	use(&c);
+}
+
+static void dup_of_dup(void)
+{
+	MPI_Comm a, b, c;
+	MPI_Info info;
+
+	M(MPI_Comm_dup(MPI_COMM_WORLD, &a));
+	M(MPI_Comm_dup(a, &b));
+	both(a);
+	M(MPI_Comm_free(&a));
+	M(MPI_Info_create(&info));
+	M(MPI_Info_set(info, "mpi_assert_no_any_tag", "true"));
+	M(MPI_Comm_dup_with_info(b, info, &c));
+	M(MPI_Info_free(&info));
+	both(b);
+	use(&c);
+	use(&b);
+}
+
+/* Messages of the same ranks and tags on several communicators at once must not be mixed up. */
+static void dups_at_once(void)
+{
+	enum { N = 3 };
+	int peer = t_rank ^ 1, len = 200000;
+	unsigned char *in[N], *out[N], *want = malloc(len);
+	MPI_Request q[2 * N];
+	MPI_Comm c[N];
+
+	for (int i = 0; i < N; i++)
+		M(MPI_Comm_dup(MPI_COMM_WORLD, &c[i]));
+	for (int i = 0; i < N; i++) {
+		in[i] = malloc(len);
+		out[i] = malloc(len);
+		t_fill(out[i], len, seed_of(t_rank, peer, i, 9));
+		if (peer < t_size)
+			M(MPI_Irecv(in[i], len, MPI_BYTE, peer, 5, c[i], &q[i]));
+	}
+	for (int i = N - 1; i >= 0 && peer < t_size; i--)
+		M(MPI_Isend(out[i], len, MPI_BYTE, peer, 5, c[i], &q[N + i]));
+	if (peer < t_size)
+		M(MPI_Waitall(2 * N, q, MPI_STATUSES_IGNORE));
+	for (int i = 0; i < N; i++) {
+		t_fill(want, len, seed_of(peer, t_rank, i, 9));
+		if (peer < t_size)
+			T_BYTES("message", in[i], want, len);
+		free(in[i]);
+		free(out[i]);
+		M(MPI_Comm_free(&c[i]));
+	}
+	free(want);
+}
+
+static void idup(void)
+{
+	MPI_Request q[3], w;
+	MPI_Comm c[3], d;
+
+	for (int i = 0; i < 3; i++)
+		M(MPI_Comm_idup(MPI_COMM_WORLD, &c[i], &q[i]));
+	both(MPI_COMM_WORLD);
+	M(MPI_Waitall(3, q, MPI_STATUSES_IGNORE));
+	for (int i = 0; i < 3; i++)
+		use(&c[i]);
+#if MPI_VERSION >= 4
+	M(MPI_Comm_idup_with_info(MPI_COMM_WORLD, MPI_INFO_NULL, &d, &w));
+#else
+	M(MPI_Comm_idup(MPI_COMM_WORLD, &d, &w));
+#endif
+	M(MPI_Wait(&w, MPI_STATUS_IGNORE));
+	use(&d);
+}
+
+static void split(void)
+{
+	MPI_Comm halves, odd, reversed, again;
+
+	M(MPI_Comm_split(MPI_COMM_WORLD, t_rank % 2, -t_rank, &halves));
+	M(MPI_Comm_split(MPI_COMM_WORLD, t_rank ? 0 : MPI_UNDEFINED, 0, &odd));
+	M(MPI_Comm_split(MPI_COMM_WORLD, 0, t_size - t_rank, &reversed));
+	M(MPI_Comm_split(halves, 0, t_rank, &again));
+	both(halves);
+	both(again);
+	use(&odd);
+	use(&halves);
+	use(&reversed);
+	use(&again);
+}
+
+static void split_type(void)
+{
+	MPI_Comm c, none;
+
+	M(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &c));
+	M(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_UNDEFINED, 0, MPI_INFO_NULL, &none));
+	T_EQ(none == MPI_COMM_NULL, 1);
+	use(&c);
+}
+
+static MPI_Group group_of(MPI_Comm comm, int first, int step, int n)
+{
+	int range[1][3] = { { first, first + step * (n - 1), step } };
+	MPI_Group all, part;
+
+	M(MPI_Comm_group(comm, &all));
+	M(MPI_Group_range_incl(all, 1, range, &part));
+	M(MPI_Group_free(&all));
+	return part;
+}
+
+static void create(void)
+{
+	MPI_Group g = group_of(MPI_COMM_WORLD, t_size - 1, -1, t_size - 1);	/* not rank 0 */
+	MPI_Group half = group_of(MPI_COMM_WORLD, t_rank % 2, 2, (t_size + 1 - t_rank % 2) / 2);
+	MPI_Comm c, d, e;
+
+	M(MPI_Comm_create(MPI_COMM_WORLD, g, &c));
+	T_EQ(c == MPI_COMM_NULL, t_rank == 0);
+	/* the one that got none must not be behind */
+	M(MPI_Comm_dup(MPI_COMM_WORLD, &d));
+	M(MPI_Comm_create(d, half, &e));
+	use(&c);
+	both(d);
+	use(&e);
+	use(&d);
+	M(MPI_Group_free(&g));
+	M(MPI_Group_free(&half));
+}
+
+static void create_group(void)
+{
+	MPI_Group half = group_of(MPI_COMM_WORLD, t_rank % 2, 2, (t_size + 1 - t_rank % 2) / 2);
+	MPI_Group last = group_of(MPI_COMM_WORLD, t_size - 1, -1, t_size - 1);
+	MPI_Comm a, b, c, d;
+
+	M(MPI_Comm_create_group(MPI_COMM_WORLD, half, 7, &a));
+	/* only some of the parent's members make this one, and all of them another one then */
+	if (t_rank)
+		M(MPI_Comm_create_group(MPI_COMM_WORLD, last, 8, &b));
+	M(MPI_Comm_dup(MPI_COMM_WORLD, &c));
+	M(MPI_Comm_create_group(a, half, 7, &d));
+	use(&a);
+	if (t_rank)
+		use(&b);
+	use(&c);
+	use(&d);
+	M(MPI_Group_free(&half));
+	M(MPI_Group_free(&last));
+}
+
+static void topologies(void)
+{
+	int dims[2] = { 0, 0 }, periods[2] = { 1, 0 }, keep[2] = { 0, 1 }, n = t_size - t_size % 2;
+	int left = (t_rank + t_size - 1) % t_size, right = (t_rank + 1) % t_size, one = 1;
+	int index[8], edges[16];
+	int *volatile unweighted = MPI_UNWEIGHTED;	/* gcc would look into it */
+	MPI_Comm cart, rows, graph, dist, adjacent;
+
+	M(MPI_Dims_create(n, 2, dims));
+	M(MPI_Cart_create(MPI_COMM_WORLD, 2, dims, periods, 1, &cart));
+	if (cart != MPI_COMM_NULL) {
+		M(MPI_Cart_sub(cart, keep, &rows));
+		both(cart);
+		use(&rows);
+	}
+	for (int i = 0; i < n; i++) {
+		index[i] = 2 * (i + 1);
+		edges[2 * i] = (i + n - 1) % n;
+		edges[2 * i + 1] = (i + 1) % n;
+	}
+	M(MPI_Graph_create(MPI_COMM_WORLD, n, index, edges, 1, &graph));
+	/* Open MPI's treematch ends the job when it is asked to reorder over two nodes */
+	M(MPI_Dist_graph_create(MPI_COMM_WORLD, 1, &t_rank, &one, &right, unweighted, MPI_INFO_NULL, 0,
+				&dist));
+	M(MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 1, &left, unweighted, 1, &right, unweighted,
+					 MPI_INFO_NULL, 0, &adjacent));
+	use(&graph);
+	use(&adjacent);
+	use(&dist);
+	use(&cart);
+}
+
+/* Odd and even ranks of the world. */
+static MPI_Comm make_inter(MPI_Comm *halves)
+{
+	MPI_Comm inter;
+
+	M(MPI_Comm_split(MPI_COMM_WORLD, t_rank % 2, 0, halves));
+	M(MPI_Intercomm_create(*halves, 0, MPI_COMM_WORLD, 1 - t_rank % 2, 3, &inter));
+	return inter;
+}
+
+static void intercomm(void)
+{
+	MPI_Comm halves, inter = make_inter(&halves), dup, merged, again;
+
+	both(inter);
+	M(MPI_Comm_dup(inter, &dup));
+	M(MPI_Intercomm_merge(inter, t_rank % 2, &merged));
+	M(MPI_Comm_free(&inter));
+	both(dup);
+	both(merged);
+	M(MPI_Intercomm_create(halves, 0, merged, t_rank % 2 ? 0 : (t_size + 1) / 2, 3, &again));
+	use(&again);
+	use(&merged);
+	use(&dup);
+	use(&halves);
+}
+
+static void intercomm_parts(void)
+{
+	MPI_Comm halves, inter = make_inter(&halves), part, created;
+	MPI_Group first = group_of(halves, 0, 1, 1);
+	MPI_Request q;
+
+	M(MPI_Comm_create(inter, first, &created));
+	T_EQ(created != MPI_COMM_NULL, t_rank < 2);
+	use(&created);
+	/* pairs: (0, 1), (2, 3) */
+	if (t_size % 2 == 0) {
+		M(MPI_Comm_split(inter, t_rank / 2, 0, &part));
+		use(&part);
+	}
+	M(MPI_Comm_idup(inter, &part, &q));
+	M(MPI_Wait(&q, MPI_STATUS_IGNORE));
+	use(&part);
+	M(MPI_Group_free(&first));
+	use(&inter);
+	use(&halves);
+}
+
+/* Both sides are single processes, and their local communicators nobody else's. */
+static void intercomm_of_self(void)
+{
+	MPI_Comm inter, merged;
+
+	if (t_rank >= 2)
+		return;
+	M(MPI_Intercomm_create(MPI_COMM_SELF, 0, MPI_COMM_WORLD, 1 - t_rank, 4, &inter));
+	both(inter);
+	M(MPI_Intercomm_merge(inter, 0, &merged));
+	use(&merged);
+	use(&inter);
+}
+
+/* The handle is gone, the messages are not. */
+static void freed_under_way(void)
+{
+	int peer = t_rank ^ 1, len = 1 << 20;
+	unsigned char *in = malloc(len), *out = malloc(len), *want = malloc(len);
+	MPI_Request q[3];
+	MPI_Status st;
+	MPI_Comm c;
+
+	for (int round = 0; round < 4; round++) {
+		M(MPI_Comm_dup(MPI_COMM_WORLD, &c));
+		t_fill(out, len, seed_of(t_rank, peer, round, 77));
+		if (peer < t_size) {
+			M(MPI_Irecv(in, len, MPI_BYTE, round % 2 ? peer : MPI_ANY_SOURCE, 900, c, &q[0]));
+			M(MPI_Isend(out, len, MPI_BYTE, peer, 900, c, &q[1]));
+		}
+		if (round < 2)
+			M(MPI_Comm_free(&c));
+		/* the handle may be used again */
+		if (round < 2)
+			M(MPI_Comm_dup(MPI_COMM_WORLD, &c));
+		traffic(c, round);
+		if (peer < t_size) {
+			M(MPI_Wait(&q[0], &st));
+			T_EQ(st.MPI_SOURCE, peer);
+			M(MPI_Wait(&q[1], MPI_STATUS_IGNORE));
+			t_fill(want, len, seed_of(peer, t_rank, round, 77));
+			T_BYTES("message", in, want, len);
+		}
+		M(MPI_Comm_disconnect(&c));
+	}
+	free(in);
+	free(out);
+	free(want);
+}
+
+static void many(void)
+{
+	MPI_Comm c;
+
+	for (int i = 0; i < t_iters(30); i++) {
+		M(MPI_Comm_split(MPI_COMM_WORLD, i % 3 ? t_rank % 2 : 0, i % 2 ? t_rank : -t_rank, &c));
+		traffic(c, i);
+		M(MPI_Comm_free(&c));
+	}
+}
+
+/* Attribute callbacks are inside of the calls that make and free communicators, and may communicate. */
+static int talk(MPI_Comm comm)
+{
+	int peer = t_rank ^ 1, got = -1;
+
+	if (peer >= t_size)
+		return MPI_SUCCESS;
+	M(MPI_Sendrecv(&t_rank, 1, MPI_INT, peer, 2, &got, 1, MPI_INT, peer, 2, comm, MPI_STATUS_IGNORE));
+	T_EQ(got, peer);
+	return MPI_SUCCESS;
+}
+
+static int copy_fn(MPI_Comm comm, int keyval, void *extra, void *in, void *out, int *flag)
+{
+	*(void **)out = in;
+	*flag = 1;
+	++*(int *)extra;
+	return talk(comm);
+}
+
+static int delete_fn(MPI_Comm comm, int keyval, void *val, void *extra)
+{
+	++*(int *)extra;
+	return talk(comm);
+}
+
+static void attributes(void)
+{
+	int keyval, calls = 0;
+	MPI_Comm a, b;
+
+	M(MPI_Comm_dup(MPI_COMM_WORLD, &a));
+	M(MPI_Comm_create_keyval(copy_fn, delete_fn, &keyval, &calls));
+	M(MPI_Comm_set_attr(a, keyval, &calls));
+	M(MPI_Comm_dup(a, &b));
+	T_EQ(calls, 1);
+	both(b);
+	M(MPI_Comm_free(&b));
+	T_EQ(calls, 2);
+	use(&a);
+	T_EQ(calls, 3);
+	M(MPI_Comm_free_keyval(&keyval));
+}
+
+/* A creation that fails everywhere leaves everything in step. */
+static void failed_creation(void)
+{
+	int dims[1] = { t_size + 1 }, periods[1] = { 0 }, rc;
+	MPI_Comm a, b, bad = MPI_COMM_NULL;
+
+	M(MPI_Comm_dup(MPI_COMM_WORLD, &a));
+	M(MPI_Comm_set_errhandler(a, MPI_ERRORS_RETURN));
+	rc = MPI_Cart_create(a, 1, dims, periods, 0, &bad);
+	T_OK(rc != MPI_SUCCESS, "more processes than there are");
+	M(MPI_Comm_dup(a, &b));
+	both(b);
+	M(MPI_Comm_free(&b));
+	/* a mistake of one only, before it makes the call that all make */
+	if (!t_rank)
+		T_OK(MPI_Comm_split(a, 0, 0, NULL) != MPI_SUCCESS, "nowhere to put it");
+	M(MPI_Comm_split(a, t_rank % 2, 0, &b));
+	use(&b);
+	use(&a);
+}
+
+/* What hints promise does not change what is received. */
+static void hints(void)
+{
+	MPI_Info info;
+	MPI_Comm c, d;
+
+	M(MPI_Info_create(&info));
+#ifndef OPEN_MPI	/* 4.1 loses messages then */
+	M(MPI_Info_set(info, "mpi_assert_allow_overtaking", "true"));
+#endif
+	M(MPI_Info_set(info, "mpi_assert_exact_length", "true"));
+	M(MPI_Comm_dup_with_info(MPI_COMM_WORLD, info, &c));
+	M(MPI_Info_free(&info));
+	both(c);
+	M(MPI_Comm_dup(c, &d));
+	use(&c);
+	use(&d);
+	/* a hint that comes later */
+	M(MPI_Info_create(&info));
+	M(MPI_Info_set(info, "mpi_assert_no_any_tag", "true"));
+	M(MPI_Comm_dup(MPI_COMM_WORLD, &c));
+	M(MPI_Comm_set_info(c, info));
+	M(MPI_Info_free(&info));
+	use(&c);
+}
+
+int main(int argc, char **argv)
+{
+	t_init(&argc, &argv, MPI_THREAD_SINGLE);
+	T_RUN(world, 2);
+	T_RUN(self, 1);
+	T_RUN(dup_of_dup, 2);
+	T_RUN(dups_at_once, 2);
+	T_RUN(idup, 2);
+	T_RUN(split, 2);
+	T_RUN(split_type, 2);
+	T_RUN(create, 2);
+	T_RUN(create_group, 2);
+	T_RUN(topologies, 2);
+	T_RUN(intercomm, 2);
+	T_RUN(intercomm_parts, 2);
+	T_RUN(intercomm_of_self, 2);
+	T_RUN(freed_under_way, 2);
+	T_RUN(many, 2);
+	T_RUN(attributes, 2);
+	T_RUN(failed_creation, 2);
+	T_RUN(hints, 2);
+	return t_fini();
+}

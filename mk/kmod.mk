@@ -115,12 +115,14 @@ selftests-kmod-arm64: $(KMODTEST_ARM64_PROGS) | kmod-arm64-kernels
 check-kmod: selftests-kmod
 	$(Q)selftests/run --build $(BUILD) kmod
 
-# KASAN, lockdep, kmemleak, fault injection; the kernel is built when it is not there (10 to 20 minutes)
+# KASAN, lockdep, kmemleak, fault injection, a machine per program; the kernel is built when it is not there (10
+# to 20 minutes)
 KMOD_DEBUG ?= $(abspath $(BUILD))/kmod/debug
 check-kmod-debug: $(KMODTEST_PROGS)
 	$(Q)selftests/kmod/debug-kernel $(KMOD_DEBUG)
 	$(Q)$(MAKE) kmod-tests KDIR=$(KMOD_DEBUG)/kbuild
-	$(Q)PROG_BUILD=$(abspath $(BUILD)) KMOD_DEBUG=$(KMOD_DEBUG) selftests/kmod/run debug
+	$(Q)PROG_BUILD=$(abspath $(BUILD)) KMOD_DEBUG=$(KMOD_DEBUG) prove --timer --merge \
+		--exec 'selftests/kmod/run debug' $(filter selftests/kmod/t_%.c selftests/kmod/d_%.c,$(KMODTEST_SRCS))
 
 # ---- installation beside `make install`: DKMS sources, udev rule, configuration ----
 

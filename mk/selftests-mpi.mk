@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-# MPI conformance programs: every selftests/mpi/t_*.c once for each MPI library, f_rma.F90 once for each
-# Fortran binding, and the random two-sided programs of p2p_random.c. They use the MPI library only.
+# MPI conformance programs: every selftests/mpi/t_*.c once for each MPI library, f_rma.F90 and f_p2p.F90 once for
+# each Fortran binding, and the random two-sided programs of p2p_random.c. They use the MPI library only.
 
 MPITEST_DIR     := selftests/mpi
 MPITEST_OUT     := $(BUILD)/selftests/mpi
@@ -11,15 +11,27 @@ MPITEST_FC_ompi  ?= mpifort.openmpi
 MPITEST_FC_mpich ?= mpifort.mpich
 
 MPITEST_C_PROGS := $(patsubst $(MPITEST_DIR)/t_%.c,%,$(sort $(wildcard $(MPITEST_DIR)/t_*.c)))
-MPITEST_F_PROGS := f_mpifh f_mpi f_mpif08
+MPITEST_F_BINDINGS := mpifh mpi mpif08
+MPITEST_F_PROGS := $(MPITEST_F_BINDINGS:%=f_%) $(MPITEST_F_BINDINGS:%=fp_%)
 MPITEST_COMMON  := mpitest dtmap acctypes
 # MPI_STATUSES_IGNORE is (MPI_Status *)1 in one of the libraries, which gcc takes for an array
 MPITEST_CFLAGS   = -O2 -g -std=gnu11 -pthread $(WARN) -Wno-stringop-overflow -D_GNU_SOURCE
 MPITEST_SAN      = $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 # without explicit interfaces every choice buffer is an argument mismatch
-MPITEST_DEF_f_mpifh  := -DUSE_MPIFH -fallow-argument-mismatch -w
-MPITEST_DEF_f_mpi    := -DUSE_MPI -fallow-argument-mismatch -w
-MPITEST_DEF_f_mpif08 := -DUSE_F08 -Wall -Werror -Wno-unused-dummy-argument
+MPITEST_DEF_mpifh  := -DUSE_MPIFH -fallow-argument-mismatch -w
+MPITEST_DEF_mpi    := -DUSE_MPI -fallow-argument-mismatch -w
+MPITEST_DEF_mpif08 := -DUSE_F08 -Wall -Werror -Wno-unused-dummy-argument
+# calls of MPI 4
+MPITEST_FDEF_mpich := -DMPI4
+
+# library, prefix of the program's name, binding, source
+define mpitest_fortran_rules
+$(MPITEST_OUT)/$(1)/$(2)_$(3): $(MPITEST_DIR)/$(4) $(MPITEST_DIR)/f_harness.h
+	$$(call say,MPIFC,$$@)
+	$$(Q)mkdir -p $$(@D)/mod-$$(@F)
+	$$(Q)$$(MPITEST_FC_$(1)) -O1 -g $$(MPITEST_DEF_$(3)) $$(MPITEST_FDEF_$(1)) $$(MPITEST_SAN) \
+		-J$$(@D)/mod-$$(@F) -o $$@ $$<
+endef
 
 define mpitest_rules
 $(MPITEST_OUT)/$(1)/obj/%.o: $(MPITEST_DIR)/%.c
@@ -32,13 +44,6 @@ $(addprefix $(MPITEST_OUT)/$(1)/,$(MPITEST_C_PROGS)): $(MPITEST_OUT)/$(1)/%: \
 	$$(call say,MPILD,$$@)
 	$$(Q)$$(MPITEST_CC_$(1)) -pthread $$(MPITEST_SAN) -o $$@ $$^ -lm
 
-$(addprefix $(MPITEST_OUT)/$(1)/,$(MPITEST_F_PROGS)): $(MPITEST_OUT)/$(1)/%: \
-		$(MPITEST_DIR)/f_rma.F90
-	$$(call say,MPIFC,$$@)
-	$$(Q)mkdir -p $$(@D)/mod-$$*
-	$$(Q)$$(MPITEST_FC_$(1)) -O1 -g $$(MPITEST_DEF_$$*) $$(MPITEST_SAN) \
-		-J$$(@D)/mod-$$* -o $$@ $$<
-
 $(MPITEST_OUT)/$(1)/p2p_random: $(MPITEST_OUT)/$(1)/obj/p2p_random.o
 	$$(call say,MPILD,$$@)
 	$$(Q)$$(MPITEST_CC_$(1)) -pthread $$(MPITEST_SAN) -o $$@ $$^
@@ -47,6 +52,9 @@ MPITEST_PROGS_$(1) := $(addprefix $(MPITEST_OUT)/$(1)/,$(MPITEST_C_PROGS) $(MPIT
 -include $(wildcard $(MPITEST_OUT)/$(1)/obj/*.d)
 endef
 $(foreach m,$(MPITEST_LIBS),$(eval $(call mpitest_rules,$(m))))
+$(foreach m,$(MPITEST_LIBS),$(foreach b,$(MPITEST_F_BINDINGS),\
+	$(eval $(call mpitest_fortran_rules,$(m),f,$(b),f_rma.F90))\
+	$(eval $(call mpitest_fortran_rules,$(m),fp,$(b),f_p2p.F90))))
 
 .PHONY: selftests-mpi check-mpi check-mpi-native
 selftests-mpi: $(foreach m,$(MPITEST_LIBS),$(MPITEST_PROGS_$(m)))

@@ -54,21 +54,28 @@ void desc_make(struct desc *d, const struct hcomm *c, uint32_t dst, const struct
 	d->src = name->src;
 	d->slot = name->slot;
 	d->serial = name->serial;
+	d->addr = name->addr;
 	desc_hash(d, c->id, dst, d->hash);
 }
 
-bool desc_check(const void *bytes, const struct hcomm *c, struct desc *d)
+bool desc_check(const void *bytes, const struct hcomm *c, struct desc_says *says)
 {
 	uint8_t hash[crypto_shorthash_siphashx24_BYTES];
-	uint64_t magic;
+	struct desc d;
 
-	memcpy(&magic, bytes, sizeof(magic));
-	if (likely(magic != keys.magic))
+	memcpy(&d.magic, bytes, sizeof(d.magic));
+	if (likely(d.magic != keys.magic))
 		return false;
-	memcpy(d, bytes, DESC_SIZE);
-	desc_hash(d, c->id, (uint32_t)hooks.world_rank, hash);
-	for (size_t i = 0; i < sizeof(d->rest); i++)
-		if (d->rest[i])
+	memcpy(&d, bytes, sizeof(d));
+	desc_hash(&d, c->id, (uint32_t)hooks.world_rank, hash);
+	if (memcmp(hash, d.hash, sizeof(hash)))
+		return false;
+	for (size_t i = 0; i < sizeof(d.rest); i++)
+		if (d.rest[i])
 			return false;
-	return !memcmp(hash, d->hash, sizeof(hash));
+	says->name = (struct prog_msg_name){
+		.src = d.src, .slot = d.slot, .serial = d.serial, .len = d.len, .addr = d.addr,
+	};
+	says->pos = (struct chan_pos){ .gen = d.gen, .ord = d.ord };
+	return true;
 }

@@ -111,7 +111,7 @@ static int list_predefined(const struct predefined **out)
 static struct hmap predefined_map = { .lock = PTHREAD_MUTEX_INITIALIZER };
 static int attr_keyval = MPI_KEYVAL_INVALID;
 /* counts types freed, so that the threads' caches notice */
-static atomic_uint generation;
+atomic_uint htype_generation;
 
 static int htype_fill(struct htype *t)
 {
@@ -160,7 +160,7 @@ static void htype_free(struct htype *t)
 
 static int attr_deleted(MPI_Datatype type, int keyval, void *val, void *extra)
 {
-	atomic_fetch_add(&generation, 1);
+	atomic_fetch_add(&htype_generation, 1);
 	htype_free(val);
 	return MPI_SUCCESS;
 }
@@ -674,7 +674,7 @@ int htype_get(MPI_Datatype type, const struct htype **out)
 		unsigned int gen;
 		const struct htype *t;
 	} cache[16];
-	unsigned int gen = atomic_load_explicit(&generation, memory_order_acquire);
+	unsigned int gen = atomic_load_explicit(&htype_generation, memory_order_acquire);
 	unsigned int i = (unsigned int)((HMAP_KEY(type) * 0x9e3779b97f4a7c15ull) >> 60);
 	int rc;
 

@@ -222,6 +222,7 @@ struct htype {
  * an MPI class (MPI_ERR_TYPE: null, unknown or not committed).
  */
 int htype_get(MPI_Datatype type, const struct htype **out);
+extern atomic_uint htype_generation;	/* changes when a type is freed: what was kept of htype_get() may be wrong */
 /* Build the table of predefined types; once, before the first window. */
 int htype_init(void);
 /* PROG_OP_* or 0. */

@@ -25,6 +25,7 @@
 #define SENDS_MAX	256	/* .. and sends: named receives end by themselves, and must get one */
 
 uint64_t p2p_least = UINT64_MAX;
+atomic_int p2p_nobodys;
 static atomic_int announced, sends;
 
 /* Receives that the helper thread looks after. */
@@ -50,6 +51,30 @@ int native_class(int rc)
 	return class;
 }
 
+/* htype_get(), with a shorter way for one thread that goes on with the same type. */
+static inline int type_get(MPI_Datatype type, const struct htype **out)
+{
+	static struct {
+		MPI_Datatype type;
+		unsigned int gen;
+		const struct htype *t;
+	} last;
+	unsigned int gen = atomic_load_explicit(&htype_generation, memory_order_relaxed);
+	int rc;
+
+	if (likely(!hooks.mt && last.type == type && last.gen == gen && last.t)) {
+		*out = last.t;
+		return MPI_SUCCESS;
+	}
+	rc = htype_get(type, out);
+	if (!rc && !hooks.mt) {
+		last.type = type;
+		last.gen = gen;
+		last.t = *out;
+	}
+	return rc;
+}
+
 /* ---- buffers --------------------------------------------------------------------------------- */
 
 int buf_set(struct rec *r, const void *buf, MPI_Count count, MPI_Datatype type)
@@ -61,7 +86,7 @@ int buf_set(struct rec *r, const void *buf, MPI_Count count, MPI_Datatype type)
 		return MPI_ERR_COUNT;
 	r->buf = (void *)(uintptr_t)buf;
 	r->count = (uint64_t)count;
-	if (likely(!htype_get(type, &t))) {
+	if (likely(!type_get(type, &t))) {
 		if (unlikely(__builtin_mul_overflow((uint64_t)count, t->size, &r->cap) ||
 			     r->cap > PROG_DTYPE_MAX_BYTES))
 			return MPI_ERR_COUNT;
@@ -86,7 +111,7 @@ static bool cuts(MPI_Datatype type)
 {
 	const struct htype *t;
 
-	return htype_get(type, &t) || t->basic == PROG_TYPE_MIXED || DESC_SIZE % t->elem;
+	return type_get(type, &t) || t->basic == PROG_TYPE_MIXED || DESC_SIZE % t->elem;
 }
 
 int land_set(struct rec *r, void *buf, MPI_Count count, MPI_Datatype type)
@@ -199,7 +224,7 @@ static void *buf_packed(struct rec *r)
 }
 
 /* The descriptor that has been received by @r, if it is one. */
-static bool land_desc(const struct rec *r, struct desc *d)
+static bool land_desc(const struct rec *r, struct desc_says *d)
 {
 	unsigned char b[DESC_SIZE];
 
@@ -218,6 +243,7 @@ static void cand_add(struct rec *r)
 	r->cand_next = &cand_list;
 	r->cand_prev->cand_next = r;
 	cand_list.cand_prev = r;
+	atomic_fetch_add_explicit(&p2p_nobodys, 1, memory_order_relaxed);
 	prog_msg_candidates(hp2p_space, ++cand_count);
 	pthread_mutex_unlock(&cand_lock);
 }
@@ -230,6 +256,7 @@ static void cand_del(struct rec *r)
 	r->cand_prev->cand_next = r->cand_next;
 	r->cand_next->cand_prev = r->cand_prev;
 	r->cand = false;
+	atomic_fetch_sub_explicit(&p2p_nobodys, 1, memory_order_relaxed);
 	prog_msg_candidates(hp2p_space, --cand_count);
 	pthread_mutex_unlock(&cand_lock);
 }
@@ -237,17 +264,15 @@ static void cand_del(struct rec *r)
 /* Tell the daemon to pull the message @r->d; see prog_msg_recv_named() for @whole. */
 static int pull(struct rec *r, bool whole, unsigned int flags)
 {
-	struct prog_msg_name name = {
-		.src = r->d.src, .slot = r->d.slot, .serial = r->d.serial, .len = r->d.len,
-	};
+	const struct prog_msg_name *name = &r->d.name;
 	struct prog_buf b = buf_of(r);
-	uint64_t len = r->d.len < r->cap ? r->d.len : r->cap;
+	uint64_t len = name->len < r->cap ? name->len : r->cap;
 	int rc = -E2BIG;
 
 	if (r->cap < DESC_SIZE)
 		flags |= PROG_MSG_DROP;
 	if (!r->foreign || flags & PROG_MSG_DROP)
-		rc = prog_msg_recv_named(hp2p_space, &name, &b, whole, flags, &r->m);
+		rc = prog_msg_recv_named(hp2p_space, name, &b, whole, flags, &r->m);
 	if (rc == -E2BIG) {	/* the daemon cannot place it: we do */
 		if (!r->packed)
 			r->packed = malloc(len);
@@ -255,7 +280,7 @@ static int pull(struct rec *r, bool whole, unsigned int flags)
 			return -ENOMEM;
 		b = (struct prog_buf){ .addr = r->packed, .count = len };
 		whole = true;
-		rc = prog_msg_recv_named(hp2p_space, &name, &b, whole, flags, &r->m);
+		rc = prog_msg_recv_named(hp2p_space, name, &b, whole, flags, &r->m);
 	}
 	r->whole = whole;
 	return rc;
@@ -393,15 +418,15 @@ static void ordinary(struct rec *r, uint64_t bytes, int class)
 }
 
 /* A descriptor, d.  The library is through with the buffer. */
-static void managed(struct rec *r, const struct desc *d)
+static void managed(struct rec *r, const struct desc_says *d)
 {
-	const struct chan_pos pos = { .gen = d->gen, .ord = d->ord };
-	bool mine = r->m && (r->announced ? r->cr.exact && r->cr.pos.gen == pos.gen &&
-					    r->cr.pos.ord == pos.ord :
-					    r->d.src == d->src && r->d.slot == d->slot &&
-					    r->d.serial == d->serial);
+	bool mine = r->m && (r->announced ? r->cr.exact && r->cr.pos.gen == d->pos.gen &&
+					    r->cr.pos.ord == d->pos.ord :
+					    r->d.name.slot == d->name.slot &&
+					    r->d.name.serial == d->name.serial &&
+					    r->d.name.src == d->name.src);
 
-	count(r, &pos);
+	count(r, &d->pos);
 	r->managed = true;
 	r->state = REC_MOVING;
 	r->d = *d;
@@ -409,7 +434,7 @@ static void managed(struct rec *r, const struct desc *d)
 		unannounce(r);
 	if (r->m)
 		return;
-	prog_msg_account_miss(hp2p_space, d->src, true);
+	prog_msg_account_miss(hp2p_space, d->name.src, true);
 	pull(r, true, PROG_MSG_HURRY);	/* if not now, moving() tries again and says why not */
 	if (r->cap < DESC_SIZE)
 		moving(r);
@@ -432,7 +457,7 @@ static void float_one(void *arg, struct chan_recv *cr)
 
 void rec_matched(struct rec *r, const MPI_Status *st, int class)
 {
-	struct desc d;
+	struct desc_says d;
 
 	cand_del(r);
 	r->source = st->MPI_SOURCE;
@@ -453,7 +478,7 @@ void rec_matched(struct rec *r, const MPI_Status *st, int class)
 		return;
 	}
 	if (unlikely(status_bytes(st) == DESC_SIZE) && !class && land_desc(r, &d) &&
-	    d.src == r->c->world[st->MPI_SOURCE]) {
+	    d.name.src == r->c->world[st->MPI_SOURCE]) {
 		managed(r, &d);
 		return;
 	}
@@ -702,13 +727,54 @@ static int recv_now(struct rec *r, MPI_Status *st)
 	return recv_finish(r, rc, st);
 }
 
+/* A short message into one block, with one thread: nearly everything is the library's.  @at: where it goes. */
+static inline bool is_plain(const struct hcomm *c, void *buf, MPI_Count count, MPI_Datatype type, int source,
+			    char **at, uint64_t *cap)
+{
+	const struct htype *t;
+
+	if (unlikely(hooks.mt || c->held || (uint64_t)count >= DESC_SIZE || !is_source(c, source) ||
+		     type_get(type, &t) || t->size >= DESC_SIZE || !t->contig))
+		return false;
+	*at = (char *)buf + t->first;
+	*cap = (uint64_t)count * t->size;
+	return likely(*cap < DESC_SIZE);
+}
+
+static void plain_set(struct rec *r, void *at, uint64_t cap, int source, int tag)
+{
+	r->buf = at;
+	r->cap = cap;
+	r->peer = source;
+	r->peer_tag = tag;
+	r->land = r->small;
+	r->shadow = true;
+}
+
 int hook_recv(struct hcomm *c, void *buf, MPI_Count count, MPI_Datatype type, int source, int tag,
 	      MPI_Status *status)
 {
 	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+	uint64_t cap, bytes;
 	struct rec r;
+	char *at;
 	int rc;
 
+	if (likely(is_plain(c, buf, count, type, source, &at, &cap))) {
+		rc = PMPI_Recv(r.small, DESC_SIZE, MPI_BYTE, source, tag, c->handle, st);
+		bytes = status_bytes(st);
+		if (likely(!rc && bytes <= cap)) {
+			memcpy(at, r.small, bytes);
+			chan_recv_now(c->chans, st->MPI_SOURCE, st->MPI_TAG, NULL);
+			p2p_poll();
+			return MPI_SUCCESS;
+		}
+		rec_init(&r, c, REC_RECV);
+		plain_set(&r, at, cap, source, tag);
+		rc = recv_finish(&r, rc, st);
+		rec_clear(&r);
+		return rc;
+	}
 	rec_init(&r, c, REC_RECV);
 	if (is_bad(c, source, count) || unlikely(recv_args(&r, buf, count, type, source, tag)))
 		rc = NATIVE(Recv, buf, count, type, source, tag, c->handle, status);
@@ -738,9 +804,26 @@ static int recv_begin(struct rec *r)
 int hook_irecv(struct hcomm *c, void *buf, MPI_Count count, MPI_Datatype type, int source, int tag,
 	       MPI_Request *req)
 {
+	uint64_t cap;
 	struct rec *r;
+	char *at;
 	int rc;
 
+	if (likely(is_plain(c, buf, count, type, source, &at, &cap)) && (r = rec_new(c, REC_RECV))) {
+		plain_set(r, at, cap, source, tag);
+		chan_recv_post(c->chans, source == MPI_ANY_SOURCE ? CHAN_ANY : source,
+			       tag == MPI_ANY_TAG ? CHAN_ANY : tag, &r->cr);
+		r->counted = r->plain = true;
+		rc = PMPI_Irecv(r->small, DESC_SIZE, MPI_BYTE, source, tag, c->handle, &r->req);
+		if (unlikely(rc)) {
+			chan_recv_undo(c->chans, &r->cr);
+			rec_free(r);
+			return rc;
+		}
+		*req = r->req;
+		rec_show(r);
+		return MPI_SUCCESS;
+	}
 	if (is_bad(c, source, count))
 		return NATIVE(Irecv, buf, count, type, source, tag, c->handle, req);
 	r = rec_new(c, REC_RECV);
@@ -846,6 +929,7 @@ void orphan_add(struct rec *r)
 	r->next = orphans;
 	orphans = r;
 	atomic_fetch_add_explicit(&orphan_count, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&p2p_nobodys, 1, memory_order_relaxed);
 	pthread_mutex_unlock(&orphan_lock);
 }
 
@@ -880,12 +964,13 @@ static void orphans_poll(void)
 		}
 		*p = r->next;
 		atomic_fetch_sub_explicit(&orphan_count, 1, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&p2p_nobodys, 1, memory_order_relaxed);
 		bury(r);
 	}
 	pthread_mutex_unlock(&orphan_lock);
 }
 
-void p2p_poll(void)
+void p2p_look_after(void)
 {
 	if (polling)
 		return;
@@ -940,7 +1025,7 @@ int send_post(struct rec *r, int mode, const struct chan_pos *pos, MPI_Request *
 	return 0;
 }
 
-static int isend_native(struct hcomm *c, int mode, const void *buf, MPI_Count count, MPI_Datatype type,
+static inline int isend_native(struct hcomm *c, int mode, const void *buf, MPI_Count count, MPI_Datatype type,
 			int dest, int tag, MPI_Request *req)
 {
 	switch (mode) {
@@ -955,7 +1040,7 @@ static int isend_native(struct hcomm *c, int mode, const void *buf, MPI_Count co
 	}
 }
 
-static int send_native(struct hcomm *c, int mode, const void *buf, MPI_Count count, MPI_Datatype type,
+static inline int send_native(struct hcomm *c, int mode, const void *buf, MPI_Count count, MPI_Datatype type,
 		       int dest, int tag)
 {
 	switch (mode) {
@@ -976,7 +1061,7 @@ static inline uint64_t send_bytes(MPI_Count count, MPI_Datatype type)
 	const struct htype *t;
 	uint64_t bytes;
 
-	if (unlikely(count <= 0 || htype_get(type, &t) ||
+	if (unlikely(count <= 0 || type_get(type, &t) ||
 		     __builtin_mul_overflow((uint64_t)count, t->size, &bytes) ||
 		     bytes > PROG_DTYPE_MAX_BYTES))
 		return 0;
@@ -1045,29 +1130,25 @@ static int send_result(struct rec *r)
 	return class ? hcomm_error(r->c, class) : MPI_SUCCESS;
 }
 
-static int send(struct hcomm *c, int mode, const void *buf, MPI_Count count, MPI_Datatype type, int dest,
-		int tag)
+/* A message that is the library's alone, with one thread. */
+static inline bool send_is_plain(const struct hcomm *c, MPI_Count count, MPI_Datatype type, int dest)
 {
-	uint64_t bytes = send_bytes(count, type);
-	struct chan_pos pos;
+	const struct htype *t;
+	uint64_t bytes;
+
+	return likely(!hooks.mt && (unsigned int)dest < c->npeers && count >= 0 && !type_get(type, &t) &&
+		      !__builtin_mul_overflow((uint64_t)count, t->size, &bytes) && bytes < p2p_least);
+}
+
+static int send_slow(struct hcomm *c, int mode, const void *buf, MPI_Count count, MPI_Datatype type,
+		     int dest, int tag)
+{
 	MPI_Request req;
 	struct rec *r;
 	int rc;
 
-	if (unlikely((unsigned int)dest >= c->npeers))
+	if ((unsigned int)dest >= c->npeers)
 		return send_native(c, mode, buf, count, type, dest, tag);
-	if (mode == SEND_BUF ||
-	    (likely(!hooks.mt) && likely(bytes < p2p_least || !send_managed(c, bytes, dest)))) {
-		bool counted;
-
-		hooks_lock(&c->lock);
-		counted = !chan_send(c->chans, dest, tag, &pos);
-		rc = send_native(c, mode, buf, count, type, dest, tag);
-		if (unlikely(rc) && counted)
-			chan_send_undo(c->chans, dest, tag);
-		hooks_unlock(&c->lock);
-		return rc;
-	}
 	rc = send_begin(c, mode, buf, count, type, dest, tag, &req, &r);
 	if (rc)
 		return rc;
@@ -1085,13 +1166,32 @@ static int send(struct hcomm *c, int mode, const void *buf, MPI_Count count, MPI
 	return rc;
 }
 
-static int isend(struct hcomm *c, int mode, const void *buf, MPI_Count count, MPI_Datatype type, int dest,
-		 int tag, MPI_Request *req)
+static inline __attribute__((always_inline)) int send(struct hcomm *c, int mode, const void *buf,
+						      MPI_Count count, MPI_Datatype type, int dest, int tag)
+{
+	struct chan_pos pos;
+	int rc, bad;
+
+	/* a buffered one does not wait, with or without the lock */
+	if (unlikely(!send_is_plain(c, count, type, dest)) &&
+	    (mode != SEND_BUF || (unsigned int)dest >= c->npeers))
+		return send_slow(c, mode, buf, count, type, dest, tag);
+	hooks_lock(&c->lock);
+	bad = chan_send(c->chans, dest, tag, &pos);
+	rc = send_native(c, mode, buf, count, type, dest, tag);
+	if (unlikely(rc) && !bad)
+		chan_send_undo(c->chans, dest, tag);
+	hooks_unlock(&c->lock);
+	return rc;
+}
+
+static int isend_slow(struct hcomm *c, int mode, const void *buf, MPI_Count count, MPI_Datatype type,
+		      int dest, int tag, MPI_Request *req)
 {
 	struct rec *r;
 	int rc = send_begin(c, mode, buf, count, type, dest, tag, req, &r);
 
-	if (likely(!r))
+	if (!r)
 		return rc;
 	/* the library may have one handle for all sends that are complete at once, so the program gets another */
 	r->posted_at = now_ns();
@@ -1106,6 +1206,22 @@ static int isend(struct hcomm *c, int mode, const void *buf, MPI_Count count, MP
 	*req = r->req;
 	rec_show(r);
 	return MPI_SUCCESS;
+}
+
+static inline __attribute__((always_inline)) int isend(struct hcomm *c, int mode, const void *buf,
+						       MPI_Count count, MPI_Datatype type, int dest, int tag,
+						       MPI_Request *req)
+{
+	struct chan_pos pos;
+	int rc, bad;
+
+	if (unlikely(!send_is_plain(c, count, type, dest)))
+		return isend_slow(c, mode, buf, count, type, dest, tag, req);
+	bad = chan_send(c->chans, dest, tag, &pos);
+	rc = isend_native(c, mode, buf, count, type, dest, tag, req);
+	if (unlikely(rc) && !bad)
+		chan_send_undo(c->chans, dest, tag);
+	return rc;
 }
 
 #define SEND(low, mode)								\

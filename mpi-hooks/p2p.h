@@ -87,17 +87,22 @@ struct desc {
 	uint32_t gen;
 	uint32_t src;			/* rank in MPI_COMM_WORLD */
 	uint32_t slot, serial;
-	uint64_t zero;
+	uint64_t addr;			/* see prog_msg_name */
 	uint8_t hash[16];
 	uint8_t rest[DESC_SIZE - 64];	/* zero */
+};
+
+struct desc_says {
+	struct prog_msg_name name;
+	struct chan_pos pos;
 };
 
 int desc_init(void);
 /* @dst: rank in MPI_COMM_WORLD */
 void desc_make(struct desc *d, const struct hcomm *c, uint32_t dst, const struct prog_msg_name *name,
 	       const struct chan_pos *pos);
-/* Are the DESC_SIZE bytes @bytes a descriptor for this process, sent on @c?  Then *@d is a copy. */
-bool desc_check(const void *bytes, const struct hcomm *c, struct desc *d);
+/* Are the DESC_SIZE bytes @bytes a descriptor for this process, sent on @c?  Then *@d is what it says. */
+bool desc_check(const void *bytes, const struct hcomm *c, struct desc_says *d);
 
 /* ---- messages under way (p2p.c) ---------------------------------------------------------------- */
 
@@ -132,45 +137,50 @@ struct rec {
 	 */
 	MPI_Request inner;
 	struct hcomm *c;
-	prog_msg *m;
-	uint8_t kind, state;
-	bool standin;
-	bool claimed;			/* somebody is completing it; the table does not show it */
-	bool persistent;
-	bool native_done;		/* send: the library's part has ended */
-	bool raised;			/* an error handler was called for `err' */
-	bool counted;			/* cr is on the channel */
-	bool held;			/* receive: of a message that a probe took out, and counted */
-	bool announced;			/* m was given by prog_msg_recv() */
-	bool whole;			/* m writes the head, too */
-	bool cand;			/* in the list of candidates */
-	bool fix;			/* the library's status has another length */
-	bool cancelled;
-	bool managed;			/* the message was a managed one */
-	bool big;			/* receive: could be of a managed message that fits */
-	bool foreign;			/* the datatype cannot be flattened: `type' is a duplicate */
-	uint8_t mode;			/* persistent send: enum smode */
+	union {
+		struct {
+			uint8_t kind, state;
+			uint8_t mode;		/* persistent send: enum smode */
+			bool standin;
+			bool claimed;		/* somebody is completing it; the table does not show it */
+			bool persistent;
+			bool native_done;	/* send: the library's part has ended */
+			bool raised;		/* an error handler was called for `err' */
+			bool counted;		/* cr is on the channel */
+			bool held;		/* receive: of a message that a probe took out, and counted */
+			bool announced;		/* m was given by prog_msg_recv() */
+			bool whole;		/* m writes the head, too */
+			bool cand;		/* in the list of candidates */
+			bool fix;		/* the library's status has another length */
+			bool managed;		/* the message was a managed one */
+			bool big;		/* receive: could be of a managed message that fits */
+			bool plain;		/* receive: a short one into one block, one thread */
+			bool foreign;		/* the datatype cannot be flattened: `type' is a duplicate */
+			bool shadow;		/* land is ours: `small', or allocated */
+		};
+		uint64_t flags[3];		/* all of these */
+	};
 	int err;			/* MPI class of what became of it */
 	int source, tag;		/* of the message received */
 	int peer, peer_tag;		/* arguments of the call */
+	prog_msg *m;
 	/* the program's buffer; dt NULL: cap bytes at buf */
 	void *buf;
 	struct dtype *dt;
 	uint64_t count, cap;
-	MPI_Datatype type;		/* foreign */
 	/* where the library puts a received message: contiguous, or NULL: the program's buffer through dt */
 	unsigned char *land;
-	bool shadow;			/* land is ours: `small', or allocated */
 	void *lib_buf;			/* receive: what the library is given */
 	MPI_Count lib_count;
 	MPI_Datatype lib_type;
-	unsigned char *packed;		/* the payload comes here first, all of it */
+	struct chan_recv cr;
 	uint64_t len;			/* of the message received */
 	uint64_t posted_at, away;	/* ns; away 0: no completion call yet */
+	unsigned char *packed;		/* the payload comes here first, all of it */
+	MPI_Datatype type;		/* foreign */
 	struct rec *part[2];		/* pair: receive, send */
 	struct rec *cand_next, *cand_prev;
-	struct chan_recv cr;
-	struct desc d;			/* of the message that m is for */
+	struct desc_says d;		/* of the message that m is for */
 	unsigned char small[DESC_SIZE] __attribute__((aligned(16)));	/* not initialised */
 };
 
@@ -186,8 +196,28 @@ void rec_free(struct rec *r);
 void rec_show(struct rec *r);
 void rec_hide(struct rec *r);
 struct rec *rec_find(MPI_Request req);
+
+extern struct rec **rec_bucket;		/* under a lock of rec.c */
+extern unsigned int rec_bits;
+
+static inline struct rec **rec_bucket_of(MPI_Request req)
+{
+	return &rec_bucket[(HMAP_KEY(req) * 0x9e3779b97f4a7c15ull) >> (64 - rec_bits)];
+}
+
+struct rec *rec_claim_mt(MPI_Request req);
 /* The record of an active request, which the caller is going to complete; NULL: there is none. */
-struct rec *rec_claim(MPI_Request req);
+static inline struct rec *rec_claim(MPI_Request req)
+{
+	struct rec *r;
+
+	if (unlikely(hooks.mt))
+		return rec_claim_mt(req);
+	for (r = *rec_bucket_of(req); r && r->req != req; r = r->next)
+		;
+	return r && likely(r->state != REC_IDLE) ? r : NULL;
+}
+
 /* ... it is not complete yet */
 void rec_unclaim(struct rec *r);
 /* ... it is, and the program was told */
@@ -204,6 +234,11 @@ void rec_matched(struct rec *r, const MPI_Status *st, int class);
  * The value is its MPI class; for the caller to raise unless r->raised.
  */
 int rec_outcome(struct rec *r, MPI_Status *st);
+/*
+ * A plain receive that the library has completed without an error, in an array or alone: if its message was an
+ * ordinary one that fits, it is over, and the record gone.
+ */
+bool rec_plain_end(struct rec *r, const MPI_Status *st);
 /* While something of the library is awaited, or @r's payload. */
 void rec_idle(struct rec *r, unsigned int *spins);
 
@@ -291,6 +326,12 @@ int p2p_begin(struct prog_win *space);
 /* When nothing is to be under way any more. */
 void p2p_end(void);
 /* Look after what nobody waits for.  From threads that are in an MPI call. */
-void p2p_poll(void);
+extern atomic_int p2p_nobodys;		/* there is that much of it */
+void p2p_look_after(void);
+static inline void p2p_poll(void)
+{
+	if (unlikely(atomic_load_explicit(&p2p_nobodys, memory_order_relaxed)))
+		p2p_look_after();
+}
 
 #endif

@@ -26,7 +26,7 @@ struct held {
 	int source, tag;
 	uint64_t len;
 	MPI_Message msg;
-	struct desc d;
+	struct desc_says d;
 	unsigned char bytes[DESC_SIZE] __attribute__((aligned(16)));
 };
 
@@ -58,7 +58,6 @@ struct held *held_take(struct hcomm *c, int source, int tag)
 /* @msg with status @st, which was matched, becomes @h.  A message of a descriptor's length is received. */
 static int held_set(struct held *h, struct hcomm *c, MPI_Message msg, const MPI_Status *st)
 {
-	struct chan_pos pos;
 	MPI_Status own;
 	int rc;
 
@@ -74,14 +73,12 @@ static int held_set(struct held *h, struct hcomm *c, MPI_Message msg, const MPI_
 		if (rc)
 			return rc;
 		h->kind = HELD_BYTES;
-		if (desc_check(h->bytes, c, &h->d) && h->d.src == c->world[h->source]) {
+		if (desc_check(h->bytes, c, &h->d) && h->d.name.src == c->world[h->source]) {
 			h->kind = HELD_DESC;
-			h->len = h->d.len;
+			h->len = h->d.name.len;
 		}
 	}
-	pos.gen = h->d.gen;
-	pos.ord = h->d.ord;
-	chan_recv_now(c->chans, h->source, h->tag, h->kind == HELD_DESC ? &pos : NULL);
+	chan_recv_now(c->chans, h->source, h->tag, h->kind == HELD_DESC ? &h->d.pos : NULL);
 	return MPI_SUCCESS;
 }
 

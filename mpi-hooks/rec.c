@@ -14,14 +14,9 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rec *spare;
 static struct rec *first[1u << 8];		/* buckets of the start */
-static struct rec **bucket = first;
-static unsigned int bits = 8;
+struct rec **rec_bucket = first;
+unsigned int rec_bits = 8;
 static size_t used;
-
-static inline struct rec **bucket_of(MPI_Request req)
-{
-	return &bucket[(HMAP_KEY(req) * 0x9e3779b97f4a7c15ull) >> (64 - bits)];
-}
 
 static bool refill(void)
 {
@@ -36,13 +31,23 @@ static bool refill(void)
 	return true;
 }
 
+_Static_assert(offsetof(struct rec, err) == offsetof(struct rec, flags) + sizeof(((struct rec *)0)->flags),
+	       "struct rec: a flag is not among `flags'");
+
+/* What is not set here is set before it is read. */
 void rec_init(struct rec *r, struct hcomm *c, enum rec_kind kind)
 {
-	memset(r, 0, offsetof(struct rec, d));
-	r->c = c;
-	r->kind = kind;
-	r->state = REC_POSTED;
 	r->req = r->inner = MPI_REQUEST_NULL;
+	r->c = c;
+	r->flags[0] = r->flags[1] = r->flags[2] = 0;
+	r->kind = (uint8_t)kind;
+	r->state = REC_POSTED;
+	r->err = MPI_SUCCESS;
+	r->m = NULL;
+	r->dt = NULL;
+	r->land = NULL;
+	r->packed = NULL;
+	r->len = r->posted_at = r->away = 0;
 }
 
 struct rec *rec_new(struct hcomm *c, enum rec_kind kind)
@@ -91,6 +96,15 @@ static void put(struct rec *r)
 	spare = r;
 }
 
+static inline void drop_comm(struct hcomm *c)
+{
+	if (unlikely(hooks.mt) || atomic_load_explicit(&c->refs, memory_order_relaxed) == 1)
+		hcomm_put(c);
+	else
+		atomic_store_explicit(&c->refs, atomic_load_explicit(&c->refs, memory_order_relaxed) - 1,
+				      memory_order_relaxed);
+}
+
 void rec_free(struct rec *r)
 {
 	struct hcomm *c = r->c;
@@ -100,28 +114,24 @@ void rec_free(struct rec *r)
 	hooks_lock(&lock);
 	put(r);
 	hooks_unlock(&lock);
-	if (unlikely(hooks.mt) || atomic_load_explicit(&c->refs, memory_order_relaxed) == 1)
-		hcomm_put(c);
-	else
-		atomic_store_explicit(&c->refs, atomic_load_explicit(&c->refs, memory_order_relaxed) - 1,
-				      memory_order_relaxed);
+	drop_comm(c);
 }
 
 /* Twice as many buckets; without memory chains get longer. */
 static void grow(void)
 {
-	size_t n = (size_t)1 << bits;
-	struct rec **old = bucket, **new = calloc(2 * n, sizeof(*new));
+	size_t n = (size_t)1 << rec_bits;
+	struct rec **old = rec_bucket, **new = calloc(2 * n, sizeof(*new));
 
 	if (!new)
 		return;
-	bucket = new;
-	bits++;
+	rec_bucket = new;
+	rec_bits++;
 	for (size_t i = 0; i < n; i++) {
 		struct rec *r, *next;
 
 		for (r = old[i]; r; r = next) {
-			struct rec **b = bucket_of(r->req);
+			struct rec **b = rec_bucket_of(r->req);
 
 			next = r->next;
 			r->next = *b;
@@ -137,9 +147,9 @@ void rec_show(struct rec *r)
 	struct rec **b;
 
 	hooks_lock(&lock);
-	if (unlikely(++used >> bits > 1))
+	if (unlikely(++used >> rec_bits > 1))
 		grow();
-	b = bucket_of(r->req);
+	b = rec_bucket_of(r->req);
 	r->next = *b;
 	*b = r;
 	hooks_unlock(&lock);
@@ -150,7 +160,7 @@ void rec_hide(struct rec *r)
 	struct rec **p;
 
 	hooks_lock(&lock);
-	for (p = bucket_of(r->req); *p != r; p = &(*p)->next)
+	for (p = rec_bucket_of(r->req); *p != r; p = &(*p)->next)
 		;
 	*p = r->next;
 	used--;
@@ -159,7 +169,7 @@ void rec_hide(struct rec *r)
 
 static inline struct rec *find(MPI_Request req)
 {
-	struct rec *r = *bucket_of(req);
+	struct rec *r = *rec_bucket_of(req);
 
 	while (unlikely(r) && (r->req != req || r->claimed))
 		r = r->next;
@@ -176,7 +186,7 @@ struct rec *rec_find(MPI_Request req)
 	return r;
 }
 
-struct rec *rec_claim(MPI_Request req)
+struct rec *rec_claim_mt(MPI_Request req)
 {
 	struct rec *r;
 
@@ -209,4 +219,22 @@ void rec_end(struct rec *r)
 	}
 	rec_hide(r);
 	rec_free(r);
+}
+
+bool rec_plain_end(struct rec *r, const MPI_Status *st)
+{
+	uint64_t bytes = status_bytes(st);
+	struct rec **p;
+
+	if (unlikely(bytes > r->cap || status_cancelled(st)))	/* cap < DESC_SIZE */
+		return false;
+	memcpy(r->buf, r->small, bytes);
+	chan_recv_done(r->c->chans, &r->cr, st->MPI_SOURCE, st->MPI_TAG, NULL);
+	for (p = rec_bucket_of(r->req); *p != r; p = &(*p)->next)
+		;
+	*p = r->next;
+	used--;
+	put(r);
+	drop_comm(r->c);
+	return true;
 }

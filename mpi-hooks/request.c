@@ -274,6 +274,10 @@ static int finish_one(struct rec *r, MPI_Request *request, int rc, MPI_Status *s
 {
 	int class;
 
+	if (likely(r->plain && r->state == REC_POSTED && !rc) && likely(rec_plain_end(r, st))) {
+		p2p_poll();
+		return MPI_SUCCESS;
+	}
 	if (r->standin) {
 		rec_wait(r);
 		standin_end(r, request);
@@ -440,10 +444,11 @@ static enum begun many_begin(struct many *k, int n, MPI_Request *reqs, MPI_Statu
 /* The end of a call, which has completed what is to be completed. */
 static int many_end(struct many *k, int rc)
 {
-	for (int i = 0; i < k->n; i++)
+	for (int i = 0; unlikely(hooks.mt) && i < k->n; i++)
 		if (k->rec[i])
 			rec_unclaim(k->rec[i]);
-	free(k->mem);
+	if (unlikely(k->mem))
+		free(k->mem);
 	p2p_poll();
 	return rc;
 }
@@ -518,6 +523,26 @@ static struct hreq *claimed_of(MPI_Request req)
 	return h;
 }
 
+/* The same for what is usual; false: something else is among them. */
+static bool many_plain(struct many *k, int n, const int *indices)
+{
+	bool all = true;
+
+	for (int j = 0; j < n; j++) {
+		int i = indices ? indices[j] : j;
+		struct rec *r = k->rec[i];
+
+		if (!r || (likely(r->plain && r->state == REC_POSTED) &&
+			   likely(rec_plain_end(r, &k->st[j])))) {
+			k->rec[i] = NULL;
+			k->reqs[i] = k->shown[i];
+		} else {
+			all = false;
+		}
+	}
+	return all;
+}
+
 /*
  * The library has returned @rc from a call that completes several, and completed those shown at @indices (NULL: all);
  * standins there have ended.  The value is that of the program's call.
@@ -533,6 +558,8 @@ static int many_done(struct many *k, int rc, int n, const int *indices)
 		drop_claimed();
 		return many_end(k, rc);
 	}
+	if (likely(!rc && !claimed) && many_plain(k, n, indices))
+		return many_end(k, rc);
 	for (int j = 0; j < n; j++) {
 		int i = indices ? indices[j] : j;
 		struct rec *r = k->rec[i];
@@ -622,8 +649,11 @@ int hook_waitall(int count, MPI_Request *requests, MPI_Status *statuses)
 		if (left <= 0)
 			break;
 	}
-	for (int i = 0; i < count; i++)
-		k.shown[i] = k.rec[i] && k.rec[i]->standin ? MPI_REQUEST_NULL : requests[i];
+	if (k.nslow || k.hreqs)
+		for (int i = 0; i < count; i++)
+			k.shown[i] = k.rec[i] && k.rec[i]->standin ? MPI_REQUEST_NULL : requests[i];
+	else
+		k.shown = requests;
 	return many_done(&k, PMPI_Waitall(count, k.shown, k.st), count, NULL);
 }
 

@@ -375,6 +375,15 @@ int win_find_ranges(const struct winctl *wc, uint64_t disp, const struct dtype *
 		    uint64_t off, uint64_t len, uint64_t lo, uint64_t hi, uint64_t *out_lo,
 		    uint64_t *out_hi);
 
+/* A process of this node whose memory is reached by CMA. */
+struct near {
+	uint32_t rank;
+	pid_t pid;
+	uint64_t probe, value;		/* what is read at probe while it is that process */
+};
+/* Is @rank one?  Between connecting and mapping. */
+bool win_near(const struct prog_win *w, uint32_t rank, struct near *n);
+
 /* ---- ring.c -------------------------------------------------------------------------------- */
 
 /* What a submission got; session.lock is held from stream_reserve() to stream_submit(). */

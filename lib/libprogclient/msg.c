@@ -22,6 +22,7 @@
 #include "client.h"
 
 #define SLOTS_LOW	(PROG_P2P_SLOTS / 4)	/* fewer free ones: the daemon is woken for those left behind */
+#define COPY_PART	(256u << 10)	/* of a message for a derived datatype, copied at a time */
 #define LOOK_FIRST_NS	50000u
 #define LOOK_MAX_NS	5000000u
 
@@ -33,6 +34,8 @@ struct prog_msg {
 	uint32_t withdrawn_at;		/* withdrawing: ring position just behind the last WITHDRAW */
 	bool withdrawing;
 	uint64_t program;		/* in the arena of programs, or CLIENT_NO_ARENA */
+	bool copied;			/* by ourselves; the slot is about telling its sender */
+	uint64_t len, moved;		/* copied: the result */
 };
 
 struct list {
@@ -48,6 +51,8 @@ struct msgs {
 	uint32_t workers;		/* the session's, of which a forked child has none */
 	uint32_t recv_ring;		/* worker of all RECVs and WITHDRAWs */
 	uint32_t pool_region;		/* id + 1; 0: none */
+	struct near *near;		/* [nnear], by rank; constant once the window is mapped */
+	uint32_t nnear;
 	/* under msg_lock */
 	struct list free, left;
 	struct arena arena;		/* CLIENT_MSG_ARENA, behind the session's */
@@ -96,6 +101,7 @@ static void release(struct msgs *ms, struct prog_msg *m)
 		arena_free(&ms->arena, m->program);
 	m->program = CLIENT_NO_ARENA;
 	m->withdrawing = false;
+	m->copied = false;
 	push(ms, &ms->free, m);
 }
 
@@ -253,6 +259,23 @@ static int unusable(const struct prog_win *w)
 	return w->s->p2p ? -EINVAL : -EOPNOTSUPP;
 }
 
+static const struct near *near_find(const struct msgs *ms, uint32_t rank)
+{
+	uint32_t lo = 0, hi = ms->nnear;
+
+	while (lo < hi) {
+		uint32_t mid = (lo + hi) / 2;
+
+		if (ms->near[mid].rank == rank)
+			return &ms->near[mid];
+		if (ms->near[mid].rank < rank)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return NULL;
+}
+
 static void set_key(struct prog_p2p_key *to, const struct prog_msg_key *key)
 {
 	*to = (struct prog_p2p_key){
@@ -270,6 +293,7 @@ int prog_msg_send(struct prog_win *w, const struct prog_msg_key *key, const stru
 {
 	struct msgs *ms = w->msgs;
 	struct post p = { .kind = PROG_P2P_SEND };
+	const struct near *near;
 	struct prog_msg *m;
 	int err;
 
@@ -281,9 +305,11 @@ int prog_msg_send(struct prog_win *w, const struct prog_msg_key *key, const stru
 	if (err)
 		return err;
 	set_key(&p.key, key);
+	/* what is taken early may be gone from where it was when the receiver comes to copy it */
+	near = near_find(ms, key->dst);
 	if (flags & PROG_MSG_SYNC)
 		p.flags |= PROG_P2PF_SYNC;
-	if (flags & PROG_MSG_EARLY)
+	if (flags & PROG_MSG_EARLY && !near)
 		p.flags |= PROG_P2PF_EARLY;
 	p.worker = key->dst % ms->workers;
 	p.wake = p.side.total < CLIENT_KICK_BYTES ? WAKE_SLEEPER : WAKE_NOW;
@@ -295,6 +321,7 @@ int prog_msg_send(struct prog_win *w, const struct prog_msg_key *key, const stru
 		.slot = m->index,
 		.serial = m->serial,
 		.len = p.side.total,
+		.addr = near && !p.side.dt ? (uintptr_t)p.side.p : 0,
 	};
 	*out = m;
 	return 0;
@@ -324,11 +351,44 @@ int prog_msg_recv(struct prog_win *w, const struct prog_msg_key *key, const stru
 	return post(ms, &p, out);
 }
 
+/*
+ * Copy as much of @name as fits straight from its sender.  Its memory stays as it is until somebody says that
+ * it has the message, which only we can: a RECV that the daemon matches would not be named here.  0: done.
+ */
+static int copy_near(const struct near *near, const struct prog_msg_name *name, const struct side *sd)
+{
+	struct memref from = mem_remote(near->pid, name->addr), probe = mem_remote(near->pid, near->probe);
+	uint64_t len = name->len < sd->total ? name->len : sd->total, value = 0, n;
+	char *buf;
+	int err = 0;
+
+	if (!sd->dt) {
+		err = mem_read(&from, 0, sd->p, len);
+	} else {
+		buf = malloc(COPY_PART);
+		if (!buf)
+			return -ENOMEM;
+		for (uint64_t off = 0; off < len && !err; off += n) {
+			n = len - off < COPY_PART ? len - off : COPY_PART;
+			err = mem_read(&from, (int64_t)off, buf, n);
+			if (!err)
+				err = dtype_unpack(sd->p, sd->dt, sd->count, off, buf, n);
+		}
+		free(buf);
+	}
+	/* still that process, and not a later one of its number? */
+	if (!err)
+		err = mem_read(&probe, 0, &value, sizeof(value));
+	return err ? err : value == near->value ? 0 : -ESRCH;
+}
+
 int prog_msg_recv_named(struct prog_win *w, const struct prog_msg_name *name, const struct prog_buf *b,
 			bool whole, unsigned int flags, prog_msg **out)
 {
 	struct msgs *ms = w->msgs;
 	struct post p = { .kind = PROG_P2P_RECV, .flags = PROG_P2PF_NAMED, .wake = WAKE_NOW };
+	const struct near *near = NULL;
+	uint64_t fits;
 	int err = 0;
 
 	if (!ms)
@@ -343,13 +403,28 @@ int prog_msg_recv_named(struct prog_win *w, const struct prog_msg_name *name, co
 		return err;
 	if (!whole)
 		p.flags |= PROG_P2PF_HEAD;
+	fits = name->len < p.side.total ? name->len : p.side.total;
+	if (whole && flags & PROG_MSG_HURRY && !(flags & PROG_MSG_DROP) && name->addr && fits)
+		near = near_find(ms, name->src);
+	if (near && !copy_near(near, name, &p.side)) {
+		p.flags |= PROG_P2PF_DROP | PROG_P2PF_COPIED;
+		p.side = (struct side){ 0 };
+	} else {
+		near = NULL;
+	}
 	p.key.src = name->src;
 	p.key.dst = ms->self;
 	p.peer_slot = name->slot;
 	p.peer_serial = name->serial;
 	p.peer_len = name->len;
 	p.worker = ms->recv_ring;
-	return post(ms, &p, out);
+	err = post(ms, &p, out);
+	if (err || !near)
+		return err;
+	(*out)->copied = true;
+	(*out)->len = name->len;
+	(*out)->moved = fits;
+	return 0;
 }
 
 /* ---- completion --------------------------------------------------------------------------------- */
@@ -361,6 +436,10 @@ static void give_result(const struct prog_msg *m, uint32_t state, struct prog_ms
 	carried_acquire();
 	if (!r)
 		return;
+	if (m->copied) {
+		*r = (struct prog_msg_result){ .len = m->len, .moved = m->moved };
+		return;
+	}
 	*r = (struct prog_msg_result){ .status = -ECANCELED };
 	if (state != PROG_P2P_DONE)
 		return;
@@ -373,13 +452,15 @@ static void give_result(const struct prog_msg *m, uint32_t state, struct prog_ms
 
 static bool has_ended(void *arg)
 {
-	return state_of(arg) >= PROG_P2P_DONE;
+	const struct prog_msg *m = arg;
+
+	return m->copied || state_of(m) >= PROG_P2P_DONE;
 }
 
 int prog_msg_test(struct prog_win *w, prog_msg *m, struct prog_msg_result *r)
 {
 	struct prog_session *s = w->s;
-	uint32_t state = state_of(m);
+	uint32_t state = m->copied ? PROG_P2P_DONE : state_of(m);
 
 	if (state < PROG_P2P_DONE) {
 		/* who goes on to sleep must not miss what happens from here on */
@@ -408,7 +489,7 @@ size_t prog_msg_head(struct prog_win *w, const prog_msg *m, const void **head)
 	const struct prog_p2p_slot *sl = m->slot;
 
 	*head = sl->head;
-	if (state_of(m) != PROG_P2P_DONE)
+	if (m->copied || state_of(m) != PROG_P2P_DONE)
 		return 0;
 	return sl->head_len < PROG_P2P_HEAD ? sl->head_len : PROG_P2P_HEAD;
 }
@@ -661,10 +742,32 @@ static void add_pool(struct msgs *ms)
 	__atomic_store_n(&s->p2p->pool_region, rep.slot + 1, __ATOMIC_RELEASE);
 }
 
+static int find_near(struct msgs *ms)
+{
+	struct prog_win *w = ms->w;
+	uint32_t i, n = 0;
+	struct near near;
+
+	for (i = 0; i < w->nranks; i++)
+		n += w->node_here[i];
+	ms->near = calloc(n + 1, sizeof(*ms->near));
+	if (!ms->near)
+		return -ENOMEM;
+	for (i = 0; i < w->nranks; i++)
+		if (win_near(w, i, &near))
+			ms->near[ms->nnear++] = near;
+	return 0;
+}
+
 int msgs_start(struct prog_win *w)
 {
+	int err;
+
 	if (w->msgs)
 		return 0;
+	err = find_near(w->s->msgs);
+	if (err)
+		return err;
 	add_pool(w->s->msgs);
 	w->msgs = w->s->msgs;
 	return session_lost(w->s) ? -ECONNRESET : 0;
@@ -708,5 +811,6 @@ void msgs_close(struct prog_win *w)
 	s->msgs = NULL;
 	pthread_mutex_unlock(&s->msg_lock);
 	arena_destroy(&ms->arena);
+	free(ms->near);
 	free(ms);
 }

@@ -244,12 +244,14 @@ struct prog_msg_name {
 	uint32_t src;			/* rank */
 	uint32_t slot, serial;
 	uint64_t len;			/* packed bytes */
+	uint64_t addr;			/* where a receiver of the same node may copy it from; 0: nowhere */
 };
 
 typedef struct prog_msg prog_msg;	/* one side of a message; the library's until prog_msg_free() */
 
 #define PROG_MSG_SYNC	(1u << 0)	/* send: not done before a receive matched it */
-#define PROG_MSG_EARLY	(1u << 1)	/* send: the sender would gain if it were taken before */
+#define PROG_MSG_EARLY	(1u << 1)	/* send: the sender would gain if it were taken before; not for a receiver
+					 * of the same node, which copies it by itself when it waits */
 #define PROG_MSG_DROP	(1u << 2)	/* recv: end the send, take no data; the buffer is not used */
 #define PROG_MSG_HURRY	(1u << 3)	/* recv: the caller is going to wait: wake the daemon at once */
 
@@ -270,6 +272,7 @@ int prog_msg_recv(struct prog_win *w, const struct prog_msg_key *key, const stru
 		  unsigned int flags, prog_msg **m);
 /*
  * Receive the SEND @name.  @whole: all of it goes to the buffer, else as above.  Wakes the daemon.  Errors as above.
+ * With @whole and PROG_MSG_HURRY a message of the same node may be copied at once, by the caller.
  */
 int prog_msg_recv_named(struct prog_win *w, const struct prog_msg_name *name, const struct prog_buf *b,
 			bool whole, unsigned int flags, prog_msg **m);

@@ -403,6 +403,17 @@ static bool cma_works(const struct endpoint *ep)
 	       value == ep->probe_value;
 }
 
+bool win_near(const struct prog_win *w, uint32_t rank, struct near *n)
+{
+	struct endpoint ep;
+
+	if (rank == w->rank || !w->node_here[rank])
+		return false;
+	get_endpoint(&w->peers[rank], &ep);
+	*n = (struct near){ .rank = rank, .pid = (pid_t)ep.pid, .probe = ep.probe, .value = ep.probe_value };
+	return cma_works(&ep);
+}
+
 /* Map @size bytes at @off of @fd, where off need not be aligned. */
 static int map_at(int fd, uint64_t off, uint64_t size, struct local_peer *lp, char **mem)
 {

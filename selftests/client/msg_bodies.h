@@ -267,7 +267,8 @@ static void random_recv(struct prog_session *s, struct prog_win *w, uint64_t see
 		/* before the send can end, after which the place is used again */
 		__atomic_store_n(&box->full, 0, __ATOMIC_RELEASE);
 		err = prog_msg_recv_named(w, &name, &o->buf.b, o->p.how != BY_NAME_HEAD,
-					  o->p.how == DROP_BY_NAME ? PROG_MSG_DROP : 0, &o->m);
+					  o->p.how == DROP_BY_NAME ? PROG_MSG_DROP :
+					  o->p.content.x & 2 ? PROG_MSG_HURRY : 0, &o->m);
 	}
 	CHECK_INT(err, 0);
 }

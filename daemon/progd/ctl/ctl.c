@@ -218,6 +218,7 @@ static json_t *msgs_json(uint32_t job, const struct stats_msgs *m)
 	put_u64(o, "late", m->late);
 	put_u64(o, "early", m->early);
 	put_u64(o, "early_bytes", m->early_bytes);
+	put_u64(o, "copied_by_receiver", m->copied);
 	put_u64(o, "rendezvous", m->rendezvous);
 	put_u64(o, "on_this_node", m->local);
 	put_u64(o, "bytes", m->bytes);

@@ -209,7 +209,8 @@ static int take_send(struct conn *c, uint32_t slot, const struct prog_p2p_slot *
 
 static void count_recv(struct conn *c, const struct pull *p)
 {
-	stats_add(p->flags & PROG_P2PF_DROP ? &c->stats->dropped :
+	stats_add(p->flags & PROG_P2PF_COPIED ? &c->stats->copied :
+		  p->flags & PROG_P2PF_DROP ? &c->stats->dropped :
 		  p->flags & PROG_P2PF_NAMED ? &c->stats->named : &c->stats->predicted, 1);
 }
 
@@ -241,7 +242,7 @@ static int take_recv(struct conn *c, uint32_t slot, const struct prog_p2p_slot *
 	p->sp = c->sp;
 	p->slot = slot;
 	p->key = s->key;
-	p->flags = s->flags & (PROG_P2PF_NAMED | PROG_P2PF_DROP | PROG_P2PF_HEAD);
+	p->flags = s->flags & (PROG_P2PF_NAMED | PROG_P2PF_DROP | PROG_P2PF_HEAD | PROG_P2PF_COPIED);
 	/* who must be told of the end: found before anything is matched, as there is no way back then */
 	node = node_of(c, s->key.src);
 	if (!is_here(c->r, node)) {
@@ -364,7 +365,7 @@ static int take(struct conn *c, uint32_t entry, bool ending)
 		return TAKE_BAD;
 	}
 	if (s.flags & ~(PROG_P2PF_SYNC | PROG_P2PF_NAMED | PROG_P2PF_DROP | PROG_P2PF_EARLY |
-			PROG_P2PF_WITHDRAW_ALL | PROG_P2PF_HEAD)) {
+			PROG_P2PF_WITHDRAW_ALL | PROG_P2PF_HEAD | PROG_P2PF_COPIED)) {
 		conn_bad(c, "message slot %u: flags 0x%x", slot, s.flags);
 		return TAKE_BAD;
 	}

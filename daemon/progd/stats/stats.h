@@ -44,6 +44,7 @@ struct stats_msgs {
 	/* the receiver's node: messages */
 	uint64_t late;			/* SENDs that no RECV waited for */
 	uint64_t early, early_bytes;	/* taken to the pool before they were matched */
+	uint64_t copied;		/* dropped as the receiver had copied it */
 	uint64_t rendezvous;		/* pulled to the receiver's buffer when they were matched */
 	uint64_t local;			/* of both, from a sender on this node */
 	uint64_t bytes;			/* that came to a receiver's buffer */

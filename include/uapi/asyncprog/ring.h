@@ -217,6 +217,7 @@ enum {
 #define PROG_P2PF_DROP		0x04	/* RECV: end the message's SEND, take no data */
 #define PROG_P2PF_EARLY		0x08	/* SEND: the sender would gain if it were taken before it is matched */
 #define PROG_P2PF_HEAD		0x20	/* RECV, NAMED: the first bytes to `head' all the same */
+#define PROG_P2PF_COPIED	0x40	/* RECV, NAMED, DROP: as the receiver has copied it by itself */
 #define PROG_P2PF_WITHDRAW_ALL	0x10	/* C, before a WITHDRAW: this one and all with higher ordinals of the
 					 * channel, or none if one of them is matched */
 

@@ -75,7 +75,8 @@ struct conn {				/* a client as this worker knows it */
 	unsigned int jobs;		/* helper jobs of its messages */
 	struct stats_msgs *stats;
 	struct told *told;		/* [PROG_P2P_SLOTS] */
-	unsigned int again;		/* entries of it to be announced again */
+	unsigned int again;		/* entries of it to be announced again, ... */
+	uint64_t again_at, again_ns;	/* ... not before; and then in so much more, ns */
 	struct pull *pulls;		/* to its memory (on) */
 	struct pull *copies;		/* from its memory, on the same node (from) */
 	struct serve *serves;

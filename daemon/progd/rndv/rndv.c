@@ -323,8 +323,7 @@ static void retry(struct rndv *r)
 	DL_FOREACH(r->list, c) {
 		struct pull *p, *tmp;
 
-		if (c->again)
-			ring_again(c);
+		ring_again(c);
 		DL_FOREACH_SAFE(c->pulls, p, tmp) {
 			if (p->again)
 				copy_retry(p);

@@ -13,6 +13,8 @@
 
 #include "rndv/priv.h"
 
+#define AGAIN_NEW_NS	1000000000ull
+
 bool slot_read(const struct conn *c, uint32_t slot, struct prog_p2p_slot *s)
 {
 	struct prog_p2p_slot *p = &c->sp->c.slot[slot];
@@ -144,6 +146,11 @@ static void say_again(struct conn *c, uint32_t slot, uint32_t serial)
 		t->again = true;
 		c->again++;
 	}
+	/* the first after a while, soon; then more and more seldom: there may be many */
+	if (loop_now() > c->again_at + AGAIN_NEW_NS) {
+		c->again_ns = RETRY_NS;
+		c->again_at = 0;
+	}
 	later_arm(c->r);
 }
 
@@ -167,6 +174,16 @@ void ring_later(struct conn *c, uint32_t slot, uint32_t serial, int err)
 
 void ring_again(struct conn *c)
 {
+	uint64_t now = loop_now();
+
+	if (!c->again)
+		return;
+	if (now < c->again_at) {
+		later_arm(c->r);
+		return;
+	}
+	c->again_at = now + c->again_ns;
+	c->again_ns = c->again_ns < RETRY_MAX_NS / 2 ? 2 * c->again_ns : RETRY_MAX_NS;
 	for (uint32_t i = 0; c->again && i < PROG_P2P_SLOTS; i++) {
 		struct told *t = &c->told[i];
 		struct prog_p2p_slot s;

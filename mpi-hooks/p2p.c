@@ -689,7 +689,7 @@ static int recv_args(struct rec *r, void *buf, MPI_Count count, MPI_Datatype typ
 }
 
 /*
- * Blocking, with the record in the caller's memory.  With one thread nothing comes between the library's call and
+ * Blocking.  With one thread nothing comes between the library's call and
  * its end: where there is nothing to announce the channel need not know of it before.
  */
 static int recv_now(struct rec *r, MPI_Status *st)
@@ -756,31 +756,36 @@ int hook_recv(struct hcomm *c, void *buf, MPI_Count count, MPI_Datatype type, in
 {
 	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
 	uint64_t cap, bytes;
-	struct rec r;
+	struct rec *r;
 	char *at;
 	int rc;
 
 	if (likely(is_plain(c, buf, count, type, source, &at, &cap))) {
-		rc = PMPI_Recv(r.small, DESC_SIZE, MPI_BYTE, source, tag, c->handle, st);
+		rc = PMPI_Recv(rec_landing, DESC_SIZE, MPI_BYTE, source, tag, c->handle, st);
 		bytes = status_bytes(st);
 		if (likely(!rc && bytes <= cap)) {
-			memcpy(at, r.small, bytes);
+			memcpy(at, rec_landing, bytes);
 			chan_recv_now(c->chans, st->MPI_SOURCE, st->MPI_TAG, NULL);
 			p2p_poll();
 			return MPI_SUCCESS;
 		}
-		rec_init(&r, c, REC_RECV);
-		plain_set(&r, at, cap, source, tag);
-		rc = recv_finish(&r, rc, st);
-		rec_clear(&r);
+		r = rec_new(c, REC_RECV);
+		if (!r)
+			return hcomm_error(c, MPI_ERR_NO_MEM);
+		plain_set(r, at, cap, source, tag);
+		memcpy(r->small, rec_landing, DESC_SIZE);
+		rc = recv_finish(r, rc, st);
+		rec_free(r);
 		return rc;
 	}
-	rec_init(&r, c, REC_RECV);
-	if (is_bad(c, source, count) || unlikely(recv_args(&r, buf, count, type, source, tag)))
+	r = rec_new(c, REC_RECV);
+	if (!r)
+		return hcomm_error(c, MPI_ERR_NO_MEM);
+	if (is_bad(c, source, count) || unlikely(recv_args(r, buf, count, type, source, tag)))
 		rc = NATIVE(Recv, buf, count, type, source, tag, c->handle, status);
 	else
-		rc = recv_now(&r, st);
-	rec_clear(&r);
+		rc = recv_now(r, st);
+	rec_free(r);
 	return rc;
 }
 
@@ -1327,7 +1332,7 @@ int hook_sendrecv(struct hcomm *c, const void *sendbuf, MPI_Count sendcount, MPI
 		  int source, int recvtag, MPI_Status *status)
 {
 	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
-	struct rec r;
+	struct rec *r;
 	int rc;
 
 	if (source == MPI_PROC_NULL) {
@@ -1339,9 +1344,11 @@ int hook_sendrecv(struct hcomm *c, const void *sendbuf, MPI_Count sendcount, MPI
 		rc = NATIVE(Send, sendbuf, sendcount, sendtype, dest, sendtag, c->handle);
 		return rc ? rc : hook_recv(c, recvbuf, recvcount, recvtype, source, recvtag, status);
 	}
-	rec_init(&r, c, REC_RECV);
+	r = rec_new(c, REC_RECV);
+	if (!r)
+		return hcomm_error(c, MPI_ERR_NO_MEM);
 	if ((unsigned int)dest >= c->npeers || sendcount < 0 || is_bad(c, source, recvcount) ||
-	    recv_args(&r, recvbuf, recvcount, recvtype, source, recvtag)) {
+	    recv_args(r, recvbuf, recvcount, recvtype, source, recvtag)) {
 #if MPI_VERSION >= 4
 		rc = PMPI_Sendrecv_c(sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount,
 				     recvtype, source, recvtag, c->handle, status);
@@ -1350,9 +1357,9 @@ int hook_sendrecv(struct hcomm *c, const void *sendbuf, MPI_Count sendcount, MPI
 				   (int)recvcount, recvtype, source, recvtag, c->handle, status);
 #endif
 	} else {
-		rc = sendrecv(c, sendbuf, sendcount, sendtype, dest, sendtag, &r, st);
+		rc = sendrecv(c, sendbuf, sendcount, sendtype, dest, sendtag, r, st);
 	}
-	rec_clear(&r);
+	rec_free(r);
 	return rc;
 }
 
@@ -1360,14 +1367,15 @@ int hook_sendrecv(struct hcomm *c, const void *sendbuf, MPI_Count sendcount, MPI
 static void *packed_copy(struct hcomm *c, const void *buf, MPI_Count count, MPI_Datatype type,
 			 uint64_t *bytes)
 {
-	struct rec r;
+	struct rec *r = rec_new(c, REC_SEND);
 	void *copy = NULL;
 
-	rec_init(&r, c, REC_SEND);
-	if (!buf_set(&r, buf, count, type) && r.cap <= PACKED_MAX)
-		copy = buf_packed(&r);
-	*bytes = r.cap;
-	rec_clear(&r);
+	if (!r)
+		return NULL;
+	if (!buf_set(r, buf, count, type) && r->cap <= PACKED_MAX)
+		copy = buf_packed(r);
+	*bytes = r->cap;
+	rec_free(r);
 	return copy;
 }
 
@@ -1511,7 +1519,7 @@ int p2p_begin(struct prog_win *space)
 	/* what is shorter would not cover its descriptor */
 	uint64_t own = prog_msg_min(space) < DESC_SIZE ? DESC_SIZE : prog_msg_min(space), all;
 
-	if (desc_init())
+	if (desc_init() || rec_begin())
 		own = UINT64_MAX;
 	/* a receiver must not take a buffer for too small that a sender finds large enough */
 	if (PMPI_Allreduce(&own, &all, 1, MPI_UINT64_T, MPI_MAX, MPI_COMM_WORLD) || all == UINT64_MAX)

@@ -181,17 +181,21 @@ struct rec {
 	struct rec *part[2];		/* pair: receive, send */
 	struct rec *cand_next, *cand_prev;
 	struct desc_says d;		/* of the message that m is for */
-	unsigned char small[DESC_SIZE] __attribute__((aligned(16)));	/* not initialised */
+	/*
+	 * DESC_SIZE bytes, of the record for ever: a descriptor that is sent, or where a receive lands whose buffer is
+	 * shorter.
+	 */
+	unsigned char *small;
 };
 
 enum smode { SEND_STD, SEND_SYNC, SEND_READY, SEND_BUF };
 
 /* A record that is not in the table; NULL: no memory. */
 struct rec *rec_new(struct hcomm *c, enum rec_kind kind);
-/* One in the caller's memory, without a reference to @c; to be ended by rec_clear(). */
-void rec_init(struct rec *r, struct hcomm *c, enum rec_kind kind);
-void rec_clear(struct rec *r);
 void rec_free(struct rec *r);
+/* DESC_SIZE bytes for one thread's blocking receives; NULL: no memory. */
+extern unsigned char *rec_landing;
+int rec_begin(void);
 /* Into the table and out of it; r->req is set. */
 void rec_show(struct rec *r);
 void rec_hide(struct rec *r);

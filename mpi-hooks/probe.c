@@ -327,24 +327,30 @@ int hook_mrecv(void *buf, MPI_Count count, MPI_Datatype type, MPI_Message *messa
 	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
 	struct held *h = message_take(message);
 	struct hcomm *c;
-	struct rec r;
+	struct rec *r;
 	int rc;
 
 	if (!h)
 		return NATIVE(Mrecv, buf, count, type, message, status);
 	c = h->c;
-	rec_init(&r, c, REC_RECV);
-	rc = buf_set(&r, buf, count, type);
+	r = rec_new(c, REC_RECV);
+	if (!r) {
+		free(h);
+		rc = hcomm_error(c, MPI_ERR_NO_MEM);
+		hcomm_put(c);
+		return rc;
+	}
+	rc = buf_set(r, buf, count, type);
+	if (rc)
+		r->cap = 0;	/* the sender is let go */
+	held_recv(h, r);
 	if (rc) {
-		r.cap = 0;	/* the sender is let go */
-		held_recv(h, &r);
-		rec_wait(&r);
+		rec_wait(r);
 		hcomm_error(c, rc);
 	} else {
-		held_recv(h, &r);
-		rc = recv_finish(&r, MPI_SUCCESS, st);
+		rc = recv_finish(r, MPI_SUCCESS, st);
 	}
-	rec_clear(&r);
+	rec_free(r);
 	hcomm_put(c);
 	return rc;
 }

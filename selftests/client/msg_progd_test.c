@@ -330,11 +330,6 @@ static void body_early(void)
 	rank_finish(ses, win);
 }
 
-static void test_one_early(void **state)
-{
-	on_one(body_early, 2);
-}
-
 static void test_two_early(void **state)
 {
 	on_two(body_early, 2);
@@ -721,7 +716,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_two_away),
 		cmocka_unit_test(test_one_look),
 		cmocka_unit_test(test_two_look),
-		cmocka_unit_test(test_one_early),
 		cmocka_unit_test(test_two_early),
 		cmocka_unit_test(test_one_race),
 		cmocka_unit_test(test_two_race),

@@ -296,7 +296,7 @@ static void spoil(int what, struct prog_p2p_slot *s)
 {
 	switch (what) {
 	case 0: s->kind = 7; break;
-	case 1: s->flags |= 0x40; break;
+	case 1: s->flags |= 0x80; break;
 	case 2: s->serial = 0; break;
 	case 3: s->key.src = 77; break;
 	case 4: s->key.dst = RANKS; break;
@@ -313,7 +313,7 @@ static void spoil(int what, struct prog_p2p_slot *s)
 }
 
 static const char *const whys[] = {
-	"kind 7", "flags 0x40", "serial 0", "from rank 77", "rank 4", "len 72057594037927937",
+	"kind 7", "flags 0x80", "serial 0", "from rank 77", "rank 4", "len 72057594037927937",
 	"neither REGION nor VA", "region is not there", "outside its region", "outside its region",
 	"wraps around", "outside the arena", "datatype is not valid", "peer_serial 0",
 };

@@ -24,9 +24,14 @@
 #endif
 #define SENDS_MAX	256	/* .. and sends: named receives end by themselves, and must get one */
 
+#define NEAR_NOT	255	/* near_quick: not of this node, or no CMA */
+#define NEAR_SURE	2	/* so many in a row */
+#define NEAR_BYTES_NS	8	/* copied in a nanosecond, about */
+
 uint64_t p2p_least = UINT64_MAX;
 atomic_int p2p_nobodys;
 static atomic_int announced, sends;
+static uint8_t *near_quick;		/* [rank in MPI_COMM_WORLD]: see near_account() */
 
 /* Receives that the helper thread looks after. */
 static pthread_mutex_t cand_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -563,11 +568,37 @@ void rec_touch(struct rec *r)
 		r->away = now_ns() - r->posted_at + 1;
 }
 
+/*
+ * A receiver that is in MPI when a message of its node comes copies it by itself, once; the daemon, which is asked
+ * for it when it is announced, has to copy it twice.  So who waited at once for the last of a rank is
+ * taken to do so again.  Approximate: threads may mix their updates.
+ */
+static void near_account(struct rec *r)
+{
+	uint8_t *n = near_quick ? &near_quick[r->c->world[r->source]] : NULL;
+
+	if (!n || *n == NEAR_NOT)
+		return;
+	if (r->away > r->len / NEAR_BYTES_NS)
+		*n = 0;
+	else if (*n < NEAR_SURE)
+		++*n;
+}
+
+static bool near_waits(const struct rec *r, bool wait)
+{
+	uint8_t n = near_quick ? near_quick[r->c->world[r->cr.source]] : NEAR_NOT;
+
+	return n != NEAR_NOT && (wait || n == NEAR_SURE);
+}
+
 /* Non-blocking large messages, for the choice of thresholds. */
 static void account(struct rec *r)
 {
 	if (!r->posted_at || !r->managed)
 		return;
+	if (r->kind == REC_RECV)
+		near_account(r);
 	prog_msg_account(hp2p_space, r->c->world[r->kind == REC_SEND ? r->peer : r->source],
 			 r->kind == REC_SEND, r->kind == REC_SEND ? r->cap : r->len, r->away);
 	r->posted_at = 0;
@@ -632,7 +663,7 @@ int recv_post(struct rec *r, bool wait, int (*start)(struct rec *r))
 		r->big = true;
 		if (!wait)
 			r->posted_at = now_ns();
-		if (!(r->cr.worth && announce(r)) && !wait)
+		if (!(r->cr.worth && !near_waits(r, wait) && announce(r)) && !wait)
 			cand_add(r);
 	}
 	rc = start(r);
@@ -720,7 +751,7 @@ static int recv_now(struct rec *r, MPI_Status *st)
 		chan_recv_post(c->chans, r->peer, r->peer_tag == MPI_ANY_TAG ? CHAN_ANY : r->peer_tag,
 			       &r->cr);
 		r->counted = true;
-		if (r->cr.worth)
+		if (r->cr.worth && !near_waits(r, true))
 			announce(r);
 	}
 	rc = NATIVE(Recv, r->lib_buf, r->lib_count, r->lib_type, r->peer, r->peer_tag, c->handle, st);
@@ -1514,6 +1545,17 @@ int hook_isendrecv_replace(struct hcomm *c, void *buf, MPI_Count count, MPI_Data
 
 /* ---- begin and end ---------------------------------------------------------------------------- */
 
+static void near_begin(const struct prog_win *space)
+{
+	int n;
+
+	if (PMPI_Comm_size(MPI_COMM_WORLD, &n))
+		return;
+	near_quick = malloc((size_t)n);	/* NULL: everything is announced */
+	for (int i = 0; near_quick && i < n; i++)
+		near_quick[i] = prog_msg_near(space, (uint32_t)i) ? 0 : NEAR_NOT;
+}
+
 int p2p_begin(struct prog_win *space)
 {
 	/* what is shorter would not cover its descriptor */
@@ -1526,6 +1568,7 @@ int p2p_begin(struct prog_win *space)
 		return -EIO;
 	p2p_least = all;
 	prog_msg_set_look(space, look, NULL);
+	near_begin(space);
 	return 0;
 }
 
@@ -1539,4 +1582,6 @@ void p2p_end(void)
 		p2p_poll();
 		sched_yield();
 	}
+	free(near_quick);
+	near_quick = NULL;
 }

@@ -276,6 +276,11 @@ static const struct near *near_find(const struct msgs *ms, uint32_t rank)
 	return NULL;
 }
 
+bool prog_msg_near(const struct prog_win *w, uint32_t rank)
+{
+	return w->msgs && near_find(w->msgs, rank);
+}
+
 static void set_key(struct prog_p2p_key *to, const struct prog_msg_key *key)
 {
 	*to = (struct prog_p2p_key){

@@ -300,6 +300,9 @@ void prog_msg_free(struct prog_win *w, prog_msg *m);
  */
 int prog_msg_withdraw(struct prog_win *w, prog_msg *m);
 
+/* Can a receiver here copy messages of @rank, of the same node, by itself? */
+bool prog_msg_near(const struct prog_win *w, uint32_t rank);
+
 /* Packed bytes from which on messages to @rank should be sent this way; UINT64_MAX: none. Never below prog_msg_min(). */
 uint64_t prog_msg_threshold(struct prog_win *w, uint32_t rank);
 uint64_t prog_msg_min(struct prog_win *w);

@@ -82,6 +82,8 @@ int match_new(uint32_t max_sends, uint32_t *unmatched, struct match **out)
 	pthread_mutex_init(&m->lock, NULL);
 	m->max_sends = max_sends ? max_sends : limit;
 	m->unmatched = unmatched;
+	if (unmatched)
+		__atomic_store_n(unmatched, 0, __ATOMIC_SEQ_CST);
 	*out = m;
 	return 0;
 }

@@ -31,8 +31,8 @@ struct match_name {			/* one use of a slot of a sender */
 void match_limit_set(uint32_t max_sends);
 
 /*
- * @max_sends: SENDs kept without a RECV, 0: as configured.  @unmatched: where their number is stored, in
- * order and before the call that changed it returns (prog_p2p_area.unmatched); may be NULL, must stay
+ * @max_sends: SENDs kept without a RECV, 0: as configured.  @unmatched: where their number is stored, 0 at
+ * first, in order and before the call that changed it returns (prog_p2p_area.unmatched); may be NULL, must stay
  * valid until match_free().  0 or -ENOMEM.
  */
 int match_new(uint32_t max_sends, uint32_t *unmatched, struct match **out);

@@ -30,9 +30,8 @@ static int setup(void **state)
 	struct match *m;
 
 	unmatched = 99;
-	if (match_new(0, &unmatched, &m))
+	if (match_new(0, &unmatched, &m) || unmatched)
 		return -1;
-	unmatched = 0;
 	*state = m;
 	return 0;
 }
@@ -172,7 +171,6 @@ static void test_limit(void **state)
 {
 	struct match *m;
 
-	unmatched = 0;
 	assert_int_equal(match_new(3, &unmatched, &m), 0);
 	assert_null(recv_ok(m, key_of(0, 0, 3), 1));
 	for (uint32_t i = 0; i < 3; i++)
@@ -669,7 +667,6 @@ static void test_random(void **state)
 
 		seed = first + round;
 		memset(&mod, 0, sizeof(mod));
-		unmatched = 0;
 		assert_int_equal(match_new(LIMIT, &unmatched, &m), 0);
 		for (uintptr_t step = 1; step < 4000; step++) {
 			random_step(m, step);

@@ -551,6 +551,7 @@ void rec_idle(struct rec *r, unsigned int *spins)
 		prog_msg_wait(hp2p_space, r->m, NULL);
 	else if (++*spins > 100)
 		sched_yield();
+	hooks_progress(NULL);
 	p2p_poll();
 }
 

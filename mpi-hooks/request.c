@@ -498,10 +498,14 @@ static int many_show(struct many *k)
 /* Between two looks. @native: messages are awaited that the library brings. */
 static void many_idle(struct many *k, bool native, unsigned int *spins)
 {
-	if (k->hreqs || !native)
+	if (k->hreqs || !native) {
 		nap();
-	else if (++*spins > 100)
-		sched_yield();
+	} else {
+		if (++*spins > 100)
+			sched_yield();
+		/* shown nothing, the library does nothing */
+		hooks_progress(NULL);
+	}
 	p2p_poll();
 }
 

@@ -197,14 +197,23 @@ static void hide(struct hcomm *c)
 	hcomm_put(c);
 }
 
+static void call_handler(MPI_Comm comm, int class)
+{
+	MPI_Errhandler handler = MPI_ERRORS_ARE_FATAL;
+
+	PMPI_Comm_get_errhandler(comm, &handler);
+	herror_end_if_fatal(handler, "communicator", class);
+	PMPI_Comm_call_errhandler(comm, class);
+}
+
 int hcomm_error(struct hcomm *c, int class)
 {
 	if (likely(class == MPI_SUCCESS))
 		return MPI_SUCCESS;
 	if (!atomic_load_explicit(&c->freed, memory_order_acquire))
-		PMPI_Comm_call_errhandler(c->handle, class);
+		call_handler(c->handle, class);
 	else if (!c->quiet)
-		PMPI_Comm_call_errhandler(MPI_COMM_WORLD, class);
+		call_handler(MPI_COMM_WORLD, class);
 	return class;
 }
 
@@ -216,7 +225,7 @@ static int refuse(struct hcomm *parent, MPI_Comm *newcomm, int class)
 	*newcomm = MPI_COMM_NULL;
 	if (parent)
 		return hcomm_error(parent, class);
-	PMPI_Comm_call_errhandler(MPI_COMM_SELF, class);
+	call_handler(MPI_COMM_SELF, class);
 	return class;
 }
 
@@ -375,8 +384,7 @@ static bool errors_return(MPI_Comm comm)
 
 	PMPI_Comm_get_errhandler(comm, &handler);
 	quiet = handler == MPI_ERRORS_RETURN;
-	if (!quiet && handler != MPI_ERRORS_ARE_FATAL)
-		PMPI_Errhandler_free(&handler);
+	herror_handler_put(handler);
 	return quiet;
 }
 

@@ -26,37 +26,42 @@ int herror_class(int rc)
 	}
 }
 
-/*
- * An error that the program has not asked to see ends the job.  The handles we have are of
- * communicators of this process: with them MPICH would end this process only, and its launcher
- * would leave those on other nodes alone.
- */
-static void end_if_fatal(struct hwin *w, int class)
+void herror_handler_put(MPI_Errhandler handler)
+{
+#ifdef MPI_ERRORS_ABORT
+	if (handler == MPI_ERRORS_ABORT)
+		return;
+#endif
+	if (handler != MPI_ERRORS_RETURN && handler != MPI_ERRORS_ARE_FATAL)
+		PMPI_Errhandler_free(&handler);
+}
+
+void herror_end_if_fatal(MPI_Errhandler handler, const char *what, int class)
 {
 #ifndef OPEN_MPI
-	MPI_Errhandler handler = MPI_ERRORS_ARE_FATAL;
 	char text[MPI_MAX_ERROR_STRING] = "";
 	int len;
 
-	if (w)
-		PMPI_Win_get_errhandler(w->handle, &handler);
-	else
-		PMPI_Comm_get_errhandler(MPI_COMM_SELF, &handler);
 	if (handler == MPI_ERRORS_ARE_FATAL) {
 		PMPI_Error_string(class, text, &len);
-		prog_log(PROG_LOG_ERROR, "window: fatal error: %s", text);
+		prog_log(PROG_LOG_ERROR, "%s: fatal error: %s", what, text);
 		PMPI_Abort(MPI_COMM_WORLD, class);
 	}
-	if (handler != MPI_ERRORS_RETURN && handler != MPI_ERRORS_ABORT)
-		PMPI_Errhandler_free(&handler);
 #endif
+	herror_handler_put(handler);
 }
 
 int hwin_error(struct hwin *w, int class)
 {
+	MPI_Errhandler handler = MPI_ERRORS_ARE_FATAL;
+
 	if (likely(class == MPI_SUCCESS))
 		return MPI_SUCCESS;
-	end_if_fatal(w, class);
+	if (w)
+		PMPI_Win_get_errhandler(w->handle, &handler);
+	else
+		PMPI_Comm_get_errhandler(MPI_COMM_SELF, &handler);
+	herror_end_if_fatal(handler, "window", class);
 	if (w)
 		PMPI_Win_call_errhandler(w->handle, class);
 	else

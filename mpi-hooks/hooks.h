@@ -261,5 +261,11 @@ void hreq_finish(struct hwin *w);
  * here, as the class does not tell what happened.
  */
 int herror_class(int rc);
+/*
+ * An error that the program has not asked to see ends the job.  Asked to call the error handler, MPICH would end this
+ * process only, and its launcher would leave those on other nodes alone.  Frees @handler, the object's.
+ */
+void herror_end_if_fatal(MPI_Errhandler handler, const char *what, int class);
+void herror_handler_put(MPI_Errhandler handler);	/* what the library gave; predefined ones are left alone */
 
 #endif

@@ -151,7 +151,7 @@ static void derived(void)
 		oc /= g;
 		tc /= g;
 		if (!dt_range(&om, oc, &olo, &ohi) || !dt_range(&tm, tc, &lo, &hi) ||
-		    ohi - olo > span || hi - lo > span) {
+		    ohi - olo > span || hi - lo > span || olo > span || lo > span) {
 			dt_free(&tm);
 			dt_free(&om);
 			continue;

@@ -982,9 +982,6 @@ static void bury(struct rec *r)
 		PMPI_Wait(&r->req, MPI_STATUS_IGNORE);
 	if (r->persistent && r->req != MPI_REQUEST_NULL)
 		PMPI_Request_free(&r->req);
-	if (r->kind == REC_PAIR)
-		for (int i = 0; i < 2; i++)
-			rec_free(r->part[i]);
 	rec_free(r);
 }
 

@@ -109,6 +109,8 @@ struct rec *rec_new(struct hcomm *c, enum rec_kind kind)
 	if (unlikely(!r))
 		return NULL;
 	rec_init(r, c, kind);
+	if (unlikely(kind == REC_PAIR))
+		r->part[0] = r->part[1] = NULL;
 	if (unlikely(hooks.mt))
 		hcomm_get(c);
 	else	/* the same without a locked instruction */
@@ -156,6 +158,10 @@ void rec_free(struct rec *r)
 {
 	struct hcomm *c = r->c;
 
+	if (unlikely(r->kind == REC_PAIR))
+		for (int i = 0; i < 2; i++)
+			if (r->part[i])
+				rec_free(r->part[i]);
 	r->persistent = false;
 	rec_clear(r);
 	hooks_lock(&lock);

@@ -719,6 +719,8 @@ static int any(struct many *k, int *index, int *flag, MPI_Status *st)
 		if (flag) {
 			*flag = 0;
 			*index = MPI_UNDEFINED;
+			if (hidden)
+				hooks_progress(NULL);
 			polled();
 			return many_end(k, MPI_SUCCESS);
 		}
@@ -808,8 +810,11 @@ static int some(struct many *k, int *outcount, int *indices, bool wait)
 			break;
 		many_idle(k, native || (left && many_others(k)), &spins);
 	}
-	if (!n)
+	if (!n) {
+		if (hidden)
+			hooks_progress(NULL);
 		polled();
+	}
 	return many_done(k, rc, n, indices);
 }
 

@@ -530,11 +530,11 @@ static void buffered(void)
 }
 
 /* Every byte is read once: of memory that changes meanwhile memcmp() may say that it is equal when it never was. */
-static bool is_there(int n)
+static bool is_there(int from, int n)
 {
 	const volatile unsigned char *got = rbuf;
 
-	for (int i = 0; i < n; i++)
+	for (int i = from; i < n; i++)
 		if (got[i] != want[i])
 			return false;
 	return true;
@@ -568,7 +568,7 @@ static void freed_requests(void)
 			t_barrier();
 			t_fill(want, sizes[i], i);
 			/* only the memory tells; the watchdog ends it when nothing comes */
-			while (!is_there(sizes[i]))
+			while (!is_there(0, sizes[i]))
 				M(MPI_Iprobe(1, 77, MPI_COMM_WORLD, &flag, &st));
 			check(sizes[i], i);
 			M(MPI_Send(NULL, 0, MPI_BYTE, 1, 4, MPI_COMM_WORLD));
@@ -874,6 +874,368 @@ static void any_source(void)
 	finish();
 }
 
+static void recv_check(int tag, int n, uint64_t seed)
+{
+	MPI_Status st;
+
+	M(MPI_Recv(rbuf, BIG, MPI_BYTE, 1, tag, MPI_COMM_WORLD, &st));
+	check_status(&st, 1, tag, n);
+	check(n, seed);
+}
+
+/* what a probe took out of the library's hands is older than what is left there */
+static void probed_order(void)
+{
+	static const int n[] = { 4096, 240, 0, BIG, 65536, 240, 8 };
+	static const int tags[] = { 1, 2, 1, 3, 2, 3, 1 };
+	MPI_Request q[ARRAY_SIZE(n)];
+	MPI_Status st;
+	int flag;
+
+	setup();
+	for (int how = 0; how < 5; how++) {
+		t_barrier();
+		if (t_rank == 1) {
+			unsigned char *out = malloc(2 * BIG), *p = out;
+
+			for (int i = 0; i < ARRAY_SIZE(n); i++) {
+				t_fill(p, n[i], i);
+				M(MPI_Isend(p, n[i], MPI_BYTE, 0, tags[i], MPI_COMM_WORLD, &q[i]));
+				p += n[i];
+			}
+			M(MPI_Waitall(ARRAY_SIZE(n), q, MPI_STATUSES_IGNORE));
+			free(out);
+		} else if (t_rank == 0) {
+			/* of the last tag first */
+			for (int tag = 3; tag > 0; tag--) {
+				M(MPI_Probe(MPI_ANY_SOURCE, tag, MPI_COMM_WORLD, &st));
+				check_status(&st, 1, tag, n[tag == 3 ? 3 : tag - 1]);
+			}
+			M(MPI_Iprobe(1, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, &st));
+			T_EQ(flag, 1);
+			check_status(&st, 1, 1, n[0]);
+			for (int i = 0; i < ARRAY_SIZE(n); i++) {
+				MPI_Message msg;
+
+				switch (how) {
+				case 0:
+					M(MPI_Recv(rbuf, BIG, MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG,
+						   MPI_COMM_WORLD, &st));
+					break;
+				case 1:
+					M(MPI_Irecv(rbuf, BIG, MPI_BYTE, 1, MPI_ANY_TAG,
+						    MPI_COMM_WORLD, &q[0]));
+					M(MPI_Wait(&q[0], &st));
+					break;
+				case 2:
+					M(MPI_Recv_init(rbuf, BIG, MPI_BYTE, MPI_ANY_SOURCE,
+							MPI_ANY_TAG, MPI_COMM_WORLD, &q[0]));
+					M(MPI_Start(&q[0]));
+					do
+						M(MPI_Testall(1, q, &flag, &st));
+					while (!flag);
+					M(MPI_Request_free(&q[0]));
+					break;
+				case 3:
+					M(MPI_Mprobe(1, MPI_ANY_TAG, MPI_COMM_WORLD, &msg, &st));
+					check_status(&st, 1, tags[i], n[i]);
+					M(MPI_Imrecv(rbuf, BIG, MPI_BYTE, &msg, &q[0]));
+					M(MPI_Waitall(1, q, &st));
+					break;
+				case 4:
+					M(MPI_Sendrecv(NULL, 0, MPI_BYTE, 0, 9, rbuf, BIG, MPI_BYTE,
+						       1, MPI_ANY_TAG, MPI_COMM_WORLD, &st));
+					M(MPI_Recv(NULL, 0, MPI_BYTE, 0, 9, MPI_COMM_WORLD,
+						   MPI_STATUS_IGNORE));
+					break;
+				}
+				check_status(&st, 1, tags[i], n[i]);
+				check(n[i], i);
+			}
+		}
+	}
+	finish();
+}
+
+/* a buffered message has to go on while the sender waits for others in whatever call */
+static void progress_in_calls(void)
+{
+	const int room = BIG + MPI_BSEND_OVERHEAD;
+	unsigned char *b = malloc(room);
+	MPI_Request q[3];
+	MPI_Status st;
+	int flag = 0, at, size;
+	void *old;
+
+	setup();
+	for (int how = 0; how < 7; how++) {
+		t_barrier();
+		if (t_rank == 1) {
+			M(MPI_Buffer_attach(b, room));
+			t_fill(sbuf, 20000, how);
+			M(MPI_Bsend(sbuf, 20000, MPI_BYTE, 0, 1, MPI_COMM_WORLD));
+			t_fill(sbuf, BIG, how + 50);
+			M(MPI_Isend(sbuf, BIG, MPI_BYTE, 0, 2, MPI_COMM_WORLD, &q[0]));
+			q[1] = q[2] = MPI_REQUEST_NULL;
+			switch (how) {
+			case 0:
+				M(MPI_Wait(&q[0], &st));
+				break;
+			case 1:
+				M(MPI_Waitany(3, q, &at, &st));
+				break;
+			case 2:
+				M(MPI_Waitall(3, q, MPI_STATUSES_IGNORE));
+				break;
+			case 3:
+				M(MPI_Waitsome(3, q, &size, &at, MPI_STATUSES_IGNORE));
+				break;
+			case 4:
+				while (!flag)
+					M(MPI_Testany(3, q, &at, &flag, &st));
+				break;
+			case 5:
+				while (flag < 1)
+					M(MPI_Testsome(3, q, &flag, &at, MPI_STATUSES_IGNORE));
+				break;
+			default:
+				flag = 0;
+				while (!flag)
+					M(MPI_Test(&q[0], &flag, &st));
+				break;
+			}
+			flag = 0;
+			T_OK(q[0] == MPI_REQUEST_NULL, "call %d: request is left", how);
+			M(MPI_Buffer_detach(&old, &size));
+		} else if (t_rank == 0) {
+			recv_check(1, 20000, how);
+			recv_check(2, BIG, how + 50);
+		}
+	}
+	finish();
+	free(b);
+}
+
+struct odd {
+	int i;
+	char c[3];
+	double d;
+};
+
+/* elements of several sizes, which 240 bytes do not hold whole; types freed while messages are under way */
+static void odd_types(void)
+{
+	const int counts[] = { 1, 15, 16, 17, 1000, 40000 };
+	const int len[] = { 1, 3, 1 };
+	const MPI_Aint disp[] = { offsetof(struct odd, i), offsetof(struct odd, c),
+				  offsetof(struct odd, d) };
+	const MPI_Datatype basic[] = { MPI_INT, MPI_CHAR, MPI_DOUBLE };
+	MPI_Datatype t, odd;
+	MPI_Request q;
+	MPI_Status st;
+	int got;
+
+	setup();
+	for (int i = 0; i < ARRAY_SIZE(counts); i++) {
+		for (int how = 0; how < 3; how++) {
+			int n = counts[i];
+			struct odd *r = (struct odd *)rbuf, *s = (struct odd *)sbuf;
+
+			M(MPI_Type_create_struct(3, len, disp, basic, &t));
+			M(MPI_Type_create_resized(t, 0, sizeof(struct odd), &odd));
+			M(MPI_Type_commit(&odd));
+			M(MPI_Type_free(&t));
+			t_fill(want, n * sizeof(struct odd), how);
+			if (t_rank == 1) {
+				memcpy(s, want, n * sizeof(struct odd));
+				M(MPI_Isend(s, n, odd, 0, 1, MPI_COMM_WORLD, &q));
+				M(MPI_Type_free(&odd));
+				M(MPI_Wait(&q, MPI_STATUS_IGNORE));
+			} else if (t_rank == 0) {
+				M(MPI_Irecv(r, n + 2, odd, how == 2 ? MPI_ANY_SOURCE : 1, 1,
+					    MPI_COMM_WORLD, &q));
+				if (how)
+					M(MPI_Type_free(&odd));
+				M(MPI_Wait(&q, &st));
+				if (!how) {
+					M(MPI_Get_count(&st, odd, &got));
+					T_EQ(got, n);
+					M(MPI_Type_free(&odd));
+				}
+				M(MPI_Get_count(&st, MPI_BYTE, &got));
+				T_EQ(got, n * 15);
+				for (int k = 0; k < n; k++) {
+					struct odd *w = (struct odd *)want;
+
+					if (!T_EQ(r[k].i, w[k].i) ||
+					    !T_BYTES("chars", r[k].c, w[k].c, 3) ||
+					    !T_BYTES("double", &r[k].d, &w[k].d, sizeof(double)))
+						break;
+				}
+				T_OK((unsigned char)r[n].c[1] == 0xa5, "an item too many");
+				memset(rbuf, 0xa5, BIG + PAD);
+			} else {
+				M(MPI_Type_free(&odd));
+			}
+		}
+	}
+	/* 240 is not a multiple of its size either */
+	for (int n = 1; n < 10000; n = n * 8 - 1) {
+		if (t_rank == 1) {
+			t_fill(sbuf, n * 32, n);
+			M(MPI_Send(sbuf, n, MPI_C_LONG_DOUBLE_COMPLEX, 0, 2, MPI_COMM_WORLD));
+		} else if (t_rank == 0) {
+			M(MPI_Recv(rbuf, n + 8, MPI_C_LONG_DOUBLE_COMPLEX, 1, 2, MPI_COMM_WORLD, &st));
+			M(MPI_Get_count(&st, MPI_C_LONG_DOUBLE_COMPLEX, &got));
+			T_EQ(got, n);
+			t_fill(want, n * 32, n);
+			for (int k = 0; k < 2 * n; k++)	/* of 16 bytes 10 count */
+				if (!T_BYTES("value", rbuf + 16 * k, want + 16 * k, 10))
+					break;
+			memset(rbuf, 0xa5, BIG + PAD);
+		}
+	}
+	finish();
+}
+
+/* several requests of all kinds in one array, completed some at a time */
+static void mixed_arrays(void)
+{
+	enum { N = 14 };
+	static const int len[N] = { 8, BIG / 16, 240, 4096, 0, 60000, 239, 241, 8192, 1, 65536, 1024, 240, 5000 };
+	unsigned char *in[N], *out[N];
+	MPI_Request q[2 * N];
+	MPI_Status st[2 * N];
+	int idx[2 * N], n, left, at;
+
+	for (int how = 0; how < 4; how++) {
+		for (int i = 0; t_rank < 2 && i < N; i++) {
+			in[i] = malloc(BIG / 16 + 1);
+			out[i] = malloc(len[i] + 1);
+			t_fill(out[i], len[i], i + 100 * t_rank);
+			M(MPI_Irecv(in[i], BIG / 16 + 1, MPI_BYTE, i % 5 ? !t_rank : MPI_ANY_SOURCE, i,
+				    MPI_COMM_WORLD, &q[i]));
+		}
+		for (int i = 0; t_rank < 2 && i < N; i++)
+			M(MPI_Isend(out[i], len[i], MPI_BYTE, !t_rank, i, MPI_COMM_WORLD,
+				    &q[2 * N - 1 - i]));
+		for (left = t_rank < 2 ? 2 * N : 0; left > 0; left -= n) {
+			n = 1;
+			if (how == 0) {
+				M(MPI_Waitany(2 * N, q, &idx[0], &st[0]));
+			} else if (how == 1) {
+				M(MPI_Waitsome(2 * N, q, &n, idx, st));
+			} else if (how == 2) {
+				do
+					M(MPI_Testsome(2 * N, q, &n, idx, st));
+				while (!n);
+			} else {
+				M(MPI_Waitall(2 * N, q, st));
+				n = 2 * N;
+				for (int i = 0; i < n; i++)
+					idx[i] = i;
+			}
+			if (!T_OK(n > 0 && n <= left, "%d of %d", n, left))
+				break;
+			for (int i = 0; i < n; i++) {
+				at = idx[i];
+				T_OK(q[at] == MPI_REQUEST_NULL, "request %d is left", at);
+				if (at < N)
+					check_status(&st[i], !t_rank, at, len[at]);
+			}
+		}
+		for (int i = 0; t_rank < 2 && i < N; i++) {
+			t_fill(out[i], len[i], i + 100 * !t_rank);
+			T_BYTES("one of several", in[i], out[i], len[i]);
+			free(in[i]);
+			free(out[i]);
+		}
+		t_barrier();
+	}
+}
+
+#if MPI_VERSION >= 4
+/* the library's own leave the status unset, and so these are not for it alone */
+static void isendrecv(void)
+{
+	const int peer = !t_rank;
+	MPI_Request q;
+	MPI_Status st;
+	int flag = 0;
+
+	setup();
+	if (!t_expect_progress) {
+		finish();
+		t_skip("without the hooks");
+		return;
+	}
+	for (int i = 0; t_rank < 2 && i < ARRAY_SIZE(sizes); i++) {
+		int n = sizes[i];
+
+		t_fill(sbuf, n, i + 100 * t_rank);
+		M(MPI_Isendrecv(sbuf, n, MPI_BYTE, peer, i, rbuf, BIG, MPI_BYTE,
+				i % 2 ? MPI_ANY_SOURCE : peer, i % 3 ? MPI_ANY_TAG : i, MPI_COMM_WORLD,
+				&q));
+		M(MPI_Wait(&q, &st));
+		check_status(&st, peer, i, n);
+		check(n, i + 100 * peer);
+		t_fill(rbuf, n, i + 200 * t_rank);
+		M(MPI_Isendrecv_replace(rbuf, n, MPI_BYTE, peer, i, peer, i, MPI_COMM_WORLD, &q));
+		while (!flag)
+			M(MPI_Testall(1, &q, &flag, &st));
+		flag = 0;
+		check_status(&st, peer, i, n);
+		check(n, i + 200 * peer);
+		M(MPI_Isendrecv(sbuf, n, MPI_BYTE, MPI_PROC_NULL, i, rbuf, BIG, MPI_BYTE,
+				MPI_PROC_NULL, i, MPI_COMM_WORLD, &q));
+		M(MPI_Wait(&q, &st));
+		check_status(&st, MPI_PROC_NULL, MPI_ANY_TAG, 0);
+	}
+	finish();
+}
+#endif
+
+/* a receive that is known in advance has its payload before anybody makes another call */
+static void moves_while_computing(void)
+{
+	MPI_Request q;
+	MPI_Status st;
+
+	setup();
+	if (!t_expect_progress) {
+		finish();
+		t_skip("not what the MPI standard asks for");
+		return;
+	}
+	/* on a channel that had no short messages for large buffers: of those nothing is expected */
+	for (int i = 0; i < 4; i++) {
+		if (t_rank == 0) {
+			t_fill(want, BIG, i);
+			M(MPI_Irecv(rbuf, BIG, MPI_BYTE, 1, 77, MPI_COMM_WORLD, &q));
+		} else if (t_rank == 1) {
+			t_fill(sbuf, BIG, i);
+		}
+		t_barrier();
+		if (t_rank == 1) {
+			M(MPI_Isend(sbuf, BIG, MPI_BYTE, 0, 77, MPI_COMM_WORLD, &q));
+			usleep(300000);
+			M(MPI_Wait(&q, &st));
+		} else if (t_rank == 0) {
+			int k;
+
+			for (k = i ? 0 : 2500; k < 3000 && !is_there(240, BIG); k++)
+				usleep(1000);
+			/* at the first one the points before make it look as if nobody would compute */
+			T_OK(k < 3000 || !i, "message %d has not moved", i);
+			M(MPI_Wait(&q, &st));
+			check_status(&st, 1, 77, BIG);
+			check(BIG, i);
+		}
+		t_barrier();
+	}
+	finish();
+}
+
 struct talker {
 	int no;
 	pthread_t id;
@@ -953,6 +1315,14 @@ int main(int argc, char **argv)
 	T_RUN(get_status, 2);
 	T_RUN(send_send, 2);
 	T_RUN(self_and_null, 2);
+	T_RUN(probed_order, 2);
+	T_RUN(progress_in_calls, 2);
+	T_RUN(odd_types, 2);
+	T_RUN(mixed_arrays, 2);
+#if MPI_VERSION >= 4
+	T_RUN(isendrecv, 2);
+#endif
+	T_RUN(moves_while_computing, 2);
 	T_RUN(threads, 2);
 	return t_fini();
 }

@@ -24,6 +24,8 @@
 #endif
 #define SENDS_MAX	256	/* .. and sends: named receives end by themselves, and must get one */
 
+#define SHUN_NS		10000000000ull
+
 #define NEAR_NOT	255	/* near_quick: not of this node, or no CMA */
 #define NEAR_SURE	2	/* so many in a row */
 #define NEAR_BYTES_NS	8	/* copied in a nanosecond, about */
@@ -32,6 +34,7 @@ uint64_t p2p_least = UINT64_MAX;
 atomic_int p2p_nobodys;
 static atomic_int announced, sends;
 static uint8_t *near_quick;		/* [rank in MPI_COMM_WORLD]: see near_account() */
+static _Atomic(uint64_t) *shun_until;	/* [rank in MPI_COMM_WORLD]: when to try again; NULL: no memory */
 
 /* Receives that the helper thread looks after. */
 static pthread_mutex_t cand_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -494,6 +497,13 @@ void rec_matched(struct rec *r, const MPI_Status *st, int class)
 	}
 }
 
+/* What failed on the way to a rank would fail again, so for a while its messages are the library's. */
+static void shun(uint32_t rank)
+{
+	if (shun_until)
+		atomic_store_explicit(&shun_until[rank], now_ns() + SHUN_NS, memory_order_relaxed);
+}
+
 bool rec_poll(struct rec *r)
 {
 	MPI_Status st;
@@ -517,6 +527,7 @@ bool rec_poll(struct rec *r)
 				prog_log_limited(PROG_LOG_ERROR, "message to rank %d: %s", r->peer,
 						 strerror(-rc));
 				r->err = MPI_ERR_OTHER;
+				shun(r->c->world[r->peer]);
 			}
 			atomic_fetch_sub_explicit(&sends, 1, memory_order_relaxed);
 			prog_msg_free(hp2p_space, r->m);
@@ -1020,10 +1031,18 @@ void p2p_look_after(void)
 
 /* ---- sends ------------------------------------------------------------------------------------ */
 
+/* Did a message to @rank, in MPI_COMM_WORLD, fail lately? */
+static bool shunned(uint32_t rank)
+{
+	uint64_t until = shun_until ? atomic_load_explicit(&shun_until[rank], memory_order_relaxed) : 0;
+
+	return unlikely(until) && now_ns() < until;
+}
+
 bool send_managed(const struct hcomm *c, uint64_t bytes, int dest)
 {
 	return bytes >= p2p_least && dest != c->self &&
-	       bytes >= prog_msg_threshold(hp2p_space, c->world[dest]);
+	       bytes >= prog_msg_threshold(hp2p_space, c->world[dest]) && !shunned(c->world[dest]);
 }
 
 int send_post(struct rec *r, int mode, const struct chan_pos *pos, MPI_Request *req)
@@ -1543,12 +1562,13 @@ int hook_isendrecv_replace(struct hcomm *c, void *buf, MPI_Count count, MPI_Data
 
 /* ---- begin and end ---------------------------------------------------------------------------- */
 
-static void near_begin(const struct prog_win *space)
+static void ranks_begin(const struct prog_win *space)
 {
 	int n;
 
 	if (PMPI_Comm_size(MPI_COMM_WORLD, &n))
 		return;
+	shun_until = calloc((size_t)n, sizeof(*shun_until));
 	near_quick = malloc((size_t)n);	/* NULL: everything is announced */
 	for (int i = 0; near_quick && i < n; i++)
 		near_quick[i] = prog_msg_near(space, (uint32_t)i) ? 0 : NEAR_NOT;
@@ -1566,7 +1586,7 @@ int p2p_begin(struct prog_win *space)
 		return -EIO;
 	p2p_least = all;
 	prog_msg_set_look(space, look, NULL);
-	near_begin(space);
+	ranks_begin(space);
 	return 0;
 }
 
@@ -1582,4 +1602,6 @@ void p2p_end(void)
 	}
 	free(near_quick);
 	near_quick = NULL;
+	free(shun_until);
+	shun_until = NULL;
 }

@@ -127,6 +127,7 @@ int land_set(struct rec *r, void *buf, MPI_Count count, MPI_Datatype type)
 	r->lib_buf = buf;
 	r->lib_count = count;
 	r->lib_type = type;
+	r->land = NULL;
 	if (likely(r->cap < DESC_SIZE)) {
 		r->land = r->small;
 		r->shadow = true;
@@ -574,10 +575,9 @@ void rec_wait(struct rec *r)
 		rec_idle(r, &spins);
 }
 
-void rec_touch(struct rec *r)
+void rec_away(struct rec *r)
 {
-	if (unlikely(r->posted_at && !r->away))
-		r->away = now_ns() - r->posted_at + 1;
+	r->away = now_ns() - r->posted_at + 1;
 }
 
 /*
@@ -1596,7 +1596,10 @@ void p2p_end(void)
 {
 	uint64_t end = now_ns() + END_NS;
 
-	while (atomic_load_explicit(&orphan_count, memory_order_relaxed) && now_ns() < end) {
+	/* sends end when somebody has received them, as they do in the library */
+	while (atomic_load_explicit(&orphan_count, memory_order_relaxed) &&
+	       (atomic_load_explicit(&sends, memory_order_relaxed) > 0 || now_ns() < end)) {
+		hooks_progress(NULL);
 		p2p_poll();
 		sched_yield();
 	}

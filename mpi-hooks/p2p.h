@@ -191,23 +191,61 @@ struct rec {
 enum smode { SEND_STD, SEND_SYNC, SEND_READY, SEND_BUF };
 
 /* A record that is not in the table; NULL: no memory. */
-struct rec *rec_new(struct hcomm *c, enum rec_kind kind);
+struct rec *rec_new_slow(struct hcomm *c);
 void rec_free(struct rec *r);
+
+extern struct rec *rec_spare;		/* free ones, under a lock of rec.c; what rec_new() does not set is zero in them */
+
+static inline struct rec *rec_new(struct hcomm *c, enum rec_kind kind)
+{
+	struct rec *r = rec_spare;
+
+	if (likely(!hooks.mt && r)) {
+		rec_spare = r->next;
+		/* hcomm_get() without a locked instruction */
+		atomic_store_explicit(&c->refs, atomic_load_explicit(&c->refs, memory_order_relaxed) + 1,
+				      memory_order_relaxed);
+	} else {
+		r = rec_new_slow(c);
+		if (!r)
+			return NULL;
+	}
+	r->c = c;
+	r->flags[0] = r->flags[1] = r->flags[2] = 0;
+	r->kind = (uint8_t)kind;
+	r->state = REC_POSTED;
+	return r;
+}
 /* DESC_SIZE bytes for one thread's blocking receives; NULL: no memory. */
 extern unsigned char *rec_landing;
 int rec_begin(void);
-/* Into the table and out of it; r->req is set. */
-void rec_show(struct rec *r);
-void rec_hide(struct rec *r);
-struct rec *rec_find(MPI_Request req);
-
-extern struct rec **rec_bucket;		/* under a lock of rec.c */
-extern unsigned int rec_bits;
+/* The table, under a lock of rec.c. */
+extern struct rec **rec_bucket;
+extern unsigned int rec_shift;
+extern long rec_room;			/* how many more it takes before it grows */
 
 static inline struct rec **rec_bucket_of(MPI_Request req)
 {
-	return &rec_bucket[(HMAP_KEY(req) * 0x9e3779b97f4a7c15ull) >> (64 - rec_bits)];
+	return &rec_bucket[(HMAP_KEY(req) * 0x9e3779b97f4a7c15ull) >> rec_shift];
 }
+
+/* Into the table and out of it; r->req is set. */
+void rec_show_slow(struct rec *r);
+static inline void rec_show(struct rec *r)
+{
+	struct rec **b = rec_bucket_of(r->req);
+
+	if (unlikely(hooks.mt || rec_room <= 0)) {
+		rec_show_slow(r);
+		return;
+	}
+	rec_room--;
+	r->next = *b;
+	*b = r;
+}
+
+void rec_hide(struct rec *r);
+struct rec *rec_find(MPI_Request req);
 
 struct rec *rec_claim_mt(MPI_Request req);
 /* The record of an active request, which the caller is going to complete; NULL: there is none. */
@@ -308,7 +346,12 @@ int standin_new(MPI_Request *req);
 /* Its end: the library's handle is gone, *@req is what the program is to see. */
 void standin_end(struct rec *r, MPI_Request *req);
 /* A completion call has come to @r. */
-void rec_touch(struct rec *r);
+void rec_away(struct rec *r);
+static inline void rec_touch(struct rec *r)
+{
+	if (unlikely(r->posted_at && !r->away))
+		rec_away(r);
+}
 /* A blocking call that got @r under way. */
 int recv_finish(struct rec *r, int rc, MPI_Status *st);
 /* To be looked after until it ends. */

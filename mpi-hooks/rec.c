@@ -26,11 +26,11 @@
 #endif
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct rec *spare;
+struct rec *rec_spare;
 static struct rec *first[1u << 8];		/* buckets of the start */
 struct rec **rec_bucket = first;
-unsigned int rec_bits = 8;
-static size_t used;
+unsigned int rec_shift = 64 - 8;
+long rec_room = 2 << 8;
 
 /* @n times SMALL bytes; NULL: no memory. */
 static unsigned char *smalls(size_t n)
@@ -63,7 +63,7 @@ int rec_begin(void)
 
 static bool refill(void)
 {
-	struct rec *r = malloc(CHUNK * sizeof(*r));
+	struct rec *r = calloc(CHUNK, sizeof(*r));
 	unsigned char *small = r ? smalls(CHUNK) : NULL;
 
 	if (!small) {
@@ -71,9 +71,10 @@ static bool refill(void)
 		return false;
 	}
 	for (unsigned int i = 0; i < CHUNK; i++) {
+		r[i].req = r[i].inner = MPI_REQUEST_NULL;
 		r[i].small = small + (size_t)i * SMALL;
-		r[i].next = spare;
-		spare = &r[i];
+		r[i].next = rec_spare;
+		rec_spare = &r[i];
 	}
 	return true;
 }
@@ -81,41 +82,17 @@ static bool refill(void)
 _Static_assert(offsetof(struct rec, err) == offsetof(struct rec, flags) + sizeof(((struct rec *)0)->flags),
 	       "struct rec: a flag is not among `flags'");
 
-/* What is not set here is set before it is read. */
-static inline void rec_init(struct rec *r, struct hcomm *c, enum rec_kind kind)
-{
-	r->req = r->inner = MPI_REQUEST_NULL;
-	r->c = c;
-	r->flags[0] = r->flags[1] = r->flags[2] = 0;
-	r->kind = (uint8_t)kind;
-	r->state = REC_POSTED;
-	r->err = MPI_SUCCESS;
-	r->m = NULL;
-	r->dt = NULL;
-	r->land = NULL;
-	r->packed = NULL;
-	r->len = r->posted_at = r->away = 0;
-}
-
-struct rec *rec_new(struct hcomm *c, enum rec_kind kind)
+struct rec *rec_new_slow(struct hcomm *c)
 {
 	struct rec *r;
 
 	hooks_lock(&lock);
-	r = likely(spare || refill()) ? spare : NULL;
-	if (likely(r))
-		spare = r->next;
+	r = rec_spare || refill() ? rec_spare : NULL;
+	if (r)
+		rec_spare = r->next;
 	hooks_unlock(&lock);
-	if (unlikely(!r))
-		return NULL;
-	rec_init(r, c, kind);
-	if (unlikely(kind == REC_PAIR))
-		r->part[0] = r->part[1] = NULL;
-	if (unlikely(hooks.mt))
+	if (r)
 		hcomm_get(c);
-	else	/* the same without a locked instruction */
-		atomic_store_explicit(&c->refs, atomic_load_explicit(&c->refs, memory_order_relaxed) + 1,
-				      memory_order_relaxed);
 	return r;
 }
 
@@ -139,10 +116,10 @@ static void rec_clear(struct rec *r)
 		free(r->land);
 }
 
-static void put(struct rec *r)
+static inline void put(struct rec *r)
 {
-	r->next = spare;
-	spare = r;
+	r->next = rec_spare;
+	rec_spare = r;
 }
 
 static inline void drop_comm(struct hcomm *c)
@@ -164,6 +141,12 @@ void rec_free(struct rec *r)
 				rec_free(r->part[i]);
 	r->persistent = false;
 	rec_clear(r);
+	r->inner = MPI_REQUEST_NULL;
+	r->err = MPI_SUCCESS;
+	r->dt = NULL;
+	r->land = NULL;
+	r->len = r->posted_at = r->away = 0;
+	r->part[0] = r->part[1] = NULL;
 	hooks_lock(&lock);
 	put(r);
 	hooks_unlock(&lock);
@@ -173,13 +156,14 @@ void rec_free(struct rec *r)
 /* Twice as many buckets; without memory chains get longer. */
 static void grow(void)
 {
-	size_t n = (size_t)1 << rec_bits;
+	size_t n = (size_t)1 << (64 - rec_shift);
 	struct rec **old = rec_bucket, **new = calloc(2 * n, sizeof(*new));
 
+	rec_room += 2 * (long)n;
 	if (!new)
 		return;
 	rec_bucket = new;
-	rec_bits++;
+	rec_shift--;
 	for (size_t i = 0; i < n; i++) {
 		struct rec *r, *next;
 
@@ -195,12 +179,12 @@ static void grow(void)
 		free(old);
 }
 
-void rec_show(struct rec *r)
+void rec_show_slow(struct rec *r)
 {
 	struct rec **b;
 
 	hooks_lock(&lock);
-	if (unlikely(++used >> rec_bits > 1))
+	if (rec_room-- <= 0)
 		grow();
 	b = rec_bucket_of(r->req);
 	r->next = *b;
@@ -216,7 +200,7 @@ void rec_hide(struct rec *r)
 	for (p = rec_bucket_of(r->req); *p != r; p = &(*p)->next)
 		;
 	*p = r->next;
-	used--;
+	rec_room++;
 	hooks_unlock(&lock);
 }
 
@@ -286,7 +270,7 @@ bool rec_plain_end(struct rec *r, const MPI_Status *st)
 	for (p = rec_bucket_of(r->req); *p != r; p = &(*p)->next)
 		;
 	*p = r->next;
-	used--;
+	rec_room++;
 	put(r);
 	drop_comm(r->c);
 	return true;

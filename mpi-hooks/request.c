@@ -263,7 +263,8 @@ static void polled(void)
 /* Can the library's call do most of it? */
 static inline bool is_slow(const struct rec *r)
 {
-	return r->big || r->standin || r->kind != REC_RECV || r->state != REC_POSTED;
+	return !(likely(r->plain && r->state == REC_POSTED)) &&
+	       (r->big || r->standin || r->kind != REC_RECV || r->state != REC_POSTED);
 }
 
 /*

@@ -6,6 +6,7 @@
  *   chan.[ch]  channels: the ordinals of messages
  *   desc.c     descriptors
  *   p2p.c      sends and receives
+ *   rec.c      records of messages under way, and the table that finds them
  *   persist.c  persistent requests
  *   probe.c    probes and matched receives
  *   request.c  completion calls
@@ -107,7 +108,8 @@ bool desc_check(const void *bytes, const struct hcomm *c, struct desc_says *d);
 /* ---- messages under way (p2p.c) ---------------------------------------------------------------- */
 
 /*
- * Locks, in this order: a communicator's, the candidates' (p2p.c), the records' (rec.c); libprogclient's own.
+ * Locks, in this order: the orphans' (p2p.c), a communicator's, the candidates' (p2p.c), the records' (rec.c);
+ * libprogclient's own.
  * None is held while waiting, but that a withdrawal waits for the daemon's answer.
  */
 

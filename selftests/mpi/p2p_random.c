@@ -736,7 +736,7 @@ static bool gen_phase(struct gen *g, bool after_barrier)
 		int c = below(&g->r, th->ncomms);
 
 		if (chance(&g->r, 20) && th->comm[c].color[r] >= 0) {
-			add_event(th, g->base + AT_PRE + below(&g->r, AT_MSGS), r, g->phase,
+			add_event(th, g->base + AT_PRE + below(&g->r, AT_MSGS - AT_PRE), r, g->phase,
 				  CANCEL_POST, c, 0, 0);
 			add_event(th, g->base + AT_MSGS + 2 + below(&g->r, n * STEP), r, g->phase,
 				  CANCEL, c, 0, below(&g->r, 2));

@@ -149,7 +149,7 @@ sub sh
 	my $s = $shell{$node} //= shell_start($node);
 	my $mark = "=mark-$$-" . ++$s->{n} . '=';
 	my $out = '';
-	my $end = time + ($seconds // 60);
+	my $end = time + ($seconds // 120);
 
 	print { $s->{in} } "{ $cmd\n} </dev/null 2>&1; printf '\\n$mark %d\\n' \$?\n";
 	while ($out !~ /\n\Q$mark\E (\d+)\n/) {

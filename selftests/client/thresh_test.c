@@ -300,8 +300,8 @@ static void body_pins(void)
 /* Both programs are away for long: the early value rises to what the messages need, by itself. */
 static void body_adapts(void)
 {
+	json_t *r, *pool;
 	int rounds = 0;
-	json_t *r;
 
 	space_open();
 	for (; rounds < 20; rounds++)
@@ -330,9 +330,10 @@ static void body_adapts(void)
 		CHECK_INT(number(r, "bytes"), 21ll * 256 * KIB + 2 * (512 * KIB + 1024) + 1);
 		CHECK_INT(number(r, "errors"), 0);
 		CHECK(number(r, "threshold_switches") > 0);
-		r = json_object_get(r, "pool");
-		CHECK_INT(number(r, "used_bytes"), 0);
-		CHECK(number(r, "peak_bytes") >= 768 * KIB);
+		pool = json_object_get(r, "pool");
+		CHECK_INT(number(pool, "used_bytes"), 0);
+		CHECK(number(pool, "peak_bytes") >= 768 * KIB);
+		json_decref(r);
 	}
 	rank_barrier();
 	free(buf);

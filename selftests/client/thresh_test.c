@@ -223,7 +223,7 @@ static void body_pins(void)
 	/* each node knows its side */
 	r = row(0);
 	job = number(r, "job");
-	CHECK_INT(number(r, "offload"), 128 * KIB);
+	CHECK_INT(number(r, "offload"), 512 * KIB);
 	CHECK_INT(number(r, "messages"), 4);
 	CHECK_INT(number(r, "mean_bytes"), 256 * KIB);
 	CHECK(json_is_number(json_object_get(r, "sender_away")));
@@ -244,12 +244,12 @@ static void body_pins(void)
 	CHECK(strstr(output, "sender_away"));
 
 	/* offload is pinned where the sender is */
-	CHECK_INT(prog_msg_threshold(win, 1), 128 * KIB);
+	CHECK_INT(prog_msg_threshold(win, 1), 512 * KIB);
 #define THRESH(what, more) (snprintf(args, sizeof(args), "thresh %s --job %lld --from 0 --to 1 %s", what, \
 				     job, more), args)
 	CHECK_INT(ctl(0, THRESH("set", "--offload 64K")), 0);
 	CHECK_INT(prog_msg_threshold(win, 1), 64 * KIB);
-	CHECK_INT(prog_msg_threshold(win, 0), 128 * KIB);
+	CHECK_INT(prog_msg_threshold(win, 0), 512 * KIB);
 	CHECK_INT(pinned(0, "offload_pinned"), 1);
 	CHECK_INT(pinned(1, "offload_pinned"), 0);
 	CHECK_INT(ctl(0, THRESH("set", "--offload none")), 0);
@@ -259,7 +259,7 @@ static void body_pins(void)
 	CHECK_INT(ctl(0, THRESH("unset", "early")), 1);
 	CHECK(prog_msg_threshold(win, 1) == UINT64_MAX);
 	CHECK_INT(ctl(0, THRESH("unset", "offload")), 0);
-	CHECK_INT(prog_msg_threshold(win, 1), 128 * KIB);
+	CHECK_INT(prog_msg_threshold(win, 1), 512 * KIB);
 	CHECK_INT(pinned(0, "offload_pinned"), 0);
 	/* the configuration is for all that are not pinned */
 	CHECK_INT(ctl(0, "conf set p2p_offload 1M"), 0);
@@ -268,7 +268,7 @@ static void body_pins(void)
 	CHECK(prog_msg_threshold(win, 1) == UINT64_MAX);
 	CHECK_INT(ctl(0, "conf unset two_sided"), 0);
 	CHECK_INT(ctl(0, "conf unset p2p_offload"), 0);
-	CHECK_INT(prog_msg_threshold(win, 1), 128 * KIB);
+	CHECK_INT(prog_msg_threshold(win, 1), 512 * KIB);
 
 	/* early where the receiver is */
 	snprintf(args, sizeof(args), "rank 1 of job %lld runs, which is not on this node", job);

@@ -77,7 +77,7 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 		"that is sent.", CONF_RUNTIME,
 	},
 	[KEY_P2P_OFFLOAD] = {
-		"p2p_offload", CONF_SIZE, 1024, 1ll << 40, "128K", NULL,
+		"p2p_offload", CONF_SIZE, 1024, 1ll << 40, "512K", NULL,
 		"Two-sided messages of at least this size are moved, smaller ones are left to the MPI "
 		"library. Of pairs of ranks for which \"progctl thresh set\" has not said another.",
 		CONF_RUNTIME,

@@ -795,9 +795,9 @@ static void fake_msg_event(struct fake_session *s)
 static void fake_msg_end(struct fake_session *s, uint32_t slot, uint32_t state)
 {
 	s->msg[slot] = FAKE_MSG_NONE;
-	__atomic_fetch_add(&fk->msg_ends, 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&fake_slot(s, slot)->state, state, __ATOMIC_RELEASE);
 	fake_msg_event(s);
+	__atomic_fetch_add(&fk->msg_ends, 1, __ATOMIC_RELEASE);
 }
 
 /* The payload, and both ends. */

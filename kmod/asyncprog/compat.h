@@ -38,6 +38,29 @@ static inline void vm_flags_clear(struct vm_area_struct *vma, vm_flags_t flags)
 #define AP_GUP_READ	0
 #endif
 
+/*
+ * Huge entries in mappings need kernels that can mark them as special (6.12 and newer).  Without
+ * the mark get_user_pages_fast() takes such an entry for ordinary memory, and a pin through the
+ * mapping would outlive its revocation.
+ */
+#ifdef CONFIG_ARCH_SUPPORTS_PMD_PFNMAP
+#include <linux/huge_mm.h>
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 17, 0)
+#include <linux/pfn_t.h>
+#endif
+
+static inline vm_fault_t ap_insert_pfn_pmd(struct vm_fault *vmf, unsigned long pfn)
+{
+	bool write = vmf->flags & FAULT_FLAG_WRITE;
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 17, 0)
+	return vmf_insert_pfn_pmd(vmf, __pfn_to_pfn_t(pfn, PFN_DEV), write);
+#else
+	return vmf_insert_pfn_pmd(vmf, pfn, write);
+#endif
+}
+#endif
+
 static inline void ap_eventfd_signal(struct eventfd_ctx *efd)
 {
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 8, 0)

@@ -34,23 +34,34 @@
 #define AP_VERSION	"0.1.0"
 
 #define AP_MARKS_SIZE	PAGE_ALIGN(32768)
+/* pages in a huge one */
+#define AP_HUGE_PAGES	(PMD_SIZE >> PAGE_SHIFT)
 #define AP_CTX_REGIONS	((32768 - sizeof(struct asyncprog_marks)) / sizeof(u64))
 
 struct ap_uid;
 struct user_struct;
 
 struct ap_ctx {
-	struct kref ref;		/* the open file, its regions, its queued copies */
+	struct kref ref;		/* open file, regions, queued copies, who attached it */
 	kuid_t opener;
 	struct mutex lock;		/* slots, regions, creation of ring */
 	unsigned long slots[BITS_TO_LONGS(AP_CTX_REGIONS)];
 	struct list_head regions;
 	struct ap_ring *ring;		/* set once, with release */
+	struct mutex attach_lock;	/* attached, nattached; no other lock is taken under it */
+	struct list_head attached;	/* ap_attached: whose regions copies may use, too */
+	unsigned int nattached;
 	wait_queue_head_t wait;
 	bool closing;			/* the file is gone: queued copies are cancelled */
 	spinlock_t mark_lock;		/* writing marks */
 	struct asyncprog_marks *marks;
 	u64 changes;
+};
+
+/* holds a reference of the context, not of its file: what the file had ends with the file */
+struct ap_attached {
+	struct list_head link;
+	struct ap_ctx *ctx;
 };
 
 /* NEW -> LIVE -> STALE -> DEAD, also LIVE -> DEAD; see ap_region_set_state() */
@@ -104,6 +115,7 @@ struct ap_region {
 extern const struct file_operations ap_fops;
 extern struct workqueue_struct *ap_wq;
 void ap_ctx_put(struct ap_ctx *ctx);
+bool ap_ctx_attached(struct ap_ctx *ctx, const struct ap_ctx *other);
 
 static inline struct ap_ctx *ap_file_ctx(struct file *file)
 {
@@ -132,7 +144,7 @@ void ap_region_get(struct ap_region *r);
 void ap_region_put(struct ap_region *r);
 /* whether the current task, holding @ctx, may use @r at all */
 bool ap_region_permitted(const struct ap_region *r, const struct ap_ctx *ctx);
-/* find, check and count a user of the pages */
+/* find, check and count a user of the pages, for a copy */
 int ap_region_use(struct ap_ctx *ctx, u64 handle, u32 access, struct ap_region **out);
 void ap_region_unuse(struct ap_region *r);
 

@@ -3,6 +3,8 @@
  * /dev/asyncprog: contexts (one per open file) and ioctls.
  */
 #include <linux/cred.h>
+#include <linux/err.h>
+#include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
 #include <linux/mm.h>
@@ -51,6 +53,8 @@ static int ap_open(struct inode *inode, struct file *file)
 	mutex_init(&ctx->lock);
 	spin_lock_init(&ctx->mark_lock);
 	INIT_LIST_HEAD(&ctx->regions);
+	mutex_init(&ctx->attach_lock);
+	INIT_LIST_HEAD(&ctx->attached);
 	init_waitqueue_head(&ctx->wait);
 	ctx->opener = current_euid();
 	ap_map_open(file);
@@ -58,12 +62,73 @@ static int ap_open(struct inode *inode, struct file *file)
 	return nonseekable_open(inode, file);
 }
 
+bool ap_ctx_attached(struct ap_ctx *ctx, const struct ap_ctx *other)
+{
+	struct ap_attached *a;
+	bool found = false;
+
+	mutex_lock(&ctx->attach_lock);
+	list_for_each_entry(a, &ctx->attached, link) {
+		if (a->ctx == other) {
+			found = true;
+			break;
+		}
+	}
+	mutex_unlock(&ctx->attach_lock);
+	return found;
+}
+
+static void attached_free(struct ap_ctx *ctx, struct ap_attached *a)
+{
+	list_del(&a->link);
+	ctx->nattached--;
+	ap_ctx_put(a->ctx);
+	kfree(a);
+}
+
+/* Also takes out those whose files are gone. */
+static int ctx_attach(struct ap_ctx *ctx, struct ap_ctx *other)
+{
+	struct ap_attached *a, *next, *new;
+	int ret = 0;
+
+	new = kmalloc(sizeof(*new), GFP_KERNEL_ACCOUNT);
+	if (!new)
+		return -ENOMEM;
+	mutex_lock(&ctx->attach_lock);
+	list_for_each_entry_safe(a, next, &ctx->attached, link) {
+		if (a->ctx == other)
+			goto unlock;
+		if (READ_ONCE(a->ctx->closing))
+			attached_free(ctx, a);
+	}
+	if (ctx->nattached == ASYNCPROG_MAX_ATTACHED) {
+		ret = -ENOSPC;
+		goto unlock;
+	}
+	kref_get(&other->ref);
+	new->ctx = other;
+	list_add(&new->link, &ctx->attached);
+	ctx->nattached++;
+	new = NULL;
+unlock:
+	mutex_unlock(&ctx->attach_lock);
+	kfree(new);
+	return ret;
+}
+
 static int ap_release(struct inode *inode, struct file *file)
 {
 	struct ap_ctx *ctx = ap_file_ctx(file);
+	struct ap_attached *a, *next;
 
 	WRITE_ONCE(ctx->closing, true);
 	ap_region_end_all(ctx);
+	/* here, not with the last reference: two files may have attached each other */
+	mutex_lock(&ctx->attach_lock);
+	list_for_each_entry_safe(a, next, &ctx->attached, link)
+		attached_free(ctx, a);
+	mutex_unlock(&ctx->attach_lock);
 	ap_ctx_put(ctx);
 	return 0;
 }
@@ -92,7 +157,8 @@ static int ioc_info(struct file *file, void *p)
 	ap_account_uid(current_uid(), &stat);
 	arg->abi = ASYNCPROG_ABI;
 	arg->page_size = PAGE_SIZE;
-	arg->features = ASYNCPROG_FEAT_MARKS | ASYNCPROG_FEAT_COPY | ASYNCPROG_FEAT_QUEUED;
+	arg->features = ASYNCPROG_FEAT_MARKS | ASYNCPROG_FEAT_COPY | ASYNCPROG_FEAT_QUEUED |
+			ASYNCPROG_FEAT_ATTACH;
 	arg->marks_size = AP_MARKS_SIZE;
 	arg->max_regions = AP_CTX_REGIONS;
 	arg->max_ops = ASYNCPROG_MAX_OPS;
@@ -160,6 +226,23 @@ static int ioc_copy(struct file *file, void *arg)
 	return ap_copy_ioctl(file, arg);
 }
 
+static int ioc_attach(struct file *file, void *p)
+{
+	struct asyncprog_ioc_attach *arg = p;
+	struct file *other;
+	int ret;
+
+	if (arg->flags || arg->reserved)
+		return -EINVAL;
+	other = asyncprog_file_get(arg->fd);
+	if (IS_ERR(other))
+		return PTR_ERR(other);
+	ret = ap_file_ctx(other) == ap_file_ctx(file) ? -EINVAL :
+	      ctx_attach(ap_file_ctx(file), ap_file_ctx(other));
+	fput(other);
+	return ret;
+}
+
 #define ROW(_cmd, _struct, _last, _out, _fn, _undo) {			\
 	.cmd = (_cmd),							\
 	.min_size = offsetofend(struct _struct, _last),			\
@@ -178,6 +261,7 @@ static const struct asyncprog_ioctl ioctls[] = {
 	ROW(ASYNCPROG_IOC_QUERY, asyncprog_ioc_query, reserved, false, ioc_query, NULL),
 	ROW(ASYNCPROG_IOC_RING, asyncprog_ioc_ring, ring_size, false, ioc_ring, NULL),
 	ROW(ASYNCPROG_IOC_COPY, asyncprog_ioc_copy, done, true, ioc_copy, NULL),
+	ROW(ASYNCPROG_IOC_ATTACH, asyncprog_ioc_attach, reserved, false, ioc_attach, NULL),
 };
 
 long asyncprog_ioctl_dispatch(struct file *file, unsigned int cmd, unsigned long arg,
@@ -230,6 +314,8 @@ const struct file_operations ap_fops = {
 	.release = ap_release,
 	.poll = ap_poll,
 	.mmap = ap_map_mmap,
+	/* at an address that goes with the offset, so that huge pages can be mapped as such */
+	.get_unmapped_area = thp_get_unmapped_area,
 	.unlocked_ioctl = ap_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
 };

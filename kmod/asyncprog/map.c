@@ -109,10 +109,54 @@ out:
 	return ret;
 }
 
+#ifdef CONFIG_ARCH_SUPPORTS_PMD_PFNMAP
+/* whether the pages from number @at on are a huge page's worth, contiguous and aligned in memory */
+static bool huge_at(const struct ap_region *r, unsigned long at)
+{
+	unsigned long pfn, i;
+
+	if (at + AP_HUGE_PAGES > r->npages)
+		return false;
+	pfn = page_to_pfn(r->pages[at]);
+	if (!IS_ALIGNED(pfn, AP_HUGE_PAGES))
+		return false;
+	for (i = 1; i < AP_HUGE_PAGES; i++) {
+		if (page_to_pfn(r->pages[at + i]) != pfn + i)
+			return false;
+	}
+	return true;
+}
+
+static vm_fault_t region_huge_fault(struct vm_fault *vmf, unsigned int order)
+{
+	struct vm_area_struct *vma = vmf->vma;
+	struct ap_region *r = vma->vm_private_data;
+	unsigned long addr = vmf->address & PMD_MASK;
+	vm_fault_t ret = VM_FAULT_FALLBACK;
+	unsigned long at;
+
+	if (order != PMD_SHIFT - PAGE_SHIFT || addr < vma->vm_start ||
+	    vma->vm_end - addr < PMD_SIZE)
+		return VM_FAULT_FALLBACK;
+	at = vma->vm_pgoff - r->pgoff + ((addr - vma->vm_start) >> PAGE_SHIFT);
+	down_read(&r->lock);
+	if (atomic_read(&r->state) == AP_LIVE && huge_at(r, at)) {
+		ret = ap_insert_pfn_pmd(vmf, page_to_pfn(r->pages[at]));
+		if (ret == VM_FAULT_NOPAGE)
+			atomic64_inc(&ap_stats.faults);
+	}
+	up_read(&r->lock);
+	return ret;
+}
+#endif
+
 static const struct vm_operations_struct region_vm_ops = {
 	.open = region_vma_open,
 	.close = region_vma_close,
 	.fault = region_fault,
+#ifdef CONFIG_ARCH_SUPPORTS_PMD_PFNMAP
+	.huge_fault = region_huge_fault,
+#endif
 };
 
 static int map_region(struct ap_ctx *ctx, struct vm_area_struct *vma)

@@ -96,25 +96,27 @@ static void unpin_range(struct ap_region *r, unsigned long n, bool dirty)
 }
 
 /*
- * Where no write can be forced, because the mapping is a shared one for reading, a plain pin is
- * right: its pages are the object's.
+ * For reading, where that takes force (AP_GUP_READ): it must not reach what the caller may not
+ * read, and is not needed for a shared mapping, whose pages are the object's.
  */
-static long pin_shared_read(unsigned long addr, unsigned long n, struct page **pages)
+static long pin_read(unsigned long addr, unsigned long n, struct page **pages)
 {
 	struct mm_struct *mm = current->mm;
+	unsigned int flags = FOLL_LONGTERM;
 	struct vm_area_struct *vma;
-	bool shared = false;
+	bool readable;
 
-	mmap_read_lock(mm);
+	if (mmap_read_lock_killable(mm))
+		return -EINTR;
 	vma = vma_lookup(mm, addr);
-	if (vma && (vma->vm_flags & VM_MAYSHARE) && (vma->vm_flags & VM_READ)) {
+	readable = vma && (vma->vm_flags & VM_READ);
+	if (readable) {
 		n = min(n, (vma->vm_end - addr) >> PAGE_SHIFT);
-		shared = true;
+		if (!(vma->vm_flags & VM_MAYSHARE))
+			flags |= AP_GUP_READ;
 	}
 	mmap_read_unlock(mm);
-	if (!shared)
-		return -EFAULT;
-	return pin_user_pages_fast(addr, n, FOLL_LONGTERM, pages);
+	return readable ? pin_user_pages_fast(addr, n, flags, pages) : -EFAULT;
 }
 
 /* Anonymous, shmem and hugetlb pages only: nothing a file system wants to write back. */
@@ -143,7 +145,7 @@ static int pin_pages(struct ap_region *r)
 {
 	unsigned long start = r->addr & PAGE_MASK;
 	bool write = r->access & ASYNCPROG_ACCESS_WRITE;
-	unsigned int flags = FOLL_LONGTERM | (write ? FOLL_WRITE : AP_GUP_READ);
+	unsigned int flags = FOLL_LONGTERM | (write ? FOLL_WRITE : 0);
 	unsigned long done = 0;
 	int ret;
 
@@ -157,9 +159,10 @@ static int pin_pages(struct ap_region *r)
 			goto unpin;
 		}
 		cond_resched();
-		got = pin_user_pages_fast(addr, n, flags, r->pages + done);
-		if (got == -EFAULT && !write && AP_GUP_READ)
-			got = pin_shared_read(addr, n, r->pages + done);
+		if (!write && AP_GUP_READ)
+			got = pin_read(addr, n, r->pages + done);
+		else
+			got = pin_user_pages_fast(addr, n, flags, r->pages + done);
 		if (got <= 0) {
 			/* what mlock() or a driver's mapping would call otherwise */
 			ret = got == -ENOMEM || got == -EOPNOTSUPP ? got : -EFAULT;
@@ -343,15 +346,18 @@ static bool node_before(struct rb_node *a, const struct rb_node *b)
 
 static int assign_pgoff(struct ap_region *r)
 {
+	unsigned long pgoff;
 	int ret = 0;
 
 	spin_lock(&pgoff_lock);
-	if (r->npages >= (LLONG_MAX >> PAGE_SHIFT) - next_pgoff) {
+	/* where a huge page begins in the owner's memory, one does in the device */
+	pgoff = next_pgoff + (((r->addr >> PAGE_SHIFT) - next_pgoff) & (AP_HUGE_PAGES - 1));
+	if (r->npages >= (LLONG_MAX >> PAGE_SHIFT) - pgoff) {
 		ret = -ENOSPC;
 	} else {
-		r->pgoff = next_pgoff;
+		r->pgoff = pgoff;
 		/* a page between two regions: no mapping reaches from one into the next */
-		next_pgoff += r->npages + 1;
+		next_pgoff = pgoff + r->npages + 1;
 		rb_add(&r->node, &by_pgoff, node_before);
 	}
 	spin_unlock(&pgoff_lock);
@@ -505,6 +511,9 @@ int ap_region_register(struct ap_ctx *ctx, struct asyncprog_ioc_register *arg)
 		goto index;
 	ret = mmu_interval_notifier_insert(&r->mn, r->mm, r->addr & PAGE_MASK,
 					   r->npages << PAGE_SHIFT, &region_mn_ops);
+	/* the first of a process gives way to any signal: once more after its handler */
+	if (ret == -EINTR)
+		ret = -ERESTARTNOINTR;
 	if (ret)
 		goto pgoff;
 	ret = pin_and_arm(r);
@@ -607,6 +616,13 @@ bool ap_region_permitted(const struct ap_region *r, const struct ap_ctx *ctx)
 	return (r->consent & ASYNCPROG_CONSENT_OPENER) && uid_eq(current_euid(), r->ctx->opener);
 }
 
+/* also by way of an attached file, which gives copies only */
+static bool copy_permitted(const struct ap_region *r, struct ap_ctx *ctx)
+{
+	return ap_region_permitted(r, ctx) ||
+	       ((r->consent & ASYNCPROG_CONSENT_FD) && ap_ctx_attached(ctx, r->ctx));
+}
+
 int ap_region_use(struct ap_ctx *ctx, u64 handle, u32 access, struct ap_region **out)
 {
 	struct ap_region *r = ap_region_find(handle);
@@ -614,7 +630,7 @@ int ap_region_use(struct ap_ctx *ctx, u64 handle, u32 access, struct ap_region *
 
 	if (!r)
 		return -ENOENT;
-	if (!ap_region_permitted(r, ctx) || (access & ~r->access)) {
+	if (!copy_permitted(r, ctx) || (access & ~r->access)) {
 		ret = -EACCES;
 	} else if (!atomic_inc_not_zero(&r->users)) {
 		ret = -ENOENT;

@@ -83,6 +83,7 @@ EXPORT_SYMBOL_GPL(asyncprog_ring_size);
 int asyncprog_ring_mmap(struct ap_ring *ring, struct vm_area_struct *vma)
 {
 	vm_flags_set(vma, VM_DONTCOPY);
+	vm_flags_clear(vma, VM_MAYEXEC);
 	return remap_vmalloc_range(vma, ring->shared, 0);
 }
 EXPORT_SYMBOL_GPL(asyncprog_ring_mmap);

@@ -37,11 +37,26 @@ static unsigned int users;
 static bool public_users;		/* dmaengine_get() was called */
 static unsigned int turn;
 
+static u32 chan_align(struct dma_chan *chan)
+{
+	struct device *dev = dmaengine_get_dma_device(chan);
+	u32 bytes = 1U << chan->device->copy_align;
+
+	/* what a processor writes beside a copy must not be in a line that the copy invalidates */
+	if (align)
+		return max(bytes, align);
+	return dev_is_dma_coherent(dev) ? bytes : max_t(u32, bytes, dma_get_cache_alignment());
+}
+
 static bool chan_wanted(struct dma_chan *chan, void *param)
 {
 	struct device *dev = chan->device->dev;
+	u32 bytes = chan_align(chan);
 
 	if (!chan->device->device_prep_dma_memcpy || !chan->device->device_tx_status)
+		return false;
+	/* alignment is told by the offset in a page, and a piece is at least so long */
+	if (bytes > PAGE_SIZE || dma_get_max_seg_size(dmaengine_get_dma_device(chan)) < bytes)
 		return false;
 	if (engine && strncmp(dev_name(dev), engine, strlen(engine)))
 		return false;
@@ -58,12 +73,7 @@ static int chan_add(struct dma_chan *chan, bool public)
 	c->dev = dmaengine_get_dma_device(chan);
 	c->public = public;
 	c->ordered = !dma_has_cap(DMA_COMPLETION_NO_ORDER, chan->device->cap_mask);
-	c->align = 1U << chan->device->copy_align;
-	/* what a processor writes beside a copy must not be in a line that the copy invalidates */
-	if (align)
-		c->align = max(c->align, align);
-	else if (!dev_is_dma_coherent(c->dev))
-		c->align = max_t(u32, c->align, dma_get_cache_alignment());
+	c->align = chan_align(chan);
 	c->max_seg = round_down(dma_get_max_seg_size(c->dev), c->align);
 	mutex_init(&c->lock);
 	chans[nchans++] = c;

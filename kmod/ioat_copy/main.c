@@ -10,6 +10,7 @@
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/poll.h>
+#include <linux/rcupdate.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -364,6 +365,8 @@ wq:
 static void __exit ic_exit(void)
 {
 	misc_deregister(&ic_misc);
+	/* an engine's callback that has completed the last copy may not be at its end */
+	synchronize_rcu();
 	ic_cpu_exit();
 	destroy_workqueue(ic_wq);
 	ic_op_exit();

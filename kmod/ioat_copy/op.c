@@ -11,6 +11,7 @@
 #include <linux/delay.h>
 #include <linux/jiffies.h>
 #include <linux/module.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/xarray.h>
 
@@ -22,6 +23,7 @@
 #define QUIET_MAX	128
 #define WATCH_DELAY	(HZ / 10)
 #define CALLBACK_TIME	HZ	/* that the interrupt of a finished copy may take */
+#define CPU_CHUNK	(1024UL << 10)	/* bytes between two looks for the end of the file */
 
 static unsigned int timeout_ms = 10000;
 module_param(timeout_ms, uint, 0644);
@@ -80,18 +82,30 @@ static void op_complete(struct ic_op *op, int status)
 	ic_ctx_put(ctx);
 }
 
+/* Until the file is closed, which waits for it. */
+static int cpu_copy(struct ic_op *op, u64 from, u64 end)
+{
+	int ret = 0;
+
+	while (from < end && !ret) {
+		u64 n = min_t(u64, end - from, CPU_CHUNK);
+
+		if (READ_ONCE(op->ctx->closing))
+			ret = -ECANCELED;
+		else
+			ret = asyncprog_pair_copy(&op->pair, from, n, false);
+		from += n;
+	}
+	return ret;
+}
+
 void ic_op_cpu(struct kthread_work *work)
 {
 	struct ic_op *op = container_of(work, struct ic_op, work);
-	int ret = 0;
+	int ret = cpu_copy(op, 0, op->dma_from);
 
-	if (READ_ONCE(op->ctx->closing))
-		ret = -ECANCELED;
 	if (!ret)
-		ret = asyncprog_pair_copy(&op->pair, 0, op->dma_from, false);
-	if (!ret)
-		ret = asyncprog_pair_copy(&op->pair, op->dma_end, op->pair.len - op->dma_end,
-					  false);
+		ret = cpu_copy(op, op->dma_end, op->pair.len);
 	op_complete(op, ret);
 }
 
@@ -352,6 +366,9 @@ static void op_plan(struct ic_op *op)
 	if (!c || (op->flags & IOAT_COPY_CPU) || atomic_read(&c->zombies) ||
 	    (len < ic_min_bytes && !(op->flags & IOAT_COPY_DMA)))
 		return;
+	/* nobody copies it; a kernel thread says so */
+	if (!asyncprog_pair_live(&op->pair))
+		return;
 	asyncprog_region_pages(op->pair.src, op->pair.src_off, &src_in);
 	asyncprog_region_pages(op->pair.dst, op->pair.dst_off, &dst_in);
 	if ((src_in ^ dst_in) & (c->align - 1))
@@ -431,6 +448,9 @@ static int prep_one(struct ic_op *op, dma_addr_t dst, dma_addr_t src, u32 *n, u6
 			return -EIO;
 		}
 		dma_async_issue_pending(c->chan);
+		/* a batch may have thousands that wait here */
+		if (fatal_signal_pending(current))
+			return -EINTR;
 		usleep_range(PREP_WAIT_US, 2 * PREP_WAIT_US);
 		if (tries >= PREP_TRIES / 2 && *n / 2 >= PAGE_SIZE)
 			*n = round_up(*n / 2, c->align);
@@ -559,9 +579,11 @@ void ic_op_issue(struct ic_ctx *ctx)
 			spin_unlock_irqrestore(&ctx->lock, irq);
 		}
 		dma_async_issue_pending(ctx->chan->chan);
-		/* without an interrupt for what was started, ask soon */
-		mod_delayed_work(ic_wq, &ctx->watch,
-				 interrupts || polled || !ctx->chan->ordered ? WATCH_DELAY : 1);
+		/* without an interrupt for what was started, ask soon; never put it off */
+		if (interrupts || polled || !ctx->chan->ordered)
+			queue_delayed_work(ic_wq, &ctx->watch, WATCH_DELAY);
+		else
+			mod_delayed_work(ic_wq, &ctx->watch, 1);
 	}
 	mutex_unlock(&ctx->issue_lock);
 }

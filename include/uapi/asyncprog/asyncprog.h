@@ -7,10 +7,15 @@
  * kernel's is taken when the rest is zero, and refused with E2BIG else.  Unknown flags and reserved
  * fields that are not zero are refused with EINVAL.  Errors that every ioctl may return:
  *
- *	EFAULT		the struct, or something it points to, is not accessible
+ *	EFAULT		the struct, or something it points to, is not accessible; when only the
+ *			results cannot be written, the call has done what it was asked for, except
+ *			ASYNCPROG_IOC_REGISTER, which takes it back
  *	EINVAL		struct too short, unknown flag, reserved field not zero
- *	E2BIG		struct longer than known, with something in it
+ *	E2BIG		struct longer than known, with something in it, or longer than a page
  *	ENOTTY		no such ioctl
+ *
+ * A fatal signal ends calls early; nobody sees with which error.  Other signals do not, except
+ * where EINTR is named.  open() returns EACCES for anything but O_RDWR, and ENOMEM.
  *
  * Layout only; asyncprog(4) explains.
  */
@@ -130,6 +135,7 @@ struct asyncprog_ioc_info {
 #define ASYNCPROG_FEAT_MARKS	(1ULL << 0)
 #define ASYNCPROG_FEAT_COPY	(1ULL << 1)
 #define ASYNCPROG_FEAT_QUEUED	(1ULL << 2)
+#define ASYNCPROG_FEAT_ATTACH	(1ULL << 3)
 
 /* what may be done with a region */
 #define ASYNCPROG_ACCESS_READ	(1u << 0)	/* source of copies, mappings with PROT_READ */
@@ -164,17 +170,18 @@ struct asyncprog_ioc_info {
  * with the last descriptor of the open file.  It becomes stale, and is refused from then on, when
  * memory in its range is unmapped, moved or discarded.  A child after fork() does not own it.
  *
- *	EINVAL		@length 0, range overflows or is not user memory, no access, consent or gid
- *			unknown
- *	EFAULT		part of the range is not mapped, or not writable with
+ *	EINVAL		@length 0, range overflows, is not user memory or longer than 1 TiB (with
+ *			pages of 4 KiB); neither READ nor WRITE, MAP without READ; consent or gid
+ *			unknown, @gid without its consent
+ *	EFAULT		part of the range is not mapped, not readable, or not writable with
  *			ASYNCPROG_ACCESS_WRITE, or cannot be pinned (device memory, another region's
- *			mapping)
+ *			mapping; before Linux 6.3 also what a userfaultfd would have to give)
  *	EOPNOTSUPP	part of the range is neither anonymous, shared nor hugetlb memory
  *	ENOMEM		out of memory, or over RLIMIT_MEMLOCK without CAP_IPC_LOCK
  *	EDQUOT		over the module's limits: bytes per user, bytes of all, regions per user
- *	ENOSPC		the open file has asyncprog_ioc_info.max_regions regions
+ *	ENOSPC		the open file has asyncprog_ioc_info.max_regions regions, or the offsets for
+ *			mmap() are used up
  *	EAGAIN		the range kept changing while it was pinned
- *	EINTR		a fatal signal arrived
  */
 struct asyncprog_ioc_register {
 	__u32	size;
@@ -205,7 +212,6 @@ struct asyncprog_ioc_register {
  *	EPERM		it is not the caller's
  *	EINPROGRESS	the region has ended, but copies still run after the module's bound; the
  *			memory stays pinned until they end
- *	EINTR		as EINPROGRESS, because a fatal signal arrived
  */
 struct asyncprog_ioc_unregister {
 	__u32	size;
@@ -309,8 +315,9 @@ struct asyncprog_copy {
  * @done:	(out) copies done, or with ASYNCPROG_COPY_QUEUED taken; also set on error
  *
  * Synchronous copies are done in order until one fails, whose error is returned.  Queued ones are
- * taken all or none; each gives one completion, in order, and its memory is used until then.  A
- * completion's status is 0, -ESTALE (a region ended) or -ECANCELED (the file was closed).
+ * taken all or none; each gives one completion, those of one call in order, and its memory is used
+ * until then.  A completion's status is 0 or -ESTALE (a region ended).  What is not begun when the
+ * file is closed for good is not done.
  *
  *	EINVAL		@nops 0 or too large; @len 0; ranges of one region overlap
  *	ENOENT		no such region
@@ -320,7 +327,6 @@ struct asyncprog_copy {
  *	ENXIO		queued, but there is no ring
  *	EBUSY		queued, and the ring has no room for so many completions
  *	ENOMEM		out of memory
- *	EINTR		a fatal signal arrived
  */
 struct asyncprog_ioc_copy {
 	__u32	size;
@@ -330,12 +336,40 @@ struct asyncprog_ioc_copy {
 	__u32	done;
 };
 
+#define ASYNCPROG_MAX_ATTACHED	4096
+
+/**
+ * struct asyncprog_ioc_attach - ASYNCPROG_IOC_ATTACH: copy with another file's rights, too
+ * @size:	sizeof(struct asyncprog_ioc_attach)
+ * @flags:	0
+ * @fd:		another open file of the device
+ * @reserved:	0
+ *
+ * Who holds two open files may map regions of both (ASYNCPROG_CONSENT_FD) and copy from one to
+ * the other by itself.  From now on copies through the caller's file, by ASYNCPROG_IOC_COPY or a
+ * device that is set up with it, may use regions that consent to who holds @fd, as well.  Nothing
+ * else is permitted by it: neither mappings nor ASYNCPROG_IOC_QUERY.  It does not keep @fd's file
+ * open, and ends with either file.  Attaching a file again changes nothing.
+ *
+ *	EBADF		@fd is not open
+ *	EINVAL		@fd is something else, or the caller's file itself
+ *	ENOSPC		ASYNCPROG_MAX_ATTACHED files are attached
+ *	ENOMEM		out of memory
+ */
+struct asyncprog_ioc_attach {
+	__u32	size;
+	__u32	flags;
+	__s32	fd;
+	__u32	reserved;
+};
+
 #define ASYNCPROG_IOC_INFO		_IO(ASYNCPROG_IOC_TYPE, 0x00)
 #define ASYNCPROG_IOC_REGISTER		_IO(ASYNCPROG_IOC_TYPE, 0x01)
 #define ASYNCPROG_IOC_UNREGISTER	_IO(ASYNCPROG_IOC_TYPE, 0x02)
 #define ASYNCPROG_IOC_QUERY		_IO(ASYNCPROG_IOC_TYPE, 0x03)
 #define ASYNCPROG_IOC_RING		_IO(ASYNCPROG_IOC_TYPE, 0x04)
 #define ASYNCPROG_IOC_COPY		_IO(ASYNCPROG_IOC_TYPE, 0x05)
+#define ASYNCPROG_IOC_ATTACH		_IO(ASYNCPROG_IOC_TYPE, 0x06)
 
 /* ---- generic netlink ------------------------------------------------------------------- */
 
@@ -351,6 +385,13 @@ struct asyncprog_ioc_copy {
  * @ASYNCPROG_CMD_REGIONS:	dump: one message per region (CAP_NET_ADMIN)
  * @ASYNCPROG_CMD_LIMITS:	do: set limits, of which any may be given (CAP_NET_ADMIN)
  * @ASYNCPROG_CMD_EVENT:	multicast: attribute EVENT says what happened
+ *
+ * Errors, besides netlink's own:
+ *
+ *	EPERM		without CAP_NET_ADMIN, where that is named
+ *	EOPNOTSUPP	no such command; a dump of what is done, or the other way round
+ *	EINVAL		an attribute that is no limit or has another length than is named
+ *	ENOMEM		out of memory
  */
 enum asyncprog_genl_cmd {
 	ASYNCPROG_CMD_UNSPEC,
@@ -392,7 +433,7 @@ enum asyncprog_genl_event {
  * @ASYNCPROG_ATTR_STALED:		u64: regions that became stale
  * @ASYNCPROG_ATTR_GONE:		u64: regions that ended with their owner
  * @ASYNCPROG_ATTR_COPIES:		u64: copies done by handle (of a region: with it as source
- * 		or target)
+ *		or target)
  * @ASYNCPROG_ATTR_COPY_BYTES:		u64: bytes of those
  * @ASYNCPROG_ATTR_COPY_ERRORS:		u64: copies that failed
  * @ASYNCPROG_ATTR_FAULTS:		u64: page faults in mappings of regions

@@ -2,8 +2,8 @@
 /*
  * ioat_copy.h - /dev/ioat_copy: copies between regions of /dev/asyncprog by a DMA engine.
  *
- * Structs and errors common to all ioctls are as in asyncprog.h.  Without an engine, and where an
- * engine cannot do it, kernel threads copy; the completion says who did.
+ * Structs, errors common to all ioctls and to open() are as in asyncprog.h.  Without an engine, and
+ * where an engine cannot do it, kernel threads copy; the completion says who did.
  *
  * Layout only; ioat_copy(4) explains.
  */
@@ -62,6 +62,9 @@ struct ioat_copy_ioc_info {
  * @ring_offset: (out) offset for mmap()
  * @ring_size:	(out) bytes to map
  *
+ * mmap() of the ring may return EINVAL (not MAP_SHARED, longer than the ring), EACCES (PROT_EXEC)
+ * and ENXIO (another offset, or no IOAT_COPY_IOC_SETUP).
+ *
  *	EINVAL		@entries, @eventfd or @asyncprog_fd are not what they should be
  *	EBADF		@eventfd or @asyncprog_fd is not open
  *	EEXIST		it was done before
@@ -79,7 +82,7 @@ struct ioat_copy_ioc_setup {
 };
 
 #define IOAT_COPY_ISSUE		(1u << 0)	/* start what was submitted, up to and with this */
-#define IOAT_COPY_POLLED	(1u << 1)	/* no interrupt: the engine is asked when one waits */
+#define IOAT_COPY_POLLED	(1u << 1)	/* no interrupt: asked when one waits */
 #define IOAT_COPY_CPU		(1u << 2)	/* kernel threads copy */
 #define IOAT_COPY_DMA		(1u << 3)	/* the engine copies, whatever the length */
 
@@ -94,18 +97,24 @@ struct ioat_copy_ioc_setup {
  *
  * All are taken or none.  What is submitted without IOAT_COPY_ISSUE waits for IOAT_COPY_IOC_ISSUE,
  * IOAT_COPY_IOC_WAIT or the next submission with it, and makes one batch with that.  Each copy
- * gives one completion, not always in order, and its memory is used until then.  Besides the errors
- * of ASYNCPROG_IOC_COPY:
+ * gives one completion, not always in order, and its memory is used until then.  What is not begun
+ * when the file is closed for good is not done.
  *
- *	EINVAL		IOAT_COPY_CPU and IOAT_COPY_DMA
+ *	EINVAL		IOAT_COPY_CPU and IOAT_COPY_DMA; @nops 0 or too large; a @len 0; ranges of
+ *			one region overlap
  *	ENXIO		no IOAT_COPY_IOC_SETUP
+ *	ENOENT		no such region
+ *	EACCES		the caller may not read the source or not write the target
+ *	ESTALE		a region is stale
+ *	ERANGE		offset and length are not inside the region
  *	EBUSY		the ring has no room for so many completions
+ *	ENOMEM		out of memory
  *
  * Status of a completion:
  *
  *	-EIO		the engine reports an error; the target's contents are undefined
- *	-ECANCELED	the engine gave up, or the file was closed before the copy began
- *	-ESTALE		a region ended
+ *	-ECANCELED	the engine gave the copy up; the target's contents are undefined
+ *	-ESTALE		a region ended before the copy began, or before kernel threads had done it
  *	-ETIMEDOUT	the engine did not complete in time.  The pages stay pinned until it does.
  */
 struct ioat_copy_ioc_submit {
@@ -173,7 +182,7 @@ struct ioat_copy_ioc_query {
  *	EINVAL		no such copy was submitted
  *	ENXIO		no IOAT_COPY_IOC_SETUP
  *	ETIME		they have not
- *	EINTR		a signal arrived
+ *	EINTR		a signal arrived, also one whose handler has SA_RESTART
  */
 struct ioat_copy_ioc_wait {
 	__u32	size;

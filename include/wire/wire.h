@@ -17,7 +17,7 @@
 #include <linux/types.h>
 
 #define WIRE_MAGIC		0x47504e31u	/* "1NPG" */
-#define WIRE_VERSION		2	/* 2: two-sided messages */
+#define WIRE_VERSION		3	/* 2: two-sided messages; 3: FIN has flags */
 #define WIRE_HDR_SIZE		64
 #define WIRE_MAX_PAYLOAD	(256u * 1024)
 /*
@@ -148,9 +148,11 @@ struct wire_send {
 
 struct wire_fin {
 	__le32 status;		/* 0: the receiving side has it; else the errno it failed with */
-	__le32 reserved;
+	__le32 flags;		/* WIRE_FIN_... */
 	__le64 early;		/* up to this size the receiving side takes them early; ~0: cannot */
 };
+
+#define WIRE_FIN_WAITS	0x1	/* the receiver waits for the sender's messages at once */
 
 _Static_assert(sizeof(struct wire_hdr) == WIRE_HDR_SIZE, "wire_hdr");
 _Static_assert(sizeof(struct wire_send) == 48, "wire_send");

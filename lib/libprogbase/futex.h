@@ -42,6 +42,17 @@ static inline void futex_wake_all(uint32_t *word)
 	futex_wake(word, INT_MAX);
 }
 
+/*
+ * Something that sleepers on @event wait for has happened.  Dekker: who sleeps counts itself in @sleepers, reads
+ * @event, looks whether it has happened, and only then waits.
+ */
+static inline void futex_post(uint32_t *event, const uint32_t *sleepers)
+{
+	__atomic_fetch_add(event, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(sleepers, __ATOMIC_SEQ_CST))
+		futex_wake_all(event);
+}
+
 static inline void cpu_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)

@@ -7,6 +7,13 @@
 
 _Static_assert(MEM_MAX_VEC <= IOV_MAX, "one system call");
 
+static uint64_t vm_calls;		/* atomic */
+
+uint64_t mem_vm_calls(void)
+{
+	return __atomic_load_n(&vm_calls, __ATOMIC_RELAXED);
+}
+
 /*
  * One call of process_vm_readv or writev. Returns the bytes moved (> 0) or a negative errno:
  * a transfer that stops at once stopped at memory that is not there.
@@ -18,6 +25,8 @@ static ssize_t vm_move(const struct memref *m, bool write, const struct iovec *r
 	int saved = errno;
 	ssize_t ret;
 
+	/* beside a system call it costs nothing */
+	__atomic_fetch_add(&vm_calls, 1, __ATOMIC_RELAXED);
 	if (write)
 		ret = process_vm_writev(m->pid, &local, 1, remote, n, 0);
 	else

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 /*
  * mem: memory that is either mapped here or belongs to another process and is reached with
- * process_vm_readv/writev (CMA). All functions are thread-safe; they keep no state.
+ * process_vm_readv/writev (CMA). All functions are thread-safe; they keep no state but a count.
  *
  * Return values: 0, or a negative errno. For memory of another process:
  *   -EFAULT  a byte of the range is not mapped there, or not with the access needed
@@ -74,5 +74,8 @@ int mem_read_dtype(const struct memref *m, int64_t disp, const struct dtype *dt,
 		   uint64_t count, uint64_t packed_off, void *dst, size_t len);
 int mem_write_dtype(const struct memref *m, int64_t disp, const struct dtype *dt,
 		    uint64_t count, uint64_t packed_off, const void *src, size_t len);
+
+/* Calls of process_vm_readv and process_vm_writev made here since the process began. */
+uint64_t mem_vm_calls(void);
 
 #endif

@@ -177,9 +177,7 @@ void winctl_sleep(struct prog_win_ctl *ctl, uint32_t seen, uint64_t timeout_ns)
 
 void winctl_wake(struct prog_win_ctl *ctl)
 {
-	__atomic_fetch_add(&ctl->event, 1, __ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&ctl->waiters, __ATOMIC_SEQ_CST))
-		futex_wake_all(&ctl->event);
+	futex_post(&ctl->event, &ctl->waiters);
 }
 
 /* ---- lock ----------------------------------------------------------------------------------- */

@@ -278,6 +278,7 @@ void wire_fin_put(void *buf, const struct wire_finrec *r)
 {
 	struct wire_fin w = {
 		.status = htole32(r->status),
+		.flags = htole32(r->waits ? WIRE_FIN_WAITS : 0),
 		.early = htole64(r->early),
 	};
 
@@ -291,7 +292,8 @@ int wire_fin_get(const void *buf, struct wire_finrec *r)
 	memcpy(&w, buf, sizeof(w));
 	r->status = le32toh(w.status);
 	r->early = le64toh(w.early);
-	if (r->status > 4095 || w.reserved)
+	r->waits = w.flags & htole32(WIRE_FIN_WAITS);
+	if (r->status > 4095 || w.flags & ~htole32(WIRE_FIN_WAITS))
 		return -EPROTO;
 	return 0;
 }

@@ -96,7 +96,7 @@ static inline uint32_t wire_ack_count(const struct wire_frame *f)
 }
 
 void wire_ack_put(void *buf, uint32_t i, const struct wire_ackrec *a);
-/* 0 or -EPROTO: seq 0, status above 4095 or reserved bytes set. */
+/* 0 or -EPROTO: seq 0, status above 4095 or unknown flags. */
 int wire_ack_get(const void *buf, uint32_t i, struct wire_ackrec *a);
 
 /* Payload of SEND and FIN in host order; @buf needs no alignment. */
@@ -115,6 +115,7 @@ int wire_send_get(const void *buf, struct wire_sendrec *r);
 
 struct wire_finrec {
 	uint32_t status;	/* 0 or a positive errno */
+	bool waits;
 	uint64_t early;
 };
 

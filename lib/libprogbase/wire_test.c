@@ -191,7 +191,15 @@ static void test_golden_messages(void **state)
 	assert_int_equal(n2.early, n.early);
 	buf[1] = 0x10;			/* status */
 	assert_int_equal(wire_fin_get(buf, &n2), -EPROTO);
-	buf[1] = 0, buf[4] = 1;		/* reserved */
+	assert_false(n2.waits);
+	buf[1] = 0, buf[4] = 1;		/* flags */
+	assert_int_equal(wire_fin_get(buf, &n2), 0);
+	assert_true(n2.waits);
+	wire_fin_put(buf, &n2);
+	assert_int_equal(buf[4], 1);
+	buf[4] = 2;
+	assert_int_equal(wire_fin_get(buf, &n2), -EPROTO);
+	buf[4] = 1, buf[7] = 0x80;
 	assert_int_equal(wire_fin_get(buf, &n2), -EPROTO);
 }
 

@@ -14,7 +14,7 @@
 #include <linux/types.h>
 
 #define PROG_ABI_MAJOR		1
-#define PROG_ABI_MINOR		2	/* 1: PROG_MSG_NOTE; 2: two-sided messages */
+#define PROG_ABI_MINOR		4	/* 1: PROG_MSG_NOTE; 2: two-sided messages; 3: pinned regions; 4: move_min */
 #define PROG_MAX_WORKERS	16
 #define PROG_MAX_ADDRS		4
 #define PROG_GUID_SIZE		16
@@ -194,8 +194,9 @@ struct prog_doorbell {
  *
  * The daemon bumps the session's event (and wakes) after each DONE, WITHDRAWN and `refused'.  It answers a
  * WITHDRAW, with WITHDRAWN or `refused', before sq.head passes its entry, also of a slot that is DONE or
- * WITHDRAWN already, and with WITHDRAW_ALL for the entry's slot last; the client uses no slot again before that.  At WIN_CREATE and WIN_FREE of the window the
- * daemon takes the rings to be empty (head becomes tail) and all slots to be the client's.
+ * WITHDRAWN already, and with WITHDRAW_ALL for the entry's slot last; the client uses no slot again before that.
+ * At WIN_CREATE and WIN_FREE of the window the daemon takes the rings to be empty (head becomes tail) and all
+ * slots to be the client's.
  */
 #define PROG_P2P_SLOTS		1024u
 #define PROG_P2P_HEAD		240u
@@ -271,8 +272,11 @@ struct prog_p2p_peer {
 	__u64	bytes;			/* ... their size */
 	__u64	idle_ns;		/* ... time from posting to the first completion call */
 	__u32	late, withdrawn;	/* receives that were not predicted; predicted wrongly */
-	__u64	reserved;
+	__u32	waits;			/* C: 1: messages from the peer are waited for at once, lately */
+	__u32	left;			/* D: 1: the peer said so of those to it: they may be left to the MPI library */
 };
+
+#define PROG_P2PA_ALWAYS	0x1	/* send messages this way although the receiver waits */
 
 struct prog_p2p_area {
 	__u32	nslots;			/* C, constant: PROG_P2P_SLOTS */
@@ -286,7 +290,8 @@ struct prog_p2p_area {
 	__u64	pool_size;		/* D, at WIN_CREATE: size that pool_region should have; 0: wants none.  Address
 					 * space: far more than is ever used at once, and given back (holes) when unused.
 					 * The client needs neither mapping nor descriptor of it once it is added */
-	__u64	reserved;
+	__u32	flags;			/* D: PROG_P2PA_* */
+	__u32	reserved;
 	__u32	unmatched __attribute__((aligned(PROG_CACHELINE)));	/* D: SENDs for this rank that wait for a
 				 * RECV.  A client that posts a RECV without waking the worker looks at it
 				 * behind a full fence, and wakes the worker unless it is 0 */
@@ -389,6 +394,8 @@ enum {
 	PROG_MSG_REGION_DEL	= 6,
 	PROG_MSG_PING		= 7,
 	PROG_MSG_NOTE		= 8,	/* to a daemon of ABI minor 1 or later */
+	PROG_MSG_PIN_DEVICE	= 9,	/* these two to a daemon with PROG_FEAT_PINNED. fds: [context] */
+	PROG_MSG_PIN_ADD	= 10,
 };
 
 struct prog_msg_hdr {			/* starts every request and reply */
@@ -407,6 +414,7 @@ struct prog_addr {
 
 #define PROG_FEAT_CMA		(1ull << 0)	/* reply: the daemon reaches this client by CMA */
 #define PROG_FEAT_HELPER	(1ull << 1)	/* request: the client runs a helper thread */
+#define PROG_FEAT_PINNED	(1ull << 2)	/* reply: the daemon maps pinned regions */
 
 struct prog_msg_hello {
 	struct prog_msg_hdr hdr;
@@ -434,6 +442,14 @@ struct prog_msg_hello_reply {		/* fds: doorbell, then one eventfd per worker */
 	struct prog_addr addr[PROG_MAX_ADDRS];
 	__u64	limits[4];		/* regions, windows, bytes mapped, reserved */
 	char	reason[PROG_REASON_SIZE];	/* why not, when status != 0 */
+	/* ABI minor 3 */
+	__u64	pin_max;		/* PROG_FEAT_PINNED: bytes that this client should pin at most */
+	__u64	pin_cache;		/* ... of which buffers that it only may use again */
+	/*
+	 * ABI minor 4.  An engine copies between pinned memory of two processes of this node: contiguous puts and
+	 * gets of at least so many bytes are better given to the daemon.  0: they are not.
+	 */
+	__u64	move_min;
 };
 
 enum {
@@ -451,12 +467,14 @@ struct prog_msg_win_create {
 	__u32	rank;
 	__u32	nranks;
 	__u32	mem;			/* PROG_MEM_* */
-	__u32	region;			/* SHARED without memory fd: region id that holds it */
+	__u32	region;			/* SHARED without memory fd, and VA with PROG_WIN_PINNED: region
+					 * id that holds it */
 	__u64	base;			/* VA: address in the client; SHARED: offset in the memory fd */
 	__u64	size;
 	__u64	flags;			/* PROG_WIN_* */
 };
 #define PROG_WIN_MULTINODE	(1ull << 0)	/* a daemon writes here: accumulates use stripes */
+#define PROG_WIN_PINNED		(1ull << 1)	/* mem is VA, and pinned as `region' */
 
 /* The table memfd: who is where.  The daemon copies and checks it. */
 struct prog_win_node {
@@ -483,12 +501,14 @@ struct prog_msg_win_peer {
 	__u32	slot;
 	__u32	rank;
 };
+#define PROG_PEER_PINNED	1u	/* its memory is pinned, for the daemon */
+
 struct prog_msg_win_peer_reply {
 	struct prog_msg_hdr hdr;
 	__u32	mem;			/* PROG_MEM_* */
 	__u32	session;		/* owner id of the peer */
 	__s32	pid;			/* as the daemon sees it */
-	__u32	reserved;
+	__u32	flags;			/* PROG_PEER_*; 0 before ABI minor 4 */
 	__u64	base;			/* VA: address in the peer; SHARED: offset in the memory fd */
 	__u64	size;
 	char	reason[PROG_REASON_SIZE];
@@ -503,6 +523,29 @@ struct prog_msg_note {
 struct prog_msg_region_add {
 	struct prog_msg_hdr hdr;
 	__u64	size;
+};
+
+/*
+ * Pinned regions: memory of the client that it registered with /dev/asyncprog (asyncprog.h), with
+ * ASYNCPROG_ACCESS_MAP and ASYNCPROG_CONSENT_FD.  A session has one context of that device, which
+ * the client sends with PIN_DEVICE; if it sends none the daemon opens one, and the reply has it.
+ * The reply to either request is a struct prog_msg_slot.
+ *
+ * A pinned region is named and deleted (REGION_DEL) as others are, and offsets count from its
+ * registered first byte.  When its mark says that it is stale the daemon does not touch it any
+ * more, and reaches the memory by its address as if it were not pinned.  The client ends the
+ * registration after REGION_DEL only.
+ */
+struct prog_msg_pin_device {
+	struct prog_msg_hdr hdr;
+};
+struct prog_msg_pin_add {
+	struct prog_msg_hdr hdr;
+	__u64	handle;			/* 0: memory could not be registered, for reports only: ... */
+	__u64	addr;			/* of the first byte, in the client */
+	__u64	size;			/* as registered */
+	__s32	error;			/* ... -errno */
+	__u32	reserved;
 };
 
 _Static_assert(sizeof(struct prog_sqe) == 64, "prog_sqe");

@@ -49,6 +49,36 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 		"Read and write private memory of clients of the daemon's own user with process_vm_readv "
 		"and process_vm_writev. no: always through the clients' helper threads.", CONF_START,
 	},
+	[KEY_PINNED] = {
+		"pinned", CONF_BOOL, 0, 0, "yes", NULL,
+		"Map private memory of clients that they pin by the kernel module asyncprog, where that is "
+		"loaded. no, or without the module: as cma says.", CONF_START,
+	},
+	[KEY_PIN_MAX] = {
+		"pin_max", CONF_SIZE, 0, 1ll << 50, "1G", NULL,
+		"How much of its private memory a process pins at most. What is pinned is in memory as a "
+		"whole, and counts against RLIMIT_MEMLOCK of the process and the limits of the module "
+		"asyncprog.", CONF_RUNTIME,
+	},
+	[KEY_PIN_CACHE] = {
+		"pin_cache", CONF_SIZE, 0, 1ll << 50, "64M", NULL,
+		"Of that, buffers of large operations and messages that a process keeps pinned because it "
+		"used them more than once. 0: only windows are pinned.", CONF_RUNTIME,
+	},
+	[KEY_COPY_ENGINE] = {
+		"copy_engine", CONF_ENUM, 0, 0, "auto", "auto cpu kernel dma",
+		"Who copies between pinned memory of two processes of a node. cpu: the worker. dma: the DMA "
+		"engine of the kernel module ioat_copy, while the worker goes on; without an engine that "
+		"module's kernel threads. kernel: kernel threads of the module asyncprog. auto: the "
+		"DMA engine if there is one and the worker has other work or the copy is four times as long "
+		"as copy_engine_min, else the worker, which also copies what an engine fails to.",
+		CONF_RUNTIME,
+	},
+	[KEY_COPY_ENGINE_MIN] = {
+		"copy_engine_min", CONF_SIZE, 4096, 1ll << 40, "256K", NULL,
+		"Shorter copies than this are made by the worker, whatever copy_engine says: handing one over "
+		"and being told of its end takes two system calls and a wake-up.", CONF_RUNTIME,
+	},
 	[KEY_QUOTA_SESSIONS] = {
 		"quota_sessions", CONF_INT, 1, 1 << 20, "4096", NULL,
 		"Sessions (attached processes) per user.", CONF_RUNTIME,
@@ -85,6 +115,13 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 	[KEY_P2P_OFFLOAD_MIN] = {
 		"p2p_offload_min", CONF_SIZE, 1024, 1ll << 40, "32K", NULL,
 		"No pair of ranks gets a lower p2p_offload than this.", CONF_RUNTIME,
+	},
+	[KEY_P2P_WAITING] = {
+		"p2p_waiting", CONF_ENUM, 0, 0, "adaptive", "adaptive always",
+		"adaptive: messages to a rank that waits for them at once, without computing, are left to "
+		"the MPI library, which is quicker then: within a node all of them, between nodes three of "
+		"four, if their sender waits as well. always: they are moved like others. Of pairs of ranks "
+		"for which \"progctl thresh set\" has not said an offload threshold.", CONF_RUNTIME,
 	},
 	[KEY_P2P_EARLY] = {
 		"p2p_early", CONF_SIZE, 0, 12 << 20, "0", NULL,

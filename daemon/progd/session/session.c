@@ -20,6 +20,8 @@
 
 #include <utlist.h>
 
+#include "mover/mover.h"
+
 #define MAX_WINS	16384u
 #define MAX_REGIONS	16384u
 #define MAX_ID		(1u << 24)
@@ -41,6 +43,8 @@ struct session {
 	struct rma_client c;		/* given to the workers */
 	struct rndv_client n;		/* area NULL: it has no messages */
 	struct rndv_space *space;	/* its window of kind SPACE; NULL: none */
+	struct win_device *device;	/* of its pinned regions; NULL: none */
+	uint64_t pinned;		/* their bytes, as registered */
 	uint32_t space_slot;
 	uint32_t nwins, nregions;
 	uint32_t win_hint, region_hint;	/* lowest slot that may be free */
@@ -88,6 +92,7 @@ struct msg {
 		struct prog_msg_slot slot;
 		struct prog_msg_region_add region_add;
 		struct prog_msg_note note;
+		struct prog_msg_pin_add pin_add;
 		uint8_t bytes[MSG_MAX];
 	};
 	size_t size;
@@ -535,7 +540,8 @@ static int do_hello(struct session *s, struct msg *m)
 	all->counts.accepted++;
 	all->counts.now++;
 	r.session = s->id;
-	r.features = (s->c.cma ? PROG_FEAT_CMA : 0) | (s->c.helper ? PROG_FEAT_HELPER : 0);
+	r.features = (s->c.cma ? PROG_FEAT_CMA : 0) | (s->c.helper ? PROG_FEAT_HELPER : 0) |
+		     (all->o.pinned && pin_present() ? PROG_FEAT_PINNED : 0);
 	memcpy(r.guid, all->o.guid, PROG_GUID_SIZE);
 	r.workers = all->o.workers;
 	r.naddrs = all->o.naddrs;
@@ -544,6 +550,9 @@ static int do_hello(struct session *s, struct msg *m)
 	r.limits[0] = lim.regions;
 	r.limits[1] = lim.windows;
 	r.limits[2] = lim.bytes;
+	r.pin_max = lim.pin;
+	r.pin_cache = lim.pin_cache;
+	r.move_min = r.features & PROG_FEAT_PINNED ? mover_least() : 0;
 	fds[0] = all->o.doorbell_fd;
 	for (unsigned int i = 0; i < all->o.workers; i++)
 		fds[i + 1] = worker_eventfd(all->o.worker[i]);
@@ -642,6 +651,14 @@ static int do_win_create(struct session *s, struct msg *m)
 			goto out;
 		}
 	}
+	if (q->mem == PROG_MEM_VA && q->flags & PROG_WIN_PINNED) {
+		c.mem_map = session_region(&s->c, q->region);
+		if (!c.mem_map) {
+			why = "a window names a pinned region that is not there";
+			err = -EINVAL;
+			goto out;
+		}
+	}
 	c.ctl_fd = take_fd(m, 0);
 	c.table_fd = take_fd(m, 1);
 	c.mem_fd = take_fd(m, 2);
@@ -724,13 +741,34 @@ static int do_win_peer(struct session *s, struct msg *m)
 	r.pid = w->pid;
 	r.base = w->base;
 	r.size = w->size;
+	r.flags = w->mem_map && w->mem_map->device ? PROG_PEER_PINNED : 0;
 	fds[nfds++] = w->ctl_map->fd;
-	if (w->mem_map)
+	if (w->mem_map && w->mem_map->fd >= 0)
 		fds[nfds++] = w->mem_map->fd;
 out:
 	err = reply(s, &r, sizeof(r), PROG_MSG_WIN_PEER, err, fds, nfds);
 	win_put(w);
 	return err;
+}
+
+/* A slot for one more region, charged to the user. */
+static int region_reserve(struct session *s, uint32_t *slot, const char **why)
+{
+	*slot = free_slot(NULL, s->c.regions, s->region_hint, MAX_REGIONS);
+	if (*slot == MAX_REGIONS) {
+		*why = "too many regions of one process";
+		return -ENOSPC;
+	}
+	return win_region_charge(s->c.job->user, why);
+}
+
+static void region_keep(struct session *s, uint32_t slot, struct win_map *map)
+{
+	atomic_store_explicit(&s->c.regions[slot], map, memory_order_release);
+	s->region_hint = slot + 1;
+	s->nregions++;
+	if (map->device)
+		s->pinned += map->size;
 }
 
 static int do_region_add(struct session *s, struct msg *m)
@@ -740,26 +778,19 @@ static int do_region_add(struct session *s, struct msg *m)
 	const char *why = "";
 	int err;
 
-	r.slot = free_slot(NULL, s->c.regions, s->region_hint, MAX_REGIONS);
 	if (m->nfds != 1) {
 		why = "a region comes with exactly one descriptor";
 		err = -EPROTO;
-	} else if (r.slot == MAX_REGIONS) {
-		why = "too many regions of one process";
-		err = -ENOSPC;
 	} else {
-		err = win_region_charge(s->c.job->user, &why);
+		err = region_reserve(s, &r.slot, &why);
 	}
 	if (err)
 		goto out;
 	err = win_map_fd(s->c.job->user, take_fd(m, 0), m->region_add.size, true, &map, &why);
-	if (err) {
+	if (err)
 		win_region_uncharge(s->c.job->user);
-		goto out;
-	}
-	atomic_store_explicit(&s->c.regions[r.slot], map, memory_order_release);
-	s->region_hint = r.slot + 1;
-	s->nregions++;
+	else
+		region_keep(s, r.slot, map);
 out:
 	if (err) {
 		put_reason(r.reason, why);
@@ -781,6 +812,8 @@ static int do_region_del(struct session *s, struct msg *m)
 	} else {
 		/* after this no worker looks at it but through a reference of its own */
 		tell_all(s->all, tell_region_gone, NULL, NULL, NULL);
+		if (map->device)
+			s->pinned -= map->size;
 		win_map_put(map);
 		win_region_uncharge(s->c.job->user);
 		if (r.slot < s->region_hint)
@@ -788,6 +821,77 @@ static int do_region_del(struct session *s, struct msg *m)
 		s->nregions--;
 	}
 	return reply(s, &r, sizeof(r), PROG_MSG_REGION_DEL, err, NULL, 0);
+}
+
+static int do_pin_device(struct session *s, struct msg *m)
+{
+	struct prog_msg_slot r = { 0 };
+	const char *why = "";
+	unsigned int nfds = 0;
+	int err, fd = -1;
+
+	if (!s->all->o.pinned) {
+		why = "pinned memory is not used by this daemon (pinned=no)";
+		err = -EOPNOTSUPP;
+	} else if (s->device) {
+		why = "a session has one context of " PIN_DEVICE;
+		err = -EEXIST;
+	} else if (m->nfds > 1) {
+		why = "one descriptor at most, a context of " PIN_DEVICE;
+		err = -EPROTO;
+	} else {
+		err = win_device_new(take_fd(m, 0), &s->device, &why);
+		if (!err && !m->nfds) {
+			fd = s->device->dev.fd;
+			nfds = 1;
+		}
+	}
+	if (err) {
+		put_reason(r.reason, why);
+		win_job_reason(s->c.job, "memory not pinned", why);
+		prog_log_limited(PROG_LOG_INFO, "session %u: %s: %s", s->id, why, strerror(-err));
+	}
+	return reply(s, &r, sizeof(r), PROG_MSG_PIN_DEVICE, err, &fd, nfds);
+}
+
+static int do_pin_add(struct session *s, struct msg *m)
+{
+	struct prog_msg_pin_add *q = &m->pin_add;
+	struct prog_msg_slot r = { 0 };
+	struct win_limits lim;
+	struct win_map *map;
+	const char *why = "";
+	int err;
+
+	if (!q->handle) {
+		/* told for the reports */
+		win_job_reason(s->c.job, "memory not pinned", pin_why(q->error));
+		return reply(s, &r, sizeof(r), PROG_MSG_PIN_ADD, 0, NULL, 0);
+	}
+	win_limits_get(&lim);
+	if (m->nfds || !s->device) {
+		why = "a pinned region comes without descriptor, after the context";
+		err = -EPROTO;
+	} else if (q->size > lim.pin || s->pinned > lim.pin - q->size) {
+		why = "a process pins more than it should (pin_max)";
+		err = -EDQUOT;
+	} else {
+		err = region_reserve(s, &r.slot, &why);
+	}
+	if (err)
+		goto out;
+	err = win_map_pin(s->c.job->user, s->device, q->handle, q->addr, q->size, &map, &why);
+	if (err)
+		win_region_uncharge(s->c.job->user);
+	else
+		region_keep(s, r.slot, map);
+out:
+	if (err) {
+		put_reason(r.reason, why);
+		win_job_reason(s->c.job, "memory not pinned", why);
+		prog_log_limited(PROG_LOG_WARN, "session %u: pinned region refused: %s", s->id, why);
+	}
+	return reply(s, &r, sizeof(r), PROG_MSG_PIN_ADD, err, NULL, 0);
 }
 
 static int do_ping(struct session *s, struct msg *m)
@@ -824,6 +928,9 @@ static const struct {
 	[PROG_MSG_REGION_DEL] = { "REGION_DEL", offsetof(struct prog_msg_slot, reason), false,
 				  do_region_del },
 	[PROG_MSG_NOTE] = { "NOTE", sizeof(struct prog_msg_note), false, do_note },
+	[PROG_MSG_PIN_DEVICE] = { "PIN_DEVICE", sizeof(struct prog_msg_pin_device), false,
+				  do_pin_device },
+	[PROG_MSG_PIN_ADD] = { "PIN_ADD", sizeof(struct prog_msg_pin_add), false, do_pin_add },
 	[PROG_MSG_PING] = { "PING", sizeof(struct prog_msg_hdr), true, do_ping },
 };
 
@@ -939,6 +1046,8 @@ static void detach(struct session *s)
 	if (win_job_leave(job))
 		tell_all(all, tell_job_gone, NULL, NULL, job);
 	client_free(s);
+	win_device_put(s->device);
+	s->device = NULL;
 	win_job_put(job);
 	all->counts.now--;
 	all->counts.ended++;
@@ -1190,6 +1299,7 @@ void sessions_each(struct sessions *all, void (*fn)(void *arg, const struct sess
 		i.helper = s->c.helper;
 		i.windows = s->nwins;
 		i.regions = s->nregions;
+		i.pinned = s->pinned;
 		i.bytes = s->c.seg->size;
 		fn(arg, &i);
 	}

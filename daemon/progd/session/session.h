@@ -26,6 +26,7 @@ struct session_opts {
 	const char *path;		/* of the socket */
 	bool only_own_uid;		/* embedded: nobody else may connect */
 	bool cma;			/* process_vm_* may be used, for clients of the same uid */
+	bool pinned;			/* memory that clients pin may be mapped */
 	unsigned int workers;
 	struct worker *worker[PROG_MAX_WORKERS];
 	struct rma *rma[PROG_MAX_WORKERS];
@@ -57,6 +58,7 @@ struct session_info {
 	bool cma, helper;
 	uint32_t windows, regions;
 	uint64_t bytes;
+	uint64_t pinned;		/* bytes of its private memory */
 };
 void sessions_each(struct sessions *s, void (*fn)(void *arg, const struct session_info *i),
 		   void *arg);

@@ -39,6 +39,20 @@ const struct stats_fallback stats_fallbacks[STATS_FALLBACKS] = {
 		"copied",
 		"the daemon was short of memory: copied instead of sent from where it was",
 	},
+	[STATS_FB_STALE] = {
+		"stale",
+		"pinned memory was unmapped, moved or discarded since, or the kernel tried to move it: accessed "
+		"as if it were not pinned",
+	},
+	[STATS_FB_ENGINE] = {
+		"copy_engine",
+		"a copy engine failed, and its copy was made by the daemon's processor (the daemon's log, and the "
+		"kernel's, say more)",
+	},
+};
+
+const char *const stats_copiers[STATS_COPIERS] = {
+	[STATS_COPY_CPU] = "cpu", [STATS_COPY_KERNEL] = "kernel", [STATS_COPY_DMA] = "dma",
 };
 
 struct stats *stats_new(unsigned int workers)

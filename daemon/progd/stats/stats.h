@@ -23,8 +23,14 @@ enum {
 	STATS_FB_TARGET_FINE,
 	STATS_FB_TARGET_LARGE,
 	STATS_FB_COPIED,
+	STATS_FB_STALE,
+	STATS_FB_ENGINE,
 	STATS_FALLBACKS
 };
+
+/* Who copied between pinned memory of two processes of this node. */
+enum { STATS_COPY_CPU, STATS_COPY_KERNEL, STATS_COPY_DMA, STATS_COPIERS };
+extern const char *const stats_copiers[STATS_COPIERS];	/* in reports */
 
 struct stats_fallback {
 	const char *name;		/* in reports, for programs */
@@ -72,10 +78,12 @@ struct stats_block {
 	/* how bytes moved, by engine */
 	uint64_t direct_bytes;		/* received straight into a window or buffer */
 	uint64_t mapped_bytes;		/* copied to or from mapped memory */
+	uint64_t pinned_bytes;		/* to or from memory that a client pinned */
 	uint64_t cma_bytes;
 	uint64_t helper_bytes;
 	uint64_t helper_jobs;
 	uint64_t fallback[STATS_FALLBACKS];
+	uint64_t copies[STATS_COPIERS], copy_bytes[STATS_COPIERS];
 	struct stats_msgs msgs;
 } __attribute__((aligned(64)));
 

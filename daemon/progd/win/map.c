@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
- * Users and their quotas, mapped memfds, and the SIGBUS handler that keeps a client's bad memory
- * from ending the daemon.
+ * Users and their quotas, mapped memfds and pinned memory, and the SIGBUS handler that keeps a
+ * client's bad memory from ending the daemon.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@ static pthread_mutex_t user_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct win_user *users;			/* user_lock */
 static struct win_limits limits = {		/* user_lock */
 	.sessions = 1024, .regions = 16384, .windows = 16384, .bytes = 1ull << 46,
-	.streams = 1u << 20,
+	.streams = 1u << 20, .pin = 1ull << 30, .pin_cache = 64ull << 20,
 };
 
 void win_limits_set(const struct win_limits *l)
@@ -175,8 +175,8 @@ static int slot_add(struct win_map *m)
 		atomic_store(&slots, s);
 	}
 	atomic_store(&s->map, m);
-	atomic_store(&s->len, m->size);
-	atomic_store(&s->start, (uintptr_t)m->mem);
+	atomic_store(&s->len, m->len);
+	atomic_store(&s->start, (uintptr_t)m->start);
 	m->slot = s;
 	pthread_mutex_unlock(&slots_lock);
 	return 0;
@@ -262,8 +262,9 @@ int win_map_fd(struct win_user *user, int fd, size_t min_size, bool keep_fd,
 		*why = "the daemon is out of memory";
 		goto uncharge;
 	}
-	m->size = st.st_size;
-	m->mem = mmap(NULL, m->size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	m->size = m->len = st.st_size;
+	m->writable = true;
+	m->mem = m->start = mmap(NULL, m->size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (m->mem == MAP_FAILED) {
 		r = -errno;
 		*why = r == -EPERM ? "a memfd is sealed against writing" : "mmap of a memfd failed";
@@ -294,6 +295,125 @@ close_fd:
 	return r;
 }
 
+/* ---- pinned memory ---- */
+
+static _Atomic(uint64_t) pin_regions, pin_bytes, pin_added;
+
+void win_pins(struct win_pins *p)
+{
+	*p = (struct win_pins){
+		.regions = atomic_load(&pin_regions), .bytes = atomic_load(&pin_bytes),
+		.added = atomic_load(&pin_added),
+	};
+}
+
+int win_device_new(int fd, struct win_device **out, const char **why)
+{
+	struct win_device *d = calloc(1, sizeof(*d));
+	int r;
+
+	if (!d) {
+		*why = "the daemon is out of memory";
+		if (fd >= 0)
+			close(fd);
+		return -ENOMEM;
+	}
+	atomic_init(&d->refs, 1);
+	r = fd < 0 ? pin_dev_open(&d->dev) : pin_dev_attach(&d->dev, fd);
+	if (r) {
+		*why = fd >= 0 ? "a descriptor is not a context of " PIN_DEVICE :
+				 PIN_DEVICE " cannot be opened";
+		free(d);
+		return r;
+	}
+	*out = d;
+	return 0;
+}
+
+void win_device_put(struct win_device *d)
+{
+	if (!d || atomic_fetch_sub_explicit(&d->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	pin_dev_close(&d->dev);
+	free(d);
+}
+
+/* Have every page in the page table, in which nothing but the region's end can change it. */
+static void touch(const struct win_map *m)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+	for (size_t i = 0; i < m->len && win_map_alive(m); i += page)
+		(void)*((const volatile char *)m->start + i);
+}
+
+int win_map_pin(struct win_user *user, struct win_device *d, uint64_t handle, uint64_t addr, uint64_t size,
+		struct win_map **map, const char **why)
+{
+	struct pin_region region;
+	struct win_map *m;
+	int r = pin_query(&d->dev, handle, &region);
+
+	if (r) {
+		*why = r == -ESTALE ? "a pinned region is not of the client's context, or stale" :
+				      "a pinned region cannot be mapped";
+		return r;
+	}
+	if (!size || size != region.len || addr + size < addr) {
+		*why = "a pinned region is not of the size that the message says, or wraps around the address space";
+		return -ERANGE;
+	}
+	r = user_charge(user, USER_BYTES, region.map_len);
+	if (r) {
+		*why = "the user's quota of mapped bytes is used up (quota_bytes)";
+		return r;
+	}
+	m = calloc(1, sizeof(*m));
+	if (!m) {
+		r = -ENOMEM;
+		*why = "the daemon is out of memory";
+		goto uncharge;
+	}
+	*m = (struct win_map){
+		.size = region.len, .len = region.map_len, .fd = -1, .mark = region.mark,
+		.handle = handle, .addr = addr, .device = d, .writable = region.writable,
+	};
+	m->start = pin_map(&d->dev, &region, &m->mem);
+	if (!m->start) {
+		r = -errno;
+		*why = "mmap of a pinned region failed";
+		goto free_map;
+	}
+	r = slot_add(m);
+	if (r) {
+		*why = "the daemon is out of memory";
+		goto unmap;
+	}
+	touch(m);
+	if (!win_map_usable(m)) {
+		r = -ESTALE;
+		*why = "a pinned region changed while it was mapped";
+		goto del_slot;
+	}
+	atomic_fetch_add_explicit(&d->refs, 1, memory_order_relaxed);
+	m->user = user ? user_ref(user) : NULL;
+	atomic_init(&m->refs, 1);
+	atomic_fetch_add(&pin_regions, 1);
+	atomic_fetch_add(&pin_added, 1);
+	atomic_fetch_add(&pin_bytes, m->len);
+	*map = m;
+	return 0;
+del_slot:
+	slot_del(m);
+unmap:
+	munmap(m->start, m->len);
+free_map:
+	free(m);
+uncharge:
+	user_uncharge(user, USER_BYTES, region.map_len);
+	return r;
+}
+
 struct win_map *win_map_get(struct win_map *m)
 {
 	atomic_fetch_add_explicit(&m->refs, 1, memory_order_relaxed);
@@ -305,10 +425,15 @@ void win_map_put(struct win_map *m)
 	if (!m || atomic_fetch_sub_explicit(&m->refs, 1, memory_order_acq_rel) != 1)
 		return;
 	slot_del(m);
-	munmap(m->mem, m->size);
+	munmap(m->start, m->len);
 	if (m->fd >= 0)
 		close(m->fd);
-	user_uncharge(m->user, USER_BYTES, m->size);
+	if (m->device) {
+		atomic_fetch_sub(&pin_regions, 1);
+		atomic_fetch_sub(&pin_bytes, m->len);
+		win_device_put(m->device);
+	}
+	user_uncharge(m->user, USER_BYTES, m->len);
 	user_put(m->user);
 	free(m);
 }

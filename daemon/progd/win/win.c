@@ -167,6 +167,17 @@ struct win_job *win_job_find(const uint8_t *jobid)
 	return j;
 }
 
+bool win_job_key(void *ctx, const uint8_t *jobid, uint8_t *key)
+{
+	struct win_job *job = win_job_find(jobid);
+
+	if (!job)
+		return false;
+	memcpy(key, job->key, PROG_JOBKEY_SIZE);
+	win_job_put(job);
+	return true;
+}
+
 struct win_job *win_job_get(struct win_job *job)
 {
 	atomic_fetch_add_explicit(&job->refs, 1, memory_order_relaxed);
@@ -286,7 +297,7 @@ static int win_memory(struct win *w, const struct win_create *c, int *mem_fd, co
 			*mem_fd = -1;
 			if (r)
 				return r;
-		} else if (c->mem_map) {
+		} else if (c->mem_map && !c->mem_map->device) {
 			w->mem_map = win_map_get(c->mem_map);
 		} else {
 			*why = "a window of shared memory names neither a memfd nor a region";
@@ -304,6 +315,16 @@ static int win_memory(struct win *w, const struct win_create *c, int *mem_fd, co
 			return -ERANGE;
 		}
 		w->access.ref = mem_remote(c->pid, c->base);
+		if (!c->mem_map)
+			break;
+		if (!c->mem_map->device || !c->mem_map->writable || c->base < c->mem_map->addr ||
+		    c->base - c->mem_map->addr > c->mem_map->size ||
+		    c->size > c->mem_map->size - (c->base - c->mem_map->addr)) {
+			*why = "a window reaches beyond its pinned memory, or that is for reading only";
+			return -ERANGE;
+		}
+		w->mem_map = win_map_get(c->mem_map);
+		w->access.pinned = mem_direct((char *)w->mem_map->mem + (c->base - c->mem_map->addr));
 		break;
 	case PROG_MEM_DYNAMIC:
 		w->access.ref = mem_remote(c->pid, 0);
@@ -525,11 +546,14 @@ static int dynamic_where(const struct win *w, int64_t lo, int64_t hi, struct win
 
 			if (!m || r.region_off > m->size || r.len > m->size - r.region_off)
 				return -EFAULT;
-			out->map = m;
-			/* displacement base + x is at mem + region_off + x */
-			out->ref.pid = 0;
-			out->ref.addr = (uintptr_t)m->mem + r.region_off - r.base;
-			return win_map_alive(m) ? 0 : -EFAULT;
+			out->stale = !win_map_serves(m, true);
+			if (!out->stale) {
+				out->map = m;
+				/* displacement base + x is at mem + region_off + x */
+				out->ref.pid = 0;
+				out->ref.addr = (uintptr_t)m->mem + r.region_off - r.base;
+				return win_map_alive(m) ? 0 : -EFAULT;
+			}
 		}
 		out->map = NULL;
 		out->ref = w->access.ref;
@@ -576,6 +600,7 @@ int win_where_spread(const struct win *w, int64_t lo, int64_t hi, struct win_whe
 	out->lo = lo;
 	out->hi = hi;
 	out->map = NULL;
+	out->stale = false;
 	out->ref = w->access.ref;
 	return 0;
 }
@@ -584,6 +609,7 @@ int win_where(const struct win *w, int64_t lo, int64_t hi, struct win_where *out
 {
 	if (hi < lo)
 		return -ERANGE;
+	out->stale = false;
 	if (w->access.mem == PROG_MEM_DYNAMIC)
 		return dynamic_where(w, lo, hi, out);
 	if (lo < 0 || (uint64_t)hi > w->size)
@@ -592,5 +618,12 @@ int win_where(const struct win *w, int64_t lo, int64_t hi, struct win_where *out
 	out->hi = w->size;
 	out->ref = w->access.ref;
 	out->map = w->mem_map;
+	if (out->map && out->map->device) {
+		out->stale = !win_map_serves(out->map, true);
+		if (out->stale)
+			out->map = NULL;
+		else
+			out->ref = w->access.pinned;
+	}
 	return !out->map || win_map_alive(out->map) ? 0 : -EFAULT;
 }

@@ -24,6 +24,7 @@
 #include <asyncprog/ring.h>
 #include <libprogbase/dtype.h>
 #include <libprogbase/mem.h>
+#include <libprogbase/pin.h>
 #include <libprogbase/winctl.h>
 
 #include "stats/stats.h"
@@ -39,6 +40,7 @@ struct win_limits {		/* per uid */
 	uint64_t windows;
 	uint64_t bytes;		/* mapped: sessions, control segments, regions, window memory */
 	uint64_t streams;	/* from their ranks, and to them; each takes some 500 bytes of ours */
+	uint64_t pin, pin_cache;	/* per process, and kept by it */
 };
 
 struct win_user;		/* one uid with at least one session */
@@ -87,6 +89,9 @@ void win_job_reason(struct win_job *job, const char *what, const char *why);
 
 /* A job with sessions here, with a reference; NULL if there is none. */
 struct win_job *win_job_find(const uint8_t *jobid);
+
+/* Its key; false if there is none.  An xport_handlers.job_key: @ctx is ignored. */
+bool win_job_key(void *ctx, const uint8_t *jobid, uint8_t *key);
 struct win_job *win_job_get(struct win_job *job);
 void win_job_put(struct win_job *job);		/* NULL is fine */
 
@@ -107,15 +112,25 @@ void win_ended_each(void (*fn)(const struct win_ended *e, void *arg), void *arg)
 
 /* ---- mapped memory -------------------------------------------------------------------------- */
 
+struct win_device;
+
 /*
  * A client's memfd, mapped.  An access that the kernel cannot satisfy (hugetlb, memory cgroup)
  * raises SIGBUS; the handler puts zero pages there and sets `dead', so the worker runs on and
  * whoever used the memory looks at `dead' after the access.
  */
 struct win_map {
-	void *mem;
+	void *mem;		/* writable, unless pinned and not `writable' */
 	size_t size;
+	void *start;		/* the mapping: whole pages */
+	size_t len;
 	int fd;			/* kept to hand to peers; -1: not */
+	/* pinned regions; else NULL, 0 */
+	const __u64 *mark;	/* is `handle' as long as this is the client's memory */
+	uint64_t handle;
+	uint64_t addr;		/* of the first byte in the client, as it says */
+	struct win_device *device;
+	bool writable;			/* also when it is not pinned */
 	struct win_user *user;
 	atomic_uint refs;
 	atomic_bool dead;
@@ -137,6 +152,46 @@ static inline bool win_map_alive(const struct win_map *m)
 	return !atomic_load_explicit(&m->dead, memory_order_relaxed);
 }
 
+/*
+ * Memory that the client pinned (/dev/asyncprog): mapped with all its pages present, so that an
+ * access to it does not fault until the client ends the registration, and then raises SIGBUS as
+ * above.  It is the client's memory as long as win_map_usable(); the client may have unmapped or
+ * moved its own since, or the kernel have thought of it, and then its address is what counts.
+ */
+static inline bool win_map_usable(const struct win_map *m)
+{
+	return win_map_alive(m) && (!m->mark || pin_fresh(m->mark, m->handle));
+}
+
+/* Is a mapping what to use for reading, or with @write for writing?  Else the client's address is. */
+static inline bool win_map_serves(const struct win_map *m, bool write)
+{
+	return !m->device || (win_map_usable(m) && (m->writable || !write));
+}
+
+/* The context of one client; counted by references. */
+struct win_device {
+	struct pin_dev dev;
+	atomic_uint refs;
+	uint64_t attached[PROG_MAX_WORKERS];	/* [worker], by it: mover's */
+};
+/* @fd: of the device, taken over, also on errors; -1: open it.  Main thread. */
+int win_device_new(int fd, struct win_device **out, const char **why);
+void win_device_put(struct win_device *d);	/* NULL is fine */
+
+/*
+ * Map region @handle of @d, of @size bytes; @addr is where the client has it.  Errors as win_map_fd(), and -ESTALE.
+ */
+int win_map_pin(struct win_user *user, struct win_device *d, uint64_t handle, uint64_t addr, uint64_t size,
+		struct win_map **map, const char **why);
+
+/* What is mapped of pinned memory now, and was since start.  Any thread. */
+struct win_pins {
+	uint64_t regions, bytes;
+	uint64_t added;
+};
+void win_pins(struct win_pins *p);
+
 /* Install the SIGBUS handler; once, at start. */
 int win_sigbus_init(void);
 
@@ -154,6 +209,7 @@ void win_stream_uncharge(struct win_user *user);
 struct win_access {
 	uint32_t mem;			/* PROG_MEM_* */
 	struct memref ref;		/* SHARED: mapped; VA, DYNAMIC with cma: base in pid */
+	struct memref pinned;		/* VA with mem_map: what to use as long as that is usable */
 	bool cma;			/* VA, DYNAMIC: process_vm_* works */
 	void *helper;			/* VA, DYNAMIC: who runs jobs inside the client, or NULL */
 };
@@ -168,7 +224,7 @@ struct win {
 	uint64_t flags;			/* PROG_WIN_* */
 	struct win_map *ctl_map;
 	struct winctl ctl;
-	struct win_map *mem_map;	/* SHARED, else NULL */
+	struct win_map *mem_map;	/* SHARED; VA when it is pinned; else NULL */
 	uint64_t base;			/* as the client said */
 	uint64_t size;
 	struct win_access access;
@@ -204,7 +260,8 @@ struct win_create {
 	struct win_map *(*region)(void *arg, uint32_t region);
 	void *region_arg;
 	int ctl_fd, table_fd, mem_fd;	/* taken over, also on errors; mem_fd may be -1 */
-	struct win_map *mem_map;	/* SHARED without mem_fd: region that holds it (not taken over) */
+	struct win_map *mem_map;	/* SHARED without mem_fd, VA with PROG_WIN_PINNED: region that
+					 * holds it (not taken over) */
 };
 
 /*
@@ -247,6 +304,7 @@ struct win_where {
 	struct memref ref;
 	int64_t lo, hi;			/* allowed with ref, see struct apply_win */
 	struct win_map *map;
+	bool stale;			/* pinned, but to be reached by address */
 };
 int win_where(const struct win *w, int64_t lo, int64_t hi, struct win_where *out);
 

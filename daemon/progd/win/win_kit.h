@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * For tests: the files that a client hands to its daemon, and what tests of two nodes in one thread need.
+ * What goes wrong fails the test.
+ */
+#ifndef PROGD_WIN_KIT_H
+#define PROGD_WIN_KIT_H
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "win/win.h"
+
+/* @step() until @cond holds, at most @secs seconds. */
+#define RUN_FOR(step, secs, cond) do { \
+	time_t limit_ = time(NULL) + (secs); \
+	while (!(cond)) { \
+		step(); \
+		if (time(NULL) > limit_) \
+			fail_msg("did not happen: %s", #cond); \
+	} \
+} while (0)
+
+/* xport_opts.post: all workers are this thread. */
+static inline int kit_post(void *ctx, unsigned int worker, void (*fn)(void *arg), void *arg)
+{
+	fn(arg);
+	return 0;
+}
+
+/* A file as clients make them, and where it is mapped here. */
+static inline int kit_memfd(size_t size, void **p)
+{
+	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, size), 0);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+	*p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_true(*p != MAP_FAILED);
+	return fd;
+}
+
+/* One, as the daemon maps it. */
+static inline struct win_map *kit_map(size_t size)
+{
+	struct win_map *m;
+	const char *why;
+	void *p;
+
+	assert_int_equal(win_map_fd(NULL, kit_memfd(size, &p), 0, false, &m, &why), 0);
+	munmap(p, size);
+	return m;
+}
+
+/* A window's control segment; attached to @wc, which is to be unmapped with kit_ctl_free. */
+static inline int kit_ctl(struct winctl *wc, uint64_t key, uint32_t rank, uint32_t nranks)
+{
+	const char *why = "";
+	void *ctl;
+	int fd = kit_memfd(winctl_size(nranks, 0), &ctl);
+
+	winctl_format(ctl, key, rank, nranks, 0);
+	assert_int_equal(winctl_attach(wc, ctl, winctl_size(nranks, 0), key, rank, nranks, &why), 0);
+	return fd;
+}
+
+static inline void kit_ctl_free(struct winctl *wc, uint32_t nranks)
+{
+	munmap(wc->ctl, winctl_size(nranks, 0));
+}
+
+#define KIT_NODES	2u
+#define KIT_RANKS	8u
+
+/* The table of a window of @nranks: ranks from @first_b on live on nodes[1], those before on nodes[0]. */
+static inline int kit_table(const struct prog_win_node nodes[KIT_NODES], uint32_t nranks, uint32_t first_b)
+{
+	struct {
+		struct prog_win_table t;
+		struct prog_win_node n[KIT_NODES];
+		uint32_t of[KIT_RANKS];
+	} t;
+	void *p;
+	int fd = kit_memfd(4096, &p);
+
+	assert_true(nranks <= KIT_RANKS);
+	memset(&t, 0, sizeof(t));
+	t.t.nranks = nranks;
+	t.t.nnodes = KIT_NODES;
+	memcpy(t.n, nodes, sizeof(t.n));
+	for (uint32_t r = first_b; r < nranks; r++)
+		t.of[r] = 1;
+	memcpy(p, &t, sizeof(t));
+	munmap(p, 4096);
+	return fd;
+}
+
+/* What the table says of a node. */
+static inline struct prog_win_node kit_node(const uint8_t guid[PROG_GUID_SIZE], const struct prog_addr *addr,
+					    unsigned int naddrs)
+{
+	struct prog_win_node n;
+
+	memset(&n, 0, sizeof(n));
+	memcpy(n.guid, guid, PROG_GUID_SIZE);
+	if (naddrs)
+		memcpy(n.addr, addr, naddrs * sizeof(*addr));
+	n.naddrs = naddrs;
+	return n;
+}
+
+#endif

@@ -84,7 +84,7 @@ struct stats_block *job_stats(const struct rma *r, struct win_job *job)
 					      (struct stats_block *)&r->nostats;
 }
 
-/* Acknowledgements are in place: tell who waits (Dekker with the client's waiters). */
+/* Acknowledgements are in place: tell who waits. */
 static void wake_clients(struct rma *r)
 {
 	while (r->dirty) {
@@ -92,9 +92,7 @@ static void wake_clients(struct rma *r)
 
 		r->dirty = c->dirty_next;
 		c->dirty = false;
-		__atomic_fetch_add(c->c->event, 1, __ATOMIC_SEQ_CST);
-		if (__atomic_load_n(c->c->waiters, __ATOMIC_SEQ_CST))
-			futex_wake_all(c->c->event);
+		futex_post(c->c->event, c->c->waiters);
 	}
 }
 
@@ -292,17 +290,6 @@ static void on_writable(void *ctx, struct lane *l)
 		target_writable(lane_priv(l));
 }
 
-static bool on_job_key(void *ctx, const uint8_t jobid[WIRE_JOBID_SIZE], uint8_t key[PROG_JOBKEY_SIZE])
-{
-	struct win_job *job = win_job_find(jobid);
-
-	if (!job)
-		return false;
-	memcpy(key, job->key, PROG_JOBKEY_SIZE);
-	win_job_put(job);
-	return true;
-}
-
 static void on_job_proven(void *ctx, struct lane *l, uint32_t job)
 {
 	if (lane_priv(l))
@@ -322,7 +309,7 @@ const struct xport_handlers rma_handlers = {
 	.lane_up = on_up,
 	.lane_down = on_down,
 	.lane_writable = on_writable,
-	.job_key = on_job_key,
+	.job_key = win_job_key,
 	.job_proven = on_job_proven,
 	.job_closed = on_job_closed,
 };

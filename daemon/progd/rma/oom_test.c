@@ -10,7 +10,6 @@
  * Everything is one thread.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -22,78 +21,24 @@
 #include <cmocka.h>
 
 #include <libprogbase/dtype.h>
+#include <libprogbase/oom_kit.h>
 
-#include "rma/priv.h"
+#define SLOTS	128u
+#include "rma/test_kit.h"
 
 #define KEY	0x2233445566778899ull
 #define RANKS	3u
 #define SIZE	(1u << 20)
 #define LARGE	300000u			/* two fragments, sent from where they are */
-#define SLOTS	128u
-#define ARENA	65536u
 #define BOUNCE	(512u << 10)
 
-/* ---- allocations that fail ---- */
-
 static long oom_from;			/* for messages */
-static long oom_in = -1;		/* allocations until one fails; -1: none does */
-static unsigned int oom_run;		/* so many in a row */
-static bool oom_armed, oom_happened;
-
-/* The linker has the modules call these (mk/test.mk), in all builds. */
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__real_aligned_alloc(size_t align, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-void *__wrap_aligned_alloc(size_t align, size_t n);
-
-static bool fails(void)
-{
-	if (!oom_armed || oom_in < 0)
-		return false;
-	if (oom_in) {
-		oom_in--;
-		return false;
-	}
-	oom_happened = true;
-	if (!--oom_run)
-		oom_in = -1;
-	errno = ENOMEM;
-	return true;
-}
-
-void *__wrap_malloc(size_t n)
-{
-	return fails() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-	return fails() ? NULL : __real_realloc(p, n);
-}
-
-void *__wrap_aligned_alloc(size_t align, size_t n)
-{
-	return fails() ? NULL : __real_aligned_alloc(align, n);
-}
 
 /* ---- two nodes ---- */
 
-struct segment {
-	struct prog_sq sq;
-	uint32_t idx[SLOTS];
-	struct prog_sqe sqe[SLOTS] __attribute__((aligned(64)));
-	uint32_t event, waiters;
+struct helped {
+	struct segment s;
 	struct prog_helper_ring ring __attribute__((aligned(64)));
-	uint8_t arena[ARENA] __attribute__((aligned(64)));
 	uint8_t bounce[BOUNCE] __attribute__((aligned(64)));
 };
 
@@ -109,7 +54,8 @@ struct node {
 
 static struct node a = { .guid = { 1 } }, b = { .guid = { 2 } };
 static struct rma_client c;
-static struct segment *seg, *seg2;	/* of the client, of rank 2's */
+static struct segment *seg;
+static struct helped *helped, *helped2;	/* of the client, of rank 2's */
 static struct win_map *map2;
 static struct helper *helper2;
 static struct win_job *job;
@@ -120,12 +66,6 @@ static _Atomic(struct win *) wins[4];
 static _Atomic(struct win_map *) regions[4];
 static uint64_t seq[RANKS];
 static uint8_t jobid[16] = { 3 }, jobkey[32] = { 4 };
-
-static int post(void *ctx, unsigned int worker, void (*fn)(void *arg), void *arg)
-{
-	fn(arg);
-	return 0;
-}
 
 static void kick(void *ctx, uint32_t mask)
 {
@@ -151,8 +91,8 @@ static void step(void)
 	loop_run_once(b.loop, 0);
 	rma_poll(b.rma);
 	oom_armed = false;
-	play_helper(&seg->ring);
-	play_helper(&seg2->ring);
+	play_helper(&helped->ring);
+	play_helper(&helped2->ring);
 }
 
 #define RUN(cond) do { \
@@ -164,57 +104,21 @@ static void step(void)
 	} \
 } while (0)
 
-static int memfd(size_t size, void **p)
-{
-	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-	assert_true(fd >= 0);
-	assert_int_equal(ftruncate(fd, size), 0);
-	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-	*p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	assert_true(*p != MAP_FAILED);
-	return fd;
-}
-
-static struct win_map *make_map(size_t size)
-{
-	struct win_map *m;
-	const char *why;
-	void *p;
-
-	assert_int_equal(win_map_fd(NULL, memfd(size, &p), 0, false, &m, &why), 0);
-	munmap(p, size);
-	return m;
-}
-
 static void make_window(uint32_t rank)
 {
-	struct { struct prog_win_table t; struct prog_win_node n[2]; uint32_t of[RANKS]; } t;
+	struct prog_win_node nodes[KIT_NODES] = { kit_node(a.guid, NULL, 0), kit_node(b.guid, b.addr, b.naddrs) };
 	struct win_create wcr = {
 		.job = job, .key = KEY, .rank = rank, .nranks = RANKS, .session = 1 + rank,
 		.pid = getpid(), .mem = rank == 2 ? PROG_MEM_VA : PROG_MEM_SHARED, .size = SIZE,
 		.mem_fd = -1,
 	};
 	const char *why = "";
-	void *ctl, *p;
+	void *p;
 
-	wcr.ctl_fd = memfd(winctl_size(RANKS, 0), &ctl);
-	winctl_format(ctl, KEY, rank, RANKS, 0);
-	assert_int_equal(winctl_attach(&wc[rank], ctl, winctl_size(RANKS, 0), KEY, rank, RANKS, &why),
-			 0);
-	wcr.table_fd = memfd(4096, &p);
-	memset(&t, 0, sizeof(t));
-	t.t.nranks = RANKS;
-	t.t.nnodes = 2;
-	memcpy(t.n[0].guid, a.guid, 16);
-	memcpy(t.n[1].guid, b.guid, 16);
-	t.n[1].naddrs = b.naddrs;
-	memcpy(t.n[1].addr, b.addr, sizeof(b.addr));
-	t.of[1] = t.of[2] = 1;
-	memcpy(p, &t, sizeof(t));
-	munmap(p, 4096);
+	wcr.ctl_fd = kit_ctl(&wc[rank], KEY, rank, RANKS);
+	wcr.table_fd = kit_table(nodes, RANKS, 1);
 	if (wcr.mem == PROG_MEM_SHARED) {
-		wcr.mem_fd = memfd(SIZE, &p);
+		wcr.mem_fd = kit_memfd(SIZE, &p);
 		munmap(p, SIZE);
 	} else {
 		wcr.helper = helper2;
@@ -227,7 +131,7 @@ static void make_window(uint32_t rank)
 static void make_node(struct node *n)
 {
 	struct xport_opts xo = { .workers = 1, .transport = "loop", .handlers = &rma_handlers,
-				 .post = post };
+				 .post = kit_post };
 	struct rma_opts ro = { .workers = 1, .kick = kick, .client_bad = client_bad };
 	char err[XPORT_ERR];
 
@@ -245,25 +149,13 @@ static void make_node(struct node *n)
 
 static void make_client(void)
 {
-	memset(&c, 0, sizeof(c));
-	c.seg = make_map(sizeof(struct segment));
-	seg = c.seg->mem;
-	c.job = job;
-	c.session = 1;
-	c.pid = getpid();
-	c.sq = &seg->sq;
-	c.idx = seg->idx;
-	c.sqe = seg->sqe;
-	c.slots = SLOTS;
-	c.arena = seg->arena;
-	c.arena_size = ARENA;
-	c.event = &seg->event;
-	c.waiters = &seg->waiters;
+	seg = kit_client(&c, job, sizeof(*helped));
+	helped = c.seg->mem;
 	c.wins = wins;
 	c.max_wins = 4;
 	c.regions = regions;
 	c.max_regions = 4;
-	c.helper = helper_new(c.seg, &seg->ring, seg->bounce, BOUNCE);
+	c.helper = helper_new(c.seg, &helped->ring, helped->bounce, BOUNCE);
 	assert_non_null(c.helper);
 	assert_int_equal(rma_client_attach(a.rma, &c), 0);
 }
@@ -279,14 +171,14 @@ static int setup(void **state)
 	make_node(&b);
 	/* one registry for both nodes: the ranks' windows differ, the job is the same */
 	assert_int_equal(win_job_join(jobid, jobkey, getuid(), &job, &why), 0);
-	map2 = make_map(sizeof(struct segment));
-	seg2 = map2->mem;
-	helper2 = helper_new(map2, &seg2->ring, seg2->bounce, BOUNCE);
+	map2 = kit_map(sizeof(*helped2));
+	helped2 = map2->mem;
+	helper2 = helper_new(map2, &helped2->ring, helped2->bounce, BOUNCE);
 	make_client();
 	for (uint32_t i = 0; i < RANKS; i++)
 		make_window(i);
 	wins[0] = win[0];
-	regions[0] = make_map(SIZE);
+	regions[0] = kit_map(SIZE);
 	return 0;
 }
 
@@ -312,7 +204,7 @@ static int teardown(void **state)
 		rma_win_gone(a.rma, w);
 		rma_win_gone(b.rma, w);
 		win_put(w);
-		munmap(wc[i].ctl, winctl_size(RANKS, 0));
+		kit_ctl_free(&wc[i], RANKS);
 	}
 	win_job_get(job);
 	if (win_job_leave(job)) {
@@ -459,9 +351,8 @@ static void sweep(void **state, unsigned int run, unsigned int by)
 			teardown(state);
 			setup(state);
 		}
-		oom_happened = false;
-		oom_run = run;
-		oom_from = oom_in = k;
+		oom_from = k;
+		oom_at(k, run);
 		scenario();
 		oom_in = -1;
 		check();

@@ -19,7 +19,6 @@
 #include "rma/priv.h"
 
 static void stream_free(struct stream *s);
-static void stream_advance(struct stream *s);
 static void owrite_done(void *arg, int status, void *bounce);
 
 static struct op *op_of(const struct stream *s, uint32_t slot)
@@ -174,8 +173,10 @@ static int stream_connect(struct stream *s)
 	if (p->local || s->pj)
 		return 0;
 	if (!p->lane) {
-		if (p->backoff && loop_now() < p->retry_at)
-			return p->down_err;
+		int err = reach_wait(&p->reach);
+
+		if (err)
+			return err;
 		p->lane = lane_get(p->r->xw, p->guid, node->addr, node->naddrs);
 		if (!p->lane)
 			return -errno;
@@ -220,27 +221,7 @@ static void stream_start(struct stream *s)
 
 void origin_up(struct peer *p)
 {
-	p->up_at = loop_now();
-}
-
-/*
- * A lane that could not be made, or did not last, is not asked for again at once: a client that
- * goes on with operations for a node that is gone would have us connect as fast as it can.  In
- * between its operations fail with what the last lane ended with.
- */
-static void back_off(struct peer *p, int err)
-{
-	uint64_t now = loop_now();
-
-	if (p->up_at && now - p->up_at >= BACKOFF_MAX_NS)
-		p->backoff = 0;
-	else if (!p->backoff)
-		p->backoff = BACKOFF_MIN_NS;
-	else if (p->backoff < BACKOFF_MAX_NS)
-		p->backoff *= 2;
-	p->up_at = 0;
-	p->down_err = err;
-	p->retry_at = now + p->backoff;
+	reach_up(&p->reach);
 }
 
 void origin_down(struct peer *p, int err)
@@ -249,11 +230,10 @@ void origin_down(struct peer *p, int err)
 	struct pjob *pj, *pjtmp;
 	struct gone *g, *gtmp;
 
-	back_off(p, err);
+	reach_down(&p->reach, err);
 	p->lane = NULL;
 	p->full = false;
 	p->unopened = false;
-	p->ping_out = false;
 	p->downs++;
 	LL_FOREACH_SAFE(p->gone, g, gtmp) {
 		LL_DELETE(p->gone, g);
@@ -276,36 +256,22 @@ void origin_down(struct peer *p, int err)
 
 static void peer_watch(struct peer *p);
 
-static void on_pong(void *ctx, int64_t rtt_ns)
-{
-	struct peer *p = ctx;
-
-	p->ping_out = false;
-}
-
 static void on_alive(void *ctx)
 {
 	struct peer *p = ctx;
-	const struct lane_stats *st;
 
 	if (!p->lane || lane_state(p->lane) != LANE_UP || !p->inflight) {
 		if (p->inflight)
 			peer_watch(p);	/* connecting has a time limit of its own */
 		return;
 	}
-	st = lane_stats(p->lane);
-	if (p->heard == st->rx_frames && p->ping_out) {
-		lane_close(p->lane, -ETIMEDOUT, "the daemon there does not answer");
-		return;
-	}
-	if (p->heard == st->rx_frames && !lane_ping(p->lane, on_pong, p))
-		p->ping_out = true;
-	peer_watch(p);
+	if (reach_check(&p->reach, p->lane))
+		peer_watch(p);
 }
 
 static void peer_watch(struct peer *p)
 {
-	p->heard = p->lane ? lane_stats(p->lane)->rx_frames : 0;
+	reach_listen(&p->reach, p->lane);
 	loop_timer_set(p->r->loop, &p->alive, p->r->o.peer_timeout_ns / 2, on_alive, p);
 }
 
@@ -420,6 +386,7 @@ static void send_gone(struct stream *s)
 
 static void op_release(struct conn *c, struct op *op)
 {
+	move_cancel(c, op);
 	win_map_put(op->map);
 	op->map = NULL;
 	op->opcode = PROG_OP_NOP;
@@ -524,7 +491,7 @@ static void record_error(struct conn *c, struct win *w, uint32_t target, uint64_
 }
 
 /* Give the client back what is complete, in order. */
-static void stream_advance(struct stream *s)
+void stream_advance(struct stream *s)
 {
 	struct rma *r = s->conn->r;
 	uint64_t acked = s->acked;
@@ -778,6 +745,19 @@ static int data_by_helper(struct stream *s, struct op *op, const uint8_t *payloa
 	return 0;
 }
 
+/* All data of @op is there: which one waits for data next? */
+static void data_over(struct stream *s, struct op *op)
+{
+	while (op->next != SLOT_NONE) {
+		op = op_of(s, op->next);
+		if (op->want && op->got < op->want) {
+			s->data = op - s->conn->ops;
+			return;
+		}
+	}
+	s->data = SLOT_NONE;
+}
+
 int origin_data(struct peer *p, struct win_job *job, const struct wire_frame *f,
 		const void *payload)
 {
@@ -808,6 +788,8 @@ int origin_data(struct peer *p, struct win_job *job, const struct wire_frame *f,
 	} else if (f->len) {
 		stats_add(&s->conn->stats->direct_bytes, f->len);
 	}
+	if (op->map && op->map->device)
+		stats_add(&s->conn->stats->pinned_bytes, f->len);
 	if (op->map && !win_map_alive(op->map) && !op->status)
 		op->status = -EFAULT;
 	op->got += f->len;
@@ -815,15 +797,7 @@ int origin_data(struct peer *p, struct win_job *job, const struct wire_frame *f,
 		if (!data_place(s, op) && f->len)
 			stats_add(&s->conn->stats->fallback[s->conn->c->cma ? STATS_FB_ORIGIN_CMA :
 							    STATS_FB_ORIGIN_HELPER], 1);
-		/* the next one that waits for data */
-		while (op->next != SLOT_NONE) {
-			op = op_of(s, op->next);
-			if (op->want && op->got < op->want) {
-				s->data = op - s->conn->ops;
-				return 0;
-			}
-		}
-		s->data = SLOT_NONE;
+		data_over(s, op);
 	}
 	return 0;
 }
@@ -997,6 +971,21 @@ static int send_one(struct stream *s)
 		s->unsent = op->next;
 		return SENT;
 	}
+	err = p->local ? move_next(s) : MOVE_USUAL;
+	if (err == MOVE_WAIT)
+		return BLOCKED;
+	if (err == MOVE_OVER) {
+		if (s->data == s->unsent)
+			data_over(s, op);
+		stats_add(&s->conn->stats->bytes[op->opcode], op->len);
+		p->bytes += op->len;
+		op->all_sent = true;
+		s->seq_sent = op->seq;
+		s->unsent = op->next;
+		return SENT;
+	}
+	if (err < 0)
+		return err;
 	if (s->locks_out && op->opcode != PROG_OP_LOCK) {
 		uint64_t room = WIRE_CREDIT - s->behind;
 
@@ -1112,6 +1101,8 @@ static int send_one(struct stream *s)
 	if (err)
 		return err;
 	stats_add(&s->conn->stats->bytes[op->opcode], f.len);
+	if (map && map->device)
+		stats_add(&s->conn->stats->pinned_bytes, f.len);
 	p->bytes += f.len;
 	op->sent += f.len;
 	if (last && va)
@@ -1408,6 +1399,13 @@ static int take(struct conn *c, uint32_t slot)
 			if (!m || !inside(e.addr, e.len, m->size)) {
 				bad_ring(c, "slot %u: payload outside region %u", slot, e.region);
 				goto bad;
+			}
+			/* pinned memory that is not that any more, or not for this: by its address */
+			if (!win_map_serves(m, e.opcode == PROG_OP_GET)) {
+				op->flags |= PROG_SQE_VA;
+				op->addr += m->addr;
+				stats_add(&c->stats->fallback[STATS_FB_STALE], 1);
+				break;
 			}
 			op->map = win_map_get(m);
 			break;

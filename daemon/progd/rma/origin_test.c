@@ -4,31 +4,19 @@
  * this test with handlers of its own; between them an in-process lane.  Everything is one thread.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-#include "rma/priv.h"
+#include "rma/test_kit.h"
 
 #define KEY	0x8877665544332211ull
 #define RANKS	3u
-#define SLOTS	64u
-#define ARENA	65536u
 #define OTHER	77			/* first byte of the other job's id */
-
-struct segment {
-	struct prog_sq sq;
-	uint32_t idx[SLOTS];
-	struct prog_sqe sqe[SLOTS] __attribute__((aligned(64)));
-	uint32_t event, waiters;
-	uint8_t arena[ARENA] __attribute__((aligned(64)));
-};
 
 static struct {				/* node A */
 	struct loop *loop;
@@ -114,12 +102,6 @@ static const struct xport_handlers handlers_b = {
 	.frame_end = on_end, .lane_up = on_up, .lane_down = on_down, .job_key = key_of,
 };
 
-static int post(void *ctx, unsigned int worker, void (*fn)(void *arg), void *arg)
-{
-	fn(arg);
-	return 0;
-}
-
 static void kick(void *ctx, uint32_t mask)
 {
 }
@@ -136,52 +118,20 @@ static void step(void)
 	assert_true(loop_run_once(b.loop, 0) >= 0);
 }
 
-#define RUN(cond) do { \
-	time_t limit_ = time(NULL) + 40; \
-	while (!(cond)) { \
-		step(); \
-		if (time(NULL) > limit_) \
-			fail_msg("did not happen: %s", #cond); \
-	} \
-} while (0)
-
-static int memfd(size_t size, void **mem)
-{
-	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-	assert_true(fd >= 0);
-	assert_int_equal(ftruncate(fd, size), 0);
-	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-	*mem = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	assert_true(*mem != MAP_FAILED);
-	return fd;
-}
+#define RUN(cond) RUN_FOR(step, 40, cond)
 
 /* Rank 0 is the client's, ranks 1 and 2 live on node B. */
 static void make_window(struct win_job *job)
 {
-	struct { struct prog_win_table t; struct prog_win_node n[2]; uint32_t of[RANKS]; } t;
+	struct prog_win_node nodes[KIT_NODES] = { kit_node(guid_a, NULL, 0), kit_node(guid_b, b.addr, b.naddrs) };
 	struct win_create c = {
 		.job = job, .key = KEY, .nranks = RANKS, .mem = PROG_MEM_NONE, .session = 1,
 		.pid = getpid(), .mem_fd = -1,
 	};
 	const char *why = "";
-	void *ctl, *table;
 
-	c.ctl_fd = memfd(winctl_size(RANKS, 0), &ctl);
-	winctl_format(ctl, KEY, 0, RANKS, 0);
-	assert_int_equal(winctl_attach(&a.wc, ctl, winctl_size(RANKS, 0), KEY, 0, RANKS, &why), 0);
-	c.table_fd = memfd(4096, &table);
-	memset(&t, 0, sizeof(t));
-	t.t.nranks = RANKS;
-	t.t.nnodes = 2;
-	memcpy(t.n[0].guid, guid_a, 16);
-	memcpy(t.n[1].guid, guid_b, 16);
-	t.n[1].naddrs = b.naddrs;
-	memcpy(t.n[1].addr, b.addr, sizeof(b.addr));
-	t.of[1] = t.of[2] = 1;
-	memcpy(table, &t, sizeof(t));
-	munmap(table, 4096);
+	c.ctl_fd = kit_ctl(&a.wc, KEY, 0, RANKS);
+	c.table_fd = kit_table(nodes, RANKS, 1);
 	if (win_new(&c, &a.win, &why))
 		fail_msg("win_new: %s", why);
 	a.wins[0] = a.win;
@@ -189,25 +139,12 @@ static void make_window(struct win_job *job)
 
 static void make_client(void)
 {
+	struct win_job *job;
 	const char *why = "";
-	void *mem;
 
-	assert_int_equal(win_job_join(jobid, jobkey, getuid(), &a.c.job, &why), 0);
-	a.c.job->stats = stats_new(1);
-	assert_int_equal(win_map_fd(NULL, memfd(sizeof(struct segment), &mem), 0, false, &a.c.seg,
-				    &why), 0);
-	munmap(mem, sizeof(struct segment));
-	a.seg = a.c.seg->mem;
-	a.c.session = 1;
-	a.c.pid = getpid();
-	a.c.sq = &a.seg->sq;
-	a.c.idx = a.seg->idx;
-	a.c.sqe = a.seg->sqe;
-	a.c.slots = SLOTS;
-	a.c.arena = a.seg->arena;
-	a.c.arena_size = ARENA;
-	a.c.event = &a.seg->event;
-	a.c.waiters = &a.seg->waiters;
+	assert_int_equal(win_job_join(jobid, jobkey, getuid(), &job, &why), 0);
+	job->stats = stats_new(1);
+	a.seg = kit_client(&a.c, job, sizeof(*a.seg));
 	a.c.wins = a.wins;
 	a.c.max_wins = 4;
 	a.c.regions = a.regions;
@@ -218,9 +155,9 @@ static void make_client(void)
 static int setup(void **state)
 {
 	struct xport_opts oa = { .workers = 1, .transport = "loop", .handlers = &rma_handlers,
-				 .post = post };
+				 .post = kit_post };
 	struct xport_opts ob = { .workers = 1, .transport = "loop", .handlers = &handlers_b,
-				 .post = post };
+				 .post = kit_post };
 	struct rma_opts ro = { .workers = 1, .kick = kick, .client_bad = client_bad };
 	char err[XPORT_ERR];
 
@@ -270,7 +207,7 @@ static int teardown(void **state)
 	rma_free(a.rma);
 	loop_free(a.loop);
 	loop_free(b.loop);
-	munmap(a.wc.ctl, winctl_size(RANKS, 0));
+	kit_ctl_free(&a.wc, RANKS);
 	return 0;
 }
 
@@ -304,12 +241,8 @@ static void test_put(void **state)
 
 static struct win_map *make_region(uint32_t i, size_t size)
 {
-	struct win_map *m;
-	const char *why = "";
-	void *mem;
+	struct win_map *m = kit_map(size);
 
-	assert_int_equal(win_map_fd(NULL, memfd(size, &mem), 0, false, &m, &why), 0);
-	munmap(mem, size);
 	a.regions[i] = m;
 	return m;
 }
@@ -408,7 +341,7 @@ static void test_stop(void **state)
 	RUN(acked() == 11);
 	assert_int_equal(a.wc.streams[1].err_seq, 11);
 	a.wc.streams[1].err_seq = 0;
-	usleep(BACKOFF_MIN_NS / 1000);
+	usleep(REACH_MIN_NS / 1000);
 	submit(put(12));
 	RUN(acked() == 12);
 	assert_int_equal(a.wc.streams[1].err_seq, 0);

@@ -13,6 +13,7 @@
 #include <libprogbase/wire.h>
 
 #include "rma/rma.h"
+#include "xport/reach.h"
 
 #define SLOT_NONE	UINT32_MAX
 #define RING_BATCH	64		/* entries of one client taken per poll */
@@ -27,13 +28,19 @@
 #define STRIPE_GIVE_UP_NS 10000000000ull /* then somebody broke the window's stripes */
 #define TRIM_SLOTS	256u		/* more than these are given back after a burst */
 #define TRIM_NS		1000000000ull
-#define BACKOFF_MIN_NS	50000000ull	/* from one lane that failed to the next: this, doubled ... */
-#define BACKOFF_MAX_NS	800000000ull	/* ... up to this; a lane that was up for so long begins anew */
 #define RETRY_NS	500000		/* blocked by a stripe or a full helper ring: look again, ... */
 #define RETRY_MAX_NS	8000000		/* ... and if that was in vain, after twice the time, up to this */
 #define OWRITE_MAX	(256u << 20)	/* bytes of results kept for a client whose helper is behind */
 
 /* ---- origin --------------------------------------------------------------------------------- */
+
+/* What an engine has to do with an operation on this node: move.c */
+enum move {
+	MOVE_NONE,			/* not asked yet */
+	MOVE_NOT,			/* it goes the usual way */
+	MOVE_UNDER_WAY,
+	MOVE_DONE,			/* copied; its place in the stream is still to be taken */
+};
 
 /* One entry the daemon holds: a private copy, so it is checked once and never read again. */
 struct op {
@@ -50,6 +57,9 @@ struct op {
 	struct win_map *map;		/* REGION: held */
 	uint32_t pending;		/* helper jobs that still use it */
 	bool all_sent;
+	uint8_t move;			/* MOVE_* of enum move */
+	struct mover_req *moving;	/* MOVE_UNDER_WAY: counts as pending; NULL: cancelled */
+	struct stream *moved_by;	/* ... its stream */
 	bool hollow;			/* its bytes cannot be read: sent as an empty PUT */
 	uint8_t inl[PROG_SQE_INLINE_MAX];
 	uint64_t t0;			/* when it was read from the ring, ns */
@@ -83,6 +93,7 @@ struct stream {
 	bool blocked;			/* by credit or a helper job: made active by their end */
 	bool stopped;			/* by the peer, until it says go */
 	uint32_t jobs;			/* helper jobs reading or writing for it */
+	uint32_t moving;		/* operations that an engine copies */
 	struct ojob *stash;		/* read by the helper, the lane was full */
 	bool zombie;			/* window freed: ends with its last helper job */
 	struct stream *act_next, *act_prev;
@@ -129,11 +140,7 @@ struct peer {				/* a node this worker sends operations to */
 	uint32_t nstreams;
 	uint64_t inflight;		/* operations not acknowledged */
 	struct loop_timer alive;	/* runs while there are any: does the peer still answer? */
-	bool ping_out;
-	uint64_t heard;			/* rx_frames of the lane when the timer was set */
-	uint64_t up_at;			/* when the lane came up, ns; 0: not yet */
-	uint64_t backoff, retry_at;	/* no new lane before, ns; 0: at any time */
-	int down_err;			/* what the last lane ended with */
+	struct reach reach;
 };
 
 struct conn {				/* a client as this worker knows it */
@@ -349,7 +356,28 @@ void origin_win_gone(struct rma *r, struct win *w);
 struct win_job *origin_job_of(struct peer *p, uint32_t index);
 void origin_job_gone(struct rma *r, struct win_job *job);
 
+/* Goes on with a stream whose operations were acknowledged, or that was blocked. */
+void stream_advance(struct stream *s);
+
+/* move.c */
+enum { MOVE_USUAL = 2, MOVE_WAIT, MOVE_OVER };
+/*
+ * The first unsent operation of a stream on this node: MOVE_USUAL: it is to be sent; MOVE_WAIT: an engine copies it,
+ * and the stream is blocked until then; MOVE_OVER: it was copied, and takes its place as if it had been sent; or
+ * -ENOMEM: later.
+ */
+int move_next(struct stream *s);
+/* It ends whatever becomes of the copy. */
+void move_cancel(struct conn *c, struct op *op);
+
 /* target.c */
+/*
+ * The memory that contiguous PUT or GET @f of this node is about: byte *@at of *@map, which is pinned.  False: that
+ * is not so, or something of the stream is still to be done.
+ */
+bool target_where(struct tlane *tl, const struct wire_frame *f, struct win_map **map, uint64_t *at);
+/* ... and it was copied: 0, -ENOMEM, or -EBUSY: no, it must be done. */
+int target_moved(struct tlane *tl, const struct wire_frame *f);
 int target_begin(struct tlane *tl, const struct wire_frame *f, struct lane_sink *sink);
 int target_frame(struct tlane *tl, const struct wire_frame *f, const void *payload, bool placed);
 void target_abort(struct tlane *tl);

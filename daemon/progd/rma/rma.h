@@ -23,6 +23,7 @@
 #include <asyncprog/ring.h>
 
 #include "helper/helper.h"
+#include "mover/mover.h"
 #include "stats/stats.h"
 #include "win/win.h"
 #include "xport/xport.h"
@@ -78,6 +79,7 @@ struct rma_opts {
 	 */
 	void (*client_bad)(void *ctx, struct rma_client *c, const char *why);
 	void *ctx;
+	struct mover *mover;		/* the worker's; NULL: none. To be freed before this engine. */
 };
 
 struct rma;

@@ -618,6 +618,8 @@ static void count_bytes(struct tstream *ts, const struct wire_frame *f, const st
 	stats_add(&ts->stats->applied_bytes[f->type - WIRE_DTYPE + PROG_OP_DTYPE], len);
 	stats_add(mem_is_direct(&t->where.ref) ? &ts->stats->mapped_bytes : &ts->stats->cma_bytes,
 		  len);
+	if (t->where.map && t->where.map->device)
+		stats_add(&ts->stats->pinned_bytes, len);
 	ts->tl->bytes += len;
 }
 
@@ -626,6 +628,8 @@ static void count_way(struct tstream *ts, const struct target *t, bool large)
 {
 	if (mem_is_direct(&t->where.ref))
 		return;
+	if (t->where.stale)
+		stats_add(&ts->stats->fallback[STATS_FB_STALE], 1);
 	stats_add(&ts->stats->fallback[large ? STATS_FB_TARGET_LARGE :
 				       !t->helper ? STATS_FB_TARGET_CMA :
 				       ts->win->access.cma ? STATS_FB_TARGET_FINE :
@@ -1525,6 +1529,57 @@ out:
 	if (ts && !ret && !ts->win && ts->state == TS_RUN && !ts->parked && !ts->in_seq)
 		ts_end(ts);
 	return ret;
+}
+
+/* ---- what an engine copies ----------------------------------------------------------------------------- */
+
+static bool is_idle(const struct tstream *ts)
+{
+	return ts->state == TS_RUN && !ts->parked && !ts->jobs && !ts->in_seq;
+}
+
+bool target_where(struct tlane *tl, const struct wire_frame *f, struct win_map **map, uint64_t *at)
+{
+	struct tstream *ts = ts_get(tl, f);
+	struct target t;
+
+	if (!ts)
+		return false;
+	if (!ts->win) {
+		/* as in target_frame() */
+		if (is_idle(ts))
+			ts_end(ts);
+		return false;
+	}
+	if (!is_idle(ts) || win_is_dead(ts->win) || f->seq <= ts->seen || resolve(ts, f, &t) ||
+	    !mem_is_direct(&t.where.ref) || !t.where.map || !t.where.map->device)
+		return false;
+	*map = t.where.map;
+	*at = (uint64_t)((uint8_t *)mem_ptr(&t.where.ref, t.disp) - (uint8_t *)t.where.map->mem);
+	return true;
+}
+
+int target_moved(struct tlane *tl, const struct wire_frame *f)
+{
+	struct tstream *ts = ts_get(tl, f);
+	int status = 0;
+
+	if (!ts)
+		return -ENOMEM;
+	if (!is_idle(ts) || f->seq <= ts->seen)
+		return -EBUSY;
+	ts->seen = f->seq;
+	if (!ts->win || win_is_dead(ts->win)) {
+		status = ts->refuse;
+	} else {
+		stats_add(&ts->stats->applied_bytes[f->type - WIRE_DTYPE + PROG_OP_DTYPE], f->total);
+		stats_add(&ts->stats->pinned_bytes, f->total);
+		tl->bytes += f->total;
+	}
+	finish(ts, f, status);
+	if (!ts->win)
+		ts_end(ts);
+	return 0;
 }
 
 /* ---- the engine's calls ------------------------------------------------------------------------------------------ */

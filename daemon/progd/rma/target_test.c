@@ -5,18 +5,17 @@
  * in-process lane.  Everything is one thread.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "rma/priv.h"
+#include "win/win_kit.h"
 
 #define KEY	0x1122334455667788ull
 #define SIZE	65536u
@@ -89,12 +88,6 @@ static const struct xport_handlers handlers_a = {
 	.frame_end = on_end, .lane_down = on_down, .job_key = no_key,
 };
 
-static int post(void *ctx, unsigned int worker, void (*fn)(void *arg), void *arg)
-{
-	fn(arg);
-	return 0;
-}
-
 static void kick(void *ctx, uint32_t mask)
 {
 	b.kicked |= mask;
@@ -112,14 +105,7 @@ static void step(void)
 	rma_poll(b.rma);
 }
 
-#define RUN(cond) do { \
-	time_t limit_ = time(NULL) + 40; \
-	while (!(cond)) { \
-		step(); \
-		if (time(NULL) > limit_) \
-			fail_msg("did not happen: %s", #cond); \
-	} \
-} while (0)
+#define RUN(cond) RUN_FOR(step, 40, cond)
 
 /* Let everything that is under way arrive. */
 static void settle(void)
@@ -134,43 +120,21 @@ static void job_cb(void *ctx, struct lane *l, uint32_t job, int err)
 	a.job_ready = 1;
 }
 
-static int memfd(size_t size, void **mem)
-{
-	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-	assert_true(fd >= 0);
-	assert_int_equal(ftruncate(fd, size), 0);
-	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-	*mem = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	assert_true(*mem != MAP_FAILED);
-	return fd;
-}
-
 static void make_window(size_t size)
 {
 	struct win_create c = {
 		.job = b.job, .key = KEY, .rank = 2, .nranks = RANKS, .mem = PROG_MEM_SHARED,
 		.size = size, .session = 1, .pid = getpid(),
 	};
-	struct { struct prog_win_table t; struct prog_win_node n[2]; uint32_t of[RANKS]; } t;
+	struct prog_win_node nodes[KIT_NODES] = { kit_node(guid_a, NULL, 0), kit_node(guid_b, NULL, 0) };
 	const char *why = "";
-	void *ctl, *table, *mem;
+	void *mem;
 	int r;
 
-	c.ctl_fd = memfd(winctl_size(RANKS, 0), &ctl);
-	winctl_format(ctl, KEY, 2, RANKS, 0);
-	c.table_fd = memfd(4096, &table);
-	memset(&t, 0, sizeof(t));
-	t.t.nranks = RANKS;
-	t.t.nnodes = 2;
-	memcpy(t.n[0].guid, guid_a, 16);
-	memcpy(t.n[1].guid, guid_b, 16);
-	t.of[2] = 1;
-	memcpy(table, &t, sizeof(t));
-	munmap(table, 4096);
-	c.mem_fd = memfd(size, &mem);
+	c.ctl_fd = kit_ctl(&b.wc, KEY, 2, RANKS);
+	c.table_fd = kit_table(nodes, RANKS, 2);
+	c.mem_fd = kit_memfd(size, &mem);
 	munmap(mem, size);
-	assert_int_equal(winctl_attach(&b.wc, ctl, winctl_size(RANKS, 0), KEY, 2, RANKS, &why), 0);
 	r = win_new(&c, &b.win, &why);
 	if (r)
 		fail_msg("win_new: %s", why);
@@ -196,8 +160,8 @@ static void open_lane(void)
 
 static int setup_size(size_t size)
 {
-	struct xport_opts oa = { .workers = 1, .transport = "loop", .handlers = &handlers_a, .post = post };
-	struct xport_opts ob = { .workers = 1, .transport = "loop", .handlers = &rma_handlers, .post = post };
+	struct xport_opts oa = { .workers = 1, .transport = "loop", .handlers = &handlers_a, .post = kit_post };
+	struct xport_opts ob = { .workers = 1, .transport = "loop", .handlers = &rma_handlers, .post = kit_post };
 	struct rma_opts ro = { .workers = 1, .kick = kick, .client_bad = client_bad };
 	char err[XPORT_ERR];
 	const char *why;
@@ -260,7 +224,7 @@ static int teardown(void **state)
 	rma_free(b.rma);
 	loop_free(a.loop);
 	loop_free(b.loop);
-	munmap(b.wc.ctl, winctl_size(RANKS, 0));
+	kit_ctl_free(&b.wc, RANKS);
 	return 0;
 }
 
@@ -727,7 +691,7 @@ static void test_gone(void **state)
  */
 static struct lane *second_lane(void)
 {
-	struct xport_opts oa = { .workers = 1, .transport = "loop", .handlers = &handlers_a, .post = post };
+	struct xport_opts oa = { .workers = 1, .transport = "loop", .handlers = &handlers_a, .post = kit_post };
 	struct lane *old = a.lane;
 	char err[XPORT_ERR];
 

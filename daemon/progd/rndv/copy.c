@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
  * The payload is in memory that this node reaches, of a sender here or in the receiver's pool: it is copied,
- * messages taking turns chunk by chunk.
+ * messages taking turns chunk by chunk; or, from one pinned buffer to another, by an engine (mover.h).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -70,7 +70,7 @@ void copy_start(struct pull *p)
 
 	if (err)
 		pull_end(p, err);
-	else if (!p->reading && p->pos < avail(p))
+	else if (!p->reading && !p->moving && p->pos < avail(p))
 		turn_on(p);
 }
 
@@ -80,6 +80,48 @@ void copy_stop(struct pull *p)
 	if (p->from)
 		DL_DELETE2(p->from->copies, p, from_prev, from_next);
 	p->from = NULL;
+}
+
+static void moved(void *arg, int status)
+{
+	struct pull *p = arg;
+
+	p->moving = NULL;
+	/* it still counts as a job of p, so p stays */
+	if (!p->over) {
+		if (!status) {
+			pull_count(p, p->want - p->pos);
+			p->pos = p->want;
+		}
+		copy_start(p);
+		pull_landed(p);
+	}
+	pull_job_done(p);
+}
+
+/*
+ * Can an engine do the rest?  Then one does.  What goes to the slot was copied before; what a helper thread has
+ * not written yet cannot be.
+ */
+static bool move(struct pull *p, bool busy)
+{
+	struct rndv *r = p->on->r;
+	uint8_t *to, *src;
+
+	if (p->asked_to_move || !r->o.mover || p->pos < p->head || !p->from)
+		return false;
+	p->asked_to_move = true;
+	to = side_ptr(&p->to, p->pos);
+	src = side_ptr(&p->src, p->pos);
+	if (!to || !src)
+		return false;
+	p->moving = mover_copy(r->o.mover, p->to.map, (uint64_t)(to - (uint8_t *)p->to.map->mem), p->src.map,
+			       (uint64_t)(src - (uint8_t *)p->src.map->mem), p->want - p->pos, busy, p->on->block,
+			       moved, p);
+	if (!p->moving)
+		return false;
+	p->jobs++;
+	return true;
 }
 
 static void chunk_read(void *arg, int status, void *bounce)
@@ -107,6 +149,9 @@ static int copy_chunk(struct pull *p)
 	uint64_t left = avail(p) - p->pos, len = left < CHUNK ? left : CHUNK;
 	void *to, *src;
 	int err;
+
+	if (p->pos < p->head && p->from && p->src.map && p->src.map->device && len > p->head - p->pos)
+		len = p->head - p->pos;		/* the rest may be for an engine */
 
 	if (p->src.helper) {
 		uint64_t max = side_helper_max(&p->src);
@@ -153,6 +198,8 @@ int copy_poll(struct rndv *r)
 		if (p->pos - p->landed >= HELPER_WINDOW)
 			continue;		/* landed_by_helper() goes on */
 		n++;
+		if (move(p, r->copying != NULL))
+			continue;
 		err = copy_chunk(p);
 		if (err == -EAGAIN) {
 			later_arm(r);

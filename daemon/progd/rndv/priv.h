@@ -16,19 +16,18 @@
 #include "match/pool.h"
 #include "rndv/rndv.h"
 #include "thresh/thresh.h"
+#include "xport/reach.h"
 
 #define RING_BATCH	64		/* entries of one client taken per poll */
 #define PIECE		WIRE_MAX_PAYLOAD
 #define PIECE_MIN	65536u		/* messages are cut at least this fine to keep both nodes busy ... */
-#define PIECE_PARTS	8		/* ... into so many parts */
+#define PIECE_PARTS	4		/* ... into so many parts */
 #define CHUNK		(256u << 10)	/* copied on one node at a time: fits the second-level cache */
 #define LANE_QUEUED	(480u << 10)	/* bytes of a lane's queue that pieces may fill: others send too */
 #define HELPER_WINDOW	(1u << 20)	/* bytes asked for ahead of a receiver that only its helper reaches */
 #define REF_MIN		16384u		/* payloads from here on are sent from where they are */
 #define RETRY_NS	500000		/* something was full or out of memory: again after this, ... */
 #define RETRY_MAX_NS	64000000	/* ... and if that was in vain, after twice the time, up to this */
-#define BACKOFF_MIN_NS	50000000ull	/* from one lane that failed to the next: this, doubled ... */
-#define BACKOFF_MAX_NS	800000000ull	/* ... up to this; a lane that was up for so long begins anew */
 #define FIN_TRIES	6		/* lanes that failed in a row: nobody is there to be told */
 #define ABSENT_NS	10000000000ull	/* a receiver that is not at its node: may come within this */
 
@@ -73,7 +72,8 @@ struct conn {				/* a client as this worker knows it */
 	bool bad;			/* corrupt: ignored until detached */
 	bool dirty;			/* has something new to see: wake */
 	unsigned int jobs;		/* helper jobs of its messages */
-	struct stats_msgs *stats;
+	struct stats_msgs *stats;	/* of block */
+	struct stats_block *block;
 	struct told *told;		/* [PROG_P2P_SLOTS] */
 	unsigned int again;		/* entries of it to be announced again, ... */
 	uint64_t again_at, again_ns;	/* ... not before; and then in so much more, ns */
@@ -132,11 +132,7 @@ struct peer {
 	bool full;			/* the lane refused: wait for lane_writable */
 	bool unopened;			/* it refused to open a job: likewise */
 	struct loop_timer alive;	/* runs while something is awaited */
-	bool ping_out;
-	uint64_t heard;			/* rx_frames of the lane when the timer was set */
-	uint64_t up_at;			/* when the lane came up, ns; 0: not yet */
-	uint64_t backoff, retry_at;	/* no new lane before, ns; 0: at any time */
-	int down_err;			/* what the last lane ended with */
+	struct reach reach;
 	unsigned int failures;		/* lanes that failed since one was good */
 	struct loop_timer retry;	/* FINs wait for the next lane */
 	uint8_t *buf;			/* PIECE: payload on its way into private memory */
@@ -197,6 +193,8 @@ struct pull {
 	bool copied;
 	struct conn *from;		/* client */
 	struct side src;
+	struct mover_req *moving;	/* an engine copies all that is left ... */
+	bool asked_to_move;		/* ... or was asked to, once */
 	bool reading;			/* a helper job reads the next chunk ... */
 	uint64_t chunk;			/* ... of so many bytes */
 	bool again;			/* no room for the job: when retrying */
@@ -291,7 +289,7 @@ struct rndv {
 	bool look;			/* a SEND came: look at the rings, dozing or not */
 	uint8_t *scratch;		/* CHUNK */
 	uint32_t nserves, nfins;
-	struct stats_msgs nostats;	/* for jobs that have none */
+	struct stats_block nostats;	/* for jobs that have none */
 };
 
 /* rndv.c */
@@ -358,8 +356,6 @@ void peers_free(struct rndv *r);
 /* Tell the sender's side that @s has ended; takes @s over. @pj: of its sender, NULL: is on this node. */
 void fin_send(struct rndv *r, struct conn *on, struct pjob *pj, struct rsend *s, int status);
 void fin_done(struct pjob *pj, uint64_t token);
-/* FINs of @pj that need not be sent any more. */
-void fins_drop(struct pjob *pj);
 
 /* pull.c */
 /* A SEND for @on's client: 0, or why it cannot be kept now; @s is taken over if 0. */
@@ -411,7 +407,6 @@ void rlane_free(struct rlane *rl);
 void rlanes_close(struct rndv *r, const uint8_t *guid);
 void rlane_job_closed(struct rlane *rl, uint32_t job);
 int serve_frame(struct rlane *rl, const struct wire_frame *f, const void *payload);
-void serve_end(struct serve *s);
 void serve_refuse(struct serve *s, int err);
 int serve_poll(struct rndv *r);
 void serve_writable(struct rlane *rl);

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/* test_kit.h - the client of a one-sided engine that a test plays.  SLOTS: entries of its ring, if not 64. */
+#ifndef PROGD_RMA_TEST_KIT_H
+#define PROGD_RMA_TEST_KIT_H
+
+#include "rma/priv.h"
+#include "win/win_kit.h"
+
+#ifndef SLOTS
+#define SLOTS	64u
+#endif
+#define ARENA	65536u
+
+struct segment {
+	struct prog_sq sq;
+	uint32_t idx[SLOTS];
+	struct prog_sqe sqe[SLOTS] __attribute__((aligned(64)));
+	uint32_t event, waiters;
+	uint8_t arena[ARENA] __attribute__((aligned(64)));
+};
+
+/* @c, but for windows and regions, with a new segment, which stands first in @size bytes. */
+static inline struct segment *kit_client(struct rma_client *c, struct win_job *job, size_t size)
+{
+	struct win_map *map = kit_map(size);
+	struct segment *seg = map->mem;
+
+	*c = (struct rma_client){
+		.seg = map, .job = job, .session = 1, .pid = getpid(), .sq = &seg->sq, .idx = seg->idx,
+		.sqe = seg->sqe, .slots = SLOTS, .arena = seg->arena, .arena_size = ARENA,
+		.event = &seg->event, .waiters = &seg->waiters,
+	};
+	return seg;
+}
+
+#endif

@@ -269,6 +269,7 @@ struct loop_sock *loop_sock_new(struct loop *l, int fd, void *ctx)
 	memset(s, 0, sizeof(*s));
 	s->fd = fd;
 	s->ctx = ctx;
+	s->expected = 1;
 	obj_link(l, &s->obj, OBJ_SOCK);
 	ret = l->ops->sock_add(s);
 	if (ret) {
@@ -304,6 +305,16 @@ static int dir_start(struct loop_sock *s, struct loop_dir *d, struct iovec *iov,
 int loop_sock_recv(struct loop_sock *s, struct iovec *iov, int n, loop_io_fn *cb)
 {
 	return dir_start(s, &s->rx, iov, n, cb);
+}
+
+void loop_sock_expect(struct loop_sock *s, uint32_t bytes)
+{
+	int value = bytes ? (int)bytes : 1;
+
+	/* a kernel that refuses it wakes us more often */
+	if (!s->closing && s->expected != (uint32_t)value &&
+	    !setsockopt(s->fd, SOL_SOCKET, SO_RCVLOWAT, &value, sizeof(value)))
+		s->expected = (uint32_t)value;
 }
 
 int loop_sock_send(struct loop_sock *s, struct iovec *iov, int n, loop_io_fn *cb)

@@ -124,6 +124,12 @@ int loop_sock_fd(const struct loop_sock *s);
 int loop_sock_recv(struct loop_sock *s, struct iovec *iov, int n, loop_io_fn *cb);
 
 /*
+ * What is received next is at least @bytes, unless the stream ends: do not wake for fewer.  A hint: @cb may
+ * get fewer all the same.  Stays until it is changed, 1 at first; costs a system call when it changes.
+ */
+void loop_sock_expect(struct loop_sock *s, uint32_t bytes);
+
+/*
  * Send all of @iov: @cb gets the number of all bytes, or a negative errno (then any part may have
  * been sent). No SIGPIPE. One outstanding, ownership and returns as above; @iov is changed.
  */

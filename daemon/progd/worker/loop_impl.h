@@ -37,6 +37,7 @@ struct loop_sock {
 	int fd;
 	void *ctx;
 	struct loop_dir rx, tx;
+	uint32_t expected;		/* bytes: SO_RCVLOWAT */
 	bool hup;			/* epoll: peer or error seen, short reads prove nothing */
 	bool closing;
 	bool released;			/* the descriptor was given back: only to be freed */

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -127,6 +128,32 @@ static void test_edge(void **state)
 	}
 	loop_unwatch(w);
 	close(fd);
+}
+
+/* Dropped between the wake-up and the callback: not called, and the loop does not wait for it for ever. */
+static void test_unwatch_woken(void **state)
+{
+	int flags[] = { LOOP_EDGE, 0 }, calls = 0;
+	uint64_t one = 1;
+
+	NEED_LOOP();
+	for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+		int fd = eventfd(0, EFD_NONBLOCK);
+		struct loop_watch *w = loop_fd_watch(L, fd, flags[i], bump, &calls);
+
+		idle(3);
+		assert_int_equal(write(fd, &one, sizeof(one)), sizeof(one));
+		loop_unwatch(w);
+		idle(3);
+		assert_int_equal(write(fd, &one, sizeof(one)), sizeof(one));
+		idle(3);
+		assert_int_equal(calls, 0);
+		close(fd);
+	}
+	alarm(30);
+	loop_free(L);
+	alarm(0);
+	L = NULL;
 }
 
 struct self {
@@ -615,6 +642,87 @@ static void test_connect_timeout(void **state)
 	close(ls);
 }
 
+/* Two ends of a TCP connection. */
+static void tcp_pair(int p[2])
+{
+	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(sin);
+	int ls = socket(AF_INET, SOCK_STREAM, 0);
+
+	assert_int_equal(bind(ls, (struct sockaddr *)&sin, len), 0);
+	assert_int_equal(listen(ls, 1), 0);
+	assert_int_equal(getsockname(ls, (struct sockaddr *)&sin, &len), 0);
+	p[0] = socket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(connect(p[0], (struct sockaddr *)&sin, len), 0);
+	p[1] = accept(ls, NULL, NULL);
+	assert_true(p[1] >= 0);
+	close(ls);
+}
+
+/* Bytes that have come, once there are as many as @n. */
+static void arrived(int fd, int n)
+{
+	int there = 0;
+
+	while (there < n)
+		assert_int_equal(ioctl(fd, FIONREAD, &there), 0);
+	assert_int_equal(there, n);
+}
+
+/* Fewer bytes than are expected wake nobody; all of them do, and so does the end of the stream. */
+static void test_expect(void **state)
+{
+	struct end e = { 0 };
+	char sent[3000], got[4000];
+	int p[2], i;
+
+	NEED_LOOP();
+	for (i = 0; i < (int)sizeof(sent); i++)
+		sent[i] = i * 7;
+	tcp_pair(p);
+	e.s = loop_sock_new(L, p[1], &e);
+	e.iov[0] = (struct iovec){ got, sizeof(got) };
+	loop_sock_expect(e.s, 1000);
+	assert_int_equal(loop_sock_recv(e.s, e.iov, 1, one_io), 0);
+	idle(3);
+	for (i = 0; i < 3; i++) {
+		assert_int_equal(write(p[0], sent + 300 * i, 300), 300);
+		arrived(p[1], 300 * (i + 1));
+		idle(20);
+		assert_int_equal(e.calls, 0);
+	}
+	assert_int_equal(write(p[0], sent + 900, 100), 100);
+	RUN(e.calls);
+	assert_int_equal(e.last, 1000);
+	assert_memory_equal(got, sent, 1000);
+	/* less is expected while a little is there already */
+	loop_sock_expect(e.s, 2000);
+	e.iov[0] = (struct iovec){ got, sizeof(got) };
+	assert_int_equal(write(p[0], sent, 10), 10);
+	arrived(p[1], 10);
+	loop_sock_expect(e.s, 0);
+	assert_int_equal(loop_sock_recv(e.s, e.iov, 1, one_io), 0);
+	RUN(e.calls == 2);
+	assert_int_equal(e.last, 10);
+	/* the end */
+	loop_sock_expect(e.s, 2000);
+	e.iov[0] = (struct iovec){ got, sizeof(got) };
+	assert_int_equal(loop_sock_recv(e.s, e.iov, 1, one_io), 0);
+	assert_int_equal(write(p[0], sent, 20), 20);
+	arrived(p[1], 20);
+	idle(20);
+	assert_int_equal(e.calls, 2);
+	close(p[0]);
+	RUN(e.calls == 3);
+	assert_int_equal(e.last, 20);
+	e.iov[0] = (struct iovec){ got, sizeof(got) };
+	assert_int_equal(loop_sock_recv(e.s, e.iov, 1, one_io), 0);
+	RUN(e.calls == 4);
+	assert_int_equal(e.last, 0);
+	loop_sock_close(e.s, on_closed);
+	RUN(e.closed);
+}
+
 /* Out of descriptors: the loop rests instead of spinning, and goes on when there are some. */
 static void test_accept_limit(void **state)
 {
@@ -691,10 +799,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_kinds),
-		BOTH(test_level), BOTH(test_edge), BOTH(test_unwatch_inside), BOTH(test_timers),
-		BOTH(test_stream), BOTH(test_close_busy), BOTH(test_bad_memory),
+		BOTH(test_level), BOTH(test_edge), BOTH(test_unwatch_woken), BOTH(test_unwatch_inside),
+		BOTH(test_timers), BOTH(test_stream), BOTH(test_close_busy), BOTH(test_bad_memory),
 		BOTH(test_free_busy), BOTH(test_release), BOTH(test_connect),
-		BOTH(test_connect_timeout), BOTH(test_accept_limit), BOTH(test_prepare),
+		BOTH(test_connect_timeout), BOTH(test_expect), BOTH(test_accept_limit), BOTH(test_prepare),
 	};
 	const char *s = getenv("PROG_SEED");
 

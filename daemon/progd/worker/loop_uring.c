@@ -45,16 +45,14 @@ static struct io_uring_sqe *get_sqe(struct uring *u)
 	return sqe;
 }
 
-static bool cancel(struct uring *u, uint64_t what, bool poll)
+/* Not poll_remove: it refuses a poll that has just been woken, and a multishot one then goes on for ever. */
+static bool cancel(struct uring *u, uint64_t what)
 {
 	struct io_uring_sqe *sqe = get_sqe(u);
 
 	if (!sqe)
 		return false;
-	if (poll)
-		io_uring_prep_poll_remove(sqe, what);
-	else
-		io_uring_prep_cancel64(sqe, what, 0);
+	io_uring_prep_cancel64(sqe, what, 0);
 	io_uring_sqe_set_data64(sqe, TAG_NONE);
 	return true;
 }
@@ -68,7 +66,7 @@ static bool watch_sync(struct uring *u, struct loop_watch *w)
 	if (w->dead) {
 		if (w->armed) {
 			if (!w->cancel)
-				w->cancel = cancel(u, tagged(w, TAG_WATCH), true);
+				w->cancel = cancel(u, tagged(w, TAG_WATCH));
 			return w->cancel;
 		}
 		loop_watch_free(w);
@@ -95,7 +93,7 @@ static bool dir_sync(struct uring *u, struct loop_sock *s, struct loop_dir *d, u
 
 	if (s->closing) {
 		if (d->inflight && !d->cancel)
-			d->cancel = cancel(u, tagged(s, tag), false);
+			d->cancel = cancel(u, tagged(s, tag));
 		return !d->inflight || d->cancel;
 	}
 	if (!d->cb || d->inflight)
@@ -105,7 +103,8 @@ static bool dir_sync(struct uring *u, struct loop_sock *s, struct loop_dir *d, u
 		return false;
 	if (tag == TAG_RECV) {
 		io_uring_prep_recvmsg(sqe, s->fd, &d->msg, 0);
-		if (d->drained)
+		/* the first attempt takes what is there, however little that is */
+		if (d->drained || s->expected > 1)
 			sqe->ioprio |= IORING_RECVSEND_POLL_FIRST;
 	} else {
 		io_uring_prep_sendmsg(sqe, s->fd, &d->msg, MSG_NOSIGNAL);

@@ -139,11 +139,11 @@ static void test_doze(void **state)
 	struct worker_stats before, after;
 	uint32_t sleeping = 0, s;
 	struct tail t = { .sleeping = &sleeping };
-	unsigned int i, kicks = 0, kicked = 0, dozing = 0;
+	unsigned int i, n, kicks = 0, kicked = 0, dozing = 0;
 	struct worker *w;
 	cpu_set_t old, here;
 	uint64_t one = 1;
-	time_t limit = time(NULL) + 40;
+	time_t limit = time(NULL) + 20;
 
 	assert_int_equal(sched_getaffinity(0, sizeof(old), &old), 0);
 	CPU_ZERO(&here);
@@ -153,7 +153,11 @@ static void test_doze(void **state)
 	assert_int_equal(worker_add_source(w, consume_posted, &t), 0);
 	assert_int_equal(worker_start(w), 0);
 	assert_true(wait_sleeping(&sleeping));
-	for (i = 1; i <= N; i++) {
+	/*
+	 * Whether a thread that is woken runs before its waker's slice ends is the scheduler's affair:
+	 * this one gives way to the worker until it has seen it doze, for as long as that takes.
+	 */
+	for (i = 1; i <= N || (!dozing && poll_ns <= 0 && time(NULL) < limit); i++) {
 		for (unsigned int k = 500; k; k--)
 			__asm__ volatile("");
 		__atomic_store_n(&t.published, i, __ATOMIC_RELEASE);
@@ -168,14 +172,18 @@ static void test_doze(void **state)
 		kicks++;
 		kicked = i;
 		assert_int_equal(write(worker_eventfd(w), &one, sizeof(one)), 8);
+		while (!dozing && poll_ns <= 0 &&
+		       __atomic_load_n(&t.consumed, __ATOMIC_ACQUIRE) != i && time(NULL) < limit)
+			sched_yield();
 	}
-	while (__atomic_load_n(&t.consumed, __ATOMIC_ACQUIRE) != N)
-		if (time(NULL) > limit)
-			fail_msg("%u of %u entries seen", t.consumed, (unsigned int)N);
-	if (!kicks || kicks > N / 10)
-		fail_msg("%u kicks for %u entries", kicks, (unsigned int)N);
+	n = i - 1;
+	while (__atomic_load_n(&t.consumed, __ATOMIC_ACQUIRE) != n)
+		if (time(NULL) > limit + 10)
+			fail_msg("%u of %u entries seen", t.consumed, n);
+	if (!kicks || kicks > n / 10)
+		fail_msg("%u kicks for %u entries", kicks, n);
 	while (__atomic_load_n(&sleeping, __ATOMIC_ACQUIRE) != PROG_ASLEEP)
-		if (time(NULL) > limit)
+		if (time(NULL) > limit + 10)
 			fail_msg("state %u, for ever", sleeping);
 	nanosleep(&quiet, NULL);
 	worker_stats(w, &before);
@@ -186,13 +194,13 @@ static void test_doze(void **state)
 	assert_true(dozing || poll_ns > 0);
 
 	/* one that dozes can be woken like one that sleeps */
-	for (i = N + 1; i <= N + 1000; i++) {
+	for (i = n + 1; i <= n + 1000; i++) {
 		__atomic_store_n(&t.published, i, __ATOMIC_RELEASE);
 		__sync_synchronize();
 		if (__atomic_load_n(&sleeping, __ATOMIC_RELAXED))
 			assert_int_equal(write(worker_eventfd(w), &one, sizeof(one)), 8);
 		while (__atomic_load_n(&t.consumed, __ATOMIC_ACQUIRE) != i)
-			if (time(NULL) > limit)
+			if (time(NULL) > limit + 10)
 				fail_msg("entry %u was never seen", i);
 	}
 	worker_stop(w);

@@ -25,6 +25,7 @@
 #include "ctl/ctl.h"
 #include "match/match.h"
 #include "match/pool.h"
+#include "mover/mover.h"
 #include "rma/rma.h"
 #include "rndv/rndv.h"
 #include "route/route.h"
@@ -53,6 +54,7 @@ struct progd {
 	struct worker *worker[PROG_MAX_WORKERS];
 	struct rma *rma[PROG_MAX_WORKERS];
 	struct rndv *rndv[PROG_MAX_WORKERS];
+	struct mover *mover[PROG_MAX_WORKERS];
 	struct route route[PROG_MAX_WORKERS];
 	struct xport_worker *xw[PROG_MAX_WORKERS];
 	struct xport *xport;
@@ -76,15 +78,20 @@ static void apply_runtime(struct progd *d)
 		.windows = conf_int(d->conf, KEY_QUOTA_WINDOWS),
 		.bytes = conf_int(d->conf, KEY_QUOTA_BYTES),
 		.streams = conf_int(d->conf, KEY_QUOTA_STREAMS),
+		.pin = conf_int(d->conf, KEY_PIN_MAX), .pin_cache = conf_int(d->conf, KEY_PIN_CACHE),
 	};
 	uint64_t pool = conf_int(d->conf, KEY_P2P_POOL_BYTES);
 	struct thresh_conf th = {
 		.on = conf_bool(d->conf, KEY_TWO_SIDED),
 		.offload = conf_int(d->conf, KEY_P2P_OFFLOAD),
 		.offload_min = conf_int(d->conf, KEY_P2P_OFFLOAD_MIN),
+		.always = conf_int(d->conf, KEY_P2P_WAITING) == 1,
 		.early = conf_int(d->conf, KEY_P2P_EARLY),
 		.early_max = pool_span(pool) ? conf_int(d->conf, KEY_P2P_EARLY_MAX) : 0,
 		.retry_ns = conf_int(d->conf, KEY_P2P_RETRY),
+	};
+	struct mover_conf mc = {
+		.engine = conf_int(d->conf, KEY_COPY_ENGINE), .min = conf_int(d->conf, KEY_COPY_ENGINE_MIN),
 	};
 	struct pool_conf pc = {
 		.bytes = th.early_max ? pool : 0, .idle_ns = conf_int(d->conf, KEY_P2P_POOL_IDLE),
@@ -93,6 +100,7 @@ static void apply_runtime(struct progd *d)
 	win_limits_set(&lim);
 	thresh_conf_set(&th);
 	pool_conf_set(&pc);
+	mover_conf_set(&mc);
 	match_limit_set(conf_int(d->conf, KEY_QUOTA_MESSAGES));
 	log_set_level(conf_int(d->conf, KEY_LOG_LEVEL));
 }
@@ -280,7 +288,7 @@ static int make_workers(struct progd *d)
 			.peer_timeout_ns = conf_int(d->conf, KEY_PEER_TIMEOUT),
 		};
 		struct rndv_opts no = {
-			.index = i, .workers = n, .posted = posted, .leave = leave,
+			.index = i, .workers = n, .posted = posted, .leave = leave, .kick = kick,
 			.client_bad = message_bad, .ctx = d, .peer_timeout_ns = ro.peer_timeout_ns,
 		};
 
@@ -298,7 +306,10 @@ static int make_workers(struct progd *d)
 		d->nworkers = i + 1;
 		ro.loop = worker_loop(d->worker[i]);
 		memcpy(ro.guid, d->guid, sizeof(ro.guid));
-		r = rma_new(&ro, &d->rma[i]);
+		r = mover_new(i, ro.loop, &d->mover[i]);
+		ro.mover = no.mover = d->mover[i];
+		if (!r)
+			r = rma_new(&ro, &d->rma[i]);
 		if (!r)
 			r = worker_add_source(d->worker[i], rma_poll, d->rma[i]);
 		no.loop = ro.loop;
@@ -307,6 +318,8 @@ static int make_workers(struct progd *d)
 			r = rndv_new(&no, &d->rndv[i]);
 		if (!r)
 			r = worker_add_source(d->worker[i], rndv_poll, d->rndv[i]);
+		if (!r)
+			r = worker_add_source(d->worker[i], mover_poll, d->mover[i]);
 		d->route[i] = (struct route){ d->rma[i], d->rndv[i] };
 		if (r) {
 			prog_log(PROG_LOG_ERROR, "worker %u: %s", i, strerror(-r));
@@ -349,7 +362,8 @@ static int make_sessions(struct progd *d)
 {
 	struct session_opts o = {
 		.path = d->socket, .only_own_uid = d->embedded, .workers = d->nworkers,
-		.cma = conf_bool(d->conf, KEY_CMA), .doorbell_fd = d->doorbell_fd, .loop = d->loop,
+		.cma = conf_bool(d->conf, KEY_CMA), .pinned = conf_bool(d->conf, KEY_PINNED),
+		.doorbell_fd = d->doorbell_fd, .loop = d->loop,
 		.hello_timeout_ns = conf_int(d->conf, KEY_HELLO_TIMEOUT), .count = on_sessions,
 		.ctx = d,
 	};
@@ -379,6 +393,7 @@ static int make_ctl(struct progd *d)
 
 	memcpy(o.worker, d->worker, sizeof(o.worker));
 	memcpy(o.rma, d->rma, sizeof(o.rma));
+	memcpy(o.mover, d->mover, sizeof(o.mover));
 	memcpy(o.guid, d->guid, sizeof(o.guid));
 	r = ctl_new(&o, &d->ctl, err);
 	if (r)
@@ -457,14 +472,18 @@ static int start(struct progd *d)
 
 struct detach {
 	struct xport_worker *xw;
+	struct mover *mover;
 	uint64_t drain_ns;
 };
 
-static void detach_xport(void *arg)
+/* What uses the worker's loop leaves it. */
+static void detach(void *arg)
 {
 	struct detach *t = arg;
 
-	xport_detach(t->xw, t->drain_ns);
+	if (t->xw)
+		xport_detach(t->xw, t->drain_ns);
+	mover_detach(t->mover);
 }
 
 /* The lock file goes while the lock is held, so nobody locks a file that is about to vanish. */
@@ -492,17 +511,16 @@ static void finish(struct progd *d)
 	if (d->xport)
 		xport_unlisten(d->xport);
 	for (unsigned int i = 0; i < d->nworkers; i++) {
-		struct detach t = { d->xw[i], conf_int(d->conf, KEY_DRAIN_TIMEOUT) };
+		struct detach t = { d->xw[i], d->mover[i], conf_int(d->conf, KEY_DRAIN_TIMEOUT) };
 
-		if (!d->xw[i])
-			continue;
-		if (!d->started || worker_call(d->worker[i], detach_xport, &t))
-			detach_xport(&t);
+		if (!d->started || worker_call(d->worker[i], detach, &t))
+			detach(&t);
 	}
 	for (unsigned int i = 0; i < d->nworkers; i++)
 		worker_stop(d->worker[i]);
 	xport_free(d->xport);
 	for (unsigned int i = 0; i < d->nworkers; i++) {
+		mover_free(d->mover[i]);
 		rma_free(d->rma[i]);
 		rndv_free(d->rndv[i]);
 		worker_free(d->worker[i]);

@@ -18,6 +18,7 @@
 #include <utlist.h>
 
 #include "match/pool.h"
+#include "mover/mover.h"
 #include "stats/stats.h"
 #include "thresh/thresh.h"
 #include "win/win.h"
@@ -62,6 +63,8 @@ static void put_u64(json_t *o, const char *key, uint64_t v)
 struct ask {
 	struct rma *rma;
 	struct rma_info info;
+	const struct mover *mover;
+	struct mover_info mover_info;
 	json_t *peers;
 };
 
@@ -70,6 +73,7 @@ static void ask_info(void *arg)
 	struct ask *a = arg;
 
 	rma_info(a->rma, &a->info);
+	mover_info(a->mover, &a->mover_info);
 }
 
 static void add_peer(void *arg, const struct rma_peer_info *i)
@@ -104,6 +108,15 @@ static void ask_peers(void *arg)
 	rma_each_peer(a->rma, add_peer, a->peers);
 }
 
+/* What a worker's mover has open. */
+static const char *engine_now(const struct mover_info *i)
+{
+	if (i->open)
+		return i->kind == COPIER_KERNEL ? "kernel threads of asyncprog" :
+		       i->engine ? i->name : "kernel threads of ioat_copy";
+	return i->why ? mover_why(i->why) : "not in use";
+}
+
 /* ---- requests ---- */
 
 static uint64_t rss(void)
@@ -127,6 +140,75 @@ static uint64_t cpu_ns(void)
 	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
 }
 
+/* Version of a loaded kernel module; NULL: it is not loaded. */
+static json_t *module_version(const char *name)
+{
+	char path[64], text[32] = "";
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/sys/module/%s/version", name);
+	f = fopen(path, "re");
+	if (!f)
+		return json_null();
+	if (fscanf(f, "%31s", text) != 1)
+		text[0] = '\0';
+	fclose(f);
+	return json_string(text);
+}
+
+static json_t *pins_json(void)
+{
+	json_t *o = json_object();
+	struct win_pins p;
+
+	win_pins(&p);
+	put_u64(o, "regions", p.regions);
+	put_u64(o, "bytes", p.bytes);
+	put_u64(o, "registered", p.added);
+	return o;
+}
+
+/* Who copied so much; @copies and @bytes by STATS_COPY_*. */
+static json_t *copiers_json(const uint64_t *copies, const uint64_t *bytes)
+{
+	json_t *o = json_object();
+
+	for (unsigned int i = 0; i < STATS_COPIERS; i++) {
+		json_t *p = json_object();
+
+		put_u64(p, "copies", copies[i]);
+		put_u64(p, "bytes", bytes[i]);
+		json_object_set_new(o, stats_copiers[i], p);
+	}
+	return o;
+}
+
+/* What is configured, and what it came to; @probe: try it. */
+static json_t *engine_json(struct ctl *c, bool probe)
+{
+	static const char *const names[] = {
+		[MOVER_AUTO] = "auto", [MOVER_CPU] = "cpu", [MOVER_KERNEL] = "kernel", [MOVER_DMA] = "dma",
+	};
+	char name[IOAT_COPY_NAME_SIZE];
+	struct mover_totals t;
+	struct mover_conf mc;
+	json_t *o = json_object();
+
+	mover_conf_get(&mc);
+	mover_totals(&t);
+	json_object_set_new(o, "configured", json_string(names[mc.engine]));
+	put_u64(o, "min_bytes", mc.min);
+	if (probe) {
+		int err = mover_probe(name);
+
+		json_object_set_new(o, "engine", name[0] ? json_string(name) : json_null());
+		json_object_set_new(o, "problem", err ? json_string(mover_why(err)) : json_null());
+	}
+	json_object_set_new(o, "done_by", copiers_json(t.copies, t.bytes));
+	put_u64(o, "fallbacks", t.fallbacks);
+	return o;
+}
+
 static json_t *do_status(struct ctl *c, json_t *req, const char **why)
 {
 	struct prog_addr addr[PROG_MAX_ADDRS];
@@ -145,6 +227,13 @@ static json_t *do_status(struct ctl *c, json_t *req, const char **why)
 	put_u64(o, "uptime_s", (loop_now() - c->started) / 1000000000);
 	put_u64(o, "resident_bytes", rss());
 	put_u64(o, "cpu_ns", cpu_ns());
+	s = json_object();
+	json_object_set_new(s, "asyncprog", module_version("asyncprog"));
+	json_object_set_new(s, "ioat_copy", module_version("ioat_copy"));
+	json_object_set_new(o, "modules", s);
+	json_object_set_new(o, "pinned", pins_json());
+	json_object_set_new(o, "copy_engine", engine_json(c, json_is_true(json_object_get(req, "probe"))));
+	put_u64(o, "process_vm_calls", mem_vm_calls());
 	naddrs = xport_addrs(c->o.xport, addr);
 	s = json_array();
 	for (unsigned int i = 0; i < naddrs; i++) {
@@ -164,7 +253,7 @@ static json_t *do_status(struct ctl *c, json_t *req, const char **why)
 	put_u64(s, "ended", sc.ended);
 	json_object_set_new(o, "sessions", s);
 	for (unsigned int i = 0; i < c->o.workers; i++) {
-		struct ask a = { .rma = c->o.rma[i] };
+		struct ask a = { .rma = c->o.rma[i], .mover = c->o.mover[i] };
 		struct worker_stats ws;
 		json_t *w = json_object();
 
@@ -182,6 +271,8 @@ static json_t *do_status(struct ctl *c, json_t *req, const char **why)
 		put_u64(w, "lock_waits", a.info.lock_waits);
 		put_u64(w, "parked_bytes", a.info.parked_bytes);
 		put_u64(w, "peers", a.info.peers);
+		json_object_set_new(w, "copy_engine", json_string(engine_now(&a.mover_info)));
+		put_u64(w, "copies_under_way", a.mover_info.flying + a.mover_info.queued);
 		json_array_append_new(workers, w);
 	}
 	json_object_set_new(o, "workers", workers);
@@ -277,9 +368,11 @@ static json_t *job_json(uint32_t number, const uint8_t *id, uid_t uid, const str
 	put_u64(o, "replays", b->replays);
 	put_u64(o, "direct_bytes", b->direct_bytes);
 	put_u64(o, "mapped_bytes", b->mapped_bytes);
+	put_u64(o, "pinned_bytes", b->pinned_bytes);
 	put_u64(o, "cma_bytes", b->cma_bytes);
 	put_u64(o, "helper_bytes", b->helper_bytes);
 	put_u64(o, "helper_jobs", b->helper_jobs);
+	json_object_set_new(o, "pinned_copies", copiers_json(b->copies, b->copy_bytes));
 	for (unsigned int i = 0; i < STATS_FALLBACKS; i++)
 		put_u64(ways, stats_fallbacks[i].name, b->fallback[i]);
 	json_object_set_new(o, "fallbacks", ways);
@@ -353,6 +446,7 @@ static void add_win(struct win *w, void *arg)
 	json_object_set_new(o, "reached_by",
 			    json_string(mem == PROG_MEM_SHARED ? "mapping" :
 					mem == PROG_MEM_NONE || mem == PROG_MEM_SPACE ? "-" :
+					w->mem_map && win_map_usable(w->mem_map) ? "pinned mapping" :
 					w->access.cma ? "cma" : "helper"));
 	/* one for messages has no locks, and something else where they would be */
 	for (uint32_t i = 0; i < (mem == PROG_MEM_SPACE ? 0 : w->nranks); i++) {
@@ -396,6 +490,7 @@ static void add_session(void *arg, const struct session_info *i)
 	json_object_set_new(o, "helper", json_boolean(i->helper));
 	put_u64(o, "windows", i->windows);
 	put_u64(o, "regions", i->regions);
+	put_u64(o, "pinned_bytes", i->pinned);
 	json_array_append_new(arg, o);
 }
 

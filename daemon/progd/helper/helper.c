@@ -142,10 +142,8 @@ int helper_post(struct helper *h, unsigned int worker, const struct prog_helper_
 		fill(arg, h->bounce + j->mem);
 	h->tail++;
 	__atomic_store_n(&h->ring->tail, h->tail, __ATOMIC_RELEASE);
-	__atomic_fetch_add(&h->ring->event, 1, __ATOMIC_SEQ_CST);
 	pthread_mutex_unlock(&h->lock);
-	if (__atomic_load_n(&h->ring->sleeping, __ATOMIC_SEQ_CST))
-		futex_wake_all(&h->ring->event);
+	futex_post(&h->ring->event, &h->ring->sleeping);
 	return 0;
 }
 

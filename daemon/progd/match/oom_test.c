@@ -13,50 +13,10 @@
 
 #include <cmocka.h>
 
+#include <libprogbase/oom_kit.h>
+
 #include "match/match.h"
 #include "match/pool.h"
-
-static long oom_in = -1;		/* allocations until one fails; -1: none does */
-static bool oom_happened;
-
-/* The linker has the modules call these (mk/test.mk), in all builds. */
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__real_aligned_alloc(size_t align, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-void *__wrap_aligned_alloc(size_t align, size_t n);
-
-static bool fails(void)
-{
-	if (oom_in < 0 || oom_in--)
-		return false;
-	oom_happened = true;
-	errno = ENOMEM;
-	return true;
-}
-
-void *__wrap_malloc(size_t n)
-{
-	return fails() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-	return fails() ? NULL : __real_realloc(p, n);
-}
-
-void *__wrap_aligned_alloc(size_t align, size_t n)
-{
-	return fails() ? NULL : __real_aligned_alloc(align, n);
-}
 
 #define P(x)	((void *)(uintptr_t)(x))
 #define CHANS	40u	/* enough for the tables to grow */
@@ -135,14 +95,14 @@ static void test_match(void **state)
 {
 	long n = 0;
 
+	oom_armed = true;
 	do {
-		oom_in = n++;
-		oom_happened = false;
+		oom_at(n++, 1);
 		failures = 0;
 		scenario();
 		assert_int_equal(failures, oom_happened);
 	} while (oom_happened);
-	oom_in = -1;
+	oom_armed = false;
 	/* all of: entries, channels, slots, first tables, larger tables */
 	assert_true(n > 6 * (long)CHANS);
 }
@@ -153,15 +113,15 @@ static void test_pool(void **state)
 	struct pool *p;
 	long n = 0;
 
+	oom_armed = true;
 	do {
-		oom_in = n++;
-		oom_happened = false;
+		oom_at(n++, 1);
 		failures = 0;
 		assert_int_equal(AGAIN(pool_new(7, mem, sizeof(mem), 64 << 10, &p)), 0);
 		assert_int_equal(failures, oom_happened);
 		pool_free(p);
 	} while (oom_happened);
-	oom_in = -1;
+	oom_armed = false;
 	assert_true(n > 1);
 }
 

@@ -37,7 +37,7 @@ static struct pool *pool_of(struct conn *c)
 		region = __atomic_load_n(&sp->c.area->pool_region, __ATOMIC_ACQUIRE) - 1;
 		map = region < sp->c.max_regions ?
 			atomic_load_explicit(&sp->c.regions[region], memory_order_acquire) : NULL;
-		if (!map || pool_new(sp->win->job->number, map->mem, map->size, conf.bytes, &sp->pool))
+		if (!map || map->device || pool_new(sp->win->job->number, map->mem, map->size, conf.bytes, &sp->pool))
 			return NULL;
 		sp->pool_map = win_map_get(map);
 		sp->pool_bytes = conf.bytes;

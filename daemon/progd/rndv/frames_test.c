@@ -67,14 +67,7 @@ static void go(void)
 	rndv_poll(node_b.rndv);
 }
 
-#define UNTIL(cond) do { \
-	time_t limit_ = time(NULL) + 20; \
-	while (!(cond)) { \
-		go(); \
-		if (time(NULL) > limit_) \
-			fail_msg("did not happen: %s", #cond); \
-	} \
-} while (0)
+#define UNTIL(cond) RUN_FOR(go, 20, cond)
 
 static void rest(void)
 {

@@ -3,59 +3,11 @@
  * Memory runs out in two engines that talk to each other: one scenario, in which the first, then the second,
  * ... allocation fails.  Every message must end, nothing may hang, and afterwards messages succeed.
  */
+#include <libprogbase/oom_kit.h>
+
 #include "rndv/test_kit.h"
 
-/* ---- allocations that fail ---- */
-
 static long oom_from;			/* for messages */
-static long oom_in = -1;		/* allocations until one fails; -1: none does */
-static unsigned int oom_run;		/* so many in a row */
-static bool oom_happened;
-
-/* The linker has the modules call these (mk/test.mk), in all builds. */
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__real_aligned_alloc(size_t align, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-void *__wrap_aligned_alloc(size_t align, size_t n);
-
-static bool fails(void)
-{
-	if (!armed || oom_in < 0)
-		return false;
-	if (oom_in) {
-		oom_in--;
-		return false;
-	}
-	oom_happened = true;
-	if (!--oom_run)
-		oom_in = -1;
-	errno = ENOMEM;
-	return true;
-}
-
-void *__wrap_malloc(size_t n)
-{
-	return fails() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-	return fails() ? NULL : __real_realloc(p, n);
-}
-
-void *__wrap_aligned_alloc(size_t align, size_t n)
-{
-	return fails() ? NULL : __real_aligned_alloc(align, n);
-}
 
 /* ---- scenario ---- */
 
@@ -171,9 +123,7 @@ static void all_fail(unsigned int run)
 		kit_setup(NULL);
 		for (uint32_t i = 0; i < RANKS; i++)
 			pin(i);
-		oom_in = oom_from;
-		oom_run = run;
-		oom_happened = false;
+		oom_at(oom_from, run);
 		round_of(false);
 		oom_in = -1;
 		/* lanes that were lost may be asked for again after a while */

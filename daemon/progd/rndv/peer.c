@@ -78,6 +78,23 @@ static void dequeue(struct pjob *pj, struct out *o)
 	o->queued = false;
 }
 
+static void rsend_free(struct rsend *s)
+{
+	if (s->pj) {
+		out_cancel(s->pj, &s->out);
+		DL_DELETE(s->pj->fins, s);
+		s->pj->peer->r->nfins--;
+	}
+	free(s);
+}
+
+/* FINs that need not be sent any more. */
+static void fins_drop(struct pjob *pj)
+{
+	while (pj->fins)
+		rsend_free(pj->fins);
+}
+
 /* Send what waits; the lane is there and the job open. */
 static void flush(struct pjob *pj)
 {
@@ -131,14 +148,16 @@ static int connect_job(struct pjob *pj)
 	int idx;
 
 	if (!p->lane) {
-		if (p->backoff && loop_now() < p->retry_at)
-			return p->down_err;
+		int err = reach_wait(&p->reach);
+
+		if (err)
+			return err;
 		p->lane = lane_get(p->r->xw, p->guid, p->node.addr, p->node.naddrs);
 		if (!p->lane)
 			return -errno;
 		/* one that was made for other frames may be up already */
 		if (lane_state(p->lane) == LANE_UP)
-			p->up_at = loop_now();
+			reach_up(&p->reach);
 	}
 	if (pj->state == PJ_CLOSED) {
 		idx = lane_job_open(p->lane, pj->job->id, pj->job->key, job_opened, pj);
@@ -180,26 +199,19 @@ void out_cancel(struct pjob *pj, struct out *o)
 
 /* ---- the end of a message, told to its sender's side ---- */
 
-static void rsend_free(struct rsend *s)
-{
-	if (s->pj) {
-		out_cancel(s->pj, &s->out);
-		DL_DELETE(s->pj->fins, s);
-		s->pj->peer->r->nfins--;
-	}
-	free(s);
-}
-
 void fin_send(struct rndv *r, struct conn *on, struct pjob *pj, struct rsend *s, int status)
 {
 	int64_t early = thresh_answer(on->sp->thresh, s->name.src, loop_now());
-	struct wire_finrec rec = { .status = -status, .early = (uint64_t)early };
+	bool waits = thresh_waits(on->sp->thresh, s->name.src);
+	struct wire_finrec rec = { .status = -status, .waits = waits, .early = (uint64_t)early };
 
 	if (!pj) {
 		struct conn *from = conn_find(r, on->key.job, s->win, s->name.src);
 
-		if (from && slot_end_send(from, s->name.slot, s->name.serial, status))
+		if (from && slot_end_send(from, s->name.slot, s->name.serial, status)) {
 			thresh_fin(from->sp->thresh, s->key.dst, early, loop_now());
+			thresh_left(from->sp->thresh, s->key.dst, waits);
+		}
 		free(s);
 		return;
 	}
@@ -229,12 +241,6 @@ void fin_done(struct pjob *pj, uint64_t token)
 	rsend_free(s);
 	if (pj->over && !pj->fins)
 		pjob_free(pj);
-}
-
-void fins_drop(struct pjob *pj)
-{
-	while (pj->fins)
-		rsend_free(pj->fins);
 }
 
 /* After a lane that failed: the next one for what must be told. */
@@ -274,37 +280,15 @@ static void on_fins(void *ctx)
 
 static void fins_wait(struct peer *p)
 {
-	uint64_t now = loop_now();
-	uint64_t ns = p->retry_at > now ? p->retry_at - now : BACKOFF_MIN_NS;
-
 	if (!loop_timer_running(&p->retry))
-		loop_timer_set(p->r->loop, &p->retry, ns, on_fins, p);
+		loop_timer_set(p->r->loop, &p->retry, reach_wait_ns(&p->reach), on_fins, p);
 }
 
 /* ---- lanes ---- */
 
 void peer_up(struct peer *p)
 {
-	p->up_at = loop_now();
-}
-
-/*
- * A lane that could not be made, or did not last, is not asked for again at once.  In between messages
- * fail with what the last lane ended with.
- */
-static void back_off(struct peer *p, int err)
-{
-	uint64_t now = loop_now();
-
-	if (p->up_at && now - p->up_at >= BACKOFF_MAX_NS)
-		p->backoff = 0;
-	else if (!p->backoff)
-		p->backoff = BACKOFF_MIN_NS;
-	else if (p->backoff < BACKOFF_MAX_NS)
-		p->backoff *= 2;
-	p->up_at = 0;
-	p->down_err = err;
-	p->retry_at = now + p->backoff;
+	reach_up(&p->reach);
 }
 
 /* SENDs that were announced on the peer's lane, of @job (NULL: any), fail. */
@@ -361,11 +345,10 @@ void peer_down(struct peer *p, int err)
 	struct pjob *pj;
 	bool fins = false;
 
-	back_off(p, err);
+	reach_down(&p->reach, err);
 	p->lane = NULL;
 	p->full = false;
 	p->unopened = false;
-	p->ping_out = false;
 	p->downs++;
 	p->failures++;
 	LL_FOREACH(p->jobs, pj)
@@ -397,13 +380,6 @@ void peer_writable(struct peer *p)
 
 /* ---- is the peer alive? ---- */
 
-static void on_pong(void *ctx, int64_t rtt_ns)
-{
-	struct peer *p = ctx;
-
-	p->ping_out = false;
-}
-
 /* Is anything awaited from it? */
 static bool awaits(const struct peer *p)
 {
@@ -427,25 +403,18 @@ static bool awaits(const struct peer *p)
 static void on_alive(void *ctx)
 {
 	struct peer *p = ctx;
-	const struct lane_stats *st;
 
 	if (!awaits(p))
 		return;
-	if (p->lane && lane_state(p->lane) == LANE_UP) {
-		st = lane_stats(p->lane);
-		if (p->heard == st->rx_frames && p->ping_out) {
-			lane_close(p->lane, -ETIMEDOUT, "the daemon there does not answer");
-			return;
-		}
-		if (p->heard == st->rx_frames && !lane_ping(p->lane, on_pong, p))
-			p->ping_out = true;
-	}
-	peer_watch(p);			/* connecting has a time limit of its own */
+	/* connecting has a time limit of its own */
+	if (p->lane && lane_state(p->lane) == LANE_UP && !reach_check(&p->reach, p->lane))
+		return;
+	peer_watch(p);
 }
 
 static void peer_watch(struct peer *p)
 {
-	p->heard = p->lane ? lane_stats(p->lane)->rx_frames : 0;
+	reach_listen(&p->reach, p->lane);
 	loop_timer_set(p->r->loop, &p->alive, p->r->o.peer_timeout_ns / 2, on_alive, p);
 }
 

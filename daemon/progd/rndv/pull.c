@@ -19,13 +19,12 @@ static void wake_candidates(struct conn *c)
 
 	if (!ring || !__atomic_load_n(&c->sp->c.area->candidates, __ATOMIC_RELAXED))
 		return;
-	__atomic_fetch_add(&ring->event, 1, __ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&ring->sleeping, __ATOMIC_SEQ_CST))
-		futex_wake_all(&ring->event);
+	futex_post(&ring->event, &ring->sleeping);
 }
 
 int send_arrived(struct conn *on, struct rsend *s)
 {
+	uint32_t worker = on->key.rank % on->r->o.workers;	/* of its RECVs */
 	struct rsend *replaced = NULL;
 	struct pjob *pj = NULL;
 	struct pull *p = NULL;
@@ -40,7 +39,7 @@ int send_arrived(struct conn *on, struct rsend *s)
 	/* who posts RECVs is served by one worker, and only that one uses the pool */
 	early = thresh_arrived(on->sp->thresh, s->name.src, s->len, (int64_t)s->early, loop_now()) &&
 		s->flags & PROG_P2PF_EARLY && !(s->flags & PROG_P2PF_SYNC) &&
-		on->key.rank % on->r->o.workers == on->r->o.index;
+		worker == on->r->o.index;
 	err = match_send(on->sp->match, &s->key, &s->name, s, (void **)&p, (void **)&replaced);
 	rsend_forget(replaced);
 	if (err) {
@@ -56,7 +55,10 @@ int send_arrived(struct conn *on, struct rsend *s)
 		early_begin(on, pj, s);
 	/* Dekker with a client that posts its RECV, then looks at `unmatched' */
 	full_barrier();
-	on->r->look = true;
+	if (worker == on->r->o.index)
+		on->r->look = true;
+	else if (on->r->o.kick)
+		on->r->o.kick(on->r->o.ctx, 1u << worker);
 	wake_candidates(on);
 	return 0;
 }
@@ -156,6 +158,12 @@ void pull_end(struct pull *p, int status)
 void pull_abort(struct pull *p, int status)
 {
 	stop(p, status);
+	if (p->moving) {
+		/* the memory is held until the engine is through with it */
+		mover_cancel(p->on->r->o.mover, p->moving);
+		p->moving = NULL;
+		p->jobs--;
+	}
 	if (!p->ended)
 		finish(p);
 	try_finish(p);

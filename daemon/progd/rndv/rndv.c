@@ -147,7 +147,8 @@ int rndv_attach(struct rndv *r, struct rndv_space *sp)
 	c->key.job = sp->win->job;
 	c->key.win = sp->win->key;
 	c->key.rank = sp->win->rank;
-	c->stats = st && r->o.index < st->workers ? &st->block[r->o.index].msgs : &r->nostats;
+	c->block = st && r->o.index < st->workers ? &st->block[r->o.index] : &r->nostats;
+	c->stats = &c->block->msgs;
 	HASH_ADD(hh, r->conns, key, sizeof(c->key), c);
 	if (!c->hh.tbl) {
 		free(c->told);
@@ -278,7 +279,7 @@ void rndv_job_gone(struct rndv *r, struct win_job *job)
 
 /* ---- one round ---- */
 
-/* Something in the slots changed: tell who waits (Dekker with the client's waiters). */
+/* Something in the slots changed: tell who waits. */
 static void wake_clients(struct rndv *r)
 {
 	while (r->dirty) {
@@ -286,9 +287,7 @@ static void wake_clients(struct rndv *r)
 
 		r->dirty = c->dirty_next;
 		c->dirty = false;
-		__atomic_fetch_add(c->sp->c.event, 1, __ATOMIC_SEQ_CST);
-		if (__atomic_load_n(c->sp->c.waiters, __ATOMIC_SEQ_CST))
-			futex_wake_all(c->sp->c.event);
+		futex_post(c->sp->c.event, c->sp->c.waiters);
 	}
 }
 
@@ -510,17 +509,6 @@ static void on_writable(void *ctx, struct lane *l)
 		serve_writable(rl);
 }
 
-static bool on_job_key(void *ctx, const uint8_t jobid[WIRE_JOBID_SIZE], uint8_t key[PROG_JOBKEY_SIZE])
-{
-	struct win_job *job = win_job_find(jobid);
-
-	if (!job)
-		return false;
-	memcpy(key, job->key, PROG_JOBKEY_SIZE);
-	win_job_put(job);
-	return true;
-}
-
 static void on_job_closed(void *ctx, struct lane *l, uint32_t job)
 {
 	struct rlane *rl = rlane_find(ctx, l);
@@ -536,7 +524,7 @@ const struct xport_handlers rndv_handlers = {
 	.lane_up = on_up,
 	.lane_down = on_down,
 	.lane_writable = on_writable,
-	.job_key = on_job_key,
+	.job_key = win_job_key,
 	.job_closed = on_job_closed,
 };
 
@@ -544,10 +532,11 @@ const struct xport_handlers rndv_handlers = {
 
 int rndv_new(const struct rndv_opts *o, struct rndv **out)
 {
-	struct rndv *r = calloc(1, sizeof(*r));
+	struct rndv *r = aligned_alloc(64, (sizeof(*r) + 63) & ~(size_t)63);
 
 	if (!r)
 		return -ENOMEM;
+	memset(r, 0, sizeof(*r));
 	r->scratch = malloc(CHUNK);
 	if (!r->scratch) {
 		free(r);

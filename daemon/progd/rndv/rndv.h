@@ -21,6 +21,7 @@
 #include <asyncprog/ring.h>
 
 #include "helper/helper.h"
+#include "mover/mover.h"
 #include "win/win.h"
 #include "xport/xport.h"
 
@@ -63,12 +64,15 @@ struct rndv_opts {
 	/* Entries were taken from clients' rings; leave what is in the rings for now?  Both or none. */
 	void (*posted)(void *ctx, uint32_t worker, unsigned int n);
 	bool (*leave)(void *ctx, uint32_t worker);
+	/* Wake these workers: a SEND came for a rank whose RECVs they take.  Any worker; not needed with one. */
+	void (*kick)(void *ctx, uint32_t worker_mask);
 	/*
 	 * The client's ring or a slot of it is corrupt: it is not read any more; the session must be ended
 	 * (later, not from inside this call).  @why names field and value.
 	 */
 	void (*client_bad)(void *ctx, void *owner, const char *why);
 	void *ctx;
+	struct mover *mover;		/* the worker's; NULL: none. To be freed before this engine. */
 };
 
 struct rndv;

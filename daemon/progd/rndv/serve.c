@@ -11,6 +11,7 @@
 
 #include "rndv/priv.h"
 
+static void serve_end(struct serve *s);
 static void pump(struct rlane *rl);
 
 /* ---- lanes ---- */
@@ -211,7 +212,7 @@ static void turn_on(struct serve *s)
 	DL_APPEND2(s->rl->turn, s, turn_prev, turn_next);
 }
 
-void serve_end(struct serve *s)
+static void serve_end(struct serve *s)
 {
 	turn_off(s);
 	s->rl->r->nserves--;
@@ -364,6 +365,9 @@ static int serve_one(struct serve *s)
 
 static void pump(struct rlane *rl)
 {
+	/* an idle lane gets one piece only, which travels while serve_poll() has the next one read */
+	bool idle = !lane_queued(rl->lane);
+
 	while (rl->turn && lane_state(rl->lane) == LANE_UP && !rl->nnotes) {
 		struct serve *s = rl->turn;
 		int ret;
@@ -378,8 +382,11 @@ static void pump(struct rlane *rl)
 			continue;
 		}
 		turn_off(s);
-		if (ret == SENT)
-			turn_on(s);
+		if (ret != SENT)
+			continue;
+		turn_on(s);
+		if (idle)
+			return;
 	}
 }
 
@@ -512,6 +519,8 @@ static int on_fin(struct rlane *rl, const struct wire_frame *f, struct conn *c, 
 	}
 	if (c && slot < PROG_P2P_SLOTS && slot_read(c, slot, &sl) && sl.serial == serial &&
 	    sl.key.dst == f->target && is_peer(rl, c, f->target)) {
+		/* before the client sees the end, and sends the next one */
+		thresh_left(c->sp->thresh, f->target, rec.waits);
 		if (slot_end_send(c, slot, serial, -(int)rec.status))
 			thresh_fin(c->sp->thresh, f->target, (int64_t)rec.early, loop_now());
 	}

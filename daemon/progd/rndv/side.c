@@ -76,13 +76,19 @@ int side_init(struct side *sd, struct rndv_space *sp, const struct prog_p2p_slot
 		    __builtin_add_overflow((int64_t)addr, hi, &end) ||
 		    (s->len && (first < 0 || end < first || (uint64_t)end > sd->map->size)))
 			goto fail;
-		sd->ref = mem_direct((uint8_t *)sd->map->mem + addr);
-		return 0;
-	}
-	*why = "loc is neither REGION nor VA";
-	err = -EPROTO;
-	if (s->loc != PROG_SQE_VA)
+		if (win_map_serves(sd->map, s->kind != PROG_P2P_SEND)) {
+			sd->ref = mem_direct((uint8_t *)sd->map->mem + addr);
+			return 0;
+		}
+		/* pinned memory that is not that any more, or not for this: by its address */
+		addr += sd->map->addr;
+		win_map_put(sd->map);
+		sd->map = NULL;
+	} else if (s->loc != PROG_SQE_VA) {
+		*why = "loc is neither REGION nor VA";
+		err = -EPROTO;
 		goto fail;
+	}
 	*why = "it wraps around the address space";
 	if (!sd->dt && addr + s->len < addr)
 		goto fail;

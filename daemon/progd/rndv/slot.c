@@ -224,11 +224,11 @@ static int take_send(struct conn *c, uint32_t slot, const struct prog_p2p_slot *
 	return TAKE_OK;
 }
 
-static void count_recv(struct conn *c, const struct pull *p)
+static void count_recv(struct conn *c, uint8_t flags)
 {
-	stats_add(p->flags & PROG_P2PF_COPIED ? &c->stats->copied :
-		  p->flags & PROG_P2PF_DROP ? &c->stats->dropped :
-		  p->flags & PROG_P2PF_NAMED ? &c->stats->named : &c->stats->predicted, 1);
+	stats_add(flags & PROG_P2PF_COPIED ? &c->stats->copied :
+		  flags & PROG_P2PF_DROP ? &c->stats->dropped :
+		  flags & PROG_P2PF_NAMED ? &c->stats->named : &c->stats->predicted, 1);
 }
 
 static int take_recv(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s)
@@ -294,7 +294,8 @@ static int take_recv(struct conn *c, uint32_t slot, const struct prog_p2p_slot *
 	if (!named) {
 		err = match_recv(c->sp->match, &p->key, p, (void **)&known, NULL);
 		if (!err && !known) {
-			count_recv(c, p);
+			/* another worker may have met its SEND meanwhile, and have freed it */
+			count_recv(c, s->flags);
 			return TAKE_OK;
 		}
 	} else {
@@ -320,7 +321,7 @@ static int take_recv(struct conn *c, uint32_t slot, const struct prog_p2p_slot *
 		known->len = s->peer_len;
 	}
 	free(rs);
-	count_recv(c, p);
+	count_recv(c, s->flags);
 	pull_start(p, c, pj, known);
 	return TAKE_OK;
 later:

@@ -5,27 +5,30 @@
  *	ranks 0, 1 -- node A ==== in-process lanes ==== node B -- ranks 2, 3
  *
  * Buffers are in a region or private; private memory of ranks 0 and 2 is reached by CMA, that of 1 and 3 by their
- * helper threads only, which this test plays.
+ * helper threads only, which this test plays.  With KIT_PINNED regions are pinned, each through a context of its
+ * client, and each node has a mover.
  */
 #ifndef RNDV_TEST_KIT_H
 #define RNDV_TEST_KIT_H
 
 #include <errno.h>
-#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include <libprogbase/futex.h>
+#ifdef KIT_PINNED
+#include <libprogbase/pin_fake.h>
+#endif
 
 #include "rndv/priv.h"
+#include "win/win_kit.h"
 
 #define KEY	0x3344556677889900ull
 #define RANKS	4u
@@ -52,6 +55,7 @@ struct node {
 	struct xport *x;
 	struct xport_worker *xw;
 	struct rndv *rndv;
+	struct mover *mover;		/* KIT_PINNED */
 	struct prog_addr addr[PROG_MAX_ADDRS];
 	unsigned int naddrs;
 };
@@ -67,6 +71,11 @@ struct client {
 	_Atomic(struct win_map *) regions[2];	/* messages, pool */
 	uint8_t *region;
 	uint32_t slots, serial;		/* handed out */
+#ifdef KIT_PINNED
+	struct pin_dev pins;
+	struct pin_region pin;
+	struct win_device *device;
+#endif
 	bool stopped;			/* its helper thread does nothing */
 	char bad[PROG_REASON_SIZE];	/* why its session was to be ended */
 };
@@ -75,14 +84,8 @@ static struct node node_a = { .guid = { 1 } }, node_b = { .guid = { 2 } };
 static struct client clients[RANKS];
 static struct win_job *job;
 static uint8_t jobid[16] = { 5 }, jobkey[32] = { 6 };
-static bool armed;			/* oom_test: allocations may fail */
+static bool oom_armed;			/* see oom_kit.h, if that is there */
 static unsigned int kit_workers = 1;
-
-static inline int kit_post(void *ctx, unsigned int worker, void (*fn)(void *arg), void *arg)
-{
-	fn(arg);
-	return 0;
-}
 
 static inline void kit_bad(void *ctx, void *owner, const char *why)
 {
@@ -126,25 +129,22 @@ static inline void play_helper(struct client *cl)
 
 static inline void step(void)
 {
-	armed = true;
+	oom_armed = true;
 	loop_run_once(node_a.loop, 0);
 	rndv_poll(node_a.rndv);
+	if (node_a.mover)
+		mover_poll(node_a.mover);
 	loop_run_once(node_b.loop, 0);
 	rndv_poll(node_b.rndv);
-	armed = false;
+	if (node_b.mover)
+		mover_poll(node_b.mover);
+	oom_armed = false;
 	for (unsigned int i = 0; i < RANKS; i++)
 		if (clients[i].seg)
 			play_helper(&clients[i]);
 }
 
-#define RUN(cond) do { \
-	time_t limit_ = time(NULL) + 20; \
-	while (!(cond)) { \
-		step(); \
-		if (time(NULL) > limit_) \
-			fail_msg("did not happen: %s", #cond); \
-	} \
-} while (0)
+#define RUN(cond) RUN_FOR(step, 20, cond)
 
 /* Let everything that is under way arrive. */
 static inline void settle(void)
@@ -153,56 +153,20 @@ static inline void settle(void)
 		step();
 }
 
-static inline int memfd(size_t size, void **p)
-{
-	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-	assert_true(fd >= 0);
-	assert_int_equal(ftruncate(fd, size), 0);
-	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-	*p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	assert_true(*p != MAP_FAILED);
-	return fd;
-}
-
-static inline struct win_map *make_map(size_t size)
-{
-	struct win_map *m;
-	const char *why;
-	void *p;
-
-	assert_int_equal(win_map_fd(NULL, memfd(size, &p), 0, false, &m, &why), 0);
-	munmap(p, size);
-	return m;
-}
-
 static inline void make_win(struct client *cl)
 {
-	struct { struct prog_win_table t; struct prog_win_node n[2]; uint32_t of[RANKS]; } t;
+	struct prog_win_node nodes[KIT_NODES] = {
+		kit_node(node_a.guid, node_a.addr, node_a.naddrs),
+		kit_node(node_b.guid, node_b.addr, node_b.naddrs),
+	};
 	struct win_create wc = {
 		.job = job, .key = KEY, .rank = cl->rank, .nranks = RANKS, .session = 1 + cl->rank,
 		.pid = getpid(), .mem = PROG_MEM_SPACE, .slot = 3, .mem_fd = -1,
 	};
 	const char *why = "";
-	void *ctl, *p;
 
-	wc.ctl_fd = memfd(winctl_size(RANKS, 0), &ctl);
-	winctl_format(ctl, KEY, cl->rank, RANKS, 0);
-	assert_int_equal(winctl_attach(&cl->wc, ctl, winctl_size(RANKS, 0), KEY, cl->rank, RANKS, &why),
-			 0);
-	wc.table_fd = memfd(4096, &p);
-	memset(&t, 0, sizeof(t));
-	t.t.nranks = RANKS;
-	t.t.nnodes = 2;
-	memcpy(t.n[0].guid, node_a.guid, 16);
-	memcpy(t.n[0].addr, node_a.addr, sizeof(node_a.addr));
-	t.n[0].naddrs = node_a.naddrs;
-	memcpy(t.n[1].guid, node_b.guid, 16);
-	memcpy(t.n[1].addr, node_b.addr, sizeof(node_b.addr));
-	t.n[1].naddrs = node_b.naddrs;
-	t.of[2] = t.of[3] = 1;
-	memcpy(p, &t, sizeof(t));
-	munmap(p, 4096);
+	wc.ctl_fd = kit_ctl(&cl->wc, KEY, cl->rank, RANKS);
+	wc.table_fd = kit_table(nodes, RANKS, 2);
 	if (win_new(&wc, &cl->win, &why))
 		fail_msg("window %u: %s", cl->rank, why);
 }
@@ -225,12 +189,29 @@ static inline void detach(struct client *cl)
 	cl->sp = NULL;
 }
 
+static inline struct win_map *kit_region(struct client *cl)
+{
+#ifdef KIT_PINNED
+	char *mem = pin_fake.mem + (size_t)cl->rank * REGION;
+	struct win_map *m = NULL;
+	const char *why = "";
+
+	assert_int_equal(pin_dev_open(&cl->pins), 0);
+	assert_int_equal(win_device_new(dup(cl->pins.fd), &cl->device, &why), 0);
+	assert_int_equal(pin_register(&cl->pins, mem, REGION, true, &cl->pin), 0);
+	assert_int_equal(win_map_pin(NULL, cl->device, cl->pin.handle, (uintptr_t)mem, REGION, &m, &why), 0);
+	return m;
+#else
+	return kit_map(REGION);
+#endif
+}
+
 static inline void make_client(struct client *cl, uint32_t rank, bool cma)
 {
 	memset(cl, 0, sizeof(*cl));
 	cl->rank = rank;
 	cl->node = rank < 2 ? &node_a : &node_b;
-	cl->c.seg = make_map(sizeof(struct segment));
+	cl->c.seg = kit_map(sizeof(struct segment));
 	cl->seg = cl->c.seg->mem;
 	cl->seg->area.nslots = PROG_P2P_SLOTS;
 	cl->c.session = 1 + rank;
@@ -250,8 +231,8 @@ static inline void make_client(struct client *cl, uint32_t rank, bool cma)
 	cl->c.regions = cl->regions;
 	cl->c.max_regions = 2;
 	cl->c.owner = cl;
-	cl->regions[0] = make_map(REGION);
-	cl->regions[1] = make_map(POOL);
+	cl->regions[0] = kit_region(cl);
+	cl->regions[1] = kit_map(POOL);
 	cl->region = cl->regions[0]->mem;
 	make_win(cl);
 	attach(cl);
@@ -261,11 +242,16 @@ static inline void free_client(struct client *cl)
 {
 	detach(cl);
 	win_free(cl->win);
-	munmap(cl->wc.ctl, winctl_size(RANKS, 0));
+	kit_ctl_free(&cl->wc, RANKS);
 	helper_put(cl->c.helper);
 	win_map_put(cl->c.seg);
 	win_map_put(cl->regions[0]);
 	win_map_put(cl->regions[1]);
+#ifdef KIT_PINNED
+	pin_unregister(&cl->pins, cl->pin.handle);
+	win_device_put(cl->device);
+	pin_dev_close(&cl->pins);
+#endif
 	cl->seg = NULL;
 }
 
@@ -280,6 +266,10 @@ static inline void make_node(struct node *n)
 	memcpy(ro.guid, n->guid, 16);
 	assert_int_equal(loop_new(LOOP_EPOLL, &n->loop), 0);
 	ro.loop = n->loop;
+#ifdef KIT_PINNED
+	assert_int_equal(mover_new(0, n->loop, &n->mover), 0);
+	ro.mover = n->mover;
+#endif
 	assert_int_equal(rndv_new(&ro, &n->rndv), 0);
 	assert_int_equal(xport_new(&xo, &n->x, err), 0);
 	assert_int_equal(xport_attach(n->x, 0, n->loop, n->rndv, &n->xw), 0);
@@ -293,6 +283,8 @@ static inline void free_node(struct node *n)
 	xport_unlisten(n->x);
 	xport_detach(n->xw, 0);
 	xport_free(n->x);
+	mover_free(n->mover);
+	n->mover = NULL;
 	rndv_free(n->rndv);
 	loop_free(n->loop);
 }
@@ -314,7 +306,7 @@ static inline int kit_setup(void **state)
 
 static inline int kit_teardown(void **state)
 {
-	armed = false;
+	oom_armed = false;
 	for (uint32_t i = 0; i < RANKS; i++)
 		free_client(&clients[i]);
 	win_job_get(job);

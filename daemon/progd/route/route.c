@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 #include "route/route.h"
+#include "win/win.h"
 
 static int on_begin(void *ctx, struct lane *l, const struct wire_frame *f, struct lane_sink *sink)
 {
@@ -53,13 +54,6 @@ static void on_writable(void *ctx, struct lane *l)
 	rndv_handlers.lane_writable(rt->rndv, l);
 }
 
-static bool on_job_key(void *ctx, const uint8_t jobid[WIRE_JOBID_SIZE], uint8_t key[PROG_JOBKEY_SIZE])
-{
-	struct route *rt = ctx;
-
-	return rma_handlers.job_key(rt->rma, jobid, key);
-}
-
 static void on_job_proven(void *ctx, struct lane *l, uint32_t job)
 {
 	struct route *rt = ctx;
@@ -82,7 +76,7 @@ const struct xport_handlers route_handlers = {
 	.lane_up = on_up,
 	.lane_down = on_down,
 	.lane_writable = on_writable,
-	.job_key = on_job_key,
+	.job_key = win_job_key,
 	.job_proven = on_job_proven,
 	.job_closed = on_job_closed,
 };

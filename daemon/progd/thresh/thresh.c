@@ -107,6 +107,7 @@ static void publish_all(struct thresh *t)
 
 	publish(&t->o.area->offload_default, offload_default(&t->conf));
 	publish(&t->o.area->offload_min, t->conf.offload_min);
+	__atomic_store_n(&t->o.area->flags, t->conf.always ? PROG_P2PA_ALWAYS : 0, __ATOMIC_RELAXED);
 	HASH_ITER(hh, t->pairs, p, tmp)
 		publish_pair(t, p);
 }
@@ -431,6 +432,17 @@ int64_t thresh_answer(struct thresh *t, uint32_t peer, uint64_t now)
 						      (int64_t)early_of(t, &p->dir[THRESH_IN]);
 	pthread_mutex_unlock(&t->lock);
 	return v;
+}
+
+bool thresh_waits(const struct thresh *t, uint32_t peer)
+{
+	return peer < t->o.nranks && __atomic_load_n(&t->o.peers[peer].waits, __ATOMIC_RELAXED) == 1;
+}
+
+void thresh_left(struct thresh *t, uint32_t peer, bool waits)
+{
+	if (peer < t->o.nranks)
+		__atomic_store_n(&t->o.peers[peer].left, waits, __ATOMIC_RELAXED);
 }
 
 /* ---- reports and pins ---- */

@@ -30,6 +30,7 @@ struct thresh_conf {
 	bool on;			/* two-sided offload at all */
 	uint64_t offload;		/* bytes; of pairs that are not pinned */
 	uint64_t offload_min;		/* bytes; pins below it are refused */
+	bool always;			/* also when the receiver waits */
 	uint64_t early;			/* bytes; where adaptation begins */
 	uint64_t early_max;		/* bytes; 0: nothing is taken early */
 	uint64_t retry_ns;		/* after a refusal the pair asks again after this */
@@ -43,7 +44,7 @@ struct thresh;
 struct thresh_opts {
 	uint32_t job;			/* its number, for reports */
 	uint32_t rank, nranks;
-	struct prog_p2p_area *area;	/* of the session: offload_default and offload_min are written */
+	struct prog_p2p_area *area;	/* of the session: offload_default, offload_min, flags are written */
 	struct prog_p2p_peer *peers;	/* [nranks], of the window */
 };
 
@@ -66,6 +67,11 @@ bool thresh_arrived(struct thresh *t, uint32_t peer, uint64_t len, int64_t wish,
 void thresh_no_pool(struct thresh *t, uint32_t peer, uint64_t now);
 /* The value for FIN to @peer: bytes, or THRESH_REFUSED. */
 int64_t thresh_answer(struct thresh *t, uint32_t peer, uint64_t now);
+
+/* Does the client wait for messages from @peer at once? */
+bool thresh_waits(const struct thresh *t, uint32_t peer);
+/* The receiver @peer said whether it does: for the client. */
+void thresh_left(struct thresh *t, uint32_t peer, bool waits);
 
 /*
  * Either: @bytes took @ns from the first request to the last byte (the sender: from the first PULL

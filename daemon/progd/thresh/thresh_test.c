@@ -120,6 +120,10 @@ static void test_defaults(void **state)
 	thresh_conf_set(&c);
 	assert_int_equal(area[0].offload_default, THRESH_NONE);
 	assert_int_equal(area[1].offload_default, THRESH_NONE);
+	assert_int_equal(area[0].flags, 0);
+	c.always = true;
+	thresh_conf_set(&c);
+	assert_int_equal(area[0].flags, PROG_P2PA_ALWAYS);
 	ngot = 0;
 	thresh_each(collect, NULL);
 	assert_int_equal(ngot, 0);

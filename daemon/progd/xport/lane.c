@@ -235,6 +235,7 @@ void lane_fail(struct lane *l, int err, const char *fmt, ...)
 
 static int start_recv(struct lane *l)
 {
+	uint32_t missing = 0;
 	struct iovec *iov;
 	int n, ret;
 
@@ -252,7 +253,10 @@ static int start_recv(struct lane *l)
 		if (l->rx.stopped && !l->rx.in_payload)
 			return 0;
 		n = rx_iov(&l->rx, &iov);
+		missing = rx_missing(&l->rx);
 	}
+	/* the network brings it in many small parts, each of which would wake us */
+	loop_sock_expect(l->sock, missing < RX_EXPECT_MAX ? missing : RX_EXPECT_MAX);
 	ret = loop_sock_recv(l->sock, iov, n, recv_done);
 	l->rx_pending = !ret;
 	return ret;

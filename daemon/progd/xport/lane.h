@@ -12,6 +12,7 @@
 
 #define RX_STAGING	(64u * 1024)
 #define RX_TRAILER	4096u	/* staged behind a large payload: what is read there is copied */
+#define RX_EXPECT_MAX	(256u * 1024)	/* bytes of a payload to wait for at once: less than the peer may send */
 
 struct rx_ops {
 	/* as the handlers of the same names; -errno ends the stream */
@@ -45,6 +46,8 @@ int rx_init(struct rx *rx, int from, const struct rx_ops *ops, void *ctx);
 void rx_fini(struct rx *rx);
 /* Where the next bytes go; returns the number of iovecs. Only when rx->stopped is false. */
 int rx_iov(struct rx *rx, struct iovec **iov);
+/* Bytes that are sure to come: the rest of the payload being received. */
+uint32_t rx_missing(const struct rx *rx);
 /* @n bytes have arrived there. 0, or a negative errno and *@why (a constant string). */
 int rx_input(struct rx *rx, size_t n, const char **why);
 /* Deliver what is staged (after ops->more changed its mind). */

@@ -66,6 +66,11 @@ int rx_iov(struct rx *rx, struct iovec **iov)
 	return 1;
 }
 
+uint32_t rx_missing(const struct rx *rx)
+{
+	return rx->in_payload ? rx->f.len - rx->got : 0;
+}
+
 static void sink_copy(struct rx *rx, const uint8_t *from, uint32_t len)
 {
 	uint32_t skip = rx->got, part;

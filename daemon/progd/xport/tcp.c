@@ -16,6 +16,7 @@
 #include "xport/lane.h"
 
 #define BACKLOG	512
+#define ROOM	(2 << 20)	/* bytes that a peer may send while those before are being copied */
 
 static bool fill_addr(const struct sockaddr *sa, struct prog_addr *a)
 {
@@ -214,6 +215,12 @@ static void tcp_tune(const struct xport *x, int fd)
 	set(fd, IPPROTO_TCP, TCP_KEEPINTVL, s / 6 ? s / 6 : 1);
 	set(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
 	set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+	/*
+	 * Room from the start: we wait for much at once, and the kernel's own estimate, which begins low, would
+	 * make the peer wait meanwhile.  This way to it leaves that estimate at work; SO_RCVBUF ends it.
+	 */
+	set(fd, SOL_SOCKET, SO_RCVLOWAT, ROOM);
+	set(fd, SOL_SOCKET, SO_RCVLOWAT, 1);
 }
 
 static void tcp_peer_name(int fd, char *buf, size_t size)

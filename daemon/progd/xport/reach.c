@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+#include <errno.h>
+
+#include "worker/loop.h"
+#include "xport/reach.h"
+
+void reach_up(struct reach *h)
+{
+	h->up_at = loop_now();
+}
+
+void reach_down(struct reach *h, int err)
+{
+	uint64_t now = loop_now();
+
+	if (h->up_at && now - h->up_at >= REACH_MAX_NS)
+		h->backoff = 0;
+	else if (!h->backoff)
+		h->backoff = REACH_MIN_NS;
+	else if (h->backoff < REACH_MAX_NS)
+		h->backoff *= 2;
+	h->up_at = 0;
+	h->down_err = err;
+	h->retry_at = now + h->backoff;
+	h->ping_out = false;
+}
+
+int reach_wait(const struct reach *h)
+{
+	return h->backoff && loop_now() < h->retry_at ? h->down_err : 0;
+}
+
+uint64_t reach_wait_ns(const struct reach *h)
+{
+	uint64_t now = loop_now();
+
+	return h->retry_at > now ? h->retry_at - now : REACH_MIN_NS;
+}
+
+void reach_listen(struct reach *h, const struct lane *l)
+{
+	h->heard = l ? lane_stats(l)->rx_frames : 0;
+}
+
+static void on_pong(void *ctx, int64_t rtt_ns)
+{
+	struct reach *h = ctx;
+
+	h->ping_out = false;
+}
+
+bool reach_check(struct reach *h, struct lane *l)
+{
+	if (h->heard != lane_stats(l)->rx_frames)
+		return true;
+	if (h->ping_out) {
+		lane_close(l, -ETIMEDOUT, "the daemon there does not answer");
+		return false;
+	}
+	if (!lane_ping(l, on_pong, h))
+		h->ping_out = true;
+	return true;
+}

@@ -36,6 +36,7 @@
 #include <asyncprog/ring.h>
 #include <libprogbase/apply.h>
 #include <libprogbase/dtype.h>
+#include <libprogbase/pin.h>
 #include <libprogbase/winctl.h>
 #include <progclient.h>
 
@@ -118,6 +119,7 @@ struct op_meta {
 	uint64_t copy_from;		/* arena offset */
 	void *dst;			/* origin buffer of a get or result */
 	struct dtype *dt;		/* its type (a reference), NULL: contiguous */
+	struct pin *pin;		/* the origin buffer is in it; NULL: it is not pinned */
 	uint64_t count;
 	uint64_t off;			/* packed offset in (dt, count), or in bytes */
 };
@@ -134,6 +136,37 @@ struct ring {
 
 struct msgs;
 
+/* Memory of the program that is pinned for the daemon. */
+struct pin {
+	char *addr;
+	size_t size;
+	struct pin_region r;
+	uint32_t id;			/* region at the daemon */
+	bool buffer;			/* kept for its next use; else a window's, ended with its last user */
+	uint32_t users;			/* atomic; grows under the lock only */
+	uint64_t used;			/* pins.uses at its last use */
+	struct pin *next;
+};
+
+#define PINS_SEEN	32		/* buffers that were used once */
+
+struct pins {
+	pthread_mutex_t lock;		/* everything here */
+	int state;
+	struct pin_dev dev;
+	size_t bytes;			/* pinned now */
+	size_t buffers;			/* ... of buffers */
+	struct pin *list;		/* last used first */
+	uint64_t uses;			/* buffers that were asked for */
+	uint64_t changes;		/* of marks when they were last looked through */
+	struct seen {
+		void *addr;
+		size_t size;
+		bool refused;		/* not tried again */
+	} seen[PINS_SEEN];
+	unsigned int seen_next;
+};
+
 struct prog_session {
 	/* constant after open */
 	bool mt;
@@ -145,6 +178,8 @@ struct prog_session {
 	uint32_t naddrs;
 	struct prog_addr addr[PROG_MAX_ADDRS];
 	uint64_t limits[4];
+	uint64_t pin_max, pin_cache;
+	uint64_t move_min;		/* see struct prog_msg_hello_reply */
 	void (*progress)(void *arg);
 	void *progress_arg;
 	int sock;
@@ -199,6 +234,8 @@ struct prog_session {
 	pthread_mutex_t ctrl_lock;
 	/* under ctrl_lock: when session_probe() asked; 0: no answer is outstanding */
 	uint64_t probe_sent, probe_last;
+
+	struct pins pins;
 
 	pthread_mutex_t helper_lock;
 	struct prog_win *wins;
@@ -283,6 +320,26 @@ void region_forget_session(struct prog_session *s);
 void region_fork_prepare(void);
 void region_fork_done(void);		/* in parent and child */
 
+/* ---- pin.c --------------------------------------------------------------------------------- */
+
+void pins_init(struct pins *p);
+void pins_destroy(struct prog_session *s);	/* nothing is pinned any more */
+/*
+ * Pin [@addr, @addr + @size) and make it known to the daemon.  An errno says why it is not: the memory
+ * is reached by its address then, as it is when it stops to be what was pinned.
+ */
+int pin_get(struct prog_session *s, void *addr, size_t size, struct pin **out);
+void pin_put(struct prog_session *s, struct pin *pin);	/* NULL is fine */
+/*
+ * A buffer for an operation that the daemon carries out: what is pinned of it, if it is worth that and was
+ * used before; NULL: by its address.  Until pin_unuse(), when the operation is over; NULL is fine.
+ */
+struct pin *pin_use(struct prog_session *s, void *addr, size_t size, bool write);
+void pin_unuse(struct prog_session *s, struct pin *pin);
+void pins_fork_prepare(struct pins *p);
+void pins_fork_parent(struct pins *p);
+void pins_fork_child(struct pins *p);
+
 /* ---- windows ------------------------------------------------------------------------------- */
 
 enum { REACH_RING = 0, REACH_MEM = 1, REACH_CMA = 2 };
@@ -302,6 +359,7 @@ struct stream {
 	char *mem;			/* memory reached by load and store, else NULL */
 	uint64_t size;
 	uint8_t reach;			/* REACH_* */
+	bool movable;			/* REACH_CMA, but pinned: large operations are the daemon's */
 	uint8_t held;			/* PROG_LOCK_NONE, SHARED or EXCL (asked for, maybe not granted) */
 	uint32_t rank;
 	struct prog_win *win;
@@ -339,6 +397,7 @@ struct prog_win {
 	uint32_t mem;			/* PROG_MEM_* of this rank, as told to the others */
 	uint32_t mem_region;		/* SHARED inside a region: its id */
 	uint64_t mem_off;		/* SHARED: offset in the memory fd or region */
+	struct pin *pin;		/* VA: pinned for the daemon; NULL: not */
 	int ctl_fd;			/* -1 once the daemon has it */
 	struct winctl wc;
 	struct apply_win aw;		/* own memory; used by the helper thread */
@@ -354,6 +413,7 @@ struct prog_win {
 	struct dtype_slot *dtypes;	/* [CLIENT_DTYPES], under session.lock */
 	uint32_t dtype_last, dtype_next, dtype_gens;
 	pthread_mutex_t range_lock;	/* attach, detach */
+	struct pin **range_pin;		/* [nranges], under range_lock: pins of ranges; NULL: none yet */
 	int (*check)(void *arg, uint32_t rank);	/* prog_win_set_check() */
 	void *check_arg;
 	struct msgs *msgs;		/* SPACE, from map on; constant then */
@@ -380,6 +440,7 @@ struct near {
 	uint32_t rank;
 	pid_t pid;
 	uint64_t probe, value;		/* what is read at probe while it is that process */
+	uint64_t waits;			/* address of its msgs_waits(); 0: it has none */
 };
 /* Is @rank one?  Between connecting and mapping. */
 bool win_near(const struct prog_win *w, uint32_t rank, struct near *n);
@@ -476,6 +537,8 @@ int local_op(struct stream *st, const struct op *op);
 
 /* The window of kind SPACE opens: -EEXIST, -ENOMEM, -EOPNOTSUPP (by the daemon). */
 int msgs_open(struct prog_win *w);
+/* [nranks] what prog_msg_set_waits() said, for others of this node to read; NULL: @w carries no messages. */
+const uint8_t *msgs_waits(const struct prog_win *w);
 /* It is mapped: messages may go. */
 int msgs_start(struct prog_win *w);
 /*

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
  * The helper thread: copies and applies what the daemon cannot reach itself, or not cheaply.  Of the
- * caller's code it calls look() only (prog_msg_set_look()); it takes no signals, and sleeps on the ring's event word.  Jobs come
- * from the daemon; still every field is read once and checked, so that a confused daemon gets an
+ * caller's code it calls look() only (prog_msg_set_look()); it takes no signals, and sleeps on the ring's event
+ * word.  Jobs come from the daemon; still every field is read once and checked, so that a confused daemon gets an
  * error and not our memory.
  */
 #include <errno.h>

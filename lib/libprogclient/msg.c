@@ -23,6 +23,7 @@
 
 #define SLOTS_LOW	(PROG_P2P_SLOTS / 4)	/* fewer free ones: the daemon is woken for those left behind */
 #define COPY_PART	(256u << 10)	/* of a message for a derived datatype, copied at a time */
+#define LEAVE_RUN	4		/* of so many messages to another node one is not left, to hear of the receiver */
 #define LOOK_FIRST_NS	50000u
 #define LOOK_MAX_NS	5000000u
 
@@ -34,6 +35,7 @@ struct prog_msg {
 	uint32_t withdrawn_at;		/* withdrawing: ring position just behind the last WITHDRAW */
 	bool withdrawing;
 	uint64_t program;		/* in the arena of programs, or CLIENT_NO_ARENA */
+	struct pin *pin;		/* the buffer is in it; NULL: it is not pinned */
 	bool copied;			/* by ourselves; the slot is about telling its sender */
 	uint64_t len, moved;		/* copied: the result */
 };
@@ -51,6 +53,8 @@ struct msgs {
 	uint32_t workers;		/* the session's, of which a forked child has none */
 	uint32_t recv_ring;		/* worker of all RECVs and WITHDRAWs */
 	uint32_t pool_region;		/* id + 1; 0: none */
+	uint8_t *waits;			/* [nranks]: relaxed; others of this node read it */
+	uint8_t *run;			/* [nranks]: relaxed; messages left to the MPI library since one was not */
 	struct near *near;		/* [nnear], by rank; constant once the window is mapped */
 	uint32_t nnear;
 	/* under msg_lock */
@@ -100,6 +104,8 @@ static void release(struct msgs *ms, struct prog_msg *m)
 	if (m->program != CLIENT_NO_ARENA)
 		arena_free(&ms->arena, m->program);
 	m->program = CLIENT_NO_ARENA;
+	pin_unuse(ms->s, m->pin);
+	m->pin = NULL;
 	m->withdrawing = false;
 	m->copied = false;
 	push(ms, &ms->free, m);
@@ -134,6 +140,7 @@ struct post {
 	uint8_t kind, flags, loc;
 	uint32_t region;
 	uint64_t addr;			/* as prog_p2p_slot.addr */
+	struct pin *pin;
 	uint32_t peer_slot, peer_serial;
 	uint64_t peer_len;
 	uint32_t worker;
@@ -166,6 +173,14 @@ static int locate(struct msgs *ms, struct post *p)
 			   &off) && (lo <= 0 || off >= (uint64_t)lo)) {
 		p->loc = PROG_SQE_REGION;
 		p->addr = off - (uint64_t)lo;
+		return 0;
+	}
+	if (!sd->dt)
+		p->pin = pin_use(s, sd->p, sd->total, p->kind == PROG_P2P_RECV);
+	if (p->pin) {
+		p->loc = PROG_SQE_REGION;
+		p->region = p->pin->id;
+		p->addr = (uint64_t)(sd->p - p->pin->addr);
 		return 0;
 	}
 	p->region = 0;
@@ -242,6 +257,7 @@ static int post(struct msgs *ms, struct post *p, struct prog_msg **out)
 	}
 	m = pop(ms, &ms->free);
 	m->program = program;
+	m->pin = p->pin;
 	fill(ms, m, p);
 	if (ms->free.n < SLOTS_LOW && ms->left.n)
 		p->wake = WAKE_NOW;
@@ -250,6 +266,8 @@ static int post(struct msgs *ms, struct post *p, struct prog_msg **out)
 	err = 0;
 unlock:
 	pthread_mutex_unlock(&s->msg_lock);
+	if (err)
+		pin_unuse(s, p->pin);
 	return err;
 }
 
@@ -279,6 +297,46 @@ static const struct near *near_find(const struct msgs *ms, uint32_t rank)
 bool prog_msg_near(const struct prog_win *w, uint32_t rank)
 {
 	return w->msgs && near_find(w->msgs, rank);
+}
+
+void prog_msg_set_waits(struct prog_win *w, uint32_t rank, bool yes)
+{
+	struct msgs *ms = w->msgs;
+
+	if (!ms || rank >= ms->nranks)
+		return;
+	__atomic_store_n(&ms->waits[rank], yes, __ATOMIC_RELAXED);
+	if (!session_lost(w->s))
+		__atomic_store_n(&ms->peers[rank].waits, yes, __ATOMIC_RELAXED);
+}
+
+bool prog_msg_leave(struct prog_win *w, uint32_t rank)
+{
+	struct msgs *ms = w->msgs;
+	const struct near *near;
+	struct memref at;
+	uint8_t yes = 0;
+
+	if (!ms || rank >= ms->nranks || session_lost(w->s) ||
+	    __atomic_load_n(&ms->peers[rank].offload, __ATOMIC_RELAXED) ||
+	    __atomic_load_n(&w->s->p2p->flags, __ATOMIC_RELAXED) & PROG_P2PA_ALWAYS)
+		return false;
+	near = near_find(ms, rank);
+	if (near && near->waits) {
+		/* what is read of a process that has gone is at worst wrong */
+		at = mem_remote(near->pid, near->waits);
+		return !mem_read(&at, ms->self, &yes, sizeof(yes)) && yes == 1;
+	}
+	/* what the last FIN said; so now and then there must be one */
+	return __atomic_load_n(&ms->peers[rank].left, __ATOMIC_RELAXED) == 1 &&
+	       __atomic_add_fetch(&ms->run[rank], 1, __ATOMIC_RELAXED) % LEAVE_RUN != 0;
+}
+
+const uint8_t *msgs_waits(const struct prog_win *w)
+{
+	const struct msgs *ms = w->s->msgs;
+
+	return ms && ms->w == w ? ms->waits : NULL;
 }
 
 static void set_key(struct prog_p2p_key *to, const struct prog_msg_key *key)
@@ -489,6 +547,32 @@ int prog_msg_wait(struct prog_win *w, prog_msg *m, struct prog_msg_result *r)
 	return err;
 }
 
+struct patience {
+	struct prog_msg *m;
+	uint64_t end;			/* ns */
+};
+
+static bool has_ended_or_waited(void *arg)
+{
+	const struct patience *p = arg;
+
+	return has_ended(p->m) || clock_ns() >= p->end;
+}
+
+int prog_msg_wait_for(struct prog_win *w, prog_msg *m, struct prog_msg_result *r, uint64_t timeout_ns)
+{
+	struct patience p = { .m = m, .end = clock_ns() + timeout_ns };
+	struct prog_session *s = w->s;
+	int err = wait_until(s, &s->hdr->event, &s->hdr->waiters, has_ended_or_waited, &p);
+
+	if (err)
+		return err;
+	if (!has_ended(m))
+		return -ETIMEDOUT;
+	give_result(m, state_of(m), r);
+	return 0;
+}
+
 size_t prog_msg_head(struct prog_win *w, const prog_msg *m, const void **head)
 {
 	const struct prog_p2p_slot *sl = m->slot;
@@ -640,9 +724,7 @@ void prog_msg_candidates(struct prog_win *w, uint32_t n)
 	before = __atomic_exchange_n(&s->p2p->candidates, n, __ATOMIC_SEQ_CST);
 	if (n <= before || !__atomic_load_n(&s->p2p->unmatched, __ATOMIC_SEQ_CST))
 		return;
-	__atomic_fetch_add(&s->helper_ring->event, 1, __ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&s->helper_ring->sleeping, __ATOMIC_SEQ_CST))
-		futex_wake_all(&s->helper_ring->event);
+	futex_post(&s->helper_ring->event, &s->helper_ring->sleeping);
 }
 
 uint64_t msgs_look(struct prog_session *s, bool fresh)
@@ -684,9 +766,15 @@ int msgs_open(struct prog_win *w)
 	ms = calloc(1, sizeof(*ms));
 	if (!ms)
 		return -ENOMEM;
+	ms->waits = calloc(w->nranks, sizeof(*ms->waits));
+	ms->run = calloc(w->nranks, sizeof(*ms->run));
+	if (!ms->waits || !ms->run) {
+		err = -ENOMEM;
+		goto free_waits;
+	}
 	err = arena_init(&ms->arena, CLIENT_MSG_ARENA);
 	if (err)
-		goto free_msgs;
+		goto free_waits;
 	ms->s = s;
 	ms->w = w;
 	ms->self = w->rank;
@@ -713,7 +801,9 @@ int msgs_open(struct prog_win *w)
 	if (!err)
 		return 0;
 	arena_destroy(&ms->arena);
-free_msgs:
+free_waits:
+	free(ms->run);
+	free(ms->waits);
 	free(ms);
 	return err;
 }
@@ -816,6 +906,8 @@ void msgs_close(struct prog_win *w)
 	s->msgs = NULL;
 	pthread_mutex_unlock(&s->msg_lock);
 	arena_destroy(&ms->arena);
+	free(ms->run);
+	free(ms->waits);
 	free(ms->near);
 	free(ms);
 }

@@ -122,13 +122,22 @@ static void unpack_later(struct op_meta *m, const struct side *sd, uint64_t off,
 }
 
 /* Where the origin's memory is for the daemon; false: it cannot or should not reach it. */
-static bool locate(struct prog_session *s, const char *p, uint64_t len, struct prog_sqe *where)
+static bool locate(struct prog_session *s, const char *p, uint64_t len, bool write, struct prog_sqe *where,
+		   struct pin **pin)
 {
 	uint64_t off;
 	uint32_t id;
 
+	*pin = NULL;
+
 	if (!region_lookup(s, p, len, &id, &off)) {
 		*where = (struct prog_sqe){ .flags = PROG_SQE_REGION, .region = id, .addr = off };
+		return true;
+	}
+	*pin = pin_use(s, (void *)(uintptr_t)p, len, write);
+	if (*pin) {
+		*where = (struct prog_sqe){ .flags = PROG_SQE_REGION, .region = (*pin)->id,
+					    .addr = (uint64_t)(p - (*pin)->addr) };
 		return true;
 	}
 	if (s->features & PROG_FEAT_CMA || (s->helper_running && len > CLIENT_STAGE_MAX)) {
@@ -163,17 +172,20 @@ static struct reserve reserve_for(struct stream *st, const struct op *op, uint64
 	return (struct reserve){ .st = st, .dt = op->target.dt, .bytes = arena };
 }
 
-/* All of a put or get in one entry: the origin's memory is @where. */
+/* All of a put or get in one entry: the origin's memory is @where, and in @pin unless that is NULL. */
 static int ring_located(struct stream *st, const struct op *op, const struct prog_sqe *where,
-			uint64_t *seq)
+			struct pin *pin, uint64_t *seq)
 {
 	struct reserve r = reserve_for(st, op, 0);
 	struct prog_sqe *e;
 	int err = stream_reserve(&r);
 
-	if (err)
+	if (err) {
+		pin_unuse(st->win->s, pin);
 		return err;
+	}
 	e = &st->win->s->sqe[r.slot];
+	st->win->s->meta[r.slot].pin = pin;
 	fill(op, e, 0, op->target.total);
 	e->flags |= where->flags;
 	e->addr = where->addr;
@@ -188,6 +200,7 @@ static int ring_put(struct stream *st, const struct op *op, uint64_t *seq)
 	struct prog_session *s = st->win->s;
 	uint64_t total = op->target.total, off, n, step = piece_size(op, CLIENT_PIECE);
 	struct prog_sqe where, *e;
+	struct pin *pin;
 	struct reserve r;
 	int err;
 
@@ -203,8 +216,8 @@ static int ring_put(struct stream *st, const struct op *op, uint64_t *seq)
 		stream_submit(&r, true);
 		return 0;
 	}
-	if (!o->dt && total > CLIENT_COPY_MAX && locate(s, o->p + op->skip, total, &where))
-		return ring_located(st, op, &where, seq);
+	if (!o->dt && total > CLIENT_COPY_MAX && locate(s, o->p + op->skip, total, false, &where, &pin))
+		return ring_located(st, op, &where, pin, seq);
 	for (off = 0; off < total; off += n) {
 		n = total - off < step ? total - off : step;
 		r = reserve_for(st, op, n);
@@ -227,12 +240,13 @@ static int ring_get(struct stream *st, const struct op *op, uint64_t *seq)
 	struct prog_session *s = st->win->s;
 	uint64_t total = op->target.total, off, n;
 	struct prog_sqe where, *e;
+	struct pin *pin;
 	struct reserve r;
 	int err;
 
 	*seq = 0;
-	if (!o->dt && total > CLIENT_COPY_MAX && locate(s, o->p + op->skip, total, &where))
-		return ring_located(st, op, &where, seq);
+	if (!o->dt && total > CLIENT_COPY_MAX && locate(s, o->p + op->skip, total, true, &where, &pin))
+		return ring_located(st, op, &where, pin, seq);
 	for (off = 0; off < total; off += n) {
 		n = total - off < CLIENT_PIECE ? total - off : CLIENT_PIECE;
 		r = reserve_for(st, op, n);
@@ -351,18 +365,41 @@ static int ring_blocks(struct stream *st, const struct op *op, uint64_t *seq)
 	return err;
 }
 
+/*
+ * A large put or get between pinned memory of two processes of this node: the daemon has an engine for it, and we
+ * could only copy by ourselves.  NULL: it is none.
+ */
+static struct pin *movable(struct stream *st, const struct op *op)
+{
+	struct prog_session *s = st->win->s;
+
+	if (!st->movable || (op->opcode != PROG_OP_PUT && op->opcode != PROG_OP_GET) || op->target.dt ||
+	    op->origin.dt || op->target.total < s->move_min)
+		return NULL;
+	return pin_use(s, op->origin.p + op->skip, op->target.total, op->opcode == PROG_OP_GET);
+}
+
 static int issue(struct stream *st, const struct op *op, uint64_t *seq)
 {
+	struct prog_sqe where = { .flags = PROG_SQE_REGION };
 	uint64_t number = 0;
+	struct pin *pin = NULL;
 	int err;
 
 	err = check_range(st, op);
-	if (!err && st->reach != REACH_RING)
+	if (!err)
+		pin = movable(st, op);
+	if (pin) {
+		where.region = pin->id;
+		where.addr = (uint64_t)(op->origin.p + op->skip - pin->addr);
+		err = ring_located(st, op, &where, pin, &number);
+	} else if (!err && st->reach != REACH_RING) {
 		err = local_op(st, op);
-	else if (!err && op->target.dt && dtype_encoded_size(op->target.dt) > PROG_DTYPE_PROGRAM_MAX)
+	} else if (!err && op->target.dt && dtype_encoded_size(op->target.dt) > PROG_DTYPE_PROGRAM_MAX) {
 		err = ring_blocks(st, op, &number);
-	else if (!err)
+	} else if (!err) {
 		err = ring_simple(st, op, &number);
+	}
 	if (seq)
 		*seq = number;
 	return err;

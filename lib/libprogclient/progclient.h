@@ -286,6 +286,8 @@ struct prog_msg_result {
 int prog_msg_test(struct prog_win *w, prog_msg *m, struct prog_msg_result *r);
 /* Sleep until it has ended; calls the session's progress function now and then. 0 or -ECONNRESET. */
 int prog_msg_wait(struct prog_win *w, prog_msg *m, struct prog_msg_result *r);
+/* The same, but for not much longer than @timeout_ns: -ETIMEDOUT then. */
+int prog_msg_wait_for(struct prog_win *w, prog_msg *m, struct prog_msg_result *r, uint64_t timeout_ns);
 /* The head of a receive that has ended: at most 240 bytes, valid until prog_msg_free(). Returns how many. */
 size_t prog_msg_head(struct prog_win *w, const prog_msg *m, const void **head);
 /*
@@ -302,6 +304,18 @@ int prog_msg_withdraw(struct prog_win *w, prog_msg *m);
 
 /* Can a receiver here copy messages of @rank, of the same node, by itself? */
 bool prog_msg_near(const struct prog_win *w, uint32_t rank);
+/*
+ * Tell @rank whether its messages are waited for at once here, so that there is nothing to be gained from the
+ * daemon; no at first.
+ */
+void prog_msg_set_waits(struct prog_win *w, uint32_t rank, bool yes);
+/*
+ * Should the next large message to @rank be left to the MPI library, as it waits so for those from here?  Says
+ * no, too, when somebody has said that such messages go to the daemon all the same.  Of a rank of the same node it
+ * is asked, by one system call; others tell it when they have received what went through the daemon, and so one
+ * of four is not to be left.  What is said may be out of date.
+ */
+bool prog_msg_leave(struct prog_win *w, uint32_t rank);
 
 /* Packed bytes from which on messages to @rank should be sent this way; UINT64_MAX: none. Never below prog_msg_min(). */
 uint64_t prog_msg_threshold(struct prog_win *w, uint32_t rank);

@@ -52,6 +52,8 @@ static void release_slot(struct prog_session *s, uint32_t slot)
 	if (m->dt)
 		dtype_put(m->dt);
 	m->dt = NULL;
+	pin_unuse(s, m->pin);
+	m->pin = NULL;
 	m->copy_len = 0;
 	s->free[s->nfree++] = slot;
 }

@@ -371,20 +371,30 @@ static void fork_prepare(void)
 		pthread_mutex_lock(&s->lock);
 		pthread_mutex_lock(&s->msg_lock);
 		pthread_mutex_lock(&s->helper_lock);
+		pins_fork_prepare(&s->pins);
 	}
 }
 
-static void fork_parent(void)
+static void fork_done(bool child)
 {
 	struct prog_session *s;
 
 	for (s = sessions; s; s = s->next) {
+		if (child)
+			pins_fork_child(&s->pins);
+		else
+			pins_fork_parent(&s->pins);
 		pthread_mutex_unlock(&s->helper_lock);
 		pthread_mutex_unlock(&s->msg_lock);
 		pthread_mutex_unlock(&s->lock);
 	}
 	pthread_mutex_unlock(&sessions_lock);
 	region_fork_done();
+}
+
+static void fork_parent(void)
+{
+	fork_done(false);
 }
 
 /*
@@ -410,7 +420,7 @@ static void fork_child(void)
 		pthread_mutex_init(&s->ctrl_lock, NULL);
 		pthread_mutex_init(&s->look_lock, NULL);
 	}
-	fork_parent();
+	fork_done(true);
 }
 
 static void fork_register(void)
@@ -582,6 +592,9 @@ static int hello(struct prog_session *s, const struct prog_session_cfg *cfg, int
 	s->naddrs = rep.naddrs;
 	memcpy(s->addr, rep.addr, sizeof(s->addr));
 	memcpy(s->limits, rep.limits, sizeof(s->limits));
+	s->pin_max = rep.pin_max;
+	s->pin_cache = rep.pin_cache;
+	s->move_min = rep.move_min;
 	return 0;
 close_fds:
 	for (i = 0; i < nfds; i++)
@@ -641,6 +654,7 @@ static void destroy(struct prog_session *s)
 		close(s->kick[i]);
 	if (s->sock >= 0)
 		close(s->sock);
+	pins_destroy(s);
 	arena_destroy(&s->arena);
 	free(s->free);
 	free(s->meta);
@@ -688,6 +702,7 @@ int prog_session_open(const struct prog_session_cfg *cfg, struct prog_session **
 	cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	s->ncpus = cpus > 0 ? (unsigned int)cpus : 1;
 	randombytes_buf(&s->cma_value, sizeof(s->cma_value));
+	pins_init(&s->pins);
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_mutex_init(&s->msg_lock, NULL);
 	pthread_mutex_init(&s->look_lock, NULL);

@@ -30,7 +30,7 @@ struct endpoint {
 	uint32_t kind;
 	uint32_t mem;			/* PROG_MEM_* */
 	uint64_t size;
-	uint64_t base;			/* VA: address */
+	uint64_t base;			/* VA: address; SPACE: of msgs_waits() */
 	uint64_t pidns;			/* pid means something to processes of the same one */
 	uint64_t probe;			/* address of a u64 ... */
 	uint64_t probe_value;		/* ... with this value: CMA works when it can be read */
@@ -190,7 +190,8 @@ void prog_win_endpoint(const struct prog_win *w, struct prog_endpoint *out)
 		.kind = w->kind,
 		.mem = w->mem,
 		.size = w->size,
-		.base = w->mem == PROG_MEM_VA ? (uintptr_t)w->base : 0,
+		.base = w->mem == PROG_MEM_VA ? (uintptr_t)w->base :
+			w->kind == PROG_WIN_SPACE ? (uintptr_t)msgs_waits(w) : 0,
 		.pidns = pid_namespace(),
 		.probe = (uintptr_t)&s->cma_value,
 		.probe_value = s->cma_value,
@@ -315,6 +316,22 @@ out:
 	return err;
 }
 
+/*
+ * Will the daemon access our memory?  Ranks of the same node do so by themselves where they can, unless there is an
+ * engine for it.
+ */
+static bool pins_useful(const struct prog_win *w)
+{
+	uint32_t i;
+
+	if (w->multinode || !(w->s->features & PROG_FEAT_CMA))
+		return true;
+	for (i = 0; w->s->move_min && i < w->nranks; i++)
+		if (i != w->rank && w->node_here[i])
+			return true;
+	return false;
+}
+
 int prog_win_connect(struct prog_win *w, const struct prog_endpoint *all, const char **reason)
 {
 	struct prog_msg_win_create req = { 0 };
@@ -369,6 +386,10 @@ int prog_win_connect(struct prog_win *w, const struct prog_endpoint *all, const 
 	req.base = w->mem == PROG_MEM_VA ? (uintptr_t)w->base : w->mem_off;
 	req.size = w->size;
 	req.flags = w->native ? 0 : PROG_WIN_MULTINODE;
+	if (w->mem == PROG_MEM_VA && pins_useful(w) && !pin_get(w->s, w->base, w->size, &w->pin)) {
+		req.region = w->pin->id;
+		req.flags |= PROG_WIN_PINNED;
+	}
 	err = session_request(w->s, PROG_MSG_WIN_CREATE, &req, sizeof(req), fds, (unsigned int)nfds,
 			      &rep, sizeof(rep), NULL, NULL);
 	close(table);
@@ -378,6 +399,8 @@ int prog_win_connect(struct prog_win *w, const struct prog_endpoint *all, const 
 					rep.reason[0] ? rep.reason : strerror(-err));
 		free(w->peers);
 		w->peers = NULL;
+		pin_put(w->s, w->pin);
+		w->pin = NULL;
 		return err;
 	}
 	close(w->ctl_fd);
@@ -410,7 +433,9 @@ bool win_near(const struct prog_win *w, uint32_t rank, struct near *n)
 	if (rank == w->rank || !w->node_here[rank])
 		return false;
 	get_endpoint(&w->peers[rank], &ep);
-	*n = (struct near){ .rank = rank, .pid = (pid_t)ep.pid, .probe = ep.probe, .value = ep.probe_value };
+	*n = (struct near){
+		.rank = rank, .pid = (pid_t)ep.pid, .probe = ep.probe, .value = ep.probe_value, .waits = ep.base,
+	};
 	return cma_works(&ep);
 }
 
@@ -526,6 +551,7 @@ static int map_peer(struct prog_win *w, uint32_t rank, void *direct)
 			st->reach = REACH_CMA;
 			lp->aw.mem = mem_remote((pid_t)ep.pid,
 						w->kind == PROG_WIN_DYNAMIC ? 0 : ep.base);
+			st->movable = w->s->move_min && rep.flags & PROG_PEER_PINNED;
 		}
 	}
 	st->local = lp;
@@ -585,6 +611,10 @@ void prog_win_close(struct prog_win *w)
 			prog_log(PROG_LOG_WARN, "window %llx: the daemon did not free it: %s",
 				 (unsigned long long)w->key, strerror(-err));
 	}
+	pin_put(s, w->pin);
+	for (i = 0; w->range_pin && i < w->wc.nranges; i++)
+		pin_put(s, w->range_pin[i]);
+	free(w->range_pin);
 	if (w->kind == PROG_WIN_SPACE)
 		msgs_close(w);
 	for (i = 0; w->streams && i < w->nranks; i++) {
@@ -717,6 +747,7 @@ int prog_win_attach(struct prog_win *w, void *base, size_t size)
 {
 	uint64_t lo = (uintptr_t)base, region_off = 0;
 	struct prog_win_range *slot = NULL;
+	struct pin *pin = NULL;
 	uint32_t id, region = 0, i;
 	int err = 0;
 
@@ -726,29 +757,41 @@ int prog_win_attach(struct prog_win *w, void *base, size_t size)
 		return 0;	/* nothing can be accessed there */
 	if (!region_lookup(w->s, base, size, &id, &region_off))
 		region = id + 1;
+	else if (w->connected && pins_useful(w) && !pin_get(w->s, base, size, &pin))
+		region = pin->id + 1;
 	pthread_mutex_lock(&w->range_lock);
-	for (i = 0; i < w->wc.nranges; i++) {
+	if (pin && !w->range_pin) {
+		w->range_pin = calloc(w->wc.nranges, sizeof(*w->range_pin));
+		if (!w->range_pin)
+			err = -ENOMEM;
+	}
+	for (i = 0; i < w->wc.nranges && !err; i++) {
 		struct prog_win_range *r = &w->wc.ranges[i];
 
 		if (!r->len) {
 			slot = slot ? slot : r;
 		} else if (lo < r->base + r->len && r->base < lo + size) {
 			err = -EEXIST;
-			break;
 		}
 	}
 	if (!err && !slot)
 		err = -ENOSPC;
-	if (!err)
+	if (!err) {
 		write_range(slot, lo, size, region, region_off);
+		if (pin)
+			w->range_pin[slot - w->wc.ranges] = pin;
+	}
 	pthread_mutex_unlock(&w->range_lock);
+	if (err)
+		pin_put(w->s, pin);
 	return err;
 }
 
 int prog_win_detach(struct prog_win *w, void *base)
 {
-	uint32_t i;
+	struct pin *pin = NULL;
 	int err = -ENOENT;
+	uint32_t i;
 
 	if (w->kind != PROG_WIN_DYNAMIC)
 		return -EINVAL;
@@ -758,9 +801,14 @@ int prog_win_detach(struct prog_win *w, void *base)
 
 		if (r->len && r->base == (uintptr_t)base) {
 			write_range(r, 0, 0, 0, 0);
+			if (w->range_pin) {
+				pin = w->range_pin[i];
+				w->range_pin[i] = NULL;
+			}
 			err = 0;
 		}
 	}
 	pthread_mutex_unlock(&w->range_lock);
+	pin_put(w->s, pin);
 	return err;
 }

@@ -28,6 +28,8 @@
 #include <asyncprog/ring.h>
 #include <progclient.h>
 
+#include "pinned.h"
+
 #define SYSTEM_SOCKET	"/run/progd/progd.sock"
 #define CHUNK		65536u
 #define REPLY_TIMEOUT_S	10
@@ -302,7 +304,7 @@ static int cmd_windows(int argc, char **argv)
 static int cmd_sessions(int argc, char **argv)
 {
 	static const char *const cols[] = {
-		"session", "pid", "uid", "job", "rank", "cma", "helper", "windows", "regions", NULL,
+		"session", "pid", "uid", "job", "rank", "cma", "helper", "windows", "regions", "pinned_bytes", NULL,
 	};
 	json_t *res = ask(json_pack("{s:s}", "cmd", "sessions"));
 
@@ -348,22 +350,39 @@ static bool any_thresh_option(void)
 	return opt_job || opt_from || opt_to || opt_offload || opt_early;
 }
 
-/* A number, with @suffix also of K, M or G bytes, into the request; false after a line on stderr. */
-static bool add_number(json_t *req, const char *name, const char *text, bool suffix)
+/* A number, with one of @suffixes ("", or the first of "KMGT") of so many bytes; false: it is none, or too large. */
+static bool parse_number(const char *text, const char *suffixes, uint64_t *value)
 {
-	unsigned long long v, unit = 1;
+	const char *suffix;
+	unsigned int shift;
 	char *end;
 
 	errno = 0;
-	v = strtoull(text, &end, 10);
-	if (suffix && *end && strchr("KMG", *end))
-		unit = 1ull << 10 * (strchr("KMG", *end++) - "KMG" + 1);
-	if (errno || *text < '0' || *text > '9' || *end || v > (1ull << 62) / unit) {
+	*value = strtoull(text, &end, 10);
+	if (errno || *text < '0' || *text > '9')
+		return false;
+	suffix = *end ? strchr(suffixes, *end) : NULL;
+	if (suffix) {
+		shift = 10 * (unsigned int)(suffix - suffixes + 1);
+		if (*value > UINT64_MAX >> shift)
+			return false;
+		*value <<= shift;
+		end++;
+	}
+	return !*end;
+}
+
+/* A number, with @suffix also of K, M or G bytes, into the request; false after a line on stderr. */
+static bool add_number(json_t *req, const char *name, const char *text, bool suffix)
+{
+	uint64_t v;
+
+	if (!parse_number(text, suffix ? "KMG" : "", &v) || v > 1ull << 62) {
 		fprintf(stderr, "progctl: thresh: --%s %s: not a number%s\n", name, text,
 			suffix ? " of bytes (K, M, G may follow)" : "");
 		return false;
 	}
-	json_object_set_new(req, name, json_integer(v * unit));
+	json_object_set_new(req, name, json_integer((json_int_t)v));
 	return true;
 }
 
@@ -448,6 +467,59 @@ static double now_us(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return ts.tv_sec * 1e6 + ts.tv_nsec / 1e3;
+}
+
+/* ---- pinned memory ---- */
+
+static const char *pinned_error(int err)
+{
+	return err == -ENOENT ? "no kernel module asyncprog, or not in the first network namespace" :
+	       err == -EPERM ? "only root may do that" : strerror(-err);
+}
+
+static int pinned_usage(void)
+{
+	fprintf(stderr, "usage: progctl pinned [users | regions | set max_bytes|uid_max_bytes|uid_max_regions "
+		"VALUE]\n");
+	return 2;
+}
+
+/* Asks the kernel, not the daemon. */
+static int cmd_pinned(int argc, char **argv)
+{
+	static const char *const user_cols[] = { "uid", "bytes", "regions", NULL };
+	static const char *const region_cols[] = {
+		"handle", "uid", "pid", "state", "access", "bytes", "copies", "copy_bytes", NULL,
+	};
+	enum pinned_what what = PINNED_STATS;
+	uint64_t value;
+	json_t *res;
+	int err;
+
+	if (argc && !strcmp(argv[0], "set")) {
+		if (argc != 3 || !parse_number(argv[2], "KMGT", &value))
+			return pinned_usage();
+		err = pinned_set(argv[1], value);
+		if (err == -EINVAL)
+			return pinned_usage();
+		if (err)
+			fprintf(stderr, "progctl: pinned: %s\n", pinned_error(err));
+		return err ? 1 : 0;
+	}
+	if (argc > 1 || (argc && strcmp(argv[0], "users") && strcmp(argv[0], "regions")))
+		return pinned_usage();
+	if (argc)
+		what = argv[0][0] == 'u' ? PINNED_USERS : PINNED_REGIONS;
+	res = pinned_ask(what, &err);
+	if (!res) {
+		fprintf(stderr, "progctl: pinned: %s\n", pinned_error(err));
+		return 1;
+	}
+	if (as_json || what == PINNED_STATS)
+		return show(res);
+	print_table(res, what == PINNED_USERS ? user_cols : region_cols);
+	json_decref(res);
+	return 0;
 }
 
 static int cmd_ping(int argc, char **argv)
@@ -556,6 +628,25 @@ static void check_jobs(int fd)
 	json_decref(rep);
 }
 
+/* Is there what copy_engine names? */
+static void check_copy_engine(json_t *res)
+{
+	json_t *e = json_object_get(res, "copy_engine");
+	const char *want = json_string_value(json_object_get(e, "configured"));
+	const char *name = json_string_value(json_object_get(e, "engine"));
+	const char *problem = json_string_value(json_object_get(e, "problem"));
+
+	if (!want || !strcmp(want, "cpu"))
+		return;
+	if (!problem)
+		say(GOOD, "copy engine", "copy_engine is %s: %s", want, name ? name : "kernel threads");
+	else if (!strcmp(want, "auto"))
+		say(GOOD, "copy engine", "none, the workers copy: %s", problem);
+	else
+		say(BAD, "copy engine", "copy_engine is %s, but %s: the workers or kernel threads copy", want,
+		    problem);
+}
+
 static bool read_word(const char *path, char *buf, size_t size)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -604,7 +695,7 @@ static void check_daemon(void)
 		    "only root and the daemon's user may ask it" : strerror(-fd));
 		return;
 	}
-	json_t *req = json_pack("{s:s}", "cmd", "status"), *rep = exchange(fd, req);
+	json_t *req = json_pack("{s:s,s:b}", "cmd", "status", "probe", 1), *rep = exchange(fd, req);
 	json_t *res = json_object_get(rep, "result"), *w;
 	size_t i;
 
@@ -631,7 +722,8 @@ static void check_daemon(void)
 		say(GOOD, "address", "%s", json_string_value(w));
 	if ((uid_t)json_integer_value(json_object_get(res, "uid")) != geteuid())
 		say(NOTE, "private memory", "the daemon is of another user: windows of the program's own "
-		    "memory (MPI_Win_create) go through the process's helper thread");
+		    "memory (MPI_Win_create) go through the process's helper thread, unless they are pinned");
+	check_copy_engine(res);
 	check_jobs(fd);
 	close(fd);
 	json_decref(rep);
@@ -708,6 +800,44 @@ static void check_kernel(void)
 		    (unsigned long long)rl.rlim_max);
 }
 
+/* The module, its device, and what this user may pin. */
+static void check_module(void)
+{
+	char version[32];
+	struct rlimit rl;
+	json_t *stats;
+	int fd, err;
+
+	if (!read_word("/sys/module/asyncprog/version", version, sizeof(version))) {
+		say(NOTE, "pinned memory", "the kernel module asyncprog is not loaded: private memory of programs is "
+		    "reached by CMA or through helper threads");
+		return;
+	}
+	say(GOOD, "module", "asyncprog %s", version);
+	fd = open("/dev/asyncprog", O_RDWR | O_CLOEXEC);
+	if (fd >= 0)
+		say(GOOD, "device", "/dev/asyncprog can be opened");
+	else
+		say(errno == EACCES ? GOOD : BAD, "device", "/dev/asyncprog: %s%s", strerror(errno),
+		    errno == EACCES ? ": the daemon opens it, if it may" : "");
+	if (fd >= 0)
+		close(fd);
+	if (!getrlimit(RLIMIT_MEMLOCK, &rl) && rl.rlim_cur != RLIM_INFINITY)
+		say(geteuid() && rl.rlim_cur < 64u << 20 ? NOTE : GOOD, "memlock", "%llu KiB may be pinned "
+		    "(ulimit -l)", (unsigned long long)rl.rlim_cur / 1024);
+	stats = pinned_ask(PINNED_STATS, &err);
+	if (stats) {
+		json_int_t bytes = json_integer_value(json_object_get(stats, "bytes"));
+		json_int_t max = json_integer_value(json_object_get(stats, "max_bytes"));
+		json_int_t refused = json_integer_value(json_object_get(stats, "refused"));
+
+		say(refused || bytes > max / 10 * 9 ? NOTE : GOOD, "pinned memory", "%lld of at most %lld MiB; %lld "
+		    "registrations were refused for a limit", (long long)(bytes >> 20),
+		    (long long)(max >> 20), (long long)refused);
+	}
+	json_decref(stats);
+}
+
 static void check_hooks(void)
 {
 	static const char *const libs[] = { "libprogmpi-ompi.so", "libprogmpi-mpich.so" };
@@ -738,6 +868,7 @@ static int cmd_doctor(int argc, char **argv)
 	check_daemon();
 	check_cma();
 	check_kernel();
+	check_module();
 	check_hooks();
 	if (as_json)
 		print_json(findings);
@@ -760,6 +891,8 @@ static const struct {
 	{ "conf", cmd_conf, true, "conf get [KEY] | conf set KEY VALUE | conf unset KEY" },
 	{ "thresh", cmd_thresh, true, "thresh [--job J] | thresh set --job J --from R --to R [--offload N] "
 	  "[--early N] | thresh unset ..." },
+	{ "pinned", cmd_pinned, true, "pinned [users | regions] | pinned set LIMIT VALUE: the kernel module's "
+	  "memory and limits" },
 	{ "ping", cmd_ping, false, "does the daemon answer, and how fast" },
 	{ "doctor", cmd_doctor, false, "why something is not, or would not be, managed" },
 	{ "version", cmd_version, false, "versions of this program and of the daemon" },

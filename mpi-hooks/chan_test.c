@@ -7,6 +7,8 @@
  * wildcard contests makes one.
  */
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -80,10 +82,13 @@ struct recv {
 	int msg;
 	bool claims;			/* was announced, and not withdrawn */
 	struct chan_pos claim;
+	struct chan *plain;		/* it is a plain one; cr has only what it names */
+	uint32_t seq;
 };
 
 static struct {
 	const struct cfg *cfg;
+	uint32_t plain;			/* percent of the receives */
 	struct chans *send[SOURCES], *recv;
 	struct msg msg[STEPS];
 	int nmsg;
@@ -190,6 +195,45 @@ static bool contested(int source, int tag)
 	return false;
 }
 
+/* Posts @r as a plain one, or as two of which the first fails; false: no memory. */
+static bool post_plain(struct recv *r, int source, int tag)
+{
+	struct chan *ch;
+
+	for (int i = percent(m.cfg->fail); i >= 0; i--) {
+		/* as the calls of the MPI library's hooks look for it */
+		if (source == CHAN_ANY || tag == CHAN_ANY)
+			ch = chan_wild_last(m.recv, source, tag);
+		else
+			ch = chan_plain_last(m.recv, source, tag);
+		if (!ch)
+			ch = chan_plain_find(m.recv, source, tag);
+		if (!ch)
+			return false;
+		chan_plain_post(m.recv, ch, &r->seq);
+		if (i)
+			chan_plain_undo(m.recv, ch);
+	}
+	memset(&r->cr, 0x55, sizeof(r->cr));
+	r->cr.source = source;
+	r->cr.tag = tag;
+	r->plain = ch;
+	return true;
+}
+
+static void whole(struct recv *r)
+{
+	int source = r->cr.source, tag = r->cr.tag;
+
+	if (!r->plain)
+		return;
+	chan_plain_whole(m.recv, r->plain, r->seq, &r->cr);
+	r->plain = NULL;
+	assert_int_equal(r->cr.source, source);
+	assert_int_equal(r->cr.tag, tag);
+	assert_false(r->cr.exact);
+}
+
 static void do_post(void)
 {
 	struct recv *r = &m.r[m.nrecv];
@@ -198,6 +242,11 @@ static void do_post(void)
 	bool want = source != CHAN_ANY && tag != CHAN_ANY && !contested(source, tag);
 	int i;
 
+	r->state = POSTED;
+	r->cancel_tried = r->claims = false;
+	r->plain = NULL;
+	if (percent(m.plain) && post_plain(r, source, tag))
+		goto posted;
 	if (percent(m.cfg->fail)) {
 		chan_recv_post(m.recv, source, tag, &r->cr);
 		chan_recv_undo(m.recv, &r->cr);
@@ -208,12 +257,11 @@ static void do_post(void)
 	else if (r->cr.exact)
 		assert_true(want);
 	assert_true(r->cr.exact || !r->cr.worth);
-	r->state = POSTED;
-	r->cancel_tried = false;
 	r->claims = r->cr.exact;
 	r->claim = r->cr.pos;
 	r->cr.announced = r->cr.worth;
 	m.nexact += r->cr.exact;
+posted:
 	m.nrecv++;
 	m.nposted++;
 	i = take_unexpected(r);
@@ -246,10 +294,14 @@ static bool do_observe(void)
 
 	if (!r)
 		return false;
+	msg = &m.msg[r->msg];
+	if (percent(20) || (r->state == MATCHED && msg->managed))
+		whole(r);
 	if (r->state == CANCELLED) {
 		chan_recv_undo(m.recv, &r->cr);
+	} else if (r->plain) {
+		chan_plain_done(m.recv, r->plain, msg->src, msg->tag);
 	} else {
-		msg = &m.msg[r->msg];
 		chan_recv_done(m.recv, &r->cr, msg->src, msg->tag, msg->managed ? &msg->pos : NULL);
 	}
 	r->state = ENDED;
@@ -291,6 +343,7 @@ static void do_cancel(void)
 	/* the daemon may have been faster */
 	if (matched && percent(50))
 		return;
+	whole(r);
 	chan_recv_float(m.recv, &r->cr, withdrawn, &n);
 	assert_int_equal(n, want);
 	r->cancel_tried = true;
@@ -349,6 +402,7 @@ static void run(const struct cfg *cfg, uint64_t seed)
 	memset(&m, 0, sizeof(m));
 	rng = seed * 0x9e3779b97f4a7c15ull + 1;
 	m.cfg = cfg;
+	m.plain = seed % 2 ? 40 : 0;
 	oom_percent = 0;
 	for (int i = 0; i < SOURCES; i++)
 		assert_non_null(m.send[i] = chans_new(cfg->max_send));
@@ -388,7 +442,7 @@ static void run(const struct cfg *cfg, uint64_t seed)
 static void test_random(void **state)
 {
 	static const struct cfg cfgs[] = {
-		{ "plain", 1000, 1000, 4, .managed = 50, .strict = true },
+		{ "named", 1000, 1000, 4, .managed = 50, .strict = true },
 		{ "failing calls", 1000, 1000, 4, .managed = 50, .fail = 5 },
 		{ "wildcards", 1000, 1000, 3, .wild = 15, .managed = 50, .strict = true },
 		{ "probes", 1000, 1000, 3, .wild = 10, .now = 100, .managed = 50, .strict = true },
@@ -629,6 +683,326 @@ static void test_full(void **state)
 	chans_free(c);
 }
 
+/* ---- several threads -------------------------------------------------------------------------- */
+
+/*
+ * Two threads send and three receive, from one source. The n-th receive of a tag that the library gets takes the n-th message of
+ * it that the library gets: these numbers are all that there is of the library. What a receive claims must be nobody's
+ * but that message's.
+ */
+#define LOTS	1200			/* messages of a thread */
+#define TAGS	40
+#define KEPT	6			/* receives of a thread that have not ended */
+
+static struct {
+	struct chans *send, *recv;
+	pthread_mutex_t send_lock, recv_lock, library;
+	int ntags;
+	struct {
+		int nsent, ntaken;
+		struct chan_pos sent[2 * LOTS], claim[3 * LOTS];
+		bool managed[2 * LOTS], claims[3 * LOTS];
+	} tag[TAGS];
+} s;
+
+struct thread {
+	pthread_t id;
+	uint64_t rng;
+	int nexact;
+};
+
+static uint32_t own_rnd(struct thread *t, uint32_t n)
+{
+	t->rng ^= t->rng << 13;
+	t->rng ^= t->rng >> 7;
+	t->rng ^= t->rng << 17;
+	return (uint32_t)(t->rng >> 33) % n;
+}
+
+/* Others go on between two steps of this thread. */
+static void pause_now(struct thread *t)
+{
+	if (!own_rnd(t, 4))
+		sched_yield();
+}
+
+static void library_send(int tag, const struct chan_pos *pos)
+{
+	int i;
+
+	pthread_mutex_lock(&s.library);
+	i = s.tag[tag].nsent++;
+	s.tag[tag].managed[i] = pos != NULL;
+	if (pos)
+		s.tag[tag].sent[i] = *pos;
+	pthread_mutex_unlock(&s.library);
+}
+
+static void library_recv(int tag, const struct chan_recv *r)
+{
+	int i;
+
+	pthread_mutex_lock(&s.library);
+	i = s.tag[tag].ntaken++;
+	s.tag[tag].claims[i] = r && r->exact;
+	if (r)
+		s.tag[tag].claim[i] = r->pos;
+	pthread_mutex_unlock(&s.library);
+}
+
+static void *sender(void *arg)
+{
+	struct thread *t = arg;
+	struct chan_pos pos;
+	struct chan *ch;
+
+	for (int i = 0; i < LOTS; i++) {
+		int tag = (int)own_rnd(t, (uint32_t)s.ntags);
+
+		if (!own_rnd(t, 3)) {
+			pthread_mutex_lock(&s.send_lock);
+			ch = chan_send_own(s.send, 0, tag, &pos);
+			if (ch) {
+				pause_now(t);
+				library_send(tag, &pos);
+				chan_send_done(ch);
+			}
+			pthread_mutex_unlock(&s.send_lock);
+			if (ch)
+				continue;
+		}
+		ch = chan_send_enter(s.send, 0, tag);
+		if (!ch) {
+			pthread_mutex_lock(&s.send_lock);
+			ch = chan_send_enter_locked(s.send, 0, tag);
+			pthread_mutex_unlock(&s.send_lock);
+		}
+		pause_now(t);
+		library_send(tag, NULL);
+		pause_now(t);
+		if (ch)
+			chan_leave(ch, true);
+	}
+	return NULL;
+}
+
+struct kept {
+	struct chan_recv cr;
+	struct chan *plain;		/* NULL: cr */
+	int tag;
+	bool wild;
+};
+
+static struct chan *enter_recv(int source, int tag)
+{
+	struct chan *ch = chan_recv_enter(s.recv, source, tag, source == CHAN_ANY);
+
+	if (ch)
+		return ch;
+	pthread_mutex_lock(&s.recv_lock);
+	ch = chan_recv_enter_locked(s.recv, source, tag);
+	pthread_mutex_unlock(&s.recv_lock);
+	return ch;
+}
+
+static void took(int tag)
+{
+	if (chan_took(s.recv, 0, tag))
+		return;
+	pthread_mutex_lock(&s.recv_lock);
+	chan_took_locked(s.recv, 0, tag);
+	pthread_mutex_unlock(&s.recv_lock);
+}
+
+static void end_recv(struct kept *k)
+{
+	if (k->plain) {
+		if (k->wild)
+			took(k->tag);
+		chan_plain_end(k->plain);
+		return;
+	}
+	pthread_mutex_lock(&s.recv_lock);
+	chan_recv_done(s.recv, &k->cr, 0, k->tag, NULL);
+	pthread_mutex_unlock(&s.recv_lock);
+}
+
+static void post_whole(struct thread *t, struct kept *k, bool exact)
+{
+	pthread_mutex_lock(&s.recv_lock);
+	if (exact)
+		chan_recv_begin(s.recv, 0, k->tag, &k->cr);
+	else
+		chan_recv_post(s.recv, 0, k->tag, &k->cr);
+	assert_true(exact || !k->cr.exact);
+	t->nexact += k->cr.exact;
+	pause_now(t);
+	library_recv(k->tag, &k->cr);
+	if (exact)
+		chan_recv_begun(s.recv, &k->cr);
+	pthread_mutex_unlock(&s.recv_lock);
+}
+
+/* One that the caller keeps; false: it has ended. */
+static bool post_entered(struct thread *t, struct kept *k, bool blocking)
+{
+	k->wild = s.ntags == 1 && !own_rnd(t, 8);
+	k->plain = enter_recv(k->wild ? CHAN_ANY : 0, k->wild && own_rnd(t, 2) ? CHAN_ANY : k->tag);
+	if (!k->plain) {		/* no room in the table */
+		post_whole(t, k, false);
+		return true;
+	}
+	pause_now(t);
+	library_recv(k->tag, NULL);
+	pause_now(t);
+	if (!blocking)
+		chan_plain_begin(k->plain);
+	else if (k->wild)
+		took(k->tag);
+	chan_leave(k->plain, !k->wild);
+	return !blocking;
+}
+
+static void *receiver(void *arg)
+{
+	struct thread *t = arg;
+	struct kept kept[KEPT];
+	int n = 0;
+
+	for (int i = 0; i < LOTS; i++) {
+		struct kept *k = &kept[n];
+		uint32_t what = own_rnd(t, 6);
+
+		k->tag = (int)own_rnd(t, (uint32_t)s.ntags);
+		k->plain = NULL;
+		if (what < 2) {
+			post_whole(t, k, what == 0);
+			n++;
+		} else {
+			n += post_entered(t, k, what < 4);
+		}
+		if (n == KEPT)
+			while (n)
+				end_recv(&kept[--n]);
+	}
+	while (n)
+		end_recv(&kept[--n]);
+	return NULL;
+}
+
+static void run_threads(uint32_t max, int ntags, bool strict)
+{
+	struct thread t[5] = { 0 };
+	int nexact = 0;
+
+	memset(&s, 0, sizeof(s));
+	s.ntags = ntags;
+	assert_non_null(s.send = chans_new(max));
+	assert_non_null(s.recv = chans_new(max));
+	chans_threads(s.send);
+	chans_threads(s.recv);
+	pthread_mutex_init(&s.send_lock, NULL);
+	pthread_mutex_init(&s.recv_lock, NULL);
+	pthread_mutex_init(&s.library, NULL);
+	for (unsigned int i = 0; i < 5; i++) {
+		t[i].rng = (i + 1) * 0x9e3779b97f4a7c15ull;
+		assert_int_equal(pthread_create(&t[i].id, NULL, i < 2 ? sender : receiver, &t[i]), 0);
+	}
+	for (unsigned int i = 0; i < 5; i++) {
+		pthread_join(t[i].id, NULL);
+		nexact += t[i].nexact;
+	}
+	for (int k = 0; k < ntags; k++) {
+		for (int i = 0; i < s.tag[k].ntaken; i++) {
+			const struct chan_pos *claim = &s.tag[k].claim[i];
+
+			if (!s.tag[k].claims[i])
+				continue;
+			for (int j = 0; j < s.tag[k].nsent; j++)
+				if (s.tag[k].managed[j] && same(&s.tag[k].sent[j], claim))
+					assert_int_equal(i, j);
+			if (strict && i < s.tag[k].nsent && s.tag[k].managed[i])
+				assert_true(same(&s.tag[k].sent[i], claim));
+		}
+	}
+	assert_true(nexact > 0);
+	assert_true(chans_idle(s.send) && chans_idle(s.recv));
+	printf("# %d tags, room for %u: %d exact\n", ntags, max, nexact);
+	chans_free(s.send);
+	chans_free(s.recv);
+}
+
+static void test_threads(void **state)
+{
+	run_threads(1000, 1, true);
+	run_threads(1000, 3, true);
+	run_threads(1000, TAGS, true);
+	run_threads(TAGS / 2, TAGS, false);
+}
+
+/* Who takes messages out knows who is about to receive, and nobody begins to meanwhile. */
+static void test_hold(void **state)
+{
+	struct chans *c = chans_new(CHAN_MAX);
+	struct chan_recv r;
+	struct chan *ch, *any;
+
+	chans_threads(c);
+	assert_null(chan_recv_enter(c, 0, 1, false));
+	ch = chan_recv_enter_locked(c, 0, 1);
+	assert_non_null(ch);
+	any = chan_recv_enter(c, CHAN_ANY, CHAN_ANY, true);
+	assert_non_null(any);
+	chan_leave(any, false);
+	chans_hold(c);
+	assert_null(chan_recv_enter(c, 0, 1, false));
+	assert_null(chan_recv_enter_locked(c, 0, 2));
+	assert_null(chan_recv_enter(c, CHAN_ANY, CHAN_ANY, true));
+	assert_true(chan_claimed(c, 0, 1));
+	assert_false(chan_claimed(c, 0, 2));
+	assert_false(chans_idle(c));
+	chan_leave(ch, true);
+	assert_false(chan_claimed(c, 0, 1));
+	chans_unhold(c);
+
+	/* an exact one: nobody is in its channel, no wildcard receive begins */
+	chan_recv_begin(c, 0, 1, &r);
+	assert_exact(&r, 0, 1);
+	assert_null(chan_recv_enter(c, 0, 1, false));
+	assert_null(chan_recv_enter(c, CHAN_ANY, CHAN_ANY, true));
+	assert_null(chan_recv_enter(c, 0, CHAN_ANY, true));
+	assert_false(chan_took(c, 0, 1));
+	chan_recv_begun(c, &r);
+	chan_recv_done(c, &r, 0, 1, NULL);
+	ch = chan_recv_enter(c, 0, 1, false);
+	assert_non_null(ch);
+	chan_recv_begin(c, 0, 1, &r);
+	assert_false(r.exact);			/* before or after it? */
+	chan_recv_begun(c, &r);
+	chan_leave(ch, true);
+	chan_recv_done(c, &r, 0, 1, NULL);
+	any = chan_recv_enter(c, CHAN_ANY, CHAN_ANY, true);
+	chan_plain_begin(any);
+	chan_leave(any, false);
+	chan_recv_begin(c, 0, 1, &r);
+	assert_false(r.exact);			/* it may take this one's message */
+	chan_recv_begun(c, &r);
+	chan_recv_done(c, &r, 0, 1, NULL);
+	assert_true(chan_took(c, 0, 1));
+	assert_false(chans_idle(c));
+	chan_plain_end(any);
+	assert_true(chans_idle(c));
+	chan_recv_begin(c, 0, 1, &r);
+	assert_exact(&r, 0, 6);
+	chan_recv_undo(c, &r);
+	chan_recv_begun(c, &r);
+	chan_recv_begin(c, 0, 1, &r);
+	assert_exact(&r, 0, 6);
+	chan_recv_begun(c, &r);
+	chan_recv_done(c, &r, 0, 1, NULL);
+	chans_free(c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -639,6 +1013,8 @@ int main(void)
 		cmocka_unit_test(test_undo),
 		cmocka_unit_test(test_full),
 		cmocka_unit_test(test_random),
+		cmocka_unit_test(test_hold),
+		cmocka_unit_test(test_threads),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

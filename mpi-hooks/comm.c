@@ -25,8 +25,13 @@
 #define SPACE_KEY	UINT64_MAX	/* no window of the program has it, see new_key() */
 
 struct prog_win *hp2p_space;
-struct hmap hcomm_map = { .lock = PTHREAD_MUTEX_INITIALIZER };
+static struct hmap hcomm_map = { .lock = PTHREAD_MUTEX_INITIALIZER };
+static struct hcomm no_comm = { .shown = HCOMM_NO_HANDLE };
+_Thread_local struct hcomm *hcomm_last = &no_comm, *hcomm_last_threads = &no_comm;
 static pthread_mutex_t map_lock = PTHREAD_MUTEX_INITIALIZER;	/* who is in the map */
+static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct hcomm *unused;		/* under pool_lock */
+static struct hcomm *waiting;		/* .. not referenced, but plain receives may be outstanding */
 static MPI_Group world_group = MPI_GROUP_NULL;
 
 /* ---- ids ------------------------------------------------------------------------------------- */
@@ -137,49 +142,183 @@ static int members_get(MPI_Comm comm, struct members *m)
 	return MPI_SUCCESS;
 }
 
+/* Nothing refers to @c any more. */
+static void record_end(struct hcomm *c)
+{
+	held_free(c->held);
+	c->held = NULL;
+	chans_free(c->chans);
+	c->chans = NULL;
+	free(c->world);
+	c->world = NULL;
+	c->next = unused;
+	unused = c;
+}
+
+/* Those end of which the last plain receive has.  A record that becomes a whole one takes its reference first. */
+static void records_poll(void)
+{
+	struct hcomm **p, *c;
+	bool idle;
+
+	for (p = &waiting; (c = *p);) {
+		pthread_mutex_lock(&c->lock);
+		idle = chans_idle(c->chans) && !atomic_load_explicit(&c->refs, memory_order_acquire);
+		pthread_mutex_unlock(&c->lock);
+		if (!idle) {
+			p = &c->next;
+			continue;
+		}
+		*p = c->next;
+		record_end(c);
+	}
+}
+
+static struct hcomm *record_take(void)
+{
+	struct hcomm *c;
+
+	pthread_mutex_lock(&pool_lock);
+	records_poll();
+	c = unused;
+	if (c)
+		unused = c->next;
+	pthread_mutex_unlock(&pool_lock);
+	if (c)
+		return c;
+	c = calloc(1, sizeof(*c));
+	if (c) {
+		pthread_mutex_init(&c->lock, NULL);
+		c->shown = HCOMM_NO_HANDLE;
+	}
+	return c;
+}
+
 static struct hcomm *record_new(MPI_Comm handle, uint64_t id, uint32_t npeers)
 {
-	struct hcomm *c = calloc(1, sizeof(*c));
+	struct hcomm *c = record_take();
 
 	if (!c)
 		return NULL;
-	c->handle = handle;
+	atomic_store_explicit(&c->freed, false, memory_order_relaxed);
+	c->quiet = c->unordered = c->waits = false;
 	c->id = id;
 	c->npeers = npeers;
+	c->rank = 0;
 	c->self = -1;
+	c->children = 0;
 	c->world = calloc((size_t)npeers + 1, sizeof(*c->world));
 	c->chans = chans_new(CHAN_MAX);
-	pthread_mutex_init(&c->lock, NULL);
-	atomic_init(&c->refs, 1);
+	atomic_store_explicit(&c->refs, 1, memory_order_relaxed);
 	if (!c->world || !c->chans) {
-		hcomm_put(c);
+		pthread_mutex_lock(&pool_lock);
+		record_end(c);
+		pthread_mutex_unlock(&pool_lock);
 		return NULL;
 	}
+	if (hooks.mt)
+		chans_threads(c->chans);
+	hcomm_set_quick(c);
+	c->handle = handle;
 	return c;
+}
+
+void hcomm_set_quick(struct hcomm *c)
+{
+	c->quick_peers = hooks.mt || c->held ? 0 : c->npeers;
+	if (!hooks.mt)
+		return;
+	if (c->held)
+		chans_hold(c->chans);
+	else
+		chans_unhold(c->chans);
 }
 
 void hcomm_put(struct hcomm *c)
 {
 	if (!c || atomic_fetch_sub_explicit(&c->refs, 1, memory_order_acq_rel) != 1)
 		return;
-	held_free(c->held);
-	chans_free(c->chans);
-	pthread_mutex_destroy(&c->lock);
-	free(c->world);
-	free(c);
+	pthread_mutex_lock(&pool_lock);
+	if (!hooks.mt) {
+		record_end(c);
+	} else if (!c->waits) {
+		c->waits = true;
+		c->next = waiting;
+		waiting = c;
+	}
+	records_poll();
+	pthread_mutex_unlock(&pool_lock);
+}
+
+struct chan *hcomm_send_enter_slow(struct hcomm *c, int dest, int tag)
+{
+	struct chan *ch;
+
+	pthread_mutex_lock(&c->lock);
+	ch = chan_send_enter_locked(c->chans, dest, tag);
+	pthread_mutex_unlock(&c->lock);
+	return ch;
+}
+
+struct chan *hcomm_recv_enter_slow(struct hcomm *c, int source, int tag)
+{
+	struct chan *ch;
+
+	pthread_mutex_lock(&c->lock);
+	ch = chan_recv_enter_locked(c->chans, source, tag);
+	pthread_mutex_unlock(&c->lock);
+	return ch;
+}
+
+void hcomm_took(struct hcomm *c, int source, int tag)
+{
+	if (likely(chan_took(c->chans, source, tag)))
+		return;
+	pthread_mutex_lock(&c->lock);
+	chan_took_locked(c->chans, source, tag);
+	pthread_mutex_unlock(&c->lock);
+}
+
+struct hcomm *hcomm_find_slow(MPI_Comm comm)
+{
+	struct hcomm *c = hcomm_last_threads;
+
+	if (comm == hcomm_handle(c))
+		return c;
+	c = hp2p_space ? hmap_find(&hcomm_map, HMAP_KEY(comm)) : NULL;
+	if (c && hooks.mt)
+		hcomm_last_threads = c;
+	else if (c)
+		hcomm_last = c;
+	return c;
+}
+
+static void set_shown(struct hcomm *c, MPI_Comm handle)
+{
+	__atomic_store_n(&c->shown, handle, __ATOMIC_RELAXED);
+}
+
+static void unshow(struct hcomm *c, uint64_t key)
+{
+	hmap_del(&hcomm_map, key);
+	set_shown(c, HCOMM_NO_HANDLE);
 }
 
 /* From now on messages on the handle are ours.  Takes the reference. */
 static int show(struct hcomm *c)
 {
 	uint64_t key = HMAP_KEY(c->handle);
+	struct hcomm *old;
 	int rc;
 
 	pthread_mutex_lock(&map_lock);
 	/* the handle of one that another thread has freed but not yet taken out */
-	if (hmap_find(&hcomm_map, key))
-		hmap_del(&hcomm_map, key);
+	old = hmap_find(&hcomm_map, key);
+	if (old)
+		unshow(old, key);
 	rc = hmap_add(&hcomm_map, key, c);
+	if (!rc)
+		set_shown(c, c->handle);
 	pthread_mutex_unlock(&map_lock);
 	if (rc)
 		hcomm_put(c);
@@ -192,7 +331,7 @@ static void hide(struct hcomm *c)
 
 	pthread_mutex_lock(&map_lock);
 	if (hmap_find(&hcomm_map, key) == c)
-		hmap_del(&hcomm_map, key);
+		unshow(c, key);
 	pthread_mutex_unlock(&map_lock);
 	hcomm_put(c);
 }
@@ -402,6 +541,8 @@ static int freeing(MPI_Comm *comm, int (*call)(MPI_Comm *comm))
 	if (rc)
 		return rc;
 	c->quiet = quiet;
+	if (!hooks.mt)
+		rec_all_whole(c);
 	atomic_store_explicit(&c->freed, true, memory_order_release);
 	hide(c);
 	return MPI_SUCCESS;
@@ -497,6 +638,7 @@ static void drop_records(void)
 			if (!n->key)
 				continue;
 			n->key = 0;
+			set_shown(n->val, HCOMM_NO_HANDLE);
 			hcomm_put(n->val);
 		}
 	}
@@ -548,6 +690,8 @@ void hp2p_end(void)
 
 	if (!w)
 		return;
+	if (!hooks.mt)
+		rec_all_whole(NULL);
 	p2p_end();
 	hp2p_space = NULL;
 	drop_records();

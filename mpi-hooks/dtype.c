@@ -111,7 +111,8 @@ static int list_predefined(const struct predefined **out)
 static struct hmap predefined_map = { .lock = PTHREAD_MUTEX_INITIALIZER };
 static int attr_keyval = MPI_KEYVAL_INVALID;
 /* counts types freed, so that the threads' caches notice */
-atomic_uint htype_generation;
+atomic_uint htype_generation = 1;
+_Thread_local struct htype_last htype_last;
 
 static int htype_fill(struct htype *t)
 {

@@ -16,9 +16,10 @@
  *
  *   p2p.h       the files for two-sided messages
  *
- * hook_name() functions (prototypes generated) take the arguments of MPI_Name; those about a window or
- * a communicator get its record instead of the handle.  They return an MPI error class, after having
- * called the object's error handler.  Everything else returns a negative errno or, where it says so, a class.
+ * hook_name() functions (prototypes generated) take the arguments of MPI_Name; those about a window get its record
+ * first instead of the handle, those about a communicator its record in place of the handle.  They return an MPI
+ * error class, after having called the object's error handler.  Everything else returns a negative errno or, where
+ * it says so, a class.
  *
  * All references to the MPI library are made weak at link time, so that the library can be
  * loaded into processes without MPI (launchers, shells); nothing here may run before MPI_Init.
@@ -36,6 +37,9 @@
 #include <libprogbase/dtype.h>
 #include <libprogbase/log.h>
 #include <progclient.h>
+
+/* What follows is seen from inside of the library only; so nothing of it is looked up when it is used. */
+#pragma GCC visibility push(hidden)
 
 #define HOOK_EXPORT	__attribute__((visibility("default")))
 #define likely(x)	__builtin_expect(!!(x), 1)
@@ -223,6 +227,17 @@ struct htype {
  */
 int htype_get(MPI_Datatype type, const struct htype **out);
 extern atomic_uint htype_generation;	/* changes when a type is freed: what was kept of htype_get() may be wrong */
+/*
+ * What htype_get() said last to this thread of a type whose items are not large, for programs that go on with the same one.
+ */
+extern _Thread_local struct htype_last {
+	MPI_Datatype type;
+	unsigned int generation;	/* htype_generation then, before it; 0: nothing is known */
+	uint32_t size;
+	bool contig;
+	bool cuts;		/* a message of the size of a descriptor would end inside of an element */
+	int64_t first;
+} htype_last;
 /* Build the table of predefined types; once, before the first window. */
 int htype_init(void);
 /* PROG_OP_* or 0. */
@@ -239,10 +254,19 @@ static inline int hreq_outstanding(void)
 	return unlikely(atomic_load_explicit(&hreq_count, memory_order_relaxed));
 }
 
+extern int rec_shown;			/* messages that have a record, see p2p.h */
+
 /* Can a request be one of ours, or a message have a record? */
 static inline bool hreq_possible(void)
 {
-	return hp2p_space || hreq_outstanding();
+	return __atomic_load_n(&rec_shown, __ATOMIC_RELAXED) || hreq_outstanding();
+}
+
+extern atomic_int hmsg_count;		/* message handles of ours, see probe.c */
+
+static inline bool hmsg_possible(void)
+{
+	return atomic_load_explicit(&hmsg_count, memory_order_relaxed);
 }
 
 /* A request for operation @seq on @rank.  Returns an MPI class. */
@@ -267,5 +291,7 @@ int herror_class(int rc);
  */
 void herror_end_if_fatal(MPI_Errhandler handler, const char *what, int class);
 void herror_handler_put(MPI_Errhandler handler);	/* what the library gave; predefined ones are left alone */
+
+#pragma GCC visibility pop
 
 #endif

@@ -25,16 +25,24 @@
 #define SENDS_MAX	256	/* .. and sends: named receives end by themselves, and must get one */
 
 #define SHUN_NS		10000000000ull
+#define DOUBT_NS	500000000ull
 
-#define NEAR_NOT	255	/* near_quick: not of this node, or no CMA */
-#define NEAR_SURE	2	/* so many in a row */
-#define NEAR_BYTES_NS	8	/* copied in a nanosecond, about */
+#define WAITS_SURE	2	/* so many messages in a row */
+#define NEAR_BYTES_NS	2	/* bytes for a nanosecond of computation; see recv_account() */
+#define FAR_BYTES_NS	8	/* between nodes: half of the time that a fast network takes */
 
 uint64_t p2p_least = UINT64_MAX;
 atomic_int p2p_nobodys;
 static atomic_int announced, sends;
-static uint8_t *near_quick;		/* [rank in MPI_COMM_WORLD]: see near_account() */
-static _Atomic(uint64_t) *shun_until;	/* [rank in MPI_COMM_WORLD]: when to try again; NULL: no memory */
+/*
+ * Ranks of MPI_COMM_WORLD: the last large messages with them that were waited for at once, WAITS_SURE at most.
+ * Approximate: threads may mix their updates.
+ */
+static struct partner {
+	bool near;			/* of this node, and reached by CMA */
+	uint8_t received, sent;		/* ..., of those sent only managed ones */
+} *partners;				/* NULL: no memory */
+static _Atomic(uint64_t) *shun_until;	/* [rank in MPI_COMM_WORLD]: see shun(); NULL: no memory */
 
 /* Receives that the helper thread looks after. */
 static pthread_mutex_t cand_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -59,28 +67,31 @@ int native_class(int rc)
 	return class;
 }
 
-/* htype_get(), with a shorter way for one thread that goes on with the same type. */
-static inline int type_get(MPI_Datatype type, const struct htype **out)
-{
-	static struct {
-		MPI_Datatype type;
-		unsigned int gen;
-		const struct htype *t;
-	} last;
-	unsigned int gen = atomic_load_explicit(&htype_generation, memory_order_relaxed);
-	int rc;
 
-	if (likely(!hooks.mt && last.type == type && last.gen == gen && last.t)) {
-		*out = last.t;
-		return MPI_SUCCESS;
-	}
-	rc = htype_get(type, out);
-	if (!rc && !hooks.mt) {
-		last.type = type;
-		last.gen = gen;
-		last.t = *out;
-	}
-	return rc;
+static bool type_cuts(const struct htype *t)
+{
+	return t->basic == PROG_TYPE_MIXED || DESC_SIZE % t->elem;
+}
+
+/* Is htype_last that of @type now?  Otherwise it is no good one, or one for htype_get(). */
+static __attribute__((noinline)) bool type_look(MPI_Datatype type)
+{
+	unsigned int generation = atomic_load_explicit(&htype_generation, memory_order_acquire);
+	const struct htype *t;
+
+	if (htype_get(type, &t) || t->size > INT_MAX)
+		return false;
+	htype_last = (struct htype_last){
+		.type = type, .generation = generation, .size = (uint32_t)t->size, .contig = t->contig, .cuts = type_cuts(t),
+		.first = t->first,
+	};
+	return true;
+}
+
+static inline bool type_is_last(MPI_Datatype type)
+{
+	return likely(type == htype_last.type &&
+		      atomic_load_explicit(&htype_generation, memory_order_relaxed) == htype_last.generation);
 }
 
 /* ---- buffers --------------------------------------------------------------------------------- */
@@ -94,7 +105,7 @@ int buf_set(struct rec *r, const void *buf, MPI_Count count, MPI_Datatype type)
 		return MPI_ERR_COUNT;
 	r->buf = (void *)(uintptr_t)buf;
 	r->count = (uint64_t)count;
-	if (likely(!type_get(type, &t))) {
+	if (likely(!htype_get(type, &t))) {
 		if (unlikely(__builtin_mul_overflow((uint64_t)count, t->size, &r->cap) ||
 			     r->cap > PROG_DTYPE_MAX_BYTES))
 			return MPI_ERR_COUNT;
@@ -119,7 +130,7 @@ static bool cuts(MPI_Datatype type)
 {
 	const struct htype *t;
 
-	return type_get(type, &t) || t->basic == PROG_TYPE_MIXED || DESC_SIZE % t->elem;
+	return htype_get(type, &t) || type_cuts(t);
 }
 
 int land_set(struct rec *r, void *buf, MPI_Count count, MPI_Datatype type)
@@ -353,7 +364,43 @@ static void arrived(struct rec *r, int status, const struct prog_msg_result *res
 	r->announced = false;
 	prog_msg_free(hp2p_space, r->m);
 	r->m = NULL;
+	prog_msg_free(hp2p_space, r->predicted);
+	r->predicted = NULL;
 	r->state = REC_READY;
+}
+
+/*
+ * The descriptor for an announced receive is here, but the daemon does not have the message.  It may never hear of it:
+ * the sender's daemon may have been lost before it could tell, and then only who asks for the message learns that.
+ * So after a while it is asked for by its name as well.  One of the two at most gets it, and if it is on
+ * its way for the first one already, the second one ends at once.
+ */
+static void doubt(struct rec *r)
+{
+	uint64_t now = now_ns();
+
+	if (r->doubt_at && now >= r->doubt_at) {
+		r->predicted = r->m;
+		r->m = NULL;
+		/* not copied by ourselves: the daemon may be at it */
+		if (pull(r, true, 0)) {
+			r->m = r->predicted;
+			r->predicted = NULL;
+			r->whole = false;
+		}
+	}
+	if (!r->doubt_at || now >= r->doubt_at)
+		r->doubt_at = now + DOUBT_NS;
+}
+
+/* The message was not to be had by its name, as @status says.  True: that was not the last word. */
+static bool still_predicted(struct rec *r, int status, struct prog_msg_result *res)
+{
+	prog_msg_free(hp2p_space, r->m);
+	r->m = r->predicted;
+	r->predicted = NULL;
+	r->whole = false;
+	return prog_msg_test(hp2p_space, r->m, res) == 1 || status == -EBUSY || status == -EEXIST;
 }
 
 /* The payload of @r is under way: is it there? */
@@ -373,9 +420,18 @@ static bool moving(struct rec *r)
 		}
 	}
 	rc = r->cap < DESC_SIZE ? 1 : prog_msg_test(hp2p_space, r->m, &res);
-	if (!rc)
+	if (!rc) {
+		if (r->announced && !r->predicted)
+			doubt(r);
 		return false;
-	arrived(r, rc < 0 ? rc : res.status, &res);
+	}
+	if (rc == 1)
+		rc = res.status;
+	if (unlikely(r->predicted && rc) && still_predicted(r, rc, &res)) {
+		/* the next look says what became of it */
+		return false;
+	}
+	arrived(r, rc, &res);
 	return true;
 }
 
@@ -398,7 +454,7 @@ static void count(struct rec *r, const struct chan_pos *pos)
 	hooks_lock(&c->lock);
 	if (r->counted)
 		chan_recv_done(c->chans, &r->cr, r->source, r->tag, pos);
-	else if (!r->held)
+	else if (!r->held && !r->taken)
 		chan_recv_now(c->chans, r->source, r->tag, pos);
 	r->counted = false;
 	hooks_unlock(&c->lock);
@@ -437,6 +493,7 @@ static void managed(struct rec *r, const struct desc_says *d)
 
 	count(r, &d->pos);
 	r->managed = true;
+	r->doubt_at = 0;
 	r->state = REC_MOVING;
 	r->d = *d;
 	if (r->m && !mine)
@@ -498,11 +555,15 @@ void rec_matched(struct rec *r, const MPI_Status *st, int class)
 	}
 }
 
-/* What failed on the way to a rank would fail again, so for a while its messages are the library's. */
-static void shun(uint32_t rank)
+/*
+ * What failed on the way to a rank would fail again, so its messages are the library's from then on: a process that lost
+ * its daemon has none any more, and each attempt would cost a message.  A want of memory passes.
+ */
+static void shun(uint32_t rank, int err)
 {
 	if (shun_until)
-		atomic_store_explicit(&shun_until[rank], now_ns() + SHUN_NS, memory_order_relaxed);
+		atomic_store_explicit(&shun_until[rank], err == -ENOMEM ? now_ns() + SHUN_NS : UINT64_MAX,
+				      memory_order_relaxed);
 }
 
 bool rec_poll(struct rec *r)
@@ -528,7 +589,7 @@ bool rec_poll(struct rec *r)
 				prog_log_limited(PROG_LOG_ERROR, "message to rank %d: %s", r->peer,
 						 strerror(-rc));
 				r->err = MPI_ERR_OTHER;
-				shun(r->c->world[r->peer]);
+				shun(r->c->world[r->peer], rc);
 			}
 			atomic_fetch_sub_explicit(&sends, 1, memory_order_relaxed);
 			prog_msg_free(hp2p_space, r->m);
@@ -559,12 +620,19 @@ bool rec_poll(struct rec *r)
 
 void rec_idle(struct rec *r, unsigned int *spins)
 {
-	if (r && (r->kind == REC_SEND || r->state == REC_MOVING) && r->m)
+	if (r && r->kind == REC_RECV && r->state == REC_MOVING && r->announced)
+		prog_msg_wait_for(hp2p_space, r->m, NULL, DOUBT_NS);
+	else if (r && (r->kind == REC_SEND || r->state == REC_MOVING) && r->m)
 		prog_msg_wait(hp2p_space, r->m, NULL);
 	else if (++*spins > 100)
 		sched_yield();
 	hooks_progress(NULL);
 	p2p_poll();
+}
+
+void rec_attended(struct rec *r)
+{
+	cand_del(r);
 }
 
 void rec_wait(struct rec *r)
@@ -583,34 +651,59 @@ void rec_away(struct rec *r)
 /*
  * A receiver that is in MPI when a message of its node comes copies it by itself, once; the daemon, which is asked
  * for it when it is announced, has to copy it twice.  So who waited at once for the last of a rank is
- * taken to do so again.  Approximate: threads may mix their updates.
+ * taken to do so again, and tells that rank, which leaves its messages to the library.  At once: who computes for
+ * no longer than a few copies would lose by sharing its processor with the daemon.
  */
-static void near_account(struct rec *r)
+static void recv_account(const struct rec *r)
 {
-	uint8_t *n = near_quick ? &near_quick[r->c->world[r->source]] : NULL;
+	uint32_t rank = r->c->world[r->source];
+	struct partner *p = partners ? &partners[rank] : NULL;
 
-	if (!n || *n == NEAR_NOT)
+	if (!p)
 		return;
-	if (r->away > r->len / NEAR_BYTES_NS)
-		*n = 0;
-	else if (*n < NEAR_SURE)
-		++*n;
+	if (r->away > r->len / (p->near ? NEAR_BYTES_NS : FAR_BYTES_NS))
+		p->received = 0;
+	else if (p->received < WAITS_SURE)
+		p->received++;
+	prog_msg_set_waits(hp2p_space, rank, p->received == WAITS_SURE);
+}
+
+/* A sender to another node that computes is not there to move what the library has. */
+static void send_account(const struct rec *r)
+{
+	struct partner *p = partners ? &partners[r->c->world[r->peer]] : NULL;
+
+	if (!p)
+		return;
+	if (r->away > r->cap / FAR_BYTES_NS)
+		p->sent = 0;
+	else if (p->sent < WAITS_SURE)
+		p->sent++;
 }
 
 static bool near_waits(const struct rec *r, bool wait)
 {
-	uint8_t n = near_quick ? near_quick[r->c->world[r->cr.source]] : NEAR_NOT;
+	const struct partner *p = partners ? &partners[r->c->world[r->cr.source]] : NULL;
 
-	return n != NEAR_NOT && (wait || n == NEAR_SURE);
+	return p && p->near && (wait || p->received == WAITS_SURE);
 }
 
-/* Non-blocking large messages, for the choice of thresholds. */
+/* Is a message to @rank better left to the library? */
+static bool is_left(uint32_t rank)
+{
+	return partners && (partners[rank].near || partners[rank].sent == WAITS_SURE) &&
+	       prog_msg_leave(hp2p_space, rank);
+}
+
+/* Large messages, for the choice of thresholds. */
 static void account(struct rec *r)
 {
+	if (unlikely(r->kind == REC_SEND && r->managed))
+		send_account(r);
+	else if (unlikely(r->len >= p2p_least) && r->kind == REC_RECV && !r->err)
+		recv_account(r);
 	if (!r->posted_at || !r->managed)
 		return;
-	if (r->kind == REC_RECV)
-		near_account(r);
 	prog_msg_account(hp2p_space, r->c->world[r->kind == REC_SEND ? r->peer : r->source],
 			 r->kind == REC_SEND, r->kind == REC_SEND ? r->cap : r->len, r->away);
 	r->posted_at = 0;
@@ -663,13 +756,25 @@ static bool announce(struct rec *r)
 	return true;
 }
 
+static inline int chan_source(int source)
+{
+	return source == MPI_ANY_SOURCE ? CHAN_ANY : source;
+}
+
+static inline int chan_tag(int tag)
+{
+	return tag == MPI_ANY_TAG ? CHAN_ANY : tag;
+}
+
 int recv_post(struct rec *r, bool wait, int (*start)(struct rec *r))
 {
 	struct hcomm *c = r->c;
 	int rc;
 
-	chan_recv_post(c->chans, r->peer == MPI_ANY_SOURCE ? CHAN_ANY : r->peer,
-		       r->peer_tag == MPI_ANY_TAG ? CHAN_ANY : r->peer_tag, &r->cr);
+	if (r->cap >= p2p_least)
+		chan_recv_begin(c->chans, chan_source(r->peer), chan_tag(r->peer_tag), &r->cr);
+	else
+		chan_recv_post(c->chans, chan_source(r->peer), chan_tag(r->peer_tag), &r->cr);
 	r->counted = true;
 	if (unlikely(r->cap >= p2p_least) && (c->self < 0 || (r->peer != c->self && c->npeers > 1))) {
 		r->big = true;
@@ -679,16 +784,17 @@ int recv_post(struct rec *r, bool wait, int (*start)(struct rec *r))
 			cand_add(r);
 	}
 	rc = start(r);
-	if (likely(!rc))
-		return rc;
-	cand_del(r);
-	if (r->m)
-		unannounce(r);
-	chan_recv_undo(c->chans, &r->cr);
-	r->counted = false;
+	if (unlikely(rc)) {
+		cand_del(r);
+		if (r->m)
+			unannounce(r);
+		chan_recv_undo(c->chans, &r->cr);
+		r->counted = false;
+	}
+	if (unlikely(hooks.mt) && r->cap >= p2p_least)
+		chan_recv_begun(c->chans, &r->cr);
 	return rc;
 }
-
 
 static int start_irecv(struct rec *r)
 {
@@ -760,8 +866,7 @@ static int recv_now(struct rec *r, MPI_Status *st)
 		return recv_finish(r, MPI_SUCCESS, st);
 	}
 	if (unlikely(r->cap >= p2p_least) && r->peer != MPI_ANY_SOURCE && r->peer != c->self) {
-		chan_recv_post(c->chans, r->peer, r->peer_tag == MPI_ANY_TAG ? CHAN_ANY : r->peer_tag,
-			       &r->cr);
+		chan_recv_post(c->chans, r->peer, chan_tag(r->peer_tag), &r->cr);
 		r->counted = true;
 		if (r->cr.worth && !near_waits(r, true))
 			announce(r);
@@ -770,66 +875,195 @@ static int recv_now(struct rec *r, MPI_Status *st)
 	return recv_finish(r, rc, st);
 }
 
-/* A short message into one block, with one thread: nearly everything is the library's.  @at: where it goes. */
-static inline bool is_plain(const struct hcomm *c, void *buf, MPI_Count count, MPI_Datatype type, int source,
-			    char **at, uint64_t *cap)
-{
-	const struct htype *t;
+/* A receive into one block that is too short for a managed message: nearly everything is the library's. */
+struct plain {
+	char *at;			/* the block */
+	uint64_t cap;
+	/* what the library is given; NULL: memory of ours */
+	void *lib_buf;
+	int lib_count;
+	MPI_Datatype lib_type;
+};
 
-	if (unlikely(hooks.mt || c->held || (uint64_t)count >= DESC_SIZE || !is_source(c, source) ||
-		     type_get(type, &t) || t->size >= DESC_SIZE || !t->contig))
+/*
+ * Is it one?  Where the type is the last one, which may be @known; that of the hot paths, which go to slow ones with all their
+ * arguments, and so save nothing, when it is false.
+ */
+static inline __attribute__((always_inline)) bool is_plain_of(uint32_t peers, void *buf, MPI_Count count,
+							      MPI_Datatype type, bool known, int source,
+							      struct plain *p)
+{
+	if (unlikely(!is_quick_source(peers, source) || (uint64_t)count > INT_MAX || !(known || type_is_last(type)) ||
+		     !htype_last.contig))
 		return false;
-	*at = (char *)buf + t->first;
-	*cap = (uint64_t)count * t->size;
-	return likely(*cap < DESC_SIZE);
+	p->cap = (uint64_t)count * htype_last.size;
+	if (unlikely(p->cap >= p2p_least))
+		return false;
+	p->at = (char *)buf + htype_last.first;
+	if (likely(p->cap < DESC_SIZE)) {
+		p->lib_buf = NULL;
+		p->lib_count = DESC_SIZE;
+		p->lib_type = MPI_BYTE;
+	} else if (unlikely(htype_last.cuts)) {
+		if (p->cap > INT_MAX)
+			return false;
+		p->lib_buf = p->at;
+		p->lib_count = (int)p->cap;
+		p->lib_type = MPI_BYTE;
+	} else {
+		p->lib_buf = buf;
+		p->lib_count = (int)count;
+		p->lib_type = type;
+	}
+	return true;
 }
 
-static void plain_set(struct rec *r, void *at, uint64_t cap, int source, int tag)
+/* With one thread. */
+static inline __attribute__((always_inline)) bool is_plain(const struct hcomm *c, void *buf, MPI_Count count,
+							   MPI_Datatype type, int source, struct plain *p)
 {
+	return is_plain_of(c->quick_peers, buf, count, type, false, source, p);
+}
+
+/*
+ * A blocking one, of which the library has said @rc and @st, and that was not of an ordinary message that fits.  @taken: it is
+ * counted.
+ */
+static __attribute__((noinline)) int plain_odd(struct hcomm *c, void *at, uint64_t cap, int rc, MPI_Status *st,
+					       const unsigned char *landing, bool taken)
+{
+	struct rec *r = rec_new(c, REC_RECV);
+
+	if (!r)
+		return hcomm_error(c, MPI_ERR_NO_MEM);
 	r->buf = at;
 	r->cap = cap;
-	r->peer = source;
-	r->peer_tag = tag;
-	r->land = r->small;
-	r->shadow = true;
+	r->land = at;
+	if (cap < DESC_SIZE) {
+		r->land = r->small;
+		r->shadow = true;
+		memcpy(r->small, landing, DESC_SIZE);
+	}
+	r->taken = taken;
+	rc = recv_finish(r, rc, st);
+	rec_free(r);
+	return rc;
 }
 
-int hook_recv(struct hcomm *c, void *buf, MPI_Count count, MPI_Datatype type, int source, int tag,
-	      MPI_Status *status)
+/* A blocking one, of which the library has said @rc and @st. */
+static inline int plain_end(struct hcomm *c, void *at, uint64_t cap, int rc, MPI_Status *st)
+{
+	uint64_t bytes = status_bytes(st);
+
+	if (unlikely(rc) || unlikely(bytes > cap) || unlikely(bytes == DESC_SIZE))
+		return plain_odd(c, at, cap, rc, st, rec_landing, false);
+	if (cap < DESC_SIZE)
+		copy_short(at, rec_landing, bytes);
+	chan_recv_now(c->chans, st->MPI_SOURCE, st->MPI_TAG, NULL);
+	p2p_poll();
+	return MPI_SUCCESS;
+}
+
+static int recv_rec(void *buf, MPI_Count count, MPI_Datatype type, int source, int tag, struct hcomm *c,
+		    MPI_Status *status)
 {
 	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
-	uint64_t cap, bytes;
 	struct rec *r;
-	char *at;
 	int rc;
 
-	if (likely(is_plain(c, buf, count, type, source, &at, &cap))) {
-		rc = PMPI_Recv(rec_landing, DESC_SIZE, MPI_BYTE, source, tag, c->handle, st);
-		bytes = status_bytes(st);
-		if (likely(!rc && bytes <= cap)) {
-			memcpy(at, rec_landing, bytes);
-			chan_recv_now(c->chans, st->MPI_SOURCE, st->MPI_TAG, NULL);
-			p2p_poll();
-			return MPI_SUCCESS;
-		}
-		r = rec_new(c, REC_RECV);
-		if (!r)
-			return hcomm_error(c, MPI_ERR_NO_MEM);
-		plain_set(r, at, cap, source, tag);
-		memcpy(r->small, rec_landing, DESC_SIZE);
-		rc = recv_finish(r, rc, st);
-		rec_free(r);
-		return rc;
-	}
 	r = rec_new(c, REC_RECV);
 	if (!r)
 		return hcomm_error(c, MPI_ERR_NO_MEM);
-	if (is_bad(c, source, count) || unlikely(recv_args(r, buf, count, type, source, tag)))
+	if (unlikely(recv_args(r, buf, count, type, source, tag)))
 		rc = NATIVE(Recv, buf, count, type, source, tag, c->handle, status);
 	else
 		rc = recv_now(r, st);
 	rec_free(r);
 	return rc;
+}
+
+static __attribute__((noinline)) int recv_slow(void *buf, MPI_Count count, MPI_Datatype type, int source, int tag,
+					       struct hcomm *c, MPI_Status *status)
+{
+	if (is_bad(c, source, count))
+		return NATIVE(Recv, buf, count, type, source, tag, c->handle, status);
+	if (!type_is_last(type) && type_look(type))
+		return hook_recv(buf, count, type, source, tag, c, status);
+	return recv_rec(buf, count, type, source, tag, c, status);
+}
+
+/*
+ * The end of a blocking call with several threads: the caller is in channel @ch, and what @r, one of the thread's own, has is where
+ * the message is.
+ */
+static inline __attribute__((always_inline)) int plain_end_threads(struct hcomm *c, struct rec *r, struct chan *ch,
+								   bool wild, const struct plain *p, int rc,
+								   MPI_Status *st)
+{
+	uint64_t bytes = status_bytes(st);
+	bool odd = unlikely(rc) || unlikely(bytes > p->cap) || unlikely(bytes == DESC_SIZE);
+	bool taken = !unlikely(rc) || native_class(rc) == MPI_ERR_TRUNCATE;
+
+	if (unlikely(wild && taken))
+		hcomm_took(c, st->MPI_SOURCE, st->MPI_TAG);
+	chan_leave(ch, taken && !wild);
+	if (unlikely(odd))
+		rc = plain_odd(c, p->at, p->cap, rc, st, r->small, taken);
+	else if (p->cap < DESC_SIZE)
+		copy_short(p->at, r->small, bytes);
+	rec_own_put(r);
+	p2p_poll();
+	return rc;
+}
+
+static inline __attribute__((always_inline)) int recv_threads(void *buf, MPI_Count count, MPI_Datatype type, int source,
+							      int tag, struct hcomm *c, MPI_Status *status, bool wild)
+{
+	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+	struct chan *ch;
+	struct plain p;
+	struct rec *r;
+	int rc;
+
+	if (unlikely(!is_plain_of(c->npeers, buf, count, type, false, source, &p)))
+		return recv_slow(buf, count, type, source, tag, c, status);
+	r = rec_own_get();
+	if (unlikely(!r))
+		return recv_rec(buf, count, type, source, tag, c, status);
+	ch = hcomm_recv_enter(c, source, tag, wild);
+	if (unlikely(!ch)) {
+		rec_own_put(r);
+		return recv_rec(buf, count, type, source, tag, c, status);
+	}
+	rc = PMPI_Recv(p.lib_buf ? p.lib_buf : r->small, p.lib_count, p.lib_type, source, tag, c->handle, st);
+	return plain_end_threads(c, r, ch, wild, &p, rc, st);
+}
+
+static __attribute__((noinline)) int recv_wild_threads(void *buf, MPI_Count count, MPI_Datatype type, int source,
+						       int tag, struct hcomm *c, MPI_Status *status)
+{
+	return recv_threads(buf, count, type, source, tag, c, status, true);
+}
+
+int hook_recv_threads(void *buf, MPI_Count count, MPI_Datatype type, int source, int tag, struct hcomm *c,
+		      MPI_Status *status)
+{
+	return unlikely(is_wild(source, tag)) ? recv_wild_threads(buf, count, type, source, tag, c, status) :
+	       recv_threads(buf, count, type, source, tag, c, status, false);
+}
+
+int hook_recv(void *buf, MPI_Count count, MPI_Datatype type, int source, int tag, struct hcomm *c,
+	      MPI_Status *status)
+{
+	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+	struct plain p;
+	int rc;
+
+	if (unlikely(!is_plain(c, buf, count, type, source, &p)))
+		return hooks.mt ? hook_recv_threads(buf, count, type, source, tag, c, status) :
+		       recv_slow(buf, count, type, source, tag, c, status);
+	rc = PMPI_Recv(p.lib_buf ? p.lib_buf : rec_landing, p.lib_count, p.lib_type, source, tag, c->handle, st);
+	return plain_end(c, p.at, p.cap, rc, st);
 }
 
 /* A receive whose record is not in the table: posted, or a standin without a handle. */
@@ -849,31 +1083,167 @@ static int recv_begin(struct rec *r)
 	return rc;
 }
 
-int hook_irecv(struct hcomm *c, void *buf, MPI_Count count, MPI_Datatype type, int source, int tag,
-	       MPI_Request *req)
+bool recv_plain(const struct rec *r)
 {
-	uint64_t cap;
-	struct rec *r;
-	char *at;
+	return r->c->quick_peers && r->cap < p2p_least && !r->dt && !r->foreign;
+}
+
+int recv_start_plain(struct rec *r, int (*start)(MPI_Request *request), MPI_Request *request)
+{
+	struct chan *ch = chan_plain_last(r->c->chans, r->peer, r->peer_tag);
 	int rc;
 
-	if (likely(is_plain(c, buf, count, type, source, &at, &cap)) && (r = rec_new(c, REC_RECV))) {
-		plain_set(r, at, cap, source, tag);
-		chan_recv_post(c->chans, source == MPI_ANY_SOURCE ? CHAN_ANY : source,
-			       tag == MPI_ANY_TAG ? CHAN_ANY : tag, &r->cr);
-		r->counted = r->plain = true;
-		rc = PMPI_Irecv(r->small, DESC_SIZE, MPI_BYTE, source, tag, c->handle, &r->req);
-		if (unlikely(rc)) {
-			chan_recv_undo(c->chans, &r->cr);
-			rec_free(r);
-			return rc;
-		}
-		*req = r->req;
-		rec_show(r);
-		return MPI_SUCCESS;
+	if (unlikely(!ch))
+		ch = chan_plain_find(r->c->chans, chan_source(r->peer), chan_tag(r->peer_tag));
+	if (unlikely(!ch))
+		return hcomm_error(r->c, MPI_ERR_NO_MEM);
+	rc = start(request);
+	if (unlikely(rc))
+		return rc;
+	chan_plain_post(r->c->chans, ch, &r->plain_seq);
+	r->plain_chan = ch;
+	r->plain = true;
+	r->state = REC_POSTED;
+	return MPI_SUCCESS;
+}
+
+/*
+ * Post one that is plain, of channel @ch.  With one thread it is the same whether it is counted before or after the
+ * library has it.
+ */
+static inline __attribute__((always_inline)) int irecv_plain(const struct plain *p, int source, int tag, struct hcomm *c,
+							     MPI_Request *req, struct chan *ch, bool wild)
+{
+	struct rec *r = rec_spare;
+	int rc;
+
+	rec_spare = r->next;
+	r->buf = p->at;
+	r->cap = p->cap;
+	rec_plain_set(r, c, ch, wild);
+	rc = PMPI_Irecv(p->lib_buf ? p->lib_buf : r->small, p->lib_count, p->lib_type, source, tag, c->handle, req);
+	if (unlikely(rc)) {
+		rec_put_plain(r);
+		return rc;
 	}
+	if (wild)
+		chan_wild_posted(c->chans, r->plain_chan);
+	else
+		chan_plain_posted(r->plain_chan, &r->plain_seq);
+	r->req = *req;
+	rec_show_plain(r);
+	return MPI_SUCCESS;
+}
+
+static __attribute__((noinline)) int irecv_slow(void *buf, MPI_Count count, MPI_Datatype type, int source, int tag,
+						struct hcomm *c, MPI_Request *req);
+
+static __attribute__((noinline)) int irecv_rec(void *buf, MPI_Count count, MPI_Datatype type, int source, int tag,
+					       struct hcomm *c, MPI_Request *req);
+
+static inline __attribute__((always_inline)) int irecv_threads(void *buf, MPI_Count count, MPI_Datatype type, int source,
+							       int tag, struct hcomm *c, MPI_Request *req, bool wild)
+{
+	struct chan *ch;
+	struct plain p;
+	struct rec *r;
+	int rc;
+
+	if (unlikely(!is_plain_of(c->npeers, buf, count, type, false, source, &p)))
+		return irecv_slow(buf, count, type, source, tag, c, req);
+	r = rec_own_get();
+	if (unlikely(!r))
+		return irecv_rec(buf, count, type, source, tag, c, req);
+	ch = hcomm_recv_enter(c, source, tag, wild);
+	if (unlikely(!ch)) {
+		rec_own_put(r);
+		return irecv_rec(buf, count, type, source, tag, c, req);
+	}
+	r->buf = p.at;
+	r->cap = p.cap;
+	rec_plain_set(r, c, ch, wild);
+	rc = PMPI_Irecv(p.lib_buf ? p.lib_buf : r->small, p.lib_count, p.lib_type, source, tag, c->handle, req);
+	if (unlikely(rc)) {
+		chan_leave(ch, false);
+		rec_own_put(r);
+		return rc;
+	}
+	chan_plain_begin(ch);
+	r->plain_seq = chan_leave(ch, !wild);
+	r->req = *req;
+	rec_insert(r);
+	return MPI_SUCCESS;
+}
+
+static __attribute__((noinline)) int irecv_wild_threads(void *buf, MPI_Count count, MPI_Datatype type, int source, int tag,
+							struct hcomm *c, MPI_Request *req)
+{
+	return irecv_threads(buf, count, type, source, tag, c, req, true);
+}
+
+int hook_irecv_threads(void *buf, MPI_Count count, MPI_Datatype type, int source, int tag, struct hcomm *c,
+		       MPI_Request *req)
+{
+	return unlikely(is_wild(source, tag)) ? irecv_wild_threads(buf, count, type, source, tag, c, req) :
+	       irecv_threads(buf, count, type, source, tag, c, req, false);
+}
+
+/* On another channel than the last one, or of wildcards. */
+static __attribute__((noinline)) int irecv_channel(void *buf, MPI_Count count, MPI_Datatype type, int source, int tag,
+						   struct hcomm *c, MPI_Request *req)
+{
+	struct chan *ch;
+	struct plain p;
+
+	if (unlikely(hooks.mt))
+		return hook_irecv_threads(buf, count, type, source, tag, c, req);
+	if (unlikely(!rec_spare || !is_plain(c, buf, count, type, source, &p)))
+		return irecv_slow(buf, count, type, source, tag, c, req);
+	ch = chan_plain_find(c->chans, chan_source(source), chan_tag(tag));
+	if (unlikely(!ch))
+		return irecv_slow(buf, count, type, source, tag, c, req);
+	return irecv_plain(&p, source, tag, c, req, ch, source == MPI_ANY_SOURCE || tag == MPI_ANY_TAG);
+}
+
+static __attribute__((noinline)) int irecv_wild(void *buf, MPI_Count count, MPI_Datatype type, int source, int tag,
+						struct hcomm *c, MPI_Request *req)
+{
+	struct chan *ch = chan_wild_last(c->chans, chan_source(source), chan_tag(tag));
+	struct plain p;
+
+	if (unlikely(!ch || !rec_spare || !is_plain(c, buf, count, type, source, &p)))
+		return irecv_channel(buf, count, type, source, tag, c, req);
+	return irecv_plain(&p, source, tag, c, req, ch, true);
+}
+
+int hook_irecv(void *buf, MPI_Count count, MPI_Datatype type, int source, int tag, struct hcomm *c,
+	       MPI_Request *req)
+{
+	struct chan *ch = chan_plain_last(c->chans, source, tag);
+	struct plain p;
+
+	if (source == MPI_ANY_SOURCE || tag == MPI_ANY_TAG)
+		return irecv_wild(buf, count, type, source, tag, c, req);
+	if (unlikely(!ch || !rec_spare || !is_plain(c, buf, count, type, source, &p)))
+		return irecv_channel(buf, count, type, source, tag, c, req);
+	return irecv_plain(&p, source, tag, c, req, ch, false);
+}
+
+static __attribute__((noinline)) int irecv_slow(void *buf, MPI_Count count, MPI_Datatype type, int source, int tag,
+						struct hcomm *c, MPI_Request *req)
+{
 	if (is_bad(c, source, count))
 		return NATIVE(Irecv, buf, count, type, source, tag, c->handle, req);
+	if ((rec_spare || hooks.mt) && !type_is_last(type) && type_look(type))
+		return irecv_channel(buf, count, type, source, tag, c, req);
+	return irecv_rec(buf, count, type, source, tag, c, req);
+}
+
+static int irecv_rec(void *buf, MPI_Count count, MPI_Datatype type, int source, int tag, struct hcomm *c, MPI_Request *req)
+{
+	struct rec *r;
+	int rc;
+
 	r = rec_new(c, REC_RECV);
 	if (unlikely(!r))
 		return hcomm_error(c, MPI_ERR_NO_MEM);
@@ -1031,7 +1401,7 @@ void p2p_look_after(void)
 
 /* ---- sends ------------------------------------------------------------------------------------ */
 
-/* Did a message to @rank, in MPI_COMM_WORLD, fail lately? */
+/* Did a message to @rank, in MPI_COMM_WORLD, fail? */
 static bool shunned(uint32_t rank)
 {
 	uint64_t until = shun_until ? atomic_load_explicit(&shun_until[rank], memory_order_relaxed) : 0;
@@ -1042,7 +1412,8 @@ static bool shunned(uint32_t rank)
 bool send_managed(const struct hcomm *c, uint64_t bytes, int dest)
 {
 	return bytes >= p2p_least && dest != c->self &&
-	       bytes >= prog_msg_threshold(hp2p_space, c->world[dest]) && !shunned(c->world[dest]);
+	       bytes >= prog_msg_threshold(hp2p_space, c->world[dest]) && !shunned(c->world[dest]) &&
+	       !is_left(c->world[dest]);
 }
 
 int send_post(struct rec *r, int mode, const struct chan_pos *pos, MPI_Request *req)
@@ -1114,7 +1485,7 @@ static inline uint64_t send_bytes(MPI_Count count, MPI_Datatype type)
 	const struct htype *t;
 	uint64_t bytes;
 
-	if (unlikely(count <= 0 || type_get(type, &t) ||
+	if (unlikely(count <= 0 || htype_get(type, &t) ||
 		     __builtin_mul_overflow((uint64_t)count, t->size, &bytes) ||
 		     bytes > PROG_DTYPE_MAX_BYTES))
 		return 0;
@@ -1138,6 +1509,37 @@ static struct rec *send_rec(struct hcomm *c, const void *buf, MPI_Count count, M
 	return r;
 }
 
+int send_post_threads(struct rec *r, int mode, MPI_Request *req)
+{
+	struct hcomm *c = r->c;
+	struct chan_pos pos;
+	struct chan *ch;
+	int rc = -EAGAIN;
+
+	pthread_mutex_lock(&c->lock);
+	ch = chan_send_own(c->chans, r->peer, r->peer_tag, &pos);
+	if (ch)
+		rc = send_post(r, mode, &pos, req);
+	if (ch && rc)
+		chan_send_undo(c->chans, r->peer, r->peer_tag);
+	else if (ch)
+		chan_send_done(ch);
+	pthread_mutex_unlock(&c->lock);
+	return rc;
+}
+
+/* With several threads, one that is the library's alone. */
+static inline int isend_entered(struct hcomm *c, int mode, const void *buf, MPI_Count count, MPI_Datatype type, int dest,
+				int tag, MPI_Request *req)
+{
+	struct chan *ch = hcomm_send_enter(c, dest, tag);
+	int rc = isend_native(c, mode, buf, count, type, dest, tag, req);
+
+	if (likely(ch))
+		chan_leave(ch, !rc);
+	return rc;
+}
+
 /*
  * A message is on its way: behind *@req is the library's part, and in *@rec ours, NULL if it is the library's alone.
  */
@@ -1155,18 +1557,24 @@ static int send_begin(struct hcomm *c, int mode, const void *buf, MPI_Count coun
 		return isend_native(c, mode, buf, count, type, dest, tag, req);
 	if (unlikely(bytes >= p2p_least) && mode != SEND_BUF && send_managed(c, bytes, dest))
 		r = send_rec(c, buf, count, type, dest, tag);
-	hooks_lock(&c->lock);
-	counted = !chan_send(c->chans, dest, tag, &pos);
-	if (unlikely(r) && counted)
-		rc = send_post(r, mode, &pos, req);
-	if (rc != -EAGAIN) {
-		*rec = r;
+	if (unlikely(hooks.mt)) {
+		if (r)
+			rc = send_post_threads(r, mode, req);
+		if (rc != -EAGAIN)
+			*rec = r;
+		else
+			rc = isend_entered(c, mode, buf, count, type, dest, tag, req);
 	} else {
-		rc = isend_native(c, mode, buf, count, type, dest, tag, req);
+		counted = !chan_send(c->chans, dest, tag, &pos);
+		if (unlikely(r) && counted)
+			rc = send_post(r, mode, &pos, req);
+		if (rc != -EAGAIN)
+			*rec = r;
+		else
+			rc = isend_native(c, mode, buf, count, type, dest, tag, req);
+		if (unlikely(rc) && counted)
+			chan_send_undo(c->chans, dest, tag);
 	}
-	if (unlikely(rc) && counted)
-		chan_send_undo(c->chans, dest, tag);
-	hooks_unlock(&c->lock);
 	if (unlikely(r) && (rc || !*rec)) {
 		rec_free(r);
 		*rec = NULL;
@@ -1183,26 +1591,24 @@ static int send_result(struct rec *r)
 	return class ? hcomm_error(r->c, class) : MPI_SUCCESS;
 }
 
-/* A message that is the library's alone, with one thread. */
-static inline bool send_is_plain(const struct hcomm *c, MPI_Count count, MPI_Datatype type, int dest)
+/* A message that is the library's alone, of the last type. */
+static inline bool send_is_plain_of(uint32_t peers, MPI_Count count, MPI_Datatype type, int dest)
 {
-	const struct htype *t;
-	uint64_t bytes;
-
-	return likely(!hooks.mt && (unsigned int)dest < c->npeers && count >= 0 && !type_get(type, &t) &&
-		      !__builtin_mul_overflow((uint64_t)count, t->size, &bytes) && bytes < p2p_least);
+	return likely((unsigned int)dest < peers && (uint64_t)count <= INT_MAX && type_is_last(type) &&
+		      (uint64_t)count * htype_last.size < p2p_least);
 }
 
-static int send_slow(struct hcomm *c, int mode, const void *buf, MPI_Count count, MPI_Datatype type,
-		     int dest, int tag)
+static inline bool send_is_plain(const struct hcomm *c, MPI_Count count, MPI_Datatype type, int dest)
+{
+	return send_is_plain_of(c->quick_peers, count, type, dest);
+}
+
+static int send_begun(struct hcomm *c, int mode, const void *buf, MPI_Count count, MPI_Datatype type, int dest, int tag)
 {
 	MPI_Request req;
 	struct rec *r;
-	int rc;
+	int rc = send_begin(c, mode, buf, count, type, dest, tag, &req, &r);
 
-	if ((unsigned int)dest >= c->npeers)
-		return send_native(c, mode, buf, count, type, dest, tag);
-	rc = send_begin(c, mode, buf, count, type, dest, tag, &req, &r);
 	if (rc)
 		return rc;
 	if (r) {
@@ -1219,27 +1625,53 @@ static int send_slow(struct hcomm *c, int mode, const void *buf, MPI_Count count
 	return rc;
 }
 
-static inline __attribute__((always_inline)) int send(struct hcomm *c, int mode, const void *buf,
-						      MPI_Count count, MPI_Datatype type, int dest, int tag)
+/* Is it the library's alone, whoever it goes to?  With several threads. */
+static inline bool send_is_plain_threads(int mode, MPI_Count count, MPI_Datatype type)
+{
+	if (likely((uint64_t)count <= INT_MAX && (type_is_last(type) || type_look(type)) &&
+		   (uint64_t)count * htype_last.size < p2p_least))
+		return true;
+	return mode == SEND_BUF || send_bytes(count, type) < p2p_least;
+}
+
+static int send_threads(struct hcomm *c, int mode, const void *buf,
+			MPI_Count count, MPI_Datatype type, int dest, int tag)
+{
+	struct chan *ch;
+	int rc;
+
+	if (unlikely((unsigned int)dest >= c->npeers))
+		return send_native(c, mode, buf, count, type, dest, tag);
+	if (unlikely(!send_is_plain_threads(mode, count, type)))
+		return send_begun(c, mode, buf, count, type, dest, tag);
+	ch = hcomm_send_enter(c, dest, tag);
+	rc = send_native(c, mode, buf, count, type, dest, tag);
+	if (likely(ch))
+		chan_leave(ch, !rc);
+	return rc;
+}
+
+/* Of another channel or type than the last ones, or managed. */
+static int send_other(struct hcomm *c, int mode, const void *buf, MPI_Count count, MPI_Datatype type, int dest, int tag)
 {
 	struct chan_pos pos;
 	int rc, bad;
 
-	/* a buffered one does not wait, with or without the lock */
-	if (unlikely(!send_is_plain(c, count, type, dest)) &&
-	    (mode != SEND_BUF || (unsigned int)dest >= c->npeers))
-		return send_slow(c, mode, buf, count, type, dest, tag);
-	hooks_lock(&c->lock);
+	if ((unsigned int)dest >= c->npeers)
+		return send_native(c, mode, buf, count, type, dest, tag);
+	if (!type_is_last(type))
+		type_look(type);
+	if (!send_is_plain(c, count, type, dest) && mode != SEND_BUF)
+		return send_begun(c, mode, buf, count, type, dest, tag);
 	bad = chan_send(c->chans, dest, tag, &pos);
 	rc = send_native(c, mode, buf, count, type, dest, tag);
 	if (unlikely(rc) && !bad)
 		chan_send_undo(c->chans, dest, tag);
-	hooks_unlock(&c->lock);
 	return rc;
 }
 
-static int isend_slow(struct hcomm *c, int mode, const void *buf, MPI_Count count, MPI_Datatype type,
-		      int dest, int tag, MPI_Request *req)
+static int isend_begun(struct hcomm *c, int mode, const void *buf, MPI_Count count, MPI_Datatype type, int dest,
+		       int tag, MPI_Request *req)
 {
 	struct rec *r;
 	int rc = send_begin(c, mode, buf, count, type, dest, tag, req, &r);
@@ -1261,15 +1693,24 @@ static int isend_slow(struct hcomm *c, int mode, const void *buf, MPI_Count coun
 	return MPI_SUCCESS;
 }
 
-static inline __attribute__((always_inline)) int isend(struct hcomm *c, int mode, const void *buf,
-						       MPI_Count count, MPI_Datatype type, int dest, int tag,
-						       MPI_Request *req)
+static int isend_threads(struct hcomm *c, int mode, const void *buf, MPI_Count count, MPI_Datatype type, int dest,
+			 int tag, MPI_Request *req)
+{
+	if (likely((unsigned int)dest < c->npeers) && likely(send_is_plain_threads(mode, count, type)))
+		return isend_entered(c, mode, buf, count, type, dest, tag, req);
+	return isend_begun(c, mode, buf, count, type, dest, tag, req);
+}
+
+static int isend_other(struct hcomm *c, int mode, const void *buf, MPI_Count count, MPI_Datatype type, int dest,
+		      int tag, MPI_Request *req)
 {
 	struct chan_pos pos;
 	int rc, bad;
 
-	if (unlikely(!send_is_plain(c, count, type, dest)))
-		return isend_slow(c, mode, buf, count, type, dest, tag, req);
+	if (!type_is_last(type))
+		type_look(type);
+	if (!send_is_plain(c, count, type, dest))
+		return isend_begun(c, mode, buf, count, type, dest, tag, req);
 	bad = chan_send(c->chans, dest, tag, &pos);
 	rc = isend_native(c, mode, buf, count, type, dest, tag, req);
 	if (unlikely(rc) && !bad)
@@ -1277,27 +1718,94 @@ static inline __attribute__((always_inline)) int isend(struct hcomm *c, int mode
 	return rc;
 }
 
-#define SEND(low, mode)								\
-	int hook_##low(struct hcomm *c, const void *buf, MPI_Count count,	\
-		       MPI_Datatype type, int dest, int tag)			\
+/*
+ * The ways of most small messages: when anything is not as it was with the last one they go elsewhere with all their
+ * arguments, so they have nothing to save.  With one thread it is the same whether a message is counted before or after
+ * the library has it.
+ */
+#define SEND(low, Name, mode)							\
+	static __attribute__((noinline)) int						\
+	low##_slow(const void *buf, MPI_Count count, MPI_Datatype type,		\
+		   int dest, int tag, struct hcomm *c)				\
 	{									\
-		return send(c, mode, buf, count, type, dest, tag);		\
+		return hooks.mt ? send_threads(c, mode, buf, count, type, dest, tag) : \
+		       send_other(c, mode, buf, count, type, dest, tag);	\
+	}									\
+	int hook_##low##_threads(const void *buf, MPI_Count count, MPI_Datatype type, \
+				 int dest, int tag, struct hcomm *c)		\
+	{									\
+		struct chan *ch;						\
+		int rc;								\
+										\
+		if (unlikely(!send_is_plain_of(c->npeers, count, type, dest)))	\
+			return low##_slow(buf, count, type, dest, tag, c);	\
+		ch = chan_send_enter(c->chans, dest, tag);			\
+		if (unlikely(!ch))						\
+			return low##_slow(buf, count, type, dest, tag, c);	\
+		rc = PMPI_##Name(buf, (int)count, type, dest, tag, c->handle);	\
+		chan_leave(ch, !rc);						\
+		return rc;							\
+	}									\
+	int hook_##low(const void *buf, MPI_Count count, MPI_Datatype type,	\
+		       int dest, int tag, struct hcomm *c)			\
+	{									\
+		struct chan *ch = chan_send_last(c->chans, dest, tag);		\
+		int rc;								\
+										\
+		if (unlikely(!ch || !send_is_plain(c, count, type, dest)))	\
+			return low##_slow(buf, count, type, dest, tag, c);	\
+		rc = PMPI_##Name(buf, (int)count, type, dest, tag, c->handle);	\
+		if (likely(!rc))						\
+			chan_sent(ch);						\
+		return rc;							\
 	}
-#define ISEND(low, mode)							\
-	int hook_##low(struct hcomm *c, const void *buf, MPI_Count count,	\
-		       MPI_Datatype type, int dest, int tag, MPI_Request *req)	\
+#define ISEND(low, Name, mode)							\
+	static __attribute__((noinline)) int						\
+	low##_slow(const void *buf, MPI_Count count, MPI_Datatype type,		\
+		   int dest, int tag, struct hcomm *c, MPI_Request *req)	\
 	{									\
-		return isend(c, mode, buf, count, type, dest, tag, req);	\
+		return hooks.mt ? isend_threads(c, mode, buf, count, type, dest, tag, req) : \
+		       isend_other(c, mode, buf, count, type, dest, tag, req);	\
+	}									\
+	int hook_##low##_threads(const void *buf, MPI_Count count, MPI_Datatype type, \
+				 int dest, int tag, struct hcomm *c, MPI_Request *req) \
+	{									\
+		struct chan *ch;						\
+		int rc;								\
+										\
+		if (unlikely(!send_is_plain_of(c->npeers, count, type, dest)))	\
+			return low##_slow(buf, count, type, dest, tag, c, req);	\
+		ch = chan_send_enter(c->chans, dest, tag);			\
+		if (unlikely(!ch))						\
+			return low##_slow(buf, count, type, dest, tag, c, req);	\
+		rc = PMPI_##Name(buf, (int)count, type, dest, tag, c->handle,	\
+				 req);						\
+		chan_leave(ch, !rc);						\
+		return rc;							\
+	}									\
+	int hook_##low(const void *buf, MPI_Count count, MPI_Datatype type,	\
+		       int dest, int tag, struct hcomm *c, MPI_Request *req)	\
+	{									\
+		struct chan *ch = chan_send_last(c->chans, dest, tag);		\
+		int rc;								\
+										\
+		if (unlikely(!ch || !send_is_plain(c, count, type, dest)))	\
+			return low##_slow(buf, count, type, dest, tag, c, req);	\
+		rc = PMPI_##Name(buf, (int)count, type, dest, tag, c->handle,	\
+				 req);						\
+		if (likely(!rc))						\
+			chan_sent(ch);						\
+		return rc;							\
 	}
 
-SEND(send, SEND_STD)
-SEND(ssend, SEND_SYNC)
-SEND(rsend, SEND_READY)
-SEND(bsend, SEND_BUF)
-ISEND(isend, SEND_STD)
-ISEND(issend, SEND_SYNC)
-ISEND(irsend, SEND_READY)
-ISEND(ibsend, SEND_BUF)
+SEND(send, Send, SEND_STD)
+SEND(ssend, Ssend, SEND_SYNC)
+SEND(rsend, Rsend, SEND_READY)
+SEND(bsend, Bsend, SEND_BUF)
+ISEND(isend, Isend, SEND_STD)
+ISEND(issend, Issend, SEND_SYNC)
+ISEND(irsend, Irsend, SEND_READY)
+ISEND(ibsend, Ibsend, SEND_BUF)
 
 /* ---- both at once ----------------------------------------------------------------------------- */
 
@@ -1323,6 +1831,20 @@ static int sendrecv_native(struct rec *r, const void *sendbuf, MPI_Count sendcou
 	if (unlikely(rc) && counted && native_class(rc) != MPI_ERR_TRUNCATE)
 		chan_send_undo(c->chans, dest, sendtag);
 	return recv_finish(r, rc, st);
+}
+
+/* ... into one block. */
+static inline int sendrecv_plain(struct hcomm *c, const void *sendbuf, int sendcount, MPI_Datatype sendtype, int dest,
+				 int sendtag, const struct plain *p, int source, int recvtag, MPI_Status *st)
+{
+	struct chan_pos pos;
+	bool counted = !chan_send(c->chans, dest, sendtag, &pos);
+	int rc = PMPI_Sendrecv(sendbuf, sendcount, sendtype, dest, sendtag, p->lib_buf ? p->lib_buf : rec_landing,
+			       p->lib_count, p->lib_type, source, recvtag, c->handle, st);
+
+	if (unlikely(rc) && counted && native_class(rc) != MPI_ERR_TRUNCATE)
+		chan_send_undo(c->chans, dest, sendtag);
+	return rc;
 }
 
 static void wait_both(struct rec *s, struct rec *r)
@@ -1375,22 +1897,30 @@ static int sendrecv(struct hcomm *c, const void *sendbuf, MPI_Count sendcount, M
 	return rc ? rc : src;
 }
 
-int hook_sendrecv(struct hcomm *c, const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype,
-		  int dest, int sendtag, void *recvbuf, MPI_Count recvcount, MPI_Datatype recvtype,
-		  int source, int recvtag, MPI_Status *status)
+static __attribute__((noinline)) int sendrecv_slow(const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype,
+						   int dest, int sendtag, void *recvbuf, MPI_Count recvcount,
+						   MPI_Datatype recvtype, int source, int recvtag, struct hcomm *c,
+						   MPI_Status *status)
 {
 	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+	struct plain p;
 	struct rec *r;
 	int rc;
 
 	if (source == MPI_PROC_NULL) {
-		rc = hook_send(c, sendbuf, sendcount, sendtype, dest, sendtag);
+		rc = hook_send(sendbuf, sendcount, sendtype, dest, sendtag, c);
 		return rc ? rc : NATIVE(Recv, recvbuf, recvcount, recvtype, source, recvtag, c->handle,
 					status);
 	}
 	if (dest == MPI_PROC_NULL) {
 		rc = NATIVE(Send, sendbuf, sendcount, sendtype, dest, sendtag, c->handle);
-		return rc ? rc : hook_recv(c, recvbuf, recvcount, recvtype, source, recvtag, status);
+		return rc ? rc : hook_recv(recvbuf, recvcount, recvtype, source, recvtag, c, status);
+	}
+	if ((type_is_last(recvtype) || type_look(recvtype)) &&
+	    is_plain(c, recvbuf, recvcount, recvtype, source, &p) &&
+	    (type_is_last(sendtype) || type_look(sendtype)) && send_is_plain(c, sendcount, sendtype, dest)) {
+		rc = sendrecv_plain(c, sendbuf, (int)sendcount, sendtype, dest, sendtag, &p, source, recvtag, st);
+		return plain_end(c, p.at, p.cap, rc, st);
 	}
 	r = rec_new(c, REC_RECV);
 	if (!r)
@@ -1411,6 +1941,62 @@ int hook_sendrecv(struct hcomm *c, const void *sendbuf, MPI_Count sendcount, MPI
 	return rc;
 }
 
+/* Small ones of one type, on the channel of the last message sent, with one thread. */
+int hook_sendrecv(const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, int dest, int sendtag,
+		  void *recvbuf, MPI_Count recvcount, MPI_Datatype recvtype, int source, int recvtag,
+		  struct hcomm *c, MPI_Status *status)
+{
+	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+	struct chan *ch = chan_send_last(c->chans, dest, sendtag);
+	struct plain p;
+	int rc;
+
+	if (unlikely(!ch || sendtype != recvtype || !send_is_plain(c, sendcount, sendtype, dest) ||
+		     !is_plain_of(c->quick_peers, recvbuf, recvcount, recvtype, true, source, &p)))
+		return sendrecv_slow(sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype,
+				     source, recvtag, c, status);
+	rc = PMPI_Sendrecv(sendbuf, (int)sendcount, sendtype, dest, sendtag, p.lib_buf ? p.lib_buf : rec_landing,
+			   p.lib_count, p.lib_type, source, recvtag, c->handle, st);
+	if (likely(!rc) || native_class(rc) == MPI_ERR_TRUNCATE)
+		chan_sent(ch);
+	return plain_end(c, p.at, p.cap, rc, st);
+}
+
+/* Both the library's alone. */
+int hook_sendrecv_threads(const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, int dest, int sendtag,
+			  void *recvbuf, MPI_Count recvcount, MPI_Datatype recvtype, int source, int recvtag,
+			  struct hcomm *c, MPI_Status *status)
+{
+	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+	bool wild = is_wild(source, recvtag);
+	struct chan *from, *to;
+	struct plain p;
+	struct rec *r;
+	int rc;
+
+	if (unlikely((unsigned int)dest >= c->npeers || (uint64_t)sendcount > INT_MAX ||
+		     !send_is_plain_threads(SEND_STD, sendcount, sendtype) ||
+		     !(type_is_last(recvtype) || type_look(recvtype)) ||
+		     !is_plain_of(c->npeers, recvbuf, recvcount, recvtype, true, source, &p)))
+		goto slow;
+	r = rec_own_get();
+	from = likely(r) ? hcomm_recv_enter(c, source, recvtag, wild) : NULL;
+	if (unlikely(!from)) {
+		if (r)
+			rec_own_put(r);
+		goto slow;
+	}
+	to = hcomm_send_enter(c, dest, sendtag);
+	rc = PMPI_Sendrecv(sendbuf, (int)sendcount, sendtype, dest, sendtag, p.lib_buf ? p.lib_buf : r->small,
+			   p.lib_count, p.lib_type, source, recvtag, c->handle, st);
+	if (likely(to))
+		chan_leave(to, likely(!rc) || native_class(rc) == MPI_ERR_TRUNCATE);
+	return plain_end_threads(c, r, from, wild, &p, rc, st);
+slow:
+	return sendrecv_slow(sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype, source, recvtag, c,
+			     status);
+}
+
 /* A packed copy of what is to be sent; the library says what is wrong with the arguments if there is none. */
 static void *packed_copy(struct hcomm *c, const void *buf, MPI_Count count, MPI_Datatype type,
 			 uint64_t *bytes)
@@ -1427,23 +2013,23 @@ static void *packed_copy(struct hcomm *c, const void *buf, MPI_Count count, MPI_
 	return copy;
 }
 
-int hook_sendrecv_replace(struct hcomm *c, void *buf, MPI_Count count, MPI_Datatype type, int dest,
-			  int sendtag, int source, int recvtag, MPI_Status *status)
+int hook_sendrecv_replace(void *buf, MPI_Count count, MPI_Datatype type, int dest, int sendtag, int source,
+			  int recvtag, struct hcomm *c, MPI_Status *status)
 {
 	uint64_t bytes;
 	void *copy = NULL;
 	int rc;
 
 	if (dest == MPI_PROC_NULL || source == MPI_PROC_NULL)
-		return hook_sendrecv(c, buf, count, type, dest, sendtag, buf, count, type, source,
-				     recvtag, status);
+		return hook_sendrecv(buf, count, type, dest, sendtag, buf, count, type, source, recvtag, c,
+				     status);
 	if ((unsigned int)dest < c->npeers && !is_bad(c, source, count))
 		copy = packed_copy(c, buf, count, type, &bytes);
 	if (!copy)
 		return NATIVE(Sendrecv_replace, buf, count, type, dest, sendtag, source, recvtag,
 			      c->handle, status);
-	rc = hook_sendrecv(c, copy, (MPI_Count)bytes, MPI_BYTE, dest, sendtag, buf, count, type, source,
-			   recvtag, status);
+	rc = hook_sendrecv(copy, (MPI_Count)bytes, MPI_BYTE, dest, sendtag, buf, count, type, source,
+			   recvtag, c, status);
 	free(copy);
 	return rc;
 }
@@ -1538,16 +2124,16 @@ free_all:
 	return rc;
 }
 
-int hook_isendrecv(struct hcomm *c, const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype,
-		   int dest, int sendtag, void *recvbuf, MPI_Count recvcount, MPI_Datatype recvtype,
-		   int source, int recvtag, MPI_Request *request)
+int hook_isendrecv(const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype, int dest, int sendtag,
+		   void *recvbuf, MPI_Count recvcount, MPI_Datatype recvtype, int source, int recvtag,
+		   struct hcomm *c, MPI_Request *request)
 {
 	return isendrecv(c, sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype,
 			 source, recvtag, NULL, request);
 }
 
-int hook_isendrecv_replace(struct hcomm *c, void *buf, MPI_Count count, MPI_Datatype type, int dest,
-			   int sendtag, int source, int recvtag, MPI_Request *request)
+int hook_isendrecv_replace(void *buf, MPI_Count count, MPI_Datatype type, int dest, int sendtag, int source,
+			   int recvtag, struct hcomm *c, MPI_Request *request)
 {
 	uint64_t bytes;
 	void *copy = packed_copy(c, buf, count, type, &bytes);
@@ -1569,9 +2155,9 @@ static void ranks_begin(const struct prog_win *space)
 	if (PMPI_Comm_size(MPI_COMM_WORLD, &n))
 		return;
 	shun_until = calloc((size_t)n, sizeof(*shun_until));
-	near_quick = malloc((size_t)n);	/* NULL: everything is announced */
-	for (int i = 0; near_quick && i < n; i++)
-		near_quick[i] = prog_msg_near(space, (uint32_t)i) ? 0 : NEAR_NOT;
+	partners = calloc((size_t)n, sizeof(*partners));
+	for (int i = 0; partners && i < n; i++)
+		partners[i].near = prog_msg_near(space, (uint32_t)i);
 }
 
 int p2p_begin(struct prog_win *space)
@@ -1603,8 +2189,8 @@ void p2p_end(void)
 		p2p_poll();
 		sched_yield();
 	}
-	free(near_quick);
-	near_quick = NULL;
+	free(partners);
+	partners = NULL;
 	free(shun_until);
 	shun_until = NULL;
 }

@@ -15,9 +15,12 @@
 #define HOOKS_P2P_H
 
 #include <limits.h>
+#include <string.h>
 
 #include "chan.h"
 #include "hooks.h"
+
+#pragma GCC visibility push(hidden)
 
 /* ---- communicators (comm.c) -------------------------------------------------------------------- */
 
@@ -27,12 +30,19 @@ extern struct prog_win *hp2p_space;
 struct held;
 
 struct hcomm {
+	/*
+	 * The handle while it finds this, else HCOMM_NO_HANDLE.  The structure is used again for another communicator, never
+	 * given back: so a thread may look here whatever has become of it.
+	 */
+	MPI_Comm shown;
 	MPI_Comm handle;		/* not valid any more once `freed' */
 	atomic_bool freed;		/* the program gave the handle back; messages may be under way */
 	bool quiet;			/* freed, and errors were only returned then */
+	bool waits;			/* among the waiting ones (comm.c) */
 	uint64_t id;			/* the same at all members; unique in the job */
 	int rank;			/* own, in the local group */
 	uint32_t npeers;		/* of the group that messages go to */
+	uint32_t quick_peers;		/* the same, or 0: with several threads, or while messages are held; in chans too */
 	uint32_t *world;		/* [npeers] rank in MPI_COMM_WORLD */
 	int self;			/* own rank among the peers; -1: intercommunicator */
 	pthread_mutex_t lock;		/* order of counting and posting; use hooks_lock() */
@@ -40,21 +50,39 @@ struct hcomm {
 	struct held *held;		/* probe.c: messages taken out by probes, oldest first; under lock */
 	uint64_t children;		/* communicators made from this one; for their ids */
 	bool unordered;			/* messages may overtake each other: no receive is exact */
-	atomic_uint refs;		/* the handle's, and one of each message under way */
+	atomic_uint refs;		/* the handle's, and one of each message under way but plain receives */
+	struct hcomm *next;		/* of those that are not used, or wait for their plain receives */
 };
 
-extern struct hmap hcomm_map;
+#define HCOMM_NO_HANDLE	((MPI_Comm)(intptr_t)-1)
 
+/* The last managed one that hcomm_find() found for this thread, or one without a handle: so always with several threads. */
+extern _Thread_local struct hcomm *hcomm_last;
+extern _Thread_local struct hcomm *hcomm_last_threads;	/* .. and so always with one */
+
+static inline MPI_Comm hcomm_handle(const struct hcomm *c)
+{
+	return __atomic_load_n(&c->shown, __ATOMIC_RELAXED);
+}
+
+struct hcomm *hcomm_find_slow(MPI_Comm comm);
 /* The record of a managed communicator, or NULL: messages on it are the library's alone. */
 static inline struct hcomm *hcomm_find(MPI_Comm comm)
 {
-	return hp2p_space ? hmap_find(&hcomm_map, HMAP_KEY(comm)) : NULL;
+	struct hcomm *c = hcomm_last;
+
+	return likely(comm == hcomm_handle(c)) ? c : hcomm_find_slow(comm);
 }
+/*
+ * One reference for each message under way but plain receives.  With one thread who frees the handle sees to those, with
+ * several the record stays until they have ended.
+ */
 static inline struct hcomm *hcomm_get(struct hcomm *c)
 {
 	atomic_fetch_add_explicit(&c->refs, 1, memory_order_relaxed);
 	return c;
 }
+void hcomm_set_quick(struct hcomm *c);
 void hcomm_put(struct hcomm *c);	/* NULL is fine */
 
 /* Call @c's error handler with @class and return @class; MPI_SUCCESS passes.  Also after the handle was freed. */
@@ -62,7 +90,8 @@ int hcomm_error(struct hcomm *c, int class);
 
 /*
  * A collective call on @c, the parent, has made *@newcomm (MPI_COMM_NULL: not for this process).  Return an MPI
- * class, after having called the error handler; with an error *@newcomm is MPI_COMM_NULL.  The last one may be given no parent.
+ * class, after having called the error handler; with an error *@newcomm is MPI_COMM_NULL.  The last one may be
+ * given no parent.
  */
 int hcomm_made(struct hcomm *c, MPI_Comm *newcomm, MPI_Info hints);
 int hcomm_made_dup(struct hcomm *c, MPI_Comm *newcomm, MPI_Info hints);	/* has the same members */
@@ -131,45 +160,63 @@ enum rec_state {
  * may set `m' and `d' of a candidate.
  */
 struct rec {
+	/* first what is used for plain receives */
 	struct rec *next;		/* of the table's bucket, the free list, or the orphans */
 	MPI_Request req;		/* the program's handle */
+	/* the program's buffer; dt NULL: cap bytes at buf */
+	void *buf;
+	uint64_t cap;
+	struct chan *plain_chan;
 	/*
-	 * The library does not complete the handle: it is an inactive persistent request, or a generalized one.  The
-	 * library's part, if any, is `inner'.
+	 * DESC_SIZE bytes, of the record for ever: a descriptor that is sent, or where a receive lands whose buffer is
+	 * shorter.
 	 */
-	MPI_Request inner;
+	unsigned char *small;
 	struct hcomm *c;
 	union {
 		struct {
 			uint8_t kind, state;
-			uint8_t mode;		/* persistent send: enum smode */
-			bool standin;
-			bool claimed;		/* somebody is completing it; the table does not show it */
+			/*
+			 * A receive that can be only of an ordinary message, or of one that is too long, and of which
+			 * nothing is set but what stands before, kind, state, persistent, plain_seq, and what persists;
+			 * rec_whole() sets the rest.
+			 */
+			bool plain;
+			bool wild;		/* plain, and names no source or no tag */
 			bool persistent;
+			bool standin;		/* the library does not complete the handle, see inner */
+			bool claimed;		/* somebody is completing it; the table does not show it */
+			uint8_t mode;		/* persistent send: enum smode */
 			bool native_done;	/* send: the library's part has ended */
 			bool raised;		/* an error handler was called for `err' */
 			bool counted;		/* cr is on the channel */
 			bool held;		/* receive: of a message that a probe took out, and counted */
+			bool taken;		/* receive: blocking, its message is counted */
 			bool announced;		/* m was given by prog_msg_recv() */
 			bool whole;		/* m writes the head, too */
 			bool cand;		/* in the list of candidates */
 			bool fix;		/* the library's status has another length */
 			bool managed;		/* the message was a managed one */
 			bool big;		/* receive: could be of a managed message that fits */
-			bool plain;		/* receive: a short one into one block, one thread */
 			bool foreign;		/* the datatype cannot be flattened: `type' is a duplicate */
 			bool shadow;		/* land is ours: `small', or allocated */
 		};
 		uint64_t flags[3];		/* all of these */
 	};
+	uint32_t plain_seq;
+	/*
+	 * The program's handle is an inactive persistent request, or a generalized one (standin).  This is the library's
+	 * part, if any.
+	 */
+	MPI_Request inner;
 	int err;			/* MPI class of what became of it */
 	int source, tag;		/* of the message received */
 	int peer, peer_tag;		/* arguments of the call */
 	prog_msg *m;
-	/* the program's buffer; dt NULL: cap bytes at buf */
-	void *buf;
-	struct dtype *dt;
-	uint64_t count, cap;
+	prog_msg *predicted;		/* see doubt(): m, which names the message, is beside it */
+	uint64_t doubt_at;		/* ns; 0: not thought of yet */
+	struct dtype *dt;		/* of buf */
+	uint64_t count;
 	/* where the library puts a received message: contiguous, or NULL: the program's buffer through dt */
 	unsigned char *land;
 	void *lib_buf;			/* receive: what the library is given */
@@ -183,11 +230,6 @@ struct rec {
 	struct rec *part[2];		/* pair: receive, send */
 	struct rec *cand_next, *cand_prev;
 	struct desc_says d;		/* of the message that m is for */
-	/*
-	 * DESC_SIZE bytes, of the record for ever: a descriptor that is sent, or where a receive lands whose buffer is
-	 * shorter.
-	 */
-	unsigned char *small;
 };
 
 enum smode { SEND_STD, SEND_SYNC, SEND_READY, SEND_BUF };
@@ -197,6 +239,36 @@ struct rec *rec_new_slow(struct hcomm *c);
 void rec_free(struct rec *r);
 
 extern struct rec *rec_spare;		/* free ones, under a lock of rec.c; what rec_new() does not set is zero in them */
+
+/* Those of one thread, with several. */
+struct rec_own {
+	struct rec *spare;
+	unsigned int room;		/* for so many more */
+};
+extern _Thread_local struct rec_own rec_own;
+
+/* One for a plain receive, of a pool of the thread's own; NULL: no memory. */
+struct rec *rec_own_more(void);
+static inline struct rec *rec_own_get(void)
+{
+	struct rec *r = rec_own.spare;
+
+	if (unlikely(!r))
+		return rec_own_more();
+	rec_own.spare = r->next;
+	rec_own.room++;
+	return r;
+}
+bool rec_own_less(struct rec *r);	/* false: @r is not the thread's any more */
+static inline void rec_own_put(struct rec *r)
+{
+	__atomic_store_n(&r->req, MPI_REQUEST_NULL, __ATOMIC_RELAXED);
+	if (unlikely(!rec_own.room) && !rec_own_less(r))
+		return;
+	r->next = rec_own.spare;
+	rec_own.spare = r;
+	rec_own.room--;
+}
 
 static inline struct rec *rec_new(struct hcomm *c, enum rec_kind kind)
 {
@@ -221,45 +293,146 @@ static inline struct rec *rec_new(struct hcomm *c, enum rec_kind kind)
 /* DESC_SIZE bytes for one thread's blocking receives; NULL: no memory. */
 extern unsigned char *rec_landing;
 int rec_begin(void);
-/* The table, under a lock of rec.c. */
-extern struct rec **rec_bucket;
-extern unsigned int rec_shift;
-extern long rec_room;			/* how many more it takes before it grows */
+/*
+ * The table.  With several threads a bucket is locked by what is in it being REC_LOCKED.  The latest of those with one handle
+ * stands first: it is that of the request, the others are claimed.
+ */
+#define REC_BITS	12
+extern struct rec *rec_bucket[1u << REC_BITS];
+extern int rec_shown;			/* how many are in it; with several threads, whether there may be any */
+extern int rec_others;			/* how many of them are not plain; not with several threads */
 
 static inline struct rec **rec_bucket_of(MPI_Request req)
 {
-	return &rec_bucket[(HMAP_KEY(req) * 0x9e3779b97f4a7c15ull) >> rec_shift];
+	return &rec_bucket[(HMAP_KEY(req) * 0x9e3779b97f4a7c15ull) >> (64 - REC_BITS)];
+}
+
+#define REC_LOCKED	((struct rec *)1)
+
+struct rec *rec_bucket_wait(struct rec **b);
+/* What the bucket has; to be given back, or what is to be there, to rec_bucket_set(). */
+static inline struct rec *rec_bucket_take(struct rec **b)
+{
+	struct rec *first = __atomic_exchange_n(b, REC_LOCKED, __ATOMIC_ACQUIRE);
+
+	return likely(first != REC_LOCKED) ? first : rec_bucket_wait(b);
+}
+static inline void rec_bucket_set(struct rec **b, struct rec *first)
+{
+	__atomic_store_n(b, first, __ATOMIC_RELEASE);
 }
 
 /* Into the table and out of it; r->req is set. */
-void rec_show_slow(struct rec *r);
-static inline void rec_show(struct rec *r)
+void rec_show(struct rec *r);
+void rec_hide(struct rec *r);
+struct rec *rec_find(MPI_Request req);	/* also an inactive persistent one */
+
+/* The record of an active request, which the caller is going to complete; NULL: there is none. */
+struct rec *rec_claim(MPI_Request req);
+/* A persistent one is started again. */
+static inline void rec_restart(struct rec *r)
+{
+	r->err = MPI_SUCCESS;
+	r->raised = r->fix = r->managed = r->native_done = false;
+	r->len = r->posted_at = r->away = 0;
+}
+/* A plain receive is one like any other from now on. */
+void rec_whole(struct rec *r);
+/* Those of @c, or all (NULL), are. */
+void rec_all_whole(const struct hcomm *c);
+
+/*
+ * Where the record of a request stands, also of an inactive persistent one, and also a plain one; NULL there: it has none.
+ * Where one thread at a time is in a call.
+ */
+static inline struct rec **rec_look(MPI_Request req)
+{
+	struct rec **p = rec_bucket_of(req);
+
+	while (*p && unlikely((*p)->req != req))
+		p = &(*p)->next;
+	return p;
+}
+
+/* flags[0] of a plain receive */
+static inline uint64_t rec_plain_flags(bool wild)
+{
+	const union {
+		struct {
+			uint8_t kind, state;
+			bool plain, wild;
+		};
+		uint64_t all;
+	} flags = { .kind = REC_RECV, .state = REC_POSTED, .plain = true, .wild = wild };
+
+	return flags.all;
+}
+
+struct rec *rec_claim_found(struct rec **b, MPI_Request req);
+/*
+ * With several threads: the record of an active request, which the caller is going to complete, claimed; it may be not plain.
+ *
+ * One that is usual is claimed without the bucket's lock.  It is the request's if it is not claimed and then has its handle: who
+ * had the handle before has claimed his record before the library could give the handle to another, and a record is used
+ * again after its handle was taken from it.  What a request has was there before the request was.
+ */
+static inline __attribute__((always_inline)) struct rec *rec_claim_plain(MPI_Request req)
+{
+	struct rec **b = rec_bucket_of(req), *r = __atomic_load_n(b, __ATOMIC_ACQUIRE);
+
+	if (!r)
+		return NULL;
+	if (likely(r != REC_LOCKED) && likely(__atomic_load_n(&r->flags[0], __ATOMIC_ACQUIRE) == rec_plain_flags(false)) &&
+	    likely(__atomic_load_n(&r->req, __ATOMIC_ACQUIRE) == req)) {
+		__atomic_store_n(&r->claimed, true, __ATOMIC_RELAXED);
+		return r;
+	}
+	return rec_claim_found(b, req);
+}
+static inline void rec_set_claimed(struct rec *r, bool claimed)
+{
+	__atomic_store_n(&r->claimed, claimed, __ATOMIC_RELEASE);
+}
+/* Into the table, and out of it, with several threads. */
+static inline void rec_insert(struct rec *r)
 {
 	struct rec **b = rec_bucket_of(r->req);
 
-	if (unlikely(hooks.mt || rec_room <= 0)) {
-		rec_show_slow(r);
-		return;
-	}
-	rec_room--;
-	r->next = *b;
-	*b = r;
+	r->next = rec_bucket_take(b);
+	rec_bucket_set(b, r);
+}
+void rec_remove_inner(struct rec *r, struct rec **b, struct rec *first);
+static inline __attribute__((always_inline)) void rec_remove(struct rec *r)
+{
+	struct rec **b = rec_bucket_of(r->req), *first = rec_bucket_take(b);
+
+	if (likely(first == r))
+		rec_bucket_set(b, r->next);
+	else
+		rec_remove_inner(r, b, first);
 }
 
-void rec_hide(struct rec *r);
-struct rec *rec_find(MPI_Request req);
-
-struct rec *rec_claim_mt(MPI_Request req);
-/* The record of an active request, which the caller is going to complete; NULL: there is none. */
-static inline struct rec *rec_claim(MPI_Request req)
+/* One that was taken from rec_spare becomes a plain receive. */
+static inline void rec_plain_set(struct rec *r, struct hcomm *c, struct chan *ch, bool wild)
 {
-	struct rec *r;
+	r->c = c;
+	r->plain_chan = ch;
+	__atomic_store_n(&r->flags[0], rec_plain_flags(wild), __ATOMIC_RELEASE);
+}
 
-	if (unlikely(hooks.mt))
-		return rec_claim_mt(req);
-	for (r = *rec_bucket_of(req); r && r->req != req; r = r->next)
-		;
-	return r && likely(r->state != REC_IDLE) ? r : NULL;
+static inline void rec_show_plain(struct rec *r)
+{
+	struct rec **b = rec_bucket_of(r->req);
+
+	r->next = *b;
+	*b = r;
+	rec_shown++;
+}
+
+static inline void rec_put_plain(struct rec *r)
+{
+	r->next = rec_spare;
+	rec_spare = r;
 }
 
 /* ... it is not complete yet */
@@ -278,13 +451,11 @@ void rec_matched(struct rec *r, const MPI_Status *st, int class);
  * The value is its MPI class; for the caller to raise unless r->raised.
  */
 int rec_outcome(struct rec *r, MPI_Status *st);
-/*
- * A plain receive that the library has completed without an error, in an array or alone: if its message was an
- * ordinary one that fits, it is over, and the record gone.
- */
-bool rec_plain_end(struct rec *r, const MPI_Status *st);
+static inline bool rec_plain_end(struct rec **p, const MPI_Status *st);
 /* While something of the library is awaited, or @r's payload. */
 void rec_idle(struct rec *r, unsigned int *spins);
+/* The caller is going to ask the library for @r until it has ended: nobody else need look after it. */
+void rec_attended(struct rec *r);
 
 /* ---- shared by p2p.c, persist.c, probe.c and request.c ------------------------------------------ */
 
@@ -317,6 +488,65 @@ static inline bool status_cancelled(const MPI_Status *st)
 #endif
 }
 
+static inline void copy_short(void *to, const void *from, uint64_t bytes)
+{
+	if (likely(bytes == 8))
+		memcpy(to, from, 8);
+	else if (bytes == 4)
+		memcpy(to, from, 4);
+	else
+		memcpy(to, from, bytes);
+}
+
+/* ... persistent, or of a wildcard; false: it goes on as a record like any other */
+bool rec_plain_unusual(struct rec *r, const MPI_Status *st);
+
+/*
+ * A plain receive, at rec_look(), that the library has completed without an error: if its message was an ordinary one that
+ * fits, it is over, and the record gone or inactive.
+ */
+static inline bool rec_plain_end(struct rec **p, const MPI_Status *st)
+{
+	uint64_t bytes = status_bytes(st);
+	struct rec *r = *p;
+
+	if (unlikely(bytes > r->cap) || unlikely(bytes == DESC_SIZE))
+		return false;
+	if (r->cap < DESC_SIZE)
+		copy_short(r->buf, r->small, bytes);
+	if (likely(r->flags[0] == rec_plain_flags(false)))
+		chan_plain_took(r->plain_chan);
+	else if (rec_plain_unusual(r, st))
+		return true;
+	*p = r->next;
+	rec_shown--;
+	rec_put_plain(r);
+	return true;
+}
+
+/*
+ * With several threads, where the library has said @st without an error: was the message of plain receive @r an ordinary one that
+ * fits?  Then rec_plain_done() ends it, which is not in the table any more, or persistent and claimed.
+ */
+static inline bool rec_plain_fits(const struct rec *r, const MPI_Status *st)
+{
+	uint64_t bytes = status_bytes(st);
+
+	return likely(bytes <= r->cap && bytes != DESC_SIZE && !status_cancelled(st));
+}
+void rec_plain_done_unusual(struct rec *r, const MPI_Status *st);
+static inline __attribute__((always_inline)) void rec_plain_done(struct rec *r, const MPI_Status *st)
+{
+	if (r->cap < DESC_SIZE)
+		copy_short(r->buf, r->small, status_bytes(st));
+	if (unlikely(r->wild || r->persistent)) {
+		rec_plain_done_unusual(r, st);
+		return;
+	}
+	chan_plain_end(r->plain_chan);
+	rec_own_put(r);
+}
+
 static inline bool is_source(const struct hcomm *c, int source)
 {
 	return (unsigned int)source < c->npeers || source == MPI_ANY_SOURCE;
@@ -324,6 +554,41 @@ static inline bool is_source(const struct hcomm *c, int source)
 
 /* Messages shorter than this are the library's alone, whoever they go to. */
 extern uint64_t p2p_least;
+
+static inline bool is_quick_source(uint32_t peers, int source)
+{
+	return likely((unsigned int)source < peers) || (source == MPI_ANY_SOURCE && peers);
+}
+
+/*
+ * With several threads: the channel of a send or receive that is the library's alone, entered; see chan.h.  NULL: it is not
+ * counted (send), or has to be one of the others.
+ */
+struct chan *hcomm_send_enter_slow(struct hcomm *c, int dest, int tag);
+static inline struct chan *hcomm_send_enter(struct hcomm *c, int dest, int tag)
+{
+	struct chan *ch = chan_send_enter(c->chans, dest, tag);
+
+	return likely(ch) ? ch : hcomm_send_enter_slow(c, dest, tag);
+}
+struct chan *hcomm_recv_enter_slow(struct hcomm *c, int source, int tag);
+static inline __attribute__((always_inline)) struct chan *hcomm_recv_enter(struct hcomm *c, int source, int tag, bool wild)
+{
+	struct chan *ch;
+
+	if (unlikely(wild)) {
+		source = source == MPI_ANY_SOURCE ? CHAN_ANY : source;
+		tag = tag == MPI_ANY_TAG ? CHAN_ANY : tag;
+	}
+	ch = chan_recv_enter(c->chans, source, tag, wild);
+	return likely(ch) ? ch : hcomm_recv_enter_slow(c, source, tag);
+}
+/* A message of (@source, @tag) was taken that was not counted at posting. */
+void hcomm_took(struct hcomm *c, int source, int tag);
+static inline bool is_wild(int source, int tag)
+{
+	return source == MPI_ANY_SOURCE || tag == MPI_ANY_TAG;
+}
 
 int native_class(int rc);
 /*
@@ -340,8 +605,13 @@ void buf_write(struct rec *r, const void *src, uint64_t len);
  * channel and the daemon.  @start gets @r and returns what the library said.
  */
 int recv_post(struct rec *r, bool wait, int (*start)(struct rec *r));
+/* Can persistent receive @r be a plain one now?  Then this starts it, without a lock. */
+bool recv_plain(const struct rec *r);
+int recv_start_plain(struct rec *r, int (*start)(MPI_Request *request), MPI_Request *request);
 /* Under the communicator's lock: a descriptor goes to (r->peer, r->peer_tag) in place of @r's payload.  -EAGAIN: not now. */
 int send_post(struct rec *r, int mode, const struct chan_pos *pos, MPI_Request *req);
+/* The same without the lock, counted, with several threads. */
+int send_post_threads(struct rec *r, int mode, MPI_Request *req);
 bool send_managed(const struct hcomm *c, uint64_t bytes, int dest);
 /* A handle for a record that stands in; an MPI class. */
 int standin_new(MPI_Request *req);
@@ -382,5 +652,7 @@ static inline void p2p_poll(void)
 	if (unlikely(atomic_load_explicit(&p2p_nobodys, memory_order_relaxed)))
 		p2p_look_after();
 }
+
+#pragma GCC visibility pop
 
 #endif

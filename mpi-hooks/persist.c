@@ -52,8 +52,8 @@ static int persist(struct hcomm *c, enum rec_kind kind, int mode, void *buf, MPI
 }
 
 #define SEND_INIT(low, Name, mode)						\
-	int hook_##low(struct hcomm *c, const void *buf, MPI_Count count,	\
-		       MPI_Datatype type, int dest, int tag, MPI_Request *req)	\
+	int hook_##low(const void *buf, MPI_Count count, MPI_Datatype type,	\
+		       int dest, int tag, struct hcomm *c, MPI_Request *req)	\
 	{									\
 		if ((unsigned int)dest >= c->npeers)				\
 			return NATIVE(Name, buf, count, type, dest, tag,	\
@@ -67,7 +67,7 @@ SEND_INIT(ssend_init, Ssend_init, SEND_SYNC)
 SEND_INIT(rsend_init, Rsend_init, SEND_READY)
 SEND_INIT(bsend_init, Bsend_init, SEND_BUF)
 
-int hook_recv_init(struct hcomm *c, void *buf, MPI_Count count, MPI_Datatype type, int source, int tag,
+int hook_recv_init(void *buf, MPI_Count count, MPI_Datatype type, int source, int tag, struct hcomm *c,
 		   MPI_Request *req)
 {
 	if (!is_source(c, source))
@@ -82,6 +82,25 @@ static int start_native(struct rec *r)
 	return PMPI_Start(&req);
 }
 
+static int start_send_threads(struct rec *r)
+{
+	struct hcomm *c = r->c;
+	struct chan *ch;
+	int rc = -EAGAIN;
+
+	if (r->mode != SEND_BUF && !r->foreign && send_managed(c, r->cap, r->peer)) {
+		rc = send_post_threads(r, r->mode, &r->inner);
+		r->standin = !rc;
+	}
+	if (rc != -EAGAIN)
+		return rc;
+	ch = hcomm_send_enter(c, r->peer, r->peer_tag);
+	rc = start_native(r);
+	if (likely(ch))
+		chan_leave(ch, !rc);
+	return rc;
+}
+
 static int start_send(struct rec *r)
 {
 	struct hcomm *c = r->c;
@@ -89,7 +108,8 @@ static int start_send(struct rec *r)
 	bool counted;
 	int rc = -EAGAIN;
 
-	hooks_lock(&c->lock);
+	if (hooks.mt)
+		return start_send_threads(r);
 	counted = !chan_send(c->chans, r->peer, r->peer_tag, &pos);
 	if (counted && r->mode != SEND_BUF && !r->foreign && send_managed(c, r->cap, r->peer)) {
 		rc = send_post(r, r->mode, &pos, &r->inner);
@@ -99,7 +119,6 @@ static int start_send(struct rec *r)
 		rc = start_native(r);
 	if (rc && counted)
 		chan_send_undo(c->chans, r->peer, r->peer_tag);
-	hooks_unlock(&c->lock);
 	return rc;
 }
 
@@ -122,16 +141,73 @@ static int start_recv(struct rec *r)
 	return rc;
 }
 
-int hook_start(MPI_Request *request)
+static __attribute__((noinline)) int start_slow(MPI_Request *request)
 {
 	struct rec *r = request ? rec_find(*request) : NULL;
 
 	if (!r || !r->persistent || r->state != REC_IDLE)
 		return PMPI_Start(request);
-	r->err = MPI_SUCCESS;
-	r->raised = r->fix = r->managed = r->native_done = false;
-	r->len = r->posted_at = r->away = 0;
+	rec_restart(r);
 	return r->kind == REC_SEND ? start_send(r) : start_recv(r);
+}
+
+static int start_recv_threads(struct rec *r)
+{
+	bool wild = is_wild(r->peer, r->peer_tag);
+	struct chan *ch = hcomm_recv_enter(r->c, r->peer, r->peer_tag, wild);
+	int rc;
+
+	if (unlikely(!ch))
+		return start_recv(r);
+	rc = start_native(r);
+	if (unlikely(rc)) {
+		chan_leave(ch, false);
+		return rc;
+	}
+	chan_plain_begin(ch);
+	r->plain_seq = chan_leave(ch, !wild);
+	r->plain_chan = ch;
+	r->wild = wild;
+	r->plain = true;
+	r->state = REC_POSTED;
+	return MPI_SUCCESS;
+}
+
+static int start_threads(MPI_Request *request)
+{
+	struct rec *r = request ? rec_find(*request) : NULL;
+
+	if (unlikely(!r || !r->persistent || r->state != REC_IDLE))
+		return PMPI_Start(request);
+	if (likely(r->cap < p2p_least && !r->dt && !r->foreign))
+		return r->kind == REC_SEND ? start_send_threads(r) : start_recv_threads(r);
+	rec_restart(r);
+	return r->kind == REC_SEND ? start_send(r) : start_recv(r);
+}
+
+/* A small message with one thread. */
+int hook_start(MPI_Request *request)
+{
+	struct rec *r;
+	struct chan *ch;
+	int rc;
+
+	if (unlikely(hooks.mt))
+		return start_threads(request);
+	if (unlikely(!request))
+		return start_slow(request);
+	r = *rec_look(*request);
+	if (unlikely(!r || !r->persistent || r->state != REC_IDLE || r->cap >= p2p_least))
+		return start_slow(request);
+	if (r->kind == REC_RECV)
+		return likely(recv_plain(r)) ? recv_start_plain(r, PMPI_Start, request) : start_slow(request);
+	ch = chan_send_last(r->c->chans, r->peer, r->peer_tag);
+	if (unlikely(!ch))
+		return start_slow(request);
+	rc = PMPI_Start(request);
+	if (likely(!rc))
+		chan_sent(ch);
+	return rc;
 }
 
 int hook_startall(int count, MPI_Request *requests)

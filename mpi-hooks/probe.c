@@ -32,6 +32,7 @@ struct held {
 
 /* Message handles that the program holds and that are not for the library's message. */
 static struct hmap messages = { .lock = PTHREAD_MUTEX_INITIALIZER };
+atomic_int hmsg_count;
 
 static struct held **held_find(struct hcomm *c, int source, int tag)
 {
@@ -51,12 +52,13 @@ struct held *held_take(struct hcomm *c, int source, int tag)
 	if (p) {
 		h = *p;
 		*p = h->next;
+		hcomm_set_quick(c);
 	}
 	return h;
 }
 
-/* @msg with status @st, which was matched, becomes @h.  A message of a descriptor's length is received. */
-static int held_set(struct held *h, struct hcomm *c, MPI_Message msg, const MPI_Status *st)
+/* @msg with status @st, which was matched, becomes @h.  A message of a descriptor's length is received.  @taken: it is counted. */
+static int held_set(struct held *h, struct hcomm *c, MPI_Message msg, const MPI_Status *st, bool taken)
 {
 	MPI_Status own;
 	int rc;
@@ -78,11 +80,30 @@ static int held_set(struct held *h, struct hcomm *c, MPI_Message msg, const MPI_
 			h->len = h->d.name.len;
 		}
 	}
-	chan_recv_now(c->chans, h->source, h->tag, h->kind == HELD_DESC ? &h->d.pos : NULL);
+	if (!taken)
+		chan_recv_now(c->chans, h->source, h->tag, h->kind == HELD_DESC ? &h->d.pos : NULL);
 	return MPI_SUCCESS;
 }
 
-/* The message that a probe of (@source, @tag), no wildcards, has seen, and all before it. */
+/*
+ * With several threads: nobody else takes what is there of @source from now on, until the lock is given back.  False: somebody may
+ * be about to, the lock was given to him, and all is to be looked at again.
+ */
+static bool held_alone(struct hcomm *c, int source)
+{
+	MPI_Status st;
+	int flag;
+
+	chans_hold(c->chans);
+	if (PMPI_Iprobe(source, MPI_ANY_TAG, c->handle, &flag, &st) || !flag || !chan_claimed(c->chans, source, st.MPI_TAG))
+		return true;
+	pthread_mutex_unlock(&c->lock);
+	sched_yield();
+	pthread_mutex_lock(&c->lock);
+	return false;
+}
+
+/* The message that a probe of (@source, @tag), no wildcards, has seen, and all before it; or some of them. */
 static int held_fetch(struct hcomm *c, int source, int tag)
 {
 	struct held **end, *h;
@@ -93,19 +114,22 @@ static int held_fetch(struct hcomm *c, int source, int tag)
 	for (end = &c->held; *end; end = &(*end)->next)
 		;
 	do {
+		if (hooks.mt && !held_alone(c, source))
+			return MPI_SUCCESS;
 		rc = PMPI_Improbe(source, MPI_ANY_TAG, c->handle, &flag, &msg, &st);
 		if (rc || !flag)
 			return rc;
 		h = malloc(sizeof(*h));
 		if (!h)
 			return hcomm_error(c, MPI_ERR_NO_MEM);
-		rc = held_set(h, c, msg, &st);
+		rc = held_set(h, c, msg, &st, false);
 		if (rc) {
 			free(h);
 			return rc;
 		}
 		*end = h;
 		end = &h->next;
+		hcomm_set_quick(c);
 	} while (h->tag != tag);
 	return MPI_SUCCESS;
 }
@@ -177,7 +201,22 @@ static bool is_good(const struct hcomm *c, int source)
 	return is_source(c, source);
 }
 
-int hook_iprobe(struct hcomm *c, int source, int tag, int *flag, MPI_Status *status)
+/*
+ * Without the lock; false: what was seen is to be looked at with it.  What another thread has taken out before the library
+ * looked it has said before.
+ */
+static inline bool iprobe_threads(int source, int tag, struct hcomm *c, int *flag, MPI_Status *st, int *rc)
+{
+	uint32_t closed = __atomic_load_n(&c->chans->closed, __ATOMIC_SEQ_CST);
+
+	if (unlikely(closed & CHANS_HOLD))
+		return false;
+	*rc = PMPI_Iprobe(source, tag, c->handle, flag, st);
+	return *rc || (likely(__atomic_load_n(&c->chans->closed, __ATOMIC_SEQ_CST) / CHANS_ROUND == closed / CHANS_ROUND) &&
+		       likely(!*flag || status_bytes(st) != DESC_SIZE));
+}
+
+int hook_iprobe(int source, int tag, struct hcomm *c, int *flag, MPI_Status *status)
 {
 	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
 	struct held **p;
@@ -186,6 +225,8 @@ int hook_iprobe(struct hcomm *c, int source, int tag, int *flag, MPI_Status *sta
 	p2p_poll();
 	if (!is_good(c, source))
 		return PMPI_Iprobe(source, tag, c->handle, flag, status);
+	if (unlikely(hooks.mt) && likely(iprobe_threads(source, tag, c, flag, st, &rc)))
+		return rc;
 	hooks_lock(&c->lock);
 	for (;;) {
 		p = held_find(c, source, tag);
@@ -201,11 +242,12 @@ int hook_iprobe(struct hcomm *c, int source, int tag, int *flag, MPI_Status *sta
 		if (rc)
 			break;
 	}
+	hcomm_set_quick(c);
 	hooks_unlock(&c->lock);
 	return rc;
 }
 
-int hook_probe(struct hcomm *c, int source, int tag, MPI_Status *status)
+int hook_probe(int source, int tag, struct hcomm *c, MPI_Status *status)
 {
 	unsigned int spins = 0;
 	MPI_Status st;
@@ -214,7 +256,7 @@ int hook_probe(struct hcomm *c, int source, int tag, MPI_Status *status)
 	if (!is_good(c, source))
 		return PMPI_Probe(source, tag, c->handle, status);
 	for (;;) {
-		rc = hook_iprobe(c, source, tag, &flag, status);
+		rc = hook_iprobe(source, tag, c, &flag, status);
 		if (rc || flag)
 			return rc;
 		/* another thread may take out what the library would wait for */
@@ -244,18 +286,64 @@ static int message_new(struct held *h, MPI_Message *message)
 		PMPI_Mrecv(NULL, 0, MPI_BYTE, message, &st);
 		rc = MPI_ERR_NO_MEM;
 	}
-	return rc ? hcomm_error(h->c, native_class(rc)) : MPI_SUCCESS;
+	if (rc)
+		return hcomm_error(h->c, native_class(rc));
+	atomic_fetch_add_explicit(&hmsg_count, 1, memory_order_relaxed);
+	return MPI_SUCCESS;
 }
 
-int hook_improbe(struct hcomm *c, int source, int tag, int *flag, MPI_Message *message, MPI_Status *status)
+static int improbe_held(struct held *h, struct hcomm *c, int *flag, MPI_Message *message, MPI_Status *st)
+{
+	*flag = 1;
+	held_status(h, st);
+	if (h->kind == HELD_LIBRARY) {
+		*message = h->msg;
+		free(h);
+		return MPI_SUCCESS;
+	}
+	hcomm_get(c);
+	return message_new(h, message);
+}
+
+/* With several threads, in channel @ch. */
+static int improbe_entered(int source, int tag, struct hcomm *c, struct chan *ch, bool wild, int *flag,
+			   MPI_Message *message, MPI_Status *st)
+{
+	int rc = PMPI_Improbe(source, tag, c->handle, flag, message, st);
+	bool taken = likely(!rc) && *flag;
+	struct held *h;
+
+	if (unlikely(wild && taken))
+		hcomm_took(c, st->MPI_SOURCE, st->MPI_TAG);
+	chan_leave(ch, taken && !wild);
+	if (!taken || likely(status_bytes(st) != DESC_SIZE))
+		return rc;
+	h = malloc(sizeof(*h));
+	rc = h ? held_set(h, c, *message, st, true) : hcomm_error(c, MPI_ERR_NO_MEM);
+	if (rc) {
+		free(h);
+		return rc;
+	}
+	return improbe_held(h, c, flag, message, st);
+}
+
+int hook_improbe(int source, int tag, struct hcomm *c, int *flag, MPI_Message *message, MPI_Status *status)
 {
 	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
 	struct held *h;
 	int rc = MPI_SUCCESS;
+	bool wild;
+	struct chan *ch;
 
 	p2p_poll();
 	if (!is_good(c, source))
 		return PMPI_Improbe(source, tag, c->handle, flag, message, status);
+	if (unlikely(hooks.mt)) {
+		wild = is_wild(source, tag);
+		ch = hcomm_recv_enter(c, source, tag, wild);
+		if (likely(ch))
+			return improbe_entered(source, tag, c, ch, wild, flag, message, st);
+	}
 	hooks_lock(&c->lock);
 	h = held_take(c, source, tag);
 	if (!h) {
@@ -270,25 +358,17 @@ int hook_improbe(struct hcomm *c, int source, int tag, int *flag, MPI_Message *m
 			return rc;
 		}
 		h = malloc(sizeof(*h));
-		rc = h ? held_set(h, c, *message, st) : hcomm_error(c, MPI_ERR_NO_MEM);
+		rc = h ? held_set(h, c, *message, st, false) : hcomm_error(c, MPI_ERR_NO_MEM);
 	}
 	hooks_unlock(&c->lock);
 	if (rc) {
 		free(h);
 		return rc;
 	}
-	*flag = 1;
-	held_status(h, status);
-	if (h->kind == HELD_LIBRARY) {
-		*message = h->msg;
-		free(h);
-		return MPI_SUCCESS;
-	}
-	hcomm_get(c);
-	return message_new(h, message);
+	return improbe_held(h, c, flag, message, status);
 }
 
-int hook_mprobe(struct hcomm *c, int source, int tag, MPI_Message *message, MPI_Status *status)
+int hook_mprobe(int source, int tag, struct hcomm *c, MPI_Message *message, MPI_Status *status)
 {
 	unsigned int spins = 0;
 	MPI_Status st;
@@ -297,7 +377,7 @@ int hook_mprobe(struct hcomm *c, int source, int tag, MPI_Message *message, MPI_
 	if (!is_good(c, source))
 		return PMPI_Mprobe(source, tag, c->handle, message, status);
 	for (;;) {
-		rc = hook_improbe(c, source, tag, &flag, message, status);
+		rc = hook_improbe(source, tag, c, &flag, message, status);
 		if (rc || flag)
 			return rc;
 		if (hooks.mt)
@@ -317,33 +397,50 @@ static struct held *message_take(MPI_Message *message)
 
 	if (h) {
 		hmap_del(&messages, HMAP_KEY(*message));
+		atomic_fetch_sub_explicit(&hmsg_count, 1, memory_order_relaxed);
 		PMPI_Mrecv(NULL, 0, MPI_BYTE, message, &st);
 	}
 	return h;
 }
 
+/*
+ * A receive of the message behind *@message, under way, with a reference to its communicator, *@c, kept for the caller.
+ * *@class: the arguments are wrong, the sender is let go.  NULL with MPI_SUCCESS: the handle is not ours; with another
+ * class: that is the call's.
+ */
+static struct rec *mrecv_begin(void *buf, MPI_Count count, MPI_Datatype type, MPI_Message *message,
+			       struct hcomm **c, int *class)
+{
+	struct held *h = message_take(message);
+	struct rec *r;
+
+	*class = MPI_SUCCESS;
+	if (!h)
+		return NULL;
+	*c = h->c;
+	r = rec_new(*c, REC_RECV);
+	if (!r) {
+		free(h);
+		*class = hcomm_error(*c, MPI_ERR_NO_MEM);
+		hcomm_put(*c);
+		return NULL;
+	}
+	*class = buf_set(r, buf, count, type);
+	if (*class)
+		r->cap = 0;
+	held_recv(h, r);
+	return r;
+}
+
 int hook_mrecv(void *buf, MPI_Count count, MPI_Datatype type, MPI_Message *message, MPI_Status *status)
 {
 	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
-	struct held *h = message_take(message);
 	struct hcomm *c;
-	struct rec *r;
 	int rc;
+	struct rec *r = mrecv_begin(buf, count, type, message, &c, &rc);
 
-	if (!h)
-		return NATIVE(Mrecv, buf, count, type, message, status);
-	c = h->c;
-	r = rec_new(c, REC_RECV);
-	if (!r) {
-		free(h);
-		rc = hcomm_error(c, MPI_ERR_NO_MEM);
-		hcomm_put(c);
-		return rc;
-	}
-	rc = buf_set(r, buf, count, type);
-	if (rc)
-		r->cap = 0;	/* the sender is let go */
-	held_recv(h, r);
+	if (!r)
+		return rc ? rc : NATIVE(Mrecv, buf, count, type, message, status);
 	if (rc) {
 		rec_wait(r);
 		hcomm_error(c, rc);
@@ -357,25 +454,12 @@ int hook_mrecv(void *buf, MPI_Count count, MPI_Datatype type, MPI_Message *messa
 
 int hook_imrecv(void *buf, MPI_Count count, MPI_Datatype type, MPI_Message *message, MPI_Request *request)
 {
-	struct held *h = message_take(message);
 	struct hcomm *c;
-	struct rec *r;
 	int rc;
+	struct rec *r = mrecv_begin(buf, count, type, message, &c, &rc);
 
-	if (!h)
-		return NATIVE(Imrecv, buf, count, type, message, request);
-	c = h->c;
-	r = rec_new(c, REC_RECV);
-	if (!r) {
-		free(h);
-		rc = hcomm_error(c, MPI_ERR_NO_MEM);
-		hcomm_put(c);
-		return rc;
-	}
-	rc = buf_set(r, buf, count, type);
-	if (rc)
-		r->cap = 0;
-	held_recv(h, r);
+	if (!r)
+		return rc ? rc : NATIVE(Imrecv, buf, count, type, message, request);
 	if (!rc)
 		rc = standin_new(&r->req);
 	if (rc) {

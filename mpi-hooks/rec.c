@@ -3,7 +3,10 @@
  * Records of messages under way: a free list, and the table that finds them by the library's request.  A handle
  * may be used again by the library as soon as it has completed it: so who completes a request claims its
  * record first, and a claimed one is not found.
+ *
+ * With several threads each has a few free ones of its own for plain receives, and a bucket is locked for some instructions.
  */
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,6 +15,7 @@
 
 #define CHUNK	64u		/* records allocated at once; never given back */
 #define SMALL	256u		/* DESC_SIZE, aligned */
+#define BUCKET_LOOKS	100u	/* .. before who has the bucket is given the processor */
 
 /*
  * Open MPI 4.1 writes all of a message that is longer than some KiB, however short the buffer: it overruns what the program
@@ -27,10 +31,9 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 struct rec *rec_spare;
-static struct rec *first[1u << 8];		/* buckets of the start */
-struct rec **rec_bucket = first;
-unsigned int rec_shift = 64 - 8;
-long rec_room = 2 << 8;
+struct rec *rec_bucket[1u << REC_BITS];
+int rec_shown;
+int rec_others;
 
 /* @n times SMALL bytes; NULL: no memory. */
 static unsigned char *smalls(size_t n)
@@ -55,21 +58,66 @@ static unsigned char *smalls(size_t n)
 
 unsigned char *rec_landing;
 
+/* ---- those of a thread of its own -------------------------------------------------------------- */
+
+_Thread_local struct rec_own rec_own;
+static pthread_key_t own_key;		/* its value is not NULL where a thread has some */
+
+#define OWN_MOST	128u		/* a thread keeps at most */
+#define OWN_FEW		64u		/* .. and gets, or gives back, at a time */
+
+/* Until there are @left. */
+static void own_give(unsigned int left)
+{
+	struct rec *r;
+
+	hooks_lock(&lock);
+	while (OWN_MOST - rec_own.room > left) {
+		r = rec_own.spare;
+		rec_own.spare = r->next;
+		rec_own.room++;
+		r->next = rec_spare;
+		rec_spare = r;
+	}
+	hooks_unlock(&lock);
+}
+
+/* A thread ends. */
+static void own_end(void *arg)
+{
+	own_give(0);
+	rec_own.room = 0;
+}
+
+static bool own_begin(void)
+{
+	if (pthread_getspecific(own_key))
+		return true;
+	if (pthread_setspecific(own_key, &rec_own))
+		return false;
+	rec_own.room = OWN_MOST;
+	return true;
+}
+
 int rec_begin(void)
 {
 	rec_landing = smalls(1);
-	return rec_landing ? 0 : -ENOMEM;
+	if (!rec_landing || (hooks.mt && pthread_key_create(&own_key, own_end)))
+		return -ENOMEM;
+	rec_shown = hooks.mt;
+	return 0;
 }
 
 static bool refill(void)
 {
-	struct rec *r = calloc(CHUNK, sizeof(*r));
+	struct rec *r = aligned_alloc(64, CHUNK * sizeof(*r));
 	unsigned char *small = r ? smalls(CHUNK) : NULL;
 
 	if (!small) {
 		free(r);
 		return false;
 	}
+	memset(r, 0, CHUNK * sizeof(*r));
 	for (unsigned int i = 0; i < CHUNK; i++) {
 		r[i].req = r[i].inner = MPI_REQUEST_NULL;
 		r[i].small = small + (size_t)i * SMALL;
@@ -79,8 +127,10 @@ static bool refill(void)
 	return true;
 }
 
-_Static_assert(offsetof(struct rec, err) == offsetof(struct rec, flags) + sizeof(((struct rec *)0)->flags),
+_Static_assert(offsetof(struct rec, plain_seq) == offsetof(struct rec, flags) + sizeof(((struct rec *)0)->flags),
 	       "struct rec: a flag is not among `flags'");
+_Static_assert(offsetof(struct rec, mode) < offsetof(struct rec, flags[1]) && offsetof(struct rec, flags[1]) == 64,
+	       "struct rec: plain receives use more than a line");
 
 struct rec *rec_new_slow(struct hcomm *c)
 {
@@ -116,8 +166,41 @@ static void rec_clear(struct rec *r)
 		free(r->land);
 }
 
+struct rec *rec_own_more(void)
+{
+	struct rec *r;
+
+	if (!own_begin())
+		return NULL;
+	hooks_lock(&lock);
+	for (unsigned int i = 0; i < OWN_FEW && (rec_spare || refill()); i++) {
+		r = rec_spare;
+		rec_spare = r->next;
+		r->next = rec_own.spare;
+		rec_own.spare = r;
+		rec_own.room--;
+	}
+	hooks_unlock(&lock);
+	return rec_own.spare ? rec_own_get() : NULL;
+}
+
+bool rec_own_less(struct rec *r)
+{
+	if (own_begin()) {
+		if (!rec_own.room)
+			own_give(OWN_FEW);
+		return true;
+	}
+	hooks_lock(&lock);
+	r->next = rec_spare;
+	rec_spare = r;
+	hooks_unlock(&lock);
+	return false;
+}
+
 static inline void put(struct rec *r)
 {
+	__atomic_store_n(&r->req, MPI_REQUEST_NULL, __ATOMIC_RELAXED);
 	r->next = rec_spare;
 	rec_spare = r;
 }
@@ -153,95 +236,178 @@ void rec_free(struct rec *r)
 	drop_comm(c);
 }
 
-/* Twice as many buckets; without memory chains get longer. */
-static void grow(void)
-{
-	size_t n = (size_t)1 << (64 - rec_shift);
-	struct rec **old = rec_bucket, **new = calloc(2 * n, sizeof(*new));
-
-	rec_room += 2 * (long)n;
-	if (!new)
-		return;
-	rec_bucket = new;
-	rec_shift--;
-	for (size_t i = 0; i < n; i++) {
-		struct rec *r, *next;
-
-		for (r = old[i]; r; r = next) {
-			struct rec **b = rec_bucket_of(r->req);
-
-			next = r->next;
-			r->next = *b;
-			*b = r;
-		}
-	}
-	if (old != first)
-		free(old);
-}
-
-void rec_show_slow(struct rec *r)
+void rec_show(struct rec *r)
 {
 	struct rec **b;
 
-	hooks_lock(&lock);
-	if (rec_room-- <= 0)
-		grow();
+	if (hooks.mt) {
+		rec_insert(r);
+		return;
+	}
 	b = rec_bucket_of(r->req);
 	r->next = *b;
 	*b = r;
-	hooks_unlock(&lock);
+	rec_others++;
+	rec_shown++;
+}
+
+struct rec *rec_bucket_wait(struct rec **b)
+{
+	struct rec *first;
+	unsigned int looks = 0;
+
+	do {
+		while (__atomic_load_n(b, __ATOMIC_RELAXED) == REC_LOCKED)
+			if (++looks > BUCKET_LOOKS)
+				sched_yield();
+		first = __atomic_exchange_n(b, REC_LOCKED, __ATOMIC_ACQUIRE);
+	} while (first == REC_LOCKED);
+	return first;
+}
+
+void rec_remove_inner(struct rec *r, struct rec **b, struct rec *first)
+{
+	struct rec **p;
+
+	for (p = &first; *p != r; p = &(*p)->next)
+		;
+	*p = r->next;
+	rec_bucket_set(b, first);
+}
+
+struct rec *rec_claim_found(struct rec **b, MPI_Request req)
+{
+	struct rec *first = rec_bucket_take(b), *r = first;
+
+	while (r && !(r->req == req && !__atomic_load_n(&r->claimed, __ATOMIC_ACQUIRE)))
+		r = r->next;
+	if (r && r->state == REC_IDLE)
+		r = NULL;
+	if (r)
+		rec_set_claimed(r, true);
+	rec_bucket_set(b, first);
+	return r;
 }
 
 void rec_hide(struct rec *r)
 {
 	struct rec **p;
 
-	hooks_lock(&lock);
+	if (hooks.mt) {
+		rec_remove(r);
+		return;
+	}
 	for (p = rec_bucket_of(r->req); *p != r; p = &(*p)->next)
 		;
 	*p = r->next;
-	rec_room++;
-	hooks_unlock(&lock);
+	rec_others--;
+	rec_shown--;
+}
+
+void rec_whole(struct rec *r)
+{
+	const struct chan *ch = r->plain_chan;
+
+	/* with several threads the caller has claimed it, or nobody else may ask for it */
+	r->plain = r->wild = false;
+	if (r->persistent) {
+		rec_restart(r);
+		r->state = REC_POSTED;
+	} else {
+		r->flags[1] = r->flags[2] = 0;
+		r->shadow = r->cap < DESC_SIZE;
+		r->land = r->shadow ? r->small : r->buf;
+		r->peer = ch->peer == CHAN_ANY ? MPI_ANY_SOURCE : ch->peer;
+		r->peer_tag = ch->tag == CHAN_ANY ? MPI_ANY_TAG : ch->tag;
+		hcomm_get(r->c);
+		if (!hooks.mt)
+			rec_others++;
+	}
+	r->counted = true;
+	hooks_lock(&r->c->lock);
+	chan_plain_whole(r->c->chans, r->plain_chan, r->plain_seq, &r->cr);
+	hooks_unlock(&r->c->lock);
+}
+
+void rec_plain_done_unusual(struct rec *r, const MPI_Status *st)
+{
+	if (r->wild)
+		hcomm_took(r->c, st->MPI_SOURCE, st->MPI_TAG);
+	chan_plain_end(r->plain_chan);
+	if (likely(!r->persistent)) {
+		rec_own_put(r);
+		return;
+	}
+	r->plain = r->wild = false;
+	r->state = REC_IDLE;
+	rec_unclaim(r);
+}
+
+bool rec_plain_unusual(struct rec *r, const MPI_Status *st)
+{
+	chan_plain_done(r->c->chans, r->plain_chan, st->MPI_SOURCE, st->MPI_TAG);
+	if (!r->persistent)
+		return false;
+	r->plain = r->wild = false;
+	r->state = REC_IDLE;
+	return true;
+}
+
+void rec_all_whole(const struct hcomm *c)
+{
+	for (size_t i = 0; i < sizeof(rec_bucket) / sizeof(rec_bucket[0]); i++)
+		for (struct rec *r = rec_bucket[i]; r; r = r->next)
+			if (r->plain && (!c || r->c == c))
+				rec_whole(r);
 }
 
 static inline struct rec *find(MPI_Request req)
 {
 	struct rec *r = *rec_bucket_of(req);
 
-	while (unlikely(r) && (r->req != req || r->claimed))
+	while (unlikely(r) && r->req != req)
 		r = r->next;
+	if (r && unlikely(r->plain))
+		rec_whole(r);
+	return r;
+}
+
+/* The record of @req, claimed or not. */
+static struct rec *find_any(MPI_Request req, bool claim)
+{
+	struct rec **b = rec_bucket_of(req), *first = rec_bucket_take(b), *r = first;
+
+	while (r && (r->req != req || __atomic_load_n(&r->claimed, __ATOMIC_ACQUIRE)))
+		r = r->next;
+	if (r && claim && r->state == REC_IDLE)
+		r = NULL;
+	if (r && claim)
+		rec_set_claimed(r, true);
+	rec_bucket_set(b, first);
+	/* the communicator's lock comes before that of a bucket */
+	if (r && r->plain)
+		rec_whole(r);
 	return r;
 }
 
 struct rec *rec_find(MPI_Request req)
 {
-	struct rec *r;
-
-	hooks_lock(&lock);
-	r = find(req);
-	hooks_unlock(&lock);
-	return r;
+	return hooks.mt ? find_any(req, false) : find(req);
 }
 
-struct rec *rec_claim_mt(MPI_Request req)
+struct rec *rec_claim(MPI_Request req)
 {
 	struct rec *r;
 
-	hooks_lock(&lock);
+	if (hooks.mt)
+		return find_any(req, true);
 	r = find(req);
-	if (r && r->state == REC_IDLE)
-		r = NULL;
-	if (r)
-		r->claimed = true;
-	hooks_unlock(&lock);
-	return r;
+	return r && r->state == REC_IDLE ? NULL : r;
 }
 
 void rec_unclaim(struct rec *r)
 {
-	hooks_lock(&lock);
-	r->claimed = false;
-	hooks_unlock(&lock);
+	rec_set_claimed(r, false);
 }
 
 void rec_end(struct rec *r)
@@ -256,22 +422,4 @@ void rec_end(struct rec *r)
 	}
 	rec_hide(r);
 	rec_free(r);
-}
-
-bool rec_plain_end(struct rec *r, const MPI_Status *st)
-{
-	uint64_t bytes = status_bytes(st);
-	struct rec **p;
-
-	if (unlikely(bytes > r->cap || status_cancelled(st)))	/* cap < DESC_SIZE */
-		return false;
-	memcpy(r->buf, r->small, bytes);
-	chan_recv_done(r->c->chans, &r->cr, st->MPI_SOURCE, st->MPI_TAG, NULL);
-	for (p = rec_bucket_of(r->req); *p != r; p = &(*p)->next)
-		;
-	*p = r->next;
-	rec_room++;
-	put(r);
-	drop_comm(r->c);
-	return true;
 }

@@ -263,8 +263,7 @@ static void polled(void)
 /* Can the library's call do most of it? */
 static inline bool is_slow(const struct rec *r)
 {
-	return !(likely(r->plain && r->state == REC_POSTED)) &&
-	       (r->big || r->standin || r->kind != REC_RECV || r->state != REC_POSTED);
+	return r->big || r->standin || r->kind != REC_RECV || r->state != REC_POSTED;
 }
 
 /*
@@ -275,10 +274,6 @@ static int finish_one(struct rec *r, MPI_Request *request, int rc, MPI_Status *s
 {
 	int class;
 
-	if (likely(r->plain && r->state == REC_POSTED && !rc) && likely(rec_plain_end(r, st))) {
-		p2p_poll();
-		return MPI_SUCCESS;
-	}
 	if (r->standin) {
 		rec_wait(r);
 		standin_end(r, request);
@@ -296,38 +291,110 @@ static int finish_one(struct rec *r, MPI_Request *request, int rc, MPI_Status *s
 	return rc;
 }
 
-int hook_wait(MPI_Request *request, MPI_Status *status)
+/* The same for a plain receive, at @p, completed by the library. */
+static inline int finish_plain(struct rec **p, MPI_Request *request, int rc, MPI_Status *st)
+{
+	if (likely(!rc) && likely(rec_plain_end(p, st))) {
+		p2p_poll();
+		return MPI_SUCCESS;
+	}
+	rec_whole(*p);
+	return finish_one(*p, request, rc, st);
+}
+
+static __attribute__((noinline)) int finish_odd_threads(struct rec *r, MPI_Request *request, int rc, MPI_Status *st)
+{
+	rec_whole(r);
+	return finish_one(r, request, rc, st);
+}
+
+/* The same with several threads, claimed. */
+static inline __attribute__((always_inline)) int finish_plain_threads(struct rec *r, MPI_Request *request, int rc,
+								      MPI_Status *st)
+{
+	if (unlikely(rc || !rec_plain_fits(r, st)))
+		return finish_odd_threads(r, request, rc, st);
+	if (likely(!r->persistent))
+		rec_remove(r);
+	rec_plain_done(r, st);
+	p2p_poll();
+	return MPI_SUCCESS;
+}
+
+/* With one thread: are plain receives to be looked for, and all is done when @request is none of ours? */
+static inline bool look_for_plain(const MPI_Request *request)
+{
+	return likely(!hooks.mt && request) && !hreq_outstanding();
+}
+
+static int wait_rec(struct rec *r, MPI_Request *request, MPI_Status *status)
 {
 	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
-	struct rec *r = likely(request) ? rec_claim(*request) : NULL;
 	int rc = MPI_SUCCESS;
 
-	if (!r && likely(!hreq_outstanding()))
-		return PMPI_Wait(request, status);
-	if (!r) {
-		if (request)
-			wait_ours(*request);
-		drop_claimed();
-		return raise_claimed(PMPI_Wait(request, status));
-	}
 	rec_touch(r);
 	if (r->kind == REC_SEND)
 		rec_wait(r);
+	else
+		rec_attended(r);
 	if (!r->standin)
 		rc = PMPI_Wait(request, st);
 	return finish_one(r, request, rc, st);
 }
 
-int hook_test(MPI_Request *request, int *flag, MPI_Status *status)
+static __attribute__((noinline)) int wait_slow(MPI_Request *request, MPI_Status *status)
+{
+	struct rec *r = likely(request) ? rec_claim(*request) : NULL;
+
+	if (r)
+		return wait_rec(r, request, status);
+	if (likely(!hreq_outstanding()))
+		return PMPI_Wait(request, status);
+	if (request)
+		wait_ours(*request);
+	drop_claimed();
+	return raise_claimed(PMPI_Wait(request, status));
+}
+
+static __attribute__((noinline)) int wait_threads(MPI_Request *request, MPI_Status *status)
 {
 	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
-	struct rec *r = likely(request) ? rec_claim(*request) : NULL;
+	struct rec *r;
+
+	if (unlikely(!request || hreq_outstanding()))
+		return wait_slow(request, status);
+	r = rec_claim_plain(*request);
+	if (!r)
+		return PMPI_Wait(request, status);
+	if (unlikely(!r->plain))
+		return wait_rec(r, request, status);
+	return finish_plain_threads(r, request, PMPI_Wait(request, st), st);
+}
+
+static __attribute__((noinline)) int wait_plain(MPI_Request *request, MPI_Status *status, struct rec **p)
+{
+	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+
+	return finish_plain(p, request, PMPI_Wait(request, st), st);
+}
+
+int hook_wait(MPI_Request *request, MPI_Status *status)
+{
+	struct rec **p;
+
+	if (unlikely(!look_for_plain(request)))
+		return hooks.mt ? wait_threads(request, status) : wait_slow(request, status);
+	p = rec_look(*request);
+	if (!*p)
+		return PMPI_Wait(request, status);
+	return likely((*p)->plain) ? wait_plain(request, status, p) : wait_slow(request, status);
+}
+
+static int test_rec(struct rec *r, MPI_Request *request, int *flag, MPI_Status *status)
+{
+	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
 	int rc = MPI_SUCCESS;
 
-	if (unlikely(hreq_outstanding()))
-		hreq_drive();
-	if (!r)
-		return raise_claimed(PMPI_Test(request, flag, status));
 	rec_touch(r);
 	if (!is_slow(r)) {
 		rc = PMPI_Test(request, flag, st);
@@ -349,16 +416,64 @@ int hook_test(MPI_Request *request, int *flag, MPI_Status *status)
 	return rc;
 }
 
-int hook_request_get_status(MPI_Request request, int *flag, MPI_Status *status)
+static __attribute__((noinline)) int test_slow(MPI_Request *request, int *flag, MPI_Status *status)
 {
-	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
-	struct rec *r = rec_claim(request);
-	int rc = MPI_SUCCESS;
+	struct rec *r = likely(request) ? rec_claim(*request) : NULL;
 
 	if (unlikely(hreq_outstanding()))
 		hreq_drive();
+	return r ? test_rec(r, request, flag, status) : raise_claimed(PMPI_Test(request, flag, status));
+}
+
+static __attribute__((noinline)) int test_threads(MPI_Request *request, int *flag, MPI_Status *status)
+{
+	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+	struct rec *r;
+	int rc;
+
+	if (unlikely(!request || hreq_outstanding()))
+		return test_slow(request, flag, status);
+	r = rec_claim_plain(*request);
 	if (!r)
-		return PMPI_Request_get_status(request, flag, status);
+		return PMPI_Test(request, flag, status);
+	if (unlikely(!r->plain))
+		return test_rec(r, request, flag, status);
+	rc = PMPI_Test(request, flag, st);
+	if (unlikely(rc) || *flag)
+		return finish_plain_threads(r, request, rc, st);
+	rec_set_claimed(r, false);
+	p2p_poll();
+	return rc;
+}
+
+static __attribute__((noinline)) int test_plain(MPI_Request *request, int *flag, MPI_Status *status, struct rec **p)
+{
+	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+	int rc = PMPI_Test(request, flag, st);
+
+	if (unlikely(rc) || *flag)
+		return finish_plain(p, request, rc, st);
+	p2p_poll();
+	return rc;
+}
+
+int hook_test(MPI_Request *request, int *flag, MPI_Status *status)
+{
+	struct rec **p;
+
+	if (unlikely(!look_for_plain(request)))
+		return hooks.mt ? test_threads(request, flag, status) : test_slow(request, flag, status);
+	p = rec_look(*request);
+	if (!*p)
+		return PMPI_Test(request, flag, status);
+	return likely((*p)->plain) ? test_plain(request, flag, status, p) : test_slow(request, flag, status);
+}
+
+static int get_status_rec(struct rec *r, MPI_Request request, int *flag, MPI_Status *status)
+{
+	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+	int rc = MPI_SUCCESS;
+
 	rec_touch(r);
 	*flag = rec_poll(r);
 	if (*flag) {
@@ -375,9 +490,65 @@ int hook_request_get_status(MPI_Request request, int *flag, MPI_Status *status)
 	return rc;
 }
 
+static __attribute__((noinline)) int get_status_slow(MPI_Request request, int *flag, MPI_Status *status)
+{
+	struct rec *r = rec_claim(request);
+
+	if (unlikely(hreq_outstanding()))
+		hreq_drive();
+	return r ? get_status_rec(r, request, flag, status) : PMPI_Request_get_status(request, flag, status);
+}
+
+static __attribute__((noinline)) int get_status_threads(MPI_Request request, int *flag, MPI_Status *status)
+{
+	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+	struct rec *r;
+	int rc;
+
+	if (unlikely(hreq_outstanding()))
+		return get_status_slow(request, flag, status);
+	r = rec_claim_plain(request);
+	if (!r)
+		return PMPI_Request_get_status(request, flag, status);
+	if (unlikely(!r->plain))
+		return get_status_rec(r, request, flag, status);
+	rc = PMPI_Request_get_status(request, flag, st);
+	if (unlikely(!rc && *flag && !rec_plain_fits(r, st))) {
+		rec_whole(r);
+		return get_status_rec(r, request, flag, status);
+	}
+	rec_set_claimed(r, false);
+	p2p_poll();
+	return rc;
+}
+
+int hook_request_get_status(MPI_Request request, int *flag, MPI_Status *status)
+{
+	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+	struct rec *r;
+	uint64_t bytes;
+	int rc;
+
+	if (unlikely(!look_for_plain(&request)))
+		return hooks.mt ? get_status_threads(request, flag, status) : get_status_slow(request, flag, status);
+	r = *rec_look(request);
+	if (!r)
+		return PMPI_Request_get_status(request, flag, status);
+	if (unlikely(!r->plain))
+		return get_status_slow(request, flag, status);
+	rc = PMPI_Request_get_status(request, flag, st);
+	if (!rc && *flag) {
+		bytes = status_bytes(st);
+		if (unlikely(bytes > r->cap || bytes == DESC_SIZE))
+			return get_status_slow(request, flag, status);
+	}
+	p2p_poll();
+	return rc;
+}
+
 /* ---- several ----------------------------------------------------------------------------------- */
 
-#define FEW 24
+#define FEW 64
 
 struct many {
 	int n, nslow;
@@ -395,18 +566,11 @@ struct many {
 	} few;
 };
 
-enum begun { NONE_OURS, SOME_OURS, NO_MEMORY };
+enum begun { NONE_OURS, SOME_OURS, ALL_PLAIN, NO_MEMORY };
 
-static enum begun many_begin(struct many *k, int n, MPI_Request *reqs, MPI_Status *statuses)
+/* Room for @n; false: no memory. */
+static inline bool many_room(struct many *k, int n, MPI_Request *reqs, MPI_Status *statuses)
 {
-	struct rec *r = NULL;
-	int i;
-
-	k->hreqs = hreq_outstanding();
-	for (i = 0; i < n && !(r = rec_claim(reqs[i])); i++)
-		;
-	if (!r && !k->hreqs)
-		return NONE_OURS;
 	k->n = n;
 	k->nslow = 0;
 	k->reqs = reqs;
@@ -415,21 +579,86 @@ static enum begun many_begin(struct many *k, int n, MPI_Request *reqs, MPI_Statu
 	k->shown = k->few.shown;
 	k->rec = k->few.rec;
 	k->st = k->few.st;
-	if (n > FEW) {
+	if (unlikely(n > FEW)) {
 		size_t each = sizeof(*k->st) + sizeof(*k->rec) + sizeof(*k->shown);
 
 		k->mem = malloc((size_t)n * each);
-		if (!k->mem) {
-			if (r)
-				rec_unclaim(r);
-			return NO_MEMORY;
-		}
+		if (!k->mem)
+			return false;
 		k->rec = k->mem;
 		k->shown = (MPI_Request *)(void *)(k->rec + n);
 		k->st = (MPI_Status *)(void *)(k->shown + n);
 	}
 	if (k->wanted)
 		k->st = statuses;
+	return true;
+}
+
+/* Are those of @reqs that are ours all plain, and is nothing else of ours to be driven? */
+static inline bool all_plain(int n, const MPI_Request *reqs)
+{
+	if (unlikely(!look_for_plain(reqs)))
+		return false;
+	for (int i = 0; unlikely(rec_others) && i < n; i++) {
+		const struct rec *r = *rec_look(reqs[i]);
+
+		if (r && !r->plain && r->state != REC_IDLE)
+			return false;
+	}
+	return true;
+}
+
+/* Are those of @reqs that are ours all plain?  Then they are claimed, and in k->rec; with several threads. */
+static enum begun many_begin_threads(struct many *k, int n, MPI_Request *reqs, MPI_Status *statuses)
+{
+	enum begun begun = NONE_OURS;
+	struct rec **rec;
+
+	if (!many_room(k, n, reqs, statuses))
+		return NO_MEMORY;
+	rec = k->rec;
+	for (int i = 0; i < n; i++) {
+		struct rec *r = rec_claim_plain(reqs[i]);
+
+		rec[i] = r;
+		if (!r)
+			continue;
+		begun = ALL_PLAIN;
+		if (likely(r->plain))
+			continue;
+		for (; i >= 0; i--)
+			if (rec[i])
+				rec_set_claimed(rec[i], false);
+		begun = SOME_OURS;
+		break;
+	}
+	if (begun != ALL_PLAIN)
+		free(k->mem);
+	return begun;
+}
+
+static __attribute__((noinline)) enum begun many_begin_slow(struct many *k, int n, MPI_Request *reqs,
+							    MPI_Status *statuses)
+{
+	struct rec *r = NULL;
+	int i;
+
+	k->hreqs = hreq_outstanding();
+	if (hooks.mt && !k->hreqs) {
+		enum begun begun = many_begin_threads(k, n, reqs, statuses);
+
+		if (begun != SOME_OURS)
+			return begun;
+	}
+	for (i = 0; i < n && !(r = rec_claim(reqs[i])); i++)
+		;
+	if (!r && !k->hreqs)
+		return NONE_OURS;
+	if (!many_room(k, n, reqs, statuses)) {
+		if (r)
+			rec_unclaim(r);
+		return NO_MEMORY;
+	}
 	memset(k->rec, 0, (size_t)i * sizeof(*k->rec));
 	for (; i < n; i++, r = i < n ? rec_claim(reqs[i]) : NULL) {
 		k->rec[i] = r;
@@ -442,14 +671,47 @@ static enum begun many_begin(struct many *k, int n, MPI_Request *reqs, MPI_Statu
 	return SOME_OURS;
 }
 
-/* The end of a call, which has completed what is to be completed. */
-static int many_end(struct many *k, int rc)
+/*
+ * ALL_PLAIN: the library's call is to be made with the program's requests, which are in k->shown as well, and k->st; then
+ * comes plain_done().
+ */
+static inline __attribute__((always_inline)) enum begun many_begin(struct many *k, int n, MPI_Request *reqs,
+								   MPI_Status *statuses)
 {
-	for (int i = 0; unlikely(hooks.mt) && i < k->n; i++)
-		if (k->rec[i])
-			rec_unclaim(k->rec[i]);
+	if (unlikely(!reqs || n <= 0))
+		return NONE_OURS;
+	if (unlikely(!all_plain(n, reqs)))
+		return many_begin_slow(k, n, reqs, statuses);
+	if (unlikely(!many_room(k, n, reqs, statuses)))
+		return NO_MEMORY;
+	memcpy(k->shown, reqs, (size_t)n * sizeof(*reqs));
+	return ALL_PLAIN;
+}
+
+static inline void many_free(struct many *k)
+{
 	if (unlikely(k->mem))
 		free(k->mem);
+}
+
+/* The end of a call, which has completed what is to be completed; with several threads. */
+static __attribute__((noinline)) int many_end_threads(struct many *k, int rc)
+{
+	struct rec **rec = k->rec;
+
+	for (int i = 0, n = k->n; i < n; i++)
+		if (rec[i])
+			rec_set_claimed(rec[i], false);
+	many_free(k);
+	p2p_poll();
+	return rc;
+}
+
+static inline int many_end(struct many *k, int rc)
+{
+	if (unlikely(hooks.mt))
+		return many_end_threads(k, rc);
+	many_free(k);
 	p2p_poll();
 	return rc;
 }
@@ -528,26 +790,6 @@ static struct hreq *claimed_of(MPI_Request req)
 	return h;
 }
 
-/* The same for what is usual; false: something else is among them. */
-static bool many_plain(struct many *k, int n, const int *indices)
-{
-	bool all = true;
-
-	for (int j = 0; j < n; j++) {
-		int i = indices ? indices[j] : j;
-		struct rec *r = k->rec[i];
-
-		if (!r || (likely(r->plain && r->state == REC_POSTED) &&
-			   likely(rec_plain_end(r, &k->st[j])))) {
-			k->rec[i] = NULL;
-			k->reqs[i] = k->shown[i];
-		} else {
-			all = false;
-		}
-	}
-	return all;
-}
-
 /*
  * The library has returned @rc from a call that completes several, and completed those shown at @indices (NULL: all);
  * standins there have ended.  The value is that of the program's call.
@@ -563,8 +805,6 @@ static int many_done(struct many *k, int rc, int n, const int *indices)
 		drop_claimed();
 		return many_end(k, rc);
 	}
-	if (likely(!rc && !claimed) && many_plain(k, n, indices))
-		return many_end(k, rc);
 	for (int j = 0; j < n; j++) {
 		int i = indices ? indices[j] : j;
 		struct rec *r = k->rec[i];
@@ -627,17 +867,135 @@ static int many_done(struct many *k, int rc, int n, const int *indices)
 	return MPI_ERR_IN_STATUS;
 }
 
+/* What is left of a call for plain ones goes the way of all others.  The library has nulled what it completed. */
+static __attribute__((noinline)) int plain_odd(struct many *k, int rc, int n, const int *indices)
+{
+	k->hreqs = false;
+	for (int i = 0; i < k->n; i++) {
+		struct rec *r = *rec_look(k->shown[i]);
+
+		if (r && r->plain)
+			rec_whole(r);
+		else if (r && r->state == REC_IDLE)
+			r = NULL;
+		k->rec[i] = r;
+	}
+	k->shown = k->reqs;
+	return many_done(k, rc, n, indices);
+}
+
+/* The library has returned @rc and completed those at @indices (NULL: all @n); with several threads. */
+static __attribute__((noinline)) int plain_done_threads(struct many *k, int rc, int n, const int *indices)
+{
+	bool odd = rc;
+
+	for (int j = 0; likely(!rc) && j < n; j++) {
+		int i = indices ? indices[j] : j;
+		struct rec *r = k->rec[i];
+
+		if (unlikely(!r))
+			continue;
+		if (unlikely(!rec_plain_fits(r, &k->st[j]))) {
+			odd = true;
+			continue;
+		}
+		if (!r->persistent)
+			rec_remove(r);
+		rec_plain_done(r, &k->st[j]);
+		k->rec[i] = NULL;
+	}
+	if (likely(!odd))
+		return many_end_threads(k, MPI_SUCCESS);
+	for (int i = 0; i < k->n; i++)
+		if (k->rec[i])
+			rec_whole(k->rec[i]);
+	k->hreqs = false;
+	k->shown = k->reqs;
+	return many_done(k, rc, n, indices);
+}
+
+/* The same with one thread. */
+static inline __attribute__((always_inline)) int plain_done(struct many *k, int rc, int n, const int *indices)
+{
+	bool odd = rc;
+
+	if (unlikely(hooks.mt))
+		return plain_done_threads(k, rc, n, indices);
+	for (int j = 0; likely(!rc) && j < n; j++) {
+		struct rec **p = rec_look(k->shown[indices ? indices[j] : j]);
+
+		if (*p && likely((*p)->plain))
+			odd |= !rec_plain_end(p, &k->st[j]);
+	}
+	return likely(!odd) ? many_end(k, MPI_SUCCESS) : plain_odd(k, rc, n, indices);
+}
+
+/* One, at @i, whose handle was @were[@i]. */
+static inline int plain_done_one(int n, MPI_Request *reqs, const MPI_Request *were, int rc, int i, MPI_Status *st)
+{
+	struct rec **p;
+
+	if (i >= 0 && i < n) {
+		p = rec_look(were[i]);
+		if (*p && likely((*p)->plain))
+			return finish_plain(p, &reqs[i], rc, st);
+	}
+	p2p_poll();
+	return rc;
+}
+
+/* The same of a call that looked at those of @k. */
+static int plain_done_any(struct many *k, int rc, int i, MPI_Status *st)
+{
+	struct rec *r;
+
+	if (!hooks.mt) {
+		rc = plain_done_one(k->n, k->reqs, k->shown, rc, i, st);
+		many_free(k);
+		return rc;
+	}
+	if (i >= 0 && i < k->n && k->rec[i]) {
+		r = k->rec[i];
+		k->rec[i] = NULL;
+		rc = finish_plain_threads(r, &k->reqs[i], rc, st);
+	}
+	return many_end_threads(k, rc);
+}
+
+/*
+ * MPI_Waitany and, with @flag, MPI_Testany where only plain receives are ours and there are few.
+ */
+static inline __attribute__((always_inline)) int any_plain(int n, MPI_Request *reqs, int *index, int *flag,
+							   MPI_Status *status)
+{
+	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+	MPI_Request were[FEW];
+	int i = MPI_UNDEFINED, rc;
+
+	memcpy(were, reqs, (size_t)n * sizeof(*reqs));
+	rc = flag ? PMPI_Testany(n, reqs, &i, flag, st) : PMPI_Waitany(n, reqs, &i, st);
+	*index = i;
+	return plain_done_one(n, reqs, were, rc, i, st);
+}
+
+static inline bool few_plain(int n, const MPI_Request *reqs)
+{
+	return likely(n > 0 && n <= FEW && !rec_others) && look_for_plain(reqs);
+}
+
 int hook_waitall(int count, MPI_Request *requests, MPI_Status *statuses)
 {
 	unsigned int spins = 0;
 	struct many k;
 	bool native;
 
-	switch (requests ? many_begin(&k, count, requests, statuses) : NONE_OURS) {
+	switch (many_begin(&k, count, requests, statuses)) {
 	case NONE_OURS:
 		return PMPI_Waitall(count, requests, statuses);
 	case NO_MEMORY:
 		return no_memory();
+	case ALL_PLAIN:
+		return plain_done(&k, PMPI_Waitall(count, requests, k.st), count, NULL);
 	case SOME_OURS:
 		break;
 	}
@@ -668,11 +1026,14 @@ int hook_testall(int count, MPI_Request *requests, int *flag, MPI_Status *status
 	bool native;
 	int rc;
 
-	switch (requests ? many_begin(&k, count, requests, statuses) : NONE_OURS) {
+	switch (many_begin(&k, count, requests, statuses)) {
 	case NONE_OURS:
 		return PMPI_Testall(count, requests, flag, statuses);
 	case NO_MEMORY:
 		return no_memory();
+	case ALL_PLAIN:
+		rc = PMPI_Testall(count, requests, flag, k.st);
+		return !rc && !*flag ? many_end(&k, rc) : plain_done(&k, rc, count, NULL);
 	case SOME_OURS:
 		break;
 	}
@@ -746,36 +1107,59 @@ static int any(struct many *k, int *index, int *flag, MPI_Status *st)
 	return many_end(k, rc);
 }
 
-int hook_waitany(int count, MPI_Request *requests, int *index, MPI_Status *status)
+static __attribute__((noinline)) int waitany_slow(int count, MPI_Request *requests, int *index, MPI_Status *status)
 {
-	MPI_Status own;
+	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+	int rc, i = MPI_UNDEFINED;
 	struct many k;
 
-	switch (requests ? many_begin(&k, count, requests, MPI_STATUSES_IGNORE) : NONE_OURS) {
+	switch (many_begin(&k, count, requests, MPI_STATUSES_IGNORE)) {
 	case NONE_OURS:
 		return PMPI_Waitany(count, requests, index, status);
 	case NO_MEMORY:
 		return no_memory();
+	case ALL_PLAIN:
+		rc = PMPI_Waitany(count, requests, &i, st);
+		*index = i;
+		return plain_done_any(&k, rc, i, st);
 	case SOME_OURS:
 		break;
 	}
-	return any(&k, index, NULL, status == MPI_STATUS_IGNORE ? &own : status);
+	return any(&k, index, NULL, st);
 }
 
-int hook_testany(int count, MPI_Request *requests, int *index, int *flag, MPI_Status *status)
+int hook_waitany(int count, MPI_Request *requests, int *index, MPI_Status *status)
 {
-	MPI_Status own;
+	return few_plain(count, requests) ? any_plain(count, requests, index, NULL, status) :
+	       waitany_slow(count, requests, index, status);
+}
+
+static __attribute__((noinline)) int testany_slow(int count, MPI_Request *requests, int *index, int *flag,
+						  MPI_Status *status)
+{
+	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+	int rc, i = MPI_UNDEFINED;
 	struct many k;
 
-	switch (requests ? many_begin(&k, count, requests, MPI_STATUSES_IGNORE) : NONE_OURS) {
+	switch (many_begin(&k, count, requests, MPI_STATUSES_IGNORE)) {
 	case NONE_OURS:
 		return PMPI_Testany(count, requests, index, flag, status);
 	case NO_MEMORY:
 		return no_memory();
+	case ALL_PLAIN:
+		rc = PMPI_Testany(count, requests, &i, flag, st);
+		*index = i;
+		return plain_done_any(&k, rc, i, st);
 	case SOME_OURS:
 		break;
 	}
-	return any(&k, index, flag, status == MPI_STATUS_IGNORE ? &own : status);
+	return any(&k, index, flag, st);
+}
+
+int hook_testany(int count, MPI_Request *requests, int *index, int *flag, MPI_Status *status)
+{
+	return few_plain(count, requests) ? any_plain(count, requests, index, flag, status) :
+	       testany_slow(count, requests, index, flag, status);
 }
 
 static int some(struct many *k, int *outcount, int *indices, bool wait)
@@ -819,15 +1203,27 @@ static int some(struct many *k, int *outcount, int *indices, bool wait)
 	return many_done(k, rc, n, indices);
 }
 
+/* The library has returned @rc, and completed @n. */
+static inline int some_plain(struct many *k, int rc, int n, const int *indices)
+{
+	if (unlikely(rc) && native_class(rc) != MPI_ERR_IN_STATUS)
+		return many_end(k, rc);
+	return n == MPI_UNDEFINED ? many_end(k, rc) : plain_done(k, rc, n, indices);
+}
+
 int hook_waitsome(int incount, MPI_Request *requests, int *outcount, int *indices, MPI_Status *statuses)
 {
 	struct many k;
+	int rc;
 
-	switch (requests ? many_begin(&k, incount, requests, statuses) : NONE_OURS) {
+	switch (many_begin(&k, incount, requests, statuses)) {
 	case NONE_OURS:
 		return PMPI_Waitsome(incount, requests, outcount, indices, statuses);
 	case NO_MEMORY:
 		return no_memory();
+	case ALL_PLAIN:
+		rc = PMPI_Waitsome(incount, requests, outcount, indices, k.st);
+		return some_plain(&k, rc, *outcount, indices);
 	case SOME_OURS:
 		break;
 	}
@@ -837,12 +1233,16 @@ int hook_waitsome(int incount, MPI_Request *requests, int *outcount, int *indice
 int hook_testsome(int incount, MPI_Request *requests, int *outcount, int *indices, MPI_Status *statuses)
 {
 	struct many k;
+	int rc;
 
-	switch (requests ? many_begin(&k, incount, requests, statuses) : NONE_OURS) {
+	switch (many_begin(&k, incount, requests, statuses)) {
 	case NONE_OURS:
 		return PMPI_Testsome(incount, requests, outcount, indices, statuses);
 	case NO_MEMORY:
 		return no_memory();
+	case ALL_PLAIN:
+		rc = PMPI_Testsome(incount, requests, outcount, indices, k.st);
+		return some_plain(&k, rc, *outcount, indices);
 	case SOME_OURS:
 		break;
 	}

@@ -86,6 +86,24 @@ void bench_samples_free(struct bench_samples *s)
 	memset(s, 0, sizeof(*s));
 }
 
+static int by_value(const void *a, const void *b)
+{
+	const int64_t *x = a, *y = b;
+
+	return *x < *y ? -1 : *x > *y;
+}
+
+int64_t bench_median(const struct bench_samples *s)
+{
+	int64_t *v = bench_alloc(s->n * sizeof(*v)), m;
+
+	memcpy(v, s->v, s->n * sizeof(*v));
+	qsort(v, s->n, sizeof(*v), by_value);
+	m = v[s->n / 2];
+	free(v);
+	return m;
+}
+
 void bench_emit(const char *key, const char *unit, const struct bench_samples *s)
 {
 	printf("BENCH {\"key\":\"%s\",\"unit\":\"%s\",\"samples\":[", key, unit);
@@ -100,6 +118,19 @@ void bench_emit_one(const char *key, const char *unit, int64_t value)
 	struct bench_samples s = { .v = &value, .n = 1, .cap = 1 };
 
 	bench_emit(key, unit, &s);
+}
+
+void bench_emit_of(int owner, const char *key, const char *unit, struct bench_samples *s)
+{
+	int rank;
+
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	if (owner && rank == owner)
+		MPI_Send(s->v, (int)s->n, MPI_INT64_T, 0, 2, MPI_COMM_WORLD);
+	else if (owner && !rank)
+		MPI_Recv(s->v, (int)s->n, MPI_INT64_T, owner, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	if (!rank)
+		bench_emit(key, unit, s);
 }
 
 void bench_done(void)
@@ -248,6 +279,24 @@ void bench_daemons_read(struct bench_daemons *ds)
 	}
 	if (dir)
 		closedir(dir);
+}
+
+void bench_daemons_once(struct bench_daemons *ds)
+{
+	char mine[MPI_MAX_PROCESSOR_NAME] = "", *all;
+	int rank, size, len, first = 0;
+
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &size);
+	MPI_Get_processor_name(mine, &len);
+	all = bench_alloc((size_t)size * sizeof(mine));
+	MPI_Allgather(mine, sizeof(mine), MPI_CHAR, all, sizeof(mine), MPI_CHAR, MPI_COMM_WORLD);
+	while (strcmp(all + (size_t)first * sizeof(mine), mine))
+		first++;
+	free(all);
+	ds->n = 0;
+	if (rank == first)
+		bench_daemons_read(ds);
 }
 
 long bench_peak_kib(void)

@@ -46,11 +46,18 @@ uint64_t bench_rand(uint64_t *state);
 void bench_samples_add(struct bench_samples *s, int64_t ns);
 void bench_samples_reset(struct bench_samples *s);
 void bench_samples_free(struct bench_samples *s);
+/* Of at least one sample. */
+int64_t bench_median(const struct bench_samples *s);
 
 /* Print the result line for @key. @unit is the unit of the samples. */
 void bench_emit(const char *key, const char *unit, const struct bench_samples *s);
 /* Same for a single number. */
 void bench_emit_one(const char *key, const char *unit, int64_t value);
+/*
+ * Rank 0 of MPI_COMM_WORLD prints the samples of rank @owner. To be called by at least these two;
+ * rank 0's @s has as many samples, which are overwritten.
+ */
+void bench_emit_of(int owner, const char *key, const char *unit, struct bench_samples *s);
 
 /* What /proc says about one progd beside this process (the ranks of a virtual node see only its own). */
 struct bench_daemon {
@@ -67,6 +74,11 @@ struct bench_daemons {
 	struct bench_daemon d[BENCH_MAX_DAEMONS];
 };
 void bench_daemons_read(struct bench_daemons *ds);
+/*
+ * The same for the lowest rank of each node, none for the others: a sum over all ranks counts each daemon
+ * once. Collective over MPI_COMM_WORLD.
+ */
+void bench_daemons_once(struct bench_daemons *ds);
 
 /* Largest resident set of this process since the last reset, KiB. */
 long bench_peak_kib(void);

@@ -6,7 +6,8 @@
  *
  * POINT is SIDE/BYTES. SIDE send: rank 0 posts its MPI_Isend, computes, waits, while rank 1 is in
  * MPI; recv: rank 1 posts its MPI_Irecv, computes, waits, while rank 0 is in MPI; both: both compute;
- * watch: both compute for N ms (50).
+ * watch: both compute for N ms (50).  With send rank 0 waits until rank 1 says that it has the message, too: its
+ * MPI_Wait may end with the message in the system's buffers, which is not yet a transfer.
  * Results, of the side that computes (both: of rank 1), over N rounds each:
  *
  *	POINT#pure	post and wait, without computing (ns)
@@ -128,7 +129,7 @@ static int64_t watch_result(void)
 /* ---- transfers ---- */
 
 static unsigned char *buf, *want;
-static bool watching;
+static bool watching, told;	/* told: rank 1 says when it has the message */
 static int64_t seen;		/* rank 1: when the data were in the buffer, from the start */
 
 /* One transfer of @n bytes with @iters steps of work in between; time of this rank. */
@@ -149,6 +150,10 @@ static int64_t transfer(size_t n, unsigned char fill, uint64_t iters)
 	if (iters)
 		bench_compute(iters);
 	MPI_Wait(&q, MPI_STATUS_IGNORE);
+	if (told && rank)
+		MPI_Send(NULL, 0, MPI_BYTE, 0, 2, MPI_COMM_WORLD);
+	else if (told)
+		MPI_Recv(NULL, 0, MPI_BYTE, 1, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 	if (watching && rank)
 		seen = watch_result() - t0;
 	t0 = bench_now() - t0;
@@ -158,24 +163,6 @@ static int64_t transfer(size_t n, unsigned char fill, uint64_t iters)
 	return t0;
 }
 
-static int by_value(const void *a, const void *b)
-{
-	const int64_t *x = a, *y = b;
-
-	return *x < *y ? -1 : *x > *y;
-}
-
-static int64_t median(const struct bench_samples *s)
-{
-	int64_t *v = bench_alloc(s->n * sizeof(*v)), m;
-
-	memcpy(v, s->v, s->n * sizeof(*v));
-	qsort(v, s->n, sizeof(*v), by_value);
-	m = v[s->n / 2];
-	free(v);
-	return m;
-}
-
 /* Rank 0 prints the samples of rank @owner. */
 static void emit(const char *point, const char *part, const char *unit, int owner,
 		 struct bench_samples *s)
@@ -183,30 +170,18 @@ static void emit(const char *point, const char *part, const char *unit, int owne
 	char key[128];
 
 	snprintf(key, sizeof(key), "%s%s", point, part);
-	if (owner && rank == owner)
-		MPI_Send(s->v, (int)s->n, MPI_INT64_T, 0, 2, MPI_COMM_WORLD);
-	else if (owner && !rank)
-		MPI_Recv(s->v, (int)s->n, MPI_INT64_T, owner, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-	if (!rank)
-		bench_emit(key, unit, s);
+	bench_emit_of(owner, key, unit, s);
 }
 
-/* Processor time of the daemons here; of each node's once. */
+/* Processor time of both nodes' daemons. */
 static int64_t daemons_ns(void)
 {
-	char mine[MPI_MAX_PROCESSOR_NAME] = "", zero[MPI_MAX_PROCESSOR_NAME];
-	int64_t sum = 0, both;
 	struct bench_daemons ds;
-	int len;
+	int64_t sum = 0, both;
 
-	MPI_Get_processor_name(mine, &len);
-	memcpy(zero, mine, sizeof(zero));
-	MPI_Bcast(zero, sizeof(zero), MPI_CHAR, 0, MPI_COMM_WORLD);
-	if (!rank || strcmp(mine, zero)) {
-		bench_daemons_read(&ds);
-		for (int i = 0; i < ds.n; i++)
-			sum += ds.d[i].cpu_ns;
-	}
+	bench_daemons_once(&ds);
+	for (int i = 0; i < ds.n; i++)
+		sum += ds.d[i].cpu_ns;
 	MPI_Allreduce(&sum, &both, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
 	return both;
 }
@@ -265,6 +240,7 @@ static void point_run(const char *spec)
 		return;
 	}
 	owner = i != SEND;
+	told = i == SEND;
 	computes = i == BOTH || rank == owner;
 	buf = bench_alloc(n);
 	want = bench_alloc(n);
@@ -275,7 +251,7 @@ static void point_run(const char *spec)
 		if (k >= 2)	/* the first ones are the warm-up */
 			bench_samples_add(&pure, t);
 	}
-	p = median(&pure);
+	p = bench_median(&pure);
 	MPI_Bcast(&p, 1, MPI_INT64_T, owner, MPI_COMM_WORLD);
 	iters = (uint64_t)((double)p / 1e6 * (double)work) + 1;
 	for (uint64_t k = 0; k < rounds; k++) {
@@ -287,7 +263,7 @@ static void point_run(const char *spec)
 			bench_compute(iters);
 		bench_samples_add(&cpu, bench_now() - t0);
 	}
-	c = median(&cpu);
+	c = bench_median(&cpu);
 	cpu0 = daemons_ns();
 	for (uint64_t k = 0; k < rounds; k++)
 		bench_samples_add(&all, transfer(n, (unsigned char)k, computes ? iters : 0));

@@ -65,36 +65,15 @@ static int64_t slower(int64_t t)
 	return max;
 }
 
-static int by_value(const void *a, const void *b)
-{
-	const int64_t *x = a, *y = b;
-
-	return *x < *y ? -1 : *x > *y;
-}
-
-/* The samples are sorted by this. */
-static int64_t median(struct bench_samples *s)
-{
-	qsort(s->v, s->n, sizeof(*s->v), by_value);
-	return s->v[s->n / 2];
-}
-
-/* Memory of ranks and daemons at its peak, each node's daemons once. */
+/* Memory of ranks and daemons at its peak. */
 static int64_t memory_kib(void)
 {
-	char mine[MPI_MAX_PROCESSOR_NAME] = "", zero[MPI_MAX_PROCESSOR_NAME];
 	int64_t sum = bench_peak_kib(), both;
 	struct bench_daemons ds;
-	int len;
 
-	MPI_Get_processor_name(mine, &len);
-	memcpy(zero, mine, sizeof(zero));
-	MPI_Bcast(zero, sizeof(zero), MPI_CHAR, 0, MPI_COMM_WORLD);
-	if (!rank || strcmp(mine, zero)) {
-		bench_daemons_read(&ds);
-		for (int i = 0; i < ds.n; i++)
-			sum += ds.d[i].peak_kib;
-	}
+	bench_daemons_once(&ds);
+	for (int i = 0; i < ds.n; i++)
+		sum += ds.d[i].peak_kib;
 	MPI_Allreduce(&sum, &both, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
 	return both;
 }
@@ -105,12 +84,7 @@ static void emit(size_t n, const char *part, const char *unit, int owner, struct
 	char key[64];
 
 	snprintf(key, sizeof(key), "%zu#%s", n, part);
-	if (owner && rank == owner)
-		MPI_Send(s->v, (int)s->n, MPI_INT64_T, 0, 2, MPI_COMM_WORLD);
-	else if (owner && !rank)
-		MPI_Recv(s->v, (int)s->n, MPI_INT64_T, owner, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-	if (!rank)
-		bench_emit(key, unit, s);
+	bench_emit_of(owner, key, unit, s);
 }
 
 static void size_run(size_t n)
@@ -130,7 +104,7 @@ static void size_run(size_t n)
 		if (k >= WARM)
 			bench_samples_add(&raw, both);
 	}
-	r = slower(median(&raw));
+	r = slower(bench_median(&raw));
 	iters = (uint64_t)((double)r / 1e6 * (double)work) + 1;
 	for (uint64_t k = 0; k < rounds; k++) {
 		int64_t t0;
@@ -140,7 +114,7 @@ static void size_run(size_t n)
 		bench_compute(iters);
 		bench_samples_add(&cpu, bench_now() - t0);
 	}
-	c = median(&cpu);
+	c = bench_median(&cpu);
 	for (uint64_t k = 0; k < rounds + WARM; k++) {
 		int64_t t = one_round(n, (unsigned char)k, iters), both = slower(t);
 

@@ -172,6 +172,16 @@ static int try_queued(struct state *s)
 	return copy_ops(s->fd, op, 8, ASYNCPROG_COPY_QUEUED, NULL);
 }
 
+static int try_attach(struct state *s)
+{
+	struct asyncprog_ioc_attach a = { .size = sizeof(a), .fd = dev_open() };
+	int ret = a.fd < 0 ? a.fd : do_ioctl(s->fd, ASYNCPROG_IOC_ATTACH, &a);
+
+	if (a.fd >= 0)
+		close(a.fd);
+	return ret;
+}
+
 static int try_ioat(struct state *s)
 {
 	struct asyncprog_copy op[4];
@@ -208,6 +218,7 @@ static const struct {
 	{ "ring", try_ring },
 	{ "copy", try_copy },
 	{ "queued copy", try_queued },
+	{ "attach", try_attach },
 	{ "ioat_copy", try_ioat },
 };
 

@@ -236,4 +236,49 @@ TEST(random_copies)
 	close(ap);
 }
 
+/* the engine gets whole aligned pieces only; a CPU does head and tail, or all of what cannot be aligned */
+TEST(whole_pieces)
+{
+	uint32_t align = env("KMOD_ALIGN", 1), head = -3 & (align - 1), len = 5 * PAGE, i;
+	uint8_t *a = anon(LEN), *b = anon(LEN), *model = anon(LEN);
+	struct ioat_copy_ioc_query q[3] = { { .size = sizeof(*q) }, { .size = sizeof(*q) },
+					    { .size = sizeof(*q) } };
+	struct asyncprog_copy ops[2] = {
+		{ .src_off = 3, .dst_off = 3, .len = len },
+		{ .src_off = 0, .dst_off = 8 * PAGE + align / 2, .len = len },
+	};
+	int ap = dev_open();
+	struct file f;
+	uint64_t seq;
+
+	ASSERT_GE(ap, 0);
+	fill(a, LEN, 3);
+	fill(b, LEN, 4);
+	memcpy(model, b, LEN);
+	ops[0].src = reg(ap, a, LEN, RW, 0);
+	ops[0].dst = reg(ap, b, LEN, RW, 0);
+	ASSERT_NE(0, ops[0].src);
+	ASSERT_NE(0, ops[0].dst);
+	ops[1].src = ops[0].src;
+	ops[1].dst = ops[0].dst;
+	ASSERT_EQ(0, file_open(&f, ap));
+	for (i = 0; i < 2; i++) {
+		struct ioat_copy_ioc_wait w = { .size = sizeof(w), .timeout_ns = UINT64_MAX };
+
+		ASSERT_EQ(0, do_ioctl(f.fd, IOAT_COPY_IOC_QUERY, &q[i]));
+		ASSERT_EQ(0, submit(&f, &ops[i], 1, &seq));
+		w.seq = seq;
+		ASSERT_EQ(0, do_ioctl(f.fd, IOAT_COPY_IOC_WAIT, &w));
+		memcpy(model + ops[i].dst_off, a + ops[i].src_off, len);
+	}
+	ASSERT_EQ(0, do_ioctl(f.fd, IOAT_COPY_IOC_QUERY, &q[2]));
+	EXPECT_EQ((len - head) / align * align, q[1].dma_bytes - q[0].dma_bytes);
+	EXPECT_EQ(len - (len - head) / align * align, q[1].cpu_bytes - q[0].cpu_bytes);
+	EXPECT_EQ(align == 1 ? len : 0, q[2].dma_bytes - q[1].dma_bytes);
+	EXPECT_EQ(align == 1 ? 0 : len, q[2].cpu_bytes - q[1].cpu_bytes);
+	EXPECT_EQ(0, memcmp(model, b, LEN));
+	file_close(&f);
+	close(ap);
+}
+
 TEST_HARNESS_MAIN

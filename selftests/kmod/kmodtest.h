@@ -222,12 +222,12 @@ static inline int await(int fd)
 
 /*
  * What works in the module do after a process has gone is waited for, with a bound: until the
- * condition holds, or 10 s.
+ * condition holds, or 60 s.
  */
 #define EVENTUALLY(cond) ({						\
 	int tries_ = 0;							\
 	bool met_;							\
-	while (!(met_ = (cond)) && tries_++ < 1000)			\
+	while (!(met_ = (cond)) && tries_++ < 6000)			\
 		usleep(10000);						\
 	met_;								\
 })

@@ -347,4 +347,97 @@ TEST_F(copy, three_processes)
 	EXPECT_EQ(0, reap(pid[1]));
 }
 
+/*
+ * Two processes with a file each, and one that holds both and attaches them to a third: it may copy between
+ * their regions, and nothing else, until a file ends.
+ */
+TEST_F(copy, attached)
+{
+	uint64_t *h = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct asyncprog_ioc_attach at = { .size = sizeof(at) };
+	int file[2], up[2], down[2], third = dev_open(), i;
+	struct asyncprog_ioc_query q;
+	uint32_t done;
+	pid_t pid[2];
+
+	ASSERT_GE(third, 0);
+	ASSERT_EQ(0, pipe(up) | pipe(down));
+	for (i = 0; i < 2; i++) {
+		file[i] = dev_open();
+		pid[i] = fork();
+		if (!pid[i]) {
+			uint8_t *m = anon(LEN), *want = anon(LEN);
+
+			close(down[1]);
+			close(third);
+			fill(m, LEN, 50 + i);
+			fill(want, LEN, 50);
+			h[i] = reg(file[i], m, LEN, RW, ASYNCPROG_CONSENT_FD);
+			h[2 + i] = reg(file[i], m, LEN, RW, 0);
+			if (i)
+				close(file[0]);
+			post(up[1]);
+			await(down[0]);
+			_exit(memcmp(m, want, LEN) ? 1 : 0);
+		}
+	}
+	ASSERT_EQ(0, await(up[0]) | await(up[0]));
+	for (i = 0; i < 4; i++)
+		ASSERT_NE(0, h[i]);
+	/* neither file alone has both, and the third none */
+	EXPECT_EQ(-EACCES, copy_one(file[0], h[0], 0, h[1], 0, LEN));
+	EXPECT_EQ(-EACCES, copy_one(third, h[0], 0, h[1], 0, LEN));
+	at.fd = 1000;
+	EXPECT_EQ(-EBADF, do_ioctl(third, ASYNCPROG_IOC_ATTACH, &at));
+	at.fd = up[0];
+	EXPECT_EQ(-EINVAL, do_ioctl(third, ASYNCPROG_IOC_ATTACH, &at));
+	at.fd = third;
+	EXPECT_EQ(-EINVAL, do_ioctl(third, ASYNCPROG_IOC_ATTACH, &at));
+	at.fd = file[0];
+	ASSERT_EQ(0, do_ioctl(third, ASYNCPROG_IOC_ATTACH, &at));
+	EXPECT_EQ(-EACCES, copy_one(third, h[0], 0, h[1], 0, LEN));
+	at.fd = file[1];
+	ASSERT_EQ(0, do_ioctl(third, ASYNCPROG_IOC_ATTACH, &at));
+	ASSERT_EQ(0, do_ioctl(third, ASYNCPROG_IOC_ATTACH, &at));
+	EXPECT_EQ(0, copy_one(third, h[0], 0, h[1], 0, LEN));
+	/* what consents to nobody stays as it is */
+	EXPECT_EQ(-EACCES, copy_one(third, h[2], 0, h[1], 0, LEN));
+	EXPECT_EQ(-EACCES, copy_one(third, h[0], 0, h[3], 0, LEN));
+	/* copies only, and one way only */
+	EXPECT_EQ(-EACCES, query(third, h[0], &q));
+	EXPECT_EQ(0, query(file[0], h[0], &q));
+	EXPECT_EQ(MAP_FAILED, mmap(NULL, q.map_length, PROT_READ, MAP_SHARED, third, (off_t)q.map_offset));
+	EXPECT_EQ(-EACCES, copy_one(file[0], h[0], 0, h[1], 0, LEN));
+	/* each other: nothing is left of them when they are closed, see unpinned below */
+	at.fd = third;
+	EXPECT_EQ(0, do_ioctl(file[0], ASYNCPROG_IOC_ATTACH, &at));
+	EXPECT_EQ(0, copy_ops(third, &(struct asyncprog_copy){ h[0], 0, h[1], 0, LEN, 0 }, 1, 0, &done));
+	EXPECT_EQ(1, done);
+	close(down[1]);
+	EXPECT_EQ(0, reap(pid[0]));
+	EXPECT_EQ(0, reap(pid[1]));
+	/* with their processes the regions are gone */
+	EXPECT_TRUE(EVENTUALLY(copy_one(third, h[0], 0, h[1], 0, LEN) == -ENOENT));
+	close(file[0]);
+	close(file[1]);
+	close(third);
+	close(up[0]);
+	close(up[1]);
+	close(down[0]);
+}
+
+/* files that are gone take no room */
+TEST_F(copy, attached_many)
+{
+	struct asyncprog_ioc_attach at = { .size = sizeof(at) };
+	int i;
+
+	for (i = 0; i < ASYNCPROG_MAX_ATTACHED + 10; i++) {
+		at.fd = dev_open();
+		ASSERT_GE(at.fd, 0);
+		ASSERT_EQ(0, do_ioctl(self->fd, ASYNCPROG_IOC_ATTACH, &at));
+		close(at.fd);
+	}
+}
+
 TEST_HARNESS_MAIN

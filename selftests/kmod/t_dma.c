@@ -8,6 +8,8 @@
  */
 #include <asyncprog/ioat_copy.h>
 
+#include <sys/time.h>
+
 #include "kmodtest.h"
 
 #define LEN	(128 * PAGE)
@@ -386,6 +388,37 @@ TEST_F(dma, errors)
 	EXPECT_EQ(0, random_copies(self, 20, 1, 0, 0));
 }
 
+TEST_F(dma, aborted)
+{
+	int failed;
+
+	START("error_nth=5 give_up=1");
+	failed = random_copies(self, 30, 1, 0, -ECANCELED);
+	EXPECT_GT(failed, 0);
+	EXPECT_EQ(failed, ask(self->fd).failed);
+}
+
+/* what it could not be given as it demands is not asked of it */
+TEST_F(dma, unusable_engines)
+{
+	static const char * const params[] = { "copy_align=13", "copy_align=12 max_seg=2048" };
+	struct ioat_copy_ioc_info info_;
+	size_t i;
+
+	for (i = 0; i < 2; i++) {
+		START(params[i]);
+		info_ = (struct ioat_copy_ioc_info){ .size = sizeof(info_) };
+		ASSERT_EQ(0, do_ioctl(self->fd, IOAT_COPY_IOC_INFO, &info_));
+		EXPECT_EQ(0, info_.channels)
+			TH_LOG("%s", params[i]);
+		EXPECT_EQ(0, random_copies(self, 10, 1, 0, 0));
+		EXPECT_EQ(0, ask(self->fd).dma_bytes);
+		finish(self);
+		ASSERT_EQ(0, unload());
+		self->prov = false;
+	}
+}
+
 /* no descriptor, now and then or for good: the data arrives all the same */
 TEST_F(dma, few_descriptors)
 {
@@ -404,6 +437,23 @@ TEST_F(dma, lost_interrupts)
 {
 	START("mute_nth=2");
 	EXPECT_EQ(0, random_copies(self, 10, 1, 0, 0));
+	EXPECT_EQ(0, ask(self->fd).failed);
+}
+
+/* also while new copies come in all the time */
+TEST_F(dma, lost_interrupts_amid_others)
+{
+	struct asyncprog_copy op = { self->ha, 0, self->hb, 0, PIECE, 1 };
+	int i;
+
+	START("mute_nth=1 descs=2000");
+	for (i = 0; i < RING && !ask(self->fd).completed; i++) {
+		op.dst_off = i * PIECE;
+		ASSERT_EQ(0, submit(self->fd, &op, 1, IOAT_COPY_ISSUE, NULL));
+		usleep(3000);
+	}
+	EXPECT_LT(i, RING);
+	TH_LOG("%d copies, %lu status reads", i, (unsigned long)ask(self->fd).status_reads);
 	EXPECT_EQ(0, ask(self->fd).failed);
 }
 
@@ -599,6 +649,32 @@ TEST_F(dma, unregister_while_running)
 	EXPECT_EQ(-ENOENT, submit(self->fd, ops, 1, IOAT_COPY_ISSUE, &seq));
 }
 
+/* what was only submitted is not copied any more when a region has ended */
+TEST_F(dma, ended_before_issue)
+{
+	static const uint32_t by[] = { IOAT_COPY_CPU, IOAT_COPY_DMA };
+	struct asyncprog_copy op = { self->ha, 0, self->hb, 0, PAGE, 1 };
+	struct asyncprog_cqe cqe;
+	uint64_t seq;
+	size_t i;
+
+	START("");
+	memcpy(self->model, self->b, LEN);
+	ASSERT_EQ(0, set("/sys/module/asyncprog/parameters/drain_ms", 10));
+	for (i = 0; i < 2; i++) {
+		ASSERT_NE(0, (op.dst = reg(self->ap, self->b, PAGE, RW, 0)));
+		ASSERT_EQ(0, submit(self->fd, &op, 1, by[i], &seq));
+		EXPECT_EQ(-EINPROGRESS, unreg(self->ap, op.dst));
+		ASSERT_EQ(0, wait_seq(self->fd, seq, UINT64_MAX));
+		ASSERT_TRUE(take(self->ring, &cqe));
+		EXPECT_EQ(-ESTALE, cqe.status);
+		EXPECT_EQ(0, cqe.bytes);
+	}
+	ASSERT_EQ(0, set("/sys/module/asyncprog/parameters/drain_ms", 5000));
+	EXPECT_EQ(0, read_number(PROV "copies"));
+	EXPECT_EQ(0, memcmp(self->model, self->b, LEN));
+}
+
 TEST_F(dma, closed_before_issue)
 {
 	struct asyncprog_copy op = { self->ha, 0, self->hb, 0, PAGE, 1 };
@@ -618,17 +694,25 @@ TEST_F(dma, arguments)
 	};
 	struct ioat_copy_ioc_setup s;
 	struct ioat_copy_ioc_query q = { .size = sizeof(q) };
+	struct ioat_copy_ioc_issue is = { .size = sizeof(is) };
+	uint8_t *other = anon(2 * PAGE);
 	uint64_t seq;
 	uint32_t nr;
 
+	EXPECT_EQ(-1, open("/dev/ioat_copy", O_RDONLY));
+	EXPECT_EQ(EACCES, errno);
 	self->fd = open("/dev/ioat_copy", O_RDWR);
 	EXPECT_EQ(-ENXIO, submit(self->fd, ops, 1, IOAT_COPY_ISSUE, &seq));
 	EXPECT_EQ(-ENXIO, wait_seq(self->fd, 0, 0));
 	EXPECT_EQ(-ENXIO, do_ioctl(self->fd, IOAT_COPY_IOC_QUERY, &q));
+	EXPECT_EQ(-ENXIO, do_ioctl(self->fd, IOAT_COPY_IOC_ISSUE, &is));
+	EXPECT_EQ(MAP_FAILED, mmap(NULL, PAGE, PROT_READ, MAP_SHARED, self->fd, 0));
+	EXPECT_EQ(ENXIO, errno);
 	EXPECT_EQ(-EBADF, setup(self->fd, 1000, -1, 8, &s));
 	EXPECT_EQ(-EINVAL, setup(self->fd, self->fd, -1, 8, &s));
 	EXPECT_EQ(-EINVAL, setup(self->fd, self->ap, -1, 7, &s));
 	EXPECT_EQ(-EBADF, setup(self->fd, self->ap, 1000, 8, &s));
+	EXPECT_EQ(-EINVAL, setup(self->fd, self->ap, self->ap, 8, &s));
 	EXPECT_EQ(0, setup(self->fd, self->ap, -1, 2, &s));
 	EXPECT_EQ(-EEXIST, setup(self->fd, self->ap, -1, 2, &s));
 	EXPECT_EQ(-EINVAL, submit(self->fd, ops, 0, IOAT_COPY_ISSUE, &seq));
@@ -637,8 +721,16 @@ TEST_F(dma, arguments)
 	EXPECT_EQ(-EINVAL, submit(self->fd, ops, 1, IOAT_COPY_CPU | IOAT_COPY_DMA, &seq));
 	EXPECT_EQ(-EFAULT, submit(self->fd, NULL, 1, 0, &seq));
 	EXPECT_EQ(-ERANGE, submit(self->fd, ops, 2, 0, &seq));
+	ops[1] = (struct asyncprog_copy){ self->ha, 0, self->ha, PAGE - 1, PAGE, 1 };
+	EXPECT_EQ(-EINVAL, submit(self->fd, ops, 2, 0, &seq));
+	ops[1] = (struct asyncprog_copy){ self->ha, 0, self->hb, 0, 0, 1 };
+	EXPECT_EQ(-EINVAL, submit(self->fd, ops, 2, 0, &seq));
+	/* a stale region */
+	ops[1] = (struct asyncprog_copy){ self->ha, 0, reg(self->ap, other, PAGE, RW, 0), 0, 8, 1 };
+	ASSERT_EQ(0, munmap(other, PAGE));
+	EXPECT_EQ(-ESTALE, submit(self->fd, ops, 2, 0, &seq));
 	EXPECT_EQ(0, ask(self->fd).submitted);
-	ops[1].src_off = PAGE;
+	ops[1] = (struct asyncprog_copy){ self->ha, PAGE, self->hb, PAGE, PAGE, 1 };
 	EXPECT_EQ(0, submit(self->fd, ops, 2, 0, &seq));
 	EXPECT_EQ(-EBUSY, submit(self->fd, ops, 1, 0, &seq));
 	EXPECT_EQ(0, wait_seq(self->fd, 2, UINT64_MAX));
@@ -650,6 +742,67 @@ TEST_F(dma, arguments)
 		q.size = nr;
 		ASSERT_EQ(-EINVAL, do_ioctl(self->fd, IOAT_COPY_IOC_QUERY, &q));
 	}
+}
+
+TEST_F(dma, mappings_of_the_ring)
+{
+	START(NULL);
+	EXPECT_EQ(MAP_FAILED, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, self->fd, 0));
+	EXPECT_EQ(EINVAL, errno);
+	EXPECT_EQ(MAP_FAILED, mmap(NULL, PAGE, PROT_READ | PROT_EXEC, MAP_SHARED, self->fd, 0));
+	EXPECT_EQ(EACCES, errno);
+	EXPECT_EQ(MAP_FAILED, mmap(NULL, PAGE, PROT_READ, MAP_SHARED, self->fd, PAGE));
+	EXPECT_EQ(ENXIO, errno);
+	EXPECT_EQ(MAP_FAILED, mmap(NULL, RING_BYTES + PAGE, PROT_READ, MAP_SHARED, self->fd, 0));
+	EXPECT_EQ(EINVAL, errno);
+	EXPECT_EQ(-1, mprotect(self->ring, PAGE, PROT_READ | PROT_EXEC));
+	EXPECT_EQ(EACCES, errno);
+}
+
+static void on_alarm(int sig)
+{
+}
+
+/* a signal ends the wait, not the copies */
+TEST_F(dma, interrupted_wait)
+{
+	struct asyncprog_copy op = { self->ha, 0, self->hb, 0, PAGE, 1 };
+	struct sigaction sa = { .sa_handler = on_alarm, .sa_flags = SA_RESTART };
+	struct itimerval soon = { .it_value.tv_usec = 20000, .it_interval.tv_usec = 20000 };
+	struct itimerval never = { .it_value.tv_sec = 0 };
+	uint64_t seq;
+
+	START("lose_nth=1");
+	ASSERT_EQ(0, sigaction(SIGALRM, &sa, NULL));
+	ASSERT_EQ(0, submit(self->fd, &op, 1, IOAT_COPY_ISSUE, &seq));
+	ASSERT_EQ(0, setitimer(ITIMER_REAL, &soon, NULL));
+	EXPECT_EQ(-EINTR, wait_seq(self->fd, seq, UINT64_MAX));
+	ASSERT_EQ(0, setitimer(ITIMER_REAL, &never, NULL));
+	EXPECT_EQ(0, ask(self->fd).completed);
+	ASSERT_EQ(0, set(PROV "lost", 1));
+	EXPECT_EQ(0, wait_seq(self->fd, seq, UINT64_MAX));
+	EXPECT_EQ(0, ask(self->fd).failed);
+}
+
+/* neither an engine nor a CPU writes to what may only be read, nor reads what may only be written */
+TEST_F(dma, read_only)
+{
+	struct asyncprog_copy op = { self->ha, 0, self->hb, 0, PAGE, 1 };
+	uint32_t flags;
+
+	START("");
+	ASSERT_NE(0, (op.dst = reg(self->ap, self->b, LEN, ROM, 0)));
+	memcpy(self->model, self->b, LEN);
+	for (flags = 0; flags < 16; flags++) {
+		if ((flags & IOAT_COPY_CPU) && (flags & IOAT_COPY_DMA))
+			continue;
+		EXPECT_EQ(-EACCES, submit(self->fd, &op, 1, flags, NULL));
+	}
+	EXPECT_EQ(0, ask(self->fd).submitted);
+	EXPECT_EQ(0, memcmp(self->model, self->b, LEN));
+	op.dst = self->hb;
+	ASSERT_NE(0, (op.src = reg(self->ap, self->a, LEN, ASYNCPROG_ACCESS_WRITE, 0)));
+	EXPECT_EQ(-EACCES, submit(self->fd, &op, 1, IOAT_COPY_ISSUE, NULL));
 }
 
 /* rights are those of the asyncprog file that was bound */
@@ -668,6 +821,40 @@ TEST_F(dma, other_owner)
 		_exit(-submit(fd, &op, 1, IOAT_COPY_ISSUE, NULL));
 	}
 	EXPECT_EQ(EACCES, reap(pid));
+}
+
+/* ... and of those that are attached to it, also when they were attached later */
+TEST_F(dma, attached)
+{
+	struct asyncprog_ioc_attach at = { .size = sizeof(at), .fd = self->ap };
+	struct asyncprog_copy op = { self->ha, 0, self->hb, 0, PAGE, 1 };
+	uint64_t h = reg(self->ap, self->a, LEN, RW, ASYNCPROG_CONSENT_FD);
+	uint64_t g = reg(self->ap, self->b, LEN, RW, ASYNCPROG_CONSENT_FD);
+	pid_t pid;
+
+	START("");
+	ASSERT_NE(0, h);
+	ASSERT_NE(0, g);
+	op.src = h;
+	op.dst = g;
+	pid = fork();
+	if (!pid) {
+		int fd = open("/dev/ioat_copy", O_RDWR), ap = dev_open();
+		struct ioat_copy_ioc_setup s;
+		uint64_t seq;
+
+		if (setup(fd, ap, -1, 8, &s))
+			_exit(1);
+		if (submit(fd, &op, 1, IOAT_COPY_ISSUE, NULL) != -EACCES)
+			_exit(2);
+		if (do_ioctl(ap, ASYNCPROG_IOC_ATTACH, &at))
+			_exit(3);
+		if (submit(fd, &op, 1, IOAT_COPY_ISSUE, &seq))
+			_exit(4);
+		_exit(wait_seq(fd, seq, -1) ? 5 : 0);
+	}
+	EXPECT_EQ(0, reap(pid));
+	EXPECT_EQ(0, memcmp(self->a, self->b, PAGE));
 }
 
 TEST_HARNESS_MAIN

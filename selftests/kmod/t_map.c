@@ -2,6 +2,9 @@
 /*
  * Mappings of regions: contents, protection, revocation, what a child gets.
  */
+#include <sys/uio.h>
+#include <sys/utsname.h>
+
 #include "kmodtest.h"
 
 #define PAGES	150			/* more than the fault handler maps at once */
@@ -288,6 +291,147 @@ TEST_F(map, no_consent)
 	if (!pid)
 		_exit(-try_map(self->fd, LEN, PROT_READ, MAP_SHARED, self->r.map_offset));
 	EXPECT_EQ(EACCES, reap(pid));
+}
+
+/* nobody holds the memory longer than the mapping, by whatever way it is pinned */
+static int try_pin(int fd, void *p)
+{
+	struct asyncprog_ioc_register r;
+	char buf[PAGE];
+	struct iovec from = { p, PAGE }, to = { buf, PAGE };
+	int pipes[2], ret;
+
+	ret = reg_full(fd, p, PAGE, ASYNCPROG_ACCESS_READ, 0, &r);
+	if (ret != -EFAULT)
+		return ret ?: -1000;
+	if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) >= 0 || errno != EFAULT)
+		return -1001;
+	/* the way without the lock of the address space */
+	if (pipe(pipes))
+		return -1002;
+	ret = vmsplice(pipes[1], &from, 1, 0) >= 0 || errno != EFAULT ? -1003 : 0;
+	close(pipes[0]);
+	close(pipes[1]);
+	return ret;
+}
+
+TEST_F(map, not_pinned_again)
+{
+	EXPECT_EQ(0, touch(self->map, 1));
+	EXPECT_EQ(0, try_pin(self->fd, self->map));
+	/* what was never touched */
+	EXPECT_EQ(0, try_pin(self->fd, self->map + 128 * PAGE));
+}
+
+#define HUGE	(2ul << 20)
+
+static long minor_faults(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_SELF, &u);
+	return u.ru_minflt;
+}
+
+static long touch_pages(uint8_t *p, size_t len)
+{
+	long before = minor_faults();
+	size_t at;
+
+	for (at = 0; at < len; at += PAGE)
+		(void)__atomic_load_n(p + at, __ATOMIC_RELAXED);
+	return minor_faults() - before;
+}
+
+/* huge pages of the owner are huge in the mapping, where the kernel can do that (6.12, not 6.1) */
+TEST_F(map, huge)
+{
+	uint8_t *area = anon(6 * HUGE), *mem = (uint8_t *)(((uintptr_t)area + HUGE) & -HUGE), *p, *q;
+	size_t head = 3 * PAGE, len = 3 * HUGE + 2 * head;
+	struct asyncprog_ioc_register r;
+	struct utsname u;
+	long faults, few;
+	int major, minor;
+
+	ASSERT_EQ(0, uname(&u));
+	ASSERT_EQ(2, sscanf(u.release, "%d.%d", &major, &minor));
+	ASSERT_EQ(0, madvise(area, 6 * HUGE, MADV_HUGEPAGE));
+	/* like a large malloc: it begins and ends within a huge page */
+	mem += HUGE - head;
+	fill(mem, len, 5);
+	ASSERT_EQ(0, reg_full(self->fd, mem, len, RWM, 0, &r));
+	ASSERT_GE(r.page_shift, 21)
+		TH_LOG("the kernel has no huge pages for us");
+	EXPECT_EQ((uintptr_t)mem % HUGE, r.map_offset % HUGE);
+	p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, self->fd, r.map_offset);
+	ASSERT_NE(MAP_FAILED, p);
+	EXPECT_EQ((uintptr_t)mem % HUGE, (uintptr_t)p % HUGE);
+	faults = touch_pages(p + head, 3 * HUGE);
+	/* else 64 pages at a time; the program itself may have a few */
+	few = major > 6 || (major == 6 && minor >= 12) ? 3 : 3 * HUGE / PAGE / 64;
+	EXPECT_GE(faults, few);
+	EXPECT_LE(faults, few + 8);
+	EXPECT_EQ(0, memcmp(p, mem, len));
+	EXPECT_EQ(0, touch(p + head + HUGE + 12345, 1));
+	EXPECT_EQ(0x5a, mem[head + HUGE + 12345]);
+	mem[len - 1] = 0x77;
+	EXPECT_EQ(0x77, p[len - 1]);
+	EXPECT_EQ(0, try_pin(self->fd, p + head));
+	EXPECT_EQ(0, try_pin(self->fd, p + head + HUGE + PAGE));
+
+	/* protection, holes, and moves to where they do not fit split them */
+	ASSERT_EQ(0, mprotect(p + head + 7 * PAGE, PAGE, PROT_READ));
+	EXPECT_EQ(SIGSEGV, touch(p + head + 7 * PAGE, 1));
+	EXPECT_EQ(0, touch(p + head + 6 * PAGE, 1));
+	EXPECT_EQ(0, memcmp(p, mem, len));
+	ASSERT_EQ(0, mprotect(p, len, PROT_READ));
+	EXPECT_EQ(SIGSEGV, touch(p + head + 2 * HUGE, 1));
+	ASSERT_EQ(0, mprotect(p, len, PROT_READ | PROT_WRITE));
+	EXPECT_EQ(0, touch(p + head + 2 * HUGE, 1));
+	/* what was one mapping */
+	ASSERT_EQ(0, munmap(p, len));
+	p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, self->fd, r.map_offset);
+	ASSERT_NE(MAP_FAILED, p);
+	EXPECT_EQ(0, memcmp(p, mem, len));
+	q = anon(len + 2 * HUGE);
+	q = (uint8_t *)(((uintptr_t)q + HUGE) & -HUGE) + PAGE;
+	ASSERT_EQ(q, mremap(p, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, q));
+	EXPECT_EQ(0, memcmp(q, mem, len));
+	ASSERT_EQ(0, munmap(q + HUGE, PAGE));
+	EXPECT_EQ(SIGSEGV, touch(q + HUGE, 0));
+	EXPECT_EQ(0, memcmp(q + HUGE + PAGE, mem + HUGE + PAGE, len - HUGE - PAGE));
+
+	/* a whole one again, revoked */
+	p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, self->fd, r.map_offset);
+	ASSERT_NE(MAP_FAILED, p);
+	EXPECT_EQ(0, touch(p + head, 1));
+	ASSERT_EQ(0, unreg(self->fd, r.handle));
+	EXPECT_EQ(SIGBUS, touch(p + head, 0));
+	EXPECT_EQ(SIGBUS, touch(p + head + HUGE - 1, 1));
+	EXPECT_EQ(SIGBUS, touch(q + len - 1, 1));
+	EXPECT_EQ(0, touch(mem + head, 1));
+}
+
+/* the same for a reader, and after the owner has let go */
+TEST_F(map, huge_read_only)
+{
+	uint8_t *area = anon(3 * HUGE), *mem = (uint8_t *)(((uintptr_t)area + HUGE) & -HUGE), *p;
+	struct asyncprog_ioc_register r;
+
+	ASSERT_EQ(0, madvise(area, 3 * HUGE, MADV_HUGEPAGE));
+	fill(mem, HUGE, 6);
+	ASSERT_EQ(0, reg_full(self->fd, mem, HUGE, ROM, 0, &r));
+	p = mmap(NULL, HUGE, PROT_READ, MAP_SHARED, self->fd, r.map_offset);
+	ASSERT_NE(MAP_FAILED, p);
+	EXPECT_EQ(0, memcmp(p, mem, HUGE));
+	EXPECT_EQ(SIGSEGV, touch(p + PAGE, 1));
+	EXPECT_EQ(-1, mprotect(p, HUGE, PROT_READ | PROT_WRITE));
+	EXPECT_EQ(EACCES, errno);
+	EXPECT_EQ(0, try_pin(self->fd, p + 5 * PAGE));
+	ASSERT_EQ(0, munmap(area, 3 * HUGE));
+	EXPECT_EQ(0, touch(p, 0));
+	ASSERT_EQ(0, unreg(self->fd, r.handle));
+	EXPECT_EQ(SIGBUS, touch(p, 0));
 }
 
 TEST_HARNESS_MAIN

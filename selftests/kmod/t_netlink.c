@@ -235,6 +235,47 @@ TEST_F(netlink, only_root)
 	EXPECT_EQ(0, reap(pid));
 }
 
+/* a request with an attribute of @len bytes; 0 or a libnl error */
+static int request(struct _test_data_netlink *self, int cmd, int flags, int attr, int len)
+{
+	static const uint8_t zeros[16];
+	struct nl_msg *msg = nlmsg_alloc();
+	int ret;
+
+	genlmsg_put(msg, NL_AUTO_PORT, NL_AUTO_SEQ, self->family, 0, flags | NLM_F_ACK, cmd,
+		    ASYNCPROG_GENL_VERSION);
+	if (attr)
+		nla_put(msg, attr, len, zeros);
+	ret = nl_send_auto(self->sk, msg);
+	nlmsg_free(msg);
+	return ret < 0 ? ret : nl_wait_for_ack(self->sk);
+}
+
+TEST_F(netlink, bad_requests)
+{
+	uint64_t max;
+	int cmd;
+
+	ASSERT_EQ(0, stats(self));
+	max = self->ans.value[ASYNCPROG_ATTR_MAX_BYTES];
+	for (cmd = ASYNCPROG_CMD_EVENT; cmd < 256; cmd++)
+		ASSERT_EQ(-NLE_OPNOTSUPP, request(self, cmd, 0, 0, 0));
+	EXPECT_EQ(-NLE_OPNOTSUPP, request(self, ASYNCPROG_CMD_UNSPEC, 0, 0, 0));
+	/* what dumps does not answer, what answers does not dump */
+	EXPECT_EQ(-NLE_OPNOTSUPP, request(self, ASYNCPROG_CMD_UIDS, 0, 0, 0));
+	EXPECT_EQ(-NLE_OPNOTSUPP, request(self, ASYNCPROG_CMD_REGIONS, 0, 0, 0));
+	EXPECT_EQ(-NLE_OPNOTSUPP, request(self, ASYNCPROG_CMD_STATS, NLM_F_DUMP, 0, 0));
+	EXPECT_EQ(-NLE_OPNOTSUPP, request(self, ASYNCPROG_CMD_LIMITS, NLM_F_DUMP, 0, 0));
+	/* attributes of another length, that are no limit, or unknown */
+	EXPECT_EQ(-NLE_INVAL, request(self, ASYNCPROG_CMD_LIMITS, 0, ASYNCPROG_ATTR_MAX_BYTES, 4));
+	EXPECT_EQ(-NLE_INVAL, request(self, ASYNCPROG_CMD_LIMITS, 0, ASYNCPROG_ATTR_MAX_BYTES, 16));
+	EXPECT_EQ(-NLE_INVAL, request(self, ASYNCPROG_CMD_LIMITS, 0, ASYNCPROG_ATTR_BYTES, 8));
+	EXPECT_EQ(-NLE_INVAL, request(self, ASYNCPROG_CMD_LIMITS, 0, ASYNCPROG_ATTR_MAX + 1, 8));
+	EXPECT_EQ(0, request(self, ASYNCPROG_CMD_LIMITS, 0, 0, 0));
+	ASSERT_EQ(0, stats(self));
+	EXPECT_EQ(max, self->ans.value[ASYNCPROG_ATTR_MAX_BYTES]);
+}
+
 TEST_F(netlink, events)
 {
 	struct answer events = { .messages = 0 };

@@ -132,6 +132,12 @@ static void step(uint32_t *seed)
 			op[i] = (struct asyncprog_copy){ s->handle, rnd(seed) % PAGE, t->handle,
 							 rnd(seed) % PAGE, 1 + rnd(seed) % PAGE,
 							 i };
+		if (rnd(seed) % 4 == 0) {
+			struct asyncprog_ioc_attach a = { .size = sizeof(a) };
+
+			a.fd = w->fd[rnd(seed) % 3];
+			do_ioctl(fd, ASYNCPROG_IOC_ATTACH, &a);
+		}
 		copy_ops(fd, op, 4, rnd(seed) % 2 ? ASYNCPROG_COPY_QUEUED : 0, &done);
 		ok = done;
 		break;

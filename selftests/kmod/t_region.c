@@ -2,6 +2,11 @@
 /*
  * Registration: arguments, accounting, limits, kinds of memory, staleness, the owner's end.
  */
+#include <linux/userfaultfd.h>
+#include <pthread.h>
+#include <sys/time.h>
+#include <sys/utsname.h>
+
 #include "kmodtest.h"
 
 #define LEN	(16 * PAGE)
@@ -133,8 +138,149 @@ TEST_F(region, holes_and_protections)
 	EXPECT_EQ(-EFAULT, reg_full(self->fd, self->mem, 2 * PAGE, RW, 0, &r));
 	EXPECT_EQ(0, reg_full(self->fd, self->mem, 2 * PAGE, ASYNCPROG_ACCESS_READ, 0, &r));
 	ASSERT_EQ(0, unreg(self->fd, r.handle));
+	/* what the owner cannot read it does not give to others */
+	ASSERT_EQ(0, mprotect(self->mem + PAGE, PAGE, PROT_NONE));
+	EXPECT_EQ(-EFAULT, reg_full(self->fd, self->mem, 2 * PAGE, ASYNCPROG_ACCESS_READ, 0, &r));
+	EXPECT_EQ(-EFAULT, reg_full(self->fd, self->mem + PAGE, 1, ASYNCPROG_ACCESS_READ, 0, &r));
+	EXPECT_EQ(-EFAULT, reg_full(self->fd, self->mem, 2 * PAGE, RW, 0, &r));
 	EXPECT_EQ(0, pinned(self->fd));
 	EXPECT_EQ(0, vm_pin());
+}
+
+/*
+ * Memory whose pages come from a thread, which takes back the other of two pages before it gives
+ * one: so something changes each time that the two are pinned.
+ */
+struct changing {
+	uint8_t *mem;
+	int uffd;
+	int given;
+};
+
+static void *give_and_take(void *arg)
+{
+	struct changing *c = arg;
+	struct uffd_msg msg;
+
+	while (read(c->uffd, &msg, sizeof(msg)) == sizeof(msg)) {
+		uintptr_t at = msg.arg.pagefault.address & -PAGE;
+		struct uffdio_zeropage zero = { .range = { at, PAGE } };
+
+		madvise(c->mem + (at == (uintptr_t)c->mem ? PAGE : 0), PAGE, MADV_DONTNEED);
+		if (ioctl(c->uffd, UFFDIO_ZEROPAGE, &zero))
+			break;
+		c->given++;
+	}
+	return NULL;
+}
+
+/* kernels before 6.3 cannot wait for such pages when they pin, and say EFAULT */
+TEST_F(region, keeps_changing)
+{
+	struct changing c = { .mem = anon(2 * PAGE), .uffd = syscall(SYS_userfaultfd, O_CLOEXEC) };
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register range = {
+		.range = { (uintptr_t)c.mem, 2 * PAGE }, .mode = UFFDIO_REGISTER_MODE_MISSING,
+	};
+	struct asyncprog_ioc_register r;
+	int ret, major, minor;
+	struct utsname u;
+	pthread_t thread;
+
+	if (c.uffd < 0 && errno == ENOSYS)
+		SKIP(return, "a kernel without userfaultfd");
+	ASSERT_GE(c.uffd, 0);
+	ASSERT_EQ(0, uname(&u));
+	ASSERT_EQ(2, sscanf(u.release, "%d.%d", &major, &minor));
+	ASSERT_EQ(0, ioctl(c.uffd, UFFDIO_API, &api));
+	ASSERT_EQ(0, ioctl(c.uffd, UFFDIO_REGISTER, &range));
+	ASSERT_EQ(0, pthread_create(&thread, NULL, give_and_take, &c));
+	ret = reg_full(self->fd, c.mem, 2 * PAGE, RW, 0, &r);
+	if (major > 6 || (major == 6 && minor >= 3)) {
+		EXPECT_EQ(-EAGAIN, ret);
+		EXPECT_GE(c.given, 16);
+	} else {
+		EXPECT_EQ(-EFAULT, ret);
+	}
+	EXPECT_EQ(0, pinned(self->fd));
+	EXPECT_EQ(0, vm_pin());
+	ASSERT_EQ(0, ioctl(c.uffd, UFFDIO_UNREGISTER, &range.range));
+	EXPECT_EQ(0, reg_full(self->fd, c.mem, 2 * PAGE, RW, 0, &r));
+	pthread_cancel(thread);
+	pthread_join(thread, NULL);
+}
+
+/* without any order: memory that another thread discards page by page */
+static void *discard(void *arg)
+{
+	uint8_t *mem = *(uint8_t **)arg;
+	size_t at = 0;
+
+	while (__atomic_load_n((uint8_t **)arg, __ATOMIC_RELAXED)) {
+		madvise(mem + at, PAGE, MADV_DONTNEED);
+		at = (at + PAGE) % LEN;
+	}
+	return NULL;
+}
+
+TEST_F(region, discarded_meanwhile)
+{
+	struct asyncprog_ioc_register r;
+	uint8_t *go = self->mem;
+	pthread_t thread;
+	int i, ret;
+
+	ASSERT_EQ(0, pthread_create(&thread, NULL, discard, &go));
+	for (i = 0; i < 100; i++) {
+		ret = reg_full(self->fd, self->mem, LEN, RW, 0, &r);
+		ASSERT_EQ(ret ? -EAGAIN : 0, ret);
+		if (!ret)
+			ASSERT_EQ(0, unreg(self->fd, r.handle));
+	}
+	__atomic_store_n(&go, NULL, __ATOMIC_RELAXED);
+	pthread_join(thread, NULL);
+	EXPECT_EQ(0, pinned(self->fd));
+	EXPECT_EQ(0, vm_pin());
+}
+
+static int alarms;
+
+static void on_alarm(int sig)
+{
+	struct itimerval again = { .it_value.tv_usec = 50 };
+
+	/* not for ever: what a signal interrupts begins again */
+	if (++alarms < 10)
+		setitimer(ITIMER_REAL, &again, NULL);
+}
+
+/* signals that do not kill are no error: a process's first registration, of many mappings, takes its time */
+TEST_F(region, signals)
+{
+	struct sigaction sa = { .sa_handler = on_alarm };
+	struct itimerval first = { .it_value.tv_usec = 50 };
+	uint8_t *many = anon(2000 * PAGE);
+	struct asyncprog_ioc_register r;
+	int i, ret, amid = 0;
+
+	for (i = 0; i < 2000; i += 2)
+		ASSERT_EQ(0, mprotect(many + i * PAGE, PAGE, PROT_READ));
+	ASSERT_EQ(0, sigaction(SIGALRM, &sa, NULL));
+	for (i = 0; i < 16; i++) {
+		pid_t pid = fork();
+
+		if (!pid) {
+			setitimer(ITIMER_REAL, &first, NULL);
+			ret = reg_full(self->fd, self->mem, LEN, RW, 0, &r);
+			_exit(ret ? -ret : alarms ? 200 : 0);
+		}
+		ret = reap(pid);
+		ASSERT_TRUE(ret == 0 || ret == 200)
+			TH_LOG("round %d: %d", i, ret);
+		amid += ret == 200;
+	}
+	EXPECT_GT(amid, 0);
+	TH_LOG("%d of %d with a signal", amid, i);
 }
 
 static int map_file(const char *path, void **p)

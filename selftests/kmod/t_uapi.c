@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The shape of the ioctls of /dev/asyncprog: sizes, pointers, flags, reserved fields.
+ * The shape of the ioctls of /dev/asyncprog and /dev/ioat_copy: sizes, pointers, flags, reserved
+ * fields.
  */
+#include <asyncprog/ioat_copy.h>
+
 #include "kmodtest.h"
 
 static const struct row {
@@ -9,18 +12,27 @@ static const struct row {
 	unsigned long cmd;
 	size_t size;			/* of the first version */
 	size_t reserved;		/* offset of a field that must be 0, or 0 */
+	uint32_t flags;			/* that are known */
+	bool ioat;			/* of /dev/ioat_copy */
 } rows[] = {
-	{ "info", ASYNCPROG_IOC_INFO, 72, 0 },
-	{ "register", ASYNCPROG_IOC_REGISTER, 72, 68 },
-	{ "unregister", ASYNCPROG_IOC_UNREGISTER, 16, 0 },
-	{ "query", ASYNCPROG_IOC_QUERY, 64, 60 },
-	{ "ring", ASYNCPROG_IOC_RING, 32, 0 },
-	{ "copy", ASYNCPROG_IOC_COPY, 24, 0 },
+	{ "info", ASYNCPROG_IOC_INFO, 72, 0, 0, false },
+	{ "register", ASYNCPROG_IOC_REGISTER, 72, 68, 0, false },
+	{ "unregister", ASYNCPROG_IOC_UNREGISTER, 16, 0, 0, false },
+	{ "query", ASYNCPROG_IOC_QUERY, 64, 60, 0, false },
+	{ "ring", ASYNCPROG_IOC_RING, 32, 0, 0, false },
+	{ "copy", ASYNCPROG_IOC_COPY, 24, 0, ASYNCPROG_COPY_QUEUED, false },
+	{ "attach", ASYNCPROG_IOC_ATTACH, 16, 12, 0, false },
+	{ "ioat info", IOAT_COPY_IOC_INFO, 80, 44, 0, true },
+	{ "ioat setup", IOAT_COPY_IOC_SETUP, 40, 20, 0, true },
+	{ "ioat submit", IOAT_COPY_IOC_SUBMIT, 32, 0, 15, true },
+	{ "ioat issue", IOAT_COPY_IOC_ISSUE, 8, 0, 0, true },
+	{ "ioat query", IOAT_COPY_IOC_QUERY, 80, 0, 0, true },
+	{ "ioat wait", IOAT_COPY_IOC_WAIT, 32, 0, 0, true },
 };
 
 FIXTURE(uapi)
 {
-	int fd;
+	int fd, other, ioat;
 	uint8_t *mem;
 	uint64_t handle;
 	struct asyncprog_copy op;
@@ -31,6 +43,9 @@ FIXTURE(uapi)
 		struct asyncprog_ioc_query query;
 		struct asyncprog_ioc_ring ring;
 		struct asyncprog_ioc_copy copy;
+		struct asyncprog_ioc_attach attach;
+		struct ioat_copy_ioc_setup setup;
+		struct ioat_copy_ioc_submit submit;
 		uint32_t size;
 	} arg;
 };
@@ -39,6 +54,10 @@ FIXTURE_SETUP(uapi)
 {
 	self->fd = dev_open();
 	ASSERT_GE(self->fd, 0);
+	self->other = dev_open();
+	ASSERT_GE(self->other, 0);
+	self->ioat = open("/dev/ioat_copy", O_RDWR | O_CLOEXEC);
+	ASSERT_GE(self->ioat, 0);
 	self->mem = anon(4 * PAGE);
 	ASSERT_NE(MAP_FAILED, self->mem);
 	self->handle = reg(self->fd, self->mem, 2 * PAGE, RW, 0);
@@ -47,12 +66,30 @@ FIXTURE_SETUP(uapi)
 
 FIXTURE_TEARDOWN(uapi)
 {
+	close(self->ioat);
+	close(self->other);
 	close(self->fd);
+}
+
+static int call(struct _test_data_uapi *self, const struct row *row, void *arg)
+{
+	return do_ioctl(row->ioat ? self->ioat : self->fd, row->cmd, arg);
 }
 
 /* arguments with which the ioctl works */
 static void good(struct _test_data_uapi *self, const struct row *row)
 {
+	struct ioat_copy_ioc_setup setup = {
+		.size = sizeof(setup), .asyncprog_fd = self->fd, .eventfd = -1, .entries = 8,
+	};
+
+	if (row->ioat && row->cmd != IOAT_COPY_IOC_INFO) {
+		/* what is done once per open file */
+		close(self->ioat);
+		self->ioat = open("/dev/ioat_copy", O_RDWR | O_CLOEXEC);
+		if (row->cmd != IOAT_COPY_IOC_SETUP)
+			do_ioctl(self->ioat, IOAT_COPY_IOC_SETUP, &setup);
+	}
 	memset(&self->arg, 0, sizeof(self->arg));
 	self->arg.size = row->size;
 	switch (row->cmd) {
@@ -80,6 +117,17 @@ static void good(struct _test_data_uapi *self, const struct row *row)
 		self->arg.copy.ops = (uintptr_t)&self->op;
 		self->arg.copy.nops = 1;
 		break;
+	case ASYNCPROG_IOC_ATTACH:
+		self->arg.attach.fd = self->other;
+		break;
+	case IOAT_COPY_IOC_SETUP:
+		self->arg.setup = setup;
+		break;
+	case IOAT_COPY_IOC_SUBMIT:
+		self->op = (struct asyncprog_copy){ self->handle, 0, self->handle, PAGE, 64, 0 };
+		self->arg.submit.ops = (uintptr_t)&self->op;
+		self->arg.submit.nops = 1;
+		break;
 	}
 }
 
@@ -93,10 +141,17 @@ TEST_F(uapi, sizes_of_the_first_version)
 	EXPECT_EQ(64, sizeof(struct asyncprog_ioc_query));
 	EXPECT_EQ(32, sizeof(struct asyncprog_ioc_ring));
 	EXPECT_EQ(24, sizeof(struct asyncprog_ioc_copy));
+	EXPECT_EQ(16, sizeof(struct asyncprog_ioc_attach));
 	EXPECT_EQ(48, sizeof(struct asyncprog_copy));
 	EXPECT_EQ(32, sizeof(struct asyncprog_cqe));
 	EXPECT_EQ(64, sizeof(struct asyncprog_marks));
 	EXPECT_EQ(128, sizeof(struct asyncprog_ring));
+	EXPECT_EQ(80, sizeof(struct ioat_copy_ioc_info));
+	EXPECT_EQ(40, sizeof(struct ioat_copy_ioc_setup));
+	EXPECT_EQ(32, sizeof(struct ioat_copy_ioc_submit));
+	EXPECT_EQ(8, sizeof(struct ioat_copy_ioc_issue));
+	EXPECT_EQ(80, sizeof(struct ioat_copy_ioc_query));
+	EXPECT_EQ(32, sizeof(struct ioat_copy_ioc_wait));
 }
 
 TEST_F(uapi, exact)
@@ -105,7 +160,7 @@ TEST_F(uapi, exact)
 
 	FOR_ROWS(row) {
 		good(self, row);
-		EXPECT_EQ(0, do_ioctl(self->fd, row->cmd, &self->arg))
+		EXPECT_EQ(0, call(self, row, &self->arg))
 			TH_LOG("%s", row->name);
 	}
 }
@@ -119,7 +174,7 @@ TEST_F(uapi, short_struct)
 		good(self, row);
 		for (size = 0; size < row->size; size++) {
 			self->arg.size = size;
-			ASSERT_EQ(-EINVAL, do_ioctl(self->fd, row->cmd, &self->arg))
+			ASSERT_EQ(-EINVAL, call(self, row, &self->arg))
 				TH_LOG("%s with %u bytes", row->name, size);
 		}
 	}
@@ -132,11 +187,11 @@ TEST_F(uapi, long_zero)
 	FOR_ROWS(row) {
 		good(self, row);
 		self->arg.size = PAGE;
-		EXPECT_EQ(0, do_ioctl(self->fd, row->cmd, &self->arg))
+		EXPECT_EQ(0, call(self, row, &self->arg))
 			TH_LOG("%s", row->name);
 		good(self, row);
 		self->arg.size = PAGE + 1;
-		EXPECT_EQ(-E2BIG, do_ioctl(self->fd, row->cmd, &self->arg))
+		EXPECT_EQ(-E2BIG, call(self, row, &self->arg))
 			TH_LOG("%s", row->name);
 	}
 }
@@ -151,7 +206,7 @@ TEST_F(uapi, long_nonzero)
 			good(self, row);
 			self->arg.size = row->size + 16;
 			self->arg.bytes[at] = 1;
-			ASSERT_EQ(-E2BIG, do_ioctl(self->fd, row->cmd, &self->arg))
+			ASSERT_EQ(-E2BIG, call(self, row, &self->arg))
 				TH_LOG("%s byte %zu", row->name, at);
 		}
 	}
@@ -166,14 +221,14 @@ TEST_F(uapi, bad_pointer)
 	ASSERT_NE(MAP_FAILED, two);
 	ASSERT_EQ(0, munmap(two + PAGE, PAGE));
 	FOR_ROWS(row) {
-		EXPECT_EQ(-EFAULT, do_ioctl(self->fd, row->cmd, NULL));
-		EXPECT_EQ(-EFAULT, do_ioctl(self->fd, row->cmd, (void *)-PAGE));
-		EXPECT_EQ(-EFAULT, do_ioctl(self->fd, row->cmd, two + PAGE - 2));
+		EXPECT_EQ(-EFAULT, call(self, row, NULL));
+		EXPECT_EQ(-EFAULT, call(self, row, (void *)-PAGE));
+		EXPECT_EQ(-EFAULT, call(self, row, two + PAGE - 2));
 		/* the end is missing */
 		good(self, row);
 		at = two + PAGE - row->size + 4;
 		memcpy(at, &self->arg, row->size - 4);
-		EXPECT_EQ(-EFAULT, do_ioctl(self->fd, row->cmd, at))
+		EXPECT_EQ(-EFAULT, call(self, row, at))
 			TH_LOG("%s", row->name);
 	}
 }
@@ -196,6 +251,43 @@ TEST_F(uapi, result_not_writable)
 	EXPECT_EQ(before.total_bytes, after.total_bytes);
 }
 
+/* all others have done then what they were asked for */
+TEST_F(uapi, done_but_not_told)
+{
+	struct ioat_copy_ioc_query q = { .size = sizeof(q) };
+	uint8_t *page = anon(PAGE);
+	const struct row *row;
+
+	fill(self->mem, PAGE, 1);
+	FOR_ROWS(row) {
+		if (row->cmd == ASYNCPROG_IOC_REGISTER)
+			continue;
+		ASSERT_EQ(0, mprotect(page, PAGE, PROT_READ | PROT_WRITE));
+		good(self, row);
+		memcpy(page, &self->arg, row->size);
+		memset(self->mem + PAGE, 0, PAGE);
+		ASSERT_EQ(0, mprotect(page, PAGE, PROT_READ));
+		EXPECT_EQ(-EFAULT, call(self, row, page))
+			TH_LOG("%s", row->name);
+		switch (row->cmd) {
+		case ASYNCPROG_IOC_UNREGISTER:
+			EXPECT_EQ(-ENOENT, call(self, row, page));
+			break;
+		case ASYNCPROG_IOC_RING:
+		case IOAT_COPY_IOC_SETUP:
+			EXPECT_EQ(-EEXIST, call(self, row, page));
+			break;
+		case ASYNCPROG_IOC_COPY:
+			EXPECT_EQ(0, memcmp(self->mem, self->mem + PAGE, 64));
+			break;
+		case IOAT_COPY_IOC_SUBMIT:
+			EXPECT_EQ(0, do_ioctl(self->ioat, IOAT_COPY_IOC_QUERY, &q));
+			EXPECT_EQ(1, q.submitted);
+			break;
+		}
+	}
+}
+
 TEST_F(uapi, unknown_flags)
 {
 	const struct row *row;
@@ -204,10 +296,10 @@ TEST_F(uapi, unknown_flags)
 	FOR_ROWS(row) {
 		for (bit = 0; bit < 32; bit++) {
 			good(self, row);
-			if (row->cmd == ASYNCPROG_IOC_COPY && !bit)
+			if (row->flags & 1u << bit)
 				continue;
 			((uint32_t *)self->arg.bytes)[1] = 1u << bit;
-			ASSERT_EQ(-EINVAL, do_ioctl(self->fd, row->cmd, &self->arg))
+			ASSERT_EQ(-EINVAL, call(self, row, &self->arg))
 				TH_LOG("%s bit %d", row->name, bit);
 		}
 	}
@@ -222,7 +314,7 @@ TEST_F(uapi, reserved_fields)
 			continue;
 		good(self, row);
 		self->arg.bytes[row->reserved] = 1;
-		EXPECT_EQ(-EINVAL, do_ioctl(self->fd, row->cmd, &self->arg))
+		EXPECT_EQ(-EINVAL, call(self, row, &self->arg))
 			TH_LOG("%s", row->name);
 	}
 }
@@ -232,7 +324,7 @@ TEST_F(uapi, unknown_ioctl)
 	uint32_t nr;
 
 	self->arg.size = 64;
-	for (nr = 6; nr < 256; nr++)
+	for (nr = 7; nr < 256; nr++)
 		ASSERT_EQ(-ENOTTY, do_ioctl(self->fd, _IO(ASYNCPROG_IOC_TYPE, nr), &self->arg));
 	EXPECT_EQ(-ENOTTY, do_ioctl(self->fd, _IO(0xBD, 0), &self->arg));
 	EXPECT_EQ(-ENOTTY, do_ioctl(self->fd, TCGETS, &self->arg));

@@ -38,6 +38,10 @@ static unsigned int error_nth;
 module_param(error_nth, uint, 0644);
 MODULE_PARM_DESC(error_nth, "every so manieth copy fails");
 
+static bool give_up;
+module_param(give_up, bool, 0644);
+MODULE_PARM_DESC(give_up, "a copy that fails was given up, instead of having failed to write");
+
 static unsigned int lose_nth;
 module_param(lose_nth, uint, 0644);
 MODULE_PARM_DESC(lose_nth, "every so manieth copy never completes, until lost is written");
@@ -197,7 +201,8 @@ static void prov_call_back(struct prov_chan *c, struct list_head *list)
 
 	list_for_each_entry_safe(d, next, list, link) {
 		struct dmaengine_result result = {
-			.result = d->failed ? DMA_TRANS_WRITE_FAILED : DMA_TRANS_NOERROR,
+			.result = !d->failed ? DMA_TRANS_NOERROR :
+				  give_up ? DMA_TRANS_ABORTED : DMA_TRANS_WRITE_FAILED,
 		};
 		dma_async_tx_callback_result callback = d->tx.callback_result;
 		unsigned long irq;

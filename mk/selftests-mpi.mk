@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 # MPI conformance programs: every selftests/mpi/t_*.c once for each MPI library, f_rma.F90 and f_p2p.F90 once for
-# each Fortran binding, and the random two-sided programs of p2p_random.c. They use the MPI library only.
+# each Fortran binding, the random two-sided programs of p2p_random.c, and bench/calls.c. They use the MPI library only.
 
 MPITEST_DIR     := selftests/mpi
 MPITEST_OUT     := $(BUILD)/selftests/mpi
@@ -57,7 +57,7 @@ $(foreach m,$(MPITEST_LIBS),$(foreach b,$(MPITEST_F_BINDINGS),\
 	$(eval $(call mpitest_fortran_rules,$(m),fp,$(b),f_p2p.F90))))
 
 .PHONY: selftests-mpi check-mpi check-mpi-native
-selftests-mpi: $(foreach m,$(MPITEST_LIBS),$(MPITEST_PROGS_$(m)))
+selftests-mpi: $(foreach m,$(MPITEST_LIBS),$(MPITEST_PROGS_$(m)) $(BUILD)/bench/$(m)/calls)
 
 check-mpi: selftests-mpi user
 	$(Q)BUILD=$(BUILD) $(MPITEST_DIR)/run --hook

@@ -280,6 +280,16 @@ void t_note(const char *fmt, ...)
 	pthread_mutex_unlock(&cur_lock);
 }
 
+int t_failures(void)
+{
+	int n;
+
+	pthread_mutex_lock(&cur_lock);
+	n = cur.failures;
+	pthread_mutex_unlock(&cur_lock);
+	return n;
+}
+
 void t_fail(const char *file, int line, const char *fmt, ...)
 {
 	char head[128];

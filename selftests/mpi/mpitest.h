@@ -77,6 +77,8 @@ void t_fill(void *buf, size_t len, uint64_t seed);
 /* assertions: record file:line and both values; a point keeps the first eight of each rank */
 void t_fail(const char *file, int line, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+/* assertions of this process that have failed in the running point */
+int t_failures(void);
 bool t_bytes(const char *file, int line, const char *what, const void *got, const void *want,
 	     size_t len);
 bool t_mpi(const char *file, int line, const char *call, int err);

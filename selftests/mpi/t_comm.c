@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
  * Two-sided messages on communicators made by every call that makes one: small and large ones between all
- * members, at the same time on the communicators that one call made, before and after the parents are freed.
+ * members, at the same time on the communicators that one call made, before and after the parents are freed. Those that join
+ * jobs are the library's, beside.
  */
 #include "mpitest.h"
 
@@ -473,9 +474,126 @@ static void hints(void)
 	use(&c);
 }
 
+/*
+ * Debian's MPICH 4.0.2 has neither MPI_Open_port nor MPI_Comm_spawn: both fail with MPI_ERR_OTHER, natively as well.
+ */
+#ifdef OPEN_MPI
+/* Large and small messages both ways between this process and rank @peer of @inter. */
+static void exchange(MPI_Comm inter, int peer, uint64_t mine, uint64_t theirs)
+{
+	static unsigned char out[1 << 20], in[1 << 20], want[1 << 20];
+	static const int bytes[] = { 8, 240, 100000, 1 << 20 };
+	MPI_Request q[2];
+	MPI_Status st;
+	int n;
+
+	for (int k = 0; k < ARRAY_SIZE(bytes); k++) {
+		t_fill(out, (size_t)bytes[k], mine + (uint64_t)k);
+		M(MPI_Irecv(in, bytes[k], MPI_BYTE, peer, k, inter, &q[0]));
+		M(MPI_Isend(out, bytes[k], MPI_BYTE, peer, k, inter, &q[1]));
+		M(MPI_Wait(&q[1], MPI_STATUS_IGNORE));
+		M(MPI_Wait(&q[0], &st));
+		M(MPI_Get_count(&st, MPI_BYTE, &n));
+		T_EQ(n, bytes[k]);
+		t_fill(want, (size_t)n, theirs + (uint64_t)k);
+		T_BYTES("message", in, want, (size_t)n);
+	}
+}
+
+/* What joins two jobs, even a job with itself, is not ours, nor what is made of it. */
+static void connected(void)
+{
+	char port[MPI_MAX_PORT_NAME] = "";
+	MPI_Comm inter, both;
+	int rank;
+
+	if (!t_rank)
+		M(MPI_Open_port(MPI_INFO_NULL, port));
+	M(MPI_Bcast(port, sizeof(port), MPI_CHAR, 0, MPI_COMM_WORLD));
+	if (!t_rank)
+		M(MPI_Comm_accept(port, MPI_INFO_NULL, 0, MPI_COMM_SELF, &inter));
+	else if (t_rank == 1)
+		M(MPI_Comm_connect(port, MPI_INFO_NULL, 0, MPI_COMM_SELF, &inter));
+	if (t_rank < 2) {
+		exchange(inter, 0, 10 * (uint64_t)t_rank, 10 * (uint64_t)!t_rank);
+		M(MPI_Intercomm_merge(inter, t_rank, &both));
+		M(MPI_Comm_rank(both, &rank));
+		T_EQ(rank, t_rank);
+		exchange(both, !rank, 10 * (uint64_t)t_rank, 10 * (uint64_t)!t_rank);
+		M(MPI_Comm_free(&both));
+		M(MPI_Comm_disconnect(&inter));
+	}
+	if (!t_rank)
+		M(MPI_Close_port(port));
+	t_barrier();
+}
+
+static char *program;
+
+#define CHILDREN 2
+
+/* Started by spawned(), whose rank 0 talks to each of us; our own MPI_COMM_WORLD is one like any other. */
+static int child(MPI_Comm parent)
+{
+	int rank, failures;
+
+	M(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
+	exchange(parent, 0, 100 + 10 * (uint64_t)rank, 200 + 10 * (uint64_t)rank);
+	exchange(MPI_COMM_WORLD, !rank, 300 + 10 * (uint64_t)rank, 300 + 10 * (uint64_t)!rank);
+	failures = t_failures();
+	M(MPI_Send(&failures, 1, MPI_INT, 0, 99, parent));
+	M(MPI_Comm_disconnect(&parent));
+	MPI_Finalize();
+	return failures != 0;
+}
+
+static void spawn(bool multiple)
+{
+	char *programs[] = { program, program };
+	int counts[] = { 1, 1 }, failures = -1;
+	MPI_Info infos[] = { MPI_INFO_NULL, MPI_INFO_NULL };
+	MPI_Comm inter;
+
+	if (multiple)
+		M(MPI_Comm_spawn_multiple(CHILDREN, programs, MPI_ARGVS_NULL, counts, infos, 0, MPI_COMM_WORLD, &inter,
+					  MPI_ERRCODES_IGNORE));
+	else
+		M(MPI_Comm_spawn(program, MPI_ARGV_NULL, CHILDREN, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter,
+				 MPI_ERRCODES_IGNORE));
+	for (int i = 0; !t_rank && i < CHILDREN; i++)
+		exchange(inter, i, 200 + 10 * (uint64_t)i, 100 + 10 * (uint64_t)i);
+	for (int i = 0; !t_rank && i < CHILDREN; i++) {
+		M(MPI_Recv(&failures, 1, MPI_INT, i, 99, inter, MPI_STATUS_IGNORE));
+		T_EQ(failures, 0);
+	}
+	M(MPI_Comm_disconnect(&inter));
+	t_barrier();
+}
+
+static void spawned(void)
+{
+	spawn(false);
+}
+
+static void spawned_multiple(void)
+{
+	spawn(true);
+}
+#endif
+
 int main(int argc, char **argv)
 {
+#ifdef OPEN_MPI
+	MPI_Comm parent;
+
+	program = argv[0];
+#endif
 	t_init(&argc, &argv, MPI_THREAD_SINGLE);
+#ifdef OPEN_MPI
+	MPI_Comm_get_parent(&parent);
+	if (parent != MPI_COMM_NULL)
+		return child(parent);
+#endif
 	T_RUN(world, 2);
 	T_RUN(self, 1);
 	T_RUN(dup_of_dup, 2);
@@ -494,5 +612,10 @@ int main(int argc, char **argv)
 	T_RUN(attributes, 2);
 	T_RUN(failed_creation, 2);
 	T_RUN(hints, 2);
+#ifdef OPEN_MPI
+	T_RUN(connected, 2);
+	T_RUN(spawned, 2);
+	T_RUN(spawned_multiple, 2);
+#endif
 	return t_fini();
 }

@@ -39,6 +39,9 @@ static void transfer(struct twin *w, enum te_mode mode, int origin, int target,
 	if (!dt_range(om, ocount, &olo, &ohi) || !dt_range(tm, tcount, &tlo, &thi) ||
 	    ohi - olo > SPAN || thi - tlo > SPAN)
 		return;
+	/* a displacement must not be negative, however far behind it the layout starts */
+	if (tlo > MIDDLE)
+		return;
 	snprintf(what, sizeof(what), "%s %s %s %d x %.350s -> %d x %.350s", get ? "get" : "put",
 		 tw_names[w->flavor], te_names[mode], ocount, om->desc, tcount, tm->desc);
 	/* 8-aligned bases, the range starts in the middle of some guard bytes */

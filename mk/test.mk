@@ -35,7 +35,7 @@ FUZZ_CC ?= clang-14
 SAN_BUILDS := address,undefined thread
 san_dir = $(BUILD)-$(subst $(comma),-,$(1))
 MPITEST_ALL = $(if $(MPITEST_C_PROGS),selftests-mpi)
-CHECK_GROUPS ?= unit daemon client mpi chaos fuzz sanitizers
+CHECK_GROUPS ?= unit daemon client kmod mpi chaos fuzz sanitizers
 
 .PHONY: tests fuzzers build-fuzz fuzz check build-check dep-check
 tests: user $(TEST_TARGETS)
@@ -55,7 +55,7 @@ fuzz:
 ifeq ($(SAN),)
 build-check:
 	@echo '== build: programs and tests'
-	$(Q)$(MAKE) tests $(if $(filter mpi,$(CHECK_GROUPS)),$(MPITEST_ALL))
+	$(Q)$(MAKE) tests $(if $(filter mpi kmod,$(CHECK_GROUPS)),$(MPITEST_ALL))
 ifneq ($(filter sanitizers,$(CHECK_GROUPS)),)
 	@echo '== build: sanitizers'
 	$(Q)$(foreach s,$(SAN_BUILDS),$(MAKE) SAN=$(s) BUILD=$(call san_dir,$(s)) tests &&) true
@@ -79,6 +79,14 @@ check:
 	$(Q)$(MAKE) tests
 	$(Q)selftests/run --build $(BUILD) unit daemon client
 endif
+
+# make check-apps: programs of Debian packages, natively and hooked
+.PHONY: check-apps
+check-apps:
+	$(Q)$(MAKE) deps
+	$(Q)packaging/install-deps packaging/deps-apps.list
+	$(Q)$(MAKE) user
+	$(Q)selftests/run --build $(BUILD) apps
 
 dep-check:
 	$(Q)CC='$(CC)' selftests/dep-check $(filter -I% -D%,$(CPPFLAGS))

@@ -19,7 +19,8 @@ $(BIN)/$(1): $(call objs,$(call srcs,tools/$(1)/*.c)) $(call tool_libs,$(1))
 endef
 $(foreach t,$(TOOL_C_NAMES),$(eval $(call tool_rule,$(t))))
 
-$(BIN)/progctl: CLIENT_LIBS += $(shell $(PKG_CONFIG) --libs jansson)
+$(BIN)/progctl: CLIENT_LIBS += $(shell $(PKG_CONFIG) --libs jansson libnl-genl-3.0)
+$(call objs,tools/progctl/pinned.c): override CPPFLAGS += $(shell $(PKG_CONFIG) --cflags libnl-genl-3.0)
 
 define tool_copy_rule
 $(BIN)/$(1): tools/$(1)/$(1)

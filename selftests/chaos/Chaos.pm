@@ -279,7 +279,8 @@ sub port
 # ---- jobs ----------------------------------------------------------------------------------------
 
 # job(mpi => ompi, ppn => [ranks on node 0, node 1, ..], args => [..], env => {..},
-#     hook => 1, launcher => [..], wrap => [..]): starts the chaos program under the launcher
+#     hook => 1, launcher => [..], wrap => [..]): starts the chaos program under the launcher, or another one:
+#     prog => path, over => sub that returns true when nothing is left to it but MPI_Finalize
 sub job
 {
 	my %opt = (hook => 1, launcher => [], wrap => [], env => {}, @_);
@@ -313,19 +314,25 @@ sub job
 			'-launcher-exec', "$state/ssh", @{$opt{launcher}},
 			map { ('-genv', $_, $env{$_}) } sort keys %env);
 	}
-	my %j = (id => $id, mpi => $mpi, dir => $env{CHAOS_DIR}, ranks => $n, out => "$shared/job$id.out", err => "$shared/job$id.err");
+	my %j = (id => $id, mpi => $mpi, dir => $env{CHAOS_DIR}, ranks => $n, out => "$shared/job$id.out",
+		 err => "$shared/job$id.err");
+	$j{over} = $opt{over} // sub { $n == grep { -e end_file(\%j, $_) } 0 .. $n - 1 };
 	$j{pid} = fork // die "fork: $!\n";
 	if (!$j{pid}) {
 		setpgrp(0, 0);
 		open(STDIN, '<', '/dev/null');
 		open(STDOUT, '>', $j{out});
 		open(STDERR, '>', $j{err});
-		exec($vnodes, '--name', $set, 'exec', 'head', @cmd, @{$opt{wrap}}, prog($mpi), @{$opt{args}})
+		exec($vnodes, '--name', $set, 'exec', 'head', @cmd, @{$opt{wrap}}, $opt{prog} // prog($mpi),
+		     @{$opt{args}})
 			or POSIX::_exit(127);
 	}
 	$jobs{$j{pid}} = 1;
 	return \%j;
 }
+
+# made by a rank of the chaos program before MPI_Finalize: its exit status
+sub end_file { "$_[0]{dir}/end.$set.$_[0]{id}.$_[1]" }
 
 # Exit status of the job (128 + signal), or undef when it has not ended in time: then it is killed.
 #
@@ -341,7 +348,7 @@ sub job_wait
 	poll_until($seconds // 60, sub {
 		$got = waitpid $j->{pid}, WNOHANG and return 1;
 		return 0 if $j->{mpi} ne 'mpich';
-		$at //= time if $j->{ranks} == grep { -e "$j->{dir}/end.$set.$j->{id}.$_" } 0 .. $j->{ranks} - 1;
+		$at //= time if $j->{over}->();
 		return $in_mpich = $at && time > $at + ($grace // 1) && !job_maps($j, 'memfd:asyncprog-session');
 	});
 	if ($got) {
@@ -350,7 +357,7 @@ sub job_wait
 		return $j->{status};
 	}
 	if ($in_mpich) {
-		my ($st) = sort { $b <=> $a } map { file_text("$j->{dir}/end.$set.$j->{id}.$_") } 0 .. $j->{ranks} - 1;
+		my ($st) = sort { $b <=> $a } map { int(file_text(end_file($j, $_)) || 0) } 0 .. $j->{ranks} - 1;
 
 		note("job $j->{id} (mpich) is over, but hangs in MPI_Finalize:\n", job_stop($j));
 		return $j->{status} = int $st;

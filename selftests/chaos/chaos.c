@@ -6,6 +6,9 @@
  *   chaos steady                    checked rounds until the file "stop" is there; "STEADY OK"
  *   chaos hold | wait | acc         the last rank is to be killed: holding an exclusive lock of rank
  *                                   0, waiting for one, amid accumulates
+ *   chaos messages                  large messages around the ring of ranks, checked, until the file "stop" is there;
+ *                                   some may fail: "MESSAGES OK", and what failed in the files messages.RANK
+ *   chaos unposted                  rank 0 sends large messages that nobody receives
  *   chaos errors finish|abort|fatal [FIRST]
  *                                   pairs of ranks, the origins' half of the ranks first, doing what pair
  *                                   FIRST and those after it do; a daemon, or the network, is to be broken
@@ -685,6 +688,132 @@ static int errors(const char *end, int first)
 	return 0;
 }
 
+/* ---- large messages ----------------------------------------------------------------------------- */
+
+#define FLIGHT		4
+#define LARGEST		(1536 << 10)
+
+/* Sizes on either side of what is taken early; the third message of a round is a synchronous one. */
+static const int msg_bytes[FLIGHT] = { 200 << 10, 500 << 10, 900 << 10, LARGEST };
+
+/* Both sides busy, for some milliseconds, outside of MPI. */
+static void compute(void)
+{
+	static volatile double x = 1;
+
+	for (int i = 0; i < 2000000; i++)
+		x = x * 1.0000001 + 1e-9;
+}
+
+/*
+ * Messages to the next rank and from the one before, posted together, waited for after a while.  Half of the receives
+ * name their source and tag, half do not.  What ends without an error has to be right, and each side tells the
+ * other what it had: a message that was sent has to have been received, unless CHAOS_LOOSE is set.
+ */
+static int messages(void)
+{
+	int next = (rank + 1) % size, prev = (rank + size - 1) % size, stop, round, bad, failed = 0, last = -1;
+	bool loose = getenv("CHAOS_LOOSE");
+	uint8_t *in[FLIGHT], *out[FLIGHT];
+	char file[64];
+	MPI_Comm comm;
+
+	MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+	MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+	for (int k = 0; k < FLIGHT; k++) {
+		in[k] = malloc(LARGEST);
+		out[k] = malloc(LARGEST);
+	}
+	for (round = 0, stop = 0; !stop; round++) {
+		MPI_Request r[2 * FLIGHT];
+		MPI_Status st[2 * FLIGHT];
+		int got[FLIGHT], theirs[FLIGHT], both[2], rc;
+		double start;
+
+		for (int k = 0; k < FLIGHT; k++) {
+			memset(in[k], 0xee, msg_bytes[k]);
+			MPI_Irecv(in[k], msg_bytes[k], MPI_BYTE, k % 2 && round % 4 == 3 ? MPI_ANY_SOURCE : prev,
+				  k, comm, &r[k]);
+		}
+		for (int k = 0; k < FLIGHT; k++) {
+			for (int i = 0; i < msg_bytes[k]; i++)
+				out[k][i] = byte_at(rank + round + k, i);
+			if (k == 2)
+				MPI_Issend(out[k], msg_bytes[k], MPI_BYTE, next, k, comm, &r[FLIGHT + k]);
+			else
+				MPI_Isend(out[k], msg_bytes[k], MPI_BYTE, next, k, comm, &r[FLIGHT + k]);
+		}
+		if (round == 2)
+			put_rank("busy");
+		compute();
+		start = now_ms();
+		rc = MPI_Waitall(2 * FLIGHT, r, st);
+		if (now_ms() - start > longest)
+			longest = now_ms() - start;
+		for (int k = 0; k < 2 * FLIGHT; k++) {
+			int err = rc ? st[k].MPI_ERROR : MPI_SUCCESS, class;
+
+			if (r[k] != MPI_REQUEST_NULL)
+				broken("round %d: request %d is still there, error %d", round, k, err);
+			if (k < FLIGHT)
+				got[k] = err == MPI_SUCCESS;
+			if (err == MPI_SUCCESS && k < FLIGHT)
+				check_bytes("message", in[k], prev + round + k, msg_bytes[k], msg_bytes[k],
+					    msg_bytes[k]);
+			if (err == MPI_SUCCESS)
+				continue;
+			MPI_Error_class(err, &class);
+			if (class != MPI_ERR_OTHER)
+				broken("round %d, %s %d: class %d, expected MPI_ERR_OTHER", round,
+				       k < FLIGHT ? "receive" : "send", k % FLIGHT, class);
+			failed++;
+		}
+		/* small ones are the library's */
+		MPI_Sendrecv(got, FLIGHT, MPI_INT, prev, FLIGHT, theirs, FLIGHT, MPI_INT, next, FLIGHT,
+			     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+		for (int k = 0; !loose && k < FLIGHT; k++)
+			if (!theirs[k] && (!rc || st[FLIGHT + k].MPI_ERROR == MPI_SUCCESS))
+				broken("round %d: message %d was sent, but not received", round, k);
+		both[0] = !rank && there("stop");
+		both[1] = rc != MPI_SUCCESS;
+		MPI_Allreduce(MPI_IN_PLACE, both, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+		stop = both[0];
+		bad = both[1];
+		if (bad)
+			last = round;
+		/* how many rounds there were, and how many since one of which something failed */
+		if (!rank && (bad || round % 4 == 0))
+			put("rounds", "%d %d\n", round + 1, round - last);
+	}
+	snprintf(file, sizeof(file), "messages.%d", rank);
+	put(file, "%d %.0f %d\n", failed, longest, last);
+	MPI_Comm_free(&comm);
+	for (int k = 0; k < FLIGHT; k++) {
+		free(in[k]);
+		free(out[k]);
+	}
+	if (!rank)
+		printf("MESSAGES OK\n");
+	return 0;
+}
+
+/* Sends without receives: an erroneous program, which a library lets wait, or end. */
+static int unposted(void)
+{
+	MPI_Request r[FLIGHT];
+	MPI_Status st[FLIGHT];
+	uint8_t *buf = calloc(1, LARGEST);
+
+	MPI_Barrier(MPI_COMM_WORLD);
+	for (int k = 0; !rank && k < FLIGHT; k++)
+		MPI_Isend(buf, LARGEST, MPI_BYTE, size - 1, k, MPI_COMM_WORLD, &r[k]);
+	put_rank("busy");
+	if (!rank)
+		MPI_Waitall(FLIGHT, r, st);
+	await("never");
+	return 1;
+}
+
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 1 ? argv[1] : "", *arg = argc > 2 ? argv[2] : "";
@@ -708,6 +837,10 @@ int main(int argc, char **argv)
 		st = killed_at_lock(*mode == 'h');
 	else if (!strcmp(mode, "acc"))
 		st = killed_at_acc();
+	else if (!strcmp(mode, "messages"))
+		st = messages();
+	else if (!strcmp(mode, "unposted"))
+		st = unposted();
 	else if (!strcmp(mode, "errors"))
 		st = errors(arg, argc > 3 ? atoi(argv[3]) : 0);
 	else

@@ -22,21 +22,29 @@
 
 #define BIG	(8u << 20)
 
-static void on_two_with(void (*body)(void), uint32_t ranks, const char *workers, const char *loop,
-			const char *more)
+/* @b_workers: of progd B; progd A has @workers. */
+static void on_two_uneven(void (*body)(void), uint32_t ranks, const char *workers, const char *b_workers,
+			  const char *loop, const char *more)
 {
 	bool ok;
 
 	rank_flags = 0;
 	start_daemon(0, workers, loop, more);
-	start_daemon(1, workers, loop, more);
+	start_daemon(1, b_workers, loop, more);
 	rank_paths = 2;
 	ok = run_ranks(ranks, body);
 	rank_paths = 0;
 	stop_daemon(0);
 	stop_daemon(1);
 	if (!ok)
-		fail_msg("%u ranks on two nodes, %s workers, %s, %s", ranks, workers, loop, more);
+		fail_msg("%u ranks on two nodes, %s and %s workers, %s, %s", ranks, workers, b_workers, loop,
+			 more);
+}
+
+static void on_two_with(void (*body)(void), uint32_t ranks, const char *workers, const char *loop,
+			const char *more)
+{
+	on_two_uneven(body, ranks, workers, workers, loop, more);
 }
 
 static void on_two(void (*body)(void), uint32_t ranks)
@@ -69,6 +77,16 @@ static void test_two_random_nocma(void **state)
 
 	msg_count = 15;
 	on_two_with(body_msg_random, 2, "1", "auto", "cma=no");
+	msg_count = count;
+}
+
+/* Nearly all messages that come before their receives are refused at first, and announced again. */
+static void test_two_random_quota(void **state)
+{
+	uint32_t count = msg_count;
+
+	msg_count = 15;
+	on_two_with(body_msg_random, 3, "1", "auto", "quota_messages=1");
 	msg_count = count;
 }
 
@@ -222,6 +240,19 @@ static void test_one_away(void **state)
 static void test_two_away(void **state)
 {
 	on_two(body_away, 2);
+}
+
+/* The SEND comes to another worker than the one that takes the receiver's RECVs, which may sleep. */
+static void test_uneven_away(void **state)
+{
+	on_two_uneven(body_away, 2, "1", "3", "auto", NULL);
+	on_two_uneven(body_away, 2, "3", "2", "auto", NULL);
+}
+
+static void test_uneven_random(void **state)
+{
+	on_two_uneven(body_msg_random, 3, "3", "1", "auto", NULL);
+	on_two_uneven(body_msg_random, 4, "2", "3", "auto", "p2p_early=256K");
 }
 
 /* Not announced: the helper thread finds the message, while the receiver's own thread sleeps elsewhere. */
@@ -478,11 +509,30 @@ static void die_now(void)
 	_exit(0);
 }
 
+/* The last of three ranks is dead: the first two send to each other. */
+static void others_go_on(void)
+{
+	char in[500], out[500];
+	prog_msg *r, *s;
+
+	if (my_ranks != 3)
+		return;
+	my_ranks = 2;
+	make(out, sizeof(out), 2, my_rank);
+	rank_barrier();
+	r = recv_from(1 - my_rank, 2, 0, in, sizeof(in), 0);
+	s = send_to(1 - my_rank, 2, 0, out, sizeof(out), NULL);
+	CHECK_INT(ended(r), 0);
+	CHECK_INT(ended(s), 0);
+	expect_made(in, MSG_HEAD, sizeof(in), 2, 1 - my_rank);
+	rank_barrier();
+}
+
 /* What is under way from a rank that dies ends, well or not; what it had finished is right. */
 static void body_sender_dies(void)
 {
 	struct prog_msg_name *names = (struct prog_msg_name *)(void *)rs->data;
-	char *buf = malloc((size_t)BIG * DEATH_MSGS), *more = malloc(1000);
+	char *buf = malloc((size_t)BIG * DEATH_MSGS);
 	uint32_t victim = my_ranks - 1, i, good = 0;
 	prog_msg *m[DEATH_MSGS];
 
@@ -521,20 +571,10 @@ static void body_sender_dies(void)
 			good = ended(recv_name(&names[7], buf, BIG, false)) == 0;
 		CHECK(prog_session_alive(ses));
 	}
-	/* the others go on */
-	if (my_ranks == 3) {
-		my_ranks = 2;
-		rank_barrier();
-		m[0] = recv_from(1 - my_rank, 2, 0, more, 500, 0);
-		m[1] = send_to(1 - my_rank, 2, 0, more + 500, 500, NULL);
-		CHECK_INT(ended(m[0]), 0);
-		CHECK_INT(ended(m[1]), 0);
-		rank_barrier();
-	}
+	others_go_on();
 	prog_win_close(win);
 	prog_session_close(ses);
 	free(buf);
-	free(more);
 }
 
 static void test_one_sender_dies(void **state)
@@ -551,7 +591,7 @@ static void test_two_sender_dies(void **state)
 /* What is under way to a rank that dies ends; its other receivers get their messages. */
 static void body_receiver_dies(void)
 {
-	char *buf = malloc((size_t)BIG * DEATH_MSGS), *more = malloc(1000);
+	char *buf = malloc((size_t)BIG * DEATH_MSGS);
 	uint32_t victim = my_ranks - 1, i;
 	prog_msg *m[DEATH_MSGS];
 
@@ -573,19 +613,10 @@ static void body_receiver_dies(void)
 		/* one that is never received does not keep us */
 		prog_msg_free(win, send_to(victim, 2, 0, buf, BIG, NULL));
 	}
-	if (my_ranks == 3) {
-		my_ranks = 2;
-		rank_barrier();
-		m[0] = recv_from(1 - my_rank, 2, 0, more, 500, 0);
-		m[1] = send_to(1 - my_rank, 2, 0, more + 500, 500, NULL);
-		CHECK_INT(ended(m[0]), 0);
-		CHECK_INT(ended(m[1]), 0);
-		rank_barrier();
-	}
+	others_go_on();
 	prog_win_close(win);
 	prog_session_close(ses);
 	free(buf);
-	free(more);
 }
 
 static void test_one_receiver_dies(void **state)
@@ -653,6 +684,7 @@ static void body_daemon_dies(void)
 
 static void test_two_daemon_dies(void **state)
 {
+	char control[sizeof(rank_path[1]) + 4];
 	bool ok;
 	int st;
 
@@ -679,7 +711,10 @@ static void test_two_daemon_dies(void **state)
 	assert_true(ok);
 	rank_paths = 0;
 	stop_daemon(0);
-	unlink(rank_path[1]);
+	/* what it could not remove */
+	snprintf(control, sizeof(control), "%s.ctl", rank_path[1]);
+	assert_int_equal(unlink(rank_path[1]), 0);
+	assert_int_equal(unlink(control), 0);
 }
 
 /* ---- it can be off ------------------------------------------------------------------------------------------------- */
@@ -704,16 +739,219 @@ static void test_two_off(void **state)
 	on_two_with(body_off, 2, "1", "auto", "two_sided=no");
 }
 
+/* ---- receivers that wait ------------------------------------------------------------------------------------------ */
+
+static bool told;		/* ranks of one node learn of each other whether they wait */
+
+static void body_waits(void)
+{
+	uint32_t peer = 1 - my_rank;
+
+	space_open();
+	/* where CMA is forbidden nobody can ask */
+	told = told && prog_msg_near(win, peer);
+	CHECK(!prog_msg_leave(win, peer));
+	rank_barrier();
+	if (!my_rank) {
+		prog_msg_set_waits(win, 1, true);
+		prog_msg_set_waits(win, 99, true);
+	}
+	rank_barrier();
+	CHECK_INT(prog_msg_leave(win, peer), my_rank && told);
+	CHECK(!prog_msg_leave(win, my_rank));
+	CHECK(!prog_msg_leave(win, 99));
+	rank_barrier();
+	if (!my_rank)
+		prog_msg_set_waits(win, 1, false);
+	rank_barrier();
+	CHECK(!prog_msg_leave(win, peer));
+	rank_finish(ses, win);
+}
+
+static bool always;		/* nothing is left all the same */
+
+/* Between nodes the end of a message tells; one of four is not left. */
+static void body_far_waits(void)
+{
+	char buf[4096];
+	int i, n;
+
+	space_open();
+	for (uint64_t ord = 0; ord < 6; ord++) {
+		bool yes = ord % 3 != 2;
+
+		if (my_rank)
+			prog_msg_set_waits(win, 0, yes);
+		rank_barrier();
+		if (my_rank)
+			CHECK_INT(ended(recv_from(0, 1, ord, buf, sizeof(buf), PROG_MSG_HURRY)), 0);
+		else
+			CHECK_INT(ended(send_to(1, 1, ord, buf, sizeof(buf), NULL)), 0);
+		for (i = n = 0; i < 40; i++)
+			n += prog_msg_leave(win, 1 - my_rank);
+		CHECK_INT(n, !my_rank && yes && !always ? 30 : 0);
+		rank_barrier();
+	}
+	rank_finish(ses, win);
+}
+
+static void test_one_waits(void **state)
+{
+	told = true;
+	on_one(body_waits, 2);
+}
+
+static void test_one_waits_always(void **state)
+{
+	bool ok;
+
+	told = false;
+	rank_flags = 0;
+	start_daemon(0, "1", "auto", "p2p_waiting=always");
+	rank_paths = 1;
+	ok = run_ranks(2, body_waits);
+	rank_paths = 0;
+	stop_daemon(0);
+	assert_true(ok);
+}
+
+static void test_two_waits(void **state)
+{
+	told = false;
+	on_two(body_waits, 2);
+	always = false;
+	on_two(body_far_waits, 2);
+	always = true;
+	on_two_with(body_far_waits, 2, "1", "auto", "p2p_waiting=always");
+}
+
+/* ---- beside one-sided operations ---------------------------------------------------------------------- */
+
+enum { BESIDE = 1 << 20, BESIDE_PUTS = 16, BESIDE_AHEAD = 8, BESIDE_MSGS = 48, BESIDE_MOST = 8 * BESIDE_PUTS };
+
+/* A stream of puts to rank 1: as many under way as go, and how many have been applied. */
+struct stream {
+	struct prog_win *w;
+	char *buf;
+	uint64_t seq[BESIDE_PUTS], issued, applied;
+};
+
+static void stream_put(struct stream *st)
+{
+	struct prog_buf b = { .addr = st->buf, .count = BESIDE };
+	struct prog_dst d = { .rank = 1, .count = BESIDE };
+
+	CHECK_INT(prog_put(st->w, &b, &d, 0, &st->seq[st->issued++ % BESIDE_PUTS]), 0);
+}
+
+static bool stream_look(struct stream *st)
+{
+	bool any = false;
+
+	while (st->applied < st->issued && prog_test(st->w, 1, st->seq[st->applied % BESIDE_PUTS], true) == 1) {
+		st->applied++;
+		any = true;
+	}
+	return any;
+}
+
+/*
+ * One lane carries both: a message is not kept waiting by puts that never end, and a put not by messages.  Puts are
+ * seen to be applied many at a time, and a message crosses the lane twice, as SEND and as pieces, so it is usually
+ * overtaken by less than 2 * BESIDE_PUTS.
+ */
+static void body_beside(void)
+{
+	char *buf = malloc(BESIDE), *in = malloc((size_t)BESIDE_AHEAD * BESIDE), *mem = NULL;
+	struct prog_msg_result res;
+	prog_msg *m[BESIDE_AHEAD];
+	uint64_t ord, most = 0, base;
+	struct stream st = { .buf = buf };
+
+	space_open();
+	st.w = rank_window(ses, PROG_WIN_ALLOCATE, 77, mem, BESIDE);
+	memset(buf, 1, BESIDE);
+	/* all before the first message: nothing waits for the receiver's process */
+	for (ord = 0; my_rank && ord < BESIDE_AHEAD; ord++)
+		m[ord] = recv_from(0, 1, ord, in + (size_t)ord * BESIDE, BESIDE, 0);
+	rank_barrier();
+	for (ord = 0; ord < BESIDE_AHEAD; ord++) {
+		if (my_rank) {
+			CHECK_INT(ended(m[ord]), 0);
+			continue;
+		}
+		m[0] = send_to(1, 1, ord, buf, BESIDE, NULL);
+		base = st.applied;
+		while (!prog_msg_test(win, m[0], &res)) {
+			while (st.issued - st.applied < BESIDE_PUTS)
+				stream_put(&st);
+			if (!stream_look(&st))
+				prog_session_wait(ses, 1000000);
+			if (st.applied - base > BESIDE_MOST)
+				break;
+		}
+		if (st.applied - base > most)
+			most = st.applied - base;
+		CHECK(st.applied - base <= BESIDE_MOST);
+		CHECK_INT(ended(m[0]), 0);
+	}
+	if (!my_rank) {
+		printf("# a message was overtaken by at most %llu puts of its size\n", (unsigned long long)most);
+		CHECK(most > 0);
+		CHECK_INT(prog_flush_all(st.w), 0);
+		stream_look(&st);
+	}
+	rank_barrier();
+
+	base = most = 0;
+	for (ord = 0; ord < BESIDE_MSGS + BESIDE_AHEAD; ord++) {
+		unsigned int k = ord % BESIDE_AHEAD;
+
+		if (ord >= BESIDE_AHEAD)
+			CHECK_INT(ended(m[k]), 0);
+		if (ord < BESIDE_MSGS)
+			m[k] = my_rank ? recv_from(0, 2, ord, in + (size_t)k * BESIDE, BESIDE, 0) :
+					 send_to(1, 2, ord, buf, BESIDE, NULL);
+		if (my_rank || ord >= BESIDE_MSGS)
+			continue;
+		if (stream_look(&st) || !ord) {
+			if (ord - base > most)
+				most = ord - base;
+			base = ord;
+			stream_put(&st);
+		}
+	}
+	if (!my_rank) {
+		printf("# a put was overtaken by at most %llu messages of its size\n", (unsigned long long)most);
+		CHECK(most > 0 && most < BESIDE_MSGS / 2);
+		CHECK_INT(prog_flush_all(st.w), 0);
+	}
+	rank_barrier();
+	prog_win_close(st.w);
+	rank_finish(ses, win);
+	free(in);
+	free(buf);
+}
+
+static void test_two_beside(void **state)
+{
+	on_two_with(body_beside, 2, "1", "auto", NULL);
+	on_two_with(body_beside, 2, "1", "epoll", NULL);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_one_random),
 		cmocka_unit_test(test_two_random),
 		cmocka_unit_test(test_two_random_nocma),
+		cmocka_unit_test(test_two_random_quota),
 		cmocka_unit_test(test_one_threads),
 		cmocka_unit_test(test_two_threads),
 		cmocka_unit_test(test_one_away),
 		cmocka_unit_test(test_two_away),
+		cmocka_unit_test(test_uneven_away),
+		cmocka_unit_test(test_uneven_random),
 		cmocka_unit_test(test_one_look),
 		cmocka_unit_test(test_two_look),
 		cmocka_unit_test(test_two_early),
@@ -727,6 +965,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_two_receiver_dies),
 		cmocka_unit_test(test_two_daemon_dies),
 		cmocka_unit_test(test_two_off),
+		cmocka_unit_test(test_one_waits),
+		cmocka_unit_test(test_one_waits_always),
+		cmocka_unit_test(test_two_waits),
+		cmocka_unit_test(test_two_beside),
 	};
 
 	if (!find_progd()) {

@@ -55,6 +55,7 @@ struct raw {
 	uint8_t *seg;
 	size_t seg_size;
 	struct prog_session_hdr *hdr;
+	struct prog_p2p_area *area;
 	uint8_t guid[16];
 	uint32_t win;
 	struct prog_win_ctl *ctl;
@@ -141,6 +142,21 @@ static int get_reply(int sock, void *rep, size_t size, int *fds, unsigned int *n
 	return ((struct prog_msg_hdr *)rep)->status;
 }
 
+/* The area for messages, at offset @at. */
+static void raw_area(struct raw *r, uint64_t at)
+{
+	struct prog_p2p_area *a = (struct prog_p2p_area *)(r->seg + at);
+
+	r->hdr->abi_minor = PROG_ABI_MINOR;
+	r->hdr->p2p_off = at;
+	r->area = a;
+	a->nslots = PROG_P2P_SLOTS;
+	a->sq_off = at += (sizeof(*a) + 63) & ~63ull;
+	a->idx_off = at += PROG_MAX_WORKERS * sizeof(struct prog_sq);
+	a->slot_off = at += PROG_MAX_WORKERS * PROG_P2P_RING * 4;
+	assert_true(at + PROG_P2P_SLOTS * sizeof(struct prog_p2p_slot) <= r->seg_size);
+}
+
 static void raw_segment(struct raw *r)
 {
 	uint64_t at = 4096;
@@ -170,6 +186,7 @@ static void raw_segment(struct raw *r)
 	r->hdr->arena_size = ARENA;
 	r->hdr->bounce_off = at + ARENA;
 	r->hdr->bounce_size = BOUNCE;
+	raw_area(r, at + ARENA + BOUNCE);
 	r->ctl_fd = r->table_fd = r->bell_fd = -1;
 	r->probe = 0x1234567;
 	r->mem = mmap(NULL, MEM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -345,6 +362,7 @@ static void suppress_client_races(void)
 static int setup(void **state)
 {
 	static const char *const sets[] = { "workers=2", "hello_timeout=300ms", "quota_windows=20",
+					    "p2p_early=1M", "p2p_early_max=1M",
 					    "quota_regions=20", "quota_sessions=20", NULL };
 	struct prog_session_cfg cfg = { .socket = node.sock };
 	struct prog_win_cfg wc = { .kind = PROG_WIN_CREATE, .key = 1, .nranks = 1, .base = good_mem,
@@ -424,6 +442,18 @@ static void test_hello(void **state)
 	BAD_HELLO(r.hdr->arena_off = ~7ull);
 	BAD_HELLO(h.features = PROG_FEAT_HELPER; r.hdr->helper_off = r.seg_size - 64);
 	BAD_HELLO(h.features = PROG_FEAT_HELPER; r.hdr->bounce_size = ~0ull);
+	BAD_HELLO(r.hdr->p2p_off = r.seg_size - 64);
+	BAD_HELLO(r.hdr->p2p_off += 8);
+	BAD_HELLO(r.hdr->p2p_off = ~63ull);
+	BAD_HELLO(r.area->nslots--);
+	BAD_HELLO(r.area->nslots = 0);
+	BAD_HELLO(r.area->sq_off = ~63ull);
+	BAD_HELLO(r.area->sq_off += 4);
+	BAD_HELLO(r.area->idx_off = r.seg_size - 4);
+	BAD_HELLO(r.area->idx_off = ~3ull);
+	BAD_HELLO(r.area->slot_off = r.seg_size - 512);
+	BAD_HELLO(r.area->slot_off++);
+	BAD_HELLO(r.area->slot_off = ~7ull);
 	BAD_HELLO(close(r.seg_fd); r.seg_fd = memfd(1 << 20, 0, NULL));
 	BAD_HELLO(close(r.seg_fd); r.seg_fd = memfd(1 << 20, F_SEAL_GROW, NULL));
 	BAD_HELLO(close(r.seg_fd); r.seg_fd = memfd(64, F_SEAL_SHRINK, NULL));
@@ -810,6 +840,88 @@ static void test_notes(void **state)
 	still_good();
 }
 
+static int ask_pin(struct raw *r, void *q, size_t size, const int *fds, unsigned int nfds, uint32_t *slot)
+{
+	struct prog_msg_slot rep;
+	int st;
+
+	assert_int_equal(send_fds(r->sock, q, size, fds, nfds), 0);
+	st = get_reply(r->sock, &rep, sizeof(rep), NULL, NULL);
+	assert_true(st <= 0);
+	assert_int_equal(!st, !rep.reason[0]);
+	if (slot)
+		*slot = rep.slot;
+	return st;
+}
+
+/* A window of private memory that is said to be pinned as @region. */
+static int pinned_window(struct raw *r, uint32_t region)
+{
+	struct prog_msg_win_create q = {
+		.hdr = { PROG_MSG_WIN_CREATE, sizeof(q), 0 }, .key = 9, .nranks = 2,
+		.mem = PROG_MEM_VA, .region = region, .base = (uintptr_t)r->mem, .size = WIN_BYTES,
+		.flags = PROG_WIN_MULTINODE | PROG_WIN_PINNED,
+	};
+	int fds[2], st;
+	void *mem;
+
+	fds[0] = memfd(winctl_size(2, 0), F_SEAL_SHRINK, &mem);
+	winctl_format(mem, 9, 0, 2, 0);
+	munmap(mem, winctl_size(2, 0));
+	fds[1] = make_table(r->guid, 2);
+	st = ask_pin(r, &q, sizeof(q), fds, 2, NULL);
+	close(fds[0]);
+	close(fds[1]);
+	return st;
+}
+
+/* Pinned memory, by whoever has none: descriptors of other things, handles of nothing. */
+static void test_pinned(void **state)
+{
+	struct prog_msg_pin_device dev = { { PROG_MSG_PIN_DEVICE, sizeof(dev), 0 } };
+	struct prog_msg_pin_add add = { .hdr = { PROG_MSG_PIN_ADD, sizeof(add), 0 } };
+	struct prog_msg_region_add region = { { PROG_MSG_REGION_ADD, sizeof(region), 0 }, 4096 };
+	struct prog_msg_hello h;
+	int fds[2], pipes[2];
+	struct raw r;
+	uint32_t id;
+
+	raw_segment(&r);
+	h = hello_for(&r);
+	assert_int_equal(raw_hello(&r, &h), 0);
+	add.handle = 0x123456789ull;
+	add.addr = (uintptr_t)r.mem;
+	add.size = WIN_BYTES;
+	assert_int_equal(ask_pin(&r, &add, sizeof(add), NULL, 0, NULL), -EPROTO);
+	fds[0] = fds[1] = memfd(4096, F_SEAL_SHRINK, NULL);
+	assert_int_equal(ask_pin(&r, &dev, sizeof(dev), fds, 2, NULL), -EPROTO);
+	assert_int_equal(ask_pin(&r, &dev, sizeof(dev), fds, 1, NULL), -EINVAL);
+	assert_int_equal(pipe(pipes), 0);
+	assert_int_equal(ask_pin(&r, &dev, sizeof(dev), pipes, 1, NULL), -EINVAL);
+	close(pipes[0]);
+	close(pipes[1]);
+	pipes[0] = open("/dev/zero", O_RDWR);
+	assert_int_equal(ask_pin(&r, &dev, sizeof(dev), pipes, 1, NULL), -EINVAL);
+	close(pipes[0]);
+	assert_int_equal(ask_pin(&r, &add, sizeof(add), NULL, 0, NULL), -EPROTO);
+	/* a window in a region that is not pinned, or not there */
+	assert_int_equal(pinned_window(&r, 0), -EINVAL);
+	assert_int_equal(ask_pin(&r, &region, sizeof(region), fds, 1, &id), 0);
+	assert_int_equal(pinned_window(&r, id), -ERANGE);
+	assert_int_equal(pinned_window(&r, ~0u), -EINVAL);
+	close(fds[0]);
+	/* why a client could not pin is counted, whatever it says */
+	for (int i = 0; i < 20; i++) {
+		add.handle = 0;
+		add.error = i ? (int)rnd() : -ENOMEM;
+		assert_int_equal(ask_pin(&r, &add, sizeof(add), NULL, 0, NULL), 0);
+	}
+	if (!strstr(node_progctl(&node, "--json stats"), "memory not pinned: over RLIMIT_MEMLOCK"))
+		fail_msg("%s", node_progctl(&node, "--json stats"));
+	raw_close(&r);
+	still_good();
+}
+
 /*
  * The guard word of a window's lock is kept by nobody we know, and a process with a lock on the window
  * ends: the daemon waits before it takes the guard, but not with everybody else.
@@ -957,6 +1069,309 @@ static void fuzz_ring(uint64_t seed)
 	raw_close(&r);
 }
 
+/* ---- messages ---- */
+
+#define MSG_LEN		5000u
+
+/* The window for messages: this process is rank 0 of 2. */
+static void raw_space(struct raw *r)
+{
+	static uint64_t key = 1000;	/* the one before may not be gone yet */
+	size_t size = winctl_size(2, 0);
+	struct prog_msg_win_create q = {
+		.hdr = { PROG_MSG_WIN_CREATE, sizeof(q), 0 }, .key = ++key, .nranks = 2,
+		.mem = PROG_MEM_SPACE, .flags = PROG_WIN_MULTINODE,
+	};
+	struct prog_msg_slot rep;
+	void *mem;
+	int fds[2];
+
+	r->ctl_fd = memfd(size, F_SEAL_SHRINK, &mem);
+	r->ctl = mem;
+	winctl_format(mem, q.key, 0, 2, 0);
+	r->table_fd = make_table(r->guid, 2);
+	fds[0] = r->ctl_fd;
+	fds[1] = r->table_fd;
+	assert_int_equal(send_fds(r->sock, &q, sizeof(q), fds, 2), 0);
+	assert_int_equal(get_reply(r->sock, &rep, sizeof(rep), NULL, NULL), 0);
+	r->win = rep.slot;
+}
+
+static void raw_messages(struct raw *r)
+{
+	struct prog_msg_hello h;
+
+	raw_segment(r);
+	h = hello_for(r);
+	assert_int_equal(raw_hello(r, &h), 0);
+	raw_space(r);
+}
+
+static struct prog_p2p_slot *raw_slot(struct raw *r, uint32_t i)
+{
+	return (struct prog_p2p_slot *)(r->seg + r->area->slot_off) + i;
+}
+
+static struct prog_sq *raw_msg_sq(struct raw *r, unsigned int w)
+{
+	return (struct prog_sq *)(r->seg + r->area->sq_off) + w;
+}
+
+/* Publish @entry in ring @w. */
+static void raw_post(struct raw *r, unsigned int w, uint32_t entry)
+{
+	struct prog_sq *sq = raw_msg_sq(r, w);
+
+	((uint32_t *)(r->seg + r->area->idx_off))[w * PROG_P2P_RING + sq->tail % PROG_P2P_RING] = entry;
+	__atomic_store_n(&sq->tail, sq->tail + 1, __ATOMIC_SEQ_CST);
+}
+
+/* Message @ord from this rank to itself: a valid one in slots 0, SEND, and 1, RECV. */
+static void raw_pair(struct raw *r, uint64_t ord)
+{
+	struct prog_p2p_slot s = {
+		.serial = ord + 1, .kind = PROG_P2P_SEND, .loc = PROG_SQE_VA, .key.ord = ord,
+		.addr = (uintptr_t)r->mem, .count = MSG_LEN, .len = MSG_LEN, .dtype = ~0ull,
+	};
+
+	*raw_slot(r, 0) = s;
+	s.kind = PROG_P2P_RECV;
+	s.addr += MEM_BYTES / 2;
+	*raw_slot(r, 1) = s;
+}
+
+static void raw_go(struct raw *r, uint32_t slot)
+{
+	__atomic_store_n(&raw_slot(r, slot)->state, PROG_P2P_POSTED, __ATOMIC_RELEASE);
+	raw_post(r, 0, slot);
+	raw_kick(r);
+}
+
+static int32_t raw_ended(struct raw *r, uint32_t slot)
+{
+	uint64_t end = nodes_now() + 20000000000ull;
+
+	while (__atomic_load_n(&raw_slot(r, slot)->state, __ATOMIC_ACQUIRE) != PROG_P2P_DONE)
+		if (nodes_now() > end)
+			fail_msg("message in slot %u does not end", slot);
+	return raw_slot(r, slot)->status;
+}
+
+/* The valid form of what follows. */
+static void test_message_valid(void **state)
+{
+	uint8_t *mem;
+	struct raw r;
+
+	raw_messages(&r);
+	mem = (uint8_t *)r.mem;
+	for (uint64_t ord = 0; ord < 200; ord++) {
+		for (unsigned int i = 0; i < MSG_LEN; i++)
+			mem[i] = i * 7 + ord;
+		raw_pair(&r, ord);
+		raw_go(&r, ord % 2);
+		raw_go(&r, !(ord % 2));
+		assert_int_equal(raw_ended(&r, 1), 0);
+		assert_int_equal(raw_ended(&r, 0), 0);
+		assert_int_equal(raw_slot(&r, 1)->head_len, PROG_P2P_HEAD);
+		assert_memory_equal(raw_slot(&r, 1)->head, mem, PROG_P2P_HEAD);
+		assert_memory_equal(mem + MEM_BYTES / 2 + PROG_P2P_HEAD, mem + PROG_P2P_HEAD,
+				    MSG_LEN - PROG_P2P_HEAD);
+	}
+	raw_close(&r);
+	still_good();
+}
+
+/* One field after the other lies: the session ends (of its lines only some are written: they are many). */
+static void test_message_slots(void **state)
+{
+	struct prog_p2p_slot *send, *recv;
+	unsigned int posted = 2;
+	struct raw r;
+
+#define BAD_SLOT(what, change) do { \
+		raw_messages(&r); \
+		raw_pair(&r, 0); \
+		send = raw_slot(&r, 0); \
+		recv = raw_slot(&r, 1); \
+		(void)send; \
+		(void)recv; \
+		change; \
+		for (unsigned int i_ = 0; i_ < posted; i_++) \
+			raw_go(&r, i_); \
+		if (!closed(r.sock, 20000)) \
+			fail_msg("not closed: %s: %s", what, #change); \
+		raw_close(&r); \
+		still_good(); \
+	} while (0)
+
+	BAD_SLOT("serial 0", send->serial = 0);
+	BAD_SLOT("flags 0x80", send->flags = 0x80);
+	BAD_SLOT("kind 0", send->kind = 0);
+	BAD_SLOT("kind 77", recv->kind = 77);
+	BAD_SLOT("SEND from rank 1", send->key.src = 1);
+	BAD_SLOT("to rank 2", send->key.dst = 2);
+	BAD_SLOT("to rank 4294967294", send->key.dst = ~1u);
+	BAD_SLOT("RECV at rank 1", recv->key.dst = 1);
+	BAD_SLOT("RECV at rank 0 from rank 2", recv->key.src = 2);
+	BAD_SLOT("len 18446744073709551615", send->len = ~0ull);
+	BAD_SLOT("len 18446744073709551615", recv->len = ~0ull);
+	BAD_SLOT("loc is neither", send->loc = 9);
+	BAD_SLOT("loc is neither", recv->loc = 0);
+	BAD_SLOT("wraps around", send->addr = ~0ull);
+	BAD_SLOT("wraps around", recv->addr = ~0ull);
+	BAD_SLOT("region is not there", send->loc = PROG_SQE_REGION);
+	BAD_SLOT("region is not there", recv->loc = PROG_SQE_REGION; recv->region = ~0u);
+	BAD_SLOT("outside the arena", send->dtype = ARENA; send->dtype_len = 8);
+	BAD_SLOT("outside the arena", recv->dtype = 0; recv->dtype_len = ~0u);
+	BAD_SLOT("datatype is not valid", send->dtype = 0; send->dtype_len = 64);
+	BAD_SLOT("datatype is not valid", recv->dtype = 0; recv->dtype_len = 0);
+	BAD_SLOT("peer_slot", recv->flags = PROG_P2PF_NAMED);
+	BAD_SLOT("peer_slot", recv->flags = PROG_P2PF_NAMED; recv->peer_serial = 1; recv->peer_slot = 1024);
+	BAD_SLOT("peer_len", recv->flags = PROG_P2PF_NAMED; recv->peer_serial = 1; recv->peer_len = ~0ull);
+	posted = 0;
+	BAD_SLOT("slot 1024 of", raw_post(&r, 0, 1024); raw_kick(&r));
+	BAD_SLOT("slot 2147483647 of", raw_post(&r, 1, ~0u); raw_kick(&r));
+	BAD_SLOT("entries ahead", raw_msg_sq(&r, 0)->tail = PROG_P2P_RING + 1; raw_kick(&r));
+	BAD_SLOT("entries ahead", raw_msg_sq(&r, 1)->tail = ~0u; raw_kick(&r));
+#undef BAD_SLOT
+}
+
+/* What is right, and what never comes: sessions that end with messages in all states. */
+static void test_message_left(void **state)
+{
+	for (unsigned int n = 0; n < 40; n++) {
+		struct raw r;
+
+		raw_messages(&r);
+		for (uint32_t i = 0; i < PROG_P2P_SLOTS; i++) {
+			raw_pair(&r, i);
+			*raw_slot(&r, i) = *raw_slot(&r, i % 2 ? 1 : 0);
+			raw_slot(&r, i)->state = PROG_P2P_POSTED;
+			/* the other half of a pair, a rank that is not there, or early */
+			if (n % 4 == 1)
+				raw_slot(&r, i)->key.ord = i / 2;
+			if (n % 4 == 2 && i % 2 == 0)
+				raw_slot(&r, i)->key.dst = 1;
+			if (n % 4 == 3)
+				raw_slot(&r, i)->flags = i % 2 ? 0 : PROG_P2PF_EARLY;
+			raw_post(&r, n % 4 == 2 && i % 2 == 0 ? 1 : 0, i);
+		}
+		raw_kick(&r);
+		if (n % 8 == 0)
+			sched_yield();
+		raw_close(&r);
+	}
+	still_good();
+}
+
+/* A region for messages, of which a page cannot be provided: to receive into, or as the pool. */
+static void bad_region(bool pool)
+{
+	struct prog_msg_region_add q = { { PROG_MSG_REGION_ADD, sizeof(q), 0 }, BADMEM_SIZE };
+	struct badmem bad = { .fd = -1 };
+	struct prog_p2p_slot *s;
+	struct prog_msg_slot rep;
+	struct raw r;
+
+	assert_int_equal(badmem_make(&bad), 0);
+	raw_messages(&r);
+	if (send_fds(r.sock, &q, sizeof(q), &bad.fd, 1) || get_reply(r.sock, &rep, sizeof(rep), NULL, NULL)) {
+		badmem_break(&bad, 0);
+		fail();
+	}
+	if (pool)
+		__atomic_store_n(&r.area->pool_region, rep.slot + 1, __ATOMIC_RELEASE);
+	assert_int_equal(badmem_break(&bad, node.pid), 0);
+	still_good();			/* whoever answers has taken its signals before */
+	for (uint64_t ord = 0; ord < 4; ord++) {
+		raw_pair(&r, ord);
+		if (pool) {
+			/* it ends when it is in the pool, or was to be; nobody receives it */
+			raw_slot(&r, 0)->flags = PROG_P2PF_EARLY;
+			raw_go(&r, 0);
+			assert_int_equal(raw_ended(&r, 0), -EFAULT);
+			continue;
+		}
+		s = raw_slot(&r, 1);
+		s->loc = PROG_SQE_REGION;
+		s->region = rep.slot;
+		s->addr = 0;
+		raw_go(&r, 0);
+		raw_go(&r, 1);
+		assert_int_equal(raw_ended(&r, 1), -EFAULT);
+		assert_int_equal(raw_ended(&r, 0), -EFAULT);
+	}
+	raw_close(&r);
+	badmem_free(&bad);
+	still_good();
+}
+
+static void test_message_bad_memory(void **state)
+{
+	bad_region(false);
+	bad_region(true);
+}
+
+/* Slots, rings and the area itself, mostly right, change while the daemon looks at them. */
+static void fuzz_messages(uint64_t seed)
+{
+	struct raw r;
+
+	rnd_state = seed * 0x9e3779b97f4a7c15ull + 1;
+	raw_messages(&r);
+	for (int step = 0; step < 200 && !closed(r.sock, 0); step++) {
+		unsigned int n = 1 + rnd() % 16;
+
+		for (unsigned int i = 0; i < n; i++) {
+			uint32_t slot = rnd() % 32, w = 0;
+			struct prog_p2p_slot *p = raw_slot(&r, slot), s = {
+				.serial = 1 + rnd() % 1000, .kind = 1 + rnd() % 2, .loc = PROG_SQE_VA,
+				.flags = rnd() % 2 ? 0 : rnd() & 0x7f,
+				.key = { .tag = rnd() % 2, .ord = rnd() % 8 }, .dtype = ~0ull,
+				.addr = (uintptr_t)r.mem + rnd() % 1000, .len = rnd() % 4 ? rnd() % 9000 : 0,
+				.peer_slot = rnd() % 32, .peer_serial = 1 + rnd() % 1000, .peer_len = rnd() % 9000,
+			};
+
+			s.count = s.len;
+			if (s.kind == PROG_P2P_SEND && rnd() % 8 == 0)
+				s.key.dst = w = 1;
+			if (s.kind == PROG_P2P_RECV)
+				s.addr += MEM_BYTES / 2;
+			if (rnd() % 16 == 0) {
+				s.dtype = rnd() % ARENA;
+				s.dtype_len = rnd() % 200;
+				for (unsigned int b = 0; b < 200; b++)
+					r.seg[r.hdr->arena_off + (s.dtype + b) % ARENA] = rnd() % 16;
+			}
+			if (rnd() % 300 == 0)
+				((uint8_t *)&s)[rnd() % offsetof(struct prog_p2p_slot, reserved)] = rnd();
+			memcpy(p, &s, offsetof(struct prog_p2p_slot, reserved));
+			__atomic_store_n(&p->state, rnd() % 16 ? PROG_P2P_POSTED : rnd() % 6, __ATOMIC_RELEASE);
+			raw_post(&r, rnd() % 50 ? w : rnd() % 2,
+				 (rnd() % 500 ? slot : (uint32_t)rnd()) | (rnd() % 8 ? 0 : PROG_P2P_WITHDRAW));
+		}
+		if (rnd() % 16 == 0) {
+			/* read once, at HELLO; or the client's all the time */
+			uint32_t *word = (uint32_t *)r.area;
+			uint32_t keep[sizeof(*r.area) / 4];
+			size_t at = rnd() % (sizeof(*r.area) / 4);
+
+			memcpy(keep, r.area, sizeof(*r.area));
+			__atomic_store_n(&word[at], (uint32_t)rnd(), __ATOMIC_RELAXED);
+			raw_kick(&r);
+			sched_yield();
+			/* we need the offsets */
+			for (at = 0; at < sizeof(keep) / 4; at++)
+				__atomic_store_n(&word[at], keep[at], __ATOMIC_RELAXED);
+		}
+		raw_kick(&r);
+		if (rnd() % 8 == 0)
+			sched_yield();
+	}
+	raw_close(&r);
+}
+
 static void test_fuzz(void **state)
 {
 	const char *one = getenv("PROG_SEED"), *secs = getenv("FUZZ_SECONDS");
@@ -966,7 +1381,10 @@ static void test_fuzz(void **state)
 
 	print_message("first seed %llu (PROG_SEED)\n", (unsigned long long)seed);
 	do {
-		fuzz_ring(seed + runs);
+		if (runs % 2)
+			fuzz_messages(seed + runs);
+		else
+			fuzz_ring(seed + runs);
 		if (waitpid(node.pid, NULL, WNOHANG)) {
 			node.pid = 0;
 			fail_msg("seed %llu: the daemon died:\n%s", (unsigned long long)seed + runs,
@@ -991,6 +1409,11 @@ int main(void)
 		cmocka_unit_test(test_bad_memory),
 		cmocka_unit_test(test_guard_kept),
 		cmocka_unit_test(test_notes),
+		cmocka_unit_test(test_pinned),
+		cmocka_unit_test(test_message_valid),
+		cmocka_unit_test(test_message_slots),
+		cmocka_unit_test(test_message_left),
+		cmocka_unit_test(test_message_bad_memory),
 		cmocka_unit_test(test_fuzz),
 	};
 

@@ -26,6 +26,7 @@ struct held {
 	int source, tag;
 	uint64_t len;
 	MPI_Message msg;
+	MPI_Request token;	/* message_new(): what its handle is was sent with */
 	struct desc_says d;
 	unsigned char bytes[DESC_SIZE] __attribute__((aligned(16)));
 };
@@ -267,23 +268,32 @@ int hook_probe(int source, int tag, struct hcomm *c, MPI_Status *status)
 	}
 }
 
-/* A handle that stands for @h, which the program is going to receive with it. */
+/* @h's handle, *@message, has served. */
+static void message_end(struct held *h, MPI_Message *message)
+{
+	MPI_Status st;
+
+	PMPI_Mrecv(NULL, 0, MPI_BYTE, message, &st);
+	PMPI_Wait(&h->token, &st);
+}
+
+/*
+ * A handle that stands for @h, which the program is going to receive with it: a message to ourselves that nobody receives before.
+ * MPICH 4.0 completes the request of such a send when it is received even if it was freed, and may be another one's by then.
+ */
 static int message_new(struct held *h, MPI_Message *message)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	MPI_Request req;
 	MPI_Status st;
 	int rc;
 
 	hooks_lock(&lock);
-	rc = PMPI_Isend(NULL, 0, MPI_BYTE, 0, 0, hooks.self, &req);
+	rc = PMPI_Isend(NULL, 0, MPI_BYTE, 0, 0, hooks.self, &h->token);
 	if (!rc)
 		rc = PMPI_Mprobe(0, 0, hooks.self, message, &st);
 	hooks_unlock(&lock);
-	if (!rc)
-		PMPI_Request_free(&req);
 	if (!rc && hmap_add(&messages, HMAP_KEY(*message), h)) {
-		PMPI_Mrecv(NULL, 0, MPI_BYTE, message, &st);
+		message_end(h, message);
 		rc = MPI_ERR_NO_MEM;
 	}
 	if (rc)
@@ -393,12 +403,11 @@ int hook_mprobe(int source, int tag, struct hcomm *c, MPI_Message *message, MPI_
 static struct held *message_take(MPI_Message *message)
 {
 	struct held *h = message ? hmap_find(&messages, HMAP_KEY(*message)) : NULL;
-	MPI_Status st;
 
 	if (h) {
 		hmap_del(&messages, HMAP_KEY(*message));
 		atomic_fetch_sub_explicit(&hmsg_count, 1, memory_order_relaxed);
-		PMPI_Mrecv(NULL, 0, MPI_BYTE, message, &st);
+		message_end(h, message);
 	}
 	return h;
 }

@@ -448,6 +448,44 @@ static void probe_lengths(void)
 	finish();
 }
 
+/* The end of a matched message completes nothing but what receives it: handles are used again. */
+static void matched_handles(void)
+{
+	static unsigned char in[8];
+	MPI_Message msg;
+	MPI_Request q[8];
+	MPI_Status st;
+	int flag;
+
+	setup();
+	for (int i = 0; i < ARRAY_SIZE(sizes); i++) {
+		int n = sizes[i];
+
+		if (t_rank == 1) {
+			send_to(0, 3, n, i);
+			M(MPI_Recv(NULL, 0, MPI_BYTE, 0, 4, MPI_COMM_WORLD, &st));
+			for (int k = 0; k < ARRAY_SIZE(q); k++)
+				M(MPI_Send(&k, 1, MPI_BYTE, 0, 10 + k, MPI_COMM_WORLD));
+		} else if (t_rank == 0) {
+			M(MPI_Mprobe(1, 3, MPI_COMM_WORLD, &msg, &st));
+			for (int k = 0; k < ARRAY_SIZE(q); k++)
+				M(MPI_Irecv(&in[k], 1, MPI_BYTE, 1, 10 + k, MPI_COMM_WORLD, &q[k]));
+			M(MPI_Mrecv(rbuf, n, MPI_BYTE, &msg, &st));
+			check_status(&st, 1, 3, n);
+			check(n, i);
+			for (int k = 0; k < ARRAY_SIZE(q); k++) {
+				M(MPI_Request_get_status(q[k], &flag, &st));
+				T_EQ(flag, 0);
+			}
+			M(MPI_Send(NULL, 0, MPI_BYTE, 1, 4, MPI_COMM_WORLD));
+			M(MPI_Waitall(ARRAY_SIZE(q), q, MPI_STATUSES_IGNORE));
+			for (int k = 0; k < ARRAY_SIZE(q); k++)
+				T_EQ(in[k], k);
+		}
+	}
+	finish();
+}
+
 /* a synchronous send is not complete before its receive has started */
 static void synchronous(void)
 {
@@ -1305,6 +1343,7 @@ int main(int argc, char **argv)
 	T_RUN(cancel_shifts, 2);
 	T_RUN(cancel_too_late, 2);
 	T_RUN(probe_lengths, 2);
+	T_RUN(matched_handles, 2);
 	T_RUN(synchronous, 2);
 	T_RUN(buffered, 2);
 	T_RUN(freed_requests, 2);

@@ -12,7 +12,8 @@
  *
  * Why no program deadlocks: message i has a time T(i), unique but for exchanges. Blocking calls for
  * it stand at T(i) on both sides, non-blocking ones at or before T(i), waits after T(i). So a call
- * that blocks at time t needs from other ranks only calls at times <= t.
+ * that blocks at time t needs from other ranks only calls at times <= t. A matched message may be
+ * received later than it was matched: its send does not block, and is waited for after that.
  *
  * Which receive gets which message: the calls for messages of one sender to one receiver on one
  * communicator are in the order of the messages on both sides (in "loose" phases only those of
@@ -62,7 +63,7 @@
 #define MAX_RANKS	8
 #define MAX_THREADS	4
 #define MAX_MSGS	160
-#define MAX_EVENTS	1600
+#define MAX_EVENTS	2000
 #define MAX_COMMS	8
 #define MAX_TAGS	4
 #define GUARD		64
@@ -85,10 +86,10 @@
 enum smode { STD, SYNC, READY, BUF };
 enum rmode { RECV, PROBE, IPROBE, MPROBE, IMPROBE, MPROBE_I, RETRY };
 enum done { WAIT, TEST, GET_STATUS, FREE, BATCH };
-enum kind { SEND, RECEIVE, S_DONE, R_DONE, BATCH_DONE, BARRIER, EXCHANGE, NULL_PROC, CANCEL_POST,
+enum kind { SEND, RECEIVE, TAKE, S_DONE, R_DONE, BATCH_DONE, BARRIER, EXCHANGE, NULL_PROC, CANCEL_POST,
 	    CANCEL, PRE_CANCEL, PAUSE, POOLS, RMA };
 static const char *const kind_names[] = {
-	"send", "receive", "complete send", "complete receive", "complete batch", "barrier",
+	"send", "receive", "receive matched", "complete send", "complete receive", "complete batch", "barrier",
 	"exchange", "MPI_PROC_NULL", "post for cancel", "cancel", "cancel before", "pause", "pools",
 	"one-sided request",
 };
@@ -128,6 +129,7 @@ struct msg {
 	int base;
 	long nel, cap;	/* elements sent, and that fit into the receive buffer */
 	struct layout sl, rl;
+	bool later, take_i;	/* matched, and received by an event of its own, with MPI_Imrecv */
 	bool s_block, r_block, s_pers, r_pers, any_tag, large, exchanged, ignore;
 	enum smode smode;
 	enum rmode rmode;
@@ -140,6 +142,7 @@ struct msg {
 	unsigned char *sbuf, *rbuf;
 	MPI_Datatype stype, rtype;
 	MPI_Request sreq, rreq;
+	MPI_Message match;
 	bool s_made, r_made;	/* persistent requests exist */
 	bool claimed;		/* pool: some receive got it */
 	int from;		/* pool: whose message came */
@@ -389,6 +392,24 @@ static double ordered(struct gen *g, double (*last)[MAX_RANKS][MAX_RANKS][MAX_TA
 	return t;
 }
 
+/* when a message that is matched at @t is received: with others of its rank in any order */
+static double late(struct gen *g, double t)
+{
+	int p = below(&g->r, 100);
+
+	if (p < 50)
+		return t + 20 + STEP * below(&g->r, 4);
+	if (p < 85)
+		return t + 20 + STEP * below(&g->r, 12);
+	return g->base + AT_LAST - 300 + below(&g->r, 100);
+}
+
+/* there is a request for the receive of @m, to be completed later */
+static bool r_request(const struct msg *m)
+{
+	return !m->r_block || m->take_i;
+}
+
 static bool padded(const struct msg *m)
 {
 	return bases[m->base].size != bases[m->base].extent;
@@ -480,6 +501,7 @@ static void gen_message(struct gen *g, double t)
 	int no = th->nmsgs, root = -1;
 	struct msg *m = &th->msg[no];
 	struct pool *pool = NULL;
+	double taken = t;
 
 	memset(m, 0, sizeof(*m));
 	m->phase = g->phase;
@@ -542,9 +564,15 @@ static void gen_message(struct gen *g, double t)
 	}
 	if (m->src == m->dst && m->s_block && m->r_block)
 		m->s_block = false;
+	m->rmode = !m->r_block ? RECV : (enum rmode)below(&g->r, pool ? RETRY : RETRY + 1);
+	m->later = (m->rmode == MPROBE || m->rmode == IMPROBE) && chance(&g->r, 75);
+	if (m->later) {
+		m->s_block = false;
+		m->take_i = chance(&g->r, 50);
+		taken = late(g, t);
+	}
 	m->s_pers = !m->s_block && (m->sroot != no || chance(&g->r, 30));
 	m->r_pers = !m->r_block && (m->rroot != no || chance(&g->r, 30));
-	m->rmode = !m->r_block ? RECV : (enum rmode)below(&g->r, pool ? RETRY : RETRY + 1);
 
 	m->st = m->s_block ? t : early(g, t);
 	m->rt = m->r_block ? t : early(g, t);
@@ -574,9 +602,13 @@ static void gen_message(struct gen *g, double t)
 	add_event(th, m->st, m->src, g->phase, SEND, no, 0, 0);
 	if (m->r_block)
 		add_event(th, m->rt, m->dst, g->phase, RECEIVE, no, 0, 0);
+	if (m->later)
+		add_event(th, taken, m->dst, g->phase, TAKE, no, 0, 0);
 	if (!m->s_block) {
-		double w = pool ? g->base + AT_LAST - 1 : t + 50 + STEP * below(&g->r, 4);
+		double w = pool ? g->base + AT_LAST - 1 : taken + 50 + STEP * below(&g->r, 4);
 
+		if (w >= g->base + AT_LAST)
+			w = g->base + AT_LAST - 1;
 		m->sdone = pick_done(g, m->src, &m->sbatch);
 		if (!m->s_pers && chance(&g->r, 10) && !(m->src == m->dst && GAP_FREE_SELF)) {
 			m->sdone = FREE;
@@ -585,9 +617,11 @@ static void gen_message(struct gen *g, double t)
 		if (m->sdone < FREE)
 			add_event(th, w, m->src, g->phase, S_DONE, no, 0, 0);
 	}
-	if (!m->r_block) {
-		double w = pool ? g->base + AT_LAST - 1 : t + 50 + STEP * below(&g->r, 4);
+	if (r_request(m)) {
+		double w = pool ? g->base + AT_LAST - 1 : taken + 50 + STEP * below(&g->r, 4);
 
+		if (w >= g->base + AT_LAST)
+			w = g->base + AT_LAST - 1;
 		m->rdone = pick_done(g, m->dst, &m->rbatch);
 		if (m->rdone < FREE)
 			add_event(th, w, m->dst, g->phase, R_DONE, no, 0, 0);
@@ -1127,6 +1161,28 @@ static void check_probe(struct thread *th, const struct msg *m, MPI_Status *st)
 		     th->comm[m->comm].crank[m->src], m->tag, m->nel);
 }
 
+/* receive what was matched, with a request or not */
+static void take(struct thread *th, struct msg *m, bool request, MPI_Status *st)
+{
+	int n = (int)items(&m->rl, m->cap);
+
+	if (request)
+		L(m, Imrecv, m->rbuf, n, m->rtype, &m->match, &m->rreq);
+	else
+		L(m, Mrecv, m->rbuf, n, m->rtype, &m->match, st);
+	if (m->match != MPI_MESSAGE_NULL)
+		fail(th, "the message handle is not MPI_MESSAGE_NULL after the receive");
+}
+
+static void do_take(struct thread *th, struct msg *m)
+{
+	MPI_Status st, *stp = m->ignore ? MPI_STATUS_IGNORE : &st;
+
+	take(th, m, m->take_i, stp);
+	if (!m->take_i)
+		received(th, m, stp);
+}
+
 static void do_receive(struct thread *th, struct msg *m)
 {
 	struct msg *o = &th->msg[m->rroot];
@@ -1134,7 +1190,6 @@ static void do_receive(struct thread *th, struct msg *m)
 	int from = m->pool >= 0 ? MPI_ANY_SOURCE : th->comm[m->comm].crank[m->src];
 	int tag = m->any_tag ? MPI_ANY_TAG : m->tag, n = (int)items(&m->rl, m->cap), flag = 0;
 	MPI_Status st, pst, *stp = m->ignore ? MPI_STATUS_IGNORE : &st;
-	MPI_Message msg = MPI_MESSAGE_NULL;
 	MPI_Request q;
 
 	ready_rbuf(th, m);
@@ -1168,20 +1223,18 @@ static void do_receive(struct thread *th, struct msg *m)
 	case MPROBE:
 	case IMPROBE:
 	case MPROBE_I:
+		m->match = MPI_MESSAGE_NULL;
 		if (m->rmode != IMPROBE)
-			CK(MPI_Mprobe(from, tag, c, &msg, &pst));
+			CK(MPI_Mprobe(from, tag, c, &m->match, &pst));
 		while (m->rmode == IMPROBE && !flag)
-			if (CK(MPI_Improbe(from, tag, c, &flag, &msg, &pst)))
+			if (CK(MPI_Improbe(from, tag, c, &flag, &m->match, &pst)))
 				break;
 		check_probe(th, m, &pst);
-		if (m->rmode == MPROBE_I) {
-			L(m, Imrecv, o->rbuf, n, o->rtype, &msg, &q);
-			CK(MPI_Wait(&q, stp));
-		} else {
-			L(m, Mrecv, o->rbuf, n, o->rtype, &msg, stp);
-		}
-		if (msg != MPI_MESSAGE_NULL)
-			fail(th, "the message handle is not MPI_MESSAGE_NULL after the receive");
+		if (m->later)
+			return;
+		take(th, m, m->rmode == MPROBE_I, stp);
+		if (m->rmode == MPROBE_I)
+			CK(MPI_Wait(&m->rreq, stp));
 		break;
 	case RETRY:
 		/* either the message has come, or the receive is cancelled and made again */
@@ -1340,7 +1393,7 @@ static void do_batch(struct thread *th, const struct event *e)
 			slot[n++] = (struct slot){ m, -1, false, false };
 			active++;
 		}
-		if (m->dst == rank && !m->r_block && m->rdone == BATCH && m->rbatch == e->m) {
+		if (m->dst == rank && r_request(m) && m->rdone == BATCH && m->rbatch == e->m) {
 			q[n] = th->msg[m->rroot].rreq;
 			slot[n++] = (struct slot){ m, -1, true, false };
 			ignore &= m->ignore;
@@ -1594,6 +1647,9 @@ static void run_event(struct thread *th, const struct event *e)
 	case RECEIVE:
 		do_receive(th, m);
 		break;
+	case TAKE:
+		do_take(th, m);
+		break;
 	case S_DONE:
 		complete_one(th, &th->msg[m->sroot].sreq, m->sdone, MPI_STATUS_IGNORE);
 		sent(th, m);
@@ -1663,11 +1719,12 @@ static const char *describe(const struct thread *th, const struct event *e, char
 		snprintf(b, size, "%d %d %d", e->m, e->m2, e->how);
 	else
 		snprintf(b, size, "message %d comm %d %d->%d tag %d%s pool %d, %ld of type %d, "
-			 "send mode %d %s%s done %d, receive mode %d %s%s done %d, how %d", e->m, m->comm,
+			 "send mode %d %s%s done %d, receive mode %d %s%s%s done %d, how %d", e->m, m->comm,
 			 m->src, m->dst, m->tag, m->any_tag ? " (any)" : "", m->pool, m->nel,
 			 m->base, m->smode, m->s_block ? "blocking" : "posted",
 			 m->s_pers ? " persistent" : "", m->sdone, m->rmode,
 			 m->r_block ? "blocking" : "posted", m->r_pers ? " persistent" : "",
+			 m->take_i ? " posted later" : m->later ? " later" : "",
 			 m->rdone, e->how);
 	return b;
 }

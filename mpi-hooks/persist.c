@@ -229,9 +229,10 @@ int hook_cancel(MPI_Request *request)
 {
 	struct rec *r = request ? rec_find(*request) : NULL;
 
-	if (!r || (r->kind == REC_RECV && r->state == REC_IDLE))
+	/* a persistent send that is the library's stays idle here */
+	if (!r || r->state == REC_IDLE)
 		return PMPI_Cancel(request);
-	/* sends that are counted do not come back */
+	/* what has a descriptor does not come back */
 	return r->kind == REC_RECV ? recv_cancel(r) : MPI_SUCCESS;
 }
 

@@ -1278,7 +1278,7 @@ int recv_cancel(struct rec *r)
 	struct chan_recv *cr;
 	int rc = 0;
 
-	if (r->standin || r->state != REC_POSTED)
+	if (r->held || r->state != REC_POSTED)
 		return MPI_SUCCESS;
 	hooks_lock(&c->lock);
 	if (r->counted) {
@@ -2097,17 +2097,16 @@ static int isendrecv(struct hcomm *c, const void *sendbuf, MPI_Count sendcount, 
 	rc = half_recv(r, recvbuf, recvcount, recvtype, source, recvtag);
 	if (rc)
 		goto free_handle;
-	rc = half_send(&s, sendbuf, sendcount, sendtype, dest, sendtag);
-	if (rc) {
-		if (r->state == REC_POSTED)
-			PMPI_Cancel(&r->inner);
-		orphan_add(r);
-		r = NULL;
-		goto free_handle;
-	}
 	pair->standin = true;
 	pair->part[0] = r;
 	pair->part[1] = s;
+	rc = half_send(&pair->part[1], sendbuf, sendcount, sendtype, dest, sendtag);
+	if (rc) {	/* what is under way ends without the program */
+		recv_cancel(r);
+		s->native_done = true;
+		orphan_add(pair);
+		return rc;
+	}
 	*request = pair->req;
 	rec_show(pair);
 	return MPI_SUCCESS;

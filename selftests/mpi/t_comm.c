@@ -6,6 +6,14 @@
  */
 #include "mpitest.h"
 
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 static const int sizes[] = { 3, 240, 300000 };
 #define NSIZES ARRAY_SIZE(sizes)
 
@@ -474,10 +482,6 @@ static void hints(void)
 	use(&c);
 }
 
-/*
- * Debian's MPICH 4.0.2 has neither MPI_Open_port nor MPI_Comm_spawn: both fail with MPI_ERR_OTHER, natively as well.
- */
-#ifdef OPEN_MPI
 /* Large and small messages both ways between this process and rank @peer of @inter. */
 static void exchange(MPI_Comm inter, int peer, uint64_t mine, uint64_t theirs)
 {
@@ -500,12 +504,72 @@ static void exchange(MPI_Comm inter, int peer, uint64_t mine, uint64_t theirs)
 	}
 }
 
-/* What joins two jobs, even a job with itself, is not ours, nor what is made of it. */
+/* What joins two jobs, even a job with itself, is not ours, nor what is made of it: @inter of two of this one. */
+static void use_joined(MPI_Comm inter)
+{
+	MPI_Comm both;
+	int rank;
+
+	exchange(inter, 0, 10 * (uint64_t)t_rank, 10 * (uint64_t)!t_rank);
+	M(MPI_Intercomm_merge(inter, t_rank, &both));
+	M(MPI_Comm_rank(both, &rank));
+	T_EQ(rank, t_rank);
+	exchange(both, !rank, 10 * (uint64_t)t_rank, 10 * (uint64_t)!t_rank);
+	M(MPI_Comm_free(&both));
+	M(MPI_Comm_disconnect(&inter));
+}
+
+/* An address of this node that others reach. */
+static struct sockaddr_in own_address(void)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct ifaddrs *all = NULL;
+
+	if (getifaddrs(&all))
+		abort();
+	for (const struct ifaddrs *i = all; i; i = i->ifa_next)
+		if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET && i->ifa_flags & IFF_UP &&
+		    !(i->ifa_flags & IFF_LOOPBACK))
+			a.sin_addr = ((const struct sockaddr_in *)(const void *)i->ifa_addr)->sin_addr;
+	freeifaddrs(all);
+	return a;
+}
+
+/* over a TCP connection of the program's */
+static void joined(void)
+{
+	struct sockaddr_in a = own_address();
+	socklen_t len = sizeof(a);
+	MPI_Comm inter;
+	int s, fd = -1;
+
+	s = socket(AF_INET, SOCK_STREAM, 0);
+	if (!t_rank)
+		T_OK(!bind(s, (struct sockaddr *)&a, len) && !listen(s, 1) &&
+		     !getsockname(s, (struct sockaddr *)&a, &len), "listening: %s", strerror(errno));
+	M(MPI_Bcast(&a, sizeof(a), MPI_BYTE, 0, MPI_COMM_WORLD));
+	if (!t_rank)
+		fd = accept(s, NULL, NULL);
+	else if (t_rank == 1 && !connect(s, (struct sockaddr *)&a, len))
+		fd = s;
+	if (t_rank < 2 && T_OK(fd >= 0, "connecting: %s", strerror(errno))) {
+		if (M(MPI_Comm_join(fd, &inter)))
+			use_joined(inter);
+		if (fd != s)
+			close(fd);
+	}
+	close(s);
+	t_barrier();
+}
+
+/*
+ * Debian's MPICH 4.0.2 has neither MPI_Open_port nor MPI_Comm_spawn: both fail with MPI_ERR_OTHER, natively as well.
+ */
+#ifdef OPEN_MPI
 static void connected(void)
 {
 	char port[MPI_MAX_PORT_NAME] = "";
-	MPI_Comm inter, both;
-	int rank;
+	MPI_Comm inter;
 
 	if (!t_rank)
 		M(MPI_Open_port(MPI_INFO_NULL, port));
@@ -514,15 +578,8 @@ static void connected(void)
 		M(MPI_Comm_accept(port, MPI_INFO_NULL, 0, MPI_COMM_SELF, &inter));
 	else if (t_rank == 1)
 		M(MPI_Comm_connect(port, MPI_INFO_NULL, 0, MPI_COMM_SELF, &inter));
-	if (t_rank < 2) {
-		exchange(inter, 0, 10 * (uint64_t)t_rank, 10 * (uint64_t)!t_rank);
-		M(MPI_Intercomm_merge(inter, t_rank, &both));
-		M(MPI_Comm_rank(both, &rank));
-		T_EQ(rank, t_rank);
-		exchange(both, !rank, 10 * (uint64_t)t_rank, 10 * (uint64_t)!t_rank);
-		M(MPI_Comm_free(&both));
-		M(MPI_Comm_disconnect(&inter));
-	}
+	if (t_rank < 2)
+		use_joined(inter);
 	if (!t_rank)
 		M(MPI_Close_port(port));
 	t_barrier();
@@ -612,6 +669,7 @@ int main(int argc, char **argv)
 	T_RUN(attributes, 2);
 	T_RUN(failed_creation, 2);
 	T_RUN(hints, 2);
+	T_RUN(joined, 2);
 #ifdef OPEN_MPI
 	T_RUN(connected, 2);
 	T_RUN(spawned, 2);

@@ -385,6 +385,121 @@ static void cancel_too_late(void)
 	finish();
 }
 
+enum { ISEND, ISSEND, SEND_INIT, SSEND_INIT, CANCELLED_WAYS };
+
+/* A send of sbuf to (@to, tag 1), cancelled at once: has it ended, and as a cancelled one? */
+static bool send_and_cancel(int n, int how, int to, MPI_Comm c, MPI_Request *q, bool *cancelled)
+{
+	int done = 0, flag = 0;
+	MPI_Status st;
+
+	switch (how) {
+	case ISEND:
+		M(MPI_Isend(sbuf, n, MPI_BYTE, to, 1, c, q));
+		break;
+	case ISSEND:
+		M(MPI_Issend(sbuf, n, MPI_BYTE, to, 1, c, q));
+		break;
+	case SEND_INIT:
+		M(MPI_Send_init(sbuf, n, MPI_BYTE, to, 1, c, q));
+		M(MPI_Start(q));
+		break;
+	case SSEND_INIT:
+		M(MPI_Ssend_init(sbuf, n, MPI_BYTE, to, 1, c, q));
+		M(MPI_Start(q));
+		break;
+	}
+	M(MPI_Cancel(q));
+	for (int k = 0; k < 200 && !done; k++)
+		M(MPI_Test(q, &done, &st));
+	if (done)
+		M(MPI_Test_cancelled(&st, &flag));
+	*cancelled = flag;
+	return done;
+}
+
+static void send_and_cancel_end(int how, bool done, MPI_Request *q)
+{
+	MPI_Status st;
+	int flag;
+
+	if (!done) {
+		M(MPI_Wait(q, &st));
+		M(MPI_Test_cancelled(&st, &flag));
+		T_OK(!flag, "a send whose message was received is said to be cancelled");
+	}
+	if (how >= SEND_INIT)
+		M(MPI_Request_free(q));
+	T_OK(*q == MPI_REQUEST_NULL, "the handle is left");
+}
+
+/* A library need not cancel a send; what it says of it is true, and the next message of the channel is the right one. */
+static void cancel_sends(void)
+{
+	int word;
+	bool done, cancelled;
+	MPI_Request q;
+	MPI_Status st;
+
+	setup();
+	for (int i = 0; t_rank < 2 && i < ARRAY_SIZE(sizes); i++) {
+		for (int how = 0; how < CANCELLED_WAYS; how++) {
+			int n = sizes[i];
+
+			if (t_rank == 1) {
+				t_fill(sbuf, n, i);
+				done = send_and_cancel(n, how, 0, MPI_COMM_WORLD, &q, &cancelled);
+				word = cancelled;
+				M(MPI_Send(&word, 1, MPI_INT, 0, 2, MPI_COMM_WORLD));
+				send_and_cancel_end(how, done, &q);
+				send_to(0, 1, n, i + 50);
+				continue;
+			}
+			M(MPI_Recv(&word, 1, MPI_INT, 1, 2, MPI_COMM_WORLD, &st));
+			for (int k = word; k < 2; k++) {
+				M(MPI_Recv(rbuf, BIG, MPI_BYTE, 1, 1, MPI_COMM_WORLD, &st));
+				check_status(&st, 1, 1, n);
+				check(n, i + 50 * k);
+			}
+		}
+	}
+	finish();
+}
+
+/* MPICH cancels sends of a process on a communicator of its own; persistent ones, too. */
+static void cancel_sends_alone(void)
+{
+	bool done, cancelled[CANCELLED_WAYS];
+	MPI_Request q;
+	MPI_Status st;
+	MPI_Comm own;
+	int flag;
+
+	setup();
+	M(MPI_Comm_split(MPI_COMM_WORLD, t_rank, 0, &own));
+	for (int i = 0; i < ARRAY_SIZE(sizes); i++) {
+		int n = sizes[i];
+
+		t_fill(sbuf, n, i);
+		for (int how = 0; how < CANCELLED_WAYS; how++) {
+			done = send_and_cancel(n, how, 0, own, &q, &cancelled[how]);
+			M(MPI_Iprobe(0, 1, own, &flag, &st));
+			T_EQ(flag, !cancelled[how]);
+			if (!cancelled[how]) {
+				M(MPI_Recv(rbuf, BIG, MPI_BYTE, 0, 1, own, &st));
+				check_status(&st, 0, 1, n);
+				check(n, i);
+			}
+			send_and_cancel_end(how, done, &q);
+			T_EQ(cancelled[how], cancelled[how % SEND_INIT]);
+			M(MPI_Sendrecv(sbuf, n, MPI_BYTE, 0, 1, rbuf, BIG, MPI_BYTE, 0, 1, own, &st));
+			check(n, i);
+		}
+	}
+	M(MPI_Comm_free(&own));
+	finish();
+}
+
 static void probe_lengths(void)
 {
 	MPI_Message msg[2];
@@ -1233,6 +1348,43 @@ static void isendrecv(void)
 }
 #endif
 
+#if MPI_VERSION >= 4
+/* One that is refused for its send leaves the channel of its receive as it was. */
+static void isendrecv_refused(void)
+{
+	MPI_Request q, next;
+	MPI_Status st;
+
+	setup();
+	for (int i = 0; t_rank < 2 && i < ARRAY_SIZE(sizes); i++) {
+		for (int null = 0; null < 2; null++) {
+			int n = sizes[i], from = null ? MPI_PROC_NULL : 1;
+
+			if (t_rank == 1) {
+				M(MPI_Recv(NULL, 0, MPI_BYTE, 0, 2, MPI_COMM_WORLD, &st));
+				for (int k = 0; k < 3; k++)
+					send_to(0, 1, n, i + 50 * k);
+				continue;
+			}
+			T_CLASS(MPI_Isendrecv(sbuf, n, MPI_BYTE, t_size, 1, rbuf, BIG, MPI_BYTE, from, 1,
+					      MPI_COMM_WORLD, &q), MPI_ERR_RANK);
+			M(MPI_Irecv(want, BIG, MPI_BYTE, 1, 1, MPI_COMM_WORLD, &next));
+			M(MPI_Send(NULL, 0, MPI_BYTE, 1, 2, MPI_COMM_WORLD));
+			M(MPI_Wait(&next, &st));
+			check_status(&st, 1, 1, n);
+			t_fill(sbuf, n, i);
+			T_BYTES("the receive after it", want, sbuf, n);
+			for (int k = 1; k < 3; k++) {
+				M(MPI_Recv(rbuf, BIG, MPI_BYTE, 1, 1, MPI_COMM_WORLD, &st));
+				check_status(&st, 1, 1, n);
+				check(n, i + 50 * k);
+			}
+		}
+	}
+	finish();
+}
+#endif
+
 /* a receive that is known in advance has its payload before anybody makes another call */
 static void moves_while_computing(void)
 {
@@ -1342,6 +1494,8 @@ int main(int argc, char **argv)
 	T_RUN(exactly_240, 2);
 	T_RUN(cancel_shifts, 2);
 	T_RUN(cancel_too_late, 2);
+	T_RUN(cancel_sends, 2);
+	T_RUN(cancel_sends_alone, 2);
 	T_RUN(probe_lengths, 2);
 	T_RUN(matched_handles, 2);
 	T_RUN(synchronous, 2);
@@ -1360,6 +1514,7 @@ int main(int argc, char **argv)
 	T_RUN(mixed_arrays, 2);
 #if MPI_VERSION >= 4
 	T_RUN(isendrecv, 2);
+	T_RUN(isendrecv_refused, 2);
 #endif
 	T_RUN(moves_while_computing, 2);
 	T_RUN(threads, 2);

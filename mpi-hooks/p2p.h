@@ -300,11 +300,15 @@ int rec_begin(void);
 #define REC_BITS	12
 extern struct rec *rec_bucket[1u << REC_BITS];
 extern int rec_shown;			/* how many are in it; with several threads, whether there may be any */
-extern int rec_others;			/* how many of them are not plain; not with several threads */
+/*
+ * How many of them are not plain, and of those of request.c; always 1 with several threads.  So where it is 0, one thread has plain
+ * receives and nothing else of ours.
+ */
+extern int rec_others;
 
 static inline struct rec **rec_bucket_of(MPI_Request req)
 {
-	return &rec_bucket[(HMAP_KEY(req) * 0x9e3779b97f4a7c15ull) >> (64 - REC_BITS)];
+	return &rec_bucket[(uint32_t)HMAP_KEY(req) * 0x9e3779b1u >> (32 - REC_BITS)];
 }
 
 #define REC_LOCKED	((struct rec *)1)
@@ -451,7 +455,6 @@ void rec_matched(struct rec *r, const MPI_Status *st, int class);
  * The value is its MPI class; for the caller to raise unless r->raised.
  */
 int rec_outcome(struct rec *r, MPI_Status *st);
-static inline bool rec_plain_end(struct rec **p, const MPI_Status *st);
 /* While something of the library is awaited, or @r's payload. */
 void rec_idle(struct rec *r, unsigned int *spins);
 /* The caller is going to ask the library for @r until it has ended: nobody else need look after it. */
@@ -498,19 +501,34 @@ static inline void copy_short(void *to, const void *from, uint64_t bytes)
 		memcpy(to, from, bytes);
 }
 
-/* ... persistent, or of a wildcard; false: it goes on as a record like any other */
+/*
+ * The message of a plain receive that the library has completed without an error: *@bytes, if they may be of an ordinary one that
+ * fits.  More than 4 GiB never do; then it is left to slower ways to look closer.
+ */
+static inline bool rec_plain_bytes(const struct rec *r, const MPI_Status *st, uint64_t *bytes)
+{
+#ifdef OPEN_MPI
+	*bytes = st->_ucount;
+#else
+	*bytes = (uint32_t)st->count_lo;
+	if (unlikely(st->count_hi_and_cancelled))
+		return false;
+#endif
+	return likely(*bytes <= r->cap) && likely(*bytes != DESC_SIZE);
+}
+
+/* ... persistent, or of a wildcard; true: it is inactive */
 bool rec_plain_unusual(struct rec *r, const MPI_Status *st);
 
 /*
- * A plain receive, at rec_look(), that the library has completed without an error: if its message was an ordinary one that
- * fits, it is over, and the record gone or inactive.
+ * A plain receive @r, at @p, which is that of rec_look(), that the library has completed without an error: if its message was an
+ * ordinary one that fits, it is over, and the record gone or inactive.
  */
-static inline bool rec_plain_end(struct rec **p, const MPI_Status *st)
+static inline bool rec_plain_end(struct rec **p, struct rec *r, const MPI_Status *st)
 {
-	uint64_t bytes = status_bytes(st);
-	struct rec *r = *p;
+	uint64_t bytes;
 
-	if (unlikely(bytes > r->cap) || unlikely(bytes == DESC_SIZE))
+	if (unlikely(!rec_plain_bytes(r, st, &bytes)))
 		return false;
 	if (r->cap < DESC_SIZE)
 		copy_short(r->buf, r->small, bytes);
@@ -530,9 +548,9 @@ static inline bool rec_plain_end(struct rec **p, const MPI_Status *st)
  */
 static inline bool rec_plain_fits(const struct rec *r, const MPI_Status *st)
 {
-	uint64_t bytes = status_bytes(st);
+	uint64_t bytes;
 
-	return likely(bytes <= r->cap && bytes != DESC_SIZE && !status_cancelled(st));
+	return likely(rec_plain_bytes(r, st, &bytes)) && likely(!status_cancelled(st));
 }
 void rec_plain_done_unusual(struct rec *r, const MPI_Status *st);
 static inline __attribute__((always_inline)) void rec_plain_done(struct rec *r, const MPI_Status *st)

@@ -104,7 +104,7 @@ int rec_begin(void)
 	rec_landing = smalls(1);
 	if (!rec_landing || (hooks.mt && pthread_key_create(&own_key, own_end)))
 		return -ENOMEM;
-	rec_shown = hooks.mt;
+	rec_shown = rec_others = hooks.mt;
 	return 0;
 }
 

@@ -40,6 +40,13 @@ static struct hmap map = { .lock = PTHREAD_MUTEX_INITIALIZER };
 /* How long a wait sleeps at most before it looks after native traffic again. */
 #define NAP_NS 100000ull
 
+static void count_hreqs(int more)
+{
+	atomic_fetch_add_explicit(&hreq_count, more, memory_order_relaxed);
+	if (!hooks.mt)
+		rec_others += more;
+}
+
 static int req_query(void *extra, MPI_Status *status)
 {
 	PMPI_Status_set_elements(status, MPI_BYTE, 0);
@@ -63,7 +70,7 @@ static int req_free(void *extra)
 	if (*p)
 		*p = h->next;
 	hooks_unlock(&lock);
-	atomic_fetch_sub_explicit(&hreq_count, 1, memory_order_relaxed);
+	count_hreqs(-1);
 	h->next = claimed;
 	claimed = h;
 	return MPI_SUCCESS;
@@ -116,7 +123,7 @@ int hreq_new(struct hwin *w, uint32_t rank, uint64_t seq, MPI_Request *req)
 	}
 	h->next = outstanding;
 	outstanding = h;
-	atomic_fetch_add_explicit(&hreq_count, 1, memory_order_relaxed);
+	count_hreqs(1);
 	hooks_unlock(&lock);
 	return MPI_SUCCESS;
 }
@@ -152,7 +159,7 @@ static void complete(struct hreq *done)
 
 		done = h->next;
 		if (h->class == MPI_SUCCESS) {
-			atomic_fetch_sub_explicit(&hreq_count, 1, memory_order_relaxed);
+			count_hreqs(-1);
 		} else {
 			hooks_lock(&lock);
 			h->next = failed;
@@ -294,7 +301,7 @@ static int finish_one(struct rec *r, MPI_Request *request, int rc, MPI_Status *s
 /* The same for a plain receive, at @p, completed by the library. */
 static inline int finish_plain(struct rec **p, MPI_Request *request, int rc, MPI_Status *st)
 {
-	if (likely(!rc) && likely(rec_plain_end(p, st))) {
+	if (likely(!rc) && likely(rec_plain_end(p, *p, st))) {
 		p2p_poll();
 		return MPI_SUCCESS;
 	}
@@ -567,6 +574,26 @@ struct many {
 };
 
 enum begun { NONE_OURS, SOME_OURS, ALL_PLAIN, NO_MEMORY };
+
+/*
+ * Of a few, memcpy() or a string instruction would take longer to begin than the copy takes, and so would loops for which gcc
+ * computes addresses and numbers before: it is not to see what becomes of @n.
+ */
+#define COPY_HANDLES(to, from, n, block)					\
+	while ((n) >= (block)) {						\
+		memcpy(to, from, (block) * sizeof(*(to)));			\
+		(to) += (block);						\
+		(from) += (block);						\
+		(n) -= (block);							\
+		__asm__("" : "+r"(n));						\
+	}
+
+static inline __attribute__((always_inline)) void copy_handles(MPI_Request *to, const MPI_Request *from, int n)
+{
+	COPY_HANDLES(to, from, n, 16)
+	COPY_HANDLES(to, from, n, 4)
+	COPY_HANDLES(to, from, n, 1)
+}
 
 /* Room for @n; false: no memory. */
 static inline bool many_room(struct many *k, int n, MPI_Request *reqs, MPI_Status *statuses)
@@ -922,16 +949,16 @@ static inline __attribute__((always_inline)) int plain_done(struct many *k, int 
 	if (unlikely(hooks.mt))
 		return plain_done_threads(k, rc, n, indices);
 	for (int j = 0; likely(!rc) && j < n; j++) {
-		struct rec **p = rec_look(k->shown[indices ? indices[j] : j]);
+		struct rec **p = rec_look(k->shown[indices ? indices[j] : j]), *r = *p;
 
-		if (*p && likely((*p)->plain))
-			odd |= !rec_plain_end(p, &k->st[j]);
+		if (r && likely(r->plain))
+			odd |= !rec_plain_end(p, r, &k->st[j]);
 	}
 	return likely(!odd) ? many_end(k, MPI_SUCCESS) : plain_odd(k, rc, n, indices);
 }
 
 /* One, at @i, whose handle was @were[@i]. */
-static inline int plain_done_one(int n, MPI_Request *reqs, const MPI_Request *were, int rc, int i, MPI_Status *st)
+static int plain_done_one(int n, MPI_Request *reqs, const MPI_Request *were, int rc, int i, MPI_Status *st)
 {
 	struct rec **p;
 
@@ -962,25 +989,90 @@ static int plain_done_any(struct many *k, int rc, int i, MPI_Status *st)
 	return many_end_threads(k, rc);
 }
 
-/*
- * MPI_Waitany and, with @flag, MPI_Testany where only plain receives are ours and there are few.
- */
-static inline __attribute__((always_inline)) int any_plain(int n, MPI_Request *reqs, int *index, int *flag,
-							   MPI_Status *status)
-{
-	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
-	MPI_Request were[FEW];
-	int i = MPI_UNDEFINED, rc;
-
-	memcpy(were, reqs, (size_t)n * sizeof(*reqs));
-	rc = flag ? PMPI_Testany(n, reqs, &i, flag, st) : PMPI_Waitany(n, reqs, &i, st);
-	*index = i;
-	return plain_done_one(n, reqs, were, rc, i, st);
-}
+/* A call for few of which only plain ones are ours, with one thread. */
+struct few {
+	int n;
+	MPI_Request *reqs;
+	MPI_Request were[FEW];		/* before it */
+};
 
 static inline bool few_plain(int n, const MPI_Request *reqs)
 {
-	return likely(n > 0 && n <= FEW && !rec_others) && look_for_plain(reqs);
+	return likely(n > 0 && n <= FEW && !rec_others && reqs);
+}
+
+static inline __attribute__((always_inline)) void few_begin(struct few *f, int n, MPI_Request *reqs)
+{
+	/* for what is unusual: so nothing of it has to be kept in registers */
+	f->n = n;
+	f->reqs = reqs;
+	copy_handles(f->were, reqs, n);
+}
+
+/* The library has returned @rc, and completed the one at @i if there is one. */
+static __attribute__((noinline)) int few_odd_one(struct few *f, int rc, int i, MPI_Status *st)
+{
+	return plain_done_one(f->n, f->reqs, f->were, rc, i, st);
+}
+
+/* MPI_Waitany or, with @flag, MPI_Testany. */
+static inline __attribute__((always_inline)) int any_few(int n, MPI_Request *reqs, int *index, int *flag, MPI_Status *status,
+							 bool wait)
+{
+	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+	struct rec **p, *r;
+	struct few f;
+	int rc;
+
+	*index = MPI_UNDEFINED;
+	few_begin(&f, n, reqs);
+	rc = wait ? PMPI_Waitany(n, reqs, index, st) : PMPI_Testany(n, reqs, index, flag, st);
+	if (unlikely(rc))
+		return few_odd_one(&f, rc, *index, st);
+	if (*index >= 0) {	/* MPI_UNDEFINED is not */
+		p = rec_look(f.were[*index]);
+		r = *p;
+		if (r && unlikely(!r->plain || !rec_plain_end(p, r, st)))
+			return few_odd_one(&f, rc, *index, st);
+	}
+	p2p_poll();
+	return MPI_SUCCESS;
+}
+
+/* The library has returned @rc and @st, and completed @count. */
+static __attribute__((noinline)) int few_odd(struct few *f, int rc, int count, const int *indices, MPI_Status *st)
+{
+	struct many k = { .n = f->n, .reqs = f->reqs, .shown = f->were, .st = st };
+
+	if (rc && native_class(rc) != MPI_ERR_IN_STATUS)
+		return rc;
+	k.rec = k.few.rec;
+	return plain_odd(&k, rc, count, indices);
+}
+
+/* MPI_Waitsome, or MPI_Testsome. */
+static inline __attribute__((always_inline)) int some_few(int n, MPI_Request *reqs, int *outcount, int *indices,
+							  MPI_Status *statuses, bool wait)
+{
+	MPI_Status own[FEW], *st = statuses == MPI_STATUSES_IGNORE ? own : statuses;
+	bool odd = false;
+	struct few f;
+	int rc;
+
+	few_begin(&f, n, reqs);
+	rc = wait ? PMPI_Waitsome(n, reqs, outcount, indices, st) : PMPI_Testsome(n, reqs, outcount, indices, st);
+	if (unlikely(rc))
+		return few_odd(&f, rc, *outcount, indices, st);
+	for (int j = 0, count = *outcount; j < count; j++) {
+		struct rec **p = rec_look(f.were[indices[j]]), *r = *p;
+
+		if (r && likely(r->plain))
+			odd |= !rec_plain_end(p, r, &st[j]);
+	}
+	if (unlikely(odd))
+		return few_odd(&f, rc, *outcount, indices, st);
+	p2p_poll();
+	return MPI_SUCCESS;
 }
 
 int hook_waitall(int count, MPI_Request *requests, MPI_Status *statuses)
@@ -1130,7 +1222,7 @@ static __attribute__((noinline)) int waitany_slow(int count, MPI_Request *reques
 
 int hook_waitany(int count, MPI_Request *requests, int *index, MPI_Status *status)
 {
-	return few_plain(count, requests) ? any_plain(count, requests, index, NULL, status) :
+	return few_plain(count, requests) ? any_few(count, requests, index, NULL, status, true) :
 	       waitany_slow(count, requests, index, status);
 }
 
@@ -1158,7 +1250,7 @@ static __attribute__((noinline)) int testany_slow(int count, MPI_Request *reques
 
 int hook_testany(int count, MPI_Request *requests, int *index, int *flag, MPI_Status *status)
 {
-	return few_plain(count, requests) ? any_plain(count, requests, index, flag, status) :
+	return few_plain(count, requests) ? any_few(count, requests, index, flag, status, false) :
 	       testany_slow(count, requests, index, flag, status);
 }
 
@@ -1204,14 +1296,15 @@ static int some(struct many *k, int *outcount, int *indices, bool wait)
 }
 
 /* The library has returned @rc, and completed @n. */
-static inline int some_plain(struct many *k, int rc, int n, const int *indices)
+static inline int some_done(struct many *k, int rc, int n, const int *indices)
 {
 	if (unlikely(rc) && native_class(rc) != MPI_ERR_IN_STATUS)
 		return many_end(k, rc);
 	return n == MPI_UNDEFINED ? many_end(k, rc) : plain_done(k, rc, n, indices);
 }
 
-int hook_waitsome(int incount, MPI_Request *requests, int *outcount, int *indices, MPI_Status *statuses)
+static __attribute__((noinline)) int waitsome_slow(int incount, MPI_Request *requests, int *outcount, int *indices,
+						   MPI_Status *statuses)
 {
 	struct many k;
 	int rc;
@@ -1223,14 +1316,21 @@ int hook_waitsome(int incount, MPI_Request *requests, int *outcount, int *indice
 		return no_memory();
 	case ALL_PLAIN:
 		rc = PMPI_Waitsome(incount, requests, outcount, indices, k.st);
-		return some_plain(&k, rc, *outcount, indices);
+		return some_done(&k, rc, *outcount, indices);
 	case SOME_OURS:
 		break;
 	}
 	return some(&k, outcount, indices, true);
 }
 
-int hook_testsome(int incount, MPI_Request *requests, int *outcount, int *indices, MPI_Status *statuses)
+int hook_waitsome(int incount, MPI_Request *requests, int *outcount, int *indices, MPI_Status *statuses)
+{
+	return few_plain(incount, requests) ? some_few(incount, requests, outcount, indices, statuses, true) :
+	       waitsome_slow(incount, requests, outcount, indices, statuses);
+}
+
+static __attribute__((noinline)) int testsome_slow(int incount, MPI_Request *requests, int *outcount, int *indices,
+						   MPI_Status *statuses)
 {
 	struct many k;
 	int rc;
@@ -1242,9 +1342,15 @@ int hook_testsome(int incount, MPI_Request *requests, int *outcount, int *indice
 		return no_memory();
 	case ALL_PLAIN:
 		rc = PMPI_Testsome(incount, requests, outcount, indices, k.st);
-		return some_plain(&k, rc, *outcount, indices);
+		return some_done(&k, rc, *outcount, indices);
 	case SOME_OURS:
 		break;
 	}
 	return some(&k, outcount, indices, false);
+}
+
+int hook_testsome(int incount, MPI_Request *requests, int *outcount, int *indices, MPI_Status *statuses)
+{
+	return few_plain(incount, requests) ? some_few(incount, requests, outcount, indices, statuses, false) :
+	       testsome_slow(incount, requests, outcount, indices, statuses);
 }

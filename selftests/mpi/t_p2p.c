@@ -1349,6 +1349,72 @@ static void isendrecv(void)
 #endif
 
 #if MPI_VERSION >= 4
+/* Rank 0 has room for @room of the @n bytes that rank 1 sends, which gets what it has room for. */
+static void exchange_truncated(int room, int n, int how)
+{
+	int mine = how == 2 && !t_rank ? room : n, theirs = how == 2 && t_rank ? room : n;
+	int class = -1, rc, wait = how == 1, any = how == 1;
+	const int peer = !t_rank;
+	MPI_Status st[2];
+	MPI_Request q[2] = { MPI_REQUEST_NULL, MPI_REQUEST_NULL };
+
+	t_fill(sbuf, mine, n + t_rank);
+	if (how == 2) {
+		memcpy(rbuf, sbuf, mine);
+		M(MPI_Isendrecv_replace(rbuf, mine, MPI_BYTE, peer, 1, peer, 1, MPI_COMM_WORLD, &q[wait]));
+	} else {
+		M(MPI_Isendrecv(sbuf, mine, MPI_BYTE, peer, 1, rbuf, t_rank ? BIG : room, MPI_BYTE,
+				any ? MPI_ANY_SOURCE : peer, any ? MPI_ANY_TAG : 1, MPI_COMM_WORLD, &q[wait]));
+	}
+	t_at(__FILE__, __LINE__, "completion of MPI_Isendrecv");
+	rc = wait ? MPI_Waitall(2, q, st) : MPI_Wait(&q[0], &st[0]);
+	M(MPI_Error_class(rc, &class));
+	T_EQ(class, t_rank ? MPI_SUCCESS : wait ? MPI_ERR_IN_STATUS : MPI_ERR_TRUNCATE);
+	if (wait && !t_rank) {
+		M(MPI_Error_class(st[1].MPI_ERROR, &class));
+		T_EQ(class, MPI_ERR_TRUNCATE);
+	}
+	T_OK(q[wait] == MPI_REQUEST_NULL, "the handle is left");
+	T_EQ(st[wait].MPI_SOURCE, peer);
+	T_EQ(st[wait].MPI_TAG, 1);
+	if (t_rank) {
+		check_status(&st[wait], peer, 1, theirs);
+		if (how == 2) {	/* behind what came is what was sent */
+			t_fill(want, n, n + t_rank);
+			T_BYTES("rest", rbuf + theirs, want + theirs, n - theirs);
+			memset(rbuf + theirs, 0xa5, BIG + PAD - theirs);
+		}
+		check(theirs, n + peer);
+	} else {
+		memset(want, 0xa5, BIG + PAD);
+		T_BYTES("behind the buffer", rbuf + room, want + room, BIG + PAD - room);
+		memset(rbuf, 0xa5, BIG + PAD);
+	}
+	/* the next ones are right */
+	t_fill(sbuf, n, n + 7 + t_rank);
+	M(MPI_Isendrecv(sbuf, n, MPI_BYTE, peer, 1, rbuf, BIG, MPI_BYTE, peer, 1, MPI_COMM_WORLD, &q[0]));
+	M(MPI_Wait(&q[0], &st[0]));
+	check_status(&st[0], peer, 1, n);
+	check(n, n + 7 + peer);
+}
+
+static void isendrecv_truncated(void)
+{
+	static const int rooms[] = { 1, 100, 239, 240, 1000, 70000 };
+
+	setup();
+	if (!t_expect_progress) {
+		finish();
+		t_skip("without the hooks");
+		return;
+	}
+	for (int i = 0; t_rank < 2 && i < ARRAY_SIZE(rooms); i++)
+		for (int k = 0; k < ARRAY_SIZE(sizes); k++)
+			for (int how = 0; how < 3 && sizes[k] > rooms[i]; how++)
+				exchange_truncated(rooms[i], sizes[k], how);
+	finish();
+}
+
 /* One that is refused for its send leaves the channel of its receive as it was. */
 static void isendrecv_refused(void)
 {
@@ -1514,6 +1580,7 @@ int main(int argc, char **argv)
 	T_RUN(mixed_arrays, 2);
 #if MPI_VERSION >= 4
 	T_RUN(isendrecv, 2);
+	T_RUN(isendrecv_truncated, 2);
 	T_RUN(isendrecv_refused, 2);
 #endif
 	T_RUN(moves_while_computing, 2);

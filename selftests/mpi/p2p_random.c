@@ -65,6 +65,7 @@
 #define MAX_MSGS	160
 #define MAX_EVENTS	2000
 #define MAX_COMMS	8
+#define MAX_STARTS	8
 #define MAX_TAGS	4
 #define GUARD		64
 #define FILLER		0xa5
@@ -187,6 +188,9 @@ struct thread {
 	int npools, nphases;
 	int posted[MAX_MSGS];	/* receives of pools in the order of posting */
 	int nposted;
+	struct msg *starting[MAX_STARTS];	/* whose persistent requests the next call starts */
+	bool starting_recv[MAX_STARTS];
+	int nstarting;
 	MPI_Request cancelling, rma_req[8];
 	MPI_Datatype base_type;
 	unsigned char none[8], *rma_buf[8];
@@ -482,7 +486,7 @@ static int pick_root(struct gen *g)
 		const struct msg *o = &th->msg[j];
 		bool busy = false;
 
-		if (o->phase == g->phase || o->pool >= 0 || o->exchanged || o->smode == READY ||
+		if (o->phase == g->phase || o->pool >= 0 || o->exchanged || o->smode == READY || o->sdone == FREE ||
 		    !(o->s_pers || o->r_pers) || o->sroot != j || o->rroot != j ||
 		    g->pool[o->comm][o->dst] || (g->loose && o->any_tag))
 			continue;
@@ -610,7 +614,7 @@ static void gen_message(struct gen *g, double t)
 		if (w >= g->base + AT_LAST)
 			w = g->base + AT_LAST - 1;
 		m->sdone = pick_done(g, m->src, &m->sbatch);
-		if (!m->s_pers && chance(&g->r, 10) && !(m->src == m->dst && GAP_FREE_SELF)) {
+		if (m->sroot == no && chance(&g->r, 10) && !(m->src == m->dst && GAP_FREE_SELF)) {
 			m->sdone = FREE;
 			m->sbatch = -1;
 		}
@@ -1096,12 +1100,60 @@ static long items(const struct layout *l, long nel)
 	return l->run ? nel / ((long)l->run * l->units) : nel;
 }
 
-static void start(struct thread *th, MPI_Request *q, const struct msg *m)
+/* The start of a persistent request can be left for one call with others. */
+static void start(struct thread *th, struct msg *m, bool recv)
 {
-	if (m->seed & 2)
-		CK(MPI_Startall(1, q));
-	else
+	th->starting[th->nstarting] = m;
+	th->starting_recv[th->nstarting++] = recv;
+}
+
+static bool is_start(const struct event *e, const struct msg *m)
+{
+	return (e->kind == SEND && m->s_pers) || (e->kind == RECEIVE && m->r_pers);
+}
+
+/* MPI_Startall may start requests in any order: none of two with an order between them. */
+static bool joins(const struct thread *th, const struct event *e, const struct msg *m)
+{
+	if (!is_start(e, m) || th->nstarting == MAX_STARTS)
+		return false;
+	for (int i = 0; i < th->nstarting; i++)
+		if (th->starting_recv[i] == (e->kind == RECEIVE) && th->starting[i]->comm == m->comm)
+			return false;
+	return true;
+}
+
+static void start_all(struct thread *th)
+{
+	MPI_Request q[MAX_STARTS + 1], null = MPI_REQUEST_NULL;
+	int n = th->nstarting;
+
+	th->nstarting = 0;
+	for (int i = 0; i < n; i++) {
+		struct msg *m = th->starting[i];
+
+		q[i] = th->starting_recv[i] ? th->msg[m->rroot].rreq : th->msg[m->sroot].sreq;
+	}
+	if (n == 1 && th->starting[0]->seed & 2) {
 		CK(MPI_Start(q));
+	} else if (n && th->starting[0]->seed & 4) {
+		CK(MPI_Send_init(th->none, 1, MPI_BYTE, MPI_PROC_NULL, 1, th->sync, &null));
+		q[n] = q[0];
+		q[0] = null;
+		CK(MPI_Startall(n + 1, q));
+		CK(MPI_Wait(&null, MPI_STATUS_IGNORE));
+		CK(MPI_Request_free(&null));
+	} else if (n) {
+		CK(MPI_Startall(n, q));
+	}
+	for (int i = 0; i < n; i++) {
+		struct msg *m = th->starting[i];
+
+		if (th->starting_recv[i] || m->sdone != FREE)
+			continue;
+		CK(MPI_Request_free(&m->sreq));
+		m->s_made = false;
+	}
 }
 
 static void do_send(struct thread *th, struct msg *m)
@@ -1133,7 +1185,7 @@ static void do_send(struct thread *th, struct msg *m)
 			}
 			o->s_made = true;
 		}
-		start(th, q, m);
+		start(th, m, false);
 		return;
 	}
 	switch (m->smode) {
@@ -1199,7 +1251,7 @@ static void do_receive(struct thread *th, struct msg *m)
 		if (!o->r_made)
 			L(m, Recv_init, o->rbuf, n, o->rtype, from, tag, c, &o->rreq);
 		o->r_made = true;
-		start(th, &o->rreq, m);
+		start(th, m, true);
 		return;
 	}
 	if (!m->r_block) {
@@ -1375,14 +1427,19 @@ static void do_batch(struct thread *th, const struct event *e)
 		struct msg *m = &th->msg[i];
 
 		/* inactive persistent requests may stand anywhere */
-		if (m->src == rank && m->s_made && m->phase < e->phase && m->sroot == i &&
-		    chance(&r, 10)) {
-			bool busy = false;
+		if (m->phase < e->phase && chance(&r, 10)) {
+			bool s_idle = m->s_made, r_idle = m->r_made;
 
-			for (int j = 0; j < th->nmsgs; j++)
-				busy |= th->msg[j].phase == e->phase && th->msg[j].sroot == i;
-			if (!busy) {
+			for (int j = 0; j < th->nmsgs; j++) {
+				s_idle &= th->msg[j].phase != e->phase || th->msg[j].sroot != i;
+				r_idle &= th->msg[j].phase != e->phase || th->msg[j].rroot != i;
+			}
+			if (s_idle) {
 				q[n] = m->sreq;
+				slot[n++] = (struct slot){ NULL, -1, false, false };
+			}
+			if (r_idle) {
+				q[n] = m->rreq;
 				slot[n++] = (struct slot){ NULL, -1, false, false };
 			}
 		}
@@ -1739,6 +1796,8 @@ static void *run_program(void *arg)
 
 		if (e->rank != rank)
 			continue;
+		if (!joins(th, e, &th->msg[e->m]))
+			start_all(th);
 		th->step = i;
 		th->at = e;
 		if (show)
@@ -1746,6 +1805,7 @@ static void *run_program(void *arg)
 			       e->phase, kind_names[e->kind], describe(th, e, b, sizeof(b)));
 		run_event(th, e);
 	}
+	start_all(th);
 	th->at = NULL;
 	/* the sender of a freed request cannot know when its buffer is free; now it is */
 	CK(MPI_Barrier(th->sync));

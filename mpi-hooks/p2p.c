@@ -42,6 +42,17 @@ static struct partner {
 	bool near;			/* of this node, and reached by CMA */
 	uint8_t received, sent;		/* ..., of those sent only managed ones */
 } *partners;				/* NULL: no memory */
+
+/* Did the program wait for its last messages to @rank at once?  Then it is likely to do so again. */
+static bool send_waits(uint32_t rank)
+{
+	return partners && partners[rank].sent == WAITS_SURE;
+}
+
+static bool recv_waits(uint32_t rank)
+{
+	return partners && partners[rank].received == WAITS_SURE;
+}
 static _Atomic(uint64_t) *shun_until;	/* [rank in MPI_COMM_WORLD]: see shun(); NULL: no memory */
 
 /* Receives that the helper thread looks after. */
@@ -291,6 +302,8 @@ static int pull(struct rec *r, bool whole, unsigned int flags)
 
 	if (r->cap < DESC_SIZE)
 		flags |= PROG_MSG_DROP;
+	if (recv_waits(name->src))
+		flags |= PROG_MSG_WAITS;
 	if (!r->foreign || flags & PROG_MSG_DROP)
 		rc = prog_msg_recv_named(hp2p_space, name, &b, whole, flags, &r->m);
 	if (rc == -E2BIG) {	/* the daemon cannot place it: we do */
@@ -683,15 +696,15 @@ static void send_account(const struct rec *r)
 
 static bool near_waits(const struct rec *r, bool wait)
 {
-	const struct partner *p = partners ? &partners[r->c->world[r->cr.source]] : NULL;
+	uint32_t rank = r->c->world[r->cr.source];
 
-	return p && p->near && (wait || p->received == WAITS_SURE);
+	return partners && partners[rank].near && (wait || recv_waits(rank));
 }
 
 /* Is a message to @rank better left to the library? */
 static bool is_left(uint32_t rank)
 {
-	return partners && (partners[rank].near || partners[rank].sent == WAITS_SURE) &&
+	return partners && (partners[rank].near || send_waits(rank)) &&
 	       prog_msg_leave(hp2p_space, rank);
 }
 
@@ -734,7 +747,7 @@ int rec_outcome(struct rec *r, MPI_Status *st)
 }
 
 /* A receive whose message's number is known goes to the daemon before the library has it. */
-static bool announce(struct rec *r)
+static bool announce(struct rec *r, bool wait)
 {
 	const struct prog_msg_key key = {
 		.comm = r->c->id,
@@ -748,7 +761,7 @@ static bool announce(struct rec *r)
 
 	if (r->foreign ||
 	    atomic_load_explicit(&announced, memory_order_relaxed) >= ANNOUNCED_MAX ||
-	    prog_msg_recv(hp2p_space, &key, &b, 0, &r->m))
+	    prog_msg_recv(hp2p_space, &key, &b, wait || recv_waits(key.src) ? PROG_MSG_WAITS : 0, &r->m))
 		return false;
 	atomic_fetch_add_explicit(&announced, 1, memory_order_relaxed);
 	r->announced = r->cr.announced = true;
@@ -780,7 +793,7 @@ int recv_post(struct rec *r, bool wait, int (*start)(struct rec *r))
 		r->big = true;
 		if (!wait)
 			r->posted_at = now_ns();
-		if (!(r->cr.worth && !near_waits(r, wait) && announce(r)) && !wait)
+		if (!(r->cr.worth && !near_waits(r, wait) && announce(r, wait)) && !wait)
 			cand_add(r);
 	}
 	rc = start(r);
@@ -869,7 +882,7 @@ static int recv_now(struct rec *r, MPI_Status *st)
 		chan_recv_post(c->chans, r->peer, chan_tag(r->peer_tag), &r->cr);
 		r->counted = true;
 		if (r->cr.worth && !near_waits(r, true))
-			announce(r);
+			announce(r, true);
 	}
 	rc = NATIVE(Recv, r->lib_buf, r->lib_count, r->lib_type, r->peer, r->peer_tag, c->handle, st);
 	return recv_finish(r, rc, st);
@@ -1432,8 +1445,8 @@ int send_post(struct rec *r, int mode, const struct chan_pos *pos, MPI_Request *
 	int rc;
 
 	if (atomic_load_explicit(&sends, memory_order_relaxed) >= SENDS_MAX ||
-	    prog_msg_send(hp2p_space, &key, &b, mode == SEND_SYNC ? PROG_MSG_SYNC : PROG_MSG_EARLY, &name,
-			  &r->m))
+	    prog_msg_send(hp2p_space, &key, &b, (mode == SEND_SYNC ? PROG_MSG_SYNC : PROG_MSG_EARLY) |
+			  (send_waits(key.dst) ? PROG_MSG_WAITS : 0), &name, &r->m))
 		return -EAGAIN;
 	desc_make((struct desc *)(void *)r->small, c, key.dst, &name, pos);
 	rc = PMPI_Isend(r->small, DESC_SIZE, MPI_BYTE, r->peer, r->peer_tag, c->handle, req);

@@ -203,6 +203,13 @@ static void posted(void *ctx, uint32_t worker, unsigned int n)
 	worker_posted(d->worker[worker], n);
 }
 
+static void place(void *ctx, uint32_t worker, const cpu_set_t *idle, const cpu_set_t *busy)
+{
+	struct progd *d = ctx;
+
+	worker_place(d->worker[worker], idle, busy);
+}
+
 static bool leave(void *ctx, uint32_t worker)
 {
 	struct progd *d = ctx;
@@ -289,7 +296,7 @@ static int make_workers(struct progd *d)
 		};
 		struct rndv_opts no = {
 			.index = i, .workers = n, .posted = posted, .leave = leave, .kick = kick,
-			.client_bad = message_bad, .ctx = d, .peer_timeout_ns = ro.peer_timeout_ns,
+			.place = place, .client_bad = message_bad, .ctx = d, .peer_timeout_ns = ro.peer_timeout_ns,
 		};
 
 		if (*cpus && !worker_cpus_parse(cpus, &set))

@@ -137,7 +137,7 @@ static void wake_for_left(struct msgs *ms)
 struct post {
 	struct prog_p2p_key key;
 	struct side side;
-	uint8_t kind, flags, loc;
+	uint8_t kind, flags, loc, hints;
 	uint32_t region;
 	uint64_t addr;			/* as prog_p2p_slot.addr */
 	struct pin *pin;
@@ -205,6 +205,7 @@ static void fill(struct msgs *ms, struct prog_msg *m, const struct post *p)
 	sl->kind = p->kind;
 	sl->flags = p->flags;
 	sl->loc = p->loc;
+	sl->hints = p->hints;
 	sl->region = p->region;
 	sl->key = p->key;
 	sl->addr = p->addr;
@@ -362,7 +363,7 @@ int prog_msg_send(struct prog_win *w, const struct prog_msg_key *key, const stru
 
 	if (!ms)
 		return unusable(w);
-	if (key->src != ms->self || key->dst >= ms->nranks || flags & ~(PROG_MSG_SYNC | PROG_MSG_EARLY))
+	if (key->src != ms->self || key->dst >= ms->nranks || flags & ~(PROG_MSG_SYNC | PROG_MSG_EARLY | PROG_MSG_WAITS))
 		return -EINVAL;
 	err = side_of_buf(&p.side, b);
 	if (err)
@@ -374,6 +375,8 @@ int prog_msg_send(struct prog_win *w, const struct prog_msg_key *key, const stru
 		p.flags |= PROG_P2PF_SYNC;
 	if (flags & PROG_MSG_EARLY && !near)
 		p.flags |= PROG_P2PF_EARLY;
+	if (flags & PROG_MSG_WAITS)
+		p.hints |= PROG_P2PH_WAITS;
 	p.worker = key->dst % ms->workers;
 	p.wake = p.side.total < CLIENT_KICK_BYTES ? WAKE_SLEEPER : WAKE_NOW;
 	err = post(ms, &p, &m);
@@ -399,7 +402,7 @@ int prog_msg_recv(struct prog_win *w, const struct prog_msg_key *key, const stru
 
 	if (!ms)
 		return unusable(w);
-	if (key->dst != ms->self || key->src >= ms->nranks || flags & ~(PROG_MSG_DROP | PROG_MSG_HURRY))
+	if (key->dst != ms->self || key->src >= ms->nranks || flags & ~(PROG_MSG_DROP | PROG_MSG_HURRY | PROG_MSG_WAITS))
 		return -EINVAL;
 	if (flags & PROG_MSG_DROP)
 		p.flags |= PROG_P2PF_DROP;
@@ -407,6 +410,8 @@ int prog_msg_recv(struct prog_win *w, const struct prog_msg_key *key, const stru
 		err = side_of_buf(&p.side, b);
 	if (err)
 		return err;
+	if (flags & PROG_MSG_WAITS)
+		p.hints |= PROG_P2PH_WAITS;
 	set_key(&p.key, key);
 	p.worker = ms->recv_ring;
 	p.wake = flags & PROG_MSG_HURRY ? WAKE_NOW : WAKE_NOT;
@@ -456,7 +461,7 @@ int prog_msg_recv_named(struct prog_win *w, const struct prog_msg_name *name, co
 
 	if (!ms)
 		return unusable(w);
-	if (name->src >= ms->nranks || !name->serial || flags & ~(PROG_MSG_DROP | PROG_MSG_HURRY))
+	if (name->src >= ms->nranks || !name->serial || flags & ~(PROG_MSG_DROP | PROG_MSG_HURRY | PROG_MSG_WAITS))
 		return -EINVAL;
 	if (flags & PROG_MSG_DROP)
 		p.flags |= PROG_P2PF_DROP;
@@ -464,6 +469,8 @@ int prog_msg_recv_named(struct prog_win *w, const struct prog_msg_name *name, co
 		err = side_of_buf(&p.side, b);
 	if (err)
 		return err;
+	if (flags & PROG_MSG_WAITS)
+		p.hints |= PROG_P2PH_WAITS;
 	if (!whole)
 		p.flags |= PROG_P2PF_HEAD;
 	fits = name->len < p.side.total ? name->len : p.side.total;

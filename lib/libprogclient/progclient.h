@@ -254,6 +254,7 @@ typedef struct prog_msg prog_msg;	/* one side of a message; the library's until 
 					 * of the same node, which copies it by itself when it waits */
 #define PROG_MSG_DROP	(1u << 2)	/* recv: end the send, take no data; the buffer is not used */
 #define PROG_MSG_HURRY	(1u << 3)	/* recv: the caller is going to wait: wake the daemon at once */
+#define PROG_MSG_WAITS	(1u << 4)	/* a hint: the caller usually waits at once, so its processor will be free */
 
 /*
  * A message to key->dst; key->src is the own rank.  @name is what the receiver may need.  Wakes the daemon.

@@ -10,6 +10,7 @@
  * tail, which is stored with release after the entry; it writes acked with release after the data.
  */
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -173,6 +174,15 @@ static uint32_t dtype_id(struct prog_win *w, const struct dtype *dt)
 
 /* ---- submission ---------------------------------------------------------------------------- */
 
+/* For the daemon, where this process computes. */
+static void tell_cpu(struct prog_session *s)
+{
+	uint32_t cpu = (uint32_t)sched_getcpu() + 1;
+
+	if (__atomic_load_n(&s->hdr->cpu, __ATOMIC_RELAXED) != cpu)
+		__atomic_store_n(&s->hdr->cpu, cpu, __ATOMIC_RELAXED);
+}
+
 void ring_push(struct prog_session *s, struct ring *r, uint32_t worker, uint32_t entry,
 	       enum ring_wake wake, const uint32_t *waits)
 {
@@ -180,6 +190,7 @@ void ring_push(struct prog_session *s, struct ring *r, uint32_t worker, uint32_t
 	uint32_t tail = sq->tail, state;	/* only we write it */
 
 	carried_release();
+	tell_cpu(s);
 	__atomic_store_n(&r->idx[tail % r->size], entry, __ATOMIC_RELAXED);
 	/* Dekker with the worker: tail, then its state; it announces sleep, then reads the tail */
 	__atomic_store_n(&sq->tail, tail + 1, __ATOMIC_SEQ_CST);

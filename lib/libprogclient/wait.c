@@ -68,6 +68,17 @@ static void record(struct prog_session *s, uint64_t took)
 	__atomic_store_n(&s->wait_avg, avg + took / 8 - avg / 8, __ATOMIC_RELAXED);
 }
 
+/* For the daemon: this thread's processor is free from here on, but for looks now and then. */
+static void rest_begin(struct prog_session *s)
+{
+	__atomic_fetch_add(&s->hdr->resting, 1, __ATOMIC_RELAXED);
+}
+
+static void rest_end(struct prog_session *s)
+{
+	__atomic_fetch_sub(&s->hdr->resting, 1, __ATOMIC_RELAXED);
+}
+
 /* Times of one wait, shared by the two kinds of sleeping. */
 struct nap {
 	uint64_t start, checked, now, length;
@@ -123,6 +134,7 @@ int wait_until(struct prog_session *s, uint32_t *event, uint32_t *waiters, bool 
 		}
 		n.now = clock_ns();
 	}
+	rest_begin(s);
 	for (;;) {
 		uint32_t seen;
 		bool ok;
@@ -134,17 +146,21 @@ int wait_until(struct prog_session *s, uint32_t *event, uint32_t *waiters, bool 
 			futex_wait(event, seen, n.length);
 		__atomic_fetch_sub(waiters, 1, __ATOMIC_RELEASE);
 		if (ok || done(arg)) {
+			rest_end(s);
 			record(s, clock_ns() - n.start);
 			return 0;
 		}
-		if (!nap_next(s, &n))
+		if (!nap_next(s, &n)) {
+			rest_end(s);
 			return done(arg) ? 0 : -ECONNRESET;
+		}
 	}
 }
 
 int wait_lock(struct prog_session *s, struct winctl *wc, uint32_t origin)
 {
 	struct nap n;
+	bool granted;
 	int i;
 
 	for (i = 0; i < GLANCES; i++) {
@@ -153,13 +169,12 @@ int wait_lock(struct prog_session *s, struct winctl *wc, uint32_t origin)
 		cpu_relax();
 	}
 	nap_begin(s, &n);
-	for (;;) {
+	rest_begin(s);
+	do
 		winlock_sleep(wc, origin, n.length);
-		if (winlock_granted(wc, origin))
-			return 0;
-		if (!nap_next(s, &n))
-			return -ECONNRESET;
-	}
+	while (!(granted = winlock_granted(wc, origin)) && nap_next(s, &n));
+	rest_end(s);
+	return granted ? 0 : -ECONNRESET;
 }
 
 bool session_quiet(struct prog_session *s)
@@ -191,7 +206,9 @@ void prog_session_wait(struct prog_session *s, uint64_t timeout_ns)
 	seen = __atomic_load_n(event, __ATOMIC_SEQ_CST);
 	/* what happened after the last test is news already */
 	if (seen == tested) {
+		rest_begin(s);
 		futex_wait(event, seen, timeout_ns);
+		rest_end(s);
 		if (__atomic_load_n(event, __ATOMIC_RELAXED) == seen)
 			session_quiet(s);
 	}

@@ -77,6 +77,7 @@ struct fake_shared {
 	/* observed */
 	uint32_t kicks, helper_jobs, dtypes, ops, regions, dozing;
 	uint32_t msg_entries, msg_withdraws, msg_ends;
+	uint32_t msg_hints, cpu, resting;	/* with the last of these entries */
 };
 
 /* ---- the double ---------------------------------------------------------------------------- */
@@ -923,7 +924,10 @@ static bool fake_msg_take(struct fake_session *s)
 			uint32_t e = idx[s->msg_head[i] % PROG_P2P_RING], slot = e & ~PROG_P2P_WITHDRAW;
 			struct prog_p2p_slot *sl = fake_slot(s, slot);
 
-			__atomic_fetch_add(&fk->msg_entries, 1, __ATOMIC_RELAXED);
+			fk->msg_hints = sl->hints;
+			fk->cpu = __atomic_load_n(&s->hdr->cpu, __ATOMIC_RELAXED);
+			fk->resting = __atomic_load_n(&s->hdr->resting, __ATOMIC_RELAXED);
+			__atomic_fetch_add(&fk->msg_entries, 1, __ATOMIC_RELEASE);
 			CHECK_INT(i, (sl->kind == PROG_P2P_SEND ? sl->key.dst : s->space->msg.rank) % fk->workers);
 			if (e & PROG_P2P_WITHDRAW) {
 				CHECK_INT(sl->kind, PROG_P2P_RECV);

@@ -661,6 +661,64 @@ static void test_threshold(void **state)
 	run(1, 1, 1, true, body_threshold);
 }
 
+/* ---- hints ------------------------------------------------------------------------------------------------------- */
+
+static prog_msg *hint_post(uint32_t ord, unsigned int flags)
+{
+	static uint64_t v;
+	uint32_t entries = fk->msg_entries;
+	prog_msg *m = self_recv(4, ord, &v, 8, flags | PROG_MSG_HURRY);
+
+	until(&fk->msg_entries, entries + 1);
+	return m;
+}
+
+static void *hint_wait(void *arg)
+{
+	struct prog_msg_result r;
+
+	CHECK_INT(prog_msg_wait(self_w, arg, &r), 0);
+	return NULL;
+}
+
+/* The daemon is told where the client runs, whether it is likely to wait, and while it does. */
+static void body_hints(void)
+{
+	uint64_t v = 0;
+	uint32_t ord = 2;
+	prog_msg *waited, *sent;
+	cpu_set_t here;
+	pthread_t id;
+
+	CPU_ZERO(&here);
+	CPU_SET(sched_getcpu(), &here);
+	CHECK_INT(sched_setaffinity(0, sizeof(here), &here), 0);
+	self_open(PROG_SESSION_MT);
+	waited = hint_post(0, PROG_MSG_WAITS);
+	CHECK_INT(fk->msg_hints, PROG_P2PH_WAITS);
+	CHECK_INT(fk->cpu, sched_getcpu() + 1);
+	CHECK_INT(fk->resting, 0);
+	prog_msg_free(self_w, hint_post(1, 0));
+	CHECK_INT(fk->msg_hints, 0);
+	CHECK_INT(pthread_create(&id, NULL, hint_wait, waited), 0);
+	do
+		prog_msg_free(self_w, hint_post(ord++, 0));
+	while (!fk->resting);
+	CHECK_INT(fk->resting, 1);
+	sent = self_send(4, 0, &v, 8, NULL);
+	CHECK_INT(pthread_join(id, NULL), 0);
+	prog_msg_free(self_w, waited);
+	CHECK_INT(ended(sent), 0);
+	prog_msg_free(self_w, hint_post(ord, 0));
+	CHECK_INT(fk->resting, 0);
+	self_close();
+}
+
+static void test_hints(void **state)
+{
+	run(1, 1, 1, true, body_hints);
+}
+
 /* ---- looking ------------------------------------------------------------------------------------------------------ */
 
 static uint32_t looks, look_closed, look_arrived;
@@ -952,6 +1010,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_withdraw),
 		cmocka_unit_test(test_doorbell),
 		cmocka_unit_test(test_threshold),
+		cmocka_unit_test(test_hints),
 		cmocka_unit_test(test_look),
 		cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_fork),

@@ -265,6 +265,7 @@ static json_t *do_status(struct ctl *c, json_t *req, const char **why)
 		put_u64(w, "events", ws.events);
 		put_u64(w, "sleeps", ws.sleeps);
 		put_u64(w, "spin_ns", ws.spin_ns);
+		put_u64(w, "moves", ws.moves);
 		put_u64(w, "clients", a.info.clients);
 		put_u64(w, "streams", a.info.streams);
 		put_u64(w, "target_streams", a.info.target_streams);

@@ -25,6 +25,7 @@
 #define CHUNK		(256u << 10)	/* copied on one node at a time: fits the second-level cache */
 #define LANE_QUEUED	(480u << 10)	/* bytes of a lane's queue that pieces may fill: others send too */
 #define HELPER_WINDOW	(1u << 20)	/* bytes asked for ahead of a receiver that only its helper reaches */
+#define PLACE_MIN	(128u << 10)	/* messages from here on are worth a move to another processor, some 10 us */
 #define REF_MIN		16384u		/* payloads from here on are sent from where they are */
 #define RETRY_NS	500000		/* something was full or out of memory: again after this, ... */
 #define RETRY_MAX_NS	64000000	/* ... and if that was in vain, after twice the time, up to this */
@@ -166,7 +167,8 @@ struct pull {
 	uint32_t slot;
 	struct prog_p2p_key key;
 	struct match_name name;		/* NAMED */
-	uint8_t flags;			/* PROG_P2PF_NAMED, PROG_P2PF_DROP, PROG_P2PF_HEAD */
+	uint8_t flags;			/* PROG_P2PF_NAMED, PROG_P2PF_DROP, PROG_P2PF_HEAD, PROG_P2PF_COPIED */
+	bool waits;			/* PROG_P2PH_WAITS */
 	struct side to;
 	/* matched: one worker's */
 	struct conn *on;
@@ -246,6 +248,7 @@ struct serve {				/* a SEND being pulled; until FIN */
 	struct conn *on;		/* whose SEND; NULL: gone */
 	uint32_t job;			/* index on the lane */
 	uint32_t slot, serial;
+	bool waits;			/* PROG_P2PH_WAITS */
 	uint32_t dst;			/* rank */
 	uint64_t token;
 	uint64_t since;			/* ns */
@@ -293,6 +296,7 @@ struct rndv {
 };
 
 /* rndv.c */
+void place(const struct conn *on, uint64_t len, bool waits);
 struct conn *conn_find(struct rndv *r, struct win_job *job, uint64_t win, uint32_t rank);
 void conn_dirty(struct conn *c);
 void conn_job_done(struct conn *c);

@@ -234,6 +234,7 @@ void pull_start(struct pull *p, struct conn *on, struct pjob *pj, struct rsend *
 	if (!p->into && (!(p->flags & PROG_P2PF_NAMED) || p->flags & PROG_P2PF_HEAD))
 		p->head = p->want < PROG_P2P_HEAD ? p->want : PROG_P2P_HEAD;
 	DL_APPEND(on->pulls, p);
+	place(on, p->want, p->waits);
 	go(p);
 }
 
@@ -253,6 +254,7 @@ void pull_landed(struct pull *p)
 		pull_end(p, 0);
 		return;
 	}
+	place(p->on, p->want, p->waits);
 	if (p->into)
 		early_landed(p);
 	else

@@ -68,6 +68,30 @@ struct conn *conn_find(struct rndv *r, struct win_job *job, uint64_t win, uint32
 	return c;
 }
 
+/*
+ * A message of @len bytes, or a piece of it, is about to be moved to or from the memory of @on, which @waits for it as far as is
+ * known: it may not have come to rest yet, as we may be on its processor.
+ */
+void place(const struct conn *on, uint64_t len, bool waits)
+{
+	struct rndv *r = on->r;
+	cpu_set_t idle, busy;
+	struct conn *c;
+
+	if (!r->o.place || len < PLACE_MIN)
+		return;
+	CPU_ZERO(&idle);
+	CPU_ZERO(&busy);
+	DL_FOREACH(r->list, c) {
+		uint32_t cpu = __atomic_load_n(c->sp->c.cpu, __ATOMIC_RELAXED) - 1;
+		bool rests = __atomic_load_n(c->sp->c.resting, __ATOMIC_RELAXED) || (c == on && waits);
+
+		if (cpu < CPU_SETSIZE)	/* it is only what the client says */
+			CPU_SET(cpu, rests ? &idle : &busy);
+	}
+	r->o.place(r->o.ctx, r->o.index, &idle, &busy);
+}
+
 /* ---- spaces ---- */
 
 int rndv_space_new(const struct rndv_client *c, struct win *w, struct rndv_space **out)

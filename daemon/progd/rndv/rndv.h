@@ -14,6 +14,7 @@
 #ifndef PROGD_RNDV_H
 #define PROGD_RNDV_H
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,6 +40,7 @@ struct rndv_client {
 	uint8_t *arena;
 	uint64_t arena_size;
 	uint32_t *event, *waiters;
+	const uint32_t *cpu, *resting;	/* of prog_session_hdr */
 	struct prog_helper_ring *ring;	/* NULL: no helper thread */
 	_Atomic(struct win_map *) *regions;
 	uint32_t max_regions;
@@ -64,6 +66,11 @@ struct rndv_opts {
 	/* Entries were taken from clients' rings; leave what is in the rings for now?  Both or none. */
 	void (*posted)(void *ctx, uint32_t worker, unsigned int n);
 	bool (*leave)(void *ctx, uint32_t worker);
+	/*
+	 * A large message is about to be moved by @worker, the calling one: it should run on one of @idle, where clients
+	 * sleep until something has come, or else at least on none of @busy, where clients compute.  May be NULL.
+	 */
+	void (*place)(void *ctx, uint32_t worker, const cpu_set_t *idle, const cpu_set_t *busy);
 	/* Wake these workers: a SEND came for a rank whose RECVs they take.  Any worker; not needed with one. */
 	void (*kick)(void *ctx, uint32_t worker_mask);
 	/*

@@ -183,6 +183,67 @@ static void test_sizes(void **state)
 }
 
 /* Many at once on all channels take turns; `moved' only grows. */
+static void expect_cpus(const struct node *n, int idle, int busy)
+{
+	cpu_set_t want;
+
+	CPU_ZERO(&want);
+	if (idle >= 0)
+		CPU_SET(idle, &want);
+	assert_true(CPU_EQUAL(&n->idle, &want));
+	CPU_ZERO(&want);
+	if (busy >= 0)
+		CPU_SET(busy, &want);
+	assert_true(CPU_EQUAL(&n->busy, &want));
+}
+
+/* A message from rank 0 to 2; @waits: the receiver says that it is about to wait. */
+static void moved(uint64_t len, bool waits)
+{
+	struct buf sb = make_buf(0, IN_REGION, false, len), rb = make_buf(2, IN_REGION, false, len);
+	uint32_t s, r;
+
+	ord++;
+	r = post_slot(&clients[2], PROG_P2P_RECV, 0, kit_key(0, 2, ord), &rb, false);
+	slot_of(2, r)->hints = waits ? PROG_P2PH_WAITS : 0;
+	publish(&clients[2], 0, r);
+	settle();
+	s = post_send(0, 2, ord, 0, &sb);
+	RUN(DONE(0, s) && DONE(2, r));
+	RUN(!under_way());
+	slot_of(2, r)->hints = 0;
+	free_buf(&sb);
+	free_buf(&rb);
+}
+
+/* Large messages tell the workers of both sides where their clients compute, and where they rest. */
+static void test_place(void **state)
+{
+	clients[0].seg->cpu = 1 + 3;
+	clients[0].seg->resting = 1;
+	clients[2].seg->cpu = 1 + 5;
+	node_a.places = node_b.places = 0;
+	moved(PLACE_MIN - 1, false);
+	assert_int_equal(node_a.places + node_b.places, 0);
+	moved(PLACE_MIN, false);
+	assert_true(node_a.places && node_b.places);
+	expect_cpus(&node_a, 3, -1);
+	expect_cpus(&node_b, -1, 5);
+	clients[0].seg->resting = 0;
+	moved(PLACE_MIN, true);
+	expect_cpus(&node_a, -1, 3);
+	expect_cpus(&node_b, 5, -1);
+	/* nonsense, and nothing */
+	clients[0].seg->cpu = UINT32_MAX;
+	clients[2].seg->cpu = 0;
+	moved(PLACE_MIN, true);
+	expect_cpus(&node_a, -1, -1);
+	expect_cpus(&node_b, -1, -1);
+	clients[0].seg->cpu = 1 + CPU_SETSIZE;
+	moved(PLACE_MIN, true);
+	expect_cpus(&node_a, -1, -1);
+}
+
 static void test_many(void **state)
 {
 	struct { struct buf s, r; uint32_t src, dst, ss, rs; uint64_t seed, moved; bool over; } m[48];
@@ -828,6 +889,7 @@ int main(int argc, char **argv)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_ways, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_sizes, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_place, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_many, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_drop, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_withdraw, kit_setup, kit_teardown),

@@ -374,6 +374,7 @@ static void pump(struct rlane *rl)
 
 		if (lane_queued(rl->lane) + s->piece > LANE_QUEUED)
 			return;			/* serve_poll() looks again when something was sent */
+		place(s->on, s->end, s->waits);
 		ret = serve_one(s);
 		if (ret == LATER)
 			return;
@@ -466,6 +467,7 @@ static int start(struct rlane *rl, const struct wire_frame *f, struct conn *c, u
 	s->job = f->job;
 	s->slot = slot;
 	s->serial = serial;
+	s->waits = sl.hints & PROG_P2PH_WAITS;
 	s->dst = f->target;
 	s->token = f->seq;
 	s->since = loop_now();

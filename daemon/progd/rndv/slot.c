@@ -260,6 +260,7 @@ static int take_recv(struct conn *c, uint32_t slot, const struct prog_p2p_slot *
 	p->slot = slot;
 	p->key = s->key;
 	p->flags = s->flags & (PROG_P2PF_NAMED | PROG_P2PF_DROP | PROG_P2PF_HEAD | PROG_P2PF_COPIED);
+	p->waits = s->hints & PROG_P2PH_WAITS;
 	/* who must be told of the end: found before anything is matched, as there is no way back then */
 	node = node_of(c, s->key.src);
 	if (!is_here(c->r, node)) {

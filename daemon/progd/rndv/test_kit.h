@@ -42,7 +42,7 @@ struct segment {
 	struct prog_p2p_area area __attribute__((aligned(64)));
 	struct prog_sq sq[PROG_MAX_WORKERS];
 	uint32_t idx[PROG_MAX_WORKERS][PROG_P2P_RING];
-	uint32_t event, waiters;
+	uint32_t event, waiters, cpu, resting;
 	struct prog_helper_ring ring __attribute__((aligned(64)));
 	struct prog_p2p_slot slot[PROG_P2P_SLOTS] __attribute__((aligned(64)));
 	uint8_t arena[ARENA] __attribute__((aligned(64)));
@@ -56,6 +56,8 @@ struct node {
 	struct xport_worker *xw;
 	struct rndv *rndv;
 	struct mover *mover;		/* KIT_PINNED */
+	unsigned int places;		/* calls of place, and what the last one said */
+	cpu_set_t idle, busy;
 	struct prog_addr addr[PROG_MAX_ADDRS];
 	unsigned int naddrs;
 };
@@ -92,6 +94,15 @@ static inline void kit_bad(void *ctx, void *owner, const char *why)
 	struct client *cl = owner;
 
 	snprintf(cl->bad, sizeof(cl->bad), "%s", why);
+}
+
+static inline void kit_place(void *ctx, uint32_t worker, const cpu_set_t *idle, const cpu_set_t *busy)
+{
+	struct node *n = ctx;
+
+	n->places++;
+	n->idle = *idle;
+	n->busy = *busy;
 }
 
 /* What the client's helper thread would do. */
@@ -227,6 +238,8 @@ static inline void make_client(struct client *cl, uint32_t rank, bool cma)
 	cl->c.arena_size = ARENA;
 	cl->c.event = &cl->seg->event;
 	cl->c.waiters = &cl->seg->waiters;
+	cl->c.cpu = &cl->seg->cpu;
+	cl->c.resting = &cl->seg->resting;
 	cl->c.ring = &cl->seg->ring;
 	cl->c.regions = cl->regions;
 	cl->c.max_regions = 2;
@@ -259,7 +272,7 @@ static inline void make_node(struct node *n)
 {
 	struct xport_opts xo = { .workers = 1, .transport = "loop", .handlers = &rndv_handlers,
 				 .post = kit_post };
-	struct rndv_opts ro = { .workers = kit_workers, .client_bad = kit_bad };
+	struct rndv_opts ro = { .workers = kit_workers, .client_bad = kit_bad, .place = kit_place, .ctx = n };
 	char err[XPORT_ERR];
 
 	memcpy(xo.guid, n->guid, 16);

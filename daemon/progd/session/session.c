@@ -373,6 +373,8 @@ static int check_segment(struct session *s, bool helper, const char **why)
 	s->c.arena_size = h.arena_size;
 	s->c.event = &((struct prog_session_hdr *)base)->event;
 	s->c.waiters = &((struct prog_session_hdr *)base)->waiters;
+	s->n.cpu = &((struct prog_session_hdr *)base)->cpu;
+	s->n.resting = &((struct prog_session_hdr *)base)->resting;
 	if (helper) {
 		s->c.helper = helper_new(m, (struct prog_helper_ring *)(base + h.helper_off),
 					 base + h.bounce_off, h.bounce_size);

@@ -22,6 +22,7 @@
 #define MAX_SOURCES	16
 #define AUTO_SPIN_NS	50000ull
 #define DOZE_GAP_NS	25000ull	/* postings at shorter intervals: doze */
+#define PLACED_NS	50000000ull	/* no such work for so long: it may run anywhere again */
 #define LOAD_AGE_NS	20000000ull	/* look again who runs, after this */
 
 struct mail {
@@ -58,6 +59,10 @@ struct worker {
 	bool core_free;
 	int load_fd;
 	int ncpus;
+	cpu_set_t may;			/* where it may run; empty: not known */
+	cpu_set_t placed;		/* where it runs now */
+	cpu_set_t wanted;		/* where it would have been best to, the last time */
+	uint64_t placed_at;		/* 0: anywhere it may */
 	struct worker_stats st;
 	char describe[96];
 };
@@ -273,7 +278,8 @@ static uint64_t spin_budget(struct worker *w, uint64_t now)
 {
 	if (w->o.poll_ns >= 0)
 		return w->o.poll_ns;
-	if (w->gap_ns >= AUTO_SPIN_NS || w->ncpus < 2 || !core_is_free(w, now))
+	/* where it was placed somebody may be about to wake: who waited for what it did */
+	if (w->gap_ns >= AUTO_SPIN_NS || w->ncpus < 2 || w->placed_at || !core_is_free(w, now))
 		return 0;
 	return AUTO_SPIN_NS;
 }
@@ -284,6 +290,42 @@ static void note_gap(struct worker *w, uint64_t gap)
 	if (gap > 8 * AUTO_SPIN_NS)
 		gap = 8 * AUTO_SPIN_NS;
 	w->gap_ns += ((int64_t)gap - (int64_t)w->gap_ns) / 8;
+}
+
+/* ---- where it runs ---------------------------------------------------------------------- */
+
+static void run_on(struct worker *w, const cpu_set_t *cpus)
+{
+	if (CPU_EQUAL(cpus, &w->placed))
+		return;
+	/* a processor may have gone meanwhile: then things stay as they are */
+	if (!pthread_setaffinity_np(pthread_self(), sizeof(*cpus), cpus))
+		w->placed = *cpus;
+	count(&w->st.moves, 1);
+}
+
+void worker_place(struct worker *w, const cpu_set_t *idle, const cpu_set_t *busy)
+{
+	cpu_set_t both, free, best;
+
+	CPU_AND(&both, &w->may, busy);
+	CPU_XOR(&free, &w->may, &both);
+	CPU_AND(&best, &free, idle);
+	if (!CPU_COUNT(&best))
+		best = CPU_COUNT(&free) ? free : w->may;
+	/* not for what is over at once, as the way of who posts something and then waits for it */
+	if (CPU_EQUAL(&best, &w->wanted))
+		run_on(w, &best);
+	w->wanted = best;
+	w->placed_at = loop_now();
+}
+
+static void unplace(struct worker *w, uint64_t now)
+{
+	if (!w->placed_at || now - w->placed_at < PLACED_NS)
+		return;
+	run_on(w, &w->may);
+	w->placed_at = 0;
 }
 
 /* ---- the thread ------------------------------------------------------------------------- */
@@ -330,7 +372,6 @@ static void apply_prio(struct worker *w, char *text, size_t size)
 static void setup_thread(struct worker *w)
 {
 	char name[16], prio[32], poll[32];
-	cpu_set_t may;
 	int ret;
 
 	self = w;
@@ -345,9 +386,11 @@ static void setup_thread(struct worker *w)
 	}
 	/* spinning asks about the whole machine, but this thread may be confined to less */
 	w->ncpus = sysconf(_SC_NPROCESSORS_ONLN);
-	if (!pthread_getaffinity_np(pthread_self(), sizeof(may), &may) && CPU_COUNT(&may) > 0 &&
-	    CPU_COUNT(&may) < w->ncpus)
-		w->ncpus = CPU_COUNT(&may);
+	if (pthread_getaffinity_np(pthread_self(), sizeof(w->may), &w->may))
+		CPU_ZERO(&w->may);
+	if (CPU_COUNT(&w->may) > 0 && CPU_COUNT(&w->may) < w->ncpus)
+		w->ncpus = CPU_COUNT(&w->may);
+	w->placed = w->may;
 	apply_prio(w, prio, sizeof(prio));
 	if (w->o.poll_ns < 0)
 		snprintf(poll, sizeof(poll), "auto");
@@ -420,6 +463,7 @@ static void *worker_main(void *arg)
 	while (!atomic_load(&w->stop)) {
 		n = poll_sources(w);
 		now = loop_now();
+		unplace(w, now);
 		if (n || now - last_event < spin_budget(w, now)) {
 			more = loop_run_once(w->loop, 0);
 			n = more < 0 ? more : n + more;
@@ -548,6 +592,7 @@ void worker_stats(const struct worker *w, struct worker_stats *out)
 	out->events = __atomic_load_n(&w->st.events, __ATOMIC_RELAXED);
 	out->sleeps = __atomic_load_n(&w->st.sleeps, __ATOMIC_RELAXED);
 	out->spin_ns = __atomic_load_n(&w->st.spin_ns, __ATOMIC_RELAXED);
+	out->moves = __atomic_load_n(&w->st.moves, __ATOMIC_RELAXED);
 }
 
 const char *worker_describe(const struct worker *w)

@@ -74,6 +74,13 @@ int worker_post(struct worker *w, void (*fn)(void *arg), void *arg);
  */
 int worker_call(struct worker *w, void (*fn)(void *arg), void *arg);
 
+/*
+ * On the worker: work is coming that is worth a move.  Run on a processor of @idle that is not in @busy, if there is one, or else on
+ * one that is not in @busy, of those it may run on.  A real-time thread wakes where it ran last, over whoever computes
+ * there, though other processors are idle; and the scheduler does not know who waits for whom.  Holds while such work keeps coming.
+ */
+void worker_place(struct worker *w, const cpu_set_t *idle, const cpu_set_t *busy);
+
 /* On the worker, from a source: clients had posted @n entries. */
 void worker_posted(struct worker *w, unsigned int n);
 /* On the worker: should a source leave what clients post for later? */
@@ -94,6 +101,7 @@ struct worker_stats {
 	uint64_t events;	/* of sources and loop */
 	uint64_t sleeps;	/* times it blocked */
 	uint64_t spin_ns;	/* time spent looking for work without finding any */
+	uint64_t moves;		/* changes of the processors it may run on, by worker_place() */
 };
 void worker_stats(const struct worker *w, struct worker_stats *out);
 /* What was chosen and permitted: "io_uring, rr 1, poll auto" for status output. */

@@ -208,6 +208,82 @@ static void test_doze(void **state)
 	sched_setaffinity(0, sizeof(old), &old);
 }
 
+struct placing {
+	struct worker *w;
+	cpu_set_t idle, busy, is;
+};
+
+static void place(void *arg)
+{
+	struct placing *p = arg;
+
+	worker_place(p->w, &p->idle, &p->busy);
+	pthread_getaffinity_np(pthread_self(), sizeof(p->is), &p->is);
+}
+
+static void where(void *arg)
+{
+	struct placing *p = arg;
+
+	pthread_getaffinity_np(pthread_self(), sizeof(p->is), &p->is);
+}
+
+/* @idle and @busy, -1: none, are seen twice; the worker runs on @want then.  Before it runs on @old, or after a while anywhere. */
+static void expect_place(struct worker *w, int idle, int busy, const cpu_set_t *old, const cpu_set_t *want)
+{
+	struct placing p = { .w = w };
+	cpu_set_t may;
+
+	CPU_ZERO(&p.idle);
+	CPU_ZERO(&p.busy);
+	if (idle >= 0)
+		CPU_SET(idle, &p.idle);
+	if (busy >= 0)
+		CPU_SET(busy, &p.busy);
+	assert_int_equal(sched_getaffinity(0, sizeof(may), &may), 0);
+	assert_int_equal(worker_call(w, place, &p), 0);
+	assert_true(CPU_EQUAL(&p.is, old) || CPU_EQUAL(&p.is, &may));
+	assert_int_equal(worker_call(w, place, &p), 0);
+	assert_true(CPU_EQUAL(&p.is, want));
+}
+
+/*
+ * A worker goes where clients rest, or at least away from where they compute, when it was seen twice, and only within where it may
+ * run; when nothing more comes it may run anywhere again.
+ */
+static void test_place(void **state)
+{
+	struct worker *w = make(NULL);
+	time_t limit = time(NULL) + 30;
+	cpu_set_t may, first, rest;
+	struct worker_stats st;
+	struct placing p;
+	int a = 0;
+
+	assert_int_equal(sched_getaffinity(0, sizeof(may), &may), 0);
+	while (!CPU_ISSET(a, &may))
+		a++;
+	CPU_ZERO(&first);
+	CPU_SET(a, &first);
+	CPU_XOR(&rest, &may, &first);
+	if (!CPU_COUNT(&rest))
+		rest = may;	/* one processor: nowhere to go */
+	assert_int_equal(worker_start(w), 0);
+	expect_place(w, -1, a, &may, &rest);
+	expect_place(w, a, -1, &rest, &first);
+	expect_place(w, a, a, &first, &rest);
+	expect_place(w, CPU_SETSIZE - 1, -1, &rest, &may);
+	expect_place(w, a, -1, &may, &first);
+	worker_stats(w, &st);
+	assert_true(st.moves >= (CPU_COUNT(&may) > 1 ? 5 : 0));
+	do
+		assert_int_equal(worker_call(w, where, &p), 0);
+	while (!CPU_EQUAL(&p.is, &may) && time(NULL) < limit);
+	assert_true(CPU_EQUAL(&p.is, &may));
+	worker_stop(w);
+	worker_free(w);
+}
+
 /* A client that fills the eventfd's counter does not keep others from waking the worker. */
 static void test_doorbell_full(void **state)
 {
@@ -411,7 +487,7 @@ int main(void)
 		cmocka_unit_test(test_cpus),
 		cmocka_unit_test_setup(test_setup, epoll_sleep),
 		ALL(test_doorbell), ALL(test_doze), ALL(test_doorbell_full), ALL(test_idle),
-		ALL(test_mailbox),
+		ALL(test_mailbox), ALL(test_place),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

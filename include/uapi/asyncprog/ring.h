@@ -61,7 +61,10 @@ struct prog_session_hdr {
 	/* second cache line group: waiting */
 	__u32	event __attribute__((aligned(PROG_CACHELINE)));	/* D: ++ and futex wake on acks */
 	__u32	waiters;		/* C: threads about to sleep on event (Dekker with event) */
-	__u32	pad[14];
+	/* Hints for the choice of workers' processors: */
+	__u32	cpu;			/* C: processor + 1 from which an entry was posted last; 0: not known */
+	__u32	resting;		/* C: threads that wait and leave their processors to others meanwhile */
+	__u32	pad[12];
 };
 
 /* Opcodes.  DTYPE..COMPLETE become the wire frames of the same names. */
@@ -222,6 +225,9 @@ enum {
 #define PROG_P2PF_WITHDRAW_ALL	0x10	/* C, before a WITHDRAW: this one and all with higher ordinals of the
 					 * channel, or none if one of them is matched */
 
+/* Nothing that is wrong with these does harm; the daemon ignores what it does not know. */
+#define PROG_P2PH_WAITS		0x01	/* the client is about to wait for it, and leaves its processor meanwhile */
+
 struct prog_p2p_key {			/* the n-th message of a channel */
 	__u64	comm;			/* communicator, the same number at all its members */
 	__u32	src, dst;		/* ranks */
@@ -236,7 +242,7 @@ struct prog_p2p_slot {
 	__u8	kind;			/* C */
 	__u8	flags;			/* C: PROG_P2PF_* */
 	__u8	loc;			/* C: PROG_SQE_REGION or PROG_SQE_VA */
-	__u8	pad0;
+	__u8	hints;			/* C: PROG_P2PH_* */
 	__u32	region;			/* C */
 	struct prog_p2p_key key;	/* C; NAMED: src and dst only */
 	__u64	addr;			/* C: address, or offset in region, of item 0 */

@@ -299,8 +299,9 @@ static void run_on(struct worker *w, const cpu_set_t *cpus)
 	if (CPU_EQUAL(cpus, &w->placed))
 		return;
 	/* a processor may have gone meanwhile: then things stay as they are */
-	if (!pthread_setaffinity_np(pthread_self(), sizeof(*cpus), cpus))
-		w->placed = *cpus;
+	if (pthread_setaffinity_np(pthread_self(), sizeof(*cpus), cpus))
+		return;
+	w->placed = *cpus;
 	count(&w->st.moves, 1);
 }
 

@@ -1304,6 +1304,8 @@ int recv_cancel(struct rec *r)
 			polling = true;
 			rc = prog_msg_withdraw(hp2p_space, a->m);
 			polling = false;
+			if (rc == -ECONNRESET)	/* nobody is going to match it any more */
+				rc = 0;
 			break;
 		}
 		if (!rc)

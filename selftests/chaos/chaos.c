@@ -814,6 +814,30 @@ static int unposted(void)
 	return 1;
 }
 
+/* Receives of messages that nobody sends are taken back; by then their daemon may be lost. */
+static int cancel(void)
+{
+	uint8_t *buf = malloc(FLIGHT * LARGEST);
+	MPI_Request r[FLIGHT];
+	MPI_Status st;
+	int flag;
+
+	for (int k = 0; !rank && k < FLIGHT; k++)
+		MPI_Irecv(buf + k * LARGEST, LARGEST, MPI_BYTE, size - 1, k / 2, MPI_COMM_WORLD, &r[k]);
+	put_rank("busy");
+	await("go");
+	for (int k = 0; !rank && k < FLIGHT; k++) {
+		MPI_Cancel(&r[k]);
+		MPI_Wait(&r[k], &st);
+		MPI_Test_cancelled(&st, &flag);
+		if (!flag)
+			broken("receive %d was not cancelled", k);
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+	free(buf);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 1 ? argv[1] : "", *arg = argc > 2 ? argv[2] : "";
@@ -841,6 +865,8 @@ int main(int argc, char **argv)
 		st = messages();
 	else if (!strcmp(mode, "unposted"))
 		st = unposted();
+	else if (!strcmp(mode, "cancel"))
+		st = cancel();
 	else if (!strcmp(mode, "errors"))
 		st = errors(arg, argc > 3 ? atoi(argv[3]) : 0);
 	else

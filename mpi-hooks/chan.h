@@ -134,6 +134,12 @@ static inline struct chan *chan_send_enter(struct chans *c, int dest, int tag);
 struct chan *chan_send_enter_locked(struct chans *c, int dest, int tag);	/* NULL: no memory */
 /* @wild: one of the two is CHAN_ANY.  NULL also: see chans.closed. */
 static inline struct chan *chan_recv_enter(struct chans *c, int source, int tag, bool wild);
+/*
+ * The same of a channel that was entered for this before: @ch is looked at instead of the table.  NULL also: it is another's
+ * now.
+ */
+static inline struct chan *chan_send_again(struct chan *ch, int dest, int tag);
+static inline struct chan *chan_recv_again(struct chans *c, struct chan *ch, int source, int tag);	/* no wildcards */
 /* NULL: no memory, or messages are held. */
 struct chan *chan_recv_enter_locked(struct chans *c, int source, int tag);
 /* @counted: a message was sent or is received.  The value is that of chan_recv.seq. */
@@ -299,6 +305,19 @@ static inline uint32_t chan_hash(uint64_t key, uint32_t nbuckets)
 	return (uint32_t)((key * 0x9e3779b97f4a7c15ull) >> 32) & (nbuckets - 1);
 }
 
+/* @ch, if it is still the channel of @key. */
+static inline struct chan *chan_enter_node(struct chan *ch, uint64_t key)
+{
+	if (CHAN_LIKELY(!(__atomic_fetch_add(&ch->count, CHAN_CALL, __ATOMIC_SEQ_CST) & CHAN_OWNED) &&
+			__atomic_load_n(&ch->key, __ATOMIC_RELAXED) == key)) {
+		if (!CHAN_LIKELY(__atomic_load_n(&ch->used, __ATOMIC_RELAXED)))
+			__atomic_store_n(&ch->used, true, __ATOMIC_RELAXED);
+		return ch;
+	}
+	__atomic_fetch_sub(&ch->count, CHAN_CALL, __ATOMIC_RELEASE);
+	return NULL;
+}
+
 /*
  * A node that is taken out meanwhile may lead to others than those of its bucket, or to none: then the channel is not found, and
  * looked for under the lock.
@@ -311,16 +330,7 @@ static inline struct chan *chan_enter(const struct chan_table *t, int peer, int 
 
 	while (ch && !CHAN_LIKELY(__atomic_load_n(&ch->key, __ATOMIC_RELAXED) == k.both))
 		ch = __atomic_load_n(&ch->hnext, __ATOMIC_ACQUIRE);
-	if (!ch)
-		return NULL;
-	if (CHAN_LIKELY(!(__atomic_fetch_add(&ch->count, CHAN_CALL, __ATOMIC_SEQ_CST) & CHAN_OWNED) &&
-			__atomic_load_n(&ch->key, __ATOMIC_RELAXED) == k.both)) {
-		if (!CHAN_LIKELY(__atomic_load_n(&ch->used, __ATOMIC_RELAXED)))
-			__atomic_store_n(&ch->used, true, __ATOMIC_RELAXED);
-		return ch;
-	}
-	__atomic_fetch_sub(&ch->count, CHAN_CALL, __ATOMIC_RELEASE);
-	return NULL;
+	return ch ? chan_enter_node(ch, k.both) : NULL;
 }
 
 static inline uint32_t chan_leave(struct chan *ch, bool counted)
@@ -333,6 +343,16 @@ static inline struct chan *chan_send_enter(struct chans *c, int dest, int tag)
 	return chan_enter(&c->send, dest, tag);
 }
 
+/* @ch has been entered: may a receive begin there? */
+static inline struct chan *chan_recv_open(struct chans *c, struct chan *ch, uint32_t closed)
+{
+	if (CHAN_LIKELY(ch && !(__atomic_load_n(&c->closed, __ATOMIC_SEQ_CST) & closed)))
+		return ch;
+	if (ch)
+		chan_leave(ch, false);
+	return NULL;
+}
+
 static inline struct chan *chan_recv_enter(struct chans *c, int source, int tag, bool wild)
 {
 	struct chan *ch = &c->anything.c;
@@ -341,12 +361,21 @@ static inline struct chan *chan_recv_enter(struct chans *c, int source, int tag,
 		__atomic_fetch_add(&ch->count, CHAN_CALL, __ATOMIC_SEQ_CST);
 	else
 		ch = chan_enter(&c->recv, source, tag);
-	if (CHAN_LIKELY(ch && !(__atomic_load_n(&c->closed, __ATOMIC_SEQ_CST) &
-				(wild ? CHANS_EXACT | CHANS_HOLD : CHANS_HOLD))))
-		return ch;
-	if (ch)
-		chan_leave(ch, false);
-	return NULL;
+	return chan_recv_open(c, ch, wild ? CHANS_EXACT | CHANS_HOLD : CHANS_HOLD);
+}
+
+static inline struct chan *chan_send_again(struct chan *ch, int dest, int tag)
+{
+	const union chan_key k = { .peer = dest, .tag = tag };
+
+	return chan_enter_node(ch, k.both);
+}
+
+static inline struct chan *chan_recv_again(struct chans *c, struct chan *ch, int source, int tag)
+{
+	const union chan_key k = { .peer = source, .tag = tag };
+
+	return chan_recv_open(c, chan_enter_node(ch, k.both), CHANS_HOLD);
 }
 
 static inline void chan_plain_begin(struct chan *ch)

@@ -709,6 +709,7 @@ struct thread {
 	pthread_t id;
 	uint64_t rng;
 	int nexact;
+	struct chan *last[TAGS];	/* entered lately; others' by now, where tables are small */
 };
 
 static uint32_t own_rnd(struct thread *t, uint32_t n)
@@ -771,12 +772,16 @@ static void *sender(void *arg)
 			if (ch)
 				continue;
 		}
-		ch = chan_send_enter(s.send, 0, tag);
+		ch = t->last[tag] && own_rnd(t, 2) ? chan_send_again(t->last[tag], 0, tag) : NULL;
+		if (!ch)
+			ch = chan_send_enter(s.send, 0, tag);
 		if (!ch) {
 			pthread_mutex_lock(&s.send_lock);
 			ch = chan_send_enter_locked(s.send, 0, tag);
 			pthread_mutex_unlock(&s.send_lock);
 		}
+		if (ch)
+			t->last[tag] = ch;
 		pause_now(t);
 		library_send(tag, NULL);
 		pause_now(t);
@@ -847,7 +852,13 @@ static void post_whole(struct thread *t, struct kept *k, bool exact)
 static bool post_entered(struct thread *t, struct kept *k, bool blocking)
 {
 	k->wild = s.ntags == 1 && !own_rnd(t, 8);
-	k->plain = enter_recv(k->wild ? CHAN_ANY : 0, k->wild && own_rnd(t, 2) ? CHAN_ANY : k->tag);
+	k->plain = NULL;
+	if (!k->wild && t->last[k->tag] && own_rnd(t, 2))
+		k->plain = chan_recv_again(s.recv, t->last[k->tag], 0, k->tag);
+	if (!k->plain)
+		k->plain = enter_recv(k->wild ? CHAN_ANY : 0, k->wild && own_rnd(t, 2) ? CHAN_ANY : k->tag);
+	if (k->plain && !k->wild)
+		t->last[k->tag] = k->plain;
 	if (!k->plain) {		/* no room in the table */
 		post_whole(t, k, false);
 		return true;
@@ -1003,6 +1014,36 @@ static void test_hold(void **state)
 	chans_free(c);
 }
 
+/* A channel that is known from before may be another one by now. */
+static void test_again(void **state)
+{
+	struct chans *c = chans_new(1);
+	struct chan *ch, *rc;
+
+	chans_threads(c);
+	assert_non_null(ch = chan_send_enter_locked(c, 0, 1));
+	assert_non_null(rc = chan_recv_enter_locked(c, 0, 1));
+	chan_leave(ch, true);
+	chan_leave(rc, true);
+	assert_ptr_equal(chan_send_again(ch, 0, 1), ch);
+	chan_leave(ch, true);
+	assert_ptr_equal(chan_recv_again(c, rc, 0, 1), rc);
+	chan_leave(rc, true);
+	chans_hold(c);
+	assert_null(chan_recv_again(c, rc, 0, 1));
+	chans_unhold(c);
+	assert_true(chans_idle(c));
+
+	assert_ptr_equal(chan_send_enter_locked(c, 0, 2), ch);
+	assert_ptr_equal(chan_recv_enter_locked(c, 3, 1), rc);
+	assert_null(chan_send_again(ch, 0, 1));
+	assert_null(chan_recv_again(c, rc, 0, 1));
+	chan_leave(ch, true);
+	chan_leave(rc, true);
+	assert_true(chans_idle(c));
+	chans_free(c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -1014,6 +1055,7 @@ int main(void)
 		cmocka_unit_test(test_full),
 		cmocka_unit_test(test_random),
 		cmocka_unit_test(test_hold),
+		cmocka_unit_test(test_again),
 		cmocka_unit_test(test_threads),
 	};
 

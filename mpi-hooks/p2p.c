@@ -1006,10 +1006,10 @@ static __attribute__((noinline)) int recv_slow(void *buf, MPI_Count count, MPI_D
 }
 
 /*
- * The end of a blocking call with several threads: the caller is in channel @ch, and what @r, one of the thread's own, has is where
- * the message is.
+ * The end of a blocking call with several threads: the caller is in channel @ch, @landing, of a record of the
+ * thread's own, is where a short message is.
  */
-static inline __attribute__((always_inline)) int plain_end_threads(struct hcomm *c, struct rec *r, struct chan *ch,
+static inline __attribute__((always_inline)) int plain_end_threads(struct hcomm *c, const unsigned char *landing, struct chan *ch,
 								   bool wild, const struct plain *p, int rc,
 								   MPI_Status *st)
 {
@@ -1021,10 +1021,9 @@ static inline __attribute__((always_inline)) int plain_end_threads(struct hcomm 
 		hcomm_took(c, st->MPI_SOURCE, st->MPI_TAG);
 	chan_leave(ch, taken && !wild);
 	if (unlikely(odd))
-		rc = plain_odd(c, p->at, p->cap, rc, st, r->small, taken);
+		rc = plain_odd(c, p->at, p->cap, rc, st, landing, taken);
 	else if (p->cap < DESC_SIZE)
-		copy_short(p->at, r->small, bytes);
-	rec_own_put(r);
+		copy_short(p->at, landing, bytes);
 	p2p_poll();
 	return rc;
 }
@@ -1040,16 +1039,14 @@ static inline __attribute__((always_inline)) int recv_threads(void *buf, MPI_Cou
 
 	if (unlikely(!is_plain_of(c->npeers, buf, count, type, false, source, &p)))
 		return recv_slow(buf, count, type, source, tag, c, status);
-	r = rec_own_get();
+	r = rec_own_look();
 	if (unlikely(!r))
 		return recv_rec(buf, count, type, source, tag, c, status);
 	ch = hcomm_recv_enter(c, source, tag, wild);
-	if (unlikely(!ch)) {
-		rec_own_put(r);
+	if (unlikely(!ch))
 		return recv_rec(buf, count, type, source, tag, c, status);
-	}
 	rc = PMPI_Recv(p.lib_buf ? p.lib_buf : r->small, p.lib_count, p.lib_type, source, tag, c->handle, st);
-	return plain_end_threads(c, r, ch, wild, &p, rc, st);
+	return plain_end_threads(c, r->small, ch, wild, &p, rc, st);
 }
 
 static __attribute__((noinline)) int recv_wild_threads(void *buf, MPI_Count count, MPI_Datatype type, int source,
@@ -1994,19 +1991,16 @@ int hook_sendrecv_threads(const void *sendbuf, MPI_Count sendcount, MPI_Datatype
 		     !(type_is_last(recvtype) || type_look(recvtype)) ||
 		     !is_plain_of(c->npeers, recvbuf, recvcount, recvtype, true, source, &p)))
 		goto slow;
-	r = rec_own_get();
+	r = rec_own_look();
 	from = likely(r) ? hcomm_recv_enter(c, source, recvtag, wild) : NULL;
-	if (unlikely(!from)) {
-		if (r)
-			rec_own_put(r);
+	if (unlikely(!from))
 		goto slow;
-	}
 	to = hcomm_send_enter(c, dest, sendtag);
 	rc = PMPI_Sendrecv(sendbuf, (int)sendcount, sendtype, dest, sendtag, p.lib_buf ? p.lib_buf : r->small,
 			   p.lib_count, p.lib_type, source, recvtag, c->handle, st);
 	if (likely(to))
 		chan_leave(to, likely(!rc) || native_class(rc) == MPI_ERR_TRUNCATE);
-	return plain_end_threads(c, r, from, wild, &p, rc, st);
+	return plain_end_threads(c, r->small, from, wild, &p, rc, st);
 slow:
 	return sendrecv_slow(sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype, source, recvtag, c,
 			     status);

@@ -166,7 +166,7 @@ struct rec {
 	/* the program's buffer; dt NULL: cap bytes at buf */
 	void *buf;
 	uint64_t cap;
-	struct chan *plain_chan;
+	struct chan *plain_chan;	/* persistent, with several threads: the last one, or NULL */
 	/*
 	 * DESC_SIZE bytes, of the record for ever: a descriptor that is sent, or where a receive lands whose buffer is
 	 * shorter.
@@ -259,6 +259,11 @@ static inline struct rec *rec_own_get(void)
 	rec_own.room++;
 	return r;
 }
+/*
+ * One that stays there, for its `small': a blocking receive lands in it.  Only a call from within the library's, by an error handler,
+ * can be in the way of that; then the message did not fit anyway.
+ */
+static inline struct rec *rec_own_look(void);
 bool rec_own_less(struct rec *r);	/* false: @r is not the thread's any more */
 static inline void rec_own_put(struct rec *r)
 {
@@ -268,6 +273,18 @@ static inline void rec_own_put(struct rec *r)
 	r->next = rec_own.spare;
 	rec_own.spare = r;
 	rec_own.room--;
+}
+
+static inline struct rec *rec_own_look(void)
+{
+	struct rec *r = rec_own.spare;
+
+	if (unlikely(!r)) {
+		r = rec_own_more();
+		if (r)
+			rec_own_put(r);
+	}
+	return r;
 }
 
 static inline struct rec *rec_new(struct hcomm *c, enum rec_kind kind)
@@ -392,6 +409,18 @@ static inline __attribute__((always_inline)) struct rec *rec_claim_plain(MPI_Req
 		return r;
 	}
 	return rec_claim_found(b, req);
+}
+/*
+ * With several threads: the record of a persistent request that is inactive, or what rec_find() says.  As above: who stands first
+ * and has the handle is the request's, and nobody else may use that now.
+ */
+static inline struct rec *rec_find_idle(MPI_Request req)
+{
+	struct rec *r = __atomic_load_n(rec_bucket_of(req), __ATOMIC_ACQUIRE);
+
+	if (likely(r && r != REC_LOCKED) && likely(__atomic_load_n(&r->req, __ATOMIC_ACQUIRE) == req))
+		return r;
+	return rec_find(req);
 }
 static inline void rec_set_claimed(struct rec *r, bool claimed)
 {

@@ -17,6 +17,7 @@ static int persist(struct hcomm *c, enum rec_kind kind, int mode, void *buf, MPI
 	r->persistent = true;
 	r->state = REC_IDLE;
 	r->mode = (uint8_t)mode;
+	r->plain_chan = NULL;
 	r->peer = peer;
 	r->peer_tag = tag;
 	rc = buf_set(r, buf, count, type);
@@ -94,7 +95,9 @@ static int start_send_threads(struct rec *r)
 	}
 	if (rc != -EAGAIN)
 		return rc;
-	ch = hcomm_send_enter(c, r->peer, r->peer_tag);
+	ch = likely(r->plain_chan) ? chan_send_again(r->plain_chan, r->peer, r->peer_tag) : NULL;
+	if (unlikely(!ch))
+		r->plain_chan = ch = hcomm_send_enter(c, r->peer, r->peer_tag);
 	rc = start_native(r);
 	if (likely(ch))
 		chan_leave(ch, !rc);
@@ -154,9 +157,13 @@ static __attribute__((noinline)) int start_slow(MPI_Request *request)
 static int start_recv_threads(struct rec *r)
 {
 	bool wild = is_wild(r->peer, r->peer_tag);
-	struct chan *ch = hcomm_recv_enter(r->c, r->peer, r->peer_tag, wild);
+	struct chan *ch = NULL;
 	int rc;
 
+	if (likely(r->plain_chan && !wild))
+		ch = chan_recv_again(r->c->chans, r->plain_chan, r->peer, r->peer_tag);
+	if (unlikely(!ch))
+		ch = hcomm_recv_enter(r->c, r->peer, r->peer_tag, wild);
 	if (unlikely(!ch))
 		return start_recv(r);
 	rc = start_native(r);
@@ -175,7 +182,7 @@ static int start_recv_threads(struct rec *r)
 
 static int start_threads(MPI_Request *request)
 {
-	struct rec *r = request ? rec_find(*request) : NULL;
+	struct rec *r = likely(request) ? rec_find_idle(*request) : NULL;
 
 	if (unlikely(!r || !r->persistent || r->state != REC_IDLE))
 		return PMPI_Start(request);

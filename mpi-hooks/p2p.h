@@ -260,8 +260,8 @@ static inline struct rec *rec_own_get(void)
 	return r;
 }
 /*
- * One that stays there, for its `small': a blocking receive lands in it.  Only a call from within the library's, by an error handler,
- * can be in the way of that; then the message did not fit anyway.
+ * One that stays there, for its `small': a blocking receive lands in it.  Only a call from within the library's, by an error
+ * handler, can be in the way of that; then the message did not fit anyway.
  */
 static inline struct rec *rec_own_look(void);
 bool rec_own_less(struct rec *r);	/* false: @r is not the thread's any more */
@@ -318,8 +318,8 @@ int rec_begin(void);
 extern struct rec *rec_bucket[1u << REC_BITS];
 extern int rec_shown;			/* how many are in it; with several threads, whether there may be any */
 /*
- * How many of them are not plain, and of those of request.c; always 1 with several threads.  So where it is 0, one thread has plain
- * receives and nothing else of ours.
+ * How many of them are not plain, and of those of request.c; always 1 with several threads.  So where it is 0, one thread has
+ * plain receives and nothing else of ours.
  */
 extern int rec_others;
 

@@ -635,7 +635,13 @@ static inline bool all_plain(int n, const MPI_Request *reqs)
 	return true;
 }
 
-/* Are those of @reqs that are ours all plain?  Then they are claimed, and in k->rec; with several threads. */
+/*
+ * Are those of @reqs that are ours all plain?  Then they are claimed, and in k->rec; with several threads.
+ *
+ * All of them, and before the library's call, though it may complete none.  What it completes has a handle that may be another
+ * thread's before this one looks again, and of a request without a record: that thread would find ours, not claimed, and could
+ * not tell that it is not his.
+ */
 static enum begun many_begin_threads(struct many *k, int n, MPI_Request *reqs, MPI_Status *statuses)
 {
 	enum begun begun = NONE_OURS;

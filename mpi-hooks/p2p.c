@@ -656,9 +656,17 @@ void rec_wait(struct rec *r)
 		rec_idle(r, &spins);
 }
 
+void rec_posted(struct rec *r)
+{
+	r->posted_at = now_ns();
+}
+
 void rec_away(struct rec *r)
 {
 	r->away = now_ns() - r->posted_at + 1;
+	for (int i = 0; i < 2; i++)
+		if (r->part[i] && r->part[i]->posted_at)
+			r->part[i]->away = r->away;
 }
 
 /*
@@ -728,6 +736,7 @@ int rec_outcome(struct rec *r, MPI_Status *st)
 		struct rec *a = r->part[0], *b = r->part[1];
 
 		rec_outcome(a, st);
+		account(b);
 		r->err = a->err ? a->err : b->err;
 		r->raised = a->err ? a->raised : b->raised;
 		return r->err;
@@ -1691,7 +1700,7 @@ static int isend_begun(struct hcomm *c, int mode, const void *buf, MPI_Count cou
 	if (!r)
 		return rc;
 	/* the library may have one handle for all sends that are complete at once, so the program gets another */
-	r->posted_at = now_ns();
+	rec_posted(r);
 	r->inner = *req;
 	r->standin = true;
 	rc = standin_new(&r->req);
@@ -2080,6 +2089,7 @@ static int half_send(struct rec **s, const void *buf, MPI_Count count, MPI_Datat
 	if (managed) {
 		rec_free(*s);
 		*s = managed;
+		rec_posted(managed);
 	}
 	(*s)->standin = true;
 	(*s)->inner = req;
@@ -2116,6 +2126,8 @@ static int isendrecv(struct hcomm *c, const void *sendbuf, MPI_Count sendcount, 
 		orphan_add(pair);
 		return rc;
 	}
+	if (r->posted_at || pair->part[1]->posted_at)
+		rec_posted(pair);
 	*request = pair->req;
 	rec_show(pair);
 	return MPI_SUCCESS;

@@ -664,6 +664,8 @@ bool send_managed(const struct hcomm *c, uint64_t bytes, int dest);
 int standin_new(MPI_Request *req);
 /* Its end: the library's handle is gone, *@req is what the program is to see. */
 void standin_end(struct rec *r, MPI_Request *req);
+/* The program goes on while @r, a large message or a pair with one, is under way. */
+void rec_posted(struct rec *r);
 /* A completion call has come to @r. */
 void rec_away(struct rec *r);
 static inline void rec_touch(struct rec *r)

@@ -92,6 +92,8 @@ static int start_send_threads(struct rec *r)
 	if (r->mode != SEND_BUF && !r->foreign && send_managed(c, r->cap, r->peer)) {
 		rc = send_post_threads(r, r->mode, &r->inner);
 		r->standin = !rc;
+		if (!rc)
+			rec_posted(r);
 	}
 	if (rc != -EAGAIN)
 		return rc;
@@ -117,6 +119,8 @@ static int start_send(struct rec *r)
 	if (counted && r->mode != SEND_BUF && !r->foreign && send_managed(c, r->cap, r->peer)) {
 		rc = send_post(r, r->mode, &pos, &r->inner);
 		r->standin = !rc;
+		if (!rc)
+			rec_posted(r);
 	}
 	if (rc == -EAGAIN)
 		rc = start_native(r);

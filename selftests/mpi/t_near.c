@@ -113,9 +113,67 @@ static void adapts(void)
 	finish();
 }
 
+enum way { ISEND, PERSISTENT, ISENDRECV, WAYS };
+
+/* A message of seed @k of a sender that computes, to a receiver that waits. Returns what the library carried, at rank 1. */
+static int posted(enum way way, uint64_t k)
+{
+	struct timespec ts = { .tv_nsec = 20000000 };
+	MPI_Request q;
+	MPI_Status st;
+	int n = 0;
+
+	t_barrier();
+	if (t_rank) {
+		M(PMPI_Probe(0, 5, MPI_COMM_WORLD, &st));
+		M(PMPI_Get_count(&st, MPI_BYTE, &n));
+		M(MPI_Recv(buf, BIG, MPI_BYTE, 0, 5, MPI_COMM_WORLD, &st));
+		t_fill(want, BIG, k);
+		T_BYTES("message", buf, want, BIG);
+		return n;
+	}
+	t_fill(buf, BIG, k);
+	if (way == PERSISTENT) {
+		M(MPI_Send_init(buf, BIG, MPI_BYTE, 1, 5, MPI_COMM_WORLD, &q));
+		M(MPI_Start(&q));
+#if MPI_VERSION >= 4
+	} else if (way == ISENDRECV) {
+		M(MPI_Isendrecv(buf, BIG, MPI_BYTE, 1, 5, NULL, 0, MPI_BYTE, MPI_PROC_NULL, 5, MPI_COMM_WORLD, &q));
+#endif
+	} else {
+		M(MPI_Isend(buf, BIG, MPI_BYTE, 1, 5, MPI_COMM_WORLD, &q));
+	}
+	nanosleep(&ts, NULL);
+	M(MPI_Wait(&q, MPI_STATUS_IGNORE));
+	if (way == PERSISTENT)
+		M(MPI_Request_free(&q));
+	return 0;
+}
+
+/* Between nodes nobody but the daemon moves what a sender has posted that computes, by whichever call. */
+static void sender_computes(void)
+{
+	uint64_t k = 1000;
+	int n;
+
+	setup();
+	for (enum way way = ISEND; way < WAYS; way++) {
+		moved(&k, 8);
+		for (int i = 0; i < 4; i++)
+			posted(way, ++k);
+		n = 0;
+		for (int i = 0; i < 8; i++)
+			n += posted(way, ++k) == STAND;
+		if (t_rank)
+			T_OK(n == (!t_expect_progress || direct ? 0 : 8), "way %d: %d moved", way, n);
+	}
+	finish();
+}
+
 int main(int argc, char **argv)
 {
 	t_init(&argc, &argv, MPI_THREAD_SINGLE);
 	T_RUN(adapts, 2);
+	T_RUN(sender_computes, 2);
 	return t_fini();
 }

@@ -107,12 +107,34 @@ static bool nap_next(struct prog_session *s, struct nap *n)
 	return !session_lost(s);
 }
 
+static int sleep_until(struct prog_session *s, uint32_t *event, uint32_t *waiters, bool (*done)(void *arg),
+		       void *arg, struct nap *n)
+{
+	for (;;) {
+		uint32_t seen;
+		bool ok;
+
+		__atomic_fetch_add(waiters, 1, __ATOMIC_SEQ_CST);
+		seen = __atomic_load_n(event, __ATOMIC_SEQ_CST);
+		ok = done(arg);
+		if (!ok)
+			futex_wait(event, seen, n->length);
+		__atomic_fetch_sub(waiters, 1, __ATOMIC_RELEASE);
+		if (ok || done(arg)) {
+			record(s, clock_ns() - n->start);
+			return 0;
+		}
+		if (!nap_next(s, n))
+			return done(arg) ? 0 : -ECONNRESET;
+	}
+}
+
 int wait_until(struct prog_session *s, uint32_t *event, uint32_t *waiters, bool (*done)(void *arg),
 	       void *arg)
 {
 	struct nap n;
 	uint64_t spin;
-	int i;
+	int i, err;
 
 	for (i = 0; i < GLANCES; i++) {
 		if (done(arg))
@@ -135,26 +157,9 @@ int wait_until(struct prog_session *s, uint32_t *event, uint32_t *waiters, bool 
 		n.now = clock_ns();
 	}
 	rest_begin(s);
-	for (;;) {
-		uint32_t seen;
-		bool ok;
-
-		__atomic_fetch_add(waiters, 1, __ATOMIC_SEQ_CST);
-		seen = __atomic_load_n(event, __ATOMIC_SEQ_CST);
-		ok = done(arg);
-		if (!ok)
-			futex_wait(event, seen, n.length);
-		__atomic_fetch_sub(waiters, 1, __ATOMIC_RELEASE);
-		if (ok || done(arg)) {
-			rest_end(s);
-			record(s, clock_ns() - n.start);
-			return 0;
-		}
-		if (!nap_next(s, &n)) {
-			rest_end(s);
-			return done(arg) ? 0 : -ECONNRESET;
-		}
-	}
+	err = sleep_until(s, event, waiters, done, arg, &n);
+	rest_end(s);
+	return err;
 }
 
 int wait_lock(struct prog_session *s, struct winctl *wc, uint32_t origin)

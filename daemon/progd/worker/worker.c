@@ -23,6 +23,7 @@
 #define AUTO_SPIN_NS	50000ull
 #define DOZE_GAP_NS	25000ull	/* postings at shorter intervals: doze */
 #define PLACED_NS	50000000ull	/* no such work for so long: it may run anywhere again */
+#define TURN_NS		20000ull	/* a round that took longer: let another worker of this processor have one */
 #define LOAD_AGE_NS	20000000ull	/* look again who runs, after this */
 
 struct mail {
@@ -55,6 +56,7 @@ struct worker {
 	unsigned int posted;		/* entries since the last sleep */
 	uint64_t doze_until;		/* 0: does not doze */
 	bool dozed;			/* the last sleep was none in earnest */
+	bool realtime;			/* SCHED_RR */
 	uint64_t load_checked;
 	bool core_free;
 	int load_fd;
@@ -349,6 +351,7 @@ static void apply_prio(struct worker *w, char *text, size_t size)
 		/* not inherited by anything it starts */
 		if (!pthread_setschedparam(pthread_self(), SCHED_RR | SCHED_RESET_ON_FORK, &sp)) {
 			snprintf(text, size, "rr %d", sp.sched_priority);
+			w->realtime = true;
 			return;
 		}
 		if (want == WORKER_PRIO_RR)
@@ -453,25 +456,40 @@ static int go_to_sleep(struct worker *w, uint64_t now)
 	return n;
 }
 
+/*
+ * After a round that took long another worker of this processor has its turn, as the data that it was sent are still in
+ * the cache.  The scheduler would change them only when there is nothing more to do here, or after 100 ms.
+ */
+static void take_turns(const struct worker *w, uint64_t took_ns)
+{
+	if (w->realtime && took_ns >= TURN_NS)
+		sched_yield();		/* to those of the same priority only */
+}
+
 static void *worker_main(void *arg)
 {
 	struct worker *w = arg;
-	uint64_t last_event, now;
+	uint64_t last_event, begin, now, took;
 	int n, more;
 
 	setup_thread(w);
 	last_event = loop_now();
 	while (!atomic_load(&w->stop)) {
+		begin = loop_now();
+		took = 0;
 		n = poll_sources(w);
 		now = loop_now();
 		unplace(w, now);
 		if (n || now - last_event < spin_budget(w, now)) {
 			more = loop_run_once(w->loop, 0);
 			n = more < 0 ? more : n + more;
+			now = loop_now();
+			took = now - begin;
 			if (!n)
-				count(&w->st.spin_ns, loop_now() - now);
+				count(&w->st.spin_ns, took);
 		} else {
 			n = go_to_sleep(w, now);
+			now = loop_now();
 		}
 		if (n < 0) {
 			/* nothing can be served any more: let the service manager start anew */
@@ -481,11 +499,11 @@ static void *worker_main(void *arg)
 		}
 		count(&w->st.iterations, 1);
 		if (n) {
-			now = loop_now();
 			note_gap(w, now - last_event);
 			last_event = now;
 			count(&w->st.events, n);
 		}
+		take_turns(w, took);
 	}
 	run_mail(w);
 	/* here, because an io_uring belongs to its thread */

@@ -46,12 +46,10 @@ static int uring_auto(void **state)
 	return setup(LOOP_IO_URING, WORKER_POLL_AUTO);
 }
 
-static struct worker *make(uint32_t *sleeping)
+static struct worker *make_with(const struct worker_opts *o)
 {
-	struct worker_opts o = { .loop = kind, .poll_ns = poll_ns, .sleeping = sleeping,
-				 .prio = WORKER_PRIO_NONE };
 	struct worker *w;
-	int ret = worker_new(&o, &w);
+	int ret = worker_new(o, &w);
 
 	if (ret && kind == LOOP_IO_URING) {
 		print_message("# io_uring is not permitted here\n");
@@ -59,6 +57,14 @@ static struct worker *make(uint32_t *sleeping)
 	}
 	assert_int_equal(ret, 0);
 	return w;
+}
+
+static struct worker *make(uint32_t *sleeping)
+{
+	struct worker_opts o = { .loop = kind, .poll_ns = poll_ns, .sleeping = sleeping,
+				 .prio = WORKER_PRIO_NONE };
+
+	return make_with(&o);
 }
 
 static bool wait_sleeping(uint32_t *sleeping)
@@ -284,6 +290,103 @@ static void test_place(void **state)
 	worker_free(w);
 }
 
+/* ---- two workers of one processor ---- */
+
+enum { ROUNDS = 200 };		/* of each */
+
+struct turns {
+	struct worker *w;
+	struct turns *other;
+	atomic_int left;
+	atomic_int *next;	/* place in ... */
+	unsigned char *order;	/* ... the order in which the two had rounds: [2 * ROUNDS] */
+	unsigned char id;
+};
+
+/* A long round: more than a turn, far less than what the scheduler gives. */
+static int long_round(void *ctx)
+{
+	struct turns *t = ctx;
+	uint64_t end = loop_now() + 200000, one = 1;
+
+	if (!atomic_load(&t->left))
+		return 0;
+	if (atomic_load(&t->left) == ROUNDS)
+		assert_int_equal(write(worker_eventfd(t->other->w), &one, sizeof(one)), 8);
+	t->order[atomic_fetch_add(t->next, 1)] = t->id;
+	while (loop_now() < end)
+		;
+	atomic_fetch_sub(&t->left, 1);
+	return 1;
+}
+
+static void set_up(void *arg)
+{
+}
+
+/* The longest run of one of them before one is through. */
+static int longest_run(const unsigned char *order)
+{
+	int done[2] = { 0 }, run = 0, longest = 0;
+
+	for (int i = 0; done[0] < ROUNDS && done[1] < ROUNDS; i++) {
+		run = i && order[i] == order[i - 1] ? run + 1 : 1;
+		if (run > longest)
+			longest = run;
+		done[order[i]]++;
+	}
+	return longest;
+}
+
+/* Real-time workers of one processor that have much to do take turns. */
+static void test_turns(void **state)
+{
+	struct worker_opts o = { .loop = kind, .poll_ns = poll_ns, .prio = WORKER_PRIO_AUTO };
+	unsigned char order[2 * ROUNDS];
+	time_t limit = time(NULL) + 30;
+	bool realtime = true;
+	struct turns t[2];
+	atomic_int next = 0;
+	uint64_t one = 1;
+	cpu_set_t may;
+	int a = 0, i;
+
+	assert_int_equal(sched_getaffinity(0, sizeof(may), &may), 0);
+	while (!CPU_ISSET(a, &may))
+		a++;
+	CPU_ZERO(&may);
+	CPU_SET(a, &may);
+	o.cpus = &may;
+	for (i = 0; i < 2; i++) {
+		o.index = i;
+		t[i] = (struct turns){ .other = &t[!i], .next = &next, .order = order, .id = i };
+		t[i].w = make_with(&o);
+		assert_int_equal(worker_add_source(t[i].w, long_round, &t[i]), 0);
+		assert_int_equal(worker_start(t[i].w), 0);
+		assert_int_equal(worker_call(t[i].w, set_up, NULL), 0);
+		realtime = realtime && strstr(worker_describe(t[i].w), ", rr ");
+	}
+	for (i = 0; i < 2; i++)
+		atomic_store(&t[i].left, realtime ? ROUNDS : 0);
+	/* who begins wakes the other one */
+	assert_int_equal(write(worker_eventfd(t[0].w), &one, sizeof(one)), 8);
+	while (atomic_load(&t[0].left) || atomic_load(&t[1].left)) {
+		if (time(NULL) > limit)
+			fail_msg("rounds left: %d and %d", t[0].left, t[1].left);
+		usleep(1000);
+	}
+	for (i = 0; i < 2; i++) {
+		worker_stop(t[i].w);
+		worker_free(t[i].w);
+	}
+	if (!realtime) {
+		print_message("# real-time priority is not permitted here\n");
+		skip();
+	}
+	if (longest_run(order) > 2)
+		fail_msg("%d rounds of 200 us in a row", longest_run(order));
+}
+
 /* A client that fills the eventfd's counter does not keep others from waking the worker. */
 static void test_doorbell_full(void **state)
 {
@@ -487,7 +590,7 @@ int main(void)
 		cmocka_unit_test(test_cpus),
 		cmocka_unit_test_setup(test_setup, epoll_sleep),
 		ALL(test_doorbell), ALL(test_doze), ALL(test_doorbell_full), ALL(test_idle),
-		ALL(test_mailbox), ALL(test_place),
+		ALL(test_mailbox), ALL(test_place), ALL(test_turns),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

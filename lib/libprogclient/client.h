@@ -444,6 +444,8 @@ struct near {
 };
 /* Is @rank one?  Between connecting and mapping. */
 bool win_near(const struct prog_win *w, uint32_t rank, struct near *n);
+/* 0: it is still that process, and not a later one of its number.  Any thread. */
+int near_alive(const struct near *near);
 
 /* ---- ring.c -------------------------------------------------------------------------------- */
 
@@ -552,5 +554,7 @@ void msgs_close(struct prog_win *w);
  * the helper ring's event changes.  @fresh: it did since the last call.
  */
 uint64_t msgs_look(struct prog_session *s, bool fresh);
+/* The process of @rank, if it is on this node and its memory can be reached: 0, or -ENOENT.  Any thread. */
+int msgs_near(struct prog_session *s, uint32_t rank, struct near *out);
 
 #endif

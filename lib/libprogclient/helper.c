@@ -158,6 +158,40 @@ static int apply_job(struct prog_session *s, const struct prog_helper_job *j)
 	return err;
 }
 
+/*
+ * From or to another process of this node, perhaps long after the daemon asked for it, if we did not run: then
+ * that process may have closed its session (which changes the word that near_alive() reads), have ended, or be
+ * another one by now.  So we look before something is written there, and after something was read.
+ */
+static int pass_job(struct prog_session *s, const struct prog_helper_job *j)
+{
+	void *head = bounce_at(s, j->bounce, j->head);
+	bool pull = j->kind == PROG_HELP_PULL;
+	uint64_t len = j->len, skip = j->head;
+	struct memref there;
+	struct near near;
+	int err;
+
+	if (!head || skip > len || skip > PROG_P2P_HEAD)
+		return -EINVAL;
+	err = msgs_near(s, j->win, &near);
+	if (!err && !pull)
+		err = near_alive(&near);
+	if (err)
+		return err;
+	there = mem_remote(near.pid, j->off);
+	if (pull)
+		err = mem_read(&there, 0, head, skip);
+	else
+		err = copy_self(j->va, head, skip, false);
+	if (err || skip == len)
+		return err;
+	if (!pull)
+		return mem_write(&there, (int64_t)skip, (void *)(uintptr_t)(j->va + skip), len - skip);
+	err = mem_read(&there, (int64_t)skip, (void *)(uintptr_t)(j->va + skip), len - skip);
+	return err ? err : near_alive(&near);
+}
+
 static int run_job(struct prog_session *s, const struct prog_helper_job *j)
 {
 	void *buf;
@@ -171,6 +205,9 @@ static int run_job(struct prog_session *s, const struct prog_helper_job *j)
 		return copy_self(j->va, buf, j->len, j->kind == PROG_HELP_WRITE);
 	case PROG_HELP_APPLY:
 		return apply_job(s, j);
+	case PROG_HELP_PULL:
+	case PROG_HELP_PUSH:
+		return pass_job(s, j);
 	default:
 		return -EINVAL;
 	}

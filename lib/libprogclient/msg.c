@@ -419,14 +419,35 @@ int prog_msg_recv(struct prog_win *w, const struct prog_msg_key *key, const stru
 	return post(ms, &p, out);
 }
 
+int msgs_near(struct prog_session *s, uint32_t rank, struct near *out)
+{
+	const struct near *near;
+
+	pthread_mutex_lock(&s->msg_lock);
+	near = s->msgs && s->msgs->w->msgs ? near_find(s->msgs, rank) : NULL;
+	if (near)
+		*out = *near;
+	pthread_mutex_unlock(&s->msg_lock);
+	return near ? 0 : -ENOENT;
+}
+
+int near_alive(const struct near *near)
+{
+	struct memref probe = mem_remote(near->pid, near->probe);
+	uint64_t value = 0;
+	int err = mem_read(&probe, 0, &value, sizeof(value));
+
+	return err ? err : value == near->value ? 0 : -ESRCH;
+}
+
 /*
  * Copy as much of @name as fits straight from its sender.  Its memory stays as it is until somebody says that
  * it has the message, which only we can: a RECV that the daemon matches would not be named here.  0: done.
  */
 static int copy_near(const struct near *near, const struct prog_msg_name *name, const struct side *sd)
 {
-	struct memref from = mem_remote(near->pid, name->addr), probe = mem_remote(near->pid, near->probe);
-	uint64_t len = name->len < sd->total ? name->len : sd->total, value = 0, n;
+	struct memref from = mem_remote(near->pid, name->addr);
+	uint64_t len = name->len < sd->total ? name->len : sd->total, n;
 	char *buf;
 	int err = 0;
 
@@ -444,10 +465,7 @@ static int copy_near(const struct near *near, const struct prog_msg_name *name, 
 		}
 		free(buf);
 	}
-	/* still that process, and not a later one of its number? */
-	if (!err)
-		err = mem_read(&probe, 0, &value, sizeof(value));
-	return err ? err : value == near->value ? 0 : -ESRCH;
+	return err ? err : near_alive(near);
 }
 
 int prog_msg_recv_named(struct prog_win *w, const struct prog_msg_name *name, const struct prog_buf *b,
@@ -871,7 +889,9 @@ int msgs_start(struct prog_win *w)
 	if (err)
 		return err;
 	add_pool(w->s->msgs);
+	pthread_mutex_lock(&w->s->msg_lock);
 	w->msgs = w->s->msgs;
+	pthread_mutex_unlock(&w->s->msg_lock);
 	return session_lost(w->s) ? -ECONNRESET : 0;
 }
 

@@ -767,6 +767,8 @@ void prog_session_close(struct prog_session *s)
 	if (!is_child(s)) {
 		while (s->wins)
 			prog_win_close(s->wins);
+		/* helper threads that have something for us from before look here first */
+		__atomic_store_n(&s->cma_value, 0, __ATOMIC_SEQ_CST);
 		helper_stop(s);
 	}
 	region_forget_session(s);

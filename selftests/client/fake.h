@@ -69,6 +69,7 @@ struct fake_shared {
 	uint32_t msg_hold;		/* take nothing from the rings of messages */
 	uint32_t msg_stall;		/* match, but move nothing */
 	uint32_t msg_silent;		/* answer no WITHDRAW */
+	uint32_t pass;			/* PROG_HELP_PULL or _PUSH: private payload is copied so; else 0 */
 	int32_t msg_status;		/* of messages that end */
 	uint32_t msg_head_len;		/* instead of the right one, if not 0 */
 	uint64_t pool;			/* size of the region for early messages to ask for */
@@ -76,7 +77,7 @@ struct fake_shared {
 	struct prog_p2p_peer peer;	/* at PING: offload is taken from here, the rest shown */
 	/* observed */
 	uint32_t kicks, helper_jobs, dtypes, ops, regions, dozing;
-	uint32_t msg_entries, msg_withdraws, msg_ends;
+	uint32_t msg_entries, msg_withdraws, msg_ends, passes;
 	uint32_t msg_hints, cpu, resting;	/* with the last of these entries */
 };
 
@@ -801,6 +802,43 @@ static void fake_msg_end(struct fake_session *s, uint32_t slot, uint32_t state)
 	__atomic_fetch_add(&fk->msg_ends, 1, __ATOMIC_RELEASE);
 }
 
+static int fake_bad_job(struct fake_session *s, const struct prog_helper_job *job, uint32_t win, uint64_t off,
+			uint64_t bounce, uint32_t head)
+{
+	struct prog_helper_job bad = *job;
+
+	bad.win = win;
+	bad.off = off;
+	bad.bounce = bounce;
+	bad.head = head;
+	return fake_job(s, bad);
+}
+
+/* @n bytes, @head of them to the slot, by a helper thread from process to process; after some nonsense. */
+static int fake_msg_pass(struct fake_session *to, struct prog_p2p_slot *r, struct fake_session *from,
+			 const struct prog_p2p_slot *sl, uint64_t n, uint32_t head)
+{
+	bool pull = fk->pass == PROG_HELP_PULL;
+	struct fake_session *by = pull ? to : from;
+	struct prog_helper_job job = {
+		.kind = (uint8_t)fk->pass, .win = pull ? sl->key.src : sl->key.dst,
+		.va = pull ? r->addr : sl->addr, .off = pull ? sl->addr : r->addr, .len = n, .head = head,
+	};
+	int err;
+
+	CHECK_INT(fake_bad_job(by, &job, 99, job.off, 0, head), -ENOENT);
+	CHECK_INT(fake_bad_job(by, &job, pull ? sl->key.dst : sl->key.src, job.off, 0, head), -ENOENT);
+	CHECK_INT(fake_bad_job(by, &job, job.win, job.off, ~0ull, head), -EINVAL);
+	CHECK_INT(fake_bad_job(by, &job, job.win, job.off, 0, PROG_P2P_HEAD + 1), -EINVAL);
+	CHECK_INT(fake_bad_job(by, &job, job.win, job.off, 0, (uint32_t)n + 1), -EINVAL);
+	if (n > head)
+		CHECK_INT(fake_bad_job(by, &job, job.win, 8, 0, head), -EFAULT);
+	err = fake_job(by, job);
+	memcpy(r->head, by->seg + by->hdr->bounce_off, head);
+	__atomic_fetch_add(&fk->passes, 1, __ATOMIC_RELAXED);
+	return err;
+}
+
 /* The payload, and both ends. */
 static void fake_msg_move(struct fake_session *to, uint32_t rslot, struct fake_session *from, uint32_t sslot)
 {
@@ -812,10 +850,15 @@ static void fake_msg_move(struct fake_session *to, uint32_t rslot, struct fake_s
 	if (!(r->flags & PROG_P2PF_DROP)) {
 		if (!(r->flags & PROG_P2PF_NAMED) || r->flags & PROG_P2PF_HEAD)
 			head = n < PROG_P2P_HEAD ? n : PROG_P2P_HEAD;
-		err = fake_msg_copy(from, sl, 0, buf, n, false);
-		memcpy(r->head, buf, head);
-		if (!err)
-			err = fake_msg_copy(to, r, head, buf + head, n - head, true);
+		if (fk->pass && from != to && sl->loc == PROG_SQE_VA && r->loc == PROG_SQE_VA &&
+		    sl->dtype == ~0ull && r->dtype == ~0ull) {
+			err = fake_msg_pass(to, r, from, sl, n, (uint32_t)head);
+		} else {
+			err = fake_msg_copy(from, sl, 0, buf, n, false);
+			memcpy(r->head, buf, head);
+			if (!err)
+				err = fake_msg_copy(to, r, head, buf + head, n - head, true);
+		}
 		r->head_len = fk->msg_head_len ? fk->msg_head_len : (uint32_t)head;
 		r->moved = n - head;
 	}

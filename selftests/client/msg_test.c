@@ -14,14 +14,19 @@
 #include "fake.h"
 #include "msg_bodies.h"
 
+static uint32_t pass;			/* PROG_HELP_PULL or _PUSH, or 0 */
+static uint32_t passes;			/* messages that were copied so */
+
 static void run(uint32_t ranks, uint32_t nodes, uint32_t workers, bool cma, void (*body)(void))
 {
 	bool ok;
 
 	fake_start(nodes, workers, cma);
+	fk->pass = pass;
 	fk->offload = 65536;
 	fk->offload_min = 4096;
 	ok = run_ranks(ranks, body);
+	passes += fk->passes;
 	fake_stop();
 	if (!ok)
 		fail_msg("ranks failed: %u ranks, %u nodes, %u workers, cma %d", ranks, nodes, workers, cma);
@@ -34,6 +39,20 @@ static void test_random(void **state)
 	run(3, 3, 2, true, body_msg_random);
 	msg_count = 12;
 	run(2, 2, 1, false, body_msg_random);
+}
+
+/* The payload is copied by the receivers' helper threads, then by the senders', from process to process. */
+static void test_passed(void **state)
+{
+	msg_max = 1u << 20;
+	msg_count = 40;
+	for (pass = PROG_HELP_PULL; pass <= PROG_HELP_PUSH; pass++) {
+		passes = 0;
+		run(3, 1, 1, true, body_msg_random);
+		run(2, 1, 2, false, body_msg_random);
+		assert_true(passes > 0);
+	}
+	pass = 0;
 }
 
 /* ---- one process, messages to itself ---------------------------------------------------------------- */
@@ -1016,6 +1035,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_fork),
 		cmocka_unit_test(test_death),
 		cmocka_unit_test(test_random),
+		cmocka_unit_test(test_passed),
 	};
 
 	if (argc > 1)

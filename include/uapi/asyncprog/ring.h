@@ -130,6 +130,13 @@ enum {
 	PROG_HELP_READ	= 1,		/* copy [va, len) of this process to the bounce area */
 	PROG_HELP_WRITE	= 2,		/* copy the bounce area to [va, len) */
 	PROG_HELP_APPLY	= 3,		/* apply a window operation (payload and result in bounce) */
+	/*
+	 * Copy [off, len) of the process of rank `win', one of this node in the window of kind SPACE, to [va, len)
+	 * of this one, or the other way.  The first `head' bytes, at most PROG_P2P_HEAD, go to the bounce area instead.
+	 * A client that cannot, or does not know these, says so, and the daemon finds another way.
+	 */
+	PROG_HELP_PULL	= 4,
+	PROG_HELP_PUSH	= 5,
 };
 struct prog_helper_job {
 	__u8	kind;
@@ -137,17 +144,17 @@ struct prog_helper_job {
 	__u8	op;
 	__u8	etype;
 	__u32	win;			/* APPLY: window slot of this client; of kind SPACE: PUT and GET only, of
-					 * typed memory of the process, va is its address */
+					 * typed memory of the process, va is its address.  PULL, PUSH: rank */
 	__s32	status;			/* helper: 0 or -errno, before done */
 	__u32	worker;			/* whose eventfd to kick */
-	__u64	va;			/* READ/WRITE: address; APPLY: disp */
-	__u64	off;			/* APPLY: packed offset */
+	__u64	va;			/* READ/WRITE, PULL/PUSH: address; APPLY: disp */
+	__u64	off;			/* APPLY: packed offset; PULL/PUSH: address in the other process */
 	__u64	len;
 	__u64	bounce;			/* offset in the bounce area: payload */
 	__u64	result;			/* offset in the bounce area: old values */
 	__u64	dtype;			/* offset in the bounce area of an encoded datatype; ~0: contiguous */
 	__u32	dtype_len;
-	__u32	reserved;
+	__u32	head;			/* PULL, PUSH */
 };
 struct prog_helper_ring {
 	__u32	tail;			/* D */

@@ -340,6 +340,46 @@ static void body_adapts(void)
 	rank_finish(ses, win);
 }
 
+/* Messages between private memories of one node are copied by a helper thread, with CMA and without. */
+static void body_passed(void)
+{
+	enum { ROUNDS = 6 };
+	uint64_t n = 3 * MIB + 5;
+
+	space_open();
+	for (int round = 0; round < ROUNDS; round++) {
+		const void *head;
+		prog_msg *m;
+
+		memset(buf, my_rank ? 0 : 'a' + round, n);
+		rank_barrier();
+		m = post(n);
+		/* now the sender rests, now the receiver */
+		while (round % 2 == (int)my_rank && !prog_msg_test(win, m, NULL))
+			;
+		CHECK_INT(prog_msg_wait(win, m, NULL), 0);
+		if (my_rank) {
+			CHECK_INT(prog_msg_head(win, m, &head), PROG_P2P_HEAD);
+			memcpy(buf, head, PROG_P2P_HEAD);
+			for (uint64_t i = 0; i < n; i++)
+				CHECK(buf[i] == 'a' + round);
+		}
+		prog_msg_free(win, m);
+	}
+	rank_barrier();
+	if (!my_rank) {
+		json_t *r = messages(0);
+
+		CHECK_INT(number(r, "on_this_node"), ROUNDS);
+		CHECK_INT(number(r, "copied_by_helper"), prog_msg_near(win, 1) ? ROUNDS : 0);
+		CHECK_INT(number(r, "bytes"), (long long)(ROUNDS * n));
+		json_decref(r);
+	}
+	rank_barrier();
+	free(buf);
+	rank_finish(ses, win);
+}
+
 static void run(void (*body)(void))
 {
 	bool ok;
@@ -365,11 +405,28 @@ static void test_adapts(void **state)
 	run(body_adapts);
 }
 
+static void test_passed(void **state)
+{
+	static const char *const more[] = { NULL, "cma=no" };
+	bool ok;
+
+	rank_flags = 0;
+	for (int i = 0; i < 2; i++) {
+		start_daemon(0, "1", "auto", more[i]);
+		rank_paths = 1;
+		ok = run_ranks(2, body_passed);
+		rank_paths = 0;
+		stop_daemon(0);
+		assert_true(ok);
+	}
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_pins),
 		cmocka_unit_test(test_adapts),
+		cmocka_unit_test(test_passed),
 	};
 
 	if (!find_progd()) {

@@ -313,6 +313,7 @@ static json_t *msgs_json(uint32_t job, const struct stats_msgs *m)
 	put_u64(o, "copied_by_receiver", m->copied);
 	put_u64(o, "rendezvous", m->rendezvous);
 	put_u64(o, "on_this_node", m->local);
+	put_u64(o, "copied_by_helper", m->passed);
 	put_u64(o, "bytes", m->bytes);
 	put_u64(o, "bytes_while_computing", m->away_bytes);
 	put_u64(o, "not_kept", m->unkept);

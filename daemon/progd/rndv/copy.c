@@ -70,7 +70,7 @@ void copy_start(struct pull *p)
 
 	if (err)
 		pull_end(p, err);
-	else if (!p->reading && !p->moving && p->pos < avail(p))
+	else if (!p->reading && !p->moving && p->pos < avail(p) && !direct_busy(p))
 		turn_on(p);
 }
 
@@ -191,23 +191,26 @@ int copy_poll(struct rndv *r)
 
 	for (int i = 0; i < ROUND && r->copying; i++) {
 		struct pull *p = r->copying;
-		int err = 0;
+		int err = direct_copy(p);
 
 		turn_off(p);
 		/* what its helper has not written yet is bounded */
-		if (p->pos - p->landed >= HELPER_WINDOW)
+		if (!err && p->pos - p->landed >= HELPER_WINDOW)
 			continue;		/* landed_by_helper() goes on */
 		n++;
-		if (move(p, r->copying != NULL))
-			continue;
-		err = copy_chunk(p);
+		if (!err) {
+			place(p->on, p->want, p->waits);
+			if (move(p, r->copying != NULL))
+				continue;
+			err = copy_chunk(p);
+		}
 		if (err == -EAGAIN) {
 			later_arm(r);
 			p->again = true;
 			n--;
 			continue;
 		}
-		if (err) {
+		if (err < 0) {
 			pull_end(p, err);
 			continue;
 		}

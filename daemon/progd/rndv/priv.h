@@ -48,6 +48,7 @@ struct rndv_space {
 	_Atomic uint32_t taken[PROG_P2P_SLOTS];	/* serial of the last SEND that was announced */
 	_Atomic uint32_t ended[PROG_P2P_SLOTS];	/* ... that ended: who sets it tells the client */
 	_Atomic uint32_t served[PROG_P2P_SLOTS];	/* ... that was pulled */
+	atomic_bool not_direct;		/* its helper thread cannot copy from and to other processes */
 };
 
 struct conn_key {
@@ -197,6 +198,9 @@ struct pull {
 	struct side src;
 	struct mover_req *moving;	/* an engine copies all that is left ... */
 	bool asked_to_move;		/* ... or was asked to, once */
+	unsigned int directs;		/* jobs of a helper thread that copies by itself ... */
+	struct conn *direct_by;		/* ... which is this client's */
+	bool not_direct;		/* not (any more): it failed */
 	bool reading;			/* a helper job reads the next chunk ... */
 	uint64_t chunk;			/* ... of so many bytes */
 	bool again;			/* no room for the job: when retrying */
@@ -402,6 +406,12 @@ void copy_start(struct pull *p);
 int copy_poll(struct rndv *r);
 void copy_stop(struct pull *p);
 void copy_retry(struct pull *p);
+
+/* direct.c: by a helper thread, from process to process */
+/* The next part is a helper thread's: 1; 0: it is not for one, or -EAGAIN: not now. */
+int direct_copy(struct pull *p);
+/* Enough are under way, or all have to come back first. */
+bool direct_busy(const struct pull *p);
 
 /* serve.c */
 struct rlane *rlane_get(struct rndv *r, struct lane *l);

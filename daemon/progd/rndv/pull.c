@@ -213,6 +213,7 @@ static void go(struct pull *p)
 		copy_start(p);
 		return;
 	}
+	place(p->on, p->want, p->waits);
 	p->token = ++r->tokens;
 	HASH_ADD(hh, r->pulls, token, sizeof(p->token), p);
 	if (!p->hh.tbl) {
@@ -234,7 +235,6 @@ void pull_start(struct pull *p, struct conn *on, struct pjob *pj, struct rsend *
 	if (!p->into && (!(p->flags & PROG_P2PF_NAMED) || p->flags & PROG_P2PF_HEAD))
 		p->head = p->want < PROG_P2P_HEAD ? p->want : PROG_P2P_HEAD;
 	DL_APPEND(on->pulls, p);
-	place(on, p->want, p->waits);
 	go(p);
 }
 
@@ -254,13 +254,13 @@ void pull_landed(struct pull *p)
 		pull_end(p, 0);
 		return;
 	}
-	place(p->on, p->want, p->waits);
 	if (p->into)
 		early_landed(p);
 	else
 		slot_progress(p->on, p->slot, p->landed - head_landed(p));
 	if (p->copied)
 		return;
+	place(p->on, p->want, p->waits);
 	/* the second half of the window is on its way meanwhile */
 	if (p->asked < p->want && !p->out.queued && p->asked - p->landed <= HELPER_WINDOW / 2)
 		ask(p, p->want - p->asked < HELPER_WINDOW / 2 ? p->want : p->asked + HELPER_WINDOW / 2);

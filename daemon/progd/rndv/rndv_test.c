@@ -619,6 +619,7 @@ static void test_sender_ends(void **state)
 		struct buf sb2 = make_buf(src, PRIVATE, false, 5000);
 
 		clients[src].stopped = true;
+		clients[dst].pass_error = -EPERM;
 		r = post_recv(src, dst, ++ord, 0, &rb);
 		s = post_send(src, dst, ord, 0, &sb);
 		post_send(src, dst, ord + 1, 0, &sb2);
@@ -884,6 +885,142 @@ static void test_candidates(void **state)
 	free_buf(&sb);
 }
 
+/* ---- copied by a helper thread, from process to process ---- */
+
+/* A message of private memory from rank @src to @dst; how many jobs their helper threads got. */
+static void expect_passes(uint32_t src, uint32_t dst, uint64_t len, uint64_t room, unsigned int by_src,
+			  unsigned int by_dst)
+{
+	struct buf sb = send_buf(src, len, ++ord), rb = make_buf(dst, PRIVATE, false, room);
+	uint32_t s, r;
+
+	clients[src].passes = clients[dst].passes = 0;
+	r = post_recv(src, dst, ord, 0, &rb);
+	s = post_send(src, dst, ord, 0, &sb);
+	RUN(DONE(src, s) && DONE(dst, r));
+	assert_int_equal(slot_of(src, s)->status, 0);
+	check_recv(dst, r, &rb, ord, len, false);
+	RUN(!under_way());
+	assert_int_equal(clients[src].passes, by_src);
+	assert_int_equal(clients[dst].passes, by_dst);
+	free_buf(&sb);
+	free_buf(&rb);
+}
+
+/* The receiver's, but if the sender's alone rests; with and without CMA; and only what is worth a thread. */
+static void test_passed(void **state)
+{
+	enum { LEAST = 64 << 10, MIB = 1 << 20 };
+	struct stats_block *st = &job->stats->block[0];
+
+	for (uint32_t src = 0; src < 4; src++) {
+		uint32_t dst = src ^ 1;
+		uint64_t before = st->msgs.passed;
+
+		expect_passes(src, dst, LEAST - 1, LEAST, 0, 0);
+		expect_passes(src, dst, LEAST, LEAST, 0, 1);
+		expect_passes(src, dst, 3 * MIB + 5, 4 * MIB, 0, 4);
+		/* what does not fit is not read */
+		expect_passes(src, dst, 3 * MIB, LEAST, 0, 1);
+		clients[src].seg->resting = 1;
+		expect_passes(src, dst, 2 * MIB + 1, 3 * MIB, 3, 0);
+		clients[dst].seg->resting = 1;
+		expect_passes(src, dst, 2 * MIB, 3 * MIB, 0, 2);
+		clients[src].seg->resting = clients[dst].seg->resting = 0;
+		assert_int_equal(st->msgs.passed - before, 5);
+		expect_passes(src, (src + 2) % 4, LEAST, LEAST, 0, 0);
+	}
+}
+
+/* Who cannot is asked once; the other one can perhaps, or the message goes the daemon's way. */
+static void test_pass_refused(void **state)
+{
+	static const int why[] = { -EPERM, -ENOSYS, -EINVAL, -ENOENT };
+
+	for (unsigned int i = 0; i < 4; i++) {
+		clients[0].pass_error = clients[1].pass_error = why[i];
+		expect_passes(0, 1, 3u << 20, 4u << 20, 0, 2);
+		expect_passes(0, 1, 1u << 20, 1u << 20, 1, 0);
+		expect_passes(0, 1, 1u << 20, 1u << 20, 0, 0);
+		reset(&clients[0]);
+		reset(&clients[1]);
+	}
+}
+
+/* A copy that fails on its way is done again from there, by the daemon, which says why.  Two jobs are under way. */
+static void test_pass_fails(void **state)
+{
+	static const int why[] = { -EFAULT, -ESRCH, -ENOMEM };
+
+	for (unsigned int i = 0; i < 12; i++) {
+		clients[1].pass_error = why[i % 3];
+		clients[1].pass_error_at = 1 + i / 3;
+		expect_passes(0, 1, (3u << 20) + 7, 4u << 20, 0, i / 3 < 2 ? 2 : 4);
+	}
+	clients[1].pass_error = 0;
+	expect_passes(0, 1, 1u << 20, 1u << 20, 0, 1);
+}
+
+/* The sender ends: its message fails when nobody writes to the buffer any more.  The receiver ends: at once. */
+static void test_pass_ends(void **state)
+{
+	for (unsigned int by_sender = 0; by_sender < 2; by_sender++) {
+		struct buf sb = send_buf(0, 2u << 20, 1), rb = make_buf(1, PRIVATE, false, 2u << 20);
+		struct client *by = &clients[by_sender ? 0 : 1];
+		uint32_t s, r;
+
+		for (unsigned int gone = 0; gone < 2; gone++) {
+			clients[0].seg->resting = by_sender;
+			by->stopped = true;
+			by->passes = 0;
+			r = post_recv(0, 1, ++ord, 0, &rb);
+			s = post_send(0, 1, ord, 0, &sb);
+			RUN(by->seg->ring.tail - by->seg->ring.done == 2);
+			detach(&clients[gone]);
+			settle();
+			if (gone) {
+				assert_true(DONE(0, s) && slot_of(0, s)->status == -ESRCH);
+			} else {
+				/* who is copying may be writing */
+				assert_true(DONE(1, r) == (by == &clients[0]));
+				by->stopped = false;
+				RUN(DONE(1, r));
+				assert_int_equal(slot_of(1, r)->status, -ESRCH);
+			}
+			by->stopped = false;
+			reset(&clients[gone]);
+			RUN(!under_way());
+		}
+		free_buf(&sb);
+		free_buf(&rb);
+	}
+}
+
+/* More messages than the ring has slots for: they wait their turn. */
+static void test_pass_many(void **state)
+{
+	enum { N = 2 * PROG_HELPER_SLOTS };
+	struct { struct buf s, r; uint32_t ss, rs; } m[N];
+
+	clients[1].stopped = true;
+	for (unsigned int i = 0; i < N; i++) {
+		m[i].s = send_buf(0, 64 << 10, ++ord);
+		m[i].r = make_buf(1, PRIVATE, false, 64 << 10);
+		m[i].rs = post_recv(0, 1, ord, 0, &m[i].r);
+		m[i].ss = post_send(0, 1, ord, 0, &m[i].s);
+		settle();
+	}
+	assert_int_equal(clients[1].seg->ring.tail - clients[1].seg->ring.done, PROG_HELPER_SLOTS);
+	clients[1].stopped = false;
+	for (unsigned int i = 0; i < N; i++) {
+		RUN(DONE(0, m[i].ss) && DONE(1, m[i].rs));
+		check_recv(1, m[i].rs, &m[i].r, ord - N + 1 + i, 64 << 10, false);
+		free_buf(&m[i].s);
+		free_buf(&m[i].r);
+	}
+	RUN(!under_way());
+}
+
 int main(int argc, char **argv)
 {
 	static const struct CMUnitTest tests[] = {
@@ -908,6 +1045,11 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_pool_full, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_early_lost, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_candidates, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_passed, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_pass_refused, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_pass_fails, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_pass_ends, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_pass_many, kit_setup, kit_teardown),
 	};
 
 	if (argc > 1)

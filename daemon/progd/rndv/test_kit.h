@@ -79,6 +79,9 @@ struct client {
 	struct win_device *device;
 #endif
 	bool stopped;			/* its helper thread does nothing */
+	unsigned int passes;		/* PULL and PUSH jobs that it got */
+	unsigned int pass_error_at;	/* from this one on they fail ... */
+	int pass_error;			/* ... so; 0: they do not */
 	char bad[PROG_REASON_SIZE];	/* why its session was to be ended */
 };
 
@@ -105,6 +108,25 @@ static inline void kit_place(void *ctx, uint32_t worker, const cpu_set_t *idle, 
 	n->busy = *busy;
 }
 
+/* PULL and PUSH: all clients are this process. */
+static inline int play_pass(struct client *cl, const struct prog_helper_job *j)
+{
+	uint8_t *here = (uint8_t *)(uintptr_t)j->va, *there = (uint8_t *)(uintptr_t)j->off;
+	bool pull = j->kind == PROG_HELP_PULL;
+
+	assert_true(j->win < RANKS && clients[j->win].node == cl->node && j->win != cl->rank);
+	assert_true(j->head <= j->len && j->head <= PROG_P2P_HEAD);
+	cl->passes++;
+	if (cl->pass_error && cl->passes >= cl->pass_error_at)
+		return cl->pass_error;
+	memcpy(cl->seg->bounce + j->bounce, pull ? there : here, j->head);
+	if (pull)
+		memcpy(here + j->head, there + j->head, j->len - j->head);
+	else
+		memcpy(there + j->head, here + j->head, j->len - j->head);
+	return 0;
+}
+
 /* What the client's helper thread would do. */
 static inline void play_helper(struct client *cl)
 {
@@ -124,6 +146,10 @@ static inline void play_helper(struct client *cl)
 			break;
 		case PROG_HELP_WRITE:
 			memcpy((void *)(uintptr_t)j->va, b + j->bounce, j->len);
+			break;
+		case PROG_HELP_PULL:
+		case PROG_HELP_PUSH:
+			j->status = play_pass(cl, j);
 			break;
 		default:
 			assert_int_equal(dtype_decode(b + j->dtype, j->dtype_len, &dt, NULL, 0), 0);

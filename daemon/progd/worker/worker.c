@@ -23,7 +23,7 @@
 #define AUTO_SPIN_NS	50000ull
 #define DOZE_GAP_NS	25000ull	/* postings at shorter intervals: doze */
 #define PLACED_NS	50000000ull	/* no such work for so long: it may run anywhere again */
-#define TURN_NS		20000ull	/* a round that took longer: let another worker of this processor have one */
+#define TURN_NS		20000ull	/* a round that took longer: other workers of this processor are next */
 #define LOAD_AGE_NS	20000000ull	/* look again who runs, after this */
 
 struct mail {
@@ -457,8 +457,8 @@ static int go_to_sleep(struct worker *w, uint64_t now)
 }
 
 /*
- * After a round that took long another worker of this processor has its turn, as the data that it was sent are still in
- * the cache.  The scheduler would change them only when there is nothing more to do here, or after 100 ms.
+ * After a round that took long another worker of this processor has its turn, as the data that it was sent are
+ * still in the cache.  The scheduler would change them only when there is nothing more to do here, or after 100 ms.
  */
 static void take_turns(const struct worker *w, uint64_t took_ns)
 {

@@ -339,13 +339,35 @@ static void look(void *arg)
 
 /* ---- receives --------------------------------------------------------------------------------- */
 
-/* The message that @r->m is for has ended, as @status and @res say. */
-static void arrived(struct rec *r, int status, const struct prog_msg_result *res)
+/*
+ * The daemon is lost.  What it had taken for us before is ours, and its sender was told so.  From the first byte,
+ * as nobody knows what the daemon had written.
+ */
+static int rescue(struct rec *r, struct prog_msg_result *res)
+{
+	uint64_t len = r->d.name.len;
+	void *copy;
+
+	if (prog_msg_rescue(hp2p_space, &r->d.name, &copy))
+		return -ECONNRESET;
+	buf_write(r, copy, len < r->cap ? len : r->cap);
+	free(copy);
+	r->whole = true;
+	free(r->packed);
+	r->packed = NULL;
+	*res = (struct prog_msg_result){ .len = len };
+	return 0;
+}
+
+/* The message that @r->m is for has ended, as @status and @res say; its descriptor is here. */
+static void arrived(struct rec *r, int status, struct prog_msg_result *res)
 {
 	const void *head;
 	size_t n;
 
 	r->fix = true;
+	if (unlikely(status == -ECONNRESET) && r->cap >= DESC_SIZE)
+		status = rescue(r, res);
 	if (r->cap < DESC_SIZE) {	/* dropped; nobody waits for the sender's side of that */
 		r->err = MPI_ERR_TRUNCATE;
 		r->len = r->cap;

@@ -53,6 +53,8 @@ struct msgs {
 	uint32_t workers;		/* the session's, of which a forked child has none */
 	uint32_t recv_ring;		/* worker of all RECVs and WITHDRAWs */
 	uint32_t pool_region;		/* id + 1; 0: none */
+	int pool_fd;			/* of it; -1 */
+	uint64_t pool_size;
 	uint8_t *waits;			/* [nranks]: relaxed; others of this node read it */
 	uint8_t *run;			/* [nranks]: relaxed; messages left to the MPI library since one was not */
 	struct near *near;		/* [nnear], by rank; constant once the window is mapped */
@@ -608,6 +610,62 @@ size_t prog_msg_head(struct prog_win *w, const prog_msg *m, const void **head)
 	return sl->head_len < PROG_P2P_HEAD ? sl->head_len : PROG_P2P_HEAD;
 }
 
+/* ---- the daemon is lost --------------------------------------------------------------------------- */
+
+/*
+ * A copy of the message @name in @pool, of @size bytes; NULL: it is not there, or there is no memory.  The daemon
+ * may only be thought to be lost, and still be at it: then the entry goes before anything else comes to that place.
+ */
+static void *copy_pooled(const struct prog_pool_dir *pool, uint64_t size, const struct prog_msg_name *name)
+{
+	uint64_t most = (size - sizeof(*pool)) / sizeof(pool->entry[0]);
+	uint32_t count;
+
+	if (__atomic_load_n(&pool->magic, __ATOMIC_ACQUIRE) != PROG_POOL_MAGIC)
+		return NULL;
+	count = pool->count < most ? pool->count : (uint32_t)most;
+	for (uint32_t i = 0; i < count; i++) {
+		const struct prog_pool_entry *e = &pool->entry[i];
+		void *copy;
+
+		if (__atomic_load_n(&e->serial, __ATOMIC_ACQUIRE) != name->serial || e->src != name->src ||
+		    e->slot != name->slot)
+			continue;
+		if (e->len != name->len || e->off > size || e->len > size - e->off)
+			return NULL;
+		copy = malloc(name->len + 1);
+		if (!copy)
+			return NULL;
+		memcpy(copy, (const char *)pool + e->off, name->len);
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		if (__atomic_load_n(&e->serial, __ATOMIC_RELAXED) == name->serial)
+			return copy;
+		free(copy);
+		return NULL;
+	}
+	return NULL;
+}
+
+int prog_msg_rescue(struct prog_win *w, const struct prog_msg_name *name, void **copy)
+{
+	struct msgs *ms = w->msgs;
+	void *pool;
+
+	*copy = NULL;
+	if (!ms)
+		return unusable(w);
+	if (!session_lost(w->s) || !name->serial)
+		return -EINVAL;
+	if (ms->pool_fd < 0 || ms->pool_size < sizeof(struct prog_pool_dir))
+		return -ENOENT;
+	pool = mmap(NULL, ms->pool_size, PROT_READ, MAP_SHARED, ms->pool_fd, 0);
+	if (pool == MAP_FAILED)
+		return -errno;
+	*copy = copy_pooled(pool, ms->pool_size, name);
+	munmap(pool, ms->pool_size);
+	return *copy ? 0 : -ENOENT;
+}
+
 /* ---- giving back --------------------------------------------------------------------------------- */
 
 /* Under msg_lock; the daemon reads the flags when it takes the entry. */
@@ -802,6 +860,7 @@ int msgs_open(struct prog_win *w)
 		goto free_waits;
 	ms->s = s;
 	ms->w = w;
+	ms->pool_fd = -1;
 	ms->self = w->rank;
 	ms->nranks = w->nranks;
 	ms->workers = s->workers;
@@ -850,7 +909,8 @@ static void add_pool(struct msgs *ms)
 		munmap(mem, size);
 		err = session_request(s, PROG_MSG_REGION_ADD, &req, sizeof(req), &fd, 1, &rep, sizeof(rep),
 				      NULL, NULL);
-		close(fd);
+		if (err)
+			close(fd);
 	}
 	if (err) {
 		rep.reason[PROG_REASON_SIZE - 1] = '\0';
@@ -858,6 +918,8 @@ static void add_pool(struct msgs *ms)
 			 rep.reason[0] ? rep.reason : strerror(-err));
 		return;
 	}
+	ms->pool_fd = fd;
+	ms->pool_size = size;
 	ms->pool_region = rep.slot + 1;
 	__atomic_store_n(&s->p2p->pool_region, rep.slot + 1, __ATOMIC_RELEASE);
 }
@@ -932,6 +994,8 @@ void msgs_close(struct prog_win *w)
 	pthread_mutex_lock(&s->msg_lock);
 	s->msgs = NULL;
 	pthread_mutex_unlock(&s->msg_lock);
+	if (ms->pool_fd >= 0)
+		close(ms->pool_fd);
 	arena_destroy(&ms->arena);
 	free(ms->run);
 	free(ms->waits);

@@ -291,6 +291,13 @@ int prog_msg_wait(struct prog_win *w, prog_msg *m, struct prog_msg_result *r);
 int prog_msg_wait_for(struct prog_win *w, prog_msg *m, struct prog_msg_result *r, uint64_t timeout_ns);
 /* The head of a receive that has ended: at most 240 bytes, valid until prog_msg_free(). Returns how many. */
 size_t prog_msg_head(struct prog_win *w, const prog_msg *m, const void **head);
+
+/*
+ * The daemon is lost, and the message @name may have been taken to this session's memory before: then its sender
+ * was told that it is done.  *@copy: its name->len packed bytes, to be freed by the caller.  -ENOENT: it is not
+ * there, or no memory; -EINVAL: the daemon is not lost.  Any thread.
+ */
+int prog_msg_rescue(struct prog_win *w, const struct prog_msg_name *name, void **copy);
 /*
  * Give it back; NULL is fine.  A message that has not ended: a receive is withdrawn (it must not be matched any
  * more: its message came another way); a send, and a receive with PROG_MSG_DROP, is forgotten when it ends.

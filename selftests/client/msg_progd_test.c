@@ -682,15 +682,16 @@ static void body_daemon_dies(void)
 	free(in);
 }
 
-static void test_two_daemon_dies(void **state)
+/* Rank 1 is to kill its daemon, whose pid is in rs->value[9]. */
+static void on_two_dying(void (*body)(void), const char *more)
 {
 	char control[sizeof(rank_path[1]) + 4];
 	bool ok;
 	int st;
 
 	rank_flags = 0;
-	start_daemon(0, "1", "auto", NULL);
-	start_daemon(1, "1", "auto", NULL);
+	start_daemon(0, "1", "auto", more);
+	start_daemon(1, "1", "auto", more);
 	rank_paths = 2;
 	/* run_ranks() makes and clears the shared memory, and would miss the daemon when it waits */
 	assert_true(run_ranks(0, NULL));
@@ -699,7 +700,7 @@ static void test_two_daemon_dies(void **state)
 		if (!fork()) {
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
 			alarm(60);
-			body_daemon_dies();
+			body();
 			exit(0);
 		}
 	ok = true;
@@ -715,6 +716,67 @@ static void test_two_daemon_dies(void **state)
 	snprintf(control, sizeof(control), "%s.ctl", rank_path[1]);
 	assert_int_equal(unlink(rank_path[1]), 0);
 	assert_int_equal(unlink(control), 0);
+}
+
+static void test_two_daemon_dies(void **state)
+{
+	on_two_dying(body_daemon_dies, NULL);
+}
+
+/* What was in the pool of a session that loses its daemon, and nothing else. */
+static void body_rescue(void)
+{
+	enum { N = 3 };
+	static const uint64_t len[N] = { 100000, BIG / 2, 50000 };
+	struct prog_msg_name *names = (struct prog_msg_name *)(void *)rs->data, bad;
+	char *buf = malloc(BIG);
+	void *copy;
+
+	space_open();
+	for (uint32_t i = 0; !my_rank && i < N; i++) {
+		struct prog_msg_key key = key_of(0, 1, 1, i);
+		struct prog_buf b = { .addr = buf, .count = len[i] };
+		prog_msg *m;
+
+		make(buf, len[i], 1, i);
+		CHECK_INT(prog_msg_send(win, &key, &b, PROG_MSG_EARLY, &names[i], &m), 0);
+		CHECK_INT(ended(m), 0);
+	}
+	rank_barrier();
+	if (my_rank) {
+		CHECK_INT(ended(recv_name(&names[2], buf, len[2], false)), 0);
+		CHECK_INT(prog_msg_rescue(win, &names[0], &copy), -EINVAL);
+		CHECK(!copy);
+		kill((pid_t)rs->value[9], SIGKILL);
+		while (prog_session_alive(ses))
+			sched_yield();
+		for (uint32_t i = 0; i < 2; i++) {
+			CHECK_INT(prog_msg_rescue(win, &names[i], &copy), 0);
+			expect_made(copy, 0, len[i], 1, i);
+			free(copy);
+		}
+		CHECK_INT(prog_msg_rescue(win, &names[2], &copy), -ENOENT);
+		bad = names[0];
+		bad.serial++;
+		CHECK_INT(prog_msg_rescue(win, &bad, &copy), -ENOENT);
+		bad = names[0];
+		bad.len++;
+		CHECK_INT(prog_msg_rescue(win, &bad, &copy), -ENOENT);
+		bad = names[0];
+		bad.src = 1;
+		CHECK_INT(prog_msg_rescue(win, &bad, &copy), -ENOENT);
+		bad.serial = 0;
+		CHECK_INT(prog_msg_rescue(win, &bad, &copy), -EINVAL);
+		CHECK(!copy);
+	}
+	prog_win_close(win);
+	prog_session_close(ses);
+	free(buf);
+}
+
+static void test_two_rescue(void **state)
+{
+	on_two_dying(body_rescue, "p2p_early=8M");
 }
 
 /* ---- it can be off ------------------------------------------------------------------------------------------------- */
@@ -964,6 +1026,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_one_receiver_dies),
 		cmocka_unit_test(test_two_receiver_dies),
 		cmocka_unit_test(test_two_daemon_dies),
+		cmocka_unit_test(test_two_rescue),
 		cmocka_unit_test(test_two_off),
 		cmocka_unit_test(test_one_waits),
 		cmocka_unit_test(test_one_waits_always),

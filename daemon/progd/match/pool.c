@@ -14,6 +14,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include <asyncprog/ring.h>
+
+#define DIR_ALIGN	4096u		/* buffers are whole pages */
+
 struct cls {
 	uint64_t start;			/* in the region */
 	uint32_t size;			/* of a buffer */
@@ -31,6 +35,9 @@ struct pool {
 	struct pool *next, *prev;	/* all_lock */
 	pthread_mutex_t lock;		/* everything below */
 	uint8_t *mem;
+	struct prog_pool_dir *dir;	/* at its start; an entry for each of `count' buffers */
+	uint32_t count;
+	bool has_dir;			/* there has been one */
 	uint64_t limit, max;
 	uint64_t used, used_peak, warm;	/* bytes */
 	uint64_t refused, given_back;
@@ -85,35 +92,53 @@ static uint64_t class_span(unsigned int cls, uint64_t bytes)
 	return bytes / size * size;
 }
 
+/* Buffers of all classes. */
+static uint32_t count_of(uint64_t bytes)
+{
+	uint64_t n = 0;
+
+	for (unsigned int c = 0; c < POOL_CLASSES; c++)
+		n += bytes / pool_class_size(c);
+	return n;
+}
+
+static uint64_t dir_size(uint64_t bytes)
+{
+	uint64_t size = sizeof(struct prog_pool_dir) + count_of(bytes) * sizeof(struct prog_pool_entry);
+
+	return (size + DIR_ALIGN - 1) & ~(uint64_t)(DIR_ALIGN - 1);
+}
+
 uint64_t pool_span(uint64_t bytes)
 {
 	uint64_t sum = 0;
 
 	for (unsigned int c = 0; c < POOL_CLASSES; c++)
 		sum += class_span(c, bytes);
-	return sum;
+	return sum ? dir_size(bytes) + sum : 0;
 }
 
 int pool_new(uint32_t job, void *mem, uint64_t size, uint64_t bytes, struct pool **out)
 {
-	uint64_t total = 0, off = 0;
 	struct pool *p;
 	uint32_t *num;
+	uint64_t off;
 
 	/* a region that is smaller than it should be: a bound for which it suffices */
 	while (pool_span(bytes) > size)
 		bytes -= bytes / 16 + 1;
 	if (!pool_span(bytes))
 		return -EINVAL;
-	for (unsigned int c = 0; c < POOL_CLASSES; c++)
-		total += bytes / pool_class_size(c);
-	p = calloc(1, sizeof(*p) + total * sizeof(uint32_t));
+	p = calloc(1, sizeof(*p) + count_of(bytes) * sizeof(uint32_t));
 	if (!p)
 		return -ENOMEM;
 	pthread_mutex_init(&p->lock, NULL);
 	p->job = job;
 	p->mem = mem;
 	p->limit = p->max = bytes;
+	p->dir = mem;
+	off = dir_size(bytes);
+	p->count = count_of(bytes);
 	num = p->numbers;
 	for (unsigned int c = 0; c < POOL_CLASSES; c++) {
 		struct cls *k = &p->cls[c];
@@ -200,6 +225,40 @@ static bool make_room(struct pool *p, uint64_t need)
 	return p->used + p->warm + need <= p->limit;
 }
 
+static struct prog_pool_entry *entry_of(struct pool *p, const struct pool_buf *b)
+{
+	struct cls *k = &p->cls[b->cls];
+
+	return &p->dir->entry[(k->buf - p->numbers) + (b->off - k->start) / k->size];
+}
+
+/* There are entries from now on; what an earlier pool in this region has left is none. */
+static void begin_dir(struct pool *p)
+{
+	if (p->has_dir)
+		return;
+	p->has_dir = true;
+	if (p->dir->magic == PROG_POOL_MAGIC)
+		memset(p->dir->entry, 0, p->count * sizeof(p->dir->entry[0]));
+	p->dir->count = p->count;
+	__atomic_store_n(&p->dir->magic, PROG_POOL_MAGIC, __ATOMIC_RELEASE);
+}
+
+void pool_note(struct pool *p, const struct pool_buf *b, uint32_t src, uint32_t slot, uint32_t serial,
+	       uint64_t len)
+{
+	struct prog_pool_entry *e = entry_of(p, b);
+
+	pthread_mutex_lock(&p->lock);
+	begin_dir(p);
+	e->src = src;
+	e->slot = slot;
+	e->off = b->off;
+	e->len = len;
+	__atomic_store_n(&e->serial, serial, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&p->lock);
+}
+
 int pool_get(struct pool *p, uint64_t len, struct pool_buf *out)
 {
 	struct cls *k;
@@ -247,6 +306,11 @@ void pool_put(struct pool *p, const struct pool_buf *b)
 	struct cls *k = &p->cls[b->cls];
 
 	pthread_mutex_lock(&p->lock);
+	if (p->has_dir) {
+		/* before anything else is written to the buffer */
+		__atomic_store_n(&entry_of(p, b)->serial, 0, __ATOMIC_RELAXED);
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	}
 	k->buf[k->warm++] = (b->off - k->start) / k->size;
 	k->used--;
 	p->used -= k->size;

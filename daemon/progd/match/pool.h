@@ -3,10 +3,10 @@
  * pool: memory of one receiving session for messages that are taken before they are matched, shared by all
  * its pairs.
  *
- * The region is the client's (prog_p2p_area.pool_region), so what is in it survives the daemon.  It is address
- * space: each of POOL_CLASSES size classes has its own part, large enough to take the whole bound, so no
- * mixture of sizes fragments it.  Pages are there only where messages are or lately were; the bound is on
- * buffers in use and buffers kept warm together.
+ * The region is the client's (prog_p2p_area.pool_region), so what is in it survives the daemon; a directory
+ * at its start tells the client what that is.  The rest is address space: each of POOL_CLASSES size classes
+ * has its own part, large enough to take the whole bound, so no mixture of sizes fragments it.  Pages are
+ * there only where messages are or lately were; the bound is on buffers in use and buffers kept warm together.
  *
  * Any thread (a mutex inside).  Giving memory back is a system call with the mutex held.
  */
@@ -35,7 +35,7 @@ void pool_conf_set(const struct pool_conf *c);	/* main thread */
 void pool_conf_get(struct pool_conf *c);
 
 struct pool_buf {
-	uint64_t off;			/* in the region; whole pages */
+	uint64_t off;			/* in the region; whole pages, behind the directory */
 	uint32_t size;			/* of the buffer, >= what was asked for */
 	uint32_t cls;
 };
@@ -56,7 +56,12 @@ void pool_free(struct pool *p);
 
 /* A buffer of at least @len bytes.  -EMSGSIZE: longer than POOL_MAX; -ENOBUFS: the bound is reached. */
 int pool_get(struct pool *p, uint64_t len, struct pool_buf *out);
+/* The directory names it no more. */
 void pool_put(struct pool *p, const struct pool_buf *b);
+
+/* Until it is put back the directory says that it holds all @len bytes of @src's SEND (@slot, @serial). */
+void pool_note(struct pool *p, const struct pool_buf *b, uint32_t src, uint32_t slot, uint32_t serial,
+	       uint64_t len);
 
 /*
  * Give back what was not needed lately: of each class, warm buffers beyond the most that were in use

@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+#include <asyncprog/ring.h>
+
 #include "match/pool.h"
 
 #define MIB	(1ull << 20)
@@ -301,6 +303,61 @@ static void test_sum(void **state)
 	assert_int_equal(s.gets, 0);
 }
 
+/* What the directory says of @b: its message's length, or 0. */
+static uint64_t noted(const struct pool_buf *b, uint32_t src, uint32_t slot, uint32_t serial)
+{
+	const struct prog_pool_dir *d = (const void *)reg.mem;
+	uint64_t len = 0;
+
+	assert_true(d->magic == PROG_POOL_MAGIC);
+	for (uint32_t i = 0; i < d->count; i++) {
+		const struct prog_pool_entry *e = &d->entry[i];
+
+		if (e->serial != serial || e->src != src || e->slot != slot)
+			continue;
+		assert_int_equal(e->off, b->off);
+		assert_int_equal(len, 0);
+		len = e->len;
+	}
+	return len;
+}
+
+/* Messages are named while they are there; of those that a former pool has left nothing is seen. */
+static void test_directory(void **state)
+{
+	struct pool *p = make(16 * MIB);
+	const struct prog_pool_dir *d = (const void *)reg.mem;
+	struct pool_buf a, b, last;
+
+	a = get(p, POOL_MIN);
+	b = get(p, MIB);
+	last = get(p, POOL_MAX);
+	assert_int_equal(memory(), a.size + b.size + last.size);
+	assert_int_equal(d->magic, 0);
+	pool_note(p, &a, 3, 4, 5, 100);
+	pool_note(p, &last, 3, 4, 6, POOL_MAX);
+	/* only pages of it that are used have memory */
+	assert_true(memory() <= a.size + b.size + last.size + 3 * 4096);
+	assert_true(a.off >= sizeof(*d) + d->count * sizeof(d->entry[0]));
+	assert_int_equal(noted(&a, 3, 4, 5), 100);
+	assert_int_equal(noted(&last, 3, 4, 6), POOL_MAX);
+	pool_put(p, &b);
+	pool_put(p, &a);
+	assert_int_equal(noted(&a, 3, 4, 5), 0);
+	a = get(p, POOL_MIN);
+	pool_note(p, &a, 1, 2, 7, 99);
+	assert_int_equal(noted(&a, 1, 2, 7), 99);
+	assert_int_equal(noted(&last, 3, 4, 6), POOL_MAX);
+
+	pool_free(p);
+	assert_int_equal(pool_new(8, reg.mem, reg.size, 16 * MIB, &p), 0);
+	a = get(p, POOL_MIN);
+	pool_note(p, &a, 1, 1, 1, 1);
+	assert_int_equal(noted(&a, 1, 1, 1), 1);
+	assert_int_equal(noted(&last, 3, 4, 6), 0);
+	unmake(p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -310,6 +367,7 @@ int main(void)
 		cmocka_unit_test(test_trim),
 		cmocka_unit_test(test_random),
 		cmocka_unit_test(test_sum),
+		cmocka_unit_test(test_directory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

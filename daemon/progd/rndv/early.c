@@ -124,6 +124,7 @@ void early_written(struct pull *writer)
 	if (!writer->status) {
 		stats_add(&writer->on->stats->early, 1);
 		stats_add(&writer->on->stats->early_bytes, e->len);
+		pool_note(e->sp->pool, &e->buf, name.src, name.slot, name.serial, e->len);
 		match_early(e->sp->match, &name);	/* unless a RECV has it */
 		if (e->reader)
 			copy_start(e->reader);

@@ -14,7 +14,8 @@
 #include <linux/types.h>
 
 #define PROG_ABI_MAJOR		1
-#define PROG_ABI_MINOR		4	/* 1: PROG_MSG_NOTE; 2: two-sided messages; 3: pinned regions; 4: move_min */
+#define PROG_ABI_MINOR		5	/* 1: PROG_MSG_NOTE; 2: two-sided messages; 3: pinned regions; 4: move_min;
+					 * 5: PROG_HELP_PULL, PROG_HELP_PUSH, struct prog_pool_dir */
 #define PROG_MAX_WORKERS	16
 #define PROG_MAX_ADDRS		4
 #define PROG_GUID_SIZE		16
@@ -131,9 +132,10 @@ enum {
 	PROG_HELP_WRITE	= 2,		/* copy the bounce area to [va, len) */
 	PROG_HELP_APPLY	= 3,		/* apply a window operation (payload and result in bounce) */
 	/*
-	 * Copy [off, len) of the process of rank `win', one of this node in the window of kind SPACE, to [va, len)
-	 * of this one, or the other way.  The first `head' bytes, at most PROG_P2P_HEAD, go to the bounce area instead.
-	 * A client that cannot, or does not know these, says so, and the daemon finds another way.
+	 * Copy [off, len) of the process of rank `win', one of this node in the window of kind SPACE, to
+	 * [va, len) of this one, or the other way.  The first `head' bytes, at most PROG_P2P_HEAD, go to the
+	 * bounce area instead.  A client that cannot, or does not know these, says so, and the daemon finds
+	 * another way.
 	 */
 	PROG_HELP_PULL	= 4,
 	PROG_HELP_PUSH	= 5,
@@ -287,6 +289,25 @@ struct prog_p2p_peer {
 	__u32	late, withdrawn;	/* receives that were not predicted; predicted wrongly */
 	__u32	waits;			/* C: 1: messages from the peer are waited for at once, lately */
 	__u32	left;			/* D: 1: the peer said so of those to it: they may be left to the MPI library */
+};
+
+/*
+ * pool_region begins with a directory: the messages that are there as a whole, and in no RECV's buffer yet.
+ * Their senders are told that they are done, so a client that loses its daemon has to take them from there.
+ * magic is stored when there is the first one.
+ */
+#define PROG_POOL_MAGIC		0x4c505250u	/* "PRPL" */
+struct prog_pool_entry {
+	__u32	serial;			/* D: 0: none; stored last, release, and 0 before anything of it changes */
+	__u32	src, slot;		/* D: with serial the name of the SEND */
+	__u32	reserved;
+	__u64	off, len;		/* D: in the region; packed bytes */
+};
+struct prog_pool_dir {
+	__u32	magic;			/* D, release */
+	__u32	count;			/* D: entries */
+	__u64	reserved[7];
+	struct prog_pool_entry entry[];
 };
 
 #define PROG_P2PA_ALWAYS	0x1	/* send messages this way although the receiver waits */

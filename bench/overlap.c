@@ -75,7 +75,6 @@ static void watcher(int orders)
 		uint64_t want = watched->fill * 0x0101010101010101ull;
 		uint64_t *at = (uint64_t *)(watched->buf + HEAD), *block = at;
 		uint64_t *end = (uint64_t *)(watched->buf + watched->n);
-
 		int64_t t = 0;
 
 		/*

@@ -350,7 +350,7 @@ static int rescue(struct rec *r, struct prog_msg_result *res)
 
 	if (prog_msg_rescue(hp2p_space, &r->d.name, &copy))
 		return -ECONNRESET;
-	buf_write(r, copy, len < r->cap ? len : r->cap);
+	buf_write(r, copy, len);
 	free(copy);
 	r->whole = true;
 	free(r->packed);
@@ -388,7 +388,7 @@ static void arrived(struct rec *r, int status, struct prog_msg_result *res)
 			buf_write(r, head, n);
 		}
 		if (r->packed)
-			buf_write(r, r->packed, r->len < r->cap ? r->len : r->cap);
+			buf_write(r, r->packed, r->len);
 		if (r->len > r->cap) {
 			r->err = MPI_ERR_TRUNCATE;
 			r->len = r->cap;

@@ -20,11 +20,6 @@ struct direct {
 	uint64_t off, len;
 };
 
-static bool rests(const struct conn *c)
-{
-	return __atomic_load_n(c->sp->c.resting, __ATOMIC_RELAXED);
-}
-
 static bool can(const struct conn *c)
 {
 	return c->sp->c.helper && !atomic_load_explicit(&c->sp->not_direct, memory_order_relaxed);
@@ -42,7 +37,7 @@ static struct conn *choose(struct pull *p)
 		return NULL;
 	if (p->src.map || p->src.dt || p->to.map || p->to.dt)
 		return NULL;
-	first = rests(p->from) && !rests(p->on) && !p->waits ? p->from : p->on;
+	first = conn_rests(p->from) && !conn_rests(p->on) && !p->waits ? p->from : p->on;
 	second = first == p->on ? p->from : p->on;
 	return can(first) ? first : can(second) ? second : NULL;
 }
@@ -56,30 +51,29 @@ static bool is_refusal(int status)
 static void passed(void *arg, int status, void *bounce)
 {
 	struct direct *d = arg;
-	struct conn *by = d->by;
 	struct pull *p = d->p;
 
-	p->directs--;
 	if (is_refusal(status))
-		atomic_store(&by->sp->not_direct, true);
+		atomic_store(&d->by->sp->not_direct, true);
+	conn_job_done(d->by);
+	p->directs--;
 	/* it still counts as a job of p, so p stays */
-	if (!p->over && !status && p->landed == d->off) {
-		if (!d->off && p->head)
-			memcpy(p->sp->c.slot[p->slot].head, bounce, p->head);
-		pull_count(p, d->len);
-		stats_add(&p->on->stats->passed, !d->off);
-	} else if (!p->over) {
-		/* from there on as if there were no helper threads, which says what is wrong, too */
-		p->not_direct = true;
-	}
-	free(d);
-	conn_job_done(by);
-	if (!p->over && p->not_direct && !p->directs)
-		p->pos = p->landed;
 	if (!p->over) {
+		if (!status && p->landed == d->off) {
+			if (!d->off && p->head)
+				memcpy(p->sp->c.slot[p->slot].head, bounce, p->head);
+			pull_count(p, d->len);
+			stats_add(&p->on->stats->passed, !d->off);
+		} else {
+			/* from there on as if there were no helper threads, which says what is wrong, too */
+			p->not_direct = true;
+		}
+		if (p->not_direct && !p->directs)
+			p->pos = p->landed;
 		copy_start(p);
 		pull_landed(p);
 	}
+	free(d);
 	pull_job_done(p);
 }
 

@@ -301,6 +301,8 @@ struct rndv {
 
 /* rndv.c */
 void place(const struct conn *on, uint64_t len, bool waits);
+/* A thread of the client sleeps in a wait, as far as the client says. */
+bool conn_rests(const struct conn *c);
 struct conn *conn_find(struct rndv *r, struct win_job *job, uint64_t win, uint32_t rank);
 void conn_dirty(struct conn *c);
 void conn_job_done(struct conn *c);

@@ -68,6 +68,11 @@ struct conn *conn_find(struct rndv *r, struct win_job *job, uint64_t win, uint32
 	return c;
 }
 
+bool conn_rests(const struct conn *c)
+{
+	return __atomic_load_n(c->sp->c.resting, __ATOMIC_RELAXED);
+}
+
 /*
  * A message of @len bytes, or a piece of it, is about to be moved to or from the memory of @on, which @waits for it as far as is
  * known: it may not have come to rest yet, as we may be on its processor.
@@ -84,7 +89,7 @@ void place(const struct conn *on, uint64_t len, bool waits)
 	CPU_ZERO(&busy);
 	DL_FOREACH(r->list, c) {
 		uint32_t cpu = __atomic_load_n(c->sp->c.cpu, __ATOMIC_RELAXED) - 1;
-		bool rests = __atomic_load_n(c->sp->c.resting, __ATOMIC_RELAXED) || (c == on && waits);
+		bool rests = conn_rests(c) || (c == on && waits);
 
 		if (cpu < CPU_SETSIZE)	/* it is only what the client says */
 			CPU_SET(cpu, rests ? &idle : &busy);

@@ -456,16 +456,6 @@ static int go_to_sleep(struct worker *w, uint64_t now)
 	return n;
 }
 
-/*
- * After a round that took long another worker of this processor has its turn, as the data that it was sent are
- * still in the cache.  The scheduler would change them only when there is nothing more to do here, or after 100 ms.
- */
-static void take_turns(const struct worker *w, uint64_t took_ns)
-{
-	if (w->realtime && took_ns >= TURN_NS)
-		sched_yield();		/* to those of the same priority only */
-}
-
 static void *worker_main(void *arg)
 {
 	struct worker *w = arg;
@@ -473,9 +463,9 @@ static void *worker_main(void *arg)
 	int n, more;
 
 	setup_thread(w);
-	last_event = loop_now();
+	last_event = now = loop_now();
 	while (!atomic_load(&w->stop)) {
-		begin = loop_now();
+		begin = now;
 		took = 0;
 		n = poll_sources(w);
 		now = loop_now();
@@ -503,7 +493,15 @@ static void *worker_main(void *arg)
 			last_event = now;
 			count(&w->st.events, n);
 		}
-		take_turns(w, took);
+		/*
+		 * After a round that took long another worker of this processor has its turn, as the data that it
+		 * was sent are still in the cache.  The scheduler would change them only when there is nothing more
+		 * to do here, or after 100 ms.  Only threads of the same priority go first.
+		 */
+		if (w->realtime && took >= TURN_NS) {
+			sched_yield();
+			now = loop_now();
+		}
 	}
 	run_mail(w);
 	/* here, because an io_uring belongs to its thread */

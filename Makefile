@@ -12,4 +12,5 @@ include $(wildcard mk/selftests-*.mk)
 include mk/test.mk
 include mk/bench.mk
 include mk/install.mk
+include mk/dev.mk
 include mk/help.mk

@@ -2,6 +2,7 @@
 """What bench/run, bench/bars, bench/readme-table and bench/demo/run share: running programs on
 virtual nodes, the lines they print, quantiles, result files. Standard library only."""
 
+import contextlib
 import json
 import math
 import os
@@ -74,16 +75,17 @@ def parse_output(text):
 
 
 def run_job(mpi, nodes, ranks, argv, hook=False, env=None, timeout=150, bind="0 1", attempts=1,
-            what=None, may_hang_at_end=False, rate=None, conf=None):
+            what=None, may_hang_at_end=False, rate=None, conf=None, job=None):
     """Run one program on virtual nodes.
 
     Returns (results of parse_output, seconds, failed attempts, output). MPICH sometimes hangs or
     crashes in MPI_Finalize over TCP. So natively, or with may_hang_at_end, a job counts as done when
     it has written its results (vnodes says when it ended one), and more than one attempt may be
     asked for (each failed one is told); otherwise neither is tolerated. rate: of the nodes' links, in
-    tc's units. conf: of the daemons.
+    tc's units. conf: of the daemons. job: number of one of several that run at once.
     """
-    cmd = [vnodes(), "run", "--name", f"bench-{os.getpid()}", "--mpi", mpi, "--nodes", str(nodes),
+    name = f"bench-{os.getpid()}" + (f"-{job}" if job is not None else "")
+    cmd = [vnodes(), "run", "--name", name, "--mpi", mpi, "--nodes", str(nodes),
            "-n", str(ranks), "--timeout", str(timeout)]
     if rate:
         cmd += ["--rate", rate]
@@ -138,6 +140,21 @@ def run_attempts(cmd, timeout, attempts, what):
         if failed >= attempts:
             raise JobError(f"{what}: exit status {status}\n{last}")
         say(f"    {what}: exit status {status}; once more")
+
+
+@contextlib.contextmanager
+def spinning(n):
+    """n processes that spin, each in its own session: processors may be shared among those first."""
+    procs = []
+    try:
+        for _ in range(n):
+            procs.append(subprocess.Popen([sys.executable, "-c", "while True: pass"],
+                                          start_new_session=True))
+        yield
+    finally:
+        for p in procs:
+            p.kill()
+            p.wait()
 
 
 def calibrate(cpu=0):

@@ -11,6 +11,10 @@
  *	nowin                   a program without windows: N steps of 1 ms nominal work, a 1 KiB
  *	                        exchange and an allreduce; time of the whole loop, MPI_Init and
  *	                        MPI_Finalize apart
+ *	accumulate/WHO/TYPE/OP/BYTES, get_accumulate/...
+ *	                        nanoseconds per MPI_Accumulate (MPI_Get_accumulate) of BYTES on rank 0, in
+ *	                        batches that end with a flush.  WHO is who does it: `alone' rank 1, while the
+ *	                        others wait, `all' every rank at once, and the slowest one counts
  *	idle                    a window, one put per rank, then all ranks sleep N ms; reports for
  *	                        each progd that runs beside the ranks its context switches in that
  *	                        time and its resident set (before MPI_Init, and with sessions)
@@ -23,7 +27,10 @@
 #include <string.h>
 #include <time.h>
 
+#define BATCHES		200
 #define MAX_NS		5000000000LL	/* per mode */
+#define ACC_BATCHES	60		/* of accumulates, of which there are many points */
+#define ACC_NS		400000000LL
 
 static int rank, size;
 static uint64_t work, steps, idle_ms;
@@ -37,12 +44,12 @@ static void sleep_ms(uint64_t ms)
 }
 
 /*
- * Start of one measured batch: synchronises, and has rank 0 say whether there is one. 200 are
- * enough; on a machine where spinning ranks have to share their processors, MAX_NS has to do.
+ * Start of one measured batch: synchronises, and has rank 0 say whether there is one. @most are
+ * enough; on a machine where spinning ranks have to share their processors, @max_ns have to do.
  */
-static bool next_batch(int64_t start, int batch)
+static bool next_batch(int64_t start, int batch, int most, int64_t max_ns)
 {
-	int go = batch < 0 || (batch < 200 && bench_now() - start < MAX_NS);
+	int go = batch < 1 || (batch < most && bench_now() - start < max_ns);
 
 	MPI_Bcast(&go, 1, MPI_INT, 0, MPI_COMM_WORLD);
 	MPI_Barrier(MPI_COMM_WORLD);
@@ -55,7 +62,7 @@ static void pingpong(int bytes)
 	struct bench_samples s = { 0 };
 	char *b = bench_alloc((size_t)bytes), key[32];
 
-	for (int i = -2; next_batch(start, i); i++) {
+	for (int i = -2; next_batch(start, i, BATCHES, MAX_NS); i++) {
 		int64_t t0 = bench_now();
 
 		for (int k = 0; k < 100; k++) {
@@ -85,7 +92,7 @@ static void msgrate(void)
 	MPI_Status st[64];	/* MPI_STATUSES_IGNORE makes gcc warn with mpich's mpi.h */
 	long v[64] = { 0 }, ack = 0;
 
-	for (int i = -2; next_batch(start, i); i++) {
+	for (int i = -2; next_batch(start, i, BATCHES, MAX_NS); i++) {
 		int64_t t0 = bench_now();
 
 		for (int k = 0; k < 20; k++) {
@@ -132,6 +139,155 @@ static void nowin(void)
 		bench_die("nowin: allreduce gave %g in sum, not %g", sum, (double)steps * size);
 	if (!rank)
 		bench_emit_one("nowin/loop", "ns", bench_now() - t0);
+}
+
+/* An element that is 1, and bytes of it that have a meaning. */
+union element {
+	signed char c;
+	short s;
+	int i;
+	long l;
+	float f;
+	double d;
+	long double ld;
+	struct { int v, k; } two;
+	char bytes[16];
+};
+
+struct type {
+	const char *name;
+	MPI_Datatype type;
+	union element one;
+	size_t size, used;
+};
+
+static bool type_find(const char *name, struct type *t)
+{
+	const struct type types[] = {
+		{ "char", MPI_SIGNED_CHAR, { .c = 1 }, sizeof(char), sizeof(char) },
+		{ "short", MPI_SHORT, { .s = 1 }, sizeof(short), sizeof(short) },
+		{ "int", MPI_INT, { .i = 1 }, sizeof(int), sizeof(int) },
+		{ "long", MPI_LONG, { .l = 1 }, sizeof(long), sizeof(long) },
+		{ "float", MPI_FLOAT, { .f = 1 }, sizeof(float), sizeof(float) },
+		{ "double", MPI_DOUBLE, { .d = 1 }, sizeof(double), sizeof(double) },
+		{ "ldouble", MPI_LONG_DOUBLE, { .ld = 1 }, sizeof(long double), 10 },
+		{ "complex", MPI_C_DOUBLE_COMPLEX, { .d = 1 }, 16, 16 },
+		{ "2int", MPI_2INT, { .two = { 1, 1 } }, 8, 8 },
+	};
+
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+		*t = types[i];
+		if (!strcmp(t->name, name))
+			return true;
+	}
+	return false;
+}
+
+static bool op_find(const char *name, MPI_Op *op)
+{
+	const struct {
+		const char *name;
+		MPI_Op op;
+	} ops[] = {
+		{ "sum", MPI_SUM }, { "prod", MPI_PROD }, { "min", MPI_MIN }, { "max", MPI_MAX },
+		{ "land", MPI_LAND }, { "lor", MPI_LOR }, { "lxor", MPI_LXOR }, { "band", MPI_BAND },
+		{ "bor", MPI_BOR }, { "bxor", MPI_BXOR }, { "minloc", MPI_MINLOC },
+		{ "maxloc", MPI_MAXLOC }, { "replace", MPI_REPLACE },
+	};
+
+	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+		*op = ops[i].op;
+		if (!strcmp(ops[i].name, name))
+			return true;
+	}
+	return false;
+}
+
+/* Every element of @mem, 0 at first, must be what @times operations with a one make of it. */
+static void accumulate_check(const char *key, const struct type *t, MPI_Op op, const char *mem, size_t n,
+			     long times)
+{
+	union element want = { .bytes = { 0 } }, one = t->one;
+
+	for (long i = 0; i < times && op != MPI_REPLACE; i++)
+		MPI_Reduce_local(&one, &want, 1, t->type, op);
+	if (op == MPI_REPLACE)
+		want = one;
+	for (size_t i = 0; i < n; i++)
+		if (memcmp(mem + i * t->size, &want, t->used))
+			bench_die("%s: element %zu is wrong", key, i);
+}
+
+static void accumulate(const char *key, bool fetch, bool alone, const struct type *t, MPI_Op op, size_t bytes)
+{
+	int n = (int)(bytes / t->size), per = bytes > 1 << 18 ? 1 : (int)((1 << 18) / bytes);
+	struct bench_samples s = { 0 };
+	char *mem, *from = bench_alloc(bytes), *old = bench_alloc(bytes);
+	long times = 0, total;
+	int64_t start;
+	MPI_Win win;
+
+	if (per > 1000)
+		per = 1000;
+	for (int i = 0; i < n; i++)
+		memcpy(from + (size_t)i * t->size, &t->one, t->size);
+	memset(old, 0, bytes);
+	MPI_Win_allocate(rank ? 0 : (MPI_Aint)bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &mem, &win);
+	if (!rank)
+		memset(mem, 0, bytes);
+	MPI_Win_lock_all(0, win);
+	start = bench_now();
+	for (int i = -2; next_batch(start, i, ACC_BATCHES, ACC_NS); i++) {
+		int64_t t0 = bench_now(), took = 0, slowest;
+
+		if (!alone || rank == 1) {
+			for (int k = 0; k < per; k++) {
+				if (fetch)
+					MPI_Get_accumulate(from, n, t->type, old, n, t->type, 0, 0, n, t->type,
+							   op, win);
+				else
+					MPI_Accumulate(from, n, t->type, 0, 0, n, t->type, op, win);
+			}
+			MPI_Win_flush(0, win);
+			took = bench_now() - t0;
+			times += per;
+		}
+		MPI_Reduce(&took, &slowest, 1, MPI_INT64_T, MPI_MAX, 0, MPI_COMM_WORLD);
+		if (i >= 0 && !rank)
+			bench_samples_add(&s, slowest / per);
+	}
+	MPI_Win_unlock_all(win);
+	MPI_Reduce(&times, &total, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+	if (!rank) {
+		accumulate_check(key, t, op, mem, (size_t)n, total);
+		bench_emit(key, "ns", &s);
+	}
+	bench_samples_free(&s);
+	MPI_Win_free(&win);
+	free(from);
+	free(old);
+}
+
+/* Is @mode one of accumulate()'s? Then it is done. */
+static bool accumulate_mode(const char *mode)
+{
+	char call[16], who[8], type[16], name[16], more;
+	struct type t;
+	size_t bytes;
+	bool fetch;
+	MPI_Op op;
+
+	if (sscanf(mode, "%15[a-z_]/%7[a-z]/%15[a-z0-9]/%15[a-z]/%zu%c", call, who, type, name, &bytes,
+		   &more) != 5)
+		return false;
+	fetch = !strcmp(call, "get_accumulate");
+	if ((!fetch && strcmp(call, "accumulate")) || (strcmp(who, "alone") && strcmp(who, "all")) ||
+	    !type_find(type, &t) || !op_find(name, &op) || !bytes || bytes % t.size || bytes > 1 << 30)
+		return false;
+	if (size < 2)
+		bench_die("%s wants at least 2 ranks, not %d", mode, size);
+	accumulate(mode, fetch, !strcmp(who, "alone"), &t, op, bytes);
+	return true;
 }
 
 static void daemons_emit(int node_rank, const struct bench_daemons *start, const struct bench_daemons *a,
@@ -193,6 +349,8 @@ static void mode_run(const char *mode, const struct bench_daemons *start)
 {
 	int bytes;
 
+	if (accumulate_mode(mode))
+		return;
 	if (sscanf(mode, "pingpong%d", &bytes) == 1 && bytes > 0 && bytes <= 1 << 20) {
 		if (size != 2)
 			bench_die("%s wants 2 ranks, not %d", mode, size);

@@ -41,6 +41,8 @@ override LDFLAGS += -pthread
 ifneq ($(SAN),)
 override CFLAGS += -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all
 override LDFLAGS += -fsanitize=$(SAN)
+# assertions that cost something: WORKER_ASSERT, LOOP_ASSERT
+override CPPFLAGS += -DPROG_CHECKS
 endif
 ifeq ($(SAN),thread)
 # fences order only atomics in our code; that the sanitizer does not model them is no error

@@ -3,7 +3,8 @@
 #
 # The objects and libprogclient are linked into one relocatable object, in which every undefined symbol of
 # the MPI library is made weak; the shared library names no MPI library.  So it loads into
-# any process, also with LD_BIND_NOW=1, and uses the MPI library that the program brings.
+# any process, also with LD_BIND_NOW=1, and uses the MPI library that the program brings.  Names of the library's
+# functions that the hooks have, too (PMPI_*), are changed before.
 
 HOOK_LIBS  := ompi mpich
 HOOK_DIR   := mpi-hooks
@@ -12,7 +13,7 @@ HOOK_GEN   := $(BUILD)/gen/mpi-hooks
 OBJCOPY    ?= objcopy
 NM         ?= nm
 # undefined symbols that come from the MPI library
-HOOK_FOREIGN := ^(P?MPI_|MPIR_|OMPI_|ompi_|mpi_|pmpi_|pmpir_)
+HOOK_FOREIGN := ^(real_|P?MPI_|MPIR_|OMPI_|ompi_|mpi_|pmpi_|pmpir_)
 
 # what every small message pays for: calls of the MPI library without a detour; the libraries are preloaded, so
 # that their few thread-local variables have a place known at the start
@@ -32,16 +33,19 @@ $(HOOK_GEN)/entry.c: $(HOOK_DIR)/hooks.def $(HOOK_DIR)/genhooks
 	$(call say,GEN,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(HOOK_DIR)/genhooks c $< >$@
+$(HOOK_GEN)/entry_f.c: $(HOOK_DIR)/hooks.def $(HOOK_DIR)/genhooks
+	$(call say,GEN,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(HOOK_DIR)/genhooks fortran $< >$@
+$(HOOK_GEN)/names: $(HOOK_DIR)/hooks.def $(HOOK_DIR)/genhooks
+	$(call say,GEN,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(HOOK_DIR)/genhooks names $< >$@
 
 define hook_rules
 HOOK_CFLAGS_$(1)   = $$(shell $(PKG_CONFIG) --cflags $$(HOOK_PKG_$(1))) $(HOOK_FAST)
 HOOK_OBJS_$(1)    := $(HOOK_NAMES:%.c=$(OBJ)/hooks-$(1)/%.o) $(OBJ)/hooks-$(1)/entry.o \
 			$(OBJ)/hooks-$(1)/entry_f.o
-
-$(HOOK_GEN)/entry_f-$(1).c: $(HOOK_DIR)/hooks.def $(HOOK_DIR)/genhooks
-	$$(call say,GEN,$$@)
-	$$(Q)mkdir -p $$(@D)
-	$$(Q)$(HOOK_DIR)/genhooks fortran $$< $(1) >$$@
 
 # the list against the library: a new one-sided call of a newer MPI library stops the build here
 $(HOOK_GEN)/checked-$(1): $(HOOK_DIR)/hooks.def $(HOOK_DIR)/genhooks
@@ -55,20 +59,16 @@ $(OBJ)/hooks-$(1)/%.o: $(HOOK_DIR)/%.c $(HOOK_GEN)/hooks_gen.h mk/config.mk mk/h
 	$$(Q)mkdir -p $$(@D)
 	$$(Q)$(CC) $(CPPFLAGS) -I$(HOOK_GEN) -I$(HOOK_DIR) $$(HOOK_CFLAGS_$(1)) $(CFLAGS) \
 		-MMD -MP -c -o $$@ $$<
-$(OBJ)/hooks-$(1)/entry.o: $(HOOK_GEN)/entry.c $(HOOK_GEN)/hooks_gen.h mk/config.mk
+$(OBJ)/hooks-$(1)/entry.o $(OBJ)/hooks-$(1)/entry_f.o: $(OBJ)/hooks-$(1)/%.o: $(HOOK_GEN)/%.c \
+		$(HOOK_GEN)/hooks_gen.h mk/config.mk
 	$$(call say,MPICC,$$< ($(1)))
 	$$(Q)mkdir -p $$(@D)
 	$$(Q)$(CC) $(CPPFLAGS) -I$(HOOK_GEN) -I$(HOOK_DIR) $$(HOOK_CFLAGS_$(1)) $(CFLAGS) \
 		-MMD -MP -c -o $$@ $$<
-$(OBJ)/hooks-$(1)/entry_f.o: $(HOOK_GEN)/entry_f-$(1).c $(HOOK_GEN)/hooks_gen.h mk/config.mk
-	$$(call say,MPICC,$$< ($(1)))
-	$$(Q)mkdir -p $$(@D)
-	$$(Q)$(CC) $(CPPFLAGS) -I$(HOOK_GEN) -I$(HOOK_DIR) $$(HOOK_CFLAGS_$(1)) $(CFLAGS) \
-		-MMD -MP -c -o $$@ $$<
-
-$(OBJ)/hooks-$(1)/all.o: $$(HOOK_OBJS_$(1)) $(LIBCLIENT_A) $(HOOK_GEN)/checked-$(1)
+$(OBJ)/hooks-$(1)/all.o: $$(HOOK_OBJS_$(1)) $(LIBCLIENT_A) $(HOOK_GEN)/names $(HOOK_GEN)/checked-$(1)
 	$$(call say,LD,$$@)
 	$$(Q)$(LD) -r -o $$@.tmp $$(filter %.o,$$^) $(LIBCLIENT_A)
+	$$(Q)$(OBJCOPY) --redefine-syms=$(HOOK_GEN)/names $$@.tmp
 	$$(Q)$(NM) -u $$@.tmp | awk '$$$$NF ~ /$(HOOK_FOREIGN)/ { print $$$$NF }' | sort -u >$$@.weak
 	$$(Q)$(OBJCOPY) --weaken-symbols=$$@.weak $$@.tmp $$@
 	$$(Q)rm -f $$@.tmp
@@ -76,7 +76,7 @@ $(OBJ)/hooks-$(1)/all.o: $$(HOOK_OBJS_$(1)) $(LIBCLIENT_A) $(HOOK_GEN)/checked-$
 $(LIB)/libprogmpi-$(1).so: $(OBJ)/hooks-$(1)/all.o $(HOOK_DIR)/hooks.map
 	$$(call say,LD,$$@)
 	$$(Q)mkdir -p $$(@D)
-	$$(Q)$(CC) -shared -Wl,-soname,$$(@F) $(if $(SAN),,-Wl,-z$(comma)defs) \
+	$$(Q)$(CC) -shared -Wl,-soname,$$(@F) -Wl,-Bsymbolic-functions $(if $(SAN),,-Wl,-z$(comma)defs) \
 		-Wl,--version-script=$(HOOK_DIR)/hooks.map $(LDFLAGS) -o $$@ $$< $$(CLIENT_LIBS)
 
 USER_TARGETS += $(if $(wildcard lib/libprogclient/libprogclient.map),$(LIB)/libprogmpi-$(1).so)

@@ -42,6 +42,8 @@ install: user
 	$(Q)install -d $(dir $(CONF_DEST)) && { [ -e $(CONF_DEST) ] || \
 		$(BIN)/progd --print-config >$(CONF_DEST); }
 	$(Q)$(call put,0644,$(DOC_FILES),$(DOCDIR))
+	$(Q)$(call put,0755,tools/trace/way,$(DOCDIR)/trace)
+	$(Q)$(call put,0644,tools/trace/way.bt,$(DOCDIR)/trace)
 	$(Q)$(call put,0644,$(wildcard Documentation/man/*.8),$(PREFIX)/share/man/man8)
 	$(Q)$(call put,0644,$(wildcard Documentation/man/*.1),$(PREFIX)/share/man/man1)
 	$(Q)$(call put,0644,$(wildcard Documentation/man/*.4),$(PREFIX)/share/man/man4)

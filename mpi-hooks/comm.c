@@ -336,35 +336,24 @@ static void hide(struct hcomm *c)
 	hcomm_put(c);
 }
 
-static void call_handler(MPI_Comm comm, int class)
+int hcomm_raise(struct hcomm *c, int class, const char *call)
 {
-	MPI_Errhandler handler = MPI_ERRORS_ARE_FATAL;
-
-	PMPI_Comm_get_errhandler(comm, &handler);
-	herror_end_if_fatal(handler, "communicator", class);
-	PMPI_Comm_call_errhandler(comm, class);
-}
-
-int hcomm_error(struct hcomm *c, int class)
-{
-	if (likely(class == MPI_SUCCESS))
-		return MPI_SUCCESS;
 	if (!atomic_load_explicit(&c->freed, memory_order_acquire))
-		call_handler(c->handle, class);
+		herror_comm(c->handle, class, call);
 	else if (!c->quiet)
-		call_handler(MPI_COMM_WORLD, class);
+		herror_comm(MPI_COMM_WORLD, class, call);
 	return class;
 }
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
 /* This process cannot keep @newcomm. */
-static int refuse(struct hcomm *parent, MPI_Comm *newcomm, int class)
+static int refuse(struct hcomm *parent, MPI_Comm *newcomm, int class, const char *call)
 {
 	*newcomm = MPI_COMM_NULL;
 	if (parent)
-		return hcomm_error(parent, class);
-	call_handler(MPI_COMM_SELF, class);
+		return hcomm_raise(parent, class, call);
+	herror_comm(MPI_COMM_SELF, class, call);
 	return class;
 }
 
@@ -400,14 +389,15 @@ int hook_comm_set_info(struct hcomm *c, MPI_Info info)
 	return PMPI_Comm_set_info(c->handle, info);
 }
 
-static int made(struct hcomm *parent, MPI_Comm *newcomm, MPI_Info hints, const struct members *m, uint64_t id)
+static int made(struct hcomm *parent, MPI_Comm *newcomm, MPI_Info hints, const struct members *m, uint64_t id,
+		const char *call)
 {
 	const int *peers = m->remote ? m->remote : m->local;
 	int n = m->remote ? m->nremote : m->nlocal;
 	struct hcomm *c = record_new(*newcomm, id, (uint32_t)n);
 
 	if (!c)
-		return refuse(parent, newcomm, MPI_ERR_NO_MEM);
+		return refuse(parent, newcomm, MPI_ERR_NO_MEM, call);
 	PMPI_Comm_rank(*newcomm, &c->rank);
 	for (int i = 0; i < n; i++)
 		c->world[i] = (uint32_t)peers[i];
@@ -418,11 +408,11 @@ static int made(struct hcomm *parent, MPI_Comm *newcomm, MPI_Info hints, const s
 	prog_log(PROG_LOG_DEBUG, "communicator: managed, id %016llx, %u peers", (unsigned long long)id,
 		 c->npeers);
 	if (show(c))
-		return refuse(parent, newcomm, MPI_ERR_NO_MEM);
+		return refuse(parent, newcomm, MPI_ERR_NO_MEM, call);
 	return MPI_SUCCESS;
 }
 
-int hcomm_made(struct hcomm *parent, MPI_Comm *newcomm, MPI_Info hints)
+int hcomm_made(struct hcomm *parent, MPI_Comm *newcomm, MPI_Info hints, const char *call)
 {
 	uint64_t nth = parent->children++;
 	struct members m;
@@ -432,8 +422,8 @@ int hcomm_made(struct hcomm *parent, MPI_Comm *newcomm, MPI_Info hints)
 		return MPI_SUCCESS;
 	rc = members_get(*newcomm, &m);
 	if (rc)
-		return refuse(parent, newcomm, rc);
-	rc = made(parent, newcomm, hints, &m, id_of(parent->id, nth, (uint64_t)m.low));
+		return refuse(parent, newcomm, rc, call);
+	rc = made(parent, newcomm, hints, &m, id_of(parent->id, nth, (uint64_t)m.low), call);
 	members_free(&m);
 	return rc;
 }
@@ -443,7 +433,7 @@ int hcomm_made(struct hcomm *parent, MPI_Comm *newcomm, MPI_Info hints)
  * MPI_Comm_idup has not completed; both libraries give the handle at once, and one that did not would
  * leave it unmanaged everywhere.
  */
-int hcomm_made_dup(struct hcomm *parent, MPI_Comm *newcomm, MPI_Info hints)
+int hcomm_made_dup(struct hcomm *parent, MPI_Comm *newcomm, MPI_Info hints, const char *call)
 {
 	uint64_t nth = parent->children++;
 	struct hcomm *c;
@@ -452,7 +442,7 @@ int hcomm_made_dup(struct hcomm *parent, MPI_Comm *newcomm, MPI_Info hints)
 		return MPI_SUCCESS;
 	c = record_new(*newcomm, id_of(parent->id, nth, UINT64_MAX), parent->npeers);
 	if (!c)
-		return refuse(parent, newcomm, MPI_ERR_NO_MEM);
+		return refuse(parent, newcomm, MPI_ERR_NO_MEM, call);
 	memcpy(c->world, parent->world, parent->npeers * sizeof(*c->world));
 	c->rank = parent->rank;
 	c->self = parent->self;
@@ -461,11 +451,11 @@ int hcomm_made_dup(struct hcomm *parent, MPI_Comm *newcomm, MPI_Info hints)
 	prog_log(PROG_LOG_DEBUG, "communicator: managed, id %016llx, %u peers", (unsigned long long)c->id,
 		 c->npeers);
 	if (show(c))
-		return refuse(parent, newcomm, MPI_ERR_NO_MEM);
+		return refuse(parent, newcomm, MPI_ERR_NO_MEM, call);
 	return MPI_SUCCESS;
 }
 
-int hcomm_made_group(struct hcomm *parent, MPI_Comm *newcomm, MPI_Info hints)
+int hcomm_made_group(struct hcomm *parent, MPI_Comm *newcomm, MPI_Info hints, const char *call)
 {
 	struct members m;
 	uint64_t id;
@@ -478,13 +468,13 @@ int hcomm_made_group(struct hcomm *parent, MPI_Comm *newcomm, MPI_Info hints)
 	if (!rc)
 		rc = members_get(*newcomm, &m);
 	if (rc)
-		return refuse(parent, newcomm, rc);
-	rc = made(parent, newcomm, hints, &m, id);
+		return refuse(parent, newcomm, rc, call);
+	rc = made(parent, newcomm, hints, &m, id, call);
 	members_free(&m);
 	return rc;
 }
 
-int hcomm_made_inter(struct hcomm *local, MPI_Comm *newcomm, MPI_Info hints)
+int hcomm_made_inter(struct hcomm *local, MPI_Comm *newcomm, MPI_Info hints, const char *call)
 {
 	uint64_t mine = 0, theirs = 0, own = 0;
 	struct members m;
@@ -494,7 +484,7 @@ int hcomm_made_inter(struct hcomm *local, MPI_Comm *newcomm, MPI_Info hints)
 		return MPI_SUCCESS;
 	rc = members_get(*newcomm, &m);
 	if (rc)
-		return refuse(local, newcomm, rc);
+		return refuse(local, newcomm, rc, call);
 	if (m.low < 0) {		/* both sides see that */
 		members_free(&m);
 		return MPI_SUCCESS;
@@ -507,9 +497,9 @@ int hcomm_made_inter(struct hcomm *local, MPI_Comm *newcomm, MPI_Info hints)
 	if (!rc)
 		rc = PMPI_Allreduce(&theirs, &own, 1, MPI_UINT64_T, MPI_MAX, *newcomm);
 	if (rc)
-		rc = refuse(local, newcomm, rc);
+		rc = refuse(local, newcomm, rc, call);
 	else
-		rc = made(local, newcomm, hints, &m, id_of(mix(own) + mix(theirs), 0, (uint64_t)m.low));
+		rc = made(local, newcomm, hints, &m, id_of(mix(own) + mix(theirs), 0, (uint64_t)m.low), call);
 	members_free(&m);
 	return rc;
 }

@@ -18,6 +18,7 @@ struct predefined {
 	MPI_Datatype type;
 	uint8_t family;
 	uint8_t fixed;		/* FIXED: PROG_TYPE_* */
+	uint16_t inert;		/* as in htype */
 };
 
 static const uint8_t by_size[][4] = {	/* sizes 1, 2, 4, 8; 16 below */
@@ -64,11 +65,27 @@ static unsigned int basic_of(enum family family, unsigned int fixed, int size)
 static int list_predefined(const struct predefined **out)
 {
 	static struct predefined list[] = {
-#define T(name, ...) { name, __VA_ARGS__, 0 }
-#define F(name, prog) { name, FIXED, prog }
+#define T(name, family) { name, family, 0, 0 }
+#define F(name, prog) { name, FIXED, prog, 0 }
+#ifdef OPEN_MPI
+#define INERT(name, family, ops) T(name, family)
+#else
+#define INERT(name, family, ops) { name, family, 0, ops }
+#endif
+#define ARITHMETIC (1u << PROG_OP_SUM | 1u << PROG_OP_PROD | 1u << PROG_OP_MIN | 1u << PROG_OP_MAX)
+#define BITS	(1u << PROG_OP_BAND | 1u << PROG_OP_BOR | 1u << PROG_OP_BXOR)
+#define LOGICS	(1u << PROG_OP_LAND | 1u << PROG_OP_LOR | 1u << PROG_OP_LXOR)
 		F(MPI_BYTE, PROG_TYPE_BYTE), F(MPI_PACKED, PROG_TYPE_BYTE),
-		F(MPI_CHAR, PROG_TYPE_CHAR), F(MPI_CHARACTER, PROG_TYPE_CHAR),
+		F(MPI_CHAR, PROG_TYPE_CHAR),
+#ifdef OPEN_MPI
+		F(MPI_CHARACTER, PROG_TYPE_U8),	/* what Open MPI compares it as */
 		F(MPI_WCHAR, PROG_TYPE_WCHAR),
+		T(MPI_C_BOOL, BOOLEAN), T(MPI_CXX_BOOL, BOOLEAN),
+#else
+		F(MPI_CHARACTER, PROG_TYPE_CHAR),
+		{ MPI_WCHAR, FIXED, PROG_TYPE_WCHAR, ARITHMETIC | BITS | LOGICS },
+		T(MPI_C_BOOL, UINT), T(MPI_CXX_BOOL, UINT),
+#endif
 		T(MPI_SIGNED_CHAR, INT), T(MPI_SHORT, INT), T(MPI_INT, INT), T(MPI_LONG, INT),
 		T(MPI_LONG_LONG_INT, INT), T(MPI_INT8_T, INT), T(MPI_INT16_T, INT),
 		T(MPI_INT32_T, INT), T(MPI_INT64_T, INT), T(MPI_AINT, INT), T(MPI_OFFSET, INT),
@@ -81,10 +98,11 @@ static int list_predefined(const struct predefined **out)
 		T(MPI_UNSIGNED_LONG, UINT), T(MPI_UNSIGNED_LONG_LONG, UINT),
 		T(MPI_UINT8_T, UINT), T(MPI_UINT16_T, UINT), T(MPI_UINT32_T, UINT),
 		T(MPI_UINT64_T, UINT),
-		T(MPI_LOGICAL, LOGICAL), T(MPI_C_BOOL, BOOLEAN), T(MPI_CXX_BOOL, BOOLEAN),
-		T(MPI_FLOAT, REAL), T(MPI_DOUBLE, REAL), T(MPI_REAL, REAL), T(MPI_REAL4, REAL),
-		T(MPI_REAL8, REAL), T(MPI_DOUBLE_PRECISION, REAL), T(MPI_REAL16, QUAD),
-		T(MPI_LONG_DOUBLE, LDBL),
+		T(MPI_LOGICAL, LOGICAL),
+		INERT(MPI_FLOAT, REAL, BITS), T(MPI_DOUBLE, REAL), T(MPI_LONG_DOUBLE, LDBL),
+		INERT(MPI_REAL, REAL, BITS | LOGICS), INERT(MPI_REAL4, REAL, BITS | LOGICS),
+		INERT(MPI_REAL8, REAL, BITS | LOGICS),
+		INERT(MPI_DOUBLE_PRECISION, REAL, BITS | LOGICS), T(MPI_REAL16, QUAD),
 		T(MPI_COMPLEX, CPLX), T(MPI_COMPLEX8, CPLX), T(MPI_COMPLEX16, CPLX),
 		T(MPI_DOUBLE_COMPLEX, CPLX), T(MPI_C_FLOAT_COMPLEX, CPLX),
 		T(MPI_C_DOUBLE_COMPLEX, CPLX), T(MPI_CXX_FLOAT_COMPLEX, CPLX),
@@ -102,6 +120,10 @@ static int list_predefined(const struct predefined **out)
 #endif
 #undef T
 #undef F
+#undef INERT
+#undef ARITHMETIC
+#undef BITS
+#undef LOGICS
 	};
 
 	*out = list;
@@ -133,7 +155,7 @@ static int htype_fill(struct htype *t)
 	return 0;
 }
 
-static int add_predefined(MPI_Datatype type, unsigned int basic)
+static int add_predefined(const struct predefined *p, unsigned int basic)
 {
 	struct htype *t = calloc(1, sizeof(*t));
 	int rc;
@@ -144,8 +166,9 @@ static int add_predefined(MPI_Datatype type, unsigned int basic)
 	if (!rc)
 		rc = htype_fill(t);
 	t->predefined = true;
+	t->inert = p->inert;
 	if (!rc)
-		rc = hmap_add(&predefined_map, HMAP_KEY(type), t);
+		rc = hmap_add(&predefined_map, HMAP_KEY(p->type), t);
 	if (rc) {
 		dtype_put(t->dt);
 		free(t);
@@ -180,7 +203,7 @@ int htype_init(void)
 		basic = basic_of(p[i].family, p[i].fixed, size);
 		if (!basic || hmap_find(&predefined_map, HMAP_KEY(p[i].type)))
 			continue;
-		rc = add_predefined(p[i].type, basic);
+		rc = add_predefined(&p[i], basic);
 		if (rc)
 			return rc;
 	}

@@ -25,7 +25,6 @@
 
 #define FENCE_ASSERTS (MPI_MODE_NOSTORE | MPI_MODE_NOPUT | MPI_MODE_NOPRECEDE | MPI_MODE_NOSUCCEED)
 #define POST_ASSERTS (MPI_MODE_NOCHECK | MPI_MODE_NOSTORE | MPI_MODE_NOPUT)
-#define TAG_BROKEN 1			/* the only messages on hwin.comm */
 #define COUNT_BROKEN 0x80000000u	/* in place of a fence's count */
 
 /* ---- states ---------------------------------------------------------------------------------- */
@@ -108,6 +107,23 @@ void epoch_fini(struct hwin *w)
 	free(w->errs);
 }
 
+bool epoch_reset(struct hwin *w)
+{
+	for (uint32_t i = 0; i < w->nranks; i++) {
+		if (atomic_load_explicit(&w->broken[i], memory_order_relaxed))
+			return false;
+		atomic_store_explicit(&w->target[i], 0, memory_order_relaxed);
+	}
+	atomic_store_explicit(&w->access, HWIN_ACCESS_NONE, memory_order_relaxed);
+	w->exposed = false;
+	w->fence_used = false;
+	w->opflags = 0;
+	w->nlocked = w->ntouched = w->npost = 0;
+	w->start_nocheck = w->all_nocheck = false;
+	w->op_error = 0;
+	return true;
+}
+
 /* ---- lost epochs ----------------------------------------------------------------------------- */
 
 /* The first of two results that is an error. */
@@ -146,7 +162,7 @@ static int note_loss(struct hwin *w, uint32_t rank, int rc)
 	if (likely(!is_loss(rc)) || atomic_exchange(&w->broken[rank], true))
 		return rc;
 	/* not a blocking send: the network may be down */
-	if (!PMPI_Isend(NULL, 0, MPI_BYTE, (int)rank, TAG_BROKEN, w->comm, &req))
+	if (!PMPI_Isend(NULL, 0, MPI_BYTE, (int)rank, w->tag, w->comm, &req))
 		PMPI_Request_free(&req);
 	return rc;
 }
@@ -157,8 +173,8 @@ void epoch_drain(struct hwin *w)
 	int flag;
 
 	hooks_lock(&w->lock);
-	while (!PMPI_Iprobe(MPI_ANY_SOURCE, TAG_BROKEN, w->comm, &flag, &st) && flag) {
-		if (PMPI_Recv(NULL, 0, MPI_BYTE, st.MPI_SOURCE, TAG_BROKEN, w->comm,
+	while (!PMPI_Iprobe(MPI_ANY_SOURCE, w->tag, w->comm, &flag, &st) && flag) {
+		if (PMPI_Recv(NULL, 0, MPI_BYTE, st.MPI_SOURCE, w->tag, w->comm,
 			      MPI_STATUS_IGNORE))
 			break;
 		atomic_store(&w->broken[st.MPI_SOURCE], true);
@@ -289,11 +305,11 @@ int epoch_target(struct hwin *w, uint32_t target)
 	return target_prepare(w, target);
 }
 
-static int end_requests(struct hwin *w, int rc)
+static int end_requests(struct hwin *w, int rc, const char *call)
 {
 	if (hreq_outstanding())
 		hreq_drive();
-	return hwin_errno(w, rc);
+	return unlikely(rc < 0) ? hwin_raise_errno(w, rc, call) : MPI_SUCCESS;
 }
 
 /* ---- fence ----------------------------------------------------------------------------------- */
@@ -358,7 +374,7 @@ int hook_win_fence(struct hwin *w, int assert)
 	hooks_lock(&w->lock);
 	access_set(w, assert & MPI_MODE_NOSUCCEED ? HWIN_ACCESS_NONE : HWIN_ACCESS_FENCE);
 	hooks_unlock(&w->lock);
-	return end_requests(w, rc);
+	return end_requests(w, rc, __func__);
 }
 
 /* ---- post, start, complete, wait ------------------------------------------------------------- */
@@ -463,7 +479,7 @@ int hook_win_complete(struct hwin *w)
 	w->ntouched = 0;
 	access_set(w, HWIN_ACCESS_NONE);
 	hooks_unlock(&w->lock);
-	return end_requests(w, rc);
+	return end_requests(w, rc, __func__);
 }
 
 int hook_win_post(struct hwin *w, MPI_Group group, int assert)
@@ -501,14 +517,14 @@ int hook_win_post(struct hwin *w, MPI_Group group, int assert)
 	return hwin_errno(w, rc);
 }
 
-static int exposure_end(struct hwin *w, int rc)
+static int exposure_end(struct hwin *w, int rc, const char *call)
 {
 	hooks_lock(&w->lock);
 	w->exposed = false;
 	w->npost = 0;
 	hooks_unlock(&w->lock);
 	prog_win_sync(w->pw);
-	return hwin_errno(w, rc);
+	return unlikely(rc < 0) ? hwin_raise_errno(w, rc, call) : MPI_SUCCESS;
 }
 
 int hook_win_wait(struct hwin *w)
@@ -526,7 +542,7 @@ int hook_win_wait(struct hwin *w)
 			rc = worse(rc, note_loss(w, o, prog_completed(w->pw, o, w->post_epoch[o],
 								      true)));
 	}
-	return exposure_end(w, rc);
+	return exposure_end(w, rc, __func__);
 }
 
 int hook_win_test(struct hwin *w, int *flag)
@@ -545,10 +561,10 @@ int hook_win_test(struct hwin *w, int *flag)
 				return MPI_SUCCESS;
 		}
 		if (rc < 0)
-			return exposure_end(w, note_loss(w, o, rc));
+			return exposure_end(w, note_loss(w, o, rc), __func__);
 	}
 	*flag = 1;
-	return exposure_end(w, 0);
+	return exposure_end(w, 0, __func__);
 }
 
 /* ---- locks ----------------------------------------------------------------------------------- */
@@ -633,7 +649,7 @@ int hook_win_unlock(struct hwin *w, int rank)
 	if (!--w->nlocked)
 		access_set(w, HWIN_ACCESS_NONE);
 	hooks_unlock(&w->lock);
-	return end_requests(w, rc);
+	return end_requests(w, rc, __func__);
 }
 
 int hook_win_lock_all(struct hwin *w, int assert)
@@ -684,7 +700,7 @@ int hook_win_unlock_all(struct hwin *w)
 	w->ntouched = 0;
 	access_set(w, HWIN_ACCESS_NONE);
 	hooks_unlock(&w->lock);
-	return end_requests(w, rc);
+	return end_requests(w, rc, __func__);
 }
 
 /* ---- flush ----------------------------------------------------------------------------------- */
@@ -696,7 +712,7 @@ static bool in_passive(const struct hwin *w)
 	return a == HWIN_ACCESS_LOCK || a == HWIN_ACCESS_LOCK_ALL;
 }
 
-static int flush_one(struct hwin *w, int rank, int (*flush)(struct prog_win *, uint32_t))
+static int flush_one(struct hwin *w, int rank, int (*flush)(struct prog_win *, uint32_t), const char *call)
 {
 	uint32_t t = (uint32_t)rank;
 	int rc;
@@ -704,44 +720,44 @@ static int flush_one(struct hwin *w, int rank, int (*flush)(struct prog_win *, u
 	if (rank == MPI_PROC_NULL)
 		return MPI_SUCCESS;
 	if (unlikely(t >= w->nranks))
-		return hwin_error(w, MPI_ERR_RANK);
+		return hwin_raise(w, MPI_ERR_RANK, call);
 	if (unlikely(!epoch_passive(w, t)))
-		return hwin_error(w, MPI_ERR_RMA_SYNC);
+		return hwin_raise(w, MPI_ERR_RMA_SYNC, call);
 	if (!(target_get(w, t) & HWIN_T_READY))
 		return MPI_SUCCESS;	/* lock_all, nothing issued */
 	rc = flush(w->pw, t);
 	rc = worse(prog_win_error(w->pw, t), rc);
-	return end_requests(w, rc);
+	return end_requests(w, rc, call);
 }
 
-static int flush_every(struct hwin *w, int (*flush)(struct prog_win *))
+static int flush_every(struct hwin *w, int (*flush)(struct prog_win *), const char *call)
 {
 	int rc;
 
 	if (unlikely(!in_passive(w)))
-		return hwin_error(w, MPI_ERR_RMA_SYNC);
+		return hwin_raise(w, MPI_ERR_RMA_SYNC, call);
 	rc = flush(w->pw);
-	return end_requests(w, worse(stream_errors(w), rc));
+	return end_requests(w, worse(stream_errors(w), rc), call);
 }
 
 int hook_win_flush(struct hwin *w, int rank)
 {
-	return flush_one(w, rank, prog_flush);
+	return flush_one(w, rank, prog_flush, __func__);
 }
 
 int hook_win_flush_local(struct hwin *w, int rank)
 {
-	return flush_one(w, rank, prog_flush_local);
+	return flush_one(w, rank, prog_flush_local, __func__);
 }
 
 int hook_win_flush_all(struct hwin *w)
 {
-	return flush_every(w, prog_flush_all);
+	return flush_every(w, prog_flush_all, __func__);
 }
 
 int hook_win_flush_local_all(struct hwin *w)
 {
-	return flush_every(w, prog_flush_local_all);
+	return flush_every(w, prog_flush_local_all, __func__);
 }
 
 int hook_win_sync(struct hwin *w)

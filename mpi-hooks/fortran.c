@@ -1,272 +1,101 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
-/* The Fortran entry points that genhooks cannot make. */
-#include <stdlib.h>
+/*
+ * The library's Fortran functions call MPI_* or PMPI_*, which are ours.  One does not: MPI_Win_get_attr() asks the library's inside.
+ * So all its names are here, but for mpi_win_get_attr, which a C library may have for itself.
+ */
+#include <stddef.h>
 
 #include "hooks_gen.h"
-#include "fortran.h"
 
-void fort_init(void (*native)(MPI_Fint *), MPI_Fint *ierror)
-{
-	native(ierror);
-	if (!*ierror)
-		hooks_start();
-}
-
-void fort_init_thread(void (*native)(MPI_Fint *, MPI_Fint *, MPI_Fint *), MPI_Fint *required,
-		      MPI_Fint *provided, MPI_Fint *ierror)
-{
-	native(required, provided, ierror);
-	if (!*ierror)
-		hooks_start();
-}
-
-/* MPICH's predefined keyvals have numbers of their own in Fortran. */
 #ifdef OPEN_MPI
+/* a common block that stands for the ignored status; weak like everything else */
+extern MPI_Fint mpi_fortran_status_ignore_;
+
+MPI_Fint *fort_status_error(void *status)
+{
+	if (!status || status == &mpi_fortran_status_ignore_ || status == MPI_F_STATUS_IGNORE)
+		return NULL;
+	return (MPI_Fint *)((char *)status + offsetof(MPI_Status, MPI_ERROR));
+}
+
+#define WIN_F2C(win)	PMPI_Win_f2c(win)
 #define FORT_KEYVAL(k)	(k)
 #else
+#define WIN_F2C(win)	MPI_Win_f2c(win)
+/* MPICH's predefined keyvals have numbers of their own in Fortran. */
 #define FORT_KEYVAL(k)	((k) + 1)
 #endif
 
-/* Fortran gets values, C pointers to them (but for the base). */
-void fort_win_get_attr(void (*native)(MPI_Fint *, MPI_Fint *, void *, MPI_Fint *, MPI_Fint *),
-		       MPI_Fint *win, MPI_Fint *keyval, void *val, MPI_Fint *flag,
-		       MPI_Fint *ierror)
-{
-	struct hwin *w = hwin_find(FORT_F2C(Win, *win));
-	MPI_Aint *out = val;
+#define GET_ATTR_ARGS	MPI_Fint *win, MPI_Fint *keyval, MPI_Aint *val, MPI_Fint *flag, MPI_Fint *ierror
 
-	if (!w) {
-		native(win, keyval, val, flag, ierror);
-		return;
-	}
+/* Of a window of ours, and an attribute that is ours?  Fortran gets values, C pointers to them (but for the base). */
+static bool get_attr(GET_ATTR_ARGS)
+{
+	struct hwin *w = hwin_find(WIN_F2C(*win));
+
+	if (!w)
+		return false;
 	switch (*keyval) {
 	case FORT_KEYVAL(MPI_WIN_BASE):
-		*out = (MPI_Aint)w->base;
+		*val = (MPI_Aint)w->base;
 		break;
 	case FORT_KEYVAL(MPI_WIN_SIZE):
-		*out = w->size;
+		*val = w->size;
 		break;
 	case FORT_KEYVAL(MPI_WIN_DISP_UNIT):
-		*out = w->disp_unit;
+		*val = w->disp_unit;
 		break;
 	case FORT_KEYVAL(MPI_WIN_CREATE_FLAVOR):
-		*out = w->flavor;
+		*val = w->flavor;
 		break;
 	case FORT_KEYVAL(MPI_WIN_MODEL):
-		*out = w->model;
+		*val = w->model;
 		break;
 	default:
-		native(win, keyval, val, flag, ierror);
-		return;
-	}
-	*flag = FORT_LOGICAL(1);
-	*ierror = MPI_SUCCESS;
-}
-
-/* C copies of Fortran arrays, for one call. */
-struct arrays {
-	int n;
-	MPI_Request *reqs;
-	MPI_Status *stats;	/* or MPI_STATUSES_IGNORE */
-	MPI_Status *own;
-};
-
-static bool arrays_in(struct arrays *a, int n, const MPI_Fint *requests, const MPI_Fint *statuses)
-{
-	a->n = n > 0 ? n : 0;
-	a->reqs = calloc((size_t)a->n + 1, sizeof(*a->reqs));
-	a->own = statuses && !fort_statuses_ignored(statuses) ?
-		 calloc((size_t)a->n + 1, sizeof(*a->own)) : NULL;
-	a->stats = a->own ? a->own : MPI_STATUSES_IGNORE;
-	if (!a->reqs)
 		return false;
-	for (int i = 0; i < a->n; i++)
-		a->reqs[i] = FORT_F2C(Request, requests[i]);
+	}
+	*flag = 1;	/* gfortran's .true. */
+	if (ierror)
+		*ierror = MPI_SUCCESS;
 	return true;
 }
 
-static void requests_out(const struct arrays *a, MPI_Fint *requests)
+void pmpi_win_get_attr_(GET_ATTR_ARGS);		/* the library's own */
+void tools_pmpi_win_get_attr_(GET_ATTR_ARGS);	/* pmpi_win_get_attr_() to others, see PMPI_ in hooks.h */
+
+HOOK_EXPORT void tools_pmpi_win_get_attr_(GET_ATTR_ARGS)
 {
-	for (int i = 0; i < a->n; i++)
-		requests[i] = FORT_C2F(Request, a->reqs[i]);
+	real_need_fortran();
+	if (!get_attr(win, keyval, val, flag, ierror))
+		pmpi_win_get_attr_(win, keyval, val, flag, ierror);
 }
 
-static void statuses_out(const struct arrays *a, int n, MPI_Fint *statuses)
-{
-	for (int i = 0; a->own && i < n; i++)
-		fort_status_out(&a->own[i], statuses + (ptrdiff_t)i * FORT_STATUS_LEN);
-}
+#define ALSO(name) \
+	HOOK_EXPORT void name(GET_ATTR_ARGS) __attribute__((alias("tools_pmpi_win_get_attr_")))
 
-static void arrays_end(struct arrays *a)
-{
-	free(a->reqs);
-	free(a->own);
-}
-
-void fort_waitall(void *native, MPI_Fint *count, MPI_Fint *requests, MPI_Fint *statuses,
-		  MPI_Fint *ierror)
-{
-	struct arrays a;
-
-	*ierror = MPI_ERR_NO_MEM;
-	if (arrays_in(&a, *count, requests, statuses)) {
-		*ierror = hook_waitall(*count, a.reqs, a.stats);
-		requests_out(&a, requests);
-		statuses_out(&a, a.n, statuses);
-	}
-	arrays_end(&a);
-}
-
-void fort_testall(void *native, MPI_Fint *count, MPI_Fint *requests, MPI_Fint *flag,
-		  MPI_Fint *statuses, MPI_Fint *ierror)
-{
-	struct arrays a;
-	int done = 0;
-
-	*ierror = MPI_ERR_NO_MEM;
-	if (arrays_in(&a, *count, requests, statuses)) {
-		*ierror = hook_testall(*count, a.reqs, &done, a.stats);
-		if (done) {
-			requests_out(&a, requests);
-			statuses_out(&a, a.n, statuses);
-		}
-		*flag = FORT_LOGICAL(done);
-	}
-	arrays_end(&a);
-}
-
+ALSO(pmpi_win_get_attr__);
+ALSO(PMPI_WIN_GET_ATTR);
+ALSO(mpi_win_get_attr_);
+ALSO(mpi_win_get_attr__);
+ALSO(MPI_WIN_GET_ATTR);
 #ifdef OPEN_MPI
-static int index_base(void)
-{
-	return 1;
-}
+/* and its mpi_f08 function calls pmpi_win_get_attr_() */
+ALSO(ompi_win_get_attr_f);
+ALSO(MPI_Win_get_attr_f);
+ALSO(MPI_Win_get_attr_f08);
+ALSO(PMPI_Win_get_attr_f);
+ALSO(PMPI_Win_get_attr_f08);
 #else
-void pmpir_testany_f08_(MPI_Fint *count, MPI_Fint *requests, MPI_Fint *index, MPI_Fint *flag,
-			MPI_Fint *status, MPI_Fint *ierror);
+void pmpir_win_get_attr_f08_(GET_ATTR_ARGS);
+void tools_pmpir_win_get_attr_f08_(GET_ATTR_ARGS);
+void mpi_win_get_attr_f08_(GET_ATTR_ARGS);
 
-/*
- * The mpi_f08 functions of MPICH 4.0 give indices counted from 0.  A program must not get the one count
- * from the library and the other from us, so the library is asked what it does.
- */
-static int index_base(void)
+HOOK_EXPORT void tools_pmpir_win_get_attr_f08_(GET_ATTR_ARGS)
 {
-	static atomic_int base = -1;
-	MPI_Fint n = 1, request, index = 1, flag, ierror;
-	MPI_Request req;
-
-	if (base >= 0)
-		return base;
-	if (hreq_new_done(&req))
-		return 1;
-	request = FORT_C2F(Request, req);
-	pmpir_testany_f08_(&n, &request, &index, &flag,
-			   (MPI_Fint *)&MPIR_F08_MPI_STATUS_IGNORE_OBJ, &ierror);
-	base = index == 0 ? 0 : 1;
-	return base;
+	real_need_fortran();
+	if (!get_attr(win, keyval, val, flag, ierror))
+		pmpir_win_get_attr_f08_(win, keyval, val, flag, ierror);
 }
+
+HOOK_EXPORT void mpi_win_get_attr_f08_(GET_ATTR_ARGS) __attribute__((alias("tools_pmpir_win_get_attr_f08_")));
 #endif
-
-/* index of the one request that completed, into Fortran's counting */
-static void any_out(const struct arrays *a, int c_index, MPI_Fint *requests, MPI_Fint *index,
-		    const MPI_Status *c_status, MPI_Fint *status)
-{
-	if (c_index == MPI_UNDEFINED) {
-		*index = MPI_UNDEFINED;
-	} else {
-		requests[c_index] = FORT_C2F(Request, a->reqs[c_index]);
-		*index = c_index + index_base();
-	}
-	if (!fort_status_ignored(status))
-		fort_status_out(c_status, status);
-}
-
-void fort_waitany(void *native, MPI_Fint *count, MPI_Fint *requests, MPI_Fint *index,
-		  MPI_Fint *status, MPI_Fint *ierror)
-{
-	MPI_Status c_status;
-	struct arrays a;
-	int i = MPI_UNDEFINED;
-
-	*ierror = MPI_ERR_NO_MEM;
-	if (arrays_in(&a, *count, requests, NULL)) {
-		*ierror = hook_waitany(*count, a.reqs, &i, &c_status);
-		if (!*ierror)
-			any_out(&a, i, requests, index, &c_status, status);
-	}
-	arrays_end(&a);
-}
-
-void fort_testany(void *native, MPI_Fint *count, MPI_Fint *requests, MPI_Fint *index,
-		  MPI_Fint *flag, MPI_Fint *status, MPI_Fint *ierror)
-{
-	MPI_Status c_status;
-	struct arrays a;
-	int i = MPI_UNDEFINED, done = 0;
-
-	*ierror = MPI_ERR_NO_MEM;
-	if (arrays_in(&a, *count, requests, NULL)) {
-		*ierror = hook_testany(*count, a.reqs, &i, &done, &c_status);
-		if (!*ierror) {
-			*flag = FORT_LOGICAL(done);
-			if (done)
-				any_out(&a, i, requests, index, &c_status, status);
-			else
-				*index = MPI_UNDEFINED;
-		}
-	}
-	arrays_end(&a);
-}
-
-static void some_out(const struct arrays *a, int n, MPI_Fint *requests, MPI_Fint *outcount,
-		     MPI_Fint *indices, MPI_Fint *statuses)
-{
-	*outcount = n;
-	if (n == MPI_UNDEFINED)
-		return;
-	requests_out(a, requests);
-	for (int i = 0; i < n; i++)
-		indices[i] += index_base();
-	statuses_out(a, n, statuses);
-}
-
-void fort_waitsome(void *native, MPI_Fint *incount, MPI_Fint *requests, MPI_Fint *outcount,
-		   MPI_Fint *indices, MPI_Fint *statuses, MPI_Fint *ierror)
-{
-	struct arrays a;
-	int n = 0;
-
-	*ierror = MPI_ERR_NO_MEM;
-	if (arrays_in(&a, *incount, requests, statuses)) {
-		*ierror = hook_waitsome(*incount, a.reqs, &n, indices, a.stats);
-		if (!*ierror || *ierror == MPI_ERR_IN_STATUS)
-			some_out(&a, n, requests, outcount, indices, statuses);
-	}
-	arrays_end(&a);
-}
-
-void fort_testsome(void *native, MPI_Fint *incount, MPI_Fint *requests, MPI_Fint *outcount,
-		   MPI_Fint *indices, MPI_Fint *statuses, MPI_Fint *ierror)
-{
-	struct arrays a;
-	int n = 0;
-
-	*ierror = MPI_ERR_NO_MEM;
-	if (arrays_in(&a, *incount, requests, statuses)) {
-		*ierror = hook_testsome(*incount, a.reqs, &n, indices, a.stats);
-		if (!*ierror || *ierror == MPI_ERR_IN_STATUS)
-			some_out(&a, n, requests, outcount, indices, statuses);
-	}
-	arrays_end(&a);
-}
-
-void fort_startall(void *native, MPI_Fint *count, MPI_Fint *requests, MPI_Fint *ierror)
-{
-	struct arrays a;
-
-	*ierror = MPI_ERR_NO_MEM;
-	if (arrays_in(&a, *count, requests, NULL)) {
-		*ierror = hook_startall(*count, a.reqs);
-		requests_out(&a, requests);
-	}
-	arrays_end(&a);
-}

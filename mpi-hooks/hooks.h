@@ -3,6 +3,7 @@
  * hooks.h - what the files of the PMPI library share.
  *
  *   hooks.def   every call that concerns us; genhooks makes the entry points from it
+ *   real.c      finding the MPI library behind us
  *   init.c      start and end of the job's part in this process, the session
  *   win.c       windows: creation, freeing, queries
  *   table.c     handle -> record
@@ -12,7 +13,7 @@
  *   dtype.c     MPI datatypes flattened and cached
  *   mem.c       Alloc_mem, Free_mem
  *   error.c     negative errno to MPI error class
- *   fortran.[ch]  what the generated Fortran entry points need
+ *   fortran.c   the one Fortran function that does not come to a C function
  *
  *   p2p.h       the files for two-sided messages
  *
@@ -45,9 +46,49 @@
 #define likely(x)	__builtin_expect(!!(x), 1)
 #define unlikely(x)	__builtin_expect(!!(x), 0)
 
+/* ---- the MPI library (real.c) ------------------------------------------------------------------ */
+
+/*
+ * Can names of the library (and of its Fortran library) be used?  From then on for good.  In Fortran functions, and in C functions
+ * that use such a name before they know of a window, communicator or request of ours, this is asked first.
+ */
+extern bool real_bound, real_fortran;
+
+/* Make it so, for a call from @caller.  Ends the program, with a sentence, when it is another library or none.  Any thread. */
+void real_bind(const void *caller, bool fortran);
+/* The same for the pointers to the library's functions in the entry points (generated); real_bind() calls it. */
+void entry_bind(void);
+/*
+ * We have the PMPI_* names of what we have as MPI_*, so that tools, which stand in front of us, come here.  The library calls its own
+ * functions by such names as well; in our sources they are always the library's own.  For both the linker's names are
+ * changed, see "names" in genhooks.
+ *
+ * Is @addr, which a call returns to, in the MPI library?  From another thread's or a program's callback, inside of a call of the
+ * library's, it is not.  Binds.
+ */
+bool real_calls_itself(const void *addr);
+extern const char *const entry_names[];	/* those of the MPI_* functions; NULL at the end (generated) */
+/* Does somebody behind us have some of them, who gets no calls?  Then @what says in a few words who. */
+bool real_tool_behind(char *what, size_t size);
+/* Has the process used an MPI library, and finalized it?  Then its file goes to @file.  Needs nothing bound. */
+bool real_was_used(char *file, size_t size);
+
+#define real_need() do {								\
+	if (unlikely(!__atomic_load_n(&real_bound, __ATOMIC_ACQUIRE)))			\
+		real_bind(__builtin_return_address(0), false);				\
+} while (0)
+#define real_need_fortran() do {							\
+	if (unlikely(!__atomic_load_n(&real_fortran, __ATOMIC_ACQUIRE)))		\
+		real_bind(__builtin_return_address(0), true);				\
+} while (0)
+
+/* Where a Fortran status has MPI_ERROR, NULL if there is none (fortran.c, Open MPI). */
+MPI_Fint *fort_status_error(void *status);
+
 /* ---- process state (init.c) ---------------------------------------------------------------- */
 
 struct hooks {
+	bool entered;		/* MPI_Init came here */
 	bool on;		/* between MPI_Init and MPI_Finalize, not switched off */
 	bool mt;		/* MPI_THREAD_MULTIPLE: several threads may be in calls at once */
 	int world_rank;
@@ -114,8 +155,11 @@ static inline void *hmap_find(struct hmap *m, uint64_t key)
 	return NULL;
 }
 
-int hmap_add(struct hmap *m, uint64_t key, void *val);	/* -ENOMEM */
+/* -ENOMEM.  Takes the place of what @key had before. */
+int hmap_add(struct hmap *m, uint64_t key, void *val);
 void hmap_del(struct hmap *m, uint64_t key);
+/* Unless the library has given the handle to another thread meanwhile, whose record is there now. */
+void hmap_del_val(struct hmap *m, uint64_t key, const void *val);
 
 /* Handles are pointers or ints; MPI_*_NULL is never a key. */
 #define HMAP_KEY(h)	((uint64_t)(uintptr_t)(h))
@@ -171,7 +215,27 @@ struct hwin {
 	MPI_Aint size;
 	void *base;
 	MPI_Comm comm;			/* private, same ranks; never seen by the user */
+	int tag;			/* of messages on it: other windows may use it as well */
 	uint32_t *sum;			/* [nranks], scratch of fence */
+
+	struct hfamily *family;
+	uint32_t number;		/* in the family, the same on all ranks */
+	_Atomic(bool) recyclable;	/* pw can be used again: on all ranks, but where an operation failed */
+	struct hwin *next;		/* family.idle */
+};
+
+/* The windows of a communicator.  An attribute of it. */
+struct hfamily {
+	MPI_Comm comm;			/* private, same ranks; creation of its windows, and without threads all of them */
+	uint32_t rank, nranks;
+	uint32_t last;			/* number given last */
+	bool no_recycling;		/* its windows cannot be used again */
+	/* under win.c's family_lock */
+	bool ended;			/* the communicator is gone */
+	unsigned int refs;		/* the communicator, and records */
+	struct hwin *idle;		/* records of freed windows, last freed first */
+	uint32_t nidle;
+	struct hfamily *next;
 };
 
 extern struct hmap hwin_map;
@@ -182,12 +246,25 @@ static inline struct hwin *hwin_find(MPI_Win win)
 }
 
 /*
- * Call the window's error handler, without window that of MPI_COMM_SELF, with @class and return
- * @class; MPI_SUCCESS passes.
+ * Call the window's error handler, without window that of MPI_COMM_SELF, with @class, not MPI_SUCCESS, and return
+ * @class.  @call is the program's, see call_name() in error.c.
  */
-int hwin_error(struct hwin *w, int class);
-/* The same for a negative errno of libprogclient. */
-int hwin_errno(struct hwin *w, int rc);
+int hwin_raise(struct hwin *w, int class, const char *call);
+/* The same in a hook; MPI_SUCCESS passes. */
+#define hwin_error(w, class) ({								\
+	int class_ = (class);								\
+											\
+	herror_in_hook(__func__);							\
+	unlikely(class_) ? hwin_raise(w, class_, __func__) : MPI_SUCCESS;		\
+})
+/* Both for a negative errno of libprogclient; what is not negative passes the second. */
+int hwin_raise_errno(struct hwin *w, int rc, const char *call);
+#define hwin_errno(w, rc) ({								\
+	int rc_ = (rc);									\
+											\
+	herror_in_hook(__func__);							\
+	unlikely(rc_ < 0) ? hwin_raise_errno(w, rc_, __func__) : MPI_SUCCESS;		\
+})
 /* Free every window that is still there (MPI_Finalize). */
 void hwin_drop_all(void);
 
@@ -200,6 +277,8 @@ int epoch_target(struct hwin *w, uint32_t target);
 bool epoch_passive(const struct hwin *w, uint32_t target);
 int epoch_init(struct hwin *w);
 void epoch_fini(struct hwin *w);
+/* As after epoch_init(), but for what others count as well, for the next window.  False: it is of no use any more. */
+bool epoch_reset(struct hwin *w);
 /* For prog_win_set_check(); @arg is the hwin. */
 int epoch_check(void *arg, uint32_t rank);
 /* Take what other ranks said of lost epochs. */
@@ -219,6 +298,8 @@ struct htype {
 	uint8_t basic;		/* PROG_TYPE_*, PROG_TYPE_MIXED */
 	bool gap;		/* basic type whose memory layout is not its packed layout */
 	uint8_t elem;		/* packed bytes of the basic type */
+	/* a bit for each operation (1 << PROG_OP_*) that the library accepts and that then does nothing */
+	uint16_t inert;
 };
 
 /*
@@ -285,11 +366,20 @@ void hreq_finish(struct hwin *w);
  * here, as the class does not tell what happened.
  */
 int herror_class(int rc);
+
 /*
- * An error that the program has not asked to see ends the job.  Asked to call the error handler, MPICH would end this
- * process only, and its launcher would leave those on other nodes alone.  Frees @handler, the object's.
+ * What raises an error says in which call of the program: by the name of its hook, of which the name of the call
+ * follows, or by that itself.  The usual way must not keep it anywhere: so it is a constant where an error is
+ * found, and an argument of what several calls share.
  */
-void herror_end_if_fatal(MPI_Errhandler handler, const char *what, int class);
+#ifdef __OPTIMIZE__
+void herror_not_in_hook(void) __attribute__((error("not in a hook: give the name of the call")));
+#define herror_in_hook(func)	(__builtin_strncmp(func, "hook_", 5) ? herror_not_in_hook() : (void)0)
+#else
+#define herror_in_hook(func)	((void)(func))
+#endif
+/* In @call an error of @comm has come up that is not MPI_SUCCESS: call its error handler. */
+void herror_comm(MPI_Comm comm, int class, const char *call);
 void herror_handler_put(MPI_Errhandler handler);	/* what the library gave; predefined ones are left alone */
 
 #pragma GCC visibility pop

@@ -17,34 +17,7 @@ static pthread_mutex_t session_lock = PTHREAD_MUTEX_INITIALIZER;
 static int session_rc;		/* outcome of the only attempt; under session_lock */
 static char session_reason[256];
 static bool session_tried;
-
-/* A name that only the library has for which this file was compiled. */
-#ifdef OPEN_MPI
-extern char ompi_mpi_comm_world_marker __asm__("ompi_mpi_comm_world");
-#define MARKER ompi_mpi_comm_world_marker
-#define LIBRARY "Open MPI"
-#define OTHER_LIBRARY "MPICH"
-#else
-extern char mpich_marker __asm__("MPIR_F08_MPI_IN_PLACE");
-#define MARKER mpich_marker
-#define LIBRARY "MPICH"
-#define OTHER_LIBRARY "Open MPI"
-#endif
-
-/*
- * Preloaded into a program of the other MPI library every handle would be taken for something else:
- * there is nothing to fall back to, as calls come here first.
- */
-static void check_library(void)
-{
-	const char *volatile marker = &MARKER;	/* weak: may be NULL */
-
-	if (marker)
-		return;
-	prog_log(PROG_LOG_ERROR, "this library is for %s, the program seems to use %s: "
-		 "preload the other libprogmpi", LIBRARY, OTHER_LIBRARY);
-	_exit(1);
-}
+static char blind_tool[192];	/* that sees no calls; or empty */
 
 static bool switched_off(void)
 {
@@ -122,6 +95,18 @@ static int self_deleted(MPI_Comm comm, int keyval, void *val, void *extra)
 	return MPI_SUCCESS;
 }
 
+/* A tool behind us gets no calls, which only the user can mend.  Files' names may be cut. */
+static void look_for_tools(void)
+{
+	char what[128];
+
+	if (!real_tool_behind(what, sizeof(what)))
+		return;
+	snprintf(blind_tool, sizeof(blind_tool), "nothing, but a tool sees no calls: %s", what);
+	prog_log(hooks.world_rank ? PROG_LOG_INFO : PROG_LOG_WARN, "a tool sees no calls, as it is behind asyncprog: %s; "
+		 "progrun preloads it in front, where it does", what);
+}
+
 /* PROG_ASYNC must be alike on all ranks, as launchers make it: off is off, without a broadcast. */
 void hooks_start(void)
 {
@@ -133,6 +118,7 @@ void hooks_start(void)
 	log_set_prefix("progmpi");
 	PMPI_Query_thread(&provided);
 	PMPI_Comm_rank(MPI_COMM_WORLD, &hooks.world_rank);
+	look_for_tools();
 	if (!hooks.world_rank)
 		msg[0] = !prog_job_key_make(msg + 1, msg + 1 + sizeof(hooks.jobid));
 	if (PMPI_Bcast(msg, sizeof(msg), MPI_BYTE, 0, MPI_COMM_WORLD) || !msg[0])
@@ -153,7 +139,7 @@ int hook_init(int *argc, char ***argv)
 {
 	int rc;
 
-	check_library();
+	hooks.entered = true;
 	rc = PMPI_Init(argc, argv);
 	if (!rc)
 		hooks_start();
@@ -164,7 +150,7 @@ int hook_init_thread(int *argc, char ***argv, int required, int *provided)
 {
 	int rc;
 
-	check_library();
+	hooks.entered = true;
 	rc = PMPI_Init_thread(argc, argv, required, provided);
 	if (!rc)
 		hooks_start();
@@ -199,6 +185,8 @@ static int session_open(void)
 		hooks.session = NULL;
 		snprintf(session_reason, sizeof(session_reason), "%s", why ? why : strerror(-rc));
 		native_end();
+	} else if (*blind_tool) {
+		prog_session_note(hooks.session, blind_tool);
 	}
 	return rc;
 }
@@ -220,4 +208,33 @@ int hooks_session(const char **reason)
 	}
 	pthread_mutex_unlock(&session_lock);
 	return rc;
+}
+
+/* Is this rank 0, or one that its launcher told nothing? */
+static bool speaks(void)
+{
+	static const char *const names[] = { "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		const char *v = getenv(names[i]);
+
+		if (v)
+			return !strcmp(v, "0");
+	}
+	return true;
+}
+
+/*
+ * A program that looks up MPI_Init in the library itself never comes here, and nobody would notice.  Everything that is
+ * preloaded ends here, also launchers and shells: they have no MPI library, and nothing happens.
+ */
+static __attribute__((destructor)) void tell_bypassed(void)
+{
+	char file[512];
+
+	if (hooks.entered || switched_off() || !speaks() || !real_was_used(file, sizeof(file)))
+		return;
+	log_set_prefix("progmpi");
+	prog_log(PROG_LOG_WARN, "this program's MPI calls did not come by asyncprog and ran natively: it has them from %s "
+		 "itself, not by name (dlsym() with a handle, RTLD_DEEPBIND, or a library that is preloaded in front)", file);
 }

@@ -14,7 +14,16 @@
 #include <string.h>
 #include <time.h>
 
+#include <libprogbase/reduce.h>
+
 #include "hooks_gen.h"
+
+/* bytes of a long double that are not padding */
+#if __LDBL_MANT_DIG__ == 64
+#define LDOUBLE_USED	10
+#else
+#define LDOUBLE_USED	sizeof(long double)
+#endif
 
 #define ANNOUNCED_MAX	512	/* at most so many of libprogclient's slots for announced receives .. */
 #if MPI_VERSION >= 4
@@ -78,7 +87,6 @@ int native_class(int rc)
 	return class;
 }
 
-
 static bool type_cuts(const struct htype *t)
 {
 	return t->basic == PROG_TYPE_MIXED || DESC_SIZE % t->elem;
@@ -120,10 +128,13 @@ int buf_set(struct rec *r, const void *buf, MPI_Count count, MPI_Datatype type)
 		if (unlikely(__builtin_mul_overflow((uint64_t)count, t->size, &r->cap) ||
 			     r->cap > PROG_DTYPE_MAX_BYTES))
 			return MPI_ERR_COUNT;
-		if (likely(t->contig))
+		if (likely(t->contig)) {
 			r->buf = (void *)((uintptr_t)buf + (uintptr_t)t->first);
-		else
+		} else {
 			r->dt = dtype_get(t->dt);
+			r->dt_type = type;
+			r->dt_generation = atomic_load_explicit(&htype_generation, memory_order_relaxed);
+		}
 		return MPI_SUCCESS;
 	}
 	if (type == MPI_DATATYPE_NULL || PMPI_Type_size_x(type, &size) || size < 0)
@@ -226,6 +237,80 @@ void buf_write(struct rec *r, const void *src, uint64_t len)
 		dtype_unpack(r->buf, r->dt, r->count, 0, src, len);
 	else
 		write_foreign(r, src, len);
+}
+
+#ifdef OPEN_MPI
+/* Open MPI copies the bytes that there are. */
+static bool ends_inside(const struct rec *r, uint64_t len)
+{
+	return false;
+}
+#else
+static MPI_Count elements(MPI_Datatype type, uint64_t len)
+{
+	MPI_Count n = 0;
+	MPI_Status st;
+
+	PMPI_Status_set_elements_x(&st, MPI_BYTE, (MPI_Count)len);
+	PMPI_Get_elements_x(&st, type, &n);
+	return n;
+}
+
+/*
+ * Does a message of @len bytes end inside of an element of the buffer's type?  MPICH refuses it then, unless the type is one
+ * block, of which it copies the bytes that there are.  Where the program freed a type while the receive was under way, and
+ * elements differ in size, nobody can be asked: then it is no error.
+ */
+static bool ends_inside(const struct rec *r, uint64_t len)
+{
+	const struct reduce_type *basic;
+
+	if (likely(!r->dt) || !(len % dtype_size(r->dt)))
+		return false;
+	basic = reduce_type(dtype_basic(r->dt));
+	if (basic)
+		return len % basic->packed;
+	return r->dt_generation == atomic_load_explicit(&htype_generation, memory_order_relaxed) &&
+	       elements(r->dt_type, len) == elements(r->dt_type, len - 1);
+}
+#endif
+
+/*
+ * An ordinary message, which the library has put elsewhere.  MPICH copies the long doubles of a type that is not one block as
+ * numbers: the buffer keeps their padding.
+ */
+static void write_ordinary(struct rec *r, const void *src, uint64_t len)
+{
+#ifndef OPEN_MPI
+	unsigned int basic = r->dt ? dtype_basic(r->dt) : PROG_TYPE_MIXED;
+	unsigned char part[64 * sizeof(long double)];
+	const unsigned char *from = src;
+
+	if (basic == PROG_TYPE_LDOUBLE || basic == PROG_TYPE_CLDOUBLE) {
+		if (len > r->cap)
+			len = r->cap;
+		for (uint64_t off = 0, n; off < len; off += n) {
+			n = len - off < sizeof(part) ? len - off : sizeof(part);
+			dtype_pack(part, r->buf, r->dt, r->count, off, n);
+			for (uint64_t i = 0; i < n; i++)
+				if (i % sizeof(long double) < LDOUBLE_USED)
+					part[i] = from[off + i];
+			dtype_unpack(r->buf, r->dt, r->count, off, part, n);
+		}
+		return;
+	}
+#endif
+	buf_write(r, src, len);
+}
+
+/* A message of @len bytes was copied into the buffer, not by the library: is it one that the library refuses? */
+void buf_check(struct rec *r, uint64_t len)
+{
+	if (unlikely(len <= r->cap && ends_inside(r, len))) {
+		r->err = MPI_ERR_TRUNCATE;
+		r->len = 0;
+		r->fix = true;
+	}
 }
 
 /* All packed bytes of the buffer; NULL: no memory.  To be freed. */
@@ -393,6 +478,7 @@ static void arrived(struct rec *r, int status, struct prog_msg_result *res)
 			r->err = MPI_ERR_TRUNCATE;
 			r->len = r->cap;
 		}
+		buf_check(r, res->len);
 	}
 	if (r->announced)
 		atomic_fetch_sub_explicit(&announced, 1, memory_order_relaxed);
@@ -506,9 +592,11 @@ static void ordinary(struct rec *r, uint64_t bytes, int class)
 	if (unlikely(class))
 		return;
 	if (r->packed) {
-		buf_write(r, r->packed, bytes);
+		write_ordinary(r, r->packed, bytes);
+		buf_check(r, bytes);
 	} else if (r->shadow && bytes <= (r->land == r->small ? DESC_SIZE : r->cap)) {
-		buf_write(r, r->land, bytes);
+		write_ordinary(r, r->land, bytes);
+		buf_check(r, bytes);
 	}
 	if (unlikely(bytes > r->cap)) {
 		r->err = MPI_ERR_TRUNCATE;
@@ -847,22 +935,22 @@ static int start_irecv(struct rec *r)
 }
 
 /* What the MPI standard says of a receive that has ended, for calls that complete one: their value. */
-static int recv_result(struct rec *r, int rc, MPI_Status *st)
+static int recv_result(struct rec *r, int rc, MPI_Status *st, const char *call)
 {
 	int class = rec_outcome(r, st);
 
 	if (unlikely(rc))
 		return rc;
-	return unlikely(class) && !r->raised ? hcomm_error(r->c, class) : class;
+	return unlikely(class) && !r->raised ? hcomm_raise(r->c, class, call) : class;
 }
 
-int recv_finish(struct rec *r, int rc, MPI_Status *st)
+int recv_finish(struct rec *r, int rc, MPI_Status *st, const char *call)
 {
 	if (r->state == REC_POSTED && likely(!r->standin))
 		rec_matched(r, st, native_class(rc));
 	if (unlikely(r->state != REC_READY))
 		rec_wait(r);
-	return recv_result(r, rc, st);
+	return recv_result(r, rc, st, call);
 }
 
 /* A receive that the library will say is a wrong one. */
@@ -885,7 +973,7 @@ static int recv_args(struct rec *r, void *buf, MPI_Count count, MPI_Datatype typ
  * Blocking.  With one thread nothing comes between the library's call and
  * its end: where there is nothing to announce the channel need not know of it before.
  */
-static int recv_now(struct rec *r, MPI_Status *st)
+static int recv_now(struct rec *r, MPI_Status *st, const char *call)
 {
 	struct hcomm *c = r->c;
 	struct held *h;
@@ -902,12 +990,12 @@ static int recv_now(struct rec *r, MPI_Status *st)
 			rc = PMPI_Wait(&r->req, st);
 		else
 			return rc;
-		return recv_finish(r, rc, st);
+		return recv_finish(r, rc, st, call);
 	}
 	h = unlikely(c->held) ? held_take(c, r->peer, r->peer_tag) : NULL;
 	if (unlikely(h)) {
 		held_recv(h, r);
-		return recv_finish(r, MPI_SUCCESS, st);
+		return recv_finish(r, MPI_SUCCESS, st, call);
 	}
 	if (unlikely(r->cap >= p2p_least) && r->peer != MPI_ANY_SOURCE && r->peer != c->self) {
 		chan_recv_post(c->chans, r->peer, chan_tag(r->peer_tag), &r->cr);
@@ -916,7 +1004,7 @@ static int recv_now(struct rec *r, MPI_Status *st)
 			announce(r, true);
 	}
 	rc = NATIVE(Recv, r->lib_buf, r->lib_count, r->lib_type, r->peer, r->peer_tag, c->handle, st);
-	return recv_finish(r, rc, st);
+	return recv_finish(r, rc, st, call);
 }
 
 /* A receive into one block that is too short for a managed message: nearly everything is the library's. */
@@ -974,12 +1062,12 @@ static inline __attribute__((always_inline)) bool is_plain(const struct hcomm *c
  * counted.
  */
 static __attribute__((noinline)) int plain_odd(struct hcomm *c, void *at, uint64_t cap, int rc, MPI_Status *st,
-					       const unsigned char *landing, bool taken)
+					       const unsigned char *landing, bool taken, const char *call)
 {
 	struct rec *r = rec_new(c, REC_RECV);
 
 	if (!r)
-		return hcomm_error(c, MPI_ERR_NO_MEM);
+		return hcomm_raise(c, MPI_ERR_NO_MEM, call);
 	r->buf = at;
 	r->cap = cap;
 	r->land = at;
@@ -989,18 +1077,18 @@ static __attribute__((noinline)) int plain_odd(struct hcomm *c, void *at, uint64
 		memcpy(r->small, landing, DESC_SIZE);
 	}
 	r->taken = taken;
-	rc = recv_finish(r, rc, st);
+	rc = recv_finish(r, rc, st, call);
 	rec_free(r);
 	return rc;
 }
 
 /* A blocking one, of which the library has said @rc and @st. */
-static inline int plain_end(struct hcomm *c, void *at, uint64_t cap, int rc, MPI_Status *st)
+static inline int plain_end(struct hcomm *c, void *at, uint64_t cap, int rc, MPI_Status *st, const char *call)
 {
 	uint64_t bytes = status_bytes(st);
 
 	if (unlikely(rc) || unlikely(bytes > cap) || unlikely(bytes == DESC_SIZE))
-		return plain_odd(c, at, cap, rc, st, rec_landing, false);
+		return plain_odd(c, at, cap, rc, st, rec_landing, false, call);
 	if (cap < DESC_SIZE)
 		copy_short(at, rec_landing, bytes);
 	chan_recv_now(c->chans, st->MPI_SOURCE, st->MPI_TAG, NULL);
@@ -1017,11 +1105,11 @@ static int recv_rec(void *buf, MPI_Count count, MPI_Datatype type, int source, i
 
 	r = rec_new(c, REC_RECV);
 	if (!r)
-		return hcomm_error(c, MPI_ERR_NO_MEM);
+		return hcomm_raise(c, MPI_ERR_NO_MEM, "MPI_Recv");
 	if (unlikely(recv_args(r, buf, count, type, source, tag)))
 		rc = NATIVE(Recv, buf, count, type, source, tag, c->handle, status);
 	else
-		rc = recv_now(r, st);
+		rc = recv_now(r, st, "MPI_Recv");
 	rec_free(r);
 	return rc;
 }
@@ -1042,7 +1130,7 @@ static __attribute__((noinline)) int recv_slow(void *buf, MPI_Count count, MPI_D
  */
 static inline __attribute__((always_inline)) int plain_end_threads(struct hcomm *c, const unsigned char *landing, struct chan *ch,
 								   bool wild, const struct plain *p, int rc,
-								   MPI_Status *st)
+								   MPI_Status *st, const char *call)
 {
 	uint64_t bytes = status_bytes(st);
 	bool odd = unlikely(rc) || unlikely(bytes > p->cap) || unlikely(bytes == DESC_SIZE);
@@ -1052,7 +1140,7 @@ static inline __attribute__((always_inline)) int plain_end_threads(struct hcomm 
 		hcomm_took(c, st->MPI_SOURCE, st->MPI_TAG);
 	chan_leave(ch, taken && !wild);
 	if (unlikely(odd))
-		rc = plain_odd(c, p->at, p->cap, rc, st, landing, taken);
+		rc = plain_odd(c, p->at, p->cap, rc, st, landing, taken, call);
 	else if (p->cap < DESC_SIZE)
 		copy_short(p->at, landing, bytes);
 	p2p_poll();
@@ -1077,7 +1165,7 @@ static inline __attribute__((always_inline)) int recv_threads(void *buf, MPI_Cou
 	if (unlikely(!ch))
 		return recv_rec(buf, count, type, source, tag, c, status);
 	rc = PMPI_Recv(p.lib_buf ? p.lib_buf : r->small, p.lib_count, p.lib_type, source, tag, c->handle, st);
-	return plain_end_threads(c, r->small, ch, wild, &p, rc, st);
+	return plain_end_threads(c, r->small, ch, wild, &p, rc, st, "MPI_Recv");
 }
 
 static __attribute__((noinline)) int recv_wild_threads(void *buf, MPI_Count count, MPI_Datatype type, int source,
@@ -1104,7 +1192,7 @@ int hook_recv(void *buf, MPI_Count count, MPI_Datatype type, int source, int tag
 		return hooks.mt ? hook_recv_threads(buf, count, type, source, tag, c, status) :
 		       recv_slow(buf, count, type, source, tag, c, status);
 	rc = PMPI_Recv(p.lib_buf ? p.lib_buf : rec_landing, p.lib_count, p.lib_type, source, tag, c->handle, st);
-	return plain_end(c, p.at, p.cap, rc, st);
+	return plain_end(c, p.at, p.cap, rc, st, __func__);
 }
 
 /* A receive whose record is not in the table: posted, or a standin without a handle. */
@@ -1137,7 +1225,7 @@ int recv_start_plain(struct rec *r, int (*start)(MPI_Request *request), MPI_Requ
 	if (unlikely(!ch))
 		ch = chan_plain_find(r->c->chans, chan_source(r->peer), chan_tag(r->peer_tag));
 	if (unlikely(!ch))
-		return hcomm_error(r->c, MPI_ERR_NO_MEM);
+		return hcomm_raise(r->c, MPI_ERR_NO_MEM, "MPI_Start");
 	rc = start(request);
 	if (unlikely(rc))
 		return rc;
@@ -1287,11 +1375,11 @@ static int irecv_rec(void *buf, MPI_Count count, MPI_Datatype type, int source, 
 
 	r = rec_new(c, REC_RECV);
 	if (unlikely(!r))
-		return hcomm_error(c, MPI_ERR_NO_MEM);
+		return hcomm_raise(c, MPI_ERR_NO_MEM, "MPI_Irecv");
 	rc = recv_args(r, buf, count, type, source, tag);
 	if (unlikely(rc)) {
 		rec_free(r);
-		return rc == MPI_ERR_NO_MEM ? hcomm_error(c, rc) :
+		return rc == MPI_ERR_NO_MEM ? hcomm_raise(c, rc, "MPI_Irecv") :
 		       NATIVE(Irecv, buf, count, type, source, tag, c->handle, req);
 	}
 	rc = recv_begin(r);
@@ -1299,7 +1387,7 @@ static int irecv_rec(void *buf, MPI_Count count, MPI_Datatype type, int source, 
 		rc = standin_new(&r->req);
 		if (rc) {
 			rec_wait(r);
-			hcomm_error(c, rc);
+			hcomm_raise(c, rc, "MPI_Irecv");
 		}
 	}
 	if (unlikely(rc)) {
@@ -1625,13 +1713,20 @@ static int send_begin(struct hcomm *c, int mode, const void *buf, MPI_Count coun
 	return rc;
 }
 
+static const char *const send_call[] = {
+	[SEND_STD] = "MPI_Send", [SEND_SYNC] = "MPI_Ssend", [SEND_READY] = "MPI_Rsend", [SEND_BUF] = "MPI_Bsend"
+};
+static const char *const isend_call[] = {
+	[SEND_STD] = "MPI_Isend", [SEND_SYNC] = "MPI_Issend", [SEND_READY] = "MPI_Irsend", [SEND_BUF] = "MPI_Ibsend"
+};
+
 /* What became of a managed send, for calls that complete one. */
-static int send_result(struct rec *r)
+static int send_result(struct rec *r, const char *call)
 {
 	MPI_Status st;
 	int class = rec_outcome(r, &st);
 
-	return class ? hcomm_error(r->c, class) : MPI_SUCCESS;
+	return class ? hcomm_raise(r->c, class, call) : MPI_SUCCESS;
 }
 
 /* A message that is the library's alone, of the last type. */
@@ -1660,7 +1755,7 @@ static int send_begun(struct hcomm *c, int mode, const void *buf, MPI_Count coun
 	}
 	rc = PMPI_Wait(&req, MPI_STATUS_IGNORE);
 	if (r) {
-		int class = send_result(r);
+		int class = send_result(r, send_call[mode]);
 
 		rc = rc ? rc : class;
 		rec_free(r);
@@ -1729,7 +1824,7 @@ static int isend_begun(struct hcomm *c, int mode, const void *buf, MPI_Count cou
 	if (rc) {
 		rec_wait(r);
 		rec_free(r);
-		return hcomm_error(c, native_class(rc));
+		return hcomm_raise(c, native_class(rc), isend_call[mode]);
 	}
 	*req = r->req;
 	rec_show(r);
@@ -1873,7 +1968,7 @@ static int sendrecv_native(struct rec *r, const void *sendbuf, MPI_Count sendcou
 				   (int)r->lib_count, r->lib_type, r->peer, r->peer_tag, c->handle, st);
 	if (unlikely(rc) && counted && native_class(rc) != MPI_ERR_TRUNCATE)
 		chan_send_undo(c->chans, dest, sendtag);
-	return recv_finish(r, rc, st);
+	return recv_finish(r, rc, st, "MPI_Sendrecv");
 }
 
 /* ... into one block. */
@@ -1930,9 +2025,9 @@ static int sendrecv(struct hcomm *c, const void *sendbuf, MPI_Count sendcount, M
 	if (!src)
 		src = PMPI_Wait(&req, MPI_STATUS_IGNORE);
 	rc = r->standin ? MPI_SUCCESS : PMPI_Wait(&r->req, st);
-	rc = recv_finish(r, rc, st);
+	rc = recv_finish(r, rc, st, "MPI_Sendrecv");
 	if (s) {
-		int class = send_result(s);
+		int class = send_result(s, "MPI_Sendrecv");
 
 		src = src ? src : class;
 		rec_free(s);
@@ -1963,11 +2058,11 @@ static __attribute__((noinline)) int sendrecv_slow(const void *sendbuf, MPI_Coun
 	    is_plain(c, recvbuf, recvcount, recvtype, source, &p) &&
 	    (type_is_last(sendtype) || type_look(sendtype)) && send_is_plain(c, sendcount, sendtype, dest)) {
 		rc = sendrecv_plain(c, sendbuf, (int)sendcount, sendtype, dest, sendtag, &p, source, recvtag, st);
-		return plain_end(c, p.at, p.cap, rc, st);
+		return plain_end(c, p.at, p.cap, rc, st, "MPI_Sendrecv");
 	}
 	r = rec_new(c, REC_RECV);
 	if (!r)
-		return hcomm_error(c, MPI_ERR_NO_MEM);
+		return hcomm_raise(c, MPI_ERR_NO_MEM, "MPI_Sendrecv");
 	if ((unsigned int)dest >= c->npeers || sendcount < 0 || is_bad(c, source, recvcount) ||
 	    recv_args(r, recvbuf, recvcount, recvtype, source, recvtag)) {
 #if MPI_VERSION >= 4
@@ -2002,7 +2097,7 @@ int hook_sendrecv(const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtyp
 			   p.lib_count, p.lib_type, source, recvtag, c->handle, st);
 	if (likely(!rc) || native_class(rc) == MPI_ERR_TRUNCATE)
 		chan_sent(ch);
-	return plain_end(c, p.at, p.cap, rc, st);
+	return plain_end(c, p.at, p.cap, rc, st, __func__);
 }
 
 /* Both the library's alone. */
@@ -2031,7 +2126,7 @@ int hook_sendrecv_threads(const void *sendbuf, MPI_Count sendcount, MPI_Datatype
 			   p.lib_count, p.lib_type, source, recvtag, c->handle, st);
 	if (likely(to))
 		chan_leave(to, likely(!rc) || native_class(rc) == MPI_ERR_TRUNCATE);
-	return plain_end_threads(c, r->small, from, wild, &p, rc, st);
+	return plain_end_threads(c, r->small, from, wild, &p, rc, st, __func__);
 slow:
 	return sendrecv_slow(sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype, source, recvtag, c,
 			     status);
@@ -2076,7 +2171,8 @@ int hook_sendrecv_replace(void *buf, MPI_Count count, MPI_Datatype type, int des
 
 #if MPI_VERSION >= 4
 /* One half of a pair: the library's part is its `inner'. */
-static int half_recv(struct rec *r, void *buf, MPI_Count count, MPI_Datatype type, int source, int tag)
+static int half_recv(struct rec *r, void *buf, MPI_Count count, MPI_Datatype type, int source, int tag,
+		     const char *call)
 {
 	int rc;
 
@@ -2088,10 +2184,10 @@ static int half_recv(struct rec *r, void *buf, MPI_Count count, MPI_Datatype typ
 		return MPI_SUCCESS;
 	}
 	if (!is_source(r->c, source))
-		return hcomm_error(r->c, MPI_ERR_RANK);
+		return hcomm_raise(r->c, MPI_ERR_RANK, call);
 	rc = recv_args(r, buf, count, type, source, tag);
 	if (rc)
-		return hcomm_error(r->c, rc);
+		return hcomm_raise(r->c, rc, call);
 	rc = recv_begin(r);
 	if (!rc && !r->standin) {
 		r->inner = r->req;
@@ -2121,13 +2217,13 @@ static int half_send(struct rec **s, const void *buf, MPI_Count count, MPI_Datat
 /* One handle for both.  @copy, if any, is what is sent; it is the record's from here on. */
 static int isendrecv(struct hcomm *c, const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype,
 		     int dest, int sendtag, void *recvbuf, MPI_Count recvcount, MPI_Datatype recvtype,
-		     int source, int recvtag, void *copy, MPI_Request *request)
+		     int source, int recvtag, void *copy, MPI_Request *request, const char *call)
 {
 	struct rec *pair = rec_new(c, REC_PAIR), *r = rec_new(c, REC_RECV), *s = rec_new(c, REC_SEND);
 	int rc;
 
 	if (!pair || !r || !s) {
-		rc = hcomm_error(c, MPI_ERR_NO_MEM);
+		rc = hcomm_raise(c, MPI_ERR_NO_MEM, call);
 		goto free_all;
 	}
 	pair->packed = copy;
@@ -2135,7 +2231,7 @@ static int isendrecv(struct hcomm *c, const void *sendbuf, MPI_Count sendcount, 
 	rc = standin_new(&pair->req);
 	if (rc)
 		goto free_all;
-	rc = half_recv(r, recvbuf, recvcount, recvtype, source, recvtag);
+	rc = half_recv(r, recvbuf, recvcount, recvtype, source, recvtag, call);
 	if (rc)
 		goto free_handle;
 	pair->standin = true;
@@ -2171,7 +2267,7 @@ int hook_isendrecv(const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendty
 		   struct hcomm *c, MPI_Request *request)
 {
 	return isendrecv(c, sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype,
-			 source, recvtag, NULL, request);
+			 source, recvtag, NULL, request, __func__);
 }
 
 int hook_isendrecv_replace(void *buf, MPI_Count count, MPI_Datatype type, int dest, int sendtag, int source,
@@ -2184,7 +2280,7 @@ int hook_isendrecv_replace(void *buf, MPI_Count count, MPI_Datatype type, int de
 		return NATIVE(Isendrecv_replace, buf, count, type, dest, sendtag, source, recvtag,
 			      c->handle, request);
 	return isendrecv(c, copy, (MPI_Count)bytes, MPI_BYTE, dest, sendtag, buf, count, type, source,
-			 recvtag, copy, request);
+			 recvtag, copy, request, __func__);
 }
 #endif
 

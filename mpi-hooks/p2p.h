@@ -85,18 +85,29 @@ static inline struct hcomm *hcomm_get(struct hcomm *c)
 void hcomm_set_quick(struct hcomm *c);
 void hcomm_put(struct hcomm *c);	/* NULL is fine */
 
-/* Call @c's error handler with @class and return @class; MPI_SUCCESS passes.  Also after the handle was freed. */
-int hcomm_error(struct hcomm *c, int class);
+/*
+ * Call @c's error handler with @class, not MPI_SUCCESS, and return @class.  @call is the program's, see call_name() in
+ * error.c.
+ * Also after the handle was freed.
+ */
+int hcomm_raise(struct hcomm *c, int class, const char *call);
+/* The same in a hook; MPI_SUCCESS passes. */
+#define hcomm_error(c, class) ({							\
+	int class_ = (class);								\
+											\
+	herror_in_hook(__func__);							\
+	unlikely(class_) ? hcomm_raise(c, class_, __func__) : MPI_SUCCESS;		\
+})
 
 /*
  * A collective call on @c, the parent, has made *@newcomm (MPI_COMM_NULL: not for this process).  Return an MPI
- * class, after having called the error handler; with an error *@newcomm is MPI_COMM_NULL.  The last one may be
+ * class, after having called the error handler, with @call; with an error *@newcomm is MPI_COMM_NULL.  The last one may be
  * given no parent.
  */
-int hcomm_made(struct hcomm *c, MPI_Comm *newcomm, MPI_Info hints);
-int hcomm_made_dup(struct hcomm *c, MPI_Comm *newcomm, MPI_Info hints);	/* has the same members */
-int hcomm_made_group(struct hcomm *c, MPI_Comm *newcomm, MPI_Info hints); /* collective over @newcomm only */
-int hcomm_made_inter(struct hcomm *c, MPI_Comm *newcomm, MPI_Info hints); /* collective over both its sides */
+int hcomm_made(struct hcomm *c, MPI_Comm *newcomm, MPI_Info hints, const char *call);
+int hcomm_made_dup(struct hcomm *c, MPI_Comm *newcomm, MPI_Info hints, const char *call);	/* has the same members */
+int hcomm_made_group(struct hcomm *c, MPI_Comm *newcomm, MPI_Info hints, const char *call); /* collective over @newcomm only */
+int hcomm_made_inter(struct hcomm *c, MPI_Comm *newcomm, MPI_Info hints, const char *call); /* collective over both its sides */
 
 /*
  * After hooks_start(), collective over MPI_COMM_WORLD: session, window, MPI_COMM_WORLD's record; either on all
@@ -217,6 +228,9 @@ struct rec {
 	uint64_t doubt_at;		/* ns; 0: not thought of yet */
 	struct dtype *dt;		/* of buf */
 	uint64_t count;
+	/* ..., the program's handle of it, which is good while htype_generation is the same */
+	MPI_Datatype dt_type;
+	unsigned int dt_generation;
 	/* where the library puts a received message: contiguous, or NULL: the program's buffer through dt */
 	unsigned char *land;
 	void *lib_buf;			/* receive: what the library is given */
@@ -644,8 +658,9 @@ int native_class(int rc);
  */
 int buf_set(struct rec *r, const void *buf, MPI_Count count, MPI_Datatype type);
 int land_set(struct rec *r, void *buf, MPI_Count count, MPI_Datatype type);
-/* The first @len packed bytes of a message into the program's buffer. */
+/* The first @len packed bytes of a message into the program's buffer, and whether the library would refuse it, into r->err. */
 void buf_write(struct rec *r, const void *src, uint64_t len);
+void buf_check(struct rec *r, uint64_t len);
 
 /*
  * Under the communicator's lock: the receive @r of (r->peer, r->peer_tag) is posted, with @start, and known to its
@@ -673,8 +688,8 @@ static inline void rec_touch(struct rec *r)
 	if (unlikely(r->posted_at && !r->away))
 		rec_away(r);
 }
-/* A blocking call that got @r under way. */
-int recv_finish(struct rec *r, int rc, MPI_Status *st);
+/* The end of a blocking call, @call, that got @r under way. */
+int recv_finish(struct rec *r, int rc, MPI_Status *st, const char *call);
 /* To be looked after until it ends. */
 void orphan_add(struct rec *r);
 /* Take receive @r back, if nothing has matched it. */

@@ -7,13 +7,13 @@
 #include "hooks_gen.h"
 
 static int persist(struct hcomm *c, enum rec_kind kind, int mode, void *buf, MPI_Count count,
-		   MPI_Datatype type, int peer, int tag, MPI_Request *req)
+		   MPI_Datatype type, int peer, int tag, MPI_Request *req, const char *call)
 {
 	struct rec *r = rec_new(c, kind);
 	int rc;
 
 	if (!r)
-		return hcomm_error(c, MPI_ERR_NO_MEM);
+		return hcomm_raise(c, MPI_ERR_NO_MEM, call);
 	r->persistent = true;
 	r->state = REC_IDLE;
 	r->mode = (uint8_t)mode;
@@ -27,7 +27,7 @@ static int persist(struct hcomm *c, enum rec_kind kind, int mode, void *buf, MPI
 		rec_free(r);
 		r = NULL;
 		if (rc == MPI_ERR_NO_MEM)
-			return hcomm_error(c, rc);
+			return hcomm_raise(c, rc, call);
 	}
 	if (kind == REC_RECV && r)
 		rc = NATIVE(Recv_init, r->lib_buf, r->lib_count, r->lib_type, peer, tag, c->handle, req);
@@ -60,7 +60,7 @@ static int persist(struct hcomm *c, enum rec_kind kind, int mode, void *buf, MPI
 			return NATIVE(Name, buf, count, type, dest, tag,	\
 				      c->handle, req);				\
 		return persist(c, REC_SEND, mode, (void *)(uintptr_t)buf,	\
-			       count, type, dest, tag, req);			\
+			       count, type, dest, tag, req, __func__);		\
 	}
 
 SEND_INIT(send_init, Send_init, SEND_STD)
@@ -73,7 +73,7 @@ int hook_recv_init(void *buf, MPI_Count count, MPI_Datatype type, int source, in
 {
 	if (!is_source(c, source))
 		return NATIVE(Recv_init, buf, count, type, source, tag, c->handle, req);
-	return persist(c, REC_RECV, 0, buf, count, type, source, tag, req);
+	return persist(c, REC_RECV, 0, buf, count, type, source, tag, req, __func__);
 }
 
 static int start_native(struct rec *r)

@@ -122,7 +122,7 @@ static int held_fetch(struct hcomm *c, int source, int tag)
 			return rc;
 		h = malloc(sizeof(*h));
 		if (!h)
-			return hcomm_error(c, MPI_ERR_NO_MEM);
+			return hcomm_raise(c, MPI_ERR_NO_MEM, "MPI_Iprobe");
 		rc = held_set(h, c, msg, &st, false);
 		if (rc) {
 			free(h);
@@ -163,6 +163,7 @@ void held_recv(struct held *h, struct rec *r)
 		buf_write(r, h->bytes, DESC_SIZE);
 		r->len = r->cap < DESC_SIZE ? r->cap : DESC_SIZE;
 		r->err = r->cap < DESC_SIZE ? MPI_ERR_TRUNCATE : MPI_SUCCESS;
+		buf_check(r, DESC_SIZE);
 		r->state = REC_READY;
 		break;
 	case HELD_LIBRARY:
@@ -297,7 +298,7 @@ static int message_new(struct held *h, MPI_Message *message)
 		rc = MPI_ERR_NO_MEM;
 	}
 	if (rc)
-		return hcomm_error(h->c, native_class(rc));
+		return hcomm_raise(h->c, native_class(rc), "MPI_Improbe");
 	atomic_fetch_add_explicit(&hmsg_count, 1, memory_order_relaxed);
 	return MPI_SUCCESS;
 }
@@ -329,7 +330,7 @@ static int improbe_entered(int source, int tag, struct hcomm *c, struct chan *ch
 	if (!taken || likely(status_bytes(st) != DESC_SIZE))
 		return rc;
 	h = malloc(sizeof(*h));
-	rc = h ? held_set(h, c, *message, st, true) : hcomm_error(c, MPI_ERR_NO_MEM);
+	rc = h ? held_set(h, c, *message, st, true) : hcomm_raise(c, MPI_ERR_NO_MEM, "MPI_Improbe");
 	if (rc) {
 		free(h);
 		return rc;
@@ -418,7 +419,7 @@ static struct held *message_take(MPI_Message *message)
  * class: that is the call's.
  */
 static struct rec *mrecv_begin(void *buf, MPI_Count count, MPI_Datatype type, MPI_Message *message,
-			       struct hcomm **c, int *class)
+			       struct hcomm **c, int *class, const char *call)
 {
 	struct held *h = message_take(message);
 	struct rec *r;
@@ -430,7 +431,7 @@ static struct rec *mrecv_begin(void *buf, MPI_Count count, MPI_Datatype type, MP
 	r = rec_new(*c, REC_RECV);
 	if (!r) {
 		free(h);
-		*class = hcomm_error(*c, MPI_ERR_NO_MEM);
+		*class = hcomm_raise(*c, MPI_ERR_NO_MEM, call);
 		hcomm_put(*c);
 		return NULL;
 	}
@@ -446,7 +447,7 @@ int hook_mrecv(void *buf, MPI_Count count, MPI_Datatype type, MPI_Message *messa
 	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
 	struct hcomm *c;
 	int rc;
-	struct rec *r = mrecv_begin(buf, count, type, message, &c, &rc);
+	struct rec *r = mrecv_begin(buf, count, type, message, &c, &rc, __func__);
 
 	if (!r)
 		return rc ? rc : NATIVE(Mrecv, buf, count, type, message, status);
@@ -454,7 +455,7 @@ int hook_mrecv(void *buf, MPI_Count count, MPI_Datatype type, MPI_Message *messa
 		rec_wait(r);
 		hcomm_error(c, rc);
 	} else {
-		rc = recv_finish(r, MPI_SUCCESS, st);
+		rc = recv_finish(r, MPI_SUCCESS, st, __func__);
 	}
 	rec_free(r);
 	hcomm_put(c);
@@ -465,7 +466,7 @@ int hook_imrecv(void *buf, MPI_Count count, MPI_Datatype type, MPI_Message *mess
 {
 	struct hcomm *c;
 	int rc;
-	struct rec *r = mrecv_begin(buf, count, type, message, &c, &rc);
+	struct rec *r = mrecv_begin(buf, count, type, message, &c, &rc, __func__);
 
 	if (!r)
 		return rc ? rc : NATIVE(Imrecv, buf, count, type, message, request);

@@ -222,7 +222,7 @@ void hreq_finish(struct hwin *w)
  * The result of a call that completes one request, for which the library returned @rc, with the error of what it
  * freed of ours.
  */
-static int raise_claimed(int rc)
+static int raise_claimed(int rc, const char *call)
 {
 	struct hwin *w;
 	int class;
@@ -232,7 +232,7 @@ static int raise_claimed(int rc)
 	w = claimed->w;
 	class = claimed->class;
 	drop_claimed();
-	return rc ? rc : hwin_error(w, class);	/* the library has called an error handler */
+	return rc ? rc : hwin_raise(w, class, call);	/* the library has called an error handler */
 }
 
 static bool is_ours(MPI_Request req)
@@ -277,7 +277,7 @@ static inline bool is_slow(const struct rec *r)
  * @r, a request of which the library has said @rc and @st, or a standin: wait for what is still missing, and tell
  * the program.  The value is that of the call.
  */
-static int finish_one(struct rec *r, MPI_Request *request, int rc, MPI_Status *st)
+static int finish_one(struct rec *r, MPI_Request *request, int rc, MPI_Status *st, const char *call)
 {
 	int class;
 
@@ -292,35 +292,36 @@ static int finish_one(struct rec *r, MPI_Request *request, int rc, MPI_Status *s
 	}
 	class = rec_outcome(r, st);
 	if (unlikely(!rc && class))
-		rc = r->raised ? class : hcomm_error(r->c, class);
+		rc = r->raised ? class : hcomm_raise(r->c, class, call);
 	rec_end(r);
 	p2p_poll();
 	return rc;
 }
 
 /* The same for a plain receive, at @p, completed by the library. */
-static inline int finish_plain(struct rec **p, MPI_Request *request, int rc, MPI_Status *st)
+static inline int finish_plain(struct rec **p, MPI_Request *request, int rc, MPI_Status *st, const char *call)
 {
 	if (likely(!rc) && likely(rec_plain_end(p, *p, st))) {
 		p2p_poll();
 		return MPI_SUCCESS;
 	}
 	rec_whole(*p);
-	return finish_one(*p, request, rc, st);
+	return finish_one(*p, request, rc, st, call);
 }
 
-static __attribute__((noinline)) int finish_odd_threads(struct rec *r, MPI_Request *request, int rc, MPI_Status *st)
+static __attribute__((noinline)) int finish_odd_threads(struct rec *r, MPI_Request *request, int rc, MPI_Status *st,
+							const char *call)
 {
 	rec_whole(r);
-	return finish_one(r, request, rc, st);
+	return finish_one(r, request, rc, st, call);
 }
 
 /* The same with several threads, claimed. */
 static inline __attribute__((always_inline)) int finish_plain_threads(struct rec *r, MPI_Request *request, int rc,
-								      MPI_Status *st)
+								      MPI_Status *st, const char *call)
 {
 	if (unlikely(rc || !rec_plain_fits(r, st)))
-		return finish_odd_threads(r, request, rc, st);
+		return finish_odd_threads(r, request, rc, st, call);
 	if (likely(!r->persistent))
 		rec_remove(r);
 	rec_plain_done(r, st);
@@ -346,7 +347,7 @@ static int wait_rec(struct rec *r, MPI_Request *request, MPI_Status *status)
 		rec_attended(r);
 	if (!r->standin)
 		rc = PMPI_Wait(request, st);
-	return finish_one(r, request, rc, st);
+	return finish_one(r, request, rc, st, "MPI_Wait");
 }
 
 static __attribute__((noinline)) int wait_slow(MPI_Request *request, MPI_Status *status)
@@ -360,7 +361,7 @@ static __attribute__((noinline)) int wait_slow(MPI_Request *request, MPI_Status 
 	if (request)
 		wait_ours(*request);
 	drop_claimed();
-	return raise_claimed(PMPI_Wait(request, status));
+	return raise_claimed(PMPI_Wait(request, status), "MPI_Wait");
 }
 
 static __attribute__((noinline)) int wait_threads(MPI_Request *request, MPI_Status *status)
@@ -375,14 +376,14 @@ static __attribute__((noinline)) int wait_threads(MPI_Request *request, MPI_Stat
 		return PMPI_Wait(request, status);
 	if (unlikely(!r->plain))
 		return wait_rec(r, request, status);
-	return finish_plain_threads(r, request, PMPI_Wait(request, st), st);
+	return finish_plain_threads(r, request, PMPI_Wait(request, st), st, "MPI_Wait");
 }
 
 static __attribute__((noinline)) int wait_plain(MPI_Request *request, MPI_Status *status, struct rec **p)
 {
 	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
 
-	return finish_plain(p, request, PMPI_Wait(request, st), st);
+	return finish_plain(p, request, PMPI_Wait(request, st), st, "MPI_Wait");
 }
 
 int hook_wait(MPI_Request *request, MPI_Status *status)
@@ -406,12 +407,12 @@ static int test_rec(struct rec *r, MPI_Request *request, int *flag, MPI_Status *
 	if (!is_slow(r)) {
 		rc = PMPI_Test(request, flag, st);
 		if (rc || *flag)
-			return finish_one(r, request, rc, st);
+			return finish_one(r, request, rc, st, "MPI_Test");
 	} else if (rec_poll(r)) {
 		*flag = 1;
 		if (!r->standin)
 			rc = PMPI_Wait(request, st);
-		return finish_one(r, request, rc, st);
+		return finish_one(r, request, rc, st, "MPI_Test");
 	} else {
 		*flag = 0;
 		if (r->state != REC_POSTED)
@@ -429,7 +430,8 @@ static __attribute__((noinline)) int test_slow(MPI_Request *request, int *flag, 
 
 	if (unlikely(hreq_outstanding()))
 		hreq_drive();
-	return r ? test_rec(r, request, flag, status) : raise_claimed(PMPI_Test(request, flag, status));
+	return r ? test_rec(r, request, flag, status) :
+	       raise_claimed(PMPI_Test(request, flag, status), "MPI_Test");
 }
 
 static __attribute__((noinline)) int test_threads(MPI_Request *request, int *flag, MPI_Status *status)
@@ -447,7 +449,7 @@ static __attribute__((noinline)) int test_threads(MPI_Request *request, int *fla
 		return test_rec(r, request, flag, status);
 	rc = PMPI_Test(request, flag, st);
 	if (unlikely(rc) || *flag)
-		return finish_plain_threads(r, request, rc, st);
+		return finish_plain_threads(r, request, rc, st, "MPI_Test");
 	rec_set_claimed(r, false);
 	p2p_poll();
 	return rc;
@@ -459,7 +461,7 @@ static __attribute__((noinline)) int test_plain(MPI_Request *request, int *flag,
 	int rc = PMPI_Test(request, flag, st);
 
 	if (unlikely(rc) || *flag)
-		return finish_plain(p, request, rc, st);
+		return finish_plain(p, request, rc, st, "MPI_Test");
 	p2p_poll();
 	return rc;
 }
@@ -749,9 +751,9 @@ static inline int many_end(struct many *k, int rc)
 	return rc;
 }
 
-static int no_memory(void)
+static int no_memory(const char *call)
 {
-	return hwin_error(NULL, MPI_ERR_NO_MEM);
+	return hwin_raise(NULL, MPI_ERR_NO_MEM, call);
 }
 
 /* Moves all slow ones on. Returns how many have not ended. @native: some wait for the library. */
@@ -823,11 +825,29 @@ static struct hreq *claimed_of(MPI_Request req)
 	return h;
 }
 
+/* What the library says of the @j-th of several, having returned @class. */
+static inline int many_error(const struct many *k, int class, int j)
+{
+	return class == MPI_SUCCESS ? MPI_SUCCESS : k->st[j].MPI_ERROR;
+}
+
+/*
+ * We say of it that it has failed.  MPI_ERROR of the statuses is set if, and only if, the call returns MPI_ERR_IN_STATUS
+ * (MPI-3.1 section 3.2.5), as *@class says from now on.
+ */
+static void many_bad(struct many *k, int *class, int n, int j, int err)
+{
+	for (int i = 0; *class == MPI_SUCCESS && i < n; i++)
+		k->st[i].MPI_ERROR = MPI_SUCCESS;
+	*class = MPI_ERR_IN_STATUS;
+	k->st[j].MPI_ERROR = err;
+}
+
 /*
  * The library has returned @rc from a call that completes several, and completed those shown at @indices (NULL: all);
  * standins there have ended.  The value is that of the program's call.
  */
-static int many_done(struct many *k, int rc, int n, const int *indices)
+static int many_done(struct many *k, int rc, int n, const int *indices, const char *call)
 {
 	int class = native_class(rc), bad = 0;
 	struct hwin *hw = NULL;
@@ -839,32 +859,29 @@ static int many_done(struct many *k, int rc, int n, const int *indices)
 		return many_end(k, rc);
 	}
 	for (int j = 0; j < n; j++) {
-		int i = indices ? indices[j] : j;
-		struct rec *r = k->rec[i];
+		struct rec *r = k->rec[indices ? indices[j] : j];
+		int e = many_error(k, class, j);
 
-		if (class == MPI_SUCCESS)
-			k->st[j].MPI_ERROR = MPI_SUCCESS;
-		if (r && !r->standin && r->kind == REC_RECV && r->state == REC_POSTED &&
-		    k->st[j].MPI_ERROR != MPI_ERR_PENDING)
-			rec_matched(r, &k->st[j], native_class(k->st[j].MPI_ERROR));
+		if (r && !r->standin && r->kind == REC_RECV && r->state == REC_POSTED && e != MPI_ERR_PENDING)
+			rec_matched(r, &k->st[j], native_class(e));
 	}
 	for (int j = 0; j < n; j++) {
-		int i = indices ? indices[j] : j;
+		int i = indices ? indices[j] : j, e = many_error(k, class, j);
 		struct rec *r = k->rec[i];
 		MPI_Status *st = &k->st[j];
 		struct hreq *h;
 
-		if (st->MPI_ERROR == MPI_ERR_PENDING)
+		if (e == MPI_ERR_PENDING)
 			continue;
 		if (r) {
-			int e;
+			int own;
 
 			if (r->standin || r->state == REC_MOVING)
 				if (r->kind != REC_SEND || r->standin)
 					rec_wait(r);
-			e = rec_outcome(r, st);
-			if (e && st->MPI_ERROR == MPI_SUCCESS) {
-				st->MPI_ERROR = e;
+			own = rec_outcome(r, st);
+			if (own && e == MPI_SUCCESS) {
+				many_bad(k, &class, n, j, own);
 				bad++;
 				raised |= r->raised;
 				if (!hc && !r->raised)
@@ -880,7 +897,7 @@ static int many_done(struct many *k, int rc, int n, const int *indices)
 		}
 		h = unlikely(claimed) ? claimed_of(k->reqs[i]) : NULL;
 		if (h) {
-			st->MPI_ERROR = h->class;
+			many_bad(k, &class, n, j, h->class);
 			bad++;
 			if (!hw)
 				hw = h->w;
@@ -892,16 +909,17 @@ static int many_done(struct many *k, int rc, int n, const int *indices)
 	if (likely(!bad) || rc)
 		return rc;
 	if (hc) {
-		hcomm_error(hc, MPI_ERR_IN_STATUS);
+		hcomm_raise(hc, MPI_ERR_IN_STATUS, call);
 		hcomm_put(hc);
 	} else if (!raised) {
-		hwin_error(hw, MPI_ERR_IN_STATUS);
+		hwin_raise(hw, MPI_ERR_IN_STATUS, call);
 	}
 	return MPI_ERR_IN_STATUS;
 }
 
 /* What is left of a call for plain ones goes the way of all others.  The library has nulled what it completed. */
-static __attribute__((noinline)) int plain_odd(struct many *k, int rc, int n, const int *indices)
+static __attribute__((noinline)) int plain_odd(struct many *k, int rc, int n, const int *indices,
+					       const char *call)
 {
 	k->hreqs = false;
 	for (int i = 0; i < k->n; i++) {
@@ -914,11 +932,12 @@ static __attribute__((noinline)) int plain_odd(struct many *k, int rc, int n, co
 		k->rec[i] = r;
 	}
 	k->shown = k->reqs;
-	return many_done(k, rc, n, indices);
+	return many_done(k, rc, n, indices, call);
 }
 
 /* The library has returned @rc and completed those at @indices (NULL: all @n); with several threads. */
-static __attribute__((noinline)) int plain_done_threads(struct many *k, int rc, int n, const int *indices)
+static __attribute__((noinline)) int plain_done_threads(struct many *k, int rc, int n, const int *indices,
+							const char *call)
 {
 	bool odd = rc;
 
@@ -944,53 +963,55 @@ static __attribute__((noinline)) int plain_done_threads(struct many *k, int rc, 
 			rec_whole(k->rec[i]);
 	k->hreqs = false;
 	k->shown = k->reqs;
-	return many_done(k, rc, n, indices);
+	return many_done(k, rc, n, indices, call);
 }
 
 /* The same with one thread. */
-static inline __attribute__((always_inline)) int plain_done(struct many *k, int rc, int n, const int *indices)
+static inline __attribute__((always_inline)) int plain_done(struct many *k, int rc, int n, const int *indices,
+								     const char *call)
 {
 	bool odd = rc;
 
 	if (unlikely(hooks.mt))
-		return plain_done_threads(k, rc, n, indices);
+		return plain_done_threads(k, rc, n, indices, call);
 	for (int j = 0; likely(!rc) && j < n; j++) {
 		struct rec **p = rec_look(k->shown[indices ? indices[j] : j]), *r = *p;
 
 		if (r && likely(r->plain))
 			odd |= !rec_plain_end(p, r, &k->st[j]);
 	}
-	return likely(!odd) ? many_end(k, MPI_SUCCESS) : plain_odd(k, rc, n, indices);
+	return likely(!odd) ? many_end(k, MPI_SUCCESS) : plain_odd(k, rc, n, indices, call);
 }
 
 /* One, at @i, whose handle was @were[@i]. */
-static int plain_done_one(int n, MPI_Request *reqs, const MPI_Request *were, int rc, int i, MPI_Status *st)
+static int plain_done_one(int n, MPI_Request *reqs, const MPI_Request *were, int rc, int i, MPI_Status *st,
+			  const char *call)
 {
 	struct rec **p;
 
 	if (i >= 0 && i < n) {
 		p = rec_look(were[i]);
 		if (*p && likely((*p)->plain))
-			return finish_plain(p, &reqs[i], rc, st);
+			return finish_plain(p, &reqs[i], rc, st, call);
 	}
 	p2p_poll();
 	return rc;
 }
 
 /* The same of a call that looked at those of @k. */
-static int plain_done_any(struct many *k, int rc, int i, MPI_Status *st)
+static int plain_done_any(struct many *k, int rc, int i, MPI_Status *st, const char *call)
 {
 	struct rec *r;
 
 	if (!hooks.mt) {
-		rc = plain_done_one(k->n, k->reqs, k->shown, rc, i, st);
+		rc = plain_done_one(k->n, k->reqs, k->shown, rc, i, st, call);
 		many_free(k);
 		return rc;
 	}
 	if (i >= 0 && i < k->n && k->rec[i]) {
 		r = k->rec[i];
 		k->rec[i] = NULL;
-		rc = finish_plain_threads(r, &k->reqs[i], rc, st);
+		rc = finish_plain_threads(r, &k->reqs[i], rc, st, call);
 	}
 	return many_end_threads(k, rc);
 }
@@ -1016,9 +1037,9 @@ static inline __attribute__((always_inline)) void few_begin(struct few *f, int n
 }
 
 /* The library has returned @rc, and completed the one at @i if there is one. */
-static __attribute__((noinline)) int few_odd_one(struct few *f, int rc, int i, MPI_Status *st)
+static __attribute__((noinline)) int few_odd_one(struct few *f, int rc, int i, MPI_Status *st, const char *call)
 {
-	return plain_done_one(f->n, f->reqs, f->were, rc, i, st);
+	return plain_done_one(f->n, f->reqs, f->were, rc, i, st, call);
 }
 
 /* MPI_Waitany or, with @flag, MPI_Testany. */
@@ -1026,6 +1047,7 @@ static inline __attribute__((always_inline)) int any_few(int n, MPI_Request *req
 							 bool wait)
 {
 	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+	const char *call = wait ? "MPI_Waitany" : "MPI_Testany";
 	struct rec **p, *r;
 	struct few f;
 	int rc;
@@ -1034,26 +1056,27 @@ static inline __attribute__((always_inline)) int any_few(int n, MPI_Request *req
 	few_begin(&f, n, reqs);
 	rc = wait ? PMPI_Waitany(n, reqs, index, st) : PMPI_Testany(n, reqs, index, flag, st);
 	if (unlikely(rc))
-		return few_odd_one(&f, rc, *index, st);
+		return few_odd_one(&f, rc, *index, st, call);
 	if (*index >= 0) {	/* MPI_UNDEFINED is not */
 		p = rec_look(f.were[*index]);
 		r = *p;
 		if (r && unlikely(!r->plain || !rec_plain_end(p, r, st)))
-			return few_odd_one(&f, rc, *index, st);
+			return few_odd_one(&f, rc, *index, st, call);
 	}
 	p2p_poll();
 	return MPI_SUCCESS;
 }
 
 /* The library has returned @rc and @st, and completed @count. */
-static __attribute__((noinline)) int few_odd(struct few *f, int rc, int count, const int *indices, MPI_Status *st)
+static __attribute__((noinline)) int few_odd(struct few *f, int rc, int count, const int *indices, MPI_Status *st,
+					     const char *call)
 {
 	struct many k = { .n = f->n, .reqs = f->reqs, .shown = f->were, .st = st };
 
 	if (rc && native_class(rc) != MPI_ERR_IN_STATUS)
 		return rc;
 	k.rec = k.few.rec;
-	return plain_odd(&k, rc, count, indices);
+	return plain_odd(&k, rc, count, indices, call);
 }
 
 /* MPI_Waitsome, or MPI_Testsome. */
@@ -1061,6 +1084,7 @@ static inline __attribute__((always_inline)) int some_few(int n, MPI_Request *re
 							  MPI_Status *statuses, bool wait)
 {
 	MPI_Status own[FEW], *st = statuses == MPI_STATUSES_IGNORE ? own : statuses;
+	const char *call = wait ? "MPI_Waitsome" : "MPI_Testsome";
 	bool odd = false;
 	struct few f;
 	int rc;
@@ -1068,7 +1092,7 @@ static inline __attribute__((always_inline)) int some_few(int n, MPI_Request *re
 	few_begin(&f, n, reqs);
 	rc = wait ? PMPI_Waitsome(n, reqs, outcount, indices, st) : PMPI_Testsome(n, reqs, outcount, indices, st);
 	if (unlikely(rc))
-		return few_odd(&f, rc, *outcount, indices, st);
+		return few_odd(&f, rc, *outcount, indices, st, call);
 	for (int j = 0, count = *outcount; j < count; j++) {
 		struct rec **p = rec_look(f.were[indices[j]]), *r = *p;
 
@@ -1076,7 +1100,7 @@ static inline __attribute__((always_inline)) int some_few(int n, MPI_Request *re
 			odd |= !rec_plain_end(p, r, &st[j]);
 	}
 	if (unlikely(odd))
-		return few_odd(&f, rc, *outcount, indices, st);
+		return few_odd(&f, rc, *outcount, indices, st, call);
 	p2p_poll();
 	return MPI_SUCCESS;
 }
@@ -1091,9 +1115,9 @@ int hook_waitall(int count, MPI_Request *requests, MPI_Status *statuses)
 	case NONE_OURS:
 		return PMPI_Waitall(count, requests, statuses);
 	case NO_MEMORY:
-		return no_memory();
+		return no_memory(__func__);
 	case ALL_PLAIN:
-		return plain_done(&k, PMPI_Waitall(count, requests, k.st), count, NULL);
+		return plain_done(&k, PMPI_Waitall(count, requests, k.st), count, NULL, __func__);
 	case SOME_OURS:
 		break;
 	}
@@ -1115,7 +1139,7 @@ int hook_waitall(int count, MPI_Request *requests, MPI_Status *statuses)
 			k.shown[i] = k.rec[i] && k.rec[i]->standin ? MPI_REQUEST_NULL : requests[i];
 	else
 		k.shown = requests;
-	return many_done(&k, PMPI_Waitall(count, k.shown, k.st), count, NULL);
+	return many_done(&k, PMPI_Waitall(count, k.shown, k.st), count, NULL, __func__);
 }
 
 int hook_testall(int count, MPI_Request *requests, int *flag, MPI_Status *statuses)
@@ -1128,10 +1152,10 @@ int hook_testall(int count, MPI_Request *requests, int *flag, MPI_Status *status
 	case NONE_OURS:
 		return PMPI_Testall(count, requests, flag, statuses);
 	case NO_MEMORY:
-		return no_memory();
+		return no_memory(__func__);
 	case ALL_PLAIN:
 		rc = PMPI_Testall(count, requests, flag, k.st);
-		return !rc && !*flag ? many_end(&k, rc) : plain_done(&k, rc, count, NULL);
+		return !rc && !*flag ? many_end(&k, rc) : plain_done(&k, rc, count, NULL, __func__);
 	case SOME_OURS:
 		break;
 	}
@@ -1146,7 +1170,7 @@ int hook_testall(int count, MPI_Request *requests, int *flag, MPI_Status *status
 	rc = PMPI_Testall(count, k.shown, flag, k.st);
 	if (!rc && !*flag)
 		return many_end(&k, rc);
-	return many_done(&k, rc, count, NULL);
+	return many_done(&k, rc, count, NULL, __func__);
 }
 
 /*
@@ -1154,6 +1178,7 @@ int hook_testall(int count, MPI_Request *requests, int *flag, MPI_Status *status
  */
 static int any(struct many *k, int *index, int *flag, MPI_Status *st)
 {
+	const char *call = flag ? "MPI_Testany" : "MPI_Waitany";
 	int hidden = 0, left = 0, rc, i, done;
 	unsigned int spins = 0;
 	bool native = false;
@@ -1198,9 +1223,9 @@ static int any(struct many *k, int *index, int *flag, MPI_Status *st)
 		k->reqs[i] = k->shown[i];
 	if (r) {
 		k->rec[i] = NULL;
-		rc = finish_one(r, &k->reqs[i], rc, st);
+		rc = finish_one(r, &k->reqs[i], rc, st, call);
 	} else {
-		rc = raise_claimed(rc);
+		rc = raise_claimed(rc, call);
 	}
 	return many_end(k, rc);
 }
@@ -1215,11 +1240,11 @@ static __attribute__((noinline)) int waitany_slow(int count, MPI_Request *reques
 	case NONE_OURS:
 		return PMPI_Waitany(count, requests, index, status);
 	case NO_MEMORY:
-		return no_memory();
+		return no_memory("MPI_Waitany");
 	case ALL_PLAIN:
 		rc = PMPI_Waitany(count, requests, &i, st);
 		*index = i;
-		return plain_done_any(&k, rc, i, st);
+		return plain_done_any(&k, rc, i, st, "MPI_Waitany");
 	case SOME_OURS:
 		break;
 	}
@@ -1243,11 +1268,11 @@ static __attribute__((noinline)) int testany_slow(int count, MPI_Request *reques
 	case NONE_OURS:
 		return PMPI_Testany(count, requests, index, flag, status);
 	case NO_MEMORY:
-		return no_memory();
+		return no_memory("MPI_Testany");
 	case ALL_PLAIN:
 		rc = PMPI_Testany(count, requests, &i, flag, st);
 		*index = i;
-		return plain_done_any(&k, rc, i, st);
+		return plain_done_any(&k, rc, i, st, "MPI_Testany");
 	case SOME_OURS:
 		break;
 	}
@@ -1262,6 +1287,7 @@ int hook_testany(int count, MPI_Request *requests, int *index, int *flag, MPI_St
 
 static int some(struct many *k, int *outcount, int *indices, bool wait)
 {
+	const char *call = wait ? "MPI_Waitsome" : "MPI_Testsome";
 	int hidden, left, rc, n;
 	unsigned int spins = 0;
 	bool native = false;
@@ -1275,7 +1301,7 @@ static int some(struct many *k, int *outcount, int *indices, bool wait)
 			rc = PMPI_Testsome(k->n, k->shown, &n, indices, k->st);
 		if (native_class(rc) != MPI_SUCCESS && native_class(rc) != MPI_ERR_IN_STATUS) {
 			*outcount = n;
-			return many_done(k, rc, 0, NULL);
+			return many_done(k, rc, 0, NULL, call);
 		}
 		if (n == MPI_UNDEFINED && !hidden) {
 			*outcount = n;
@@ -1285,7 +1311,8 @@ static int some(struct many *k, int *outcount, int *indices, bool wait)
 			n = 0;
 		for (int i = 0; i < k->n && k->nslow; i++)
 			if (k->rec[i] && k->rec[i]->standin && rec_poll(k->rec[i])) {
-				k->st[n].MPI_ERROR = MPI_SUCCESS;
+				if (rc)
+					k->st[n].MPI_ERROR = MPI_SUCCESS;
 				indices[n++] = i;
 			}
 		*outcount = n;
@@ -1298,15 +1325,15 @@ static int some(struct many *k, int *outcount, int *indices, bool wait)
 			hooks_progress(NULL);
 		polled();
 	}
-	return many_done(k, rc, n, indices);
+	return many_done(k, rc, n, indices, call);
 }
 
 /* The library has returned @rc, and completed @n. */
-static inline int some_done(struct many *k, int rc, int n, const int *indices)
+static inline int some_done(struct many *k, int rc, int n, const int *indices, const char *call)
 {
 	if (unlikely(rc) && native_class(rc) != MPI_ERR_IN_STATUS)
 		return many_end(k, rc);
-	return n == MPI_UNDEFINED ? many_end(k, rc) : plain_done(k, rc, n, indices);
+	return n == MPI_UNDEFINED ? many_end(k, rc) : plain_done(k, rc, n, indices, call);
 }
 
 static __attribute__((noinline)) int waitsome_slow(int incount, MPI_Request *requests, int *outcount, int *indices,
@@ -1319,10 +1346,10 @@ static __attribute__((noinline)) int waitsome_slow(int incount, MPI_Request *req
 	case NONE_OURS:
 		return PMPI_Waitsome(incount, requests, outcount, indices, statuses);
 	case NO_MEMORY:
-		return no_memory();
+		return no_memory("MPI_Waitsome");
 	case ALL_PLAIN:
 		rc = PMPI_Waitsome(incount, requests, outcount, indices, k.st);
-		return some_done(&k, rc, *outcount, indices);
+		return some_done(&k, rc, *outcount, indices, "MPI_Waitsome");
 	case SOME_OURS:
 		break;
 	}
@@ -1345,10 +1372,10 @@ static __attribute__((noinline)) int testsome_slow(int incount, MPI_Request *req
 	case NONE_OURS:
 		return PMPI_Testsome(incount, requests, outcount, indices, statuses);
 	case NO_MEMORY:
-		return no_memory();
+		return no_memory("MPI_Testsome");
 	case ALL_PLAIN:
 		rc = PMPI_Testsome(incount, requests, outcount, indices, k.st);
-		return some_done(&k, rc, *outcount, indices);
+		return some_done(&k, rc, *outcount, indices, "MPI_Testsome");
 	case SOME_OURS:
 		break;
 	}

@@ -153,9 +153,32 @@ struct acc {
 	bool request;
 };
 
+/*
+ * Logical and bitwise operations: no library has all of them for all types, and each some that the standard does not have.
+ * Says how the elements of @t are seen by @op, as a basic type; PROG_TYPE_MIXED if the library refuses.
+ */
+static unsigned int basic_for(const struct htype *t, unsigned int op)
+{
+	unsigned int basic = t->basic;
+	bool logical = op >= PROG_OP_LAND && op <= PROG_OP_LXOR;
+
+#ifdef OPEN_MPI
+	/* neither logical operations of reals, nor others of logicals */
+	if ((logical && basic >= PROG_TYPE_F32 && basic <= PROG_TYPE_LDOUBLE) ||
+	    (!logical && basic >= PROG_TYPE_L8 && basic <= PROG_TYPE_L64 && op < PROG_OP_REPLACE))
+		return PROG_TYPE_MIXED;
+#else
+	bool bits = op >= PROG_OP_BAND && op <= PROG_OP_BXOR;
+
+	if (basic == PROG_TYPE_F128 && (logical || bits))	/* its bytes, one by one */
+		basic = PROG_TYPE_U8;
+#endif
+	return reduce_valid(op, basic) ? basic : PROG_TYPE_MIXED;
+}
+
 static int accumulate(struct hwin *w, const struct acc *a, uint64_t *seq)
 {
-	unsigned int op = hop_get(a->op);
+	unsigned int op = hop_get(a->op), basic;
 	bool no_op = op == PROG_OP_NO_OP;
 	struct side o, t, r = { 0 };
 	struct prog_buf buf, res;
@@ -198,8 +221,14 @@ static int accumulate(struct hwin *w, const struct acc *a, uint64_t *seq)
 	if (unlikely(t.t->basic == PROG_TYPE_MIXED || (!no_op && o.t->basic != t.t->basic) ||
 		     (a->fetch && r.t->basic != t.t->basic)))
 		return MPI_ERR_TYPE;
-	if (unlikely(!reduce_valid(op, t.t->basic)))
-		return MPI_ERR_OP;
+	if (unlikely(t.t->inert >> op & 1)) {
+		op = PROG_OP_NO_OP;
+		basic = t.t->basic;
+	} else {
+		basic = basic_for(t.t, op);
+		if (unlikely(basic == PROG_TYPE_MIXED || (t.type && basic != t.t->basic)))
+			return MPI_ERR_OP;
+	}
 	rc = dst_of(w, a->rank, a->disp, &t, &dst);
 	if (unlikely(rc))
 		return rc;
@@ -208,7 +237,62 @@ static int accumulate(struct hwin *w, const struct acc *a, uint64_t *seq)
 	/* with MPI_NO_OP nothing is read from the origin; its shape is the result's */
 	buf = likely(!no_op) ? buf_of(a->origin, &o) : res;
 	return finish(prog_accumulate(w->pw, &buf, a->fetch ? &res : NULL, &dst, (uint8_t)op,
-				      t.t->basic, w->opflags, seq));
+				      (uint8_t)basic, w->opflags, seq));
+}
+
+/*
+ * The usual accumulate: the same basic type and count on all sides, without gaps, and nothing
+ * wrong with the arguments.  Type and operation are looked up when they change.  False: it is
+ * another one, and nothing was done; accumulate() does it, or finds the error.
+ */
+static __attribute__((always_inline)) inline bool
+acc_plain(struct hwin *w, const void *origin, void *result, MPI_Count count, MPI_Datatype type,
+	  int rank, MPI_Aint disp, MPI_Op op, int *rc)
+{
+	static _Thread_local struct {
+		MPI_Datatype type;
+		MPI_Op op;
+		unsigned int generation;	/* as in htype_last */
+		uint8_t elem, basic, op_no;
+	} last;
+	unsigned int generation = atomic_load_explicit(&htype_generation, memory_order_acquire);
+	const struct htype *t;
+	struct prog_buf buf, res;
+	struct prog_dst dst;
+	int64_t bytes;
+	uint64_t seq;
+
+	if (unlikely(last.type != type || last.op != op || last.generation != generation)) {
+		unsigned int op_no = hop_get(op);
+
+		if (htype_get(type, &t) || !t->contig || t->first || t->size != t->elem || t->gap ||
+		    op_no == PROG_OP_NO_OP || t->inert >> op_no & 1 || basic_for(t, op_no) != t->basic)
+			return false;
+		last.type = type;
+		last.op = op;
+		last.generation = generation;
+		last.elem = t->elem;
+		last.basic = t->basic;
+		last.op_no = (uint8_t)op_no;
+	}
+	if (unlikely((uint64_t)count - 1 >= INT32_MAX || (unsigned int)rank >= w->nranks ||
+		     disp < 0 || !w->unit || w->dynamic ||
+		     __builtin_mul_overflow((int64_t)disp, (int64_t)w->unit, &bytes)))
+		return false;
+	*rc = epoch_target(w, (uint32_t)rank);
+	if (unlikely(*rc))
+		return true;
+	buf = (struct prog_buf){
+		.addr = (void *)(uintptr_t)origin, .count = (uint64_t)count * last.elem,
+	};
+	dst = (struct prog_dst){
+		.rank = (uint32_t)rank, .disp = (uint64_t)bytes, .count = buf.count,
+	};
+	if (result)
+		res = (struct prog_buf){ .addr = result, .count = buf.count };
+	*rc = finish(prog_accumulate(w->pw, &buf, result ? &res : NULL, &dst, last.op_no, last.basic,
+				     w->opflags, &seq));
+	return true;
 }
 
 int hook_put(struct hwin *w, const void *origin, MPI_Count origin_count, MPI_Datatype origin_type,
@@ -233,13 +317,16 @@ int hook_accumulate(struct hwin *w, const void *origin, MPI_Count origin_count,
 		    MPI_Datatype origin_type, int rank, MPI_Aint disp, MPI_Count target_count,
 		    MPI_Datatype target_type, MPI_Op op)
 {
-	struct acc a = {
-		.origin = origin, .ocount = origin_count, .otype = origin_type, .rank = rank,
-		.disp = disp, .tcount = target_count, .ttype = target_type, .op = op,
-	};
 	uint64_t seq;
+	int rc;
 
-	return hwin_error(w, accumulate(w, &a, &seq));
+	if (unlikely(origin_type != target_type || origin_count != target_count ||
+		     !acc_plain(w, origin, NULL, target_count, target_type, rank, disp, op, &rc)))
+		rc = accumulate(w, &(struct acc){
+			.origin = origin, .ocount = origin_count, .otype = origin_type, .rank = rank,
+			.disp = disp, .tcount = target_count, .ttype = target_type, .op = op,
+		}, &seq);
+	return likely(!rc) ? MPI_SUCCESS : hwin_error(w, rc);
 }
 
 int hook_get_accumulate(struct hwin *w, const void *origin, MPI_Count origin_count,
@@ -247,33 +334,64 @@ int hook_get_accumulate(struct hwin *w, const void *origin, MPI_Count origin_cou
 			MPI_Datatype result_type, int rank, MPI_Aint disp, MPI_Count target_count,
 			MPI_Datatype target_type, MPI_Op op)
 {
-	struct acc a = {
-		.origin = origin, .ocount = origin_count, .otype = origin_type, .fetch = true,
-		.result = result, .rcount = result_count, .rtype = result_type, .rank = rank,
-		.disp = disp, .tcount = target_count, .ttype = target_type, .op = op,
-	};
 	uint64_t seq;
+	int rc;
 
-	return hwin_error(w, accumulate(w, &a, &seq));
+	if (unlikely(origin_type != target_type || origin_count != target_count ||
+		     result_type != target_type || result_count != target_count || !result ||
+		     !acc_plain(w, origin, result, target_count, target_type, rank, disp, op, &rc)))
+		rc = accumulate(w, &(struct acc){
+			.origin = origin, .ocount = origin_count, .otype = origin_type,
+			.fetch = true, .result = result, .rcount = result_count,
+			.rtype = result_type, .rank = rank, .disp = disp, .tcount = target_count,
+			.ttype = target_type, .op = op,
+		}, &seq);
+	return likely(!rc) ? MPI_SUCCESS : hwin_error(w, rc);
+}
+
+/* What calls about one element take: predefined types, also unnamed ones (MPI_Type_create_f90_real), and their duplicates. */
+static inline bool is_element(const struct htype *t)
+{
+	return likely(t->predefined) ||
+	       (t->basic != PROG_TYPE_MIXED && t->contig && !t->first && t->size == t->elem);
+}
+
+/*
+ * As which type elements are compared, PROG_TYPE_MIXED if they may not be.  Open MPI compares any.  (Of pairs with a gap it
+ * takes as many bytes as they have without, from the start: that has no meaning for MPI_SHORT_INT, and is not done.)
+ */
+static inline unsigned int compared_as(const struct htype *t)
+{
+	unsigned int basic = t->basic;
+
+#ifdef OPEN_MPI
+	if (basic >= PROG_TYPE_FLOAT_INT && !t->gap)	/* a pair */
+		basic = t->elem == 8 ? PROG_TYPE_U64 : PROG_TYPE_I128;
+#else
+	if (basic == PROG_TYPE_WCHAR || basic > PROG_TYPE_L64)
+		return PROG_TYPE_MIXED;
+#endif
+	return apply_cas_valid(basic) && is_element(t) ? basic : PROG_TYPE_MIXED;
 }
 
 int hook_fetch_and_op(struct hwin *w, const void *origin, void *result, MPI_Datatype type, int rank,
 		      MPI_Aint disp, MPI_Op op)
 {
-	struct acc a = {
-		.origin = origin, .ocount = 1, .otype = type, .fetch = true, .result = result,
-		.rcount = 1, .rtype = type, .rank = rank, .disp = disp, .tcount = 1, .ttype = type,
-		.op = op,
-	};
 	const struct htype *t;
 	uint64_t seq;
 	int rc;
 
+	if (likely(result && acc_plain(w, origin, result, 1, type, rank, disp, op, &rc)))
+		return likely(!rc) ? MPI_SUCCESS : hwin_error(w, rc);
 	rc = htype_get(type, &t);
-	if (likely(!rc) && unlikely(!t->predefined))
+	if (likely(!rc) && unlikely(!is_element(t)))
 		rc = MPI_ERR_TYPE;
 	if (likely(!rc))
-		rc = accumulate(w, &a, &seq);
+		rc = accumulate(w, &(struct acc){
+			.origin = origin, .ocount = 1, .otype = type, .fetch = true,
+			.result = result, .rcount = 1, .rtype = type, .rank = rank, .disp = disp,
+			.tcount = 1, .ttype = type, .op = op,
+		}, &seq);
 	return hwin_error(w, rc);
 }
 
@@ -282,12 +400,14 @@ static int compare_and_swap(struct hwin *w, const void *origin, const void *comp
 {
 	struct side t;
 	struct prog_dst dst;
+	unsigned int basic;
 	int rc;
 
 	rc = side_get(&t, 1, type);
 	if (unlikely(rc))
 		return rc;
-	if (unlikely(!t.t->predefined || !apply_cas_valid(t.t->basic)))
+	basic = compared_as(t.t);
+	if (unlikely(basic == PROG_TYPE_MIXED))
 		return MPI_ERR_TYPE;
 	if (unlikely(rank == MPI_PROC_NULL))
 		return MPI_SUCCESS;
@@ -301,7 +421,7 @@ static int compare_and_swap(struct hwin *w, const void *origin, const void *comp
 	if (unlikely(rc))
 		return rc;
 	return finish(prog_compare_and_swap(w->pw, origin, compare, result, dst.rank, dst.disp,
-					    t.t->basic, w->opflags));
+					    (uint8_t)basic, w->opflags));
 }
 
 int hook_compare_and_swap(struct hwin *w, const void *origin, const void *compare, void *result,
@@ -312,12 +432,11 @@ int hook_compare_and_swap(struct hwin *w, const void *origin, const void *compar
 
 /* ---- with requests --------------------------------------------------------------------------- */
 
-static int with_request(struct hwin *w, int rc, int rank, uint64_t seq, MPI_Request *request)
+static int with_request(struct hwin *w, int rc, int rank, uint64_t seq, MPI_Request *request, const char *call)
 {
-	if (rc)
-		return hwin_error(w, rc);
-	return hwin_error(w, seq ? hreq_new(w, (uint32_t)rank, seq, request) :
-				   hreq_new_done(request));
+	if (!rc)
+		rc = seq ? hreq_new(w, (uint32_t)rank, seq, request) : hreq_new_done(request);
+	return unlikely(rc) ? hwin_raise(w, rc, call) : MPI_SUCCESS;
 }
 
 int hook_rput(struct hwin *w, const void *origin, MPI_Count origin_count, MPI_Datatype origin_type,
@@ -328,7 +447,7 @@ int hook_rput(struct hwin *w, const void *origin, MPI_Count origin_count, MPI_Da
 	int rc = move(w, prog_put, origin, origin_count, origin_type, rank, disp, target_count,
 		      target_type, true, &seq);
 
-	return with_request(w, rc, rank, seq, request);
+	return with_request(w, rc, rank, seq, request, __func__);
 }
 
 int hook_rget(struct hwin *w, void *origin, MPI_Count origin_count, MPI_Datatype origin_type,
@@ -339,7 +458,7 @@ int hook_rget(struct hwin *w, void *origin, MPI_Count origin_count, MPI_Datatype
 	int rc = move(w, prog_get, origin, origin_count, origin_type, rank, disp, target_count,
 		      target_type, true, &seq);
 
-	return with_request(w, rc, rank, seq, request);
+	return with_request(w, rc, rank, seq, request, __func__);
 }
 
 int hook_raccumulate(struct hwin *w, const void *origin, MPI_Count origin_count,
@@ -354,7 +473,7 @@ int hook_raccumulate(struct hwin *w, const void *origin, MPI_Count origin_count,
 	uint64_t seq;
 	int rc = accumulate(w, &a, &seq);
 
-	return with_request(w, rc, rank, seq, request);
+	return with_request(w, rc, rank, seq, request, __func__);
 }
 
 int hook_rget_accumulate(struct hwin *w, const void *origin, MPI_Count origin_count,
@@ -371,5 +490,5 @@ int hook_rget_accumulate(struct hwin *w, const void *origin, MPI_Count origin_co
 	uint64_t seq;
 	int rc = accumulate(w, &a, &seq);
 
-	return with_request(w, rc, rank, seq, request);
+	return with_request(w, rc, rank, seq, request, __func__);
 }

@@ -6,14 +6,14 @@
 
 int hmap_add(struct hmap *m, uint64_t key, void *val)
 {
-	struct hmap_node *n = hmap_bucket(m, key), *last = n;
+	struct hmap_node *i = hmap_bucket(m, key), *last = i, *n = NULL;
 	int rc = 0;
 
 	pthread_mutex_lock(&m->lock);
-	for (; n; n = n->next) {
-		if (!n->key)
-			break;
-		last = n;
+	for (; i && (!n || n->key != key); i = i->next) {
+		if (i->key == key || (!i->key && !n))
+			n = i;
+		last = i;
 	}
 	if (!n) {
 		n = calloc(1, sizeof(*n));
@@ -30,7 +30,7 @@ out:
 	return rc;
 }
 
-void hmap_del(struct hmap *m, uint64_t key)
+static void del(struct hmap *m, uint64_t key, const void *val)
 {
 	struct hmap_node *n = hmap_bucket(m, key);
 
@@ -38,7 +38,17 @@ void hmap_del(struct hmap *m, uint64_t key)
 	for (; n; n = n->next)
 		if (n->key == key)
 			break;
-	if (n)
+	if (n && (!val || n->val == val))
 		atomic_store_explicit(&n->key, 0, memory_order_release);
 	pthread_mutex_unlock(&m->lock);
+}
+
+void hmap_del(struct hmap *m, uint64_t key)
+{
+	del(m, key, NULL);
+}
+
+void hmap_del_val(struct hmap *m, uint64_t key, const void *val)
+{
+	del(m, key, val);
 }

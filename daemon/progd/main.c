@@ -28,7 +28,7 @@
 #include "mover/mover.h"
 #include "rma/rma.h"
 #include "rndv/rndv.h"
-#include "route/route.h"
+#include "link/link.h"
 #include "session/session.h"
 #include "thresh/thresh.h"
 #include "win/win.h"
@@ -52,10 +52,11 @@ struct progd {
 	unsigned int nworkers;		/* that exist */
 	bool started;
 	struct worker *worker[PROG_MAX_WORKERS];
+	struct link_host host;
+	struct link *link[PROG_MAX_WORKERS];
 	struct rma *rma[PROG_MAX_WORKERS];
 	struct rndv *rndv[PROG_MAX_WORKERS];
 	struct mover *mover[PROG_MAX_WORKERS];
-	struct route route[PROG_MAX_WORKERS];
 	struct xport_worker *xw[PROG_MAX_WORKERS];
 	struct xport *xport;
 	struct sessions *sessions;
@@ -63,6 +64,7 @@ struct progd {
 	struct loop_timer watchdog;
 	uint64_t watchdog_ns;
 	struct loop_timer embedded_timer;
+	bool renew;			/* another user follows */
 	bool stop;
 };
 
@@ -189,6 +191,14 @@ static void on_sessions(void *ctx, unsigned int n)
 		d->stop = true;
 }
 
+/* Not at once: what is to go may have called. */
+static void on_renew(void *ctx)
+{
+	struct progd *d = ctx;
+
+	d->renew = true;
+}
+
 static int post(void *ctx, unsigned int worker, void (*fn)(void *arg), void *arg)
 {
 	struct progd *d = ctx;
@@ -196,46 +206,38 @@ static int post(void *ctx, unsigned int worker, void (*fn)(void *arg), void *arg
 	return worker_post(d->worker[worker], fn, arg);
 }
 
-static void posted(void *ctx, uint32_t worker, unsigned int n)
+static struct progd *host_of(struct link_host *h)
 {
-	struct progd *d = ctx;
-
-	worker_posted(d->worker[worker], n);
+	return (struct progd *)((char *)h - offsetof(struct progd, host));
 }
 
-static void place(void *ctx, uint32_t worker, const cpu_set_t *idle, const cpu_set_t *busy)
+static void posted(struct link_host *h, unsigned int worker, unsigned int n)
 {
-	struct progd *d = ctx;
-
-	worker_place(d->worker[worker], idle, busy);
+	worker_posted(host_of(h)->worker[worker], n);
 }
 
-static bool leave(void *ctx, uint32_t worker)
+static void place(struct link_host *h, unsigned int worker, const cpu_set_t *idle, const cpu_set_t *busy)
 {
-	struct progd *d = ctx;
-
-	return worker_dozes(d->worker[worker]);
+	worker_place(host_of(h)->worker[worker], idle, busy);
 }
 
-static void kick(void *ctx, uint32_t mask)
+static bool leave(struct link_host *h, unsigned int worker)
 {
-	struct progd *d = ctx;
+	return worker_dozes(host_of(h)->worker[worker]);
+}
+
+static void kick(struct link_host *h, uint32_t mask)
+{
+	struct progd *d = host_of(h);
 
 	for (unsigned int i = 0; i < d->nworkers; i++)
 		if (mask & (1u << i))
 			worker_kick(d->worker[i]);
 }
 
-static void client_bad(void *ctx, struct rma_client *c, const char *why)
+static void client_bad(struct link_host *h, const struct client_view *c, const char *why)
 {
-	struct progd *d = ctx;
-
-	sessions_client_bad(d->sessions, c, why);
-}
-
-static void message_bad(void *ctx, void *client, const char *why)
-{
-	client_bad(ctx, client, why);
+	sessions_client_bad(host_of(h)->sessions, c, why);
 }
 
 /* ---- start ---------------------------------------------------------------------------------------- */
@@ -282,6 +284,9 @@ static int make_workers(struct progd *d)
 	cpu_set_t set;
 	int r;
 
+	d->host = (struct link_host){
+		.posted = posted, .leave = leave, .kick = kick, .place = place, .client_bad = client_bad,
+	};
 	for (unsigned int i = 0; i < n; i++) {
 		struct worker_opts o = {
 			.index = i, .loop = conf_int(d->conf, KEY_LOOP),
@@ -289,14 +294,9 @@ static int make_workers(struct progd *d)
 			.poll_ns = poll < 0 ? WORKER_POLL_AUTO : poll * 1000,
 			.sleeping = &d->doorbell->state[i].sleeping,
 		};
-		struct rma_opts ro = {
-			.index = i, .workers = n, .posted = posted, .leave = leave, .kick = kick,
-			.client_bad = client_bad, .ctx = d,
+		struct link_opts lo = {
+			.index = i, .workers = n, .host = &d->host,
 			.peer_timeout_ns = conf_int(d->conf, KEY_PEER_TIMEOUT),
-		};
-		struct rndv_opts no = {
-			.index = i, .workers = n, .posted = posted, .leave = leave, .kick = kick,
-			.place = place, .client_bad = message_bad, .ctx = d, .peer_timeout_ns = ro.peer_timeout_ns,
 		};
 
 		if (*cpus && !worker_cpus_parse(cpus, &set))
@@ -311,23 +311,19 @@ static int make_workers(struct progd *d)
 			return r;
 		}
 		d->nworkers = i + 1;
-		ro.loop = worker_loop(d->worker[i]);
-		memcpy(ro.guid, d->guid, sizeof(ro.guid));
-		r = mover_new(i, ro.loop, &d->mover[i]);
-		ro.mover = no.mover = d->mover[i];
+		lo.loop = worker_loop(d->worker[i]);
+		memcpy(lo.guid, d->guid, sizeof(lo.guid));
+		r = link_new(&lo, &d->link[i]);
 		if (!r)
-			r = rma_new(&ro, &d->rma[i]);
+			r = mover_new(i, lo.loop, &d->mover[i]);
 		if (!r)
-			r = worker_add_source(d->worker[i], rma_poll, d->rma[i]);
-		no.loop = ro.loop;
-		memcpy(no.guid, d->guid, sizeof(no.guid));
+			r = rma_new(d->link[i], d->mover[i], &d->rma[i]);
 		if (!r)
-			r = rndv_new(&no, &d->rndv[i]);
+			r = rndv_new(d->link[i], d->mover[i], &d->rndv[i]);
 		if (!r)
-			r = worker_add_source(d->worker[i], rndv_poll, d->rndv[i]);
+			r = worker_add_source(d->worker[i], link_poll, d->link[i]);
 		if (!r)
 			r = worker_add_source(d->worker[i], mover_poll, d->mover[i]);
-		d->route[i] = (struct route){ d->rma[i], d->rndv[i] };
 		if (r) {
 			prog_log(PROG_LOG_ERROR, "worker %u: %s", i, strerror(-r));
 			return r;
@@ -343,7 +339,7 @@ static int make_xport(struct progd *d)
 		.port = conf_int(d->conf, KEY_PORT),
 		.peer_timeout_ns = conf_int(d->conf, KEY_PEER_TIMEOUT),
 		.connect_timeout_ns = conf_int(d->conf, KEY_CONNECT_TIMEOUT),
-		.handlers = &route_handlers, .post = post, .post_ctx = d,
+		.handlers = &link_handlers, .post = post, .post_ctx = d,
 	};
 	char err[XPORT_ERR] = "";
 	int r;
@@ -351,12 +347,11 @@ static int make_xport(struct progd *d)
 	memcpy(o.guid, d->guid, sizeof(o.guid));
 	r = xport_new(&o, &d->xport, err);
 	for (unsigned int i = 0; !r && i < d->nworkers; i++) {
-		r = xport_attach(d->xport, i, worker_loop(d->worker[i]), &d->route[i],
+		r = xport_attach(d->xport, i, worker_loop(d->worker[i]), d->link[i],
 				 &d->xw[i]);
 		if (r)
 			break;
-		rma_set_xport(d->rma[i], d->xw[i]);
-		rndv_set_xport(d->rndv[i], d->xw[i]);
+		link_set_xport(d->link[i], d->xw[i]);
 	}
 	if (!r)
 		r = xport_listen(d->xport, d->loop, err);
@@ -365,43 +360,57 @@ static int make_xport(struct progd *d)
 	return r;
 }
 
-static int make_sessions(struct progd *d)
+static void session_opts(struct progd *d, struct session_opts *o)
 {
-	struct session_opts o = {
-		.path = d->socket, .only_own_uid = d->embedded, .workers = d->nworkers,
+	*o = (struct session_opts){
+		.path = d->socket, .only_own_uid = d->embedded,
+		.multi_user = conf_int(d->conf, KEY_MULTI_USER), .workers = d->nworkers,
 		.cma = conf_bool(d->conf, KEY_CMA), .pinned = conf_bool(d->conf, KEY_PINNED),
 		.doorbell_fd = d->doorbell_fd, .loop = d->loop,
 		.hello_timeout_ns = conf_int(d->conf, KEY_HELLO_TIMEOUT), .count = on_sessions,
-		.ctx = d,
+		.renew = on_renew, .ctx = d,
 	};
+	memcpy(o->worker, d->worker, sizeof(o->worker));
+	memcpy(o->link, d->link, sizeof(o->link));
+	memcpy(o->rma, d->rma, sizeof(o->rma));
+	memcpy(o->rndv, d->rndv, sizeof(o->rndv));
+	memcpy(o->guid, d->guid, sizeof(o->guid));
+	o->naddrs = xport_addrs(d->xport, o->addr);
+}
+
+static int make_sessions(struct progd *d)
+{
+	struct session_opts o;
 	char err[256] = "";
 	int r;
 
-	memcpy(o.worker, d->worker, sizeof(o.worker));
-	memcpy(o.rma, d->rma, sizeof(o.rma));
-	memcpy(o.rndv, d->rndv, sizeof(o.rndv));
-	memcpy(o.guid, d->guid, sizeof(o.guid));
-	o.naddrs = xport_addrs(d->xport, o.addr);
+	session_opts(d, &o);
 	r = sessions_new(&o, &d->sessions, err);
 	if (r)
 		prog_log(PROG_LOG_ERROR, "%s", err[0] ? err : strerror(-r));
 	return r;
 }
 
-static int make_ctl(struct progd *d)
+static void ctl_opts(struct progd *d, struct ctl_opts *o)
 {
-	struct ctl_opts o = {
+	*o = (struct ctl_opts){
 		.socket = d->socket, .config = d->config, .embedded = d->embedded, .conf = d->conf,
 		.conf_changed = conf_changed, .ctx = d, .loop = d->loop, .workers = d->nworkers,
 		.sessions = d->sessions, .xport = d->xport,
 	};
+	memcpy(o->worker, d->worker, sizeof(o->worker));
+	memcpy(o->rma, d->rma, sizeof(o->rma));
+	memcpy(o->mover, d->mover, sizeof(o->mover));
+	memcpy(o->guid, d->guid, sizeof(o->guid));
+}
+
+static int make_ctl(struct progd *d)
+{
+	struct ctl_opts o;
 	char err[256] = "";
 	int r;
 
-	memcpy(o.worker, d->worker, sizeof(o.worker));
-	memcpy(o.rma, d->rma, sizeof(o.rma));
-	memcpy(o.mover, d->mover, sizeof(o.mover));
-	memcpy(o.guid, d->guid, sizeof(o.guid));
+	ctl_opts(d, &o);
 	r = ctl_new(&o, &d->ctl, err);
 	if (r)
 		prog_log(PROG_LOG_ERROR, "%s", err[0] ? err : strerror(-r));
@@ -410,6 +419,40 @@ static int make_ctl(struct progd *d)
 
 static void nothing(void *arg)
 {
+}
+
+/*
+ * All that processes of a user can reach: the workers with their wake-ups, what they know of other nodes, the
+ * lanes and the addresses others call, under a name of its own.
+ */
+static int make_engine(struct progd *d)
+{
+	int r;
+
+	randombytes_buf(d->guid, sizeof(d->guid));
+	r = make_doorbell(d);
+	if (r) {
+		prog_log(PROG_LOG_ERROR, "doorbell page: %s", strerror(-r));
+		return r;
+	}
+	r = make_workers(d);
+	if (r)
+		return r;
+	r = make_xport(d);
+	if (r)
+		return r;
+	d->started = true;
+	for (unsigned int i = 0; i < d->nworkers; i++) {
+		r = worker_start(d->worker[i]);
+		/* once it answers, it has set itself up and can be described */
+		if (!r)
+			r = worker_call(d->worker[i], nothing, NULL);
+		if (r) {
+			prog_log(PROG_LOG_ERROR, "worker %u: %s", i, strerror(-r));
+			return r;
+		}
+	}
+	return 0;
 }
 
 static int start(struct progd *d)
@@ -436,29 +479,11 @@ static int start(struct progd *d)
 		return r;
 	}
 	d->signals = loop_fd_watch(d->loop, d->signal_fd, 0, on_signal, d);
-	randombytes_buf(d->guid, sizeof(d->guid));
-	r = d->signals ? make_doorbell(d) : -ENOMEM;
-	if (r) {
-		prog_log(PROG_LOG_ERROR, "doorbell page: %s", strerror(-r));
-		return r;
-	}
-	r = make_workers(d);
+	if (!d->signals)
+		return -ENOMEM;
+	r = make_engine(d);
 	if (r)
 		return r;
-	r = make_xport(d);
-	if (r)
-		return r;
-	d->started = true;
-	for (unsigned int i = 0; i < d->nworkers; i++) {
-		r = worker_start(d->worker[i]);
-		/* once it answers, it has set itself up and can be described */
-		if (!r)
-			r = worker_call(d->worker[i], nothing, NULL);
-		if (r) {
-			prog_log(PROG_LOG_ERROR, "worker %u: %s", i, strerror(-r));
-			return r;
-		}
-	}
 	r = make_sessions(d);
 	if (r)
 		return r;
@@ -510,11 +535,9 @@ static void drop_lock(struct progd *d)
 	close(d->lock_fd);
 }
 
-static void finish(struct progd *d)
+/* No session is left. */
+static void free_engine(struct progd *d)
 {
-	sd_notify(0, "STOPPING=1");
-	ctl_free(d->ctl);
-	sessions_free(d->sessions);
 	if (d->xport)
 		xport_unlisten(d->xport);
 	for (unsigned int i = 0; i < d->nworkers; i++) {
@@ -530,8 +553,54 @@ static void finish(struct progd *d)
 		mover_free(d->mover[i]);
 		rma_free(d->rma[i]);
 		rndv_free(d->rndv[i]);
+		link_free(d->link[i]);
 		worker_free(d->worker[i]);
 	}
+	memset(d->worker, 0, sizeof(d->worker));
+	memset(d->link, 0, sizeof(d->link));
+	memset(d->rma, 0, sizeof(d->rma));
+	memset(d->rndv, 0, sizeof(d->rndv));
+	memset(d->mover, 0, sizeof(d->mover));
+	memset(d->xw, 0, sizeof(d->xw));
+	d->xport = NULL;
+	d->nworkers = 0;
+	d->started = false;
+	if (d->doorbell)
+		munmap(d->doorbell, sizeof(*d->doorbell));
+	d->doorbell = NULL;
+	if (d->doorbell_fd >= 0)
+		close(d->doorbell_fd);
+	d->doorbell_fd = -1;
+}
+
+/*
+ * Nothing of the user before is to be left for the next.  His processes may have kept what they were given, the
+ * eventfds of the workers above all; other nodes' daemons may have lanes here, or be where he said.
+ */
+static int renew(struct progd *d)
+{
+	struct session_opts so;
+	struct ctl_opts co;
+	int r;
+
+	d->renew = false;
+	free_engine(d);
+	r = make_engine(d);
+	if (r)
+		return r;
+	session_opts(d, &so);
+	ctl_opts(d, &co);
+	sessions_renewed(d->sessions, &so);
+	ctl_renewed(d->ctl, &co);
+	return 0;
+}
+
+static void finish(struct progd *d)
+{
+	sd_notify(0, "STOPPING=1");
+	ctl_free(d->ctl);
+	sessions_free(d->sessions);
+	free_engine(d);
 	loop_timer_cancel(&d->watchdog);
 	loop_timer_cancel(&d->embedded_timer);
 	loop_unwatch(d->signals);
@@ -539,10 +608,6 @@ static void finish(struct progd *d)
 		loop_free(d->loop);
 	if (d->signal_fd >= 0)
 		close(d->signal_fd);
-	if (d->doorbell)
-		munmap(d->doorbell, sizeof(*d->doorbell));
-	if (d->doorbell_fd >= 0)
-		close(d->doorbell_fd);
 	drop_lock(d);
 	conf_free(d->conf);
 }
@@ -693,7 +758,9 @@ int main(int argc, char **argv)
 				prog_log(PROG_LOG_ERROR, "event loop: %s", strerror(-r));
 				break;
 			}
-			r = 0;
+			r = d->renew ? renew(d) : 0;
+			if (r)
+				break;
 		}
 		prog_log(PROG_LOG_INFO, "ending");
 	}

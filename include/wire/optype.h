@@ -31,8 +31,8 @@
  * MPI_OFFSET and MPI_COUNT are I64).
  */
 #define PROG_TYPE_MIXED		0	/* in a datatype: more than one basic type, or none */
-#define PROG_TYPE_BYTE		1	/* MPI_BYTE: opaque, bitwise operations only */
-#define PROG_TYPE_CHAR		2	/* MPI_CHAR, MPI_CHARACTER: REPLACE and NO_OP only */
+#define PROG_TYPE_BYTE		1	/* MPI_BYTE: operations as U8 */
+#define PROG_TYPE_CHAR		2	/* MPI_CHAR, MPI_CHARACTER (Open MPI's: U8): operations as C's char */
 #define PROG_TYPE_WCHAR		3	/* MPI_WCHAR (4 bytes): REPLACE and NO_OP only */
 #define PROG_TYPE_I8		4
 #define PROG_TYPE_I16		5
@@ -43,7 +43,7 @@
 #define PROG_TYPE_U16		10
 #define PROG_TYPE_U32		11
 #define PROG_TYPE_U64		12
-#define PROG_TYPE_BOOL		13	/* MPI_C_BOOL, MPI_CXX_BOOL */
+#define PROG_TYPE_BOOL		13	/* MPI_C_BOOL, MPI_CXX_BOOL (MPICH's: U8) */
 #define PROG_TYPE_L8		14	/* Fortran LOGICAL of 1, 2, 4 and 8 bytes; .true. is 1 */
 #define PROG_TYPE_L16		15
 #define PROG_TYPE_L32		16

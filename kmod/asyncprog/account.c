@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Limits: RLIMIT_MEMLOCK of the user, and the module's own, per user and of all users together.
+ * Counters, and limits: RLIMIT_MEMLOCK of the user, and the module's own, per user and of all
+ * users together.
  */
 #include <linux/cred.h>
 #include <linux/hashtable.h>
@@ -11,6 +12,8 @@
 #include <linux/slab.h>
 
 #include "internal.h"
+
+struct ap_stats ap_stats;
 
 struct ap_uid {
 	struct hlist_node node;

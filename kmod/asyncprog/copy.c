@@ -11,6 +11,7 @@
 #include <linux/uaccess.h>
 
 #include "internal.h"
+#include "trace.h"
 
 #define COPY_CHUNK	(256UL << 10)	/* bytes between two looks at signals and state */
 
@@ -154,6 +155,7 @@ EXPORT_SYMBOL_GPL(asyncprog_pair_copy);
 
 void asyncprog_pair_account(const struct asyncprog_pair *pair, u64 bytes, int status)
 {
+	trace_asyncprog_copied(pair->src->handle, pair->dst->handle, bytes, status);
 	if (status) {
 		atomic64_inc(&ap_stats.copy_errors);
 		return;

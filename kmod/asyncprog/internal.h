@@ -2,13 +2,15 @@
 /*
  * internal.h - what the files of the module share.
  *
- *	main.c		device, ioctls, contexts (one per open file)
+ *	main.c		device, ioctls
+ *	ctx.c		contexts (one per open file)
  *	region.c	registration, lookup, staleness, the end of a region
- *	account.c	limits
+ *	account.c	limits, counters
  *	map.c		mmap()
  *	copy.c		copies by handle
  *	ring.c		completion rings
  *	netlink.c	statistics, limits, events
+ *	trace.h		tracepoints
  *
  * Locks, outer first: ap_ctx.lock; mmap_lock; ap_region.lock; ap_region.seq_lock; ap_ctx.mark_lock.
  * The table of regions and the accounts have spinlocks of their own, under which no other is taken.
@@ -114,8 +116,15 @@ struct ap_region {
 /* main.c */
 extern const struct file_operations ap_fops;
 extern struct workqueue_struct *ap_wq;
+
+/* ctx.c */
+/* one reference; NULL: no memory */
+struct ap_ctx *ap_ctx_new(void);
 void ap_ctx_put(struct ap_ctx *ctx);
+/* copies of @ctx may use the regions of @other; again is no error */
+int ap_ctx_attach(struct ap_ctx *ctx, struct ap_ctx *other);
 bool ap_ctx_attached(struct ap_ctx *ctx, const struct ap_ctx *other);
+void ap_ctx_detach_all(struct ap_ctx *ctx);
 
 static inline struct ap_ctx *ap_file_ctx(struct file *file)
 {
@@ -149,6 +158,20 @@ int ap_region_use(struct ap_ctx *ctx, u64 handle, u32 access, struct ap_region *
 void ap_region_unuse(struct ap_region *r);
 
 /* account.c */
+struct ap_stats {
+	atomic64_t regions;
+	atomic64_t registered;
+	atomic64_t refused;
+	atomic64_t staled;
+	atomic64_t gone;
+	atomic64_t copies;
+	atomic64_t copy_bytes;
+	atomic64_t copy_errors;
+	atomic64_t faults;
+};
+
+extern struct ap_stats ap_stats;
+
 struct ap_limits {
 	u64 max_pages;
 	u64 uid_max_pages;
@@ -190,19 +213,5 @@ int ap_netlink_init(void);
 void ap_netlink_exit(void);
 /* may sleep */
 void ap_netlink_event(u32 event, kuid_t uid, u64 handle, u64 bytes);
-
-struct ap_stats {
-	atomic64_t regions;
-	atomic64_t registered;
-	atomic64_t refused;
-	atomic64_t staled;
-	atomic64_t gone;
-	atomic64_t copies;
-	atomic64_t copy_bytes;
-	atomic64_t copy_errors;
-	atomic64_t faults;
-};
-
-extern struct ap_stats ap_stats;
 
 #endif /* _AP_INTERNAL_H */

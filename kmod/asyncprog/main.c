@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * /dev/asyncprog: contexts (one per open file) and ioctls.
+ * /dev/asyncprog: the device and its ioctls.
  */
 #include <linux/cred.h>
 #include <linux/err.h>
@@ -10,29 +10,14 @@
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/poll.h>
-#include <linux/slab.h>
 #include <linux/uaccess.h>
-#include <linux/vmalloc.h>
 
 #include "internal.h"
 
+#define CREATE_TRACE_POINTS
+#include "trace.h"
+
 struct workqueue_struct *ap_wq;
-
-/* ---- contexts --------------------------------------------------------------------------- */
-
-static void ctx_free(struct kref *ref)
-{
-	struct ap_ctx *ctx = container_of(ref, struct ap_ctx, ref);
-
-	asyncprog_ring_destroy(ctx->ring);
-	vfree(ctx->marks);
-	kfree(ctx);
-}
-
-void ap_ctx_put(struct ap_ctx *ctx)
-{
-	kref_put(&ctx->ref, ctx_free);
-}
 
 static int ap_open(struct inode *inode, struct file *file)
 {
@@ -40,95 +25,22 @@ static int ap_open(struct inode *inode, struct file *file)
 
 	if ((file->f_mode & (FMODE_READ | FMODE_WRITE)) != (FMODE_READ | FMODE_WRITE))
 		return -EACCES;
-	ctx = kzalloc(sizeof(*ctx), GFP_KERNEL_ACCOUNT);
+	ctx = ap_ctx_new();
 	if (!ctx)
 		return -ENOMEM;
-	ctx->marks = vmalloc_user(AP_MARKS_SIZE);
-	if (!ctx->marks) {
-		kfree(ctx);
-		return -ENOMEM;
-	}
-	ctx->marks->nslots = AP_CTX_REGIONS;
-	kref_init(&ctx->ref);
-	mutex_init(&ctx->lock);
-	spin_lock_init(&ctx->mark_lock);
-	INIT_LIST_HEAD(&ctx->regions);
-	mutex_init(&ctx->attach_lock);
-	INIT_LIST_HEAD(&ctx->attached);
-	init_waitqueue_head(&ctx->wait);
-	ctx->opener = current_euid();
 	ap_map_open(file);
 	file->private_data = ctx;
 	return nonseekable_open(inode, file);
 }
 
-bool ap_ctx_attached(struct ap_ctx *ctx, const struct ap_ctx *other)
-{
-	struct ap_attached *a;
-	bool found = false;
-
-	mutex_lock(&ctx->attach_lock);
-	list_for_each_entry(a, &ctx->attached, link) {
-		if (a->ctx == other) {
-			found = true;
-			break;
-		}
-	}
-	mutex_unlock(&ctx->attach_lock);
-	return found;
-}
-
-static void attached_free(struct ap_ctx *ctx, struct ap_attached *a)
-{
-	list_del(&a->link);
-	ctx->nattached--;
-	ap_ctx_put(a->ctx);
-	kfree(a);
-}
-
-/* Also takes out those whose files are gone. */
-static int ctx_attach(struct ap_ctx *ctx, struct ap_ctx *other)
-{
-	struct ap_attached *a, *next, *new;
-	int ret = 0;
-
-	new = kmalloc(sizeof(*new), GFP_KERNEL_ACCOUNT);
-	if (!new)
-		return -ENOMEM;
-	mutex_lock(&ctx->attach_lock);
-	list_for_each_entry_safe(a, next, &ctx->attached, link) {
-		if (a->ctx == other)
-			goto unlock;
-		if (READ_ONCE(a->ctx->closing))
-			attached_free(ctx, a);
-	}
-	if (ctx->nattached == ASYNCPROG_MAX_ATTACHED) {
-		ret = -ENOSPC;
-		goto unlock;
-	}
-	kref_get(&other->ref);
-	new->ctx = other;
-	list_add(&new->link, &ctx->attached);
-	ctx->nattached++;
-	new = NULL;
-unlock:
-	mutex_unlock(&ctx->attach_lock);
-	kfree(new);
-	return ret;
-}
-
 static int ap_release(struct inode *inode, struct file *file)
 {
 	struct ap_ctx *ctx = ap_file_ctx(file);
-	struct ap_attached *a, *next;
 
 	WRITE_ONCE(ctx->closing, true);
 	ap_region_end_all(ctx);
 	/* here, not with the last reference: two files may have attached each other */
-	mutex_lock(&ctx->attach_lock);
-	list_for_each_entry_safe(a, next, &ctx->attached, link)
-		attached_free(ctx, a);
-	mutex_unlock(&ctx->attach_lock);
+	ap_ctx_detach_all(ctx);
 	ap_ctx_put(ctx);
 	return 0;
 }
@@ -238,7 +150,7 @@ static int ioc_attach(struct file *file, void *p)
 	if (IS_ERR(other))
 		return PTR_ERR(other);
 	ret = ap_file_ctx(other) == ap_file_ctx(file) ? -EINVAL :
-	      ctx_attach(ap_file_ctx(file), ap_file_ctx(other));
+	      ap_ctx_attach(ap_file_ctx(file), ap_file_ctx(other));
 	fput(other);
 	return ret;
 }

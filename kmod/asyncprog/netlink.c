@@ -10,8 +10,6 @@
 
 #include "internal.h"
 
-struct ap_stats ap_stats;
-
 static struct genl_family family;
 
 enum {

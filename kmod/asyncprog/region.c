@@ -18,6 +18,7 @@
 
 #include "compat.h"
 #include "internal.h"
+#include "trace.h"
 
 #define PIN_CHUNK	2048		/* pages between two looks for a signal */
 #define PIN_TRIES	16
@@ -233,6 +234,7 @@ static bool region_end(struct ap_region *r)
 	if (old == AP_DEAD)
 		return false;
 
+	trace_asyncprog_end(r->handle, r->length);
 	mark_clear(r);
 	xa_erase(&table, (u32)r->handle);
 	spin_lock(&pgoff_lock);
@@ -306,6 +308,7 @@ static bool region_invalidate(struct mmu_interval_notifier *mn,
 		region_queue(r, &r->gone_work);
 	} else if (stale) {
 		atomic64_inc(&ap_stats.staled);
+		trace_asyncprog_stale(r->handle, r->length);
 		region_queue(r, &r->stale_work);
 	}
 	return true;
@@ -527,6 +530,7 @@ int ap_region_register(struct ap_ctx *ctx, struct asyncprog_ioc_register *arg)
 	arg->map_length = (u64)r->npages << PAGE_SHIFT;
 	arg->page_shift = r->page_shift;
 	atomic64_inc(&ap_stats.registered);
+	trace_asyncprog_register(r->handle, r->addr, r->length, r->page_shift);
 
 	mutex_lock(&ctx->lock);
 	list_add_tail(&r->link, &ctx->regions);

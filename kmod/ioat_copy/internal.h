@@ -2,10 +2,12 @@
 /*
  * internal.h - what the files of the module share.
  *
- *	main.c	device, ioctls, contexts (one per open file)
+ *	main.c	device, ioctls
+ *	ctx.c	contexts (one per open file)
  *	op.c	the life of a copy: queued, running, done, or abandoned to a silent engine
  *	chan.c	DMA channels
  *	cpu.c	kernel threads that copy
+ *	trace.h	tracepoints
  *
  * Locks, outer first: ic_ctx.issue_lock; ic_chan.lock; zombie_lock (op.c); ic_ctx.lock.
  */
@@ -100,10 +102,12 @@ struct ic_op {
 	struct rcu_head rcu;
 };
 
-extern struct workqueue_struct *ic_wq;
 extern unsigned int ic_min_bytes;
 
-/* main.c */
+/* ctx.c */
+extern struct workqueue_struct *ic_wq;
+/* one reference; NULL: no memory.  Its watch is not initialised. */
+struct ic_ctx *ic_ctx_new(void);
 void ic_ctx_put(struct ic_ctx *ctx);
 
 /* op.c */

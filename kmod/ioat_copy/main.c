@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * /dev/ioat_copy: contexts (one per open file) and ioctls.
+ * /dev/ioat_copy: the device and its ioctls.
  */
 #include <linux/dma-mapping.h>
 #include <linux/file.h>
@@ -20,34 +20,11 @@
 #define POLL_MAX_NS	(50 * NSEC_PER_MSEC)
 #define POLL_SHARE	8
 
-struct workqueue_struct *ic_wq;
-
 /* ---- contexts --------------------------------------------------------------------------- */
 
 static struct ic_ctx *file_ctx(struct file *file)
 {
 	return file->private_data;
-}
-
-static void ctx_free_work(struct work_struct *work)
-{
-	struct ic_ctx *ctx = container_of(work, struct ic_ctx, free_work);
-
-	asyncprog_ring_destroy(ctx->ring);
-	if (ctx->file)
-		fput(ctx->file);
-	kfree(ctx);
-}
-
-/* a work, because the last copy may complete in an interrupt */
-static void ctx_release(struct kref *ref)
-{
-	queue_work(ic_wq, &container_of(ref, struct ic_ctx, ref)->free_work);
-}
-
-void ic_ctx_put(struct ic_ctx *ctx)
-{
-	kref_put(&ctx->ref, ctx_release);
 }
 
 static int ic_open(struct inode *inode, struct file *file)
@@ -56,17 +33,10 @@ static int ic_open(struct inode *inode, struct file *file)
 
 	if ((file->f_mode & (FMODE_READ | FMODE_WRITE)) != (FMODE_READ | FMODE_WRITE))
 		return -EACCES;
-	ctx = kzalloc(sizeof(*ctx), GFP_KERNEL_ACCOUNT);
+	ctx = ic_ctx_new();
 	if (!ctx)
 		return -ENOMEM;
-	kref_init(&ctx->ref);
-	INIT_WORK(&ctx->free_work, ctx_free_work);
-	init_waitqueue_head(&ctx->wait);
 	INIT_DELAYED_WORK(&ctx->watch, ic_op_watch);
-	mutex_init(&ctx->issue_lock);
-	INIT_LIST_HEAD(&ctx->pending);
-	spin_lock_init(&ctx->lock);
-	INIT_LIST_HEAD(&ctx->inflight);
 	ic_chan_get_all();
 	ctx->chan = ic_chan_pick();
 	file->private_data = ctx;

@@ -17,6 +17,9 @@
 
 #include "internal.h"
 
+#define CREATE_TRACE_POINTS
+#include "trace.h"
+
 #define PREP_TRIES	8
 #define PREP_WAIT_US	50
 /* some drivers take descriptors back in their interrupt handler only */
@@ -63,6 +66,7 @@ static void op_complete(struct ic_op *op, int status)
 	u32 flags = (dma ? ASYNCPROG_CQE_DMA : 0) | (dma < len ? ASYNCPROG_CQE_CPU : 0);
 	unsigned long irq;
 
+	trace_ioat_copy_complete(op->cookie, op->seq, len, dma, status);
 	asyncprog_pair_account(&op->pair, len, status);
 	asyncprog_pair_put(&op->pair);
 	asyncprog_ring_post(ctx->ring, op->cookie, status, flags, status ? 0 : len);
@@ -627,6 +631,7 @@ int ic_op_submit(struct ic_ctx *ctx, const struct asyncprog_copy *ops, u32 nops,
 	list_for_each_entry(op, &list, pending_link) {
 		kref_get(&ctx->ref);
 		op->seq = ++ctx->submitted;
+		trace_ioat_copy_submit(op->cookie, op->seq, op->pair.len);
 		list_add_tail(&op->link, &ctx->inflight);
 	}
 	*seq = ctx->submitted;

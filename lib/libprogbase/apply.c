@@ -75,7 +75,7 @@ int apply_get(const struct apply_win *w, int64_t disp, const struct dtype *dt, u
 /* Is the element at @p handled by atomic instructions? Depends on window, type and address. */
 static inline bool is_native(const struct apply_win *w, const struct reduce_type *t, const void *p)
 {
-	return w->native && t->extent <= 8 && !((uintptr_t)p & (t->extent - 1u));
+	return w->singles && t->extent <= 8 && !((uintptr_t)p & (t->extent - 1u));
 }
 
 static inline bool is_integer(unsigned int type)
@@ -196,7 +196,8 @@ struct acc {
 	char *result;		/* or NULL */
 	size_t done;		/* packed bytes applied */
 
-	bool held;		/* direct: stripe of `page` is locked, for `bytes` up to now */
+	bool held;		/* direct: stripe of `page` is locked, for `bytes` up to now ... */
+	bool native;		/* ... and no single elements of it are being changed */
 	uint64_t page;
 	size_t bytes;
 
@@ -217,19 +218,31 @@ static void acc_unlock(struct acc *a)
 	a->held = false;
 }
 
-static int acc_lock(struct acc *a, uint64_t page)
+/* The stripe of @disp, for code that is not atomic; @native: nor are atomic instructions to come between. */
+static inline int lock_page(const struct apply_win *w, uint32_t idx, bool native)
+{
+	int ret = stripe_lock_timed(w->stripes, w->stripe_mask, idx, w->owner, w->timeout_ns);
+
+	if (!ret && native) {
+		ret = stripe_singles_wait(w->singles, w->stripe_mask, idx, w->timeout_ns);
+		if (ret)
+			stripe_unlock(w->stripes, w->stripe_mask, idx);
+	}
+	return ret;
+}
+
+static int acc_lock(struct acc *a, uint64_t page, bool native)
 {
 	const struct apply_win *w = a->w;
 	int ret;
 
-	if (a->held && a->page == page && a->bytes < STRIPE_PAGE)
+	if (a->held && a->page == page && a->native == native && a->bytes < STRIPE_PAGE)
 		return 0;
 	acc_unlock(a);
-	ret = stripe_lock_timed(w->stripes, w->stripe_mask,
-				stripe_index(page << STRIPE_SHIFT, w->stripe_mask), w->owner,
-				w->timeout_ns);
+	ret = lock_page(w, stripe_index(page << STRIPE_SHIFT, w->stripe_mask), native);
 	if (ret)
 		return ret;
+	a->native = native;
 	a->held = true;
 	a->page = page;
 	a->bytes = 0;
@@ -259,21 +272,13 @@ static size_t in_page(const struct acc *a, int64_t disp, size_t n)
 static int acc_direct(struct acc *a, int64_t disp, size_t n)
 {
 	const struct reduce_type *t = a->t;
-	char *p = mem_ptr(&a->w->mem, disp);
+	bool native = is_native(a->w, t, mem_ptr(&a->w->mem, disp));
 
-	if (is_native(a->w, t, p)) {
-		/* holding a stripe here would be harmless, but for nothing */
-		acc_unlock(a);
-		for (; n; n--, p += t->extent, a->done += t->packed)
-			native_one(a->op, a->type, t, p, a->in ? a->in + a->done : NULL,
-				   a->result ? a->result + a->done : NULL);
-		return 0;
-	}
 	if (!a->w->stripes)
 		return -EINVAL;
 	while (n) {
 		size_t k = in_page(a, disp, n);
-		int ret = acc_lock(a, (uint64_t)disp >> STRIPE_SHIFT);
+		int ret = acc_lock(a, (uint64_t)disp >> STRIPE_SHIFT, native);
 
 		if (ret)
 			return ret;
@@ -496,30 +501,97 @@ static int acc_check(const struct apply_win *w, unsigned int op, unsigned int ty
 	return total ? check_range(w, disp, lo, hi) : 0;
 }
 
+static inline uint32_t *single_begin(const struct apply_win *w, uint32_t idx)
+{
+	return stripe_single_begin(w->singles, w->stripes, w->stripe_mask, idx, w->owner);
+}
+
 /* One element, mapped here. */
 static int acc_single(const struct apply_win *w, unsigned int op, unsigned int type,
-		      const struct reduce_type *t, int64_t disp, const void *in, void *result)
+		      const struct reduce_type *t, reduce_fn *fn, int64_t disp, const void *in, void *result)
 {
+	uint32_t idx = stripe_index((uint64_t)disp, w->stripe_mask), *mine;
 	void *p = mem_ptr(&w->mem, disp);
-	uint32_t idx;
+	bool native = is_native(w, t, p);
 	int ret;
 
-	if (is_native(w, t, p)) {
-		native_one(op, type, t, p, in, result);
-		return 0;
+	if (native) {
+		mine = single_begin(w, idx);
+		if (mine) {
+			native_one(op, type, t, p, in, result);
+			stripe_single_end(mine);
+			return 0;
+		}
 	}
-	if (!w->stripes)
-		return -EINVAL;
-	idx = stripe_index(disp, w->stripe_mask);
 	ret = stripe_lock_timed(w->stripes, w->stripe_mask, idx, w->owner, w->timeout_ns);
 	if (ret)
 		return ret;
-	if (result)
-		reduce_pack(type, result, p, 1);
-	if (op != PROG_OP_NO_OP)
-		reduce_apply(op, type, p, in, 1);
+	if (native) {
+		/* others may have announced theirs before the lock was ours */
+		native_one(op, type, t, p, in, result);
+	} else {
+		if (result)
+			reduce_pack(type, result, p, 1);
+		fn(p, in, 1);
+	}
 	stripe_unlock(w->stripes, w->stripe_mask, idx);
 	return 0;
+}
+
+/* Neighbouring elements, mapped here. */
+static int acc_block(const struct apply_win *w, unsigned int type, const struct reduce_type *t, reduce_fn *fn,
+		     int64_t disp, size_t n, const char *in, char *result, size_t *done)
+{
+	bool native = is_native(w, t, mem_ptr(&w->mem, disp));
+	unsigned int shift = (unsigned int)__builtin_ctz(t->extent);
+
+	for (;;) {
+		uint32_t idx = stripe_index((uint64_t)disp, w->stripe_mask);
+		size_t k = (STRIPE_PAGE - ((uint64_t)disp & (STRIPE_PAGE - 1)) + t->extent - 1) >> shift;
+		void *p = mem_ptr(&w->mem, disp);
+		int ret = lock_page(w, idx, native);
+
+		if (ret)
+			return ret;
+		if (k > n)
+			k = n;
+		if (result)
+			reduce_pack(type, result + *done, p, k);
+		fn(p, in ? in + *done : NULL, k);
+		stripe_unlock(w->stripes, w->stripe_mask, idx);
+		*done += k * t->packed;
+		n -= k;
+		if (!n)
+			return 0;
+		disp += (int64_t)(k << shift);
+	}
+}
+
+int apply_acc_block(const struct apply_win *w, unsigned int op, unsigned int type, int64_t disp, uint64_t count,
+		    const void *payload, void *result, size_t *done)
+{
+	const struct reduce_type *t = reduce_type(type);
+	reduce_fn *fn = reduce_loop(op, type);
+	int ret;
+
+	*done = 0;
+	if (!fn || (!payload && op != PROG_OP_NO_OP))
+		return -EINVAL;
+	if (!count)
+		return 0;
+	if (count > PROG_DTYPE_MAX_BYTES / 32)
+		return -EOVERFLOW;
+	ret = check_range(w, disp, 0, (int64_t)reduce_span(t, count));
+	if (ret)
+		return ret;
+	if (!w->stripes)
+		return -EINVAL;
+	if (count > 1)
+		return acc_block(w, type, t, fn, disp, count, payload, result, done);
+	ret = acc_single(w, op, type, t, fn, disp, payload, result);
+	if (!ret)
+		*done = t->packed;
+	return ret;
 }
 
 /* Not inlined: its kilobytes of stack are not for a single element. */
@@ -572,20 +644,12 @@ int apply_acc(const struct apply_win *w, unsigned int op, unsigned int type, int
 	size_t n = 0;
 	int ret;
 
-	/* one element, mapped here: the checks of acc_check without its divisions */
-	if (!dt && count == 1 && !packed_off && t && len == t->packed && mem_is_direct(&w->mem)) {
-		if (!reduce_valid(op, type) || (!payload && op != PROG_OP_NO_OP))
-			ret = -EINVAL;
-		else
-			ret = check_range(w, disp, 0, t->used);
-		if (!ret)
-			ret = acc_single(w, op, type, t, disp, payload, result);
-		if (!ret)
-			n = len;
-	} else {
+	if (!dt && !packed_off && t && count && count <= PROG_DTYPE_MAX_BYTES / 32 &&
+	    len == count * t->packed && mem_is_direct(&w->mem))
+		ret = apply_acc_block(w, op, type, disp, count, payload, result, &n);
+	else
 		ret = acc_many(w, op, type, t, disp, dt, count, packed_off, payload, len, result,
 			       &n);
-	}
 	if (done)
 		*done = n;
 	return ret;
@@ -595,7 +659,7 @@ int apply_acc(const struct apply_win *w, unsigned int op, unsigned int type, int
 
 bool apply_cas_valid(unsigned int type)
 {
-	return type == PROG_TYPE_BYTE || (type >= PROG_TYPE_I8 && type <= PROG_TYPE_L64);
+	return type > PROG_TYPE_MIXED && type < PROG_TYPE_FLOAT_INT;
 }
 
 #define CAS_NATIVE(BITS) \
@@ -616,12 +680,30 @@ CAS_NATIVE(16)
 CAS_NATIVE(32)
 CAS_NATIVE(64)
 
+static void cas_native(const struct reduce_type *t, void *p, const void *compare, const void *swap, void *result)
+{
+	switch (t->extent) {
+	case 1:
+		cas_8(p, compare, swap, result);
+		break;
+	case 2:
+		cas_16(p, compare, swap, result);
+		break;
+	case 4:
+		cas_32(p, compare, swap, result);
+		break;
+	default:
+		cas_64(p, compare, swap, result);
+	}
+}
+
 int apply_cas(const struct apply_win *w, unsigned int type, int64_t disp, const void *compare,
 	      const void *swap, void *result)
 {
 	const struct reduce_type *t = reduce_type(type);
-	char old[16];
-	uint32_t idx;
+	uint32_t idx, *mine;
+	char old[32];
+	bool native;
 	int ret;
 
 	if (!t || !apply_cas_valid(type))
@@ -629,32 +711,26 @@ int apply_cas(const struct apply_win *w, unsigned int type, int64_t disp, const 
 	ret = check_range(w, disp, 0, t->extent);
 	if (ret)
 		return ret;
-	if (mem_is_direct(&w->mem)) {
-		void *p = mem_ptr(&w->mem, disp);
-
-		if (is_native(w, t, p)) {
-			switch (t->extent) {
-			case 1:
-				cas_8(p, compare, swap, result);
-				break;
-			case 2:
-				cas_16(p, compare, swap, result);
-				break;
-			case 4:
-				cas_32(p, compare, swap, result);
-				break;
-			default:
-				cas_64(p, compare, swap, result);
-			}
+	if (!w->stripes)
+		return -EINVAL;
+	native = mem_is_direct(&w->mem) && is_native(w, t, mem_ptr(&w->mem, disp));
+	idx = stripe_index(disp, w->stripe_mask);
+	if (native) {
+		mine = single_begin(w, idx);
+		if (mine) {
+			cas_native(t, mem_ptr(&w->mem, disp), compare, swap, result);
+			stripe_single_end(mine);
 			return 0;
 		}
 	}
-	if (!w->stripes)
-		return -EINVAL;
-	idx = stripe_index(disp, w->stripe_mask);
 	ret = stripe_lock_timed(w->stripes, w->stripe_mask, idx, w->owner, w->timeout_ns);
 	if (ret)
 		return ret;
+	if (native) {
+		cas_native(t, mem_ptr(&w->mem, disp), compare, swap, result);
+		stripe_unlock(w->stripes, w->stripe_mask, idx);
+		return 0;
+	}
 	if (t->extent == 8 && mem_is_direct(&w->mem)) {
 		uint64_t now, want;
 

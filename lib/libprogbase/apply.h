@@ -6,13 +6,15 @@
  *
  * Accumulate-class operations (apply_acc, apply_cas) are atomic per element against each
  * other, from any process and by any path. The method is a property of the window and of
- * the element's type and address, never of the call:
- *  - window with `native` unset (a daemon may write it): stripe locks for all elements;
- *  - window with `native` set (only processes that map it, and all of them with `native`
- *    set): atomic instructions for elements of up to 8 bytes at an address aligned to
- *    their size (pairs of up to 8 bytes of extent too), stripe locks for all others.
+ * the element's type and address:
+ *  - window without `singles` (a daemon may write it): stripe locks for all elements;
+ *  - window with `singles` (only processes that map it, and all of them with `singles`):
+ *    a call for one element of up to 8 bytes at an address aligned to its size (pairs of up to
+ *    8 bytes of extent too) announces it (see stripe.h) and uses an atomic instruction; a call for
+ *    several such elements locks their stripes and waits for announced ones; all other elements
+ *    are changed under stripe locks.
  * A lock is held for at most one STRIPE_PAGE of mapped data, or a read and a write of eight of
- * another process's. Mappings of a `native` window in different processes are congruent modulo 8
+ * another process's. Mappings of such a window in different processes are congruent modulo 8
  * (any two mappings of one memfd are).
  *
  * No non-temporal stores are made here. memcpy may use them for large blocks but fences
@@ -47,7 +49,8 @@ struct apply_win {
 	uint32_t *stripes;	/* mapped here; required unless only put and get are used */
 	uint32_t stripe_mask;
 	uint32_t owner;		/* of the locks this caller takes */
-	bool native;		/* see above; only with direct memory */
+	struct stripe_singles *singles;	/* see above; only with direct memory. NULL: a daemon may
+				 * write this window */
 	int64_t timeout_ns;	/* for one stripe; < 0: for ever */
 };
 
@@ -78,8 +81,15 @@ int apply_acc(const struct apply_win *w, unsigned int op, unsigned int type, int
 	      size_t len, void *result, size_t *done);
 
 /*
- * *result = target; if it equals *compare bit by bit, target = *swap. One element of an
- * integer, logical or byte type, else -EINVAL. No alignment needed.
+ * apply_acc() of all of @count neighbouring elements, of a window that is mapped here (mem_is_direct()): with less to
+ * decide.  @done must not be NULL.
+ */
+int apply_acc_block(const struct apply_win *w, unsigned int op, unsigned int type, int64_t disp, uint64_t count,
+		    const void *payload, void *result, size_t *done);
+
+/*
+ * *result = target; if it equals *compare bit by bit, target = *swap. One element of any type
+ * but pairs, else -EINVAL. No alignment needed.
  */
 int apply_cas(const struct apply_win *w, unsigned int type, int64_t disp, const void *compare,
 	      const void *swap, void *result);

@@ -34,6 +34,15 @@ struct win {
 	struct apply_win w;
 	unsigned char *mem;
 	uint32_t *stripes;
+	struct stripe_singles singles;	/* of this process */
+};
+
+#define MAX_SINGLES	64	/* processes that announce single elements */
+
+/* What is behind the stripes of win_new(). */
+struct shared {
+	uint32_t stripes[STRIPES], count;
+	struct prog_win_peer peer[MAX_SINGLES] __attribute__((aligned(64)));
 };
 
 static bool cma_works(void)
@@ -44,32 +53,41 @@ static bool cma_works(void)
 	return !mem_read(&m, 0, &b, sizeof(b)) && b == 5;
 }
 
-/* Window of @size bytes whose displacement 0 is @lead bytes behind its start. */
+/* Window of @size bytes whose displacement 0 is @lead bytes behind its start; win_path() says which way. */
 static struct win win_new(enum path path, size_t size, int64_t lead)
 {
+	struct shared *shared;
 	struct win x;
 
 	x.mem = mmap(NULL, size + 64, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	x.stripes = mmap(NULL, STRIPES * 4, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-			 -1, 0);
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_ptr_not_equal(x.mem, MAP_FAILED);
-	assert_ptr_not_equal(x.stripes, MAP_FAILED);
+	assert_ptr_not_equal(shared, MAP_FAILED);
+	x.stripes = shared->stripes;
+	x.singles = (struct stripe_singles){ .peer = shared->peer, .max = MAX_SINGLES, .count = &shared->count };
 	x.w = (struct apply_win){
 		.mem = path == CMA ? mem_remote(getpid(), (uintptr_t)x.mem + lead) :
 		       mem_direct(x.mem + lead),
 		.lo = -lead, .hi = (int64_t)size - lead, .stripes = x.stripes,
-		.stripe_mask = STRIPES - 1, .owner = OWNER, .native = path == NATIVE,
-		.timeout_ns = -1,
+		.stripe_mask = STRIPES - 1, .owner = OWNER, .timeout_ns = -1,
 	};
 	return x;
+}
+
+/* To be called where @x stays. */
+static void win_path(struct win *x, enum path path)
+{
+	x->w.singles = path == NATIVE ? &x->singles : NULL;
 }
 
 static void win_free(struct win *x, size_t size)
 {
 	for (int i = 0; i < STRIPES; i++)
 		assert_int_equal(x->stripes[i], 0);
+	for (int i = 0; i < MAX_SINGLES; i++)
+		assert_int_equal(x->singles.peer[i].single.at, 0);
 	munmap(x->mem, size + 64);
-	munmap(x->stripes, STRIPES * 4);
+	munmap(x->stripes, sizeof(struct shared));
 }
 
 static unsigned int seed;
@@ -148,6 +166,7 @@ static void one_op(enum path path, unsigned int op, unsigned int type, int which
 	int64_t disp = rnd(2) ? (int64_t)rnd(300) * 16 : (int64_t)rnd(300);
 	uint64_t pos = 0;
 
+	win_path(&x, path);
 	fill(x.mem, WIN_SIZE);
 	memcpy(ref, x.mem, WIN_SIZE);
 	fill(in, n * t->packed);
@@ -213,6 +232,7 @@ static void test_put_get(void **state)
 			continue;
 		}
 		x = win_new(path, WIN_SIZE, 6000);
+		win_path(&x, path);
 		fill(x.mem, WIN_SIZE);
 		memcpy(ref, x.mem, WIN_SIZE);
 		fill(src, sizeof(src));
@@ -292,7 +312,7 @@ static void test_bad(void **state)
 	/* the gap at the end of an element need not be in the window */
 	assert_int_equal(ACC(PROG_OP_MINLOC, PROG_TYPE_DOUBLE_INT, 4084, NULL, 1, 0, 12), 0);
 	assert_int_equal(ACC(PROG_OP_MINLOC, PROG_TYPE_DOUBLE_INT, 4085, NULL, 1, 0, 12), -ERANGE);
-	assert_int_equal(apply_cas(&x.w, PROG_TYPE_F64, 0, buf, buf, res), -EINVAL);
+	assert_int_equal(apply_cas(&x.w, PROG_TYPE_FLOAT_INT, 0, buf, buf, res), -EINVAL);
 	assert_int_equal(apply_cas(&x.w, PROG_TYPE_2INT, 0, buf, buf, res), -EINVAL);
 	assert_int_equal(apply_cas(&x.w, 0, 0, buf, buf, res), -EINVAL);
 	assert_int_equal(apply_cas(&x.w, PROG_TYPE_I64, 4089, buf, buf, res), -ERANGE);
@@ -315,19 +335,19 @@ static void test_cas(void **state)
 	seed = 6;
 	for (unsigned int type = 1; type < PROG_TYPE_END; type++) {
 		const struct reduce_type *t = reduce_type(type);
-		bool valid = type == PROG_TYPE_BYTE ||
-			     (type >= PROG_TYPE_I8 && type <= PROG_TYPE_L64);
+		bool valid = type < PROG_TYPE_FLOAT_INT;
 
 		assert_int_equal(apply_cas_valid(type), valid);
 		for (int round = 0; valid && round < 40; round++) {
 			enum path path = round % N_PATHS;
-			unsigned char old[16], swap[17], other[16], res[17];
+			unsigned char old[32], swap[33], other[32], res[33];
 			int64_t disp = rnd(64);
 			struct win x;
 
 			if (path == CMA && !cma)
 				continue;
 			x = win_new(path, 128, 0);
+			win_path(&x, path);
 			fill(x.mem, 128);
 			memcpy(old, x.mem + disp, t->extent);
 			memcpy(other, old, t->extent);
@@ -355,9 +375,10 @@ static void test_timeout(void **state)
 		uint32_t idx, first = 0;
 		size_t done = 1;
 
-		if (path == NATIVE || (path == CMA && !cma_works()))
+		if (path == CMA && !cma_works())
 			continue;
 		x = win_new(path, N * 4, 0);
+		win_path(&x, path);
 		x.w.timeout_ns = 1000;
 		/* a page after the first whose stripe is another one */
 		for (first = 1; ; first++) {
@@ -539,6 +560,7 @@ static void hammer_threads(enum path first, enum path second)
 	struct worker k[WORKERS];
 	void *ret;
 
+	win_path(&x, first);
 	for (int i = 0; i < WORKERS; i++) {
 		k[i] = (struct worker){ .w = x.w, .seed = i, .me = i, .tally = tally };
 		if (i % 2 && second == CMA)
@@ -563,16 +585,18 @@ static void test_threads_native(void **state)
 	hammer_threads(NATIVE, NATIVE);
 }
 
-/* Some of the processes have the window mapped, the others reach its owner by CMA. */
-static void test_processes(void **state)
+/* Some of the processes have the window mapped, the others reach its owner by CMA where that is possible. */
+static void hammer_processes(enum path path)
 {
-	struct win x = win_new(STRIPED, AREA, 0);
+	struct win x = win_new(path, AREA, 0);
 	uint64_t *tally = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 			       0);
-	bool cma = cma_works();
+	bool cma = path == STRIPED && cma_works();
 	pid_t pid[WORKERS], owner;
 	int status, go[2];
 	char c;
+
+	win_path(&x, path);
 
 	/* the owner: sleeps until all is done; lets anybody trace it where Yama asks */
 	assert_int_equal(pipe(go), 0);
@@ -607,6 +631,189 @@ static void test_processes(void **state)
 	check_area(x.mem, tally, WORKERS);
 	munmap(tally, 4096);
 	win_free(&x, AREA);
+}
+
+static void test_processes(void **state)
+{
+	hammer_processes(STRIPED);
+}
+
+static void test_processes_native(void **state)
+{
+	hammer_processes(NATIVE);
+}
+
+/*
+ * Blocks and single elements on the same places: no update is lost, and what a block replaces is seen as one piece
+ * by no one but as whole elements by everybody.
+ */
+#define MIX		1500		/* 8-byte elements over three pages */
+#define MIX_OPS		1500
+
+static int mix(struct worker *k)
+{
+	const struct apply_win *w = &k->w;
+	uint64_t in[MIX], old[MIX], was, next, added = 0;
+
+	for (int n = 0; n < MIX_OPS; n++) {
+		int at = rand_r(&k->seed) % (MIX - 1), len = MIX - at;
+		uint64_t v = 1 + rand_r(&k->seed) % 1000;
+		int which = rand_r(&k->seed) % 4;
+
+		if (n % 2 && len > 64)
+			len = 64;
+		for (int i = 0; i < len; i++)
+			in[i] = v;
+		if (which == 0) {
+			if (apply_acc(w, PROG_OP_SUM, PROG_TYPE_U64, at * 8, NULL, (uint64_t)len, 0, in, (size_t)len * 8,
+				      n % 3 ? NULL : old, NULL))
+				return 1;
+			added += v * (uint64_t)len;
+			continue;
+		}
+		/* many single ones for each block */
+		for (int i = 0; i < 20; i++, at = rand_r(&k->seed) % MIX) {
+			if (which == 1) {
+				if (apply_acc(w, PROG_OP_SUM, PROG_TYPE_U64, at * 8, NULL, 1, 0, &v, 8,
+					      i % 2 ? NULL : old, NULL))
+					return 2;
+			} else {
+				was = 0;
+				for (;;) {
+					next = was + v;
+					if (apply_cas(w, PROG_TYPE_U64, at * 8, &was, &next, old))
+						return 3;
+					if (old[0] == was)
+						break;
+					was = old[0];
+				}
+			}
+			added += v;
+		}
+	}
+	__atomic_fetch_add(k->tally, added, __ATOMIC_RELAXED);
+	return 0;
+}
+
+static void *mix_thread(void *arg)
+{
+	return (void *)(intptr_t)mix(arg);
+}
+
+static void mixed(enum path path, bool processes)
+{
+	struct win x = win_new(path, MIX * 8, 0);
+	uint64_t *tally = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct worker k[WORKERS];
+	uint64_t sum = 0;
+	pid_t pid[WORKERS];
+	void *ret;
+	int status;
+
+	win_path(&x, path);
+	for (int i = 0; i < WORKERS; i++) {
+		k[i] = (struct worker){ .w = x.w, .seed = i, .me = i, .tally = tally };
+		k[i].w.owner = processes ? 100 + i : OWNER;
+		if (!processes) {
+			assert_int_equal(pthread_create(&k[i].id, NULL, mix_thread, &k[i]), 0);
+			continue;
+		}
+		pid[i] = fork();
+		assert_true(pid[i] >= 0);
+		if (!pid[i])
+			_exit(mix(&k[i]));
+	}
+	for (int i = 0; i < WORKERS; i++) {
+		if (processes) {
+			assert_int_equal(waitpid(pid[i], &status, 0), pid[i]);
+			assert_int_equal(status, 0);
+		} else {
+			pthread_join(k[i].id, &ret);
+			assert_int_equal((intptr_t)ret, 0);
+		}
+	}
+	for (int i = 0; i < MIX; i++)
+		sum += ((uint64_t *)x.mem)[i];
+	assert_int_equal(sum, *tally);
+	if (path == NATIVE)
+		assert_int_equal(*x.singles.count, processes ? WORKERS : 1);
+	munmap(tally, 4096);
+	win_free(&x, MIX * 8);
+}
+
+static void test_mixed(void **state)
+{
+	for (int processes = 0; processes < 2; processes++) {
+		mixed(NATIVE, processes);
+		mixed(STRIPED, processes);
+	}
+}
+
+/* Who dies while it announces an element, or holds a stripe, stops nobody for longer than until that is found out. */
+static void test_killed(void **state)
+{
+	struct win x = win_new(NATIVE, 4096, 0);
+	uint64_t one = 1, in[8] = { 1, 1, 1, 1, 1, 1, 1, 1 };
+	struct apply_win w;
+	size_t done;
+	int status;
+	pid_t pid;
+
+	win_path(&x, NATIVE);
+	w = x.w;
+	w.timeout_ns = 2000000;
+	pid = fork();
+	if (!pid) {
+		if (!stripe_single_begin(&x.singles, x.stripes, STRIPES - 1, stripe_index(0, STRIPES - 1), 77))
+			_exit(1);
+		kill(getpid(), SIGKILL);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status));
+	/* single elements go on, and so do blocks elsewhere */
+	assert_int_equal(apply_acc(&w, PROG_OP_SUM, PROG_TYPE_U64, 0, NULL, 1, 0, &one, 8, NULL, NULL), 0);
+	assert_int_equal(apply_acc(&w, PROG_OP_SUM, PROG_TYPE_U64, 0, NULL, 8, 0, in, 64, NULL, &done), -ETIMEDOUT);
+	assert_int_equal(done, 0);
+	assert_int_equal(apply_acc(&w, PROG_OP_SUM, PROG_TYPE_U64, 0, NULL, 1, 0, &one, 8, NULL, NULL), 0);
+	assert_false(stripe_single_dead(&x.singles, 78));
+	assert_true(stripe_single_dead(&x.singles, 77));
+	assert_false(stripe_single_dead(&x.singles, 77));
+	assert_int_equal(apply_acc(&w, PROG_OP_SUM, PROG_TYPE_U64, 0, NULL, 8, 0, in, 64, NULL, &done), 0);
+
+	/* the same with a stripe */
+	stripe_lock(x.stripes, STRIPES - 1, stripe_index(0, STRIPES - 1), 77);
+	assert_int_equal(apply_acc(&w, PROG_OP_SUM, PROG_TYPE_U64, 0, NULL, 1, 0, &one, 8, NULL, NULL), -ETIMEDOUT);
+	assert_int_equal(apply_cas(&w, PROG_TYPE_U64, 0, &one, &one, in), -ETIMEDOUT);
+	assert_int_equal(stripe_release_dead(x.stripes, STRIPES, 77), 1);
+	assert_int_equal(apply_acc(&w, PROG_OP_SUM, PROG_TYPE_U64, 0, NULL, 1, 0, &one, 8, NULL, NULL), 0);
+	assert_int_equal(*(uint64_t *)x.mem, 4);
+	win_free(&x, 4096);
+}
+
+/* More processes than entries: the others lock. */
+static void test_many_processes(void **state)
+{
+	struct win x = win_new(NATIVE, 4096, 0);
+	uint64_t one = 1;
+	int status;
+
+	win_path(&x, NATIVE);
+	x.singles.max = 2;
+	for (int i = 0; i < 4; i++) {
+		pid_t pid = fork();
+
+		if (!pid)
+			_exit(apply_acc(&x.w, PROG_OP_SUM, PROG_TYPE_U64, 0, NULL, 1, 0, &one, 8, NULL, NULL));
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_int_equal(status, 0);
+	}
+	assert_int_equal(*(uint64_t *)x.mem, 4);
+	assert_int_equal(*x.singles.count, 2);
+	/* a count that somebody spoilt leads nowhere */
+	*x.singles.count = UINT32_MAX;
+	assert_int_equal(stripe_singles_wait(&x.singles, STRIPES - 1, 3, 0), 0);
+	assert_int_equal(apply_acc(&x.w, PROG_OP_SUM, PROG_TYPE_U64, 0, NULL, 1, 0, &one, 8, NULL, NULL), 0);
+	win_free(&x, 4096);
 }
 
 /* A target that goes away, and memory that is not there. */
@@ -660,6 +867,10 @@ int main(void)
 		cmocka_unit_test(test_threads_striped),
 		cmocka_unit_test(test_threads_native),
 		cmocka_unit_test(test_processes),
+		cmocka_unit_test(test_processes_native),
+		cmocka_unit_test(test_mixed),
+		cmocka_unit_test(test_killed),
+		cmocka_unit_test(test_many_processes),
 		cmocka_unit_test(test_cma_errors),
 	};
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 /*
  * reduce: arithmetic of accumulates. One loop per (operation, type), for every predefined
- * combination of MPI 3.1 (section 5.9.2 and 5.9.4). Nothing here is atomic: apply.h is.
+ * combination of MPI 3.1 (section 5.9.2 and 5.9.4) and some more. Nothing here is atomic: apply.h is.
  * All functions are thread-safe (no state) and never fail once reduce_valid() said yes.
  */
 #ifndef PROGBASE_REDUCE_H
@@ -36,13 +36,24 @@ static inline bool reduce_type_has_gap(const struct reduce_type *t)
 	return t->packed != t->extent;
 }
 
+/* Bytes of memory from the first of @n neighbours to the last byte that belongs to one. */
+static inline uint64_t reduce_span(const struct reduce_type *t, uint64_t n)
+{
+	return n ? (n - 1) * t->extent + t->used : 0;
+}
+
 /*
  * May @op be applied to @type? REPLACE and NO_OP to all; arithmetic and comparison to
  * integers and floating point; SUM and PROD also to complex; logical operations to integers
  * and logicals; bitwise ones to integers and BYTE; MINLOC and MAXLOC to pairs. Any numbers
- * may be passed in.
+ * may be passed in. Beyond MPI 3.1, as MPI libraries do: integers are also CHAR, BYTE and
+ * Fortran's logicals; float, double and long double have LXOR.
  */
 bool reduce_valid(unsigned int op, unsigned int type);
+
+/* The loop that does it, NULL if it may not; see reduce_apply(). */
+typedef void reduce_fn(void *inout, const void *in, size_t n);
+reduce_fn *reduce_loop(unsigned int op, unsigned int type);
 
 /*
  * inout[i] = inout[i] op in[i] for i < n.
@@ -57,6 +68,10 @@ bool reduce_valid(unsigned int op, unsigned int type);
  * (Annex G) except for float128, which is computed by the plain formula.
  */
 void reduce_apply(unsigned int op, unsigned int type, void *inout, const void *in, size_t n);
+
+/* Loops by instruction set; for reduce.c. */
+extern reduce_fn *const reduce_fns[PROG_OP_END][PROG_TYPE_END];
+extern reduce_fn *const reduce_fns_avx2[PROG_OP_END][PROG_TYPE_END];
 
 /* Memory layout to packed and back, @n elements; no alignment needed, no overlap allowed. */
 void reduce_pack(unsigned int type, void *packed, const void *mem, size_t n);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -17,6 +18,12 @@
  * spinning steals the core it needs.
  */
 #define SPIN	60
+
+/*
+ * A single element takes some ten nanoseconds, unless its process is preempted: that happens so rarely that
+ * being woken is not worth another atomic instruction for every one.
+ */
+#define SINGLE_NAP_NS	50000
 
 static inline void relax(void)
 {
@@ -52,7 +59,7 @@ static bool take(uint32_t *word, uint32_t value)
 {
 	uint32_t free = 0;
 
-	return __atomic_compare_exchange_n(word, &free, value, false, __ATOMIC_ACQUIRE,
+	return __atomic_compare_exchange_n(word, &free, value, false, __ATOMIC_SEQ_CST,
 					   __ATOMIC_RELAXED);
 }
 
@@ -129,4 +136,63 @@ unsigned int stripe_release_dead(uint32_t *words, size_t n, uint32_t owner)
 	}
 	errno = saved;
 	return held;
+}
+
+/* --- singles ------------------------------------------------------------------------- */
+
+uint32_t *stripe_single_join(struct stripe_singles *s, uint32_t owner)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	uint32_t *mine, i;
+
+	pthread_mutex_lock(&lock);
+	mine = s->mine;
+	if (!mine && __atomic_load_n(s->count, __ATOMIC_RELAXED) < s->max) {
+		i = __atomic_fetch_add(s->count, 1, __ATOMIC_SEQ_CST);
+		if (i < s->max) {
+			mine = &s->peer[i].single.at;
+			__atomic_store_n(&s->peer[i].single.owner, owner, __ATOMIC_RELAXED);
+			__atomic_store_n(&s->mine, mine, __ATOMIC_RELEASE);
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	return mine;
+}
+
+int stripe_singles_sleep(uint32_t *at, uint32_t seen, int64_t timeout_ns)
+{
+	int saved = errno, ret = 0;
+	int64_t end = 0;
+
+	for (int i = 0; i < SPIN; i++) {
+		if (__atomic_load_n(at, __ATOMIC_ACQUIRE) != seen)
+			return 0;
+		relax();
+	}
+	if (timeout_ns > 0)
+		end = now_ns() + timeout_ns;
+	while (__atomic_load_n(at, __ATOMIC_ACQUIRE) == seen) {
+		if (timeout_ns >= 0 && (!timeout_ns || now_ns() >= end)) {
+			ret = -ETIMEDOUT;
+			break;
+		}
+		futex_wait(at, seen, SINGLE_NAP_NS);
+	}
+	errno = saved;
+	return ret;
+}
+
+bool stripe_single_dead(const struct stripe_singles *s, uint32_t owner)
+{
+	uint32_t n = __atomic_load_n(s->count, __ATOMIC_ACQUIRE);
+
+	for (uint32_t i = 0; i < n && i < s->max; i++) {
+		struct prog_win_single *e = &s->peer[i].single;
+
+		if (__atomic_load_n(&e->owner, __ATOMIC_RELAXED) != owner)
+			continue;
+		__atomic_store_n(&e->owner, 0, __ATOMIC_RELAXED);
+		return __atomic_exchange_n(&e->at, 0, __ATOMIC_RELEASE);
+	}
+	return false;
 }

@@ -17,6 +17,21 @@
  * hostile process writes too: whoever cannot afford to wait for ever passes a timeout.
  *
  * Memory order: lock is an acquire, unlock a release.
+ *
+ * Singles.  Where all users can change an element by an atomic instruction, a single element needs no
+ * lock, unless somebody who holds its stripe works on many elements without atomic instructions.  So who
+ * changes a single element says so in an entry of its own (struct prog_win_single), which no other
+ * process writes, and looks at the stripe's word; who has locked the word waits until nobody has said
+ * so for that stripe:
+ *
+ *	single:  entry = stripe; if (word is 0) atomic instruction; entry = 0
+ *	many:    word = owner; wait until no entry == stripe; load, compute, store; word = 0
+ *
+ * The first two steps of both are sequentially consistent, so at least one sees the other; a single
+ * one that finds the word taken takes its entry back and waits for the lock like everybody.  The third steps
+ * come after what the second ones have read (acquire) and before the last ones (release).  Only who holds
+ * a stripe waits for entries, and who has an entry set waits for nothing: no deadlock.  Only a process
+ * that has ever changed a single element there has an entry to be looked at.
  */
 #ifndef PROGBASE_STRIPE_H
 #define PROGBASE_STRIPE_H
@@ -24,6 +39,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <asyncprog/ring.h>
 
 #define STRIPE_WAITERS	0x80000000u
 #define STRIPE_OWNER	0x7fffffffu	/* owner ids are 1..STRIPE_OWNER */
@@ -36,6 +53,14 @@ static inline uint32_t stripe_index(uint64_t disp, uint32_t mask)
 	return (uint32_t)(((disp >> STRIPE_SHIFT) * 0x9e3779b97f4a7c15ull) >> 32) & mask;
 }
 
+/* How a process finds the entries of a target. */
+struct stripe_singles {
+	struct prog_win_peer *peer;	/* entry i is peer[i].single */
+	uint32_t max;			/* entries there are */
+	uint32_t *count;		/* shared: entries that are taken */
+	uint32_t *mine;			/* this process's; NULL: it has none yet.  Set once */
+};
+
 /* The slow halves of lock and unlock; not to be called directly. */
 int stripe_lock_slow(uint32_t *word, uint32_t owner, int64_t timeout_ns);
 void stripe_wake(uint32_t *word);
@@ -44,7 +69,7 @@ static inline bool stripe_trylock(uint32_t *words, uint32_t mask, uint32_t index
 {
 	uint32_t *w = &words[index & mask], free = 0;
 
-	return __atomic_compare_exchange_n(w, &free, owner, false, __ATOMIC_ACQUIRE,
+	return __atomic_compare_exchange_n(w, &free, owner, false, __ATOMIC_SEQ_CST,
 					   __ATOMIC_RELAXED);
 }
 
@@ -74,6 +99,61 @@ static inline void stripe_unlock(uint32_t *words, uint32_t mask, uint32_t index)
 		stripe_wake(w);
 }
 
+/* The slow halves of the following; not to be called directly. */
+uint32_t *stripe_single_join(struct stripe_singles *s, uint32_t owner);
+int stripe_singles_sleep(uint32_t *at, uint32_t seen, int64_t timeout_ns);
+
+/*
+ * May the caller change a single element of word @index by an atomic instruction now?  Then the result goes to
+ * stripe_single_end() soon, without waiting for anything before.  NULL: the stripe is to be locked, because
+ * somebody else has it, another thread of this process changes a single element, or there are no more entries.
+ */
+static inline uint32_t *stripe_single_begin(struct stripe_singles *s, const uint32_t *words, uint32_t mask,
+					    uint32_t index, uint32_t owner)
+{
+	uint32_t *mine = __atomic_load_n(&s->mine, __ATOMIC_ACQUIRE), free = 0;
+
+	if (__builtin_expect(!mine, 0)) {
+		mine = stripe_single_join(s, owner);
+		if (!mine)
+			return NULL;
+	}
+	if (__builtin_expect(!__atomic_compare_exchange_n(mine, &free, (index & mask) + 1, false,
+							  __ATOMIC_SEQ_CST, __ATOMIC_RELAXED), 0))
+		return NULL;
+	if (__builtin_expect(!__atomic_load_n(&words[index & mask], __ATOMIC_SEQ_CST), 1))
+		return mine;
+	__atomic_store_n(mine, 0, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static inline void stripe_single_end(uint32_t *mine)
+{
+	__atomic_store_n(mine, 0, __ATOMIC_RELEASE);
+}
+
+/*
+ * The caller holds word @index: wait until nobody changes a single element of it.  0 or -ETIMEDOUT, as of
+ * stripe_lock_timed().
+ */
+static inline int stripe_singles_wait(const struct stripe_singles *s, uint32_t mask, uint32_t index,
+				      int64_t timeout_ns)
+{
+	uint32_t n = __atomic_load_n(s->count, __ATOMIC_SEQ_CST), at = (index & mask) + 1;
+
+	for (uint32_t i = 0; i < n && i < s->max; i++) {
+		uint32_t *p = &s->peer[i].single.at;
+		int ret;
+
+		if (__builtin_expect(__atomic_load_n(p, __ATOMIC_SEQ_CST) != at, 1))
+			continue;
+		ret = stripe_singles_sleep(p, at, timeout_ns);
+		if (ret)
+			return ret;
+	}
+	return 0;
+}
+
 /*
  * Free every one of @n words that @owner holds, after all its threads are gone for sure
  * (process dead: pidfd or connection says so). Data under a lock so released may be half
@@ -82,5 +162,8 @@ static inline void stripe_unlock(uint32_t *words, uint32_t mask, uint32_t index)
  * held.
  */
 unsigned int stripe_release_dead(uint32_t *words, size_t n, uint32_t owner);
+
+/* The same for its entry: true when it was changing an element. */
+bool stripe_single_dead(const struct stripe_singles *s, uint32_t owner);
 
 #endif

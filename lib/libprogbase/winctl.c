@@ -156,6 +156,91 @@ int winctl_attach(struct winctl *wc, void *mem, size_t size, uint64_t key, uint3
 	return 0;
 }
 
+/* ---- attached ranges ------------------------------------------------------------------------ */
+
+bool winctl_range(const struct winctl *wc, uint32_t i, struct prog_win_range *range)
+{
+	struct prog_win_range *shared = &wc->ranges[i], r;
+
+	/* the owner makes gen odd, changes the fields, makes it even again */
+	r.gen = __atomic_load_n(&shared->gen, __ATOMIC_ACQUIRE);
+	r.len = __atomic_load_n(&shared->len, __ATOMIC_RELAXED);
+	if (!r.len || r.gen & 1)
+		return false;
+	r.base = __atomic_load_n(&shared->base, __ATOMIC_RELAXED);
+	r.region = __atomic_load_n(&shared->region, __ATOMIC_RELAXED);
+	r.region_off = __atomic_load_n(&shared->region_off, __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	if (__atomic_load_n(&shared->gen, __ATOMIC_RELAXED) != r.gen || r.base > INT64_MAX ||
+	    r.len > INT64_MAX - r.base)
+		return false;
+	*range = r;
+	return true;
+}
+
+uint32_t winctl_range_end(const struct winctl *wc)
+{
+	uint32_t end = __atomic_load_n(&wc->ctl->range_end, __ATOMIC_ACQUIRE);
+
+	return end && end < wc->nranges ? end : wc->nranges;
+}
+
+bool winctl_range_find(struct winctl *wc, uint64_t lo, uint64_t hi, struct prog_win_range *range)
+{
+	uint32_t end = winctl_range_end(wc), i = __atomic_load_n(&wc->range_found, __ATOMIC_RELAXED), tried;
+
+	for (tried = 0; tried < end; tried++, i++) {
+		i = i < end ? i : 0;
+		if (!winctl_range(wc, i, range) || lo < range->base || hi - range->base > range->len || hi < lo)
+			continue;
+		if (tried)
+			__atomic_store_n(&wc->range_found, i, __ATOMIC_RELAXED);
+		return true;
+	}
+	return false;
+}
+
+bool winctl_attached(const struct winctl *wc, uint64_t lo, uint64_t hi, uint32_t *at, uint32_t *steps)
+{
+	uint32_t end = winctl_range_end(wc), i = *at < end ? *at : 0, tried = 0;
+	struct prog_win_range r;
+
+	if (hi < lo)
+		return false;
+	/* from the range found last on: they are mostly visited in order */
+	while (lo < hi) {
+		if (tried++ == end || !*steps)
+			return false;
+		--*steps;
+		if (winctl_range(wc, i, &r) && lo >= r.base && lo - r.base < r.len) {
+			lo = r.base + r.len;
+			*at = i;
+			tried = 0;
+		}
+		i = i + 1 < end ? i + 1 : 0;
+	}
+	return true;
+}
+
+int winctl_blocks_attached(const struct winctl *wc, int64_t disp, const struct dtype *dt, uint64_t count,
+			   uint64_t off, uint64_t len, uint32_t steps)
+{
+	struct dtype_iter it;
+	int64_t from, to;
+	uint32_t at = 0;
+	uint64_t n;
+	int err = dtype_iter_init(&it, dt, count, off);
+
+	if (err)
+		return err;
+	for (; len && dtype_iter_next(&it, len, &from, &n); len -= n)
+		if (__builtin_add_overflow(from, disp, &from) ||
+		    __builtin_add_overflow(from, (int64_t)n, &to) || from < 0 ||
+		    !winctl_attached(wc, (uint64_t)from, (uint64_t)to, &at, &steps))
+			return -ERANGE;
+	return 0;
+}
+
 /* ---- waiting ------------------------------------------------------------------------------ */
 
 uint32_t winctl_prepare(struct prog_win_ctl *ctl)

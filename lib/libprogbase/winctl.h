@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include <asyncprog/ring.h>
+#include <libprogbase/dtype.h>
 
 /* A checked view of one mapped control segment; plain pointers into it, copyable. */
 struct winctl {
@@ -24,6 +25,7 @@ struct winctl {
 	struct prog_win_stream *streams;
 	struct prog_win_range *ranges;
 	uint32_t nranges;
+	uint32_t range_found;		/* atomic: entry that the last search ended with */
 	uint32_t nranks;
 	uint32_t *queue;
 	uint32_t qmask;
@@ -42,6 +44,33 @@ void winctl_format(void *mem, uint64_t key, uint32_t rank, uint32_t nranks, uint
  */
 int winctl_attach(struct winctl *wc, void *mem, size_t size, uint64_t key, uint32_t rank,
 		  uint32_t nranks, const char **why);
+
+/*
+ * Entry @i (< nranges) of the attached ranges: a consistent copy, which lies in [0, INT64_MAX].  False: it is not
+ * in use, or its owner is changing it.  A program that detaches what others access is erroneous, and to them
+ * the memory is not attached.
+ */
+bool winctl_range(const struct winctl *wc, uint32_t i, struct prog_win_range *range);
+/* Entries from this one on (<= nranges) are not in use. */
+uint32_t winctl_range_end(const struct winctl *wc);
+/*
+ * The range that holds all of [@lo, @hi).  Programs mostly go on in the range they used last, or in the next one: the
+ * search begins there.
+ */
+bool winctl_range_find(struct winctl *wc, uint64_t lo, uint64_t hi, struct prog_win_range *range);
+/*
+ * Are all bytes of [@lo, @hi) attached?  By how many calls of MPI_Win_attach() does not matter, so ranges that touch
+ * are as good as one.  *@at: entry to begin with, then the one that was found last; *@steps: how many entries
+ * may be looked at, then how many are left.  False also when there are none left.
+ */
+bool winctl_attached(const struct winctl *wc, uint64_t lo, uint64_t hi, uint32_t *at, uint32_t *steps);
+/*
+ * The same for each block of packed [@off, @off + @len) of (@dt, @count) at @disp: a type made of absolute addresses
+ * may reach ranges that are far apart.  0, -ERANGE (also when @steps are not enough: blocks in no order over
+ * very many ranges), or as dtype_iter_init().
+ */
+int winctl_blocks_attached(const struct winctl *wc, int64_t disp, const struct dtype *dt, uint64_t count,
+			   uint64_t off, uint64_t len, uint32_t steps);
 
 /*
  * Waiting on the segment's event word (Dekker): the waiter takes winctl_prepare(), re-checks its

@@ -544,6 +544,71 @@ static void test_wake(void **state)
 	drop(&wc);
 }
 
+/* ---- attached ranges ---- */
+
+static bool attached(const struct winctl *wc, uint64_t lo, uint64_t hi)
+{
+	uint32_t at = 7, steps = 1000;
+
+	return winctl_attached(wc, lo, hi, &at, &steps);
+}
+
+static void test_attached(void **state)
+{
+	struct winctl wc = make(2, 6), none = make(2, 0);
+	uint32_t at = 0, steps = 3;
+	struct prog_win_range r;
+
+	/* [100, 300) and [400, 500), in pieces */
+	wc.ranges[4] = (struct prog_win_range){ .base = 100, .len = 50 };
+	wc.ranges[3] = (struct prog_win_range){ .base = 150, .len = 51 };
+	wc.ranges[1] = (struct prog_win_range){ .base = 201, .len = 99 };
+	wc.ranges[0] = (struct prog_win_range){ .base = 400, .len = 100 };
+	wc.ranges[2] = (struct prog_win_range){ .base = INT64_MAX - 1, .len = 2 };
+	assert_true(attached(&wc, 100, 300));
+	assert_true(attached(&wc, 149, 202));
+	assert_true(attached(&wc, 400, 500));
+	assert_true(attached(&wc, 1000, 1000));
+	assert_false(attached(&wc, 99, 101));
+	assert_false(attached(&wc, 299, 301));
+	assert_false(attached(&wc, 100, 500));
+	assert_false(attached(&wc, 300, 299));
+	assert_false(attached(&wc, 0, UINT64_MAX));
+	assert_false(attached(&none, 0, 1));
+	/* beyond INT64_MAX: as if it were not there */
+	assert_false(attached(&wc, INT64_MAX - 1, INT64_MAX));
+	assert_false(winctl_range(&wc, 2, &r));
+	/* entries 0, 1, 2 and no further */
+	assert_false(winctl_attached(&wc, 100, 101, &at, &steps));
+	assert_int_equal(steps, 0);
+	/* what the search begins with changes nothing, and [100, 300) is in no single one */
+	for (at = 0; at < 8; at++) {
+		wc.range_found = at;
+		assert_true(winctl_range_find(&wc, 410, 500, &r));
+		assert_int_equal(r.base, 400);
+		assert_true(winctl_range_find(&wc, 201, 300, &r));
+		assert_int_equal(r.base, 201);
+		assert_false(winctl_range_find(&wc, 100, 300, &r));
+		assert_false(winctl_range_find(&wc, 450, 440, &r));
+	}
+	assert_false(winctl_range_find(&none, 0, 1, &r));
+	/* the owner says how far they go; one that does not know leaves 0, and a hostile one anything */
+	wc.ctl->range_end = 4;
+	assert_false(attached(&wc, 100, 300));
+	assert_true(attached(&wc, 150, 300));
+	assert_false(winctl_range_find(&wc, 100, 101, &r));
+	wc.ctl->range_end = UINT32_MAX;
+	assert_int_equal(winctl_range_end(&wc), 6);
+	assert_true(attached(&wc, 100, 300));
+	wc.ctl->range_end = 0;
+	/* being changed */
+	wc.ranges[3].gen = 1;
+	assert_false(attached(&wc, 100, 300));
+	assert_true(attached(&wc, 100, 150));
+	drop(&wc);
+	drop(&none);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -560,6 +625,7 @@ int main(void)
 		cmocka_unit_test(test_fair),
 		cmocka_unit_test(test_kill),
 		cmocka_unit_test(test_wake),
+		cmocka_unit_test(test_attached),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,14 +2,18 @@
 /*
  * client.h - what the files of libprogclient share.  Not installed.
  *
- *	session.c  finding the daemon, the handshake, control requests, fork
+ *	ctrl.c     the connection to the daemon: requests, wake-ups, signs of life
+ *	session.c  finding the daemon, the handshake, fork
  *	embed.c    starting a private daemon
  *	helper.c   the thread that does what the daemon cannot
  *	mem.c      regions
  *	arena.c    payload memory shared with the daemon
  *	ring.c     slots, streams, submission, completion
  *	wait.c     waiting
- *	win.c      windows
+ *	win.c      windows: opening, closing
+ *	connect.c  windows: the other ranks, the daemon
+ *	range.c    ranges of dynamic windows
+ *	reuse.c    windows used again
  *	op.c       operations: normalising, the remote path
  *	local.c    operations on ranks of this node
  *	sync.c     flush, locks, post-start-complete-wait, fence
@@ -83,6 +87,7 @@ static inline void carried_acquire(void)
 #define CLIENT_PROBE_EVERY_NS	5000000000u
 #define CLIENT_DTYPES		256		/* ids 1..255 */
 #define CLIENT_MSG_ARENA	(4u << 20)	/* behind CLIENT_ARENA: datatype programs of messages */
+#define CLIENT_STRIPE_NS	100000000	/* a stripe is not waited for longer */
 #define CLIENT_NO_SLOT		UINT32_MAX
 #define CLIENT_NO_ARENA		UINT64_MAX
 
@@ -263,12 +268,22 @@ static inline bool session_lost(const struct prog_session *s)
 	return __atomic_load_n(&s->lost, __ATOMIC_ACQUIRE);
 }
 
+/* ---- ctrl.c -------------------------------------------------------------------------------- */
+
 /* Text for *reason outputs: formatted into a buffer of the calling thread. */
 const char *client_reason(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Memory file of @size bytes, sealed against resizing; *@fd and *@mem (mapped, zeroed). */
 int client_memfd(const char *name, size_t size, int *fd, void **mem);
 
+/* Descriptors in an answer of the daemon, at most. */
+#define CLIENT_MAX_FDS	(PROG_MAX_WORKERS + 1)
+
+/* A socket that is connected to the daemon at @path, if that is run by somebody to trust; or -errno. */
+int session_connect(const char *path, const char **reason);
+/* One exchange on @sock.  Returns the reply's status; *@broken: there was none, or it makes no sense. */
+int session_exchange(int sock, uint16_t type, void *req, size_t size, const int *fds, unsigned int nfds,
+		     void *rep, size_t rep_size, int *rfds, unsigned int *nrfds, bool *broken);
 /*
  * One control request: @req (its hdr filled here), @fds sent along; the reply goes to @reply of
  * exactly @reply_size bytes and up to *@nrfds descriptors to @rfds (owned by the caller then).
@@ -285,17 +300,23 @@ bool session_check(struct prog_session *s);
  * lost when there is no answer for CLIENT_CTRL_TIMEOUT_MS.
  */
 void session_probe(struct prog_session *s, uint64_t now);
-/* session_check() for those who poll and see nothing new: when that lasts, session_probe() too. */
-bool session_quiet(struct prog_session *s);
 void session_kick(struct prog_session *s, uint32_t worker);
+
+/* ---- session.c ----------------------------------------------------------------------------- */
+
 /* From now on fork() leaves the library usable (closing, memory) in the child; any number of times. */
 void session_fork_install(void);
 
 /* ---- embed.c ------------------------------------------------------------------------------- */
 
-/* Connect to the job's private daemon, starting it if need be. Returns a socket or -errno. */
-int embed_connect(const struct prog_session_cfg *cfg, uint64_t deadline_ns, const char **reason);
-int session_connect(const char *path, const char **reason);
+/*
+ * Connect to the job's private daemon, starting it if need be. Returns a socket or -errno. @ask (NULL: none) is
+ * called before it is started, under its lock: after 0 it is not, and -EALREADY is returned.
+ */
+int embed_connect(const struct prog_session_cfg *cfg, uint64_t deadline_ns,
+		  int (*ask)(void *arg, const char **reason), void *arg, const char **reason);
+/* Has a process of the job gone for a private daemon? */
+bool embed_exists(const struct prog_session_cfg *cfg);
 
 /* ---- helper.c ------------------------------------------------------------------------------ */
 
@@ -306,9 +327,17 @@ void helper_stop(struct prog_session *s);
 
 struct region;
 
-/* New region of at least @size bytes; its descriptor stays owned by the region. */
-int region_new(size_t size, struct region **out, void **mem, int *fd);
+/* A memory file: how others find it, and tell it from any other. */
+struct region_file {
+	int fd;				/* owned by mem.c */
+	uint64_t ino, dev;
+};
+
+/* New region of at least @size bytes, zeroed; it may share its file with others. */
+int region_new(size_t size, struct region **out, void **mem);
 void region_free(struct region *r);
+/* Is [@addr, @addr + @size) inside a region?  0 with its file and *@off there, or -ENOENT. */
+int region_find(const void *addr, size_t size, struct region_file *file, uint64_t *off);
 /*
  * Is [@addr, @addr + @size) inside a region?  Makes it known to the daemon if it is not yet.
  * 0 with *@id and *@off, -ENOENT, or why the daemon refused it.
@@ -318,7 +347,19 @@ int region_lookup(struct prog_session *s, const void *addr, size_t size, uint32_
 /* @s ends: its numbers of regions mean nothing any more. */
 void region_forget_session(struct prog_session *s);
 void region_fork_prepare(void);
-void region_fork_done(void);		/* in parent and child */
+void region_fork_done(bool child);
+
+/* A mapping of control segments, of one window or of several that were made together. */
+struct ctl_map {
+	void *mem;
+	size_t size;
+	uint32_t refs;			/* atomic */
+};
+
+/* Map @size bytes of @fd; one reference. */
+int ctl_map_new(int fd, size_t size, struct ctl_map **out);
+struct ctl_map *ctl_map_get(struct ctl_map *m);
+void ctl_map_put(struct ctl_map *m);		/* NULL is fine */
 
 /* ---- pin.c --------------------------------------------------------------------------------- */
 
@@ -340,17 +381,22 @@ void pins_fork_prepare(struct pins *p);
 void pins_fork_parent(struct pins *p);
 void pins_fork_child(struct pins *p);
 
-/* ---- windows ------------------------------------------------------------------------------- */
+/* ---- windows: win.c ------------------------------------------------------------------------ */
 
 enum { REACH_RING = 0, REACH_MEM = 1, REACH_CMA = 2 };
 
 /* A rank of this node: its control segment mapped here, and how its memory is reached. */
 struct local_peer {
 	struct winctl wc;
+	struct stripe_singles singles;
 	struct apply_win aw;		/* dynamic windows: lo and hi are of one range, set per call */
 	void *mem_map;			/* to unmap */
 	size_t mem_map_size;
-	bool own_ctl;			/* the control segment is mapped for this peer alone */
+	/* windows used again: mem_map stays for the next one; of what: */
+	bool mem_kept;
+	uint64_t mem_ino, mem_dev, mem_off;
+	pid_t pid;			/* whose memory CMA reaches; 0: it does not */
+	struct ctl_map *ctl;		/* that wc lies in; NULL: the window's own */
 };
 
 /* Operations to one rank. */
@@ -362,6 +408,7 @@ struct stream {
 	bool movable;			/* REACH_CMA, but pinned: large operations are the daemon's */
 	uint8_t held;			/* PROG_LOCK_NONE, SHARED or EXCL (asked for, maybe not granted) */
 	uint32_t rank;
+	uint64_t base;			/* by_address: where the target's memory begins, see issue(); else 0 */
 	struct prog_win *win;
 	struct local_peer *local;	/* NULL: another node */
 	/* ring state, under session.lock */
@@ -393,16 +440,22 @@ struct prog_win {
 	void *base;
 	uint64_t size;
 	struct region *region;		/* ALLOCATE: memory */
-	int mem_fd;			/* region's, not owned */
+	void *region_mem;		/* windows used again: where it begins */
 	uint32_t mem;			/* PROG_MEM_* of this rank, as told to the others */
 	uint32_t mem_region;		/* SHARED inside a region: its id */
-	uint64_t mem_off;		/* SHARED: offset in the memory fd or region */
+	uint64_t mem_off;		/* SHARED: offset in the region */
 	struct pin *pin;		/* VA: pinned for the daemon; NULL: not */
 	int ctl_fd;			/* -1 once the daemon has it */
+	struct ctl_map *ctl_map;	/* that wc lies in */
+	uint32_t ncopies;
+	struct prog_win **copy;		/* [ncopies] made with it and not taken yet (NULL: taken); NULL: none */
 	struct winctl wc;
 	struct apply_win aw;		/* own memory; used by the helper thread */
 	uint32_t slot;			/* number at the daemon */
 	bool connected, multinode, native;
+	bool singles;			/* all libraries and daemons know of struct prog_win_single */
+	bool neighbours;		/* some node has several ranks; the same on all */
+	bool by_address;		/* to daemons and the helper thread it is DYNAMIC, whatever kind says */
 	uint8_t *node_here;		/* [nranks] 1: on this node */
 	struct prog_endpoint *peers;	/* between connect and map */
 	struct stream *streams;		/* [nranks] */
@@ -413,6 +466,9 @@ struct prog_win {
 	struct dtype_slot *dtypes;	/* [CLIENT_DTYPES], under session.lock */
 	uint32_t dtype_last, dtype_next, dtype_gens;
 	pthread_mutex_t range_lock;	/* attach, detach */
+	uint32_t empty_ranges;		/* of no bytes, which take no entry; under range_lock */
+	uint32_t live_ranges;		/* under range_lock */
+	uint32_t range_end;		/* likewise: entries from here on were never used; as in wc.ctl */
 	struct pin **range_pin;		/* [nranges], under range_lock: pins of ranges; NULL: none yet */
 	int (*check)(void *arg, uint32_t rank);	/* prog_win_set_check() */
 	void *check_arg;
@@ -420,20 +476,16 @@ struct prog_win {
 	struct prog_win *next;		/* session.wins, under helper_lock */
 };
 
+/* ---- connect.c ----------------------------------------------------------------------------- */
+
 /*
- * Range of a dynamic window that holds [lo, hi).  *@out_lo and *@out_hi bound it.  -ERANGE.
- * Reads the target's table, which its owner may be changing.
+ * Will the daemon access our memory?  Ranks of the same node do so by themselves where they can, unless there is an
+ * engine for it.
  */
-int win_find_range(const struct winctl *wc, uint64_t lo, uint64_t hi, uint64_t *out_lo,
-		   uint64_t *out_hi);
-/*
- * The same for an operation on packed [@off, @off + @len) of (@dt, @count) at @disp, which takes
- * [lo, hi) at most.  A type made of absolute addresses may reach several ranges: then every block
- * must be in one, and the bounds are lo and hi.
- */
-int win_find_ranges(const struct winctl *wc, uint64_t disp, const struct dtype *dt, uint64_t count,
-		    uint64_t off, uint64_t len, uint64_t lo, uint64_t hi, uint64_t *out_lo,
-		    uint64_t *out_hi);
+bool win_pins_useful(const struct prog_win *w);
+/* Map @size bytes at @off of @fd, where off need not be aligned. */
+int peer_map_at(int fd, uint64_t off, uint64_t size, struct local_peer *lp, char **mem);
+void peer_free(struct local_peer *lp);		/* NULL is fine */
 
 /* A process of this node whose memory is reached by CMA. */
 struct near {
@@ -443,9 +495,15 @@ struct near {
 	uint64_t waits;			/* address of its msgs_waits(); 0: it has none */
 };
 /* Is @rank one?  Between connecting and mapping. */
-bool win_near(const struct prog_win *w, uint32_t rank, struct near *n);
+typedef bool near_fn(const struct prog_win *w, uint32_t rank, struct near *n);
 /* 0: it is still that process, and not a later one of its number.  Any thread. */
 int near_alive(const struct near *near);
+
+/* ---- range.c ------------------------------------------------------------------------------- */
+
+/* @tell: a daemon may access it, so that it should know more than the address. */
+int range_attach(struct prog_win *w, void *base, size_t size, bool tell);
+void range_detach_all(struct prog_win *w);
 
 /* ---- ring.c -------------------------------------------------------------------------------- */
 
@@ -481,11 +539,6 @@ void ring_push(struct prog_session *s, struct ring *r, uint32_t worker, uint32_t
 	       enum ring_wake wake, const uint32_t *waits);
 /* Give the entry its number, publish it, wake the worker, drop session.lock. Returns the number. */
 uint64_t stream_submit(struct reserve *r, bool local_done);
-/*
- * Somebody is going to wait: wake workers that doze and have not taken everything.  Without a lock;
- * the caller's own entries, at least, are seen.
- */
-void rings_hurry(struct prog_session *s);
 
 /* The other way out after stream_reserve(). */
 void stream_cancel(struct reserve *r);
@@ -498,6 +551,8 @@ int stream_wait(struct stream *st, uint64_t seq);
 
 /* ---- wait.c -------------------------------------------------------------------------------- */
 
+/* session_check() for those who poll and see nothing new: when that lasts, session_probe() too. */
+bool session_quiet(struct prog_session *s);
 /*
  * Sleep until @done(arg) holds.  Who makes it true bumps *@event and wakes it when *@waiters != 0.
  * @done is called without locks.  0, or -ECONNRESET when the daemon is lost.
@@ -530,10 +585,21 @@ struct op {
 };
 
 /* Normalise (@addr, @dt, @count). -EOVERFLOW. */
-int side_init(struct side *sd, void *addr, const struct dtype *dt, uint64_t count);
+int op_side(struct side *sd, void *addr, const struct dtype *dt, uint64_t count);
+
+/*
+ * Dynamic windows: is what an operation on packed [@off, @off + @len) of (@dt, @count) at @disp accesses
+ * attached?  It takes [lo, hi) at most; with @dt there may be holes between its blocks.  0 or -ERANGE.  Reads the
+ * target's table, which its owner may be changing.
+ */
+int local_attached(struct winctl *wc, uint64_t disp, const struct dtype *dt, uint64_t count,
+		   uint64_t off, uint64_t len, uint64_t lo, uint64_t hi);
 
 /* Do it now; the rank is reached by REACH_MEM or REACH_CMA. */
 int local_op(struct stream *st, const struct op *op);
+/* An accumulate on @count neighbouring elements of memory that is mapped here; @in, @result (or NULL): packed. */
+int local_acc(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, uint64_t count, const char *in,
+	      char *result);
 
 /* ---- msg.c ---------------------------------------------------------------------------------- */
 
@@ -542,7 +608,7 @@ int msgs_open(struct prog_win *w);
 /* [nranks] what prog_msg_set_waits() said, for others of this node to read; NULL: @w carries no messages. */
 const uint8_t *msgs_waits(const struct prog_win *w);
 /* It is mapped: messages may go. */
-int msgs_start(struct prog_win *w);
+int msgs_start(struct prog_win *w, near_fn *is_near);
 /*
  * It closes; all messages end.  Before the daemon is told: nobody is in look() any more.  After:
  * private memory.

@@ -218,23 +218,39 @@ static int spawn(const struct embed *e, int lock_fd)
 	return 0;
 }
 
-int embed_connect(const struct prog_session_cfg *cfg, uint64_t deadline_ns, const char **reason)
+static void name_files(const struct prog_session_cfg *cfg, struct embed *e)
 {
 	char job[2 * PROG_JOBID_SIZE + 1];
-	uint64_t nap = RETRY_FIRST_NS;
-	int starts = 0, sock, err;
-	struct embed *e;
 	size_t i;
 
-	e = calloc(1, sizeof(*e));
-	if (!e)
-		return -ENOMEM;
 	for (i = 0; i < PROG_JOBID_SIZE; i++)
 		sprintf(job + 2 * i, "%02x", cfg->jobid[i]);
 	snprintf(e->dir, sizeof(e->dir), "/tmp/asyncprog-%u", (unsigned int)geteuid());
 	snprintf(e->sock, sizeof(e->sock), "%s/%s.sock", e->dir, job);
 	snprintf(e->lock, sizeof(e->lock), "%s/%s.lock", e->dir, job);
 	snprintf(e->log, sizeof(e->log), "%s/progd.log", e->dir);
+}
+
+bool embed_exists(const struct prog_session_cfg *cfg)
+{
+	struct embed e;
+	struct stat st;
+
+	name_files(cfg, &e);
+	return !lstat(e.lock, &st) && st.st_uid == geteuid();
+}
+
+int embed_connect(const struct prog_session_cfg *cfg, uint64_t deadline_ns,
+		  int (*ask)(void *arg, const char **reason), void *arg, const char **reason)
+{
+	uint64_t nap = RETRY_FIRST_NS;
+	int starts = 0, sock, err;
+	struct embed *e;
+
+	e = calloc(1, sizeof(*e));
+	if (!e)
+		return -ENOMEM;
+	name_files(cfg, e);
 	err = make_dir(e, reason);
 	while (!err) {
 		struct timespec ts;
@@ -253,7 +269,9 @@ int embed_connect(const struct prog_session_cfg *cfg, uint64_t deadline_ns, cons
 		}
 		lock = take_lock(e, reason);
 		if (lock >= 0) {
-			if (starts++ == MAX_STARTS) {
+			if (ask && !ask(arg, reason)) {
+				err = -EALREADY;
+			} else if (starts++ == MAX_STARTS) {
 				*reason = client_reason("%s ended at once, %d times; see %s", e->progd,
 							MAX_STARTS, e->log);
 				err = -ENOENT;

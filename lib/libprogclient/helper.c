@@ -93,22 +93,25 @@ static int apply_to(struct prog_session *s, struct prog_win *w, const struct pro
 	if (w->kind == PROG_WIN_SPACE)
 		return !dt || (j->opcode != PROG_OP_PUT && j->opcode != PROG_OP_GET) ? -EINVAL :
 		       copy_typed(j, payload, result, dt, count);
-	if (w->kind == PROG_WIN_DYNAMIC) {
-		int64_t lo = 0, hi = (int64_t)j->len;
-		uint64_t rlo, rhi;
+	if (w->by_address) {
+		/* CAS: the payload is two elements */
+		int64_t lo = 0, hi = j->opcode == PROG_OP_CAS ? type->used : (int64_t)end;
 		int err = 0;
 
 		if (dt)
 			err = dtype_span(dt, count, &lo, &hi);
 		else if (acc)
-			hi = (int64_t)(count * type->extent);
-		if (!err)
-			err = win_find_ranges(&w->wc, j->va, dt, count, j->off, j->len,
-					      j->va + (uint64_t)lo, j->va + (uint64_t)hi, &rlo, &rhi);
+			hi = (int64_t)reduce_span(type, count);
 		if (err)
 			return err;
-		aw.lo = (int64_t)rlo;
-		aw.hi = (int64_t)rhi;
+		if (__builtin_add_overflow(lo, (int64_t)j->va, &lo) ||
+		    __builtin_add_overflow(hi, (int64_t)j->va, &hi))
+			return -ERANGE;
+		err = local_attached(&w->wc, j->va, dt, count, j->off, j->len, (uint64_t)lo, (uint64_t)hi);
+		if (err)
+			return err;
+		aw.lo = lo;
+		aw.hi = hi;
 	}
 	switch (j->opcode) {
 	case PROG_OP_PUT:

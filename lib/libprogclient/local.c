@@ -11,6 +11,19 @@
 
 #define BOUNCE		(16u << 10)	/* on the stack */
 
+int local_attached(struct winctl *wc, uint64_t disp, const struct dtype *dt, uint64_t count,
+		   uint64_t off, uint64_t len, uint64_t lo, uint64_t hi)
+{
+	uint32_t at = 0, steps = UINT32_MAX;
+	struct prog_win_range r;
+
+	if (hi < lo || hi > INT64_MAX)
+		return -ERANGE;
+	if (winctl_range_find(wc, lo, hi, &r) || winctl_attached(wc, lo, hi, &at, &steps))
+		return 0;
+	return dt ? winctl_blocks_attached(wc, (int64_t)disp, dt, count, off, len, UINT32_MAX) : -ERANGE;
+}
+
 /* Whole elements of @esize bytes that fit in the bounce buffer. */
 static uint64_t bounce_step(uint64_t esize)
 {
@@ -54,21 +67,26 @@ static int put_or_get(const struct apply_win *aw, const struct op *op)
 	return err;
 }
 
+/* The target of an accumulate, as apply_acc() takes it. */
+struct acc_elems {
+	uint8_t op, etype;
+	uint64_t disp;
+	const struct dtype *dt;
+	uint64_t count;
+};
+
 /*
- * Packed pieces, whatever was applied of them is never applied again: a stripe that is not free in
- * time (its holder died, and the daemon has not cleaned up yet) is waited for until the daemon is
+ * Packed bytes from @off on.  Whatever was applied of them is never applied again: a stripe that is not
+ * free in time (its holder died, and the daemon has not cleaned up yet) is waited for until the daemon is
  * gone too.
  */
-static int acc_piece(struct stream *st, const struct apply_win *aw, const struct op *op,
-		     uint64_t off, const char *in, char *result, uint64_t len)
+static int acc_piece(struct stream *st, const struct apply_win *aw, const struct acc_elems *e, uint64_t off,
+		     const char *in, char *result, uint64_t len)
 {
-	const struct side *t = &op->target;
-	uint64_t count = t->dt ? t->count : t->count / op->esize;
-
 	for (;;) {
 		size_t done = 0;
-		int err = apply_acc(aw, op->op, op->etype, (int64_t)op->disp, t->dt, count, off, in,
-				    len, result, &done);
+		int err = apply_acc(aw, e->op, e->etype, (int64_t)e->disp, e->dt, e->count, off, in, len,
+				    result, &done);
 
 		if (err != -ETIMEDOUT)
 			return err;
@@ -81,22 +99,42 @@ static int acc_piece(struct stream *st, const struct apply_win *aw, const struct
 	}
 }
 
+int local_acc(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, uint64_t count, const char *in,
+	      char *result)
+{
+	const struct apply_win *aw = &st->local->aw;
+	size_t done;
+	int err = apply_acc_block(aw, op, etype, (int64_t)disp, count, in, result, &done);
+
+	if (__builtin_expect(err == -ETIMEDOUT, 0)) {
+		struct acc_elems e = { .op = op, .etype = etype, .disp = disp, .count = count };
+
+		err = acc_piece(st, aw, &e, done, in + done, result ? result + done : NULL,
+				count * reduce_type(etype)->packed - done);
+	}
+	return err;
+}
+
 static int accumulate(struct stream *st, const struct apply_win *aw, const struct op *op)
 {
 	const struct side *o = &op->origin, *r = &op->result;
 	bool fetch = op->opcode == PROG_OP_GET_ACC, input = op->op != PROG_OP_NO_OP;
+	const struct acc_elems e = {
+		.op = op->op, .etype = op->etype, .disp = op->disp, .dt = op->target.dt,
+		.count = op->target.dt ? op->target.count : op->target.count / op->esize,
+	};
 	char in[BOUNCE], out[BOUNCE];
 	uint64_t total = op->target.total, off, n, step = bounce_step(op->esize);
 	int err = 0;
 
 	if ((!input || !o->dt) && (!fetch || !r->dt))
-		return acc_piece(st, aw, op, 0, input ? o->p : NULL, fetch ? r->p : NULL, total);
+		return acc_piece(st, aw, &e, 0, input ? o->p : NULL, fetch ? r->p : NULL, total);
 	for (off = 0; off < total && !err; off += n) {
 		n = total - off < step ? total - off : step;
 		if (input && o->dt)
 			err = dtype_pack(in, o->p, o->dt, o->count, off, n);
 		if (!err)
-			err = acc_piece(st, aw, op, off, !input ? NULL : o->dt ? in : o->p + off,
+			err = acc_piece(st, aw, &e, off, !input ? NULL : o->dt ? in : o->p + off,
 					!fetch ? NULL : r->dt ? out : r->p + off, n);
 		if (!err && fetch && r->dt)
 			err = dtype_unpack(r->p, r->dt, r->count, off, out, n);
@@ -127,7 +165,7 @@ static int touched(const struct op *op, int64_t *lo, int64_t *hi)
 	*lo = 0;
 	*hi = (int64_t)t->total;
 	if (op->esize > 1)
-		*hi = (int64_t)(t->total / op->esize * reduce_type(op->etype)->extent);
+		*hi = (int64_t)reduce_span(reduce_type(op->etype), t->total / op->esize);
 	return 0;
 }
 
@@ -138,19 +176,20 @@ int local_op(struct stream *st, const struct op *op)
 
 	if (st->win->kind == PROG_WIN_DYNAMIC) {
 		int64_t lo, hi;
-		uint64_t rlo, rhi;
 		int err = touched(op, &lo, &hi);
 
-		if (!err)
-			err = win_find_ranges(&st->local->wc, op->disp, op->target.dt,
-					      op->target.count, 0, op->target.total,
-					      op->disp + (uint64_t)lo, op->disp + (uint64_t)hi, &rlo,
-					      &rhi);
+		if (err)
+			return err;
+		if (__builtin_add_overflow(lo, (int64_t)op->disp, &lo) ||
+		    __builtin_add_overflow(hi, (int64_t)op->disp, &hi))
+			return -ERANGE;
+		err = local_attached(&st->local->wc, op->disp, op->target.dt, op->target.count, 0,
+				   op->target.total, (uint64_t)lo, (uint64_t)hi);
 		if (err)
 			return err;
 		range = *aw;
-		range.lo = (int64_t)rlo;
-		range.hi = (int64_t)rhi;
+		range.lo = lo;
+		range.hi = hi;
 		aw = &range;
 	}
 	switch (op->opcode) {

@@ -1,20 +1,29 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
- * Regions: memory files mapped here, which a daemon maps too when an operation first needs it (many
+ * Regions: pieces of memory files mapped here, which a daemon maps too when an operation first needs one (many
  * are never used so, and the daemon's are counted against a quota).
  *
- * The list belongs to the process, not to a session, because memory is allocated before there is
+ * A file holds many regions, and the next one is as large as all before, so that a program's
+ * windows take few descriptors however many they are: it may have 1024, and natively
+ * windows take none.  Nothing of a file takes memory before it is touched, nor when its region ended.
+ *
+ * Files and regions belong to the process, not to a session, because memory is allocated before there is
  * one.  All of it is under mem_lock; only large operations and allocation come here.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client.h"
 
-#define HUGE_FROM	(2u << 20)
+#define HUGE_FROM	(2u << 20)	/* regions from here on get huge pages, in files of their own */
+#define POOL_LEAST	(1u << 20)
+#define POOL_MOST	(256u << 20)
+#define POOL_ALONE	(32u << 20)	/* regions from here on have a file each */
 
 struct registration {
 	struct prog_session *s;
@@ -23,17 +32,30 @@ struct registration {
 	struct registration *next;
 };
 
+/* A memory file. */
+struct pool {
+	char *addr;
+	size_t size;			/* of units each; the last one may be short */
+	size_t unit, nunits, nfree, hint;	/* all before hint are taken */
+	bool huge;
+	bool inherited;			/* by fork(): its pages are the parent's, too */
+	struct region_file file;
+	struct registration *regs;
+	struct pool *next;
+	uint8_t taken[];		/* [nunits] */
+};
+
 struct region {
 	char *addr;
 	size_t size;
-	int fd;
+	struct pool *pool;
 	bool user;			/* from prog_mem_alloc() */
-	struct registration *regs;
 };
 
 static pthread_mutex_t mem_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct region **regions;		/* sorted by address */
 static size_t nregions, room;
+static struct pool *pools;		/* the last made first */
 
 /* Index of the first region that ends after @addr. */
 static size_t position(const char *addr)
@@ -71,45 +93,88 @@ static int insert(struct region *r)
 	return 0;
 }
 
-int region_new(size_t size, struct region **out, void **mem, int *fd)
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static int pool_new(size_t size, size_t unit, bool huge, struct pool **out)
 {
-	size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes;
-	struct region *r;
-	void *p;
+	size_t n = (size + unit - 1) / unit;
+	struct pool *p = calloc(1, sizeof(*p) + n);
+	struct stat st;
+	void *mem;
 	int err;
 
-	if (size > SIZE_MAX / 2)
+	if (!p)
 		return -ENOMEM;
-	session_fork_install();
-	bytes = (size + page - 1) & ~(page - 1);
-	if (!bytes)
-		bytes = page;
-	r = calloc(1, sizeof(*r));
-	if (!r)
-		return -ENOMEM;
-	err = client_memfd("asyncprog-mem", bytes, &r->fd, &p);
-	if (err)
-		goto free_region;
-	if (bytes >= HUGE_FROM)
-		madvise(p, bytes, MADV_HUGEPAGE);	/* where the system allows it */
-	r->addr = p;
-	r->size = bytes;
-	pthread_mutex_lock(&mem_lock);
-	err = insert(r);
-	pthread_mutex_unlock(&mem_lock);
-	if (err)
-		goto unmap;
-	*out = r;
-	*mem = p;
-	if (fd)
-		*fd = r->fd;
+	err = client_memfd("asyncprog-mem", size, &p->file.fd, &mem);
+	if (err) {
+		free(p);
+		return err;
+	}
+	if (fstat(p->file.fd, &st)) {
+		err = -errno;
+		munmap(mem, size);
+		close(p->file.fd);
+		free(p);
+		return err;
+	}
+	if (huge)
+		madvise(mem, size, MADV_HUGEPAGE);	/* where the system allows it */
+	p->addr = mem;
+	p->size = size;
+	p->unit = unit;
+	p->nunits = p->nfree = n;
+	p->huge = huge;
+	p->file.ino = st.st_ino;
+	p->file.dev = st.st_dev;
+	p->next = pools;
+	pools = p;
+	*out = p;
 	return 0;
-unmap:
-	munmap(p, bytes);
-	close(r->fd);
-free_region:
-	free(r);
-	return err;
+}
+
+/* First of @n free units in a row, or nunits. */
+static size_t pool_room(struct pool *p, size_t n)
+{
+	size_t from, at;
+
+	while (p->hint < p->nunits && p->taken[p->hint])
+		p->hint++;
+	for (from = p->hint; from + n <= p->nunits; from = at + 1) {
+		for (at = from; at < from + n && !p->taken[at]; at++)
+			;
+		if (at == from + n)
+			return from;
+	}
+	return p->nunits;
+}
+
+/* A file with room for @bytes, whole pages, and *@at: where in it; under mem_lock. */
+static int pool_get(size_t bytes, size_t page, struct pool **out, size_t *at)
+{
+	bool huge = bytes >= HUGE_FROM;
+	size_t unit = huge ? HUGE_FROM : page, n = (bytes + unit - 1) / unit, size, all = POOL_LEAST;
+	struct pool *p;
+
+	*at = 0;
+	if (bytes >= POOL_ALONE)
+		return pool_new(bytes, bytes, huge, out);
+	for (p = pools; p; p = p->next) {
+		if (p->huge != huge || p->unit != unit || p->inherited)
+			continue;
+		all += p->size;
+		*at = p->nfree < n ? p->nunits : pool_room(p, n);
+		if (*at < p->nunits) {
+			*out = p;
+			return 0;
+		}
+	}
+	*at = 0;
+	size = all < POOL_MOST ? all : POOL_MOST;
+	size -= size % unit;
+	if (size > bytes && !pool_new(size, unit, huge, out))
+		return 0;
+	/* the first one, or there may be no larger ones (RLIMIT_AS, RLIMIT_FSIZE) */
+	return pool_new(bytes, unit, huge, out);
 }
 
 static void registration_drop(struct registration *reg)
@@ -124,6 +189,82 @@ static void registration_drop(struct registration *reg)
 	free(reg);
 }
 
+static void pool_free(struct pool *p)
+{
+	struct pool **link;
+
+	for (link = &pools; *link != p; link = &(*link)->next)
+		;
+	*link = p->next;
+	while (p->regs) {
+		struct registration *reg = p->regs;
+
+		p->regs = reg->next;
+		registration_drop(reg);
+	}
+	munmap(p->addr, p->size);
+	close(p->file.fd);
+	free(p);
+}
+
+/* Give [@mem, @mem + @bytes) of @p back. */
+static void pool_put(struct pool *p, char *mem, size_t bytes)
+{
+	size_t at = (size_t)(mem - p->addr) / p->unit, n = (bytes + p->unit - 1) / p->unit;
+
+	if (p->nfree + n == p->nunits) {
+		pool_free(p);
+		return;
+	}
+	/* who gets it next finds zeros; what the parent has there is not ours to clear */
+	if (!p->inherited && fallocate(p->file.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				       mem - p->addr, (off_t)bytes))
+		memset(mem, 0, bytes);
+	memset(p->taken + at, 0, n);
+	p->nfree += n;
+	if (at < p->hint)
+		p->hint = at;
+}
+
+/* ---- regions --------------------------------------------------------------------------------- */
+
+int region_new(size_t size, struct region **out, void **mem)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes, at, n;
+	struct region *r;
+	struct pool *p;
+	int err;
+
+	if (size > SIZE_MAX / 2)
+		return -ENOMEM;
+	session_fork_install();
+	bytes = (size + page - 1) & ~(page - 1);
+	if (!bytes)
+		bytes = page;
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return -ENOMEM;
+	pthread_mutex_lock(&mem_lock);
+	err = pool_get(bytes, page, &p, &at);
+	if (!err) {
+		*r = (struct region){ .addr = p->addr + at * p->unit, .size = bytes, .pool = p };
+		err = insert(r);
+		n = (bytes + p->unit - 1) / p->unit;
+		memset(p->taken + at, 1, n);
+		p->nfree -= n;
+		if (err)
+			pool_put(p, r->addr, bytes);
+	}
+	pthread_mutex_unlock(&mem_lock);
+	if (err) {
+		free(r);
+		return err;
+	}
+	*out = r;
+	*mem = r->addr;
+	return 0;
+}
+
 /* Take @regions[i] out and end it; under mem_lock. */
 static void destroy(size_t i)
 {
@@ -136,14 +277,7 @@ static void destroy(size_t i)
 		regions = NULL;
 		room = 0;
 	}
-	while (r->regs) {
-		struct registration *reg = r->regs;
-
-		r->regs = reg->next;
-		registration_drop(reg);
-	}
-	munmap(r->addr, r->size);
-	close(r->fd);
+	pool_put(r->pool, r->addr, r->size);
 	free(r);
 }
 
@@ -160,26 +294,48 @@ void region_free(struct region *r)
 	pthread_mutex_unlock(&mem_lock);
 }
 
+/* The region that all of [@p, @p + @size) is in, or NULL; under mem_lock. */
+static struct region *holding(const char *p, size_t size)
+{
+	size_t i = position(p);
+
+	if (i == nregions || p < regions[i]->addr || size > (size_t)(regions[i]->addr + regions[i]->size - p))
+		return NULL;
+	return regions[i];
+}
+
+int region_find(const void *addr, size_t size, struct region_file *file, uint64_t *off)
+{
+	struct region *r;
+
+	pthread_mutex_lock(&mem_lock);
+	r = holding(addr, size);
+	if (r) {
+		*file = r->pool->file;
+		*off = (uint64_t)((const char *)addr - r->pool->addr);
+	}
+	pthread_mutex_unlock(&mem_lock);
+	return r ? 0 : -ENOENT;
+}
+
 int region_lookup(struct prog_session *s, const void *addr, size_t size, uint32_t *id,
 		  uint64_t *off)
 {
-	const char *p = addr;
 	struct registration *reg;
+	struct pool *pool;
 	struct region *r;
 	int err = -ENOENT;
-	size_t i;
 
 	pthread_mutex_lock(&mem_lock);
-	i = position(p);
-	if (i == nregions || p < regions[i]->addr ||
-	    size > (size_t)(regions[i]->addr + regions[i]->size - p))
+	r = holding(addr, size);
+	if (!r)
 		goto unlock;
-	r = regions[i];
-	for (reg = r->regs; reg; reg = reg->next)
+	pool = r->pool;
+	for (reg = pool->regs; reg; reg = reg->next)
 		if (reg->s == s)
 			break;
 	if (!reg) {
-		struct prog_msg_region_add req = { .size = r->size };
+		struct prog_msg_region_add req = { .size = pool->size };
 		struct prog_msg_slot rep = { 0 };
 
 		reg = calloc(1, sizeof(*reg));
@@ -188,16 +344,16 @@ int region_lookup(struct prog_session *s, const void *addr, size_t size, uint32_
 			goto unlock;
 		}
 		reg->s = s;
-		reg->err = session_request(s, PROG_MSG_REGION_ADD, &req, sizeof(req), &r->fd, 1, &rep,
+		reg->err = session_request(s, PROG_MSG_REGION_ADD, &req, sizeof(req), &pool->file.fd, 1, &rep,
 					   sizeof(rep), NULL, NULL);
 		reg->id = rep.slot;
-		reg->next = r->regs;
-		r->regs = reg;
+		reg->next = pool->regs;
+		pool->regs = reg;
 	}
 	err = reg->err;
 	if (!err) {
 		*id = reg->id;
-		*off = (uint64_t)(p - r->addr);
+		*off = (uint64_t)((const char *)addr - pool->addr);
 	}
 unlock:
 	pthread_mutex_unlock(&mem_lock);
@@ -206,11 +362,11 @@ unlock:
 
 void region_forget_session(struct prog_session *s)
 {
-	size_t i;
+	struct pool *pool;
 
 	pthread_mutex_lock(&mem_lock);
-	for (i = 0; i < nregions; i++) {
-		struct registration **p = &regions[i]->regs;
+	for (pool = pools; pool; pool = pool->next) {
+		struct registration **p = &pool->regs;
 
 		while (*p) {
 			struct registration *reg = *p;
@@ -231,8 +387,12 @@ void region_fork_prepare(void)
 	pthread_mutex_lock(&mem_lock);
 }
 
-void region_fork_done(void)
+void region_fork_done(bool child)
 {
+	struct pool *p;
+
+	for (p = pools; p && child; p = p->next)
+		p->inherited = true;
 	pthread_mutex_unlock(&mem_lock);
 }
 
@@ -244,7 +404,7 @@ int prog_mem_alloc(struct prog_session *s, size_t size, void **mem)
 
 	if (!mem)
 		return -EINVAL;
-	err = region_new(size, &r, &p, NULL);
+	err = region_new(size, &r, &p);
 	if (err)
 		return err;
 	r->user = true;
@@ -265,4 +425,39 @@ int prog_mem_free(struct prog_session *s, void *mem)
 	}
 	pthread_mutex_unlock(&mem_lock);
 	return err;
+}
+
+/* ---- mappings of control segments ---------------------------------------------------------------- */
+
+int ctl_map_new(int fd, size_t size, struct ctl_map **out)
+{
+	struct ctl_map *m = calloc(1, sizeof(*m));
+	int err;
+
+	if (!m)
+		return -ENOMEM;
+	m->mem = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (m->mem == MAP_FAILED) {
+		err = -errno;
+		free(m);
+		return err;
+	}
+	m->size = size;
+	m->refs = 1;
+	*out = m;
+	return 0;
+}
+
+struct ctl_map *ctl_map_get(struct ctl_map *m)
+{
+	__atomic_fetch_add(&m->refs, 1, __ATOMIC_RELAXED);
+	return m;
+}
+
+void ctl_map_put(struct ctl_map *m)
+{
+	if (!m || __atomic_fetch_sub(&m->refs, 1, __ATOMIC_ACQ_REL) != 1)
+		return;
+	munmap(m->mem, m->size);
+	free(m);
 }

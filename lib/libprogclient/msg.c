@@ -18,6 +18,7 @@
 
 #include <libprogbase/futex.h>
 #include <libprogbase/log.h>
+#include <libprogbase/probe.h>
 
 #include "client.h"
 
@@ -191,7 +192,7 @@ static int locate(struct msgs *ms, struct post *p)
 
 static int side_of_buf(struct side *sd, const struct prog_buf *b)
 {
-	int err = side_init(sd, b->addr, b->type, b->count);
+	int err = op_side(sd, b->addr, b->type, b->count);
 
 	return err ? err : sd->total > PROG_DTYPE_MAX_BYTES ? -EOVERFLOW : 0;
 }
@@ -264,6 +265,8 @@ static int post(struct msgs *ms, struct post *p, struct prog_msg **out)
 	fill(ms, m, p);
 	if (ms->free.n < SLOTS_LOW && ms->left.n)
 		p->wake = WAKE_NOW;
+	PROG_PROBE_SIDE(msg_post, p->key.comm, p->key.src, p->key.dst, p->key.ord, p->side.total,
+			p->kind == PROG_P2P_RECV);
 	ring_push(s, &s->msg_rings[p->worker], p->worker, m->index, p->wake, p->waits);
 	*out = m;
 	err = 0;
@@ -924,7 +927,7 @@ static void add_pool(struct msgs *ms)
 	__atomic_store_n(&s->p2p->pool_region, rep.slot + 1, __ATOMIC_RELEASE);
 }
 
-static int find_near(struct msgs *ms)
+static int find_near(struct msgs *ms, near_fn *is_near)
 {
 	struct prog_win *w = ms->w;
 	uint32_t i, n = 0;
@@ -936,18 +939,18 @@ static int find_near(struct msgs *ms)
 	if (!ms->near)
 		return -ENOMEM;
 	for (i = 0; i < w->nranks; i++)
-		if (win_near(w, i, &near))
+		if (is_near(w, i, &near))
 			ms->near[ms->nnear++] = near;
 	return 0;
 }
 
-int msgs_start(struct prog_win *w)
+int msgs_start(struct prog_win *w, near_fn *is_near)
 {
 	int err;
 
 	if (w->msgs)
 		return 0;
-	err = find_near(w->s->msgs);
+	err = find_near(w->s->msgs, is_near);
 	if (err)
 		return err;
 	add_pool(w->s->msgs);

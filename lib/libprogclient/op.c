@@ -32,7 +32,7 @@ static bool one_block(const struct dtype *dt, uint64_t count, uint64_t total, in
 	return len == total;
 }
 
-int side_init(struct side *sd, void *addr, const struct dtype *dt, uint64_t count)
+int op_side(struct side *sd, void *addr, const struct dtype *dt, uint64_t count)
 {
 	int64_t at;
 	int err;
@@ -54,7 +54,7 @@ int side_init(struct side *sd, void *addr, const struct dtype *dt, uint64_t coun
 
 static int target_init(struct op *op, const struct prog_dst *t)
 {
-	int err = side_init(&op->target, NULL, t->type, t->count);
+	int err = op_side(&op->target, NULL, t->type, t->count);
 
 	op->disp = t->disp;
 	/* one_block() found where the block starts, from address 0 */
@@ -379,7 +379,8 @@ static struct pin *movable(struct stream *st, const struct op *op)
 	return pin_use(s, op->origin.p + op->skip, op->target.total, op->opcode == PROG_OP_GET);
 }
 
-static int issue(struct stream *st, const struct op *op, uint64_t *seq)
+/* @op's displacement becomes the one by which all ranks and daemons name the place. */
+static int issue(struct stream *st, struct op *op, uint64_t *seq)
 {
 	struct prog_sqe where = { .flags = PROG_SQE_REGION };
 	uint64_t number = 0;
@@ -387,6 +388,7 @@ static int issue(struct stream *st, const struct op *op, uint64_t *seq)
 	int err;
 
 	err = check_range(st, op);
+	op->disp += st->base;
 	if (!err)
 		pin = movable(st, op);
 	if (pin) {
@@ -442,7 +444,7 @@ static int put_or_get(struct prog_win *w, uint8_t opcode, const struct prog_buf 
 		*seq = 0;
 	if (!st)
 		return -EINVAL;
-	err = side_init(&op.origin, o->addr, o->type, o->count);
+	err = op_side(&op.origin, o->addr, o->type, o->count);
 	if (!err)
 		err = target_init(&op, t);
 	if (err)
@@ -482,12 +484,23 @@ int prog_get(struct prog_win *w, const struct prog_buf *o, const struct prog_dst
 	return put_or_get(w, PROG_OP_GET, o, t, flags, seq);
 }
 
-int prog_accumulate(struct prog_win *w, const struct prog_buf *o, const struct prog_buf *result,
-		    const struct prog_dst *t, uint8_t op_no, uint8_t etype, unsigned int flags,
-		    uint64_t *seq)
+/* The accumulate that is compared with a loop: packed on all sides, elements without gaps, memory mapped here. */
+static inline bool is_plain_acc(const struct stream *st, const struct reduce_type *type,
+				const struct prog_buf *o, const struct prog_buf *result,
+				const struct prog_dst *t, uint8_t op_no)
 {
-	struct stream *st = stream_of(w, t->rank);
-	const struct reduce_type *type = reduce_type(etype);
+	return st && st->mem && type && !t->type && !reduce_type_has_gap(type) && t->count &&
+	       !(t->count & (type->packed - 1u)) && t->disp <= st->size && t->count <= st->size - t->disp &&
+	       op_no != PROG_OP_NO_OP && !o->type && o->count == t->count &&
+	       (!result || (!result->type && result->count == t->count));
+}
+
+/* In the other cases. */
+__attribute__((noinline))
+static int accumulate(struct stream *st, const struct reduce_type *type, const struct prog_buf *o,
+		      const struct prog_buf *result, const struct prog_dst *t, uint8_t op_no, uint8_t etype,
+		      unsigned int flags, uint64_t *seq)
+{
 	struct op op = {
 		.opcode = result ? PROG_OP_GET_ACC : PROG_OP_ACC,
 		.op = op_no,
@@ -496,17 +509,15 @@ int prog_accumulate(struct prog_win *w, const struct prog_buf *o, const struct p
 	};
 	int err;
 
-	if (seq)
-		*seq = 0;
 	if (!st || !type || !reduce_valid(op_no, etype))
 		return -EINVAL;
 	op.esize = type->packed;
 	err = target_init(&op, t);
 	/* NO_OP takes nothing from the origin, which may be absent */
 	if (!err && op_no != PROG_OP_NO_OP)
-		err = side_init(&op.origin, o->addr, o->type, o->count);
+		err = op_side(&op.origin, o->addr, o->type, o->count);
 	if (!err && result)
-		err = side_init(&op.result, result->addr, result->type, result->count);
+		err = op_side(&op.result, result->addr, result->type, result->count);
 	if (err)
 		return err;
 	if ((op_no != PROG_OP_NO_OP && op.origin.total != op.target.total) ||
@@ -517,6 +528,22 @@ int prog_accumulate(struct prog_win *w, const struct prog_buf *o, const struct p
 	if (t->type && dtype_basic(t->type) != etype)
 		return -EINVAL;
 	return issue(st, &op, seq);
+}
+
+int prog_accumulate(struct prog_win *w, const struct prog_buf *o, const struct prog_buf *result,
+		    const struct prog_dst *t, uint8_t op_no, uint8_t etype, unsigned int flags,
+		    uint64_t *seq)
+{
+	struct stream *st = stream_of(w, t->rank);
+	const struct reduce_type *type = reduce_type(etype);
+
+	if (seq)
+		*seq = 0;
+	if (is_plain_acc(st, type, o, result, t, op_no))
+		/* elements without gaps: their size is a power of two */
+		return local_acc(st, op_no, etype, t->disp + st->base, t->count >> __builtin_ctz(type->packed), o->addr,
+				 result ? result->addr : NULL);
+	return accumulate(st, type, o, result, t, op_no, etype, flags, seq);
 }
 
 int prog_compare_and_swap(struct prog_win *w, const void *value, const void *compare, void *result,

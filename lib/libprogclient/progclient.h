@@ -52,8 +52,8 @@ struct prog_session_cfg {
 /* Random job id and key (libsodium); one process of the job makes them and tells the others. */
 int prog_job_key_make(uint8_t jobid[16], uint8_t jobkey[32]);
 
-/* -ENOENT: no daemon (and embedded not allowed); -EPROTO: version or protocol; *reason (static or
- * valid until the next call in this thread) says why in a sentence. */
+/* -ENOENT: no daemon (and embedded not allowed); -EUSERS: it serves another user now (likewise); -EPROTO:
+ * version or protocol; *reason (static or valid until the next call in this thread) says why in a sentence. */
 int prog_session_open(const struct prog_session_cfg *cfg, struct prog_session **s,
 		      const char **reason);
 void prog_session_close(struct prog_session *s);	/* NULL is fine; frees remaining windows */
@@ -79,14 +79,25 @@ enum prog_win_kind {
 					 * session, of all of the job's processes that exchange such */
 };
 
+#define PROG_WIN_RANGES		16384u
+
 struct prog_win_cfg {
 	enum prog_win_kind kind;
 	uint64_t key;			/* unique in the job among live windows, same on all ranks */
 	uint32_t rank, nranks;
 	void *base;			/* CREATE */
 	size_t size;			/* ALLOCATE, CREATE */
-	uint32_t max_ranges;		/* DYNAMIC: attachable ranges, 0: default 1024 */
+	uint32_t max_ranges;		/* DYNAMIC: ranges attached at once, 0: PROG_WIN_RANGES */
+	uint32_t copies;		/* DYNAMIC: as many more, of keys key + 1 ...; the same on all ranks */
 };
+
+/*
+ * Most copies that prog_win_open() makes of a window of @nranks ranks, on this rank.  They are connected and mapped
+ * together with the window that it gives, hardly slower than it alone; when that is done, prog_win_copy() gives each of
+ * 1 ... copies once.  Those that are not taken are closed with the window.
+ */
+uint32_t prog_win_most_copies(const struct prog_session *s, uint32_t nranks);
+struct prog_win *prog_win_copy(struct prog_win *w, uint32_t i);
 
 /* What a rank must know of another; opaque, fixed size, position independent: exchange it by any
  * means (allgather). */
@@ -107,11 +118,33 @@ int prog_win_connect(struct prog_win *w, const struct prog_endpoint *all, const 
 int prog_win_map(struct prog_win *w, void *const *direct);
 void prog_win_close(struct prog_win *w);
 
+/*
+ * A window's control segment, its place at the daemons and its streams outlive its memory, so that the next window of
+ * the same ranks costs no more than one exchange.  A window opened as DYNAMIC, connected and mapped, for which
+ * prog_win_recyclable() holds on all ranks, is used any number of times: each time prog_win_begin() on every rank, an
+ * exchange of what it gives, prog_win_ready() with all of it, operations, a synchronisation of all ranks when they
+ * are complete, prog_win_end().
+ *
+ * From prog_win_begin() on @w is of @cfg's kind (not SPACE), memory and size; key, ranks and max_ranges are those it
+ * was opened with.  Memory that others reach is there when it returns, so what follows the exchange needs no
+ * further synchronisation, unless prog_win_ready() may fail: *@maps.
+ */
+struct prog_use { uint8_t bytes[64]; };
+bool prog_win_recyclable(const struct prog_win *w);
+int prog_win_begin(struct prog_win *w, const struct prog_win_cfg *cfg, struct prog_use *use);
+/* Will prog_win_ready() map memory of others, on any rank?  The same answer on all. */
+bool prog_win_maps(const struct prog_win *w, const struct prog_use *all);
+/* @all: in rank order.  @direct: as for prog_win_map().  After an error: prog_win_end(). */
+int prog_win_ready(struct prog_win *w, const struct prog_use *all, void *const *direct);
+/* Also without prog_win_ready().  False: something went wrong meanwhile, it must be closed. */
+bool prog_win_end(struct prog_win *w);
+
 void *prog_win_base(const struct prog_win *w);
 size_t prog_win_size(const struct prog_win *w, uint32_t rank);
 bool prog_win_is_local(const struct prog_win *w, uint32_t rank);	/* load/store or CMA in the call */
 bool prog_win_multinode(const struct prog_win *w);
 
+/* Operations may cross from one range to another that begins where it ends. */
 int prog_win_attach(struct prog_win *w, void *base, size_t size);	/* -ENOSPC, -EEXIST */
 int prog_win_detach(struct prog_win *w, void *base);			/* -ENOENT */
 

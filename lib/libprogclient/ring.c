@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include <libprogbase/futex.h>
+#include <libprogbase/probe.h>
 
 #include "client.h"
 
@@ -106,6 +107,7 @@ void stream_reap(struct stream *st)
 	if (st->lock_seq && acked >= st->lock_seq)
 		unblock(st);
 	__atomic_store_n(&st->acked, acked, __ATOMIC_RELEASE);
+	PROG_PROBE(done, st->win->key, st->win->rank, st->rank, acked, 0);
 	if (st->head == CLIENT_NO_SLOT) {
 		st->tail = CLIENT_NO_SLOT;
 		deactivate(st);
@@ -230,24 +232,9 @@ static void publish(struct prog_session *s, struct stream *st, uint32_t slot)
 		s->meta[st->tail].next = slot;
 	}
 	st->tail = slot;
+	PROG_PROBE(post, st->win->key, st->win->rank, st->rank, m->seq, s->sqe[slot].len);
 	ring_push(s, &s->rings[worker], worker, slot,
 		  s->sqe[slot].len < CLIENT_KICK_BYTES ? WAKE_SLEEPER : WAKE_NOW, NULL);
-}
-
-static void ring_hurry(struct prog_session *s, const struct ring *r, uint32_t worker)
-{
-	if (r->sq && __atomic_load_n(&s->bell->state[worker].sleeping, __ATOMIC_SEQ_CST) == PROG_DOZING &&
-	    __atomic_load_n(&r->sq->head, __ATOMIC_RELAXED) !=
-	    __atomic_load_n(&r->sq->tail, __ATOMIC_RELAXED))
-		session_kick(s, worker);
-}
-
-void rings_hurry(struct prog_session *s)
-{
-	for (uint32_t i = 0; i < s->workers; i++) {
-		ring_hurry(s, &s->rings[i], i);
-		ring_hurry(s, &s->msg_rings[i], i);
-	}
 }
 
 static void charge(struct stream *st, bool lock_op, uint32_t slots, uint64_t bytes)

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-/* Sessions: finding the daemon, the handshake, control requests, life after fork. */
+/* Sessions: finding the daemon, the handshake, life after fork. */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <pwd.h>
 #include <sched.h>
 #include <sodium.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,51 +20,11 @@
 #include "client.h"
 
 #define SYSTEM_SOCKET	"/run/progd/progd.sock"
-#define DAEMON_USER	"progd"
-#define MAX_FDS		(PROG_MAX_WORKERS + 1)
 
 /* All sessions of the process, for the fork handler. */
 static pthread_mutex_t sessions_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct prog_session *sessions;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
-
-const char *client_reason(const char *fmt, ...)
-{
-	static _Thread_local char text[512];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	return text;
-}
-
-int client_memfd(const char *name, size_t size, int *fd, void **mem)
-{
-	struct rlimit limit;
-	int f, err;
-	void *p;
-
-	/* beyond it ftruncate() would be answered with a signal */
-	if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY && size > limit.rlim_cur)
-		return -EFBIG;
-	f = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (f < 0)
-		return -errno;
-	if (ftruncate(f, (off_t)size) ||
-	    fcntl(f, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
-		goto close_file;
-	p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, f, 0);
-	if (p == MAP_FAILED)
-		goto close_file;
-	*fd = f;
-	*mem = p;
-	return 0;
-close_file:
-	err = -errno;
-	close(f);
-	return err;
-}
 
 int prog_job_key_make(uint8_t jobid[16], uint8_t jobkey[32])
 {
@@ -78,285 +35,6 @@ int prog_job_key_make(uint8_t jobid[16], uint8_t jobkey[32])
 	randombytes_buf(jobid, PROG_JOBID_SIZE);
 	randombytes_buf(jobkey, PROG_JOBKEY_SIZE);
 	return 0;
-}
-
-/* ---- control socket ------------------------------------------------------------------------- */
-
-/* The daemon must be root's, ours, or the service user's. */
-static int check_server(int sock, const char *path, const char **reason)
-{
-	struct ucred peer;
-	socklen_t len = sizeof(peer);
-	struct passwd pw, *found = NULL;
-	char buf[2048];
-
-	if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &len)) {
-		*reason = client_reason("%s: cannot tell who serves it: %s", path, strerror(errno));
-		return -EPERM;
-	}
-	if (peer.uid == 0 || peer.uid == geteuid())
-		return 0;
-	if (!getpwnam_r(DAEMON_USER, &pw, buf, sizeof(buf), &found) && found &&
-	    found->pw_uid == peer.uid)
-		return 0;
-	*reason = client_reason("%s is served by uid %u, which is neither root, uid %u nor user %s",
-				path, (unsigned int)peer.uid, (unsigned int)geteuid(), DAEMON_USER);
-	return -EPERM;
-}
-
-int session_connect(const char *path, const char **reason)
-{
-	struct sockaddr_un sa = { .sun_family = AF_UNIX };
-	int sock, err;
-
-	if (strlen(path) >= sizeof(sa.sun_path)) {
-		*reason = client_reason("socket path %s: longer than %zu bytes", path,
-					sizeof(sa.sun_path) - 1);
-		return -ENAMETOOLONG;
-	}
-	strcpy(sa.sun_path, path);
-	sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (sock < 0) {
-		err = -errno;
-		*reason = client_reason("socket: %s", strerror(-err));
-		return err;
-	}
-	while (connect(sock, (struct sockaddr *)&sa, sizeof(sa))) {
-		if (errno == EINTR)
-			continue;
-		err = -errno;
-		*reason = client_reason("no daemon at %s: %s", path, strerror(-err));
-		goto close_sock;
-	}
-	err = check_server(sock, path, reason);
-	if (err)
-		goto close_sock;
-	return sock;
-close_sock:
-	close(sock);
-	return err;
-}
-
-static void mark_lost(struct prog_session *s)
-{
-	if (__atomic_exchange_n(&s->lost, 1, __ATOMIC_ACQ_REL))
-		return;
-	if (s->hdr) {
-		__atomic_fetch_add(&s->hdr->event, 1, __ATOMIC_SEQ_CST);
-		futex_wake_all(&s->hdr->event);
-	}
-	prog_log(PROG_LOG_WARN, "session %u: the daemon is gone", s->id);
-}
-
-bool session_check(struct prog_session *s)
-{
-	struct pollfd p = { .fd = s->sock, .events = POLLIN };
-	char c;
-
-	if (session_lost(s))
-		return true;
-	if (poll(&p, 1, 0) <= 0)
-		return false;
-	/* the daemon sends only replies, and those are read by who asked; so see what it is */
-	if (p.revents & (POLLHUP | POLLERR | POLLNVAL) ||
-	    (p.revents & POLLIN && recv(s->sock, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0)) {
-		mark_lost(s);
-		return true;
-	}
-	return false;
-}
-
-void session_kick(struct prog_session *s, uint32_t worker)
-{
-	uint64_t one = 1;
-	ssize_t n;
-
-	if (worker >= s->workers)
-		return;
-	do {
-		n = write(s->kick[worker], &one, sizeof(one));
-	} while (n < 0 && errno == EINTR);
-}
-
-static int send_request(int sock, const void *req, size_t size, const int *fds, unsigned int nfds)
-{
-	union {
-		struct cmsghdr align;
-		char buf[CMSG_SPACE(MAX_FDS * sizeof(int))];
-	} ctl;
-	struct iovec iov = { (void *)(uintptr_t)req, size };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
-	ssize_t n;
-
-	if (nfds) {
-		struct cmsghdr *c;
-
-		memset(&ctl, 0, sizeof(ctl));
-		msg.msg_control = ctl.buf;
-		msg.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
-		c = CMSG_FIRSTHDR(&msg);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(nfds * sizeof(int));
-		memcpy(CMSG_DATA(c), fds, nfds * sizeof(int));
-	}
-	do {
-		n = sendmsg(sock, &msg, MSG_NOSIGNAL);
-	} while (n < 0 && errno == EINTR);
-	return n < 0 ? -errno : 0;
-}
-
-/* Descriptors beyond *@nrfds are closed. */
-static int recv_reply(int sock, void *rep, size_t size, int *rfds, unsigned int *nrfds)
-{
-	union {
-		struct cmsghdr align;
-		char buf[CMSG_SPACE(MAX_FDS * sizeof(int))];
-	} ctl;
-	struct iovec iov = { rep, size };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = ctl.buf,
-			      .msg_controllen = sizeof(ctl.buf) };
-	struct pollfd p = { .fd = sock, .events = POLLIN };
-	uint64_t end = clock_ns() + CLIENT_CTRL_TIMEOUT_MS * 1000000ull;
-	unsigned int got = 0, max = nrfds ? *nrfds : 0;
-	struct cmsghdr *c;
-	ssize_t n;
-
-	for (;;) {
-		uint64_t now = clock_ns();
-		int ready = poll(&p, 1, now < end ? (int)((end - now) / 1000000) + 1 : 0);
-
-		if (ready > 0)
-			break;
-		if (ready == 0 && clock_ns() >= end)
-			return -ETIMEDOUT;
-		if (ready < 0 && errno != EINTR)
-			return -errno;
-	}
-	do {
-		n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC);
-	} while (n < 0 && errno == EINTR);
-	if (n < 0)
-		return -errno;
-	if (n == 0)
-		return -ECONNRESET;
-	for (c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) {
-		size_t i, count;
-
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (i = 0; i < count; i++) {
-			int fd;
-
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-			if (got < max)
-				rfds[got++] = fd;
-			else
-				close(fd);
-		}
-	}
-	if (nrfds)
-		*nrfds = got;
-	if (msg.msg_flags & MSG_CTRUNC || (size_t)n < sizeof(struct prog_msg_hdr)) {
-		while (got)
-			close(rfds[--got]);
-		return -EPROTO;
-	}
-	/* an older daemon's shorter reply reads as zeros */
-	memset((char *)rep + n, 0, size - (size_t)n);
-	return 0;
-}
-
-/* One exchange on @sock; sets the reply's status as the result. */
-static int exchange(int sock, uint16_t type, void *req, size_t size, const int *fds,
-		    unsigned int nfds, void *rep, size_t rep_size, int *rfds, unsigned int *nrfds,
-		    bool *broken)
-{
-	struct prog_msg_hdr *q = req, *r = rep;
-	unsigned int asked = nrfds ? *nrfds : 0;
-	int err;
-
-	*broken = true;
-	q->type = type;
-	q->size = (uint16_t)size;
-	q->status = 0;
-	err = send_request(sock, req, size, fds, nfds);
-	if (err)
-		return err == -EPIPE ? -ECONNRESET : err;
-	err = recv_reply(sock, rep, rep_size, rfds, nrfds);
-	if (err)
-		return err;
-	if (r->type != type || r->status > 0) {
-		err = -EPROTO;
-	} else {
-		*broken = false;
-		err = r->status;
-	}
-	if (err && asked) {
-		while (*nrfds)
-			close(rfds[--*nrfds]);
-	}
-	return err;
-}
-
-int session_request(struct prog_session *s, uint16_t type, void *req, size_t size, const int *fds,
-		    unsigned int nfds, void *rep, size_t rep_size, int *rfds, unsigned int *nrfds)
-{
-	struct prog_msg_hdr probe;
-	bool broken = true;
-	int err = 0;
-
-	pthread_mutex_lock(&s->ctrl_lock);
-	if (session_lost(s)) {
-		pthread_mutex_unlock(&s->ctrl_lock);
-		return -ECONNRESET;
-	}
-	/* an answer to session_probe() comes first */
-	if (s->probe_sent)
-		err = recv_reply(s->sock, &probe, sizeof(probe), NULL, NULL);
-	s->probe_sent = 0;
-	if (!err)
-		err = exchange(s->sock, type, req, size, fds, nfds, rep, rep_size, rfds, nrfds,
-			       &broken);
-	pthread_mutex_unlock(&s->ctrl_lock);
-	if (broken) {
-		/* requests and replies are out of step now: nothing more can be asked */
-		if (err != -ECONNRESET)
-			prog_log(PROG_LOG_ERROR, "session %u: request %u: %s", s->id, type,
-				 strerror(-err));
-		mark_lost(s);
-		return -ECONNRESET;
-	}
-	return err;
-}
-
-void session_probe(struct prog_session *s, uint64_t now)
-{
-	struct prog_msg_hdr ping = { .type = PROG_MSG_PING, .size = sizeof(ping) }, rep;
-	bool dead = false;
-
-	/* a request that is under way has a limit of its own */
-	if (session_lost(s) || pthread_mutex_trylock(&s->ctrl_lock))
-		return;
-	if (s->probe_sent) {
-		if (recv(s->sock, &rep, sizeof(rep), MSG_DONTWAIT) > 0)
-			s->probe_sent = 0;
-		else
-			dead = now > s->probe_sent + CLIENT_CTRL_TIMEOUT_MS * 1000000ull;
-	} else if (now >= s->probe_last + CLIENT_PROBE_EVERY_NS) {
-		s->probe_last = now;
-		if (send(s->sock, &ping, sizeof(ping), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
-			s->probe_sent = now;
-	}
-	pthread_mutex_unlock(&s->ctrl_lock);
-	if (!dead)
-		return;
-	prog_log(PROG_LOG_ERROR, "session %u: the daemon has not answered for %d s", s->id,
-		 CLIENT_CTRL_TIMEOUT_MS / 1000);
-	/* should it go on one day it is not to touch our memory any more */
-	shutdown(s->sock, SHUT_RDWR);
-	mark_lost(s);
 }
 
 /* ---- fork ------------------------------------------------------------------------------------ */
@@ -389,7 +67,7 @@ static void fork_done(bool child)
 		pthread_mutex_unlock(&s->lock);
 	}
 	pthread_mutex_unlock(&sessions_lock);
-	region_fork_done();
+	region_fork_done(child);
 }
 
 static void fork_parent(void)
@@ -538,15 +216,15 @@ static int hello(struct prog_session *s, const struct prog_session_cfg *cfg, int
 		.rank = cfg->rank,
 	};
 	struct prog_msg_hello_reply rep = { 0 };
-	int fds[MAX_FDS], err;
-	unsigned int nfds = MAX_FDS, i;
+	int fds[CLIENT_MAX_FDS], err;
+	unsigned int nfds = CLIENT_MAX_FDS, i;
 	bool broken;
 	void *bell;
 
 	memcpy(req.jobid, cfg->jobid, sizeof(req.jobid));
 	memcpy(req.jobkey, cfg->jobkey, sizeof(req.jobkey));
-	err = exchange(s->sock, PROG_MSG_HELLO, &req, sizeof(req), &seg_fd, 1, &rep, sizeof(rep),
-		       fds, &nfds, &broken);
+	err = session_exchange(s->sock, PROG_MSG_HELLO, &req, sizeof(req), &seg_fd, 1, &rep,
+			       sizeof(rep), fds, &nfds, &broken);
 	sodium_memzero(req.jobkey, sizeof(req.jobkey));
 	if (broken) {
 		*reason = client_reason("the daemon did not answer HELLO: %s", strerror(-err));
@@ -560,8 +238,9 @@ static int hello(struct prog_session *s, const struct prog_session_cfg *cfg, int
 		goto close_fds;
 	}
 	if (err) {
-		*reason = client_reason("the daemon refused the session: %s",
-					rep.reason[0] ? rep.reason : strerror(-err));
+		*reason = rep.hdr.status ? client_reason("the daemon refused the session: %s",
+							 rep.reason[0] ? rep.reason : strerror(-err)) :
+			  "this process has not enough descriptors left for the daemon's answer";
 		return err;
 	}
 	if (!rep.workers || rep.workers > PROG_MAX_WORKERS || rep.naddrs > PROG_MAX_ADDRS ||
@@ -602,27 +281,100 @@ close_fds:
 	return err;
 }
 
-/* A connected socket to some daemon, in the documented order. */
-static int find_daemon(const struct prog_session_cfg *cfg, uint64_t deadline, bool *embedded,
-		       const char **reason)
+/* What hello() made. */
+static void goodbye(struct prog_session *s)
 {
-	const char *env = getenv("PROGD_SOCKET"), *off = getenv("PROG_EMBEDDED");
-	const char *named = cfg->socket ? cfg->socket : env && *env ? env : NULL;
-	int sock;
+	uint32_t i;
 
-	*embedded = false;
-	if (named)
-		return session_connect(named, reason);
-	sock = session_connect(SYSTEM_SOCKET, reason);
-	if (sock >= 0 || !(cfg->flags & PROG_SESSION_EMBEDDED))
+	if (s->bell)
+		munmap((void *)(uintptr_t)s->bell, sizeof(*s->bell));
+	for (i = 0; i < s->workers; i++)
+		close(s->kick[i]);
+	if (s->sock >= 0)
+		close(s->sock);
+	s->bell = NULL;
+	s->workers = 0;
+	s->sock = -1;
+}
+
+struct opening {
+	struct prog_session *s;
+	const struct prog_session_cfg *cfg;
+	const char *path;		/* of the daemon that is no private one */
+	bool named;			/* by the program or its user */
+	int seg_fd;
+	bool answered;			/* somebody listens */
+};
+
+static int attach_at(struct opening *o, int sock, const char **reason)
+{
+	int err;
+
+	o->answered = sock >= 0;
+	if (!o->answered)
 		return sock;
-	if (off && !strcmp(off, "0")) {
+	o->s->sock = sock;
+	err = hello(o->s, o->cfg, o->seg_fd, reason);
+	if (err)
+		goodbye(o->s);
+	return err;
+}
+
+static int attach_shared(void *arg, const char **reason)
+{
+	struct opening *o = arg;
+
+	return attach_at(o, session_connect(o->path, reason), reason);
+}
+
+static int attach_private(struct opening *o, uint64_t deadline, bool refused, const char **reason)
+{
+	int err, sock;
+
+	for (;;) {
+		sock = embed_connect(o->cfg, deadline, refused ? attach_shared : NULL, o, reason);
+		/* attached to the other one after all */
+		if (sock == -EALREADY)
+			return 0;
+		err = attach_at(o, sock, reason);
+		/* a private daemon that was just ending takes connections it does not serve */
+		if (sock < 0 || err != -ECONNRESET || clock_ns() > deadline)
+			return err;
+	}
+}
+
+/*
+ * Attach to some daemon, in the documented order.
+ *
+ * The system daemon refuses users while it serves another (-EUSERS), so the processes of a job on a node may
+ * find it busy and, a moment later, free.  They end up with the same daemon nevertheless.  Who is refused asks
+ * once more under the lock of the private daemon and starts that one only then; the lock's file stays while it
+ * runs.  Who was not refused looks for the file after that, and if it is there, goes the way of those who were.
+ * And while one of the job is attached to the system daemon, it refuses none of the others.
+ */
+static int find_daemon(struct opening *o, uint64_t deadline, const char **reason)
+{
+	const char *off = getenv("PROG_EMBEDDED");
+	bool may_embed = o->cfg->flags & PROG_SESSION_EMBEDDED && !(off && !strcmp(off, "0"));
+	int err = attach_shared(o, reason);
+
+	if (!err) {
+		if (!may_embed || !embed_exists(o->cfg))
+			return 0;
+		goodbye(o->s);
+		return attach_private(o, deadline, true, reason);
+	}
+	if (err == -EUSERS && may_embed)
+		return attach_private(o, deadline, true, reason);
+	/* who answered, or was named, is the one to use */
+	if (o->named || o->answered || !(o->cfg->flags & PROG_SESSION_EMBEDDED))
+		return err;
+	if (!may_embed) {
 		*reason = client_reason("no daemon at %s, and PROG_EMBEDDED=0 forbids a private one",
 					SYSTEM_SOCKET);
 		return -ENOENT;
 	}
-	*embedded = true;
-	return embed_connect(cfg, deadline, reason);
+	return attach_private(o, deadline, false, reason);
 }
 
 static int make_private(struct prog_session *s)
@@ -644,16 +396,9 @@ static int make_private(struct prog_session *s)
 /* Also for half-built sessions, and in a forked child. */
 static void destroy(struct prog_session *s)
 {
-	uint32_t i;
-
 	if (s->seg)
 		munmap(s->seg, s->seg_size);
-	if (s->bell)
-		munmap((void *)(uintptr_t)s->bell, sizeof(*s->bell));
-	for (i = 0; i < s->workers; i++)
-		close(s->kick[i]);
-	if (s->sock >= 0)
-		close(s->sock);
+	goodbye(s);
 	pins_destroy(s);
 	arena_destroy(&s->arena);
 	free(s->free);
@@ -670,10 +415,10 @@ int prog_session_open(const struct prog_session_cfg *cfg, struct prog_session **
 		      const char **reason)
 {
 	uint64_t deadline = clock_ns() + CLIENT_CTRL_TIMEOUT_MS * 1000000ull;
-	const char *unused;
+	const char *env = getenv("PROGD_SOCKET"), *unused;
+	struct opening o = { .cfg = cfg };
 	struct prog_session *s;
 	int seg_fd = -1, err;
-	bool embedded;
 	long cpus;
 
 	if (!reason)
@@ -694,6 +439,7 @@ int prog_session_open(const struct prog_session_cfg *cfg, struct prog_session **
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return -ENOMEM;
+	o.s = s;
 	s->sock = -1;
 	s->pid = getpid();
 	s->mt = cfg->flags & PROG_SESSION_MT;
@@ -717,23 +463,14 @@ int prog_session_open(const struct prog_session_cfg *cfg, struct prog_session **
 		goto fail;
 	}
 	allow_ptrace();
-	for (;;) {
-		s->sock = find_daemon(cfg, deadline, &embedded, reason);
-		if (s->sock < 0) {
-			err = s->sock;
-			s->sock = -1;
-			if (err == -ECONNREFUSED)
-				err = -ENOENT;
-			goto fail;
-		}
-		err = hello(s, cfg, seg_fd, reason);
-		if (!err)
-			break;
-		/* a private daemon that was just ending takes connections it does not serve */
-		if (!embedded || err != -ECONNRESET || clock_ns() > deadline)
-			goto fail;
-		close(s->sock);
-		s->sock = -1;
+	o.seg_fd = seg_fd;
+	o.path = cfg->socket ? cfg->socket : env && *env ? env : SYSTEM_SOCKET;
+	o.named = o.path == cfg->socket || o.path == env;
+	err = find_daemon(&o, deadline, reason);
+	if (err) {
+		if (err == -ECONNREFUSED)
+			err = -ENOENT;
+		goto fail;
 	}
 	close(seg_fd);
 	seg_fd = -1;

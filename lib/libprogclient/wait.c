@@ -4,11 +4,10 @@
  * moves and a lost daemon is noticed.
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include <libprogbase/futex.h>
+#include <libprogbase/load.h>
 
 #include "client.h"
 
@@ -25,24 +24,19 @@
 static bool overloaded(struct prog_session *s, uint64_t now)
 {
 	uint64_t last = __atomic_load_n(&s->load_checked, __ATOMIC_RELAXED);
-	unsigned int running = 0;
-	char text[128];
-	ssize_t n;
+	bool many;
 	int fd;
 
 	if (last && now - last < LOAD_EVERY_NS)
 		return __atomic_load_n(&s->overloaded, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->load_checked, now, __ATOMIC_RELAXED);
-	fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
-	if (fd >= 0) {
-		n = read(fd, text, sizeof(text) - 1);
+	/* opened each time: a program that closes all descriptors it does not know must not close this one */
+	fd = load_open();
+	many = load_running(fd) > (int)s->ncpus;
+	if (fd >= 0)
 		close(fd);
-		text[n > 0 ? n : 0] = '\0';
-		if (sscanf(text, "%*s %*s %*s %u/", &running) != 1)
-			running = 0;
-	}
-	__atomic_store_n(&s->overloaded, running > s->ncpus, __ATOMIC_RELAXED);
-	return running > s->ncpus;
+	__atomic_store_n(&s->overloaded, many, __ATOMIC_RELAXED);
+	return many;
 }
 
 /*
@@ -66,6 +60,26 @@ static void record(struct prog_session *s, uint64_t took)
 	if (took > 4 * SPIN_MAX_NS)
 		took = 4 * SPIN_MAX_NS;
 	__atomic_store_n(&s->wait_avg, avg + took / 8 - avg / 8, __ATOMIC_RELAXED);
+}
+
+static void ring_hurry(struct prog_session *s, const struct ring *r, uint32_t worker)
+{
+	if (r->sq && __atomic_load_n(&s->bell->state[worker].sleeping, __ATOMIC_SEQ_CST) == PROG_DOZING &&
+	    __atomic_load_n(&r->sq->head, __ATOMIC_RELAXED) !=
+	    __atomic_load_n(&r->sq->tail, __ATOMIC_RELAXED))
+		session_kick(s, worker);
+}
+
+/*
+ * Somebody is going to wait: wake workers that doze and have not taken everything.  Without a lock;
+ * the caller's own entries, at least, are seen.
+ */
+static void rings_hurry(struct prog_session *s)
+{
+	for (uint32_t i = 0; i < s->workers; i++) {
+		ring_hurry(s, &s->rings[i], i);
+		ring_hurry(s, &s->msg_rings[i], i);
+	}
 }
 
 /* For the daemon: this thread's processor is free from here on, but for looks now and then. */

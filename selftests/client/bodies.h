@@ -511,7 +511,7 @@ static void body_errors(void)
 	CHECK_INT(prog_accumulate(w, &o, NULL, &d, PROG_OP_BAND, PROG_TYPE_F64, 0, NULL), -EINVAL);
 	CHECK_INT(prog_accumulate(w, &o, NULL, &d, 99, PROG_TYPE_F64, 0, NULL), -EINVAL);
 	CHECK_INT(prog_accumulate(w, &o, NULL, &d, PROG_OP_SUM, 200, 0, NULL), -EINVAL);
-	CHECK_INT(prog_compare_and_swap(w, &v, &v, &back, t, disp[t], PROG_TYPE_F64, 0), -EINVAL);
+	CHECK_INT(prog_compare_and_swap(w, &v, &v, &back, t, disp[t], PROG_TYPE_DOUBLE_INT, 0), -EINVAL);
 	CHECK_INT(dtype_new_basic(PROG_TYPE_I32, &dt), 0);
 	d.type = dt;
 	d.count = 2;

@@ -16,6 +16,7 @@
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <asyncprog/ring.h>
 #include <libprogbase/winctl.h>
@@ -597,6 +598,75 @@ static void test_windows(void **state)
 	still_good();
 }
 
+/* @n windows by one request, the control segment of @bad (if it is one) of another rank. */
+static int raw_copies(struct raw *r, const struct prog_msg_win_create *base, uint32_t n, size_t each, uint32_t bad,
+		      uint32_t *slot)
+{
+	struct prog_msg_win_create q = *base;
+	struct prog_msg_slot rep;
+	int fds[2], st;
+	void *mem;
+
+	fds[0] = memfd(n * each, F_SEAL_SHRINK, &mem);
+	for (uint32_t i = 0; i < n && each >= winctl_size(2, 4); i++)
+		winctl_format((char *)mem + i * each, q.key + i, i != bad, 2, 4);
+	fds[1] = make_table(r->guid, 2);
+	q.flags |= (uint64_t)(n - 1) << PROG_WIN_COPIES_SHIFT;
+	assert_int_equal(send_fds(r->sock, &q, sizeof(q), fds, 2), 0);
+	st = get_reply(r->sock, &rep, sizeof(rep), NULL, NULL);
+	if (slot)
+		*slot = rep.slot;
+	munmap(mem, n * each);
+	close(fds[0]);
+	close(fds[1]);
+	return st;
+}
+
+/* Several windows by one request: all or none, with what belongs to them. */
+static void test_copies(void **state)
+{
+	size_t each = winctl_size(2, 4);
+	struct prog_msg_hello h;
+	struct raw r;
+
+	raw_segment(&r);
+	h = hello_for(&r);
+	assert_int_equal(raw_hello(&r, &h), 0);
+	/* the daemon's quota is 20 windows: what a refused request leaves would soon be noticed */
+	for (uint32_t i = 0; i < 30; i++) {
+		struct prog_msg_win_create q = {
+			.hdr = { PROG_MSG_WIN_CREATE, sizeof(q), 0 }, .key = 7000, .rank = 1, .nranks = 2,
+			.mem = PROG_MEM_DYNAMIC,
+		};
+		uint32_t slot;
+
+		assert_int_equal(raw_copies(&r, &q, 8, each, i % 8, NULL), -EPROTO);
+		assert_int_equal(raw_copies(&r, &q, 8, each - 64, 9, NULL), -EPROTO);
+		assert_int_equal(raw_copies(&r, &q, 64, each, 64, NULL), -EDQUOT);
+		assert_int_equal(raw_copies(&r, &q, 65, each, 65, NULL), -EINVAL);
+		q.key = ~0ull - 2;
+		assert_int_equal(raw_copies(&r, &q, 8, each, 8, NULL), -EINVAL);
+		q.key = 7000;
+		q.mem = i % 2 ? PROG_MEM_VA : PROG_MEM_SPACE;
+		assert_int_equal(raw_copies(&r, &q, 8, each, 8, NULL), -EINVAL);
+		q.mem = PROG_MEM_DYNAMIC;
+		/* one of the keys is taken */
+		assert_int_equal(raw_copies(&r, &q, 4, each, 4, &slot), 0);
+		q.key = 6998;
+		assert_int_equal(raw_copies(&r, &q, 8, each, 8, NULL), -EEXIST);
+		for (uint32_t k = 0; k < 4; k++) {
+			struct prog_msg_slot f = {
+				.hdr = { PROG_MSG_WIN_FREE, sizeof(f), 0 }, .slot = slot + k,
+			}, rep;
+
+			assert_int_equal(send_fds(r.sock, &f, sizeof(f), NULL, 0), 0);
+			assert_int_equal(get_reply(r.sock, &rep, sizeof(rep), NULL, NULL), 0);
+		}
+	}
+	raw_close(&r);
+	still_good();
+}
+
 static void test_quotas(void **state)
 {
 	struct prog_msg_hello h;
@@ -643,6 +713,185 @@ static void test_quotas(void **state)
 		usleep(1000);
 	}
 	assert_int_equal(st, 0);
+}
+
+/* ---- descriptors ---- */
+
+static void files_limit(pid_t pid, rlim_t cur, struct rlimit *old)
+{
+	struct rlimit rl;
+
+	assert_int_equal(prlimit(pid, RLIMIT_NOFILE, NULL, old), 0);
+	rl = *old;
+	rl.rlim_cur = cur;
+	assert_int_equal(prlimit(pid, RLIMIT_NOFILE, &rl, NULL), 0);
+}
+
+/* A request of @type with @n descriptors too many is refused with a reason that names it. */
+static void too_many(struct raw *r, uint16_t type, size_t size, unsigned int n, size_t reason)
+{
+	union { struct prog_msg_hdr hdr; char bytes[512]; } q = { .hdr = { type, size, 0 } }, rep;
+	int fds[32];
+
+	for (unsigned int i = 0; i < n; i++)
+		fds[i] = r->seg_fd;
+	assert_int_equal(send_fds(r->sock, &q, size, fds, n), 0);
+	assert_int_equal(get_reply(r->sock, &rep, sizeof(rep), NULL, NULL), -EPROTO);
+	assert_int_equal(rep.hdr.type, type);
+	if (reason)
+		assert_non_null(strstr(rep.bytes + reason, n > 8 ? "more than 8 descriptors" :
+				       "more descriptors than this request has"));
+}
+
+/* The request fails, nothing else: neither the session, nor its windows, nor the daemon's descriptors. */
+static void test_descriptors_many(void **state)
+{
+	static const struct { uint16_t type; size_t size; unsigned int max; size_t reason; } kinds[] = {
+		{ PROG_MSG_WIN_CREATE, sizeof(struct prog_msg_win_create), 3,
+		  offsetof(struct prog_msg_slot, reason) },
+		{ PROG_MSG_WIN_PEER, sizeof(struct prog_msg_win_peer), 0,
+		  offsetof(struct prog_msg_win_peer_reply, reason) },
+		{ PROG_MSG_WIN_FREE, sizeof(struct prog_msg_slot), 0, offsetof(struct prog_msg_slot, reason) },
+		{ PROG_MSG_REGION_ADD, sizeof(struct prog_msg_region_add), 1,
+		  offsetof(struct prog_msg_slot, reason) },
+		{ PROG_MSG_REGION_DEL, sizeof(struct prog_msg_slot), 0, offsetof(struct prog_msg_slot, reason) },
+		{ PROG_MSG_PIN_DEVICE, sizeof(struct prog_msg_pin_device), 1,
+		  offsetof(struct prog_msg_slot, reason) },
+		{ PROG_MSG_PIN_ADD, sizeof(struct prog_msg_pin_add), 0, offsetof(struct prog_msg_slot, reason) },
+		{ PROG_MSG_NOTE, sizeof(struct prog_msg_note), 0, 0 },
+		{ PROG_MSG_PING, sizeof(struct prog_msg_hdr), 0, 0 },
+	};
+	struct prog_msg_hello h;
+	struct rlimit old;
+	struct raw r, twin;
+
+	raw_segment(&r);
+	h = hello_for(&r);
+	assert_int_equal(raw_hello(&r, &h), 0);
+	assert_int_equal(raw_window(&r, 5, 0, -1), 0);
+	/* one that stays behind for each request would be noticed */
+	files_limit(node.pid, 512, &old);
+	for (unsigned int i = 0; i < 600; i++) {
+		unsigned int k = i % (sizeof(kinds) / sizeof(kinds[0]));
+
+		too_many(&r, kinds[k].type, kinds[k].size, kinds[k].max + 1 + i % (20 - kinds[k].max),
+			 kinds[k].reason);
+	}
+	/* the window is there as before: other ranks of this node find it */
+	raw_segment(&twin);
+	h = hello_for(&twin);
+	assert_int_equal(raw_hello(&twin, &h), 0);
+	assert_int_equal(raw_window(&twin, 5, 1, -1), 0);
+	assert_int_equal(raw_window(&r, 6, 0, -1), 0);
+	raw_close(&twin);
+	raw_close(&r);
+
+	/* no session without its segment */
+	raw_segment(&r);
+	h = hello_for(&r);
+	int fds[12] = { r.seg_fd, r.seg_fd, 0 };
+	struct prog_msg_hello_reply rep;
+
+	assert_int_equal(send_fds(r.sock, &h, sizeof(h), fds, 12), 0);
+	assert_int_equal(get_reply(r.sock, &rep, sizeof(rep), NULL, NULL), -EPROTO);
+	assert_non_null(strstr(rep.reason, "more than 8 descriptors"));
+	assert_true(closed(r.sock, 20000));
+	raw_close(&r);
+	files_limit(node.pid, old.rlim_cur, &old);
+	still_good();
+}
+
+/* A daemon at its limit of open files refuses what comes with descriptors, and goes on. */
+static void test_descriptors_daemon(void **state)
+{
+	struct prog_msg_hdr ping = { PROG_MSG_PING, sizeof(ping), 0 };
+	unsigned int refused = 0;
+	struct prog_msg_hello h;
+	struct raw r, late;
+	struct rlimit old;
+	int st = -EMFILE;
+
+	raw_segment(&r);
+	h = hello_for(&r);
+	assert_int_equal(raw_hello(&r, &h), 0);
+	assert_int_equal(raw_window(&r, 5, 0, -1), 0);
+	/* connected, not attached */
+	raw_segment(&late);
+	assert_int_equal(send_fds(late.sock, &ping, sizeof(ping), NULL, 0), 0);
+	assert_int_equal(get_reply(late.sock, &ping, sizeof(ping), NULL, NULL), 0);
+
+	files_limit(node.pid, 3, &old);
+	h = hello_for(&late);
+	assert_int_equal(raw_hello(&late, &h), -EMFILE);
+	assert_true(closed(late.sock, 20000));
+	raw_close(&late);
+	/* from none that is left to enough: one of two may come through */
+	for (rlim_t left = 3; st == -EMFILE && left < 400; left++) {
+		struct prog_msg_win_create q = {
+			.hdr = { PROG_MSG_WIN_CREATE, sizeof(q), 0 }, .key = 6, .rank = 0, .nranks = 2,
+			.mem = PROG_MEM_VA, .base = (uintptr_t)r.mem, .size = WIN_BYTES,
+		};
+		int fds[2] = { memfd(winctl_size(2, 0), F_SEAL_SHRINK, NULL), make_table(r.guid, 2) };
+		struct prog_msg_slot rep;
+		void *mem = mmap(NULL, winctl_size(2, 0), PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
+
+		winctl_format(mem, 6, 0, 2, 0);
+		munmap(mem, winctl_size(2, 0));
+		files_limit(node.pid, left, &(struct rlimit){ 0 });
+		assert_int_equal(send_fds(r.sock, &q, sizeof(q), fds, 2), 0);
+		st = get_reply(r.sock, &rep, sizeof(rep), NULL, NULL);
+		if (st) {
+			assert_int_equal(st, -EMFILE);
+			assert_non_null(strstr(rep.reason, "no descriptor left"));
+			refused++;
+			assert_int_equal(prog_session_ping(good), 0);
+		}
+		close(fds[0]);
+		close(fds[1]);
+	}
+	files_limit(node.pid, old.rlim_cur, &old);
+	assert_int_equal(st, 0);
+	assert_true(refused > 1);
+	/* the first window has lived through it */
+	assert_int_equal(raw_window(&r, 5, 0, -1), -EEXIST);
+	raw_close(&r);
+	still_good();
+}
+
+/* A client at its limit does not get the answer's descriptors: the request fails, the session goes on. */
+static void test_descriptors_client(void **state)
+{
+	struct prog_session_cfg cfg = { .socket = node.sock };
+	struct prog_session *s[2];
+	struct prog_endpoint ep[2];
+	struct prog_win *w[2];
+	const char *why = "";
+	struct rlimit old;
+
+	prog_job_key_make(cfg.jobid, cfg.jobkey);
+	for (uint32_t i = 0; i < 2; i++) {
+		struct prog_win_cfg wc = { .kind = PROG_WIN_ALLOCATE, .key = 1, .rank = i, .nranks = 2,
+					   .size = 4096 };
+
+		assert_int_equal(prog_session_open(&cfg, &s[i], &why), 0);
+		assert_int_equal(prog_win_open(s[i], &wc, &w[i]), 0);
+		prog_win_endpoint(w[i], &ep[i]);
+	}
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(prog_win_connect(w[i], ep, &why), 0);
+	files_limit(0, 3, &old);
+	int err = prog_win_map(w[0], NULL), ping = prog_session_ping(s[0]);
+
+	files_limit(0, old.rlim_cur, &old);
+	assert_int_equal(err, -EMFILE);
+	assert_int_equal(ping, 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(prog_win_map(w[i], NULL), 0);
+	for (int i = 0; i < 2; i++)
+		prog_win_close(w[i]);
+	for (int i = 0; i < 2; i++)
+		prog_session_close(s[i]);
+	still_good();
 }
 
 /* Each kind of corruption ends the session with one line that names it. */
@@ -1403,7 +1652,11 @@ int main(void)
 		cmocka_unit_test(test_hello),
 		cmocka_unit_test(test_messages),
 		cmocka_unit_test(test_windows),
+		cmocka_unit_test(test_copies),
 		cmocka_unit_test(test_quotas),
+		cmocka_unit_test(test_descriptors_many),
+		cmocka_unit_test(test_descriptors_daemon),
+		cmocka_unit_test(test_descriptors_client),
 		cmocka_unit_test(test_ring),
 		cmocka_unit_test(test_valid),
 		cmocka_unit_test(test_bad_memory),

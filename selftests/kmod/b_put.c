@@ -69,7 +69,7 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static int put(const struct win *w, const void *src, size_t n)
+static int put(struct win *w, const void *src, size_t n)
 {
 	struct win_where where;
 	struct apply_win aw;

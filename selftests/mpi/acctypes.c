@@ -2,6 +2,7 @@
 #include "acctypes.h"
 
 #include <complex.h>
+#include <limits.h>
 #include <wchar.h>
 
 const char *const acc_op_names[O_OPS] = {
@@ -157,9 +158,13 @@ int acc_types(const struct acc_type **types)
 	ADDI(MPI_AINT, A_MULTI, true);
 	ADDI(MPI_OFFSET, A_MULTI, true);
 	ADDI(MPI_COUNT, A_MULTI, true);
-	ADD(MPI_CHAR, A_OTHER, K_OPAQUE);
+	ADDI(MPI_CHAR, A_CHAR, CHAR_MIN < 0);
 	ADD(MPI_WCHAR, A_OTHER, K_OPAQUE);
-	ADD(MPI_CHARACTER, A_OTHER, K_OPAQUE);
+#ifdef OPEN_MPI
+	ADDI(MPI_CHARACTER, A_CHAR, false);
+#else
+	ADDI(MPI_CHARACTER, A_CHAR, CHAR_MIN < 0);
+#endif
 	{
 		struct { float v; int i; } fi;
 		struct { double v; int i; } di;
@@ -185,6 +190,13 @@ bool acc_permitted(const struct acc_type *t, enum acc_op op)
 {
 	enum acc_class c = t->class;
 
+	/* not in the standard, but in both libraries, or in MPICH */
+	if (c == A_BYTE || c == A_CHAR)
+		c = A_CINT;
+#ifndef OPEN_MPI
+	if (c == A_LOGICAL)
+		c = A_CINT;
+#endif
 	switch (op) {
 	case O_MAX:
 	case O_MIN:
@@ -199,7 +211,7 @@ bool acc_permitted(const struct acc_type *t, enum acc_op op)
 	case O_BAND:
 	case O_BOR:
 	case O_BXOR:
-		return c == A_CINT || c == A_FINT || c == A_BYTE || c == A_MULTI;
+		return c == A_CINT || c == A_FINT || c == A_MULTI;
 	case O_MINLOC:
 	case O_MAXLOC:
 		return c == A_PAIR;
@@ -210,8 +222,13 @@ bool acc_permitted(const struct acc_type *t, enum acc_op op)
 
 bool acc_cas_permitted(const struct acc_type *t)
 {
+#ifdef OPEN_MPI
+	/* padding is compared, too */
+	if (t->class != A_PAIR && t->kind != K_LD && t->kind != K_CLD)
+		return true;
+#endif
 	return t->class == A_CINT || t->class == A_FINT || t->class == A_LOGICAL ||
-	       t->class == A_MULTI || t->class == A_BYTE;
+	       t->class == A_MULTI || t->class == A_BYTE || t->class == A_CHAR;
 }
 
 #define ARITH(T) do { \
@@ -326,6 +343,8 @@ static void value_kind(enum acc_kind kind, struct t_rng *r, long long v, void *o
 
 #define SET(T) do { T x_ = (T)v; memcpy(out, &x_, sizeof(x_)); } while (0)
 #define SETC(T, P) do { P x_[2] = { (P)v, (P)v2 }; memcpy(out, x_, sizeof(T)); } while (0)
+/* the padding of a long double at @at: calls that compare see it */
+#define PAD(at) memset((char *)out + (at) + 10, 0, sizeof(long double) - 10)
 	switch (kind) {
 	case K_I8: SET(int8_t); break;
 	case K_U8: SET(uint8_t); break;
@@ -338,11 +357,11 @@ static void value_kind(enum acc_kind kind, struct t_rng *r, long long v, void *o
 	case K_I128: SET(i128); break;
 	case K_F32: SET(float); break;
 	case K_F64: SET(double); break;
-	case K_LD: SET(long double); break;
+	case K_LD: SET(long double); PAD(0); break;
 	case K_F128: SET(f128); break;
 	case K_C32: SETC(c32, float); break;
 	case K_C64: SETC(c64, double); break;
-	case K_CLD: SETC(cld, long double); break;
+	case K_CLD: SETC(cld, long double); PAD(0); PAD(16); break;
 	case K_C128: SETC(c128, f128); break;
 	case K_OPAQUE: break;
 	}

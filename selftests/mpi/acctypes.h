@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 /*
  * Every predefined datatype that MPI-3.1 has, what C sees in it, which reduction operations
- * section 5.9.2 permits on it, and a reference for each of them.
+ * section 5.9.2 permits on it or the library does beyond that, and a reference for each of them.
  */
 #ifndef ACCTYPES_H
 #define ACCTYPES_H
@@ -18,7 +18,7 @@ enum acc_kind {
 
 /* classes of section 5.9.2 */
 enum acc_class {
-	A_CINT, A_FINT, A_FLOAT, A_LOGICAL, A_COMPLEX, A_BYTE, A_MULTI, A_PAIR, A_OTHER,
+	A_CINT, A_FINT, A_FLOAT, A_LOGICAL, A_COMPLEX, A_BYTE, A_MULTI, A_PAIR, A_CHAR, A_OTHER,
 };
 
 struct acc_type {
@@ -41,7 +41,10 @@ MPI_Op acc_op(enum acc_op op);
 /* fills the table with the types this library has; returns how many */
 int acc_types(const struct acc_type **types);
 bool acc_permitted(const struct acc_type *t, enum acc_op op);
-/* MPI_Compare_and_swap: C and Fortran integers, logicals, multi-language types, byte */
+/*
+ * MPI_Compare_and_swap: C and Fortran integers, logicals, multi-language types, byte; in both libraries also characters, and in
+ * Open MPI any
+ */
 bool acc_cas_permitted(const struct acc_type *t);
 /* inout = inout op in */
 void acc_apply(const struct acc_type *t, enum acc_op op, void *inout, const void *in);

@@ -21,6 +21,7 @@ program f_p2p
   if (begin('sendrecv')) call both_ways()
   if (begin('probes')) call probes()
   if (begin('matched_probes')) call matched_probes()
+  if (begin('status_error')) call status_error()
   if (begin('persistent')) call persistent()
   if (begin('completion')) call completion()
   if (begin('cancel')) call cancel()
@@ -271,6 +272,113 @@ contains
     call eq(__LINE__, 'source', ST_SOURCE(st), MPI_PROC_NULL)
     call finish()
   end subroutine matched_probes
+
+  ! MPI_ERROR of a status belongs to calls that return several: the others leave it alone, and the whole status where
+  ! their flag is false.  `own': the library's own function may do otherwise.  MPICH's MPI_Probe, MPI_Iprobe and
+  ! MPI_Sendrecv_replace say MPI_SUCCESS; Open MPI's Fortran functions, which receive ordinary messages of handles, anything.
+  subroutine status_error()
+    integer, parameter :: mark = 424242
+    character(len=16), parameter :: names(12) = [character(len=16) :: 'Sendrecv', 'Sendrecv_replace', 'Wait', 'Waitany', &
+         'get_status', 'Mrecv', 'Wait of Imrecv', 'Probe', 'Iprobe', 'Test', 'Testany', 'Recv']
+    integer :: k, call_no, index, got
+    logical :: flag, own
+    STAT_T :: st
+    REQ_T :: q, qs(1), p
+    MSG_T :: m
+    do k = 1, 2
+      do call_no = 1, 12
+        call next(k)
+        ST_SOURCE(st) = -mark
+        ST_TAG(st) = -mark
+        ST_ERROR(st) = mark
+        own = .false.
+        flag = .false.
+        if (call_no == 10 .or. call_no == 11) then
+          call MPI_Irecv(r, large, MPI_INTEGER, left, tag, MPI_COMM_WORLD, q, ierr)
+          qs(1) = q
+          if (call_no == 10) call MPI_Test(q, flag, st, ierr)
+          if (call_no == 11) call MPI_Testany(1, qs, index, flag, st, ierr)
+          call MPI_Barrier(MPI_COMM_WORLD, ierr)
+          call eq(__LINE__, 'flag', merge(1, 0, flag), 0)
+          ! MPICH's own MPI_Testany says that it is empty
+          if (call_no == 10) call eq(__LINE__, 'source of nothing', ST_SOURCE(st), -mark)
+        end if
+        if (call_no == 12) then
+          call MPI_Iprobe(left, tag, MPI_COMM_WORLD, flag, st, ierr)
+          call eq(__LINE__, 'source of nothing', ST_SOURCE(st), -mark)
+          call MPI_Improbe(left, tag, MPI_COMM_WORLD, flag, m, st, ierr)
+          call MPI_Barrier(MPI_COMM_WORLD, ierr)
+          call eq(__LINE__, 'source of nothing', ST_SOURCE(st), -mark)
+          call eq(__LINE__, 'tag of nothing', ST_TAG(st), -mark)
+        end if
+        if (call_no > 2) call MPI_Isend(s, lens(k), MPI_INTEGER, right, tag, MPI_COMM_WORLD, p, ierr)
+        if (call_no >= 3 .and. call_no <= 5) &
+             call MPI_Irecv(r, large, MPI_INTEGER, left, tag, MPI_COMM_WORLD, q, ierr)
+        select case (call_no)
+        case (1)
+          call MPI_Sendrecv(s, lens(k), MPI_INTEGER, right, tag, r, large, MPI_INTEGER, left, tag, &
+               MPI_COMM_WORLD, st, ierr)
+        case (2)
+          own = .true.
+          call MPI_Sendrecv_replace(s, lens(k), MPI_INTEGER, right, tag, left, tag, MPI_COMM_WORLD, st, ierr)
+        case (3)
+          call MPI_Wait(q, st, ierr)
+        case (4)
+          qs(1) = q
+          call MPI_Waitany(1, qs, index, st, ierr)
+        case (5)
+          do while (.not. flag)
+            call MPI_Request_get_status(q, flag, st, ierr)
+          end do
+          call MPI_Wait(q, MPI_STATUS_IGNORE, ierr)
+        case (6)
+          call MPI_Mprobe(left, MPI_ANY_TAG, MPI_COMM_WORLD, m, st, ierr)
+          call eq(__LINE__, 'MPI_ERROR of MPI_Mprobe', ST_ERROR(st), mark)
+          call MPI_Mrecv(r, large, MPI_INTEGER, m, st, ierr)
+          own = .true.
+        case (7)
+          do while (.not. flag)
+            call MPI_Improbe(left, tag, MPI_COMM_WORLD, flag, m, st, ierr)
+          end do
+          call eq(__LINE__, 'MPI_ERROR of MPI_Improbe', ST_ERROR(st), mark)
+          call MPI_Imrecv(r, large, MPI_INTEGER, m, q, ierr)
+          call MPI_Wait(q, st, ierr)
+          own = .true.
+        case (8, 9)
+          own = .true.
+          if (call_no == 8) then
+            call MPI_Probe(MPI_ANY_SOURCE, tag, MPI_COMM_WORLD, st, ierr)
+          else
+            do while (.not. flag)
+              call MPI_Iprobe(left, tag, MPI_COMM_WORLD, flag, st, ierr)
+            end do
+          end if
+          call MPI_Recv(r, large, MPI_INTEGER, left, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE, ierr)
+        case (10)
+          do while (.not. flag)
+            call MPI_Test(q, flag, st, ierr)
+          end do
+        case (11)
+          do while (.not. flag)
+            call MPI_Testany(1, qs, index, flag, st, ierr)
+          end do
+        case (12)
+          call MPI_Recv(r, large, MPI_INTEGER, left, tag, MPI_COMM_WORLD, st, ierr)
+        end select
+        call ok(__LINE__, 'call')
+        call status_is(__LINE__, st, left, tag, lens(k))
+        got = ST_ERROR(st)
+#ifdef MPI4
+        if (own .and. got == MPI_SUCCESS) got = mark
+#else
+        if (own .and. (call_no == 6 .or. call_no == 7)) got = mark
+#endif
+        call eq(__LINE__, 'MPI_ERROR of ' // trim(names(call_no)), got, mark)
+        if (call_no > 2) call MPI_Wait(p, MPI_STATUS_IGNORE, ierr)
+      end do
+    end do
+    call finish()
+  end subroutine status_error
 
   subroutine persistent()
     integer :: k, mode, round, bytes

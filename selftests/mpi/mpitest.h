@@ -58,6 +58,9 @@ void t_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void t_barrier(void);
 /* n multiplied by TEST_SCALE, at least 1 */
 int t_iters(int n);
+/* The MPI library's own function, past whatever stands in front of it (MPI_* and PMPI_*): T_LIBRARY(MPI_Probe)(..) */
+void *t_library(const char *name);
+#define T_LIBRARY(fn) ((__typeof__(&(fn)))t_library("P" #fn))
 
 /* splitmix64; t_rng_common gives all ranks the same stream, t_rng_own each its own */
 struct t_rng {

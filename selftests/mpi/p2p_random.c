@@ -2,13 +2,12 @@
 /*
  * p2p_random: random legal two-sided programs.
  *
- *	p2p_random [--threads N] [--rma] [--timeout S] [--show] FIRST COUNT
+ *	p2p_random [--threads N] [--timeout S] [--show] [--rma] FIRST COUNT
  *
  * Each seed from FIRST on makes one program, the same on all ranks of MPI_COMM_WORLD: a list of
  * messages and a list of events with a time. A rank executes its own events in the order of time.
  * With --threads, N threads of each rank run a program each, on communicators of their own.
- * Rank 0 prints "P SEED DIGEST" for each program; a rank that finds something wrong prints
- * "FAIL seed S rank R thread T step N ...", and a program that does not end "HANG seed ...".
+ * What is printed: see random.h.
  *
  * Why no program deadlocks: message i has a time T(i), unique but for exchanges. Blocking calls for
  * it stand at T(i) on both sides, non-blocking ones at or before T(i), waits after T(i). So a call
@@ -26,17 +25,12 @@
  * The digest is over what MPI defines: for each message received, by sender and number: the bytes,
  * source, tag and length.
  */
-#include <mpi.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "random.h"
 
 /*
  * What the libraries get wrong by themselves and programs therefore do not contain.
@@ -60,8 +54,6 @@
 #endif
 
 #define ARRAY_SIZE(a)	((int)(sizeof(a) / sizeof((a)[0])))
-#define MAX_RANKS	8
-#define MAX_THREADS	4
 #define MAX_MSGS	160
 #define MAX_EVENTS	2000
 #define MAX_COMMS	8
@@ -175,7 +167,7 @@ struct rng {
 };
 
 struct thread {
-	int no;
+	struct random_thread base;
 	uint64_t seed;
 	struct comm comm[MAX_COMMS];
 	int ncomms;
@@ -198,15 +190,9 @@ struct thread {
 	bool rma_put[8];
 	int rma_batch[8];
 	uint64_t digest;
-	int failures;
-	volatile int step;
-	const struct event *volatile at;
 };
 
-static int rank, nranks, nthreads = 1;
-static bool with_rma, show;
-static int timeout_s = 30;
-static uint64_t seed_now;
+static bool with_rma;
 static struct thread *threads;
 static MPI_Win rma_win = MPI_WIN_NULL;
 static unsigned char *rma_mem;
@@ -230,56 +216,6 @@ static bool chance(struct rng *r, int percent)
 {
 	return below(r, 100) < percent;
 }
-
-static uint64_t mix(uint64_t a, uint64_t b)
-{
-	struct rng r = { a * 0xd1342543de82ef95ull + b };
-
-	return rnd(&r);
-}
-
-static void fail(struct thread *th, const char *fmt, ...)
-	__attribute__((format(printf, 2, 3)));
-static void fail(struct thread *th, const char *fmt, ...)
-{
-	const struct event *e = th->at;
-	char b[700];
-	va_list ap;
-	int n;
-
-	if (th->failures++ >= 4)
-		return;
-	n = snprintf(b, sizeof(b), "FAIL seed %llu rank %d thread %d step %d phase %d %s: ",
-		     (unsigned long long)seed_now, rank, th->no, th->step, e ? e->phase : -1,
-		     e ? kind_names[e->kind] : "at the end");
-	va_start(ap, fmt);
-	vsnprintf(b + n, sizeof(b) - n, fmt, ap);
-	va_end(ap);
-	puts(b);
-	fflush(stdout);
-}
-
-static int check_rc(struct thread *th, const char *call, int rc)
-{
-	char s[MPI_MAX_ERROR_STRING] = "?";
-	int len;
-
-	if (rc == MPI_SUCCESS)
-		return rc;
-	MPI_Error_string(rc, s, &len);
-	fail(th, "%.120s: %s", call, s);
-	return rc;
-}
-
-#define CK(call) check_rc(th, #call, (call))
-#if MPI_VERSION >= 4
-#define HAVE_LARGE 1
-#define L(m, name, ...) \
-	check_rc(th, #name, (m)->large ? MPI_##name##_c(__VA_ARGS__) : MPI_##name(__VA_ARGS__))
-#else
-#define HAVE_LARGE 0
-#define L(m, name, ...) check_rc(th, #name, MPI_##name(__VA_ARGS__))
-#endif
 
 /* ---- making programs ---- */
 
@@ -765,7 +701,7 @@ static bool gen_phase(struct gen *g, bool after_barrier)
 				  below(&g->r, 2), below(&g->r, 12));
 		} else if (p < 29) {
 			add_event(th, t + 10, who, g->phase, PAUSE, 0, 0, below(&g->r, 400));
-		} else if (p < 36 && with_rma && th->no == 0) {
+		} else if (p < 36 && with_rma && th->base.no == 0) {
 			add_event(th, t - 20, who, g->phase, RMA, below(&g->r, nranks),
 				  chance(&g->r, 50), below(&g->r, g->batches[who]));
 		}
@@ -809,9 +745,9 @@ static void make_program(struct thread *th, uint64_t seed)
 	bool barrier = true;
 
 	memset(g, 0, sizeof(*g));
-	g->r.s = th->seed = mix(seed, (uint64_t)th->no);
+	g->r.s = th->seed = mix(seed, (uint64_t)th->base.no);
 	g->th = th;
-	th->nmsgs = th->nevents = th->npools = th->nposted = th->failures = th->nrma = 0;
+	th->nmsgs = th->nevents = th->npools = th->nposted = th->nrma = 0;
 	th->digest = 0;
 	th->nphases = 1 + below(&g->r, 5);
 	for (g->phase = 0; g->phase < th->nphases; g->phase++)
@@ -1798,18 +1734,18 @@ static void *run_program(void *arg)
 			continue;
 		if (!joins(th, e, &th->msg[e->m]))
 			start_all(th);
-		th->step = i;
-		th->at = e;
+		th->base.step = i;
+		th->base.at = e;
 		if (show)
-			printf("# rank %d thread %d step %d phase %d: %s %s\n", rank, th->no, i,
+			printf("# rank %d thread %d step %d phase %d: %s %s\n", rank, th->base.no, i,
 			       e->phase, kind_names[e->kind], describe(th, e, b, sizeof(b)));
 		run_event(th, e);
 	}
 	start_all(th);
-	th->at = NULL;
+	th->base.at = NULL;
 	/* the sender of a freed request cannot know when its buffer is free; now it is */
 	CK(MPI_Barrier(th->sync));
-	if (with_rma && th->no == 0)
+	if (with_rma && th->base.no == 0)
 		finish_rma(th);
 	for (int i = 0; i < th->nmsgs; i++) {
 		struct msg *m = &th->msg[i];
@@ -1868,7 +1804,7 @@ static void make_comms(struct thread *th)
 
 	MPI_Comm_dup(MPI_COMM_WORLD, &th->sync);
 	MPI_Comm_set_errhandler(th->sync, MPI_ERRORS_RETURN);
-	if (th->no == 0) {
+	if (th->base.no == 0) {
 		whole(&c[0], MPI_COMM_WORLD);
 	} else {
 		MPI_Comm_dup(MPI_COMM_WORLD, &h);
@@ -1876,13 +1812,13 @@ static void make_comms(struct thread *th)
 	}
 	halves(&c[1], MPI_COMM_WORLD);
 	MPI_Intercomm_create(c[1].h, 0, MPI_COMM_WORLD,
-			     rank & 1 ? (nranks - 1) & ~1 : ((nranks - 2) | 1), 3 + th->no, &h);
+			     rank & 1 ? (nranks - 1) & ~1 : ((nranks - 2) | 1), 3 + th->base.no, &h);
 	c[2] = c[1];
 	set_map(&c[2], h);
 	c[2].inter = true;
 	MPI_Cart_create(MPI_COMM_WORLD, 1, &size, &yes, 0, &h);
 	whole(&c[3], h);
-	if (th->no == 0)
+	if (th->base.no == 0)
 		h = MPI_COMM_SELF;
 	else
 		MPI_Comm_dup(MPI_COMM_SELF, &h);
@@ -1939,21 +1875,11 @@ static void make_temp(struct thread *th, uint64_t seed)
 
 /* ---- the job ---- */
 
-static void on_alarm(int sig)
+static void where(const void *event, char *b, size_t size)
 {
-	char b[400];
+	const struct event *e = event;
 
-	(void)sig;
-	for (int i = 0; i < nthreads; i++) {
-		const struct event *e = threads[i].at;
-		int n = snprintf(b, sizeof(b), "HANG seed %llu rank %d thread %d step %d phase %d %s\n",
-				 (unsigned long long)seed_now, rank, i, threads[i].step,
-				 e ? e->phase : -1, e ? kind_names[e->kind] : "at the end");
-
-		if (write(1, b, (size_t)n) < 0)
-			break;
-	}
-	_exit(124);
+	snprintf(b, size, "phase %d %s", e->phase, kind_names[e->kind]);
 }
 
 static void make_rma(void)
@@ -1965,88 +1891,50 @@ static void make_rma(void)
 	MPI_Win_lock_all(MPI_MODE_NOCHECK, rma_win);
 }
 
-/* one program; the value is the number of failures of all ranks */
-static int run_seed(uint64_t seed)
+static void *bsend_room;
+
+static void before(void)
 {
-	uint64_t mine[2] = { 0, 0 }, all[2];
-	pthread_t id[MAX_THREADS];
-	void *room, *old;
+	bsend_room = malloc((size_t)nthreads * BSEND_ROOM);
+	if (!bsend_room)
+		abort();
+	MPI_Buffer_attach(bsend_room, nthreads * BSEND_ROOM);
+	for (int i = 0; i < nthreads; i++) {
+		make_temp(&threads[i], mix(seed_now, (uint64_t)i));
+		make_program(&threads[i], seed_now);
+	}
+}
+
+static uint64_t after(void)
+{
+	uint64_t digest = 0;
+	void *old;
 	int size;
 
-	seed_now = seed;
-	alarm((unsigned int)timeout_s);
-	room = malloc((size_t)nthreads * BSEND_ROOM);
-	if (!room)
-		abort();
-	MPI_Buffer_attach(room, nthreads * BSEND_ROOM);
-	for (int i = 0; i < nthreads; i++) {
-		make_temp(&threads[i], mix(seed, (uint64_t)i));
-		make_program(&threads[i], seed);
-	}
-	for (int i = 1; i < nthreads; i++)
-		if (pthread_create(&id[i], NULL, run_program, &threads[i]))
-			abort();
-	run_program(&threads[0]);
-	for (int i = 1; i < nthreads; i++)
-		pthread_join(id[i], NULL);
 	MPI_Buffer_detach(&old, &size);
-	if (old != room || size != nthreads * BSEND_ROOM)
+	if (old != bsend_room || size != nthreads * BSEND_ROOM)
 		fail(&threads[0], "MPI_Buffer_detach gives another buffer");
-	free(room);
+	free(bsend_room);
 	for (int i = 0; i < nthreads; i++) {
 		if (threads[i].ncomms > 5)
 			MPI_Comm_free(&threads[i].comm[5].h);
-		mine[0] += mix(threads[i].digest, (uint64_t)(rank * MAX_THREADS + i));
-		mine[1] += (uint64_t)threads[i].failures;
+		digest += mix(threads[i].digest, (uint64_t)(rank * MAX_THREADS + i));
 	}
-	MPI_Allreduce(mine, all, 2, MPI_UINT64_T, MPI_SUM, threads[0].sync);
-	if (rank == 0) {
-		printf("P %llu %016llx\n", (unsigned long long)seed, (unsigned long long)all[0]);
-		fflush(stdout);
-	}
-	return (int)all[1];
+	return digest;
 }
 
-int main(int argc, char **argv)
+static int option(char **argv, int words)
 {
-	const char *done = getenv("TEST_DONE_FILE");
-	uint64_t first = 0, count = 0;
-	int provided, bad = 0, pos = 0;
-	FILE *f;
+	(void)words;
+	if (strcmp(*argv, "--rma"))
+		return 0;
+	with_rma = true;
+	return 1;
+}
 
-	for (int i = 1; i < argc; i++) {
-		if (!strcmp(argv[i], "--threads") && i + 1 < argc)
-			nthreads = atoi(argv[++i]);
-		else if (!strcmp(argv[i], "--timeout") && i + 1 < argc)
-			timeout_s = atoi(argv[++i]);
-		else if (!strcmp(argv[i], "--rma"))
-			with_rma = true;
-		else if (!strcmp(argv[i], "--show"))
-			show = true;
-		else
-			*(pos++ ? &count : &first) = strtoull(argv[i], NULL, 0);
-	}
-	if (pos != 2 || nthreads < 1 || nthreads > MAX_THREADS) {
-		fprintf(stderr, "usage: p2p_random [--threads 1..%d] [--rma] [--timeout S] [--show]"
-			" FIRST COUNT\n", MAX_THREADS);
-		return 2;
-	}
-	threads = calloc((size_t)nthreads, sizeof(*threads));
-	if (!threads)
-		return 2;
-	signal(SIGALRM, on_alarm);
-	alarm((unsigned int)timeout_s);
-	setvbuf(stdout, NULL, _IOLBF, 0);
-	MPI_Init_thread(&argc, &argv, nthreads > 1 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE,
-			&provided);
-	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-	MPI_Comm_size(MPI_COMM_WORLD, &nranks);
-	if (nranks < 2 || nranks > MAX_RANKS ||
-	    (nthreads > 1 && provided < MPI_THREAD_MULTIPLE)) {
-		fprintf(stderr, "p2p_random: 2 to %d ranks, and MPI_THREAD_MULTIPLE for threads\n",
-			MAX_RANKS);
-		MPI_Abort(MPI_COMM_WORLD, 2);
-	}
+static void begin(void *all)
+{
+	threads = all;
 	bases[0].type = MPI_BYTE;
 	bases[1].type = MPI_INT;
 	bases[2].type = MPI_DOUBLE;
@@ -2054,22 +1942,27 @@ int main(int argc, char **argv)
 	bases[4].type = MPI_DOUBLE_INT;
 	bases[5].type = MPI_SHORT_INT;
 	bases[6].type = MPI_LONG_DOUBLE_INT;
-	for (int i = 0; i < nthreads; i++) {
-		threads[i].no = i;
+	for (int i = 0; i < nthreads; i++)
 		make_comms(&threads[i]);
-	}
 	if (with_rma)
 		make_rma();
-	for (uint64_t s = first; s < first + count && bad < 8; s++)
-		bad += run_seed(s);
-	alarm((unsigned int)timeout_s);
-	if (with_rma) {
-		MPI_Win_unlock_all(rma_win);
-		MPI_Win_free(&rma_win);
-	}
-	MPI_Barrier(MPI_COMM_WORLD);
-	if (rank == 0 && done && *done && (f = fopen(done, "w")))
-		fclose(f);
-	MPI_Finalize();
-	return bad ? 1 : 0;
+}
+
+static void end(void)
+{
+	if (!with_rma)
+		return;
+	MPI_Win_unlock_all(rma_win);
+	MPI_Win_free(&rma_win);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct random_program program = {
+		.name = "p2p_random", .options = " [--rma]", .thread_size = sizeof(struct thread),
+		.option = option, .begin = begin, .before = before, .run = run_program, .after = after,
+		.end = end, .where = where,
+	};
+
+	return random_main(argc, argv, &program);
 }

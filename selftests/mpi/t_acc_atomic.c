@@ -315,7 +315,7 @@ static void torn_elements(void)
 }
 
 /* large arrays, which travel in pieces, against single-element updates on the same elements */
-static void large_and_small(void)
+static void large_and_small_in(int kind)
 {
 	int n = 40000, rounds = t_iters(4), target = 0;
 	double *ones = malloc(n * 8);
@@ -323,7 +323,7 @@ static void large_and_small(void)
 	struct t_rng r = t_rng_own();
 	double extra = 0, sum = 0, want, one = 1;
 
-	tw_make(&big, TW_CREATE, MPI_COMM_WORLD, n * 8, 8, MPI_INFO_NULL);
+	tw_make(&big, kind, MPI_COMM_WORLD, n * 8, 8, MPI_INFO_NULL);
 	for (int i = 0; i < n; i++)
 		ones[i] = 1;
 	M(MPI_Win_lock_all(0, big.win));
@@ -349,6 +349,68 @@ static void large_and_small(void)
 	free(ones);
 }
 
+static void large_and_small(void)
+{
+	large_and_small_in(TW_ALLOCATE);
+	large_and_small_in(TW_CREATE);
+}
+
+/* blocks of all sizes, single elements, fetches and compare-and-swap on the same integers: no update is lost */
+static void all_sizes(void)
+{
+	int n = 1500, rounds = t_iters(60), target = 0;
+	long *v = malloc(n * sizeof(*v)), *old = malloc(n * sizeof(*old));
+	unsigned long added = 0, want, sum = 0;
+	struct t_rng r = t_rng_own();
+	struct twin big;
+
+	tw_make(&big, TW_ALLOCATE, MPI_COMM_WORLD, n * sizeof(*v), sizeof(*v), MPI_INFO_NULL);
+	M(MPI_Win_lock_all(0, big.win));
+	for (int i = 0; i < rounds; i++) {
+		int at = t_rndn(&r, n), len = 1 + t_rndn(&r, t_rndn(&r, 2) ? n - at : 1);
+		long x = 1 + t_rndn(&r, 1000), was = 0, got, next;
+
+		for (int k = 0; k < len; k++)
+			v[k] = x;
+		if (t_rndn(&r, 2))
+			M(MPI_Accumulate(v, len, MPI_LONG, target, at, len, MPI_LONG, MPI_SUM, big.win));
+		else
+			M(MPI_Get_accumulate(v, len, MPI_LONG, old, len, MPI_LONG, target, at, len, MPI_LONG,
+					     MPI_SUM, big.win));
+		M(MPI_Win_flush(target, big.win));
+		added += (unsigned long)x * len;
+		for (int k = 0; k < 8; k++) {
+			at = t_rndn(&r, n);
+			M(MPI_Fetch_and_op(&x, &got, MPI_LONG, target, at, MPI_SUM, big.win));
+			M(MPI_Win_flush(target, big.win));
+			T_OK(got >= 0, "fetched %ld", got);
+		}
+		added += 8 * (unsigned long)x;
+		for (;;) {
+			next = was + x;
+			M(MPI_Compare_and_swap(&next, &was, &got, MPI_LONG, target, at, big.win));
+			M(MPI_Win_flush(target, big.win));
+			if (got == was)
+				break;
+			was = got;
+		}
+		added += (unsigned long)x;
+	}
+	M(MPI_Win_unlock_all(big.win));
+	M(MPI_Allreduce(&added, &want, 1, MPI_UNSIGNED_LONG, MPI_SUM, MPI_COMM_WORLD));
+	t_barrier();
+	if (t_rank == target) {
+		M(MPI_Win_lock(MPI_LOCK_SHARED, target, 0, big.win));
+		for (int i = 0; i < n; i++)
+			sum += ((unsigned long *)big.mem)[i];
+		M(MPI_Win_unlock(target, big.win));
+		T_EQ(sum, want);
+	}
+	tw_free(&big);
+	free(v);
+	free(old);
+}
+
 int main(int argc, char **argv)
 {
 	t_init(&argc, &argv, MPI_THREAD_SINGLE);
@@ -359,7 +421,7 @@ int main(int argc, char **argv)
 		} points[] = {
 #define P(f) { #f, f }
 			P(tickets_int), P(tickets_long), P(tickets_short), P(tickets_double), P(spin_lock), P(cas_loops),
-			P(torn_elements), P(large_and_small),
+			P(torn_elements), P(large_and_small), P(all_sizes),
 		};
 
 		tw_make(&w, f, MPI_COMM_WORLD, 4096, 1, MPI_INFO_NULL);

@@ -2,7 +2,7 @@
 /*
  * Large messages to a receiver that waits for them at once: left to the MPI library, all of them within a node,
  * three of four between nodes; when it computes the daemon moves them.  What the library itself carries is seen by
- * PMPI_Probe, which nothing intercepts: the message, or the 240 bytes that stand for it.
+ * its own MPI_Probe: the message, or the 240 bytes that stand for it.
  *
  *	rank 0 -- one node, or the network -- rank 1
  */
@@ -70,8 +70,8 @@ static int message(uint64_t k, long ms)
 		nanosleep(&ts, NULL);
 		M(MPI_Wait(&q, &st));
 	} else {
-		M(PMPI_Probe(0, 5, MPI_COMM_WORLD, &st));
-		M(PMPI_Get_count(&st, MPI_BYTE, &n));
+		M(T_LIBRARY(MPI_Probe)(0, 5, MPI_COMM_WORLD, &st));
+		M(T_LIBRARY(MPI_Get_count)(&st, MPI_BYTE, &n));
 		M(MPI_Recv(buf, BIG, MPI_BYTE, 0, 5, MPI_COMM_WORLD, &st));
 	}
 	t_fill(want, BIG, k);
@@ -125,8 +125,8 @@ static int posted(enum way way, uint64_t k)
 
 	t_barrier();
 	if (t_rank) {
-		M(PMPI_Probe(0, 5, MPI_COMM_WORLD, &st));
-		M(PMPI_Get_count(&st, MPI_BYTE, &n));
+		M(T_LIBRARY(MPI_Probe)(0, 5, MPI_COMM_WORLD, &st));
+		M(T_LIBRARY(MPI_Get_count)(&st, MPI_BYTE, &n));
 		M(MPI_Recv(buf, BIG, MPI_BYTE, 0, 5, MPI_COMM_WORLD, &st));
 		t_fill(want, BIG, k);
 		T_BYTES("message", buf, want, BIG);

@@ -912,6 +912,237 @@ static void derived(void)
 	finish();
 }
 
+/*
+ * MPI_ERROR of a status is set by calls that return several, if they return MPI_ERR_IN_STATUS, and by no other (MPI-3.1 section
+ * 3.2.5).  Open MPI's own of several, and MPICH's MPI_Waitall, MPI_Probe and MPI_Iprobe, say MPI_SUCCESS always.
+ */
+static void status_error(void)
+{
+	static const char *const names[] = {
+		"Recv", "Wait", "Test", "Waitany", "Testany", "Request_get_status", "Mprobe", "Mrecv", "Probe", "Waitall",
+		"Testall", "Waitsome", "Testsome",
+	};
+	const int mark = 424242;
+
+	setup();
+	for (int i = 0; i < ARRAY_SIZE(sizes); i++)
+		for (int how = 0; how < ARRAY_SIZE(names); how++) {
+			bool may = how == 8, several = how >= 9;
+			MPI_Request q[2] = { MPI_REQUEST_NULL, MPI_REQUEST_NULL };
+			int flag = 0, index, at[2], n = 0, got = 0;
+			MPI_Status st[2];
+			MPI_Message m;
+
+			t_barrier();
+			if (t_rank == 1)
+				for (int k = 0; k < 1 + several; k++)
+					send_to(0, how + 100 * k, sizes[i], i);
+			if (t_rank)
+				continue;
+			st[0].MPI_ERROR = st[1].MPI_ERROR = mark;
+			if ((how && how < 6) || several)
+				M(MPI_Irecv(rbuf, BIG, MPI_BYTE, 1, how, MPI_COMM_WORLD, &q[0]));
+			if (several)
+				M(MPI_Irecv(want, BIG, MPI_BYTE, 1, how + 100, MPI_COMM_WORLD, &q[1]));
+			switch (how) {
+			case 0:
+				M(MPI_Recv(rbuf, BIG, MPI_BYTE, 1, how, MPI_COMM_WORLD, st));
+				break;
+			case 1:
+				M(MPI_Wait(q, st));
+				break;
+			case 2:
+				while (!flag)
+					M(MPI_Test(q, &flag, st));
+				break;
+			case 3:
+				M(MPI_Waitany(2, q, &index, st));
+				break;
+			case 4:
+				while (!flag)
+					M(MPI_Testany(2, q, &index, &flag, st));
+				break;
+			case 5:
+				while (!flag)
+					M(MPI_Request_get_status(q[0], &flag, st));
+				M(MPI_Wait(q, MPI_STATUS_IGNORE));
+				break;
+			case 6:
+			case 7:
+				M(MPI_Mprobe(1, how, MPI_COMM_WORLD, &m, how == 6 ? st : &st[1]));
+				M(MPI_Mrecv(rbuf, BIG, MPI_BYTE, &m, how == 7 ? st : &st[1]));
+				break;
+			case 8:
+				M(MPI_Probe(1, how, MPI_COMM_WORLD, st));
+				M(MPI_Recv(rbuf, BIG, MPI_BYTE, 1, how, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+				break;
+			case 9:
+				M(MPI_Waitall(2, q, st));
+				may = true;
+				break;
+			case 10:
+				while (!flag)
+					M(MPI_Testall(2, q, &flag, st));
+				break;
+			default:
+				while (n < 2) {
+					if (how == 11)
+						M(MPI_Waitsome(2, q, &got, at, st + n));
+					else
+						M(MPI_Testsome(2, q, &got, at, st + n));
+					n += got;
+				}
+			}
+#ifdef OPEN_MPI
+			may |= several;
+#endif
+			for (int k = 0; k < 1 + several; k++)
+				T_OK(st[k].MPI_ERROR == mark || (may && st[k].MPI_ERROR == MPI_SUCCESS),
+				     "of MPI_%s, %d bytes: it is %d, expected %d", names[how], sizes[i], st[k].MPI_ERROR,
+				     mark);
+			check(sizes[i], i);
+		}
+	finish();
+}
+
+/*
+ * Messages that end inside of an element: count MPI_UNDEFINED.  MPICH refuses to receive them where it has to unpack; all others
+ * give the bytes that there are.
+ */
+static void partial_elements(void)
+{
+	static const int lens[] = { 3, 5, 6, 8, 13, 26, 100, 240, 241, 1000, 13 * 90 + 1, 100003 };
+	static const char *const names[] = { "MPI_INT", "vector", "struct", "MPI_SHORT_INT" };
+	/* packed bytes of an item, and of an element: 0 for the struct's 1, 4 and 8 */
+	static const int item[] = { 4, 16, 13, 6 }, element[] = { 4, 4, 0, 6 };
+#ifdef OPEN_MPI
+	const bool refuses = false;
+#else
+	const bool refuses = true;
+#endif
+	MPI_Datatype types[4] = { MPI_INT, MPI_DATATYPE_NULL, MPI_DATATYPE_NULL, MPI_SHORT_INT };
+
+	setup();
+	M(MPI_Type_vector(4, 1, 2, MPI_INT, &types[1]));
+	M(MPI_Type_create_struct(3, (int[]){ 1, 1, 1 }, (MPI_Aint[]){ 0, 4, 8 },
+				 (MPI_Datatype[]){ MPI_CHAR, MPI_INT, MPI_DOUBLE }, &types[2]));
+	for (int k = 1; k < 3; k++)
+		M(MPI_Type_commit(&types[k]));
+	for (int i = 0; i < ARRAY_SIZE(lens); i++)
+		for (int k = 0; k < ARRAY_SIZE(types); k++)
+			for (int how = 0; how < 6; how++) {
+				const int n = lens[i], rest = n % item[k], count = n / item[k] + 1 + (how % 2) * 50;
+				bool whole = element[k] ? n % element[k] == 0 : rest == 0 || rest == 1 || rest == 5;
+				bool refused = refuses && !whole && k > 0;
+				int got = -7, rc = MPI_SUCCESS, class;
+				MPI_Request q;
+				MPI_Message m;
+				MPI_Status st;
+
+				t_barrier();
+				if (t_rank == 1)
+					send_to(0, how, n, i);
+				if (t_rank)
+					continue;
+				switch (how) {
+				case 0:
+					rc = MPI_Recv(rbuf, count, types[k], 1, how, MPI_COMM_WORLD, &st);
+					break;
+				case 1:
+					M(MPI_Irecv(rbuf, count, types[k], MPI_ANY_SOURCE, how, MPI_COMM_WORLD, &q));
+					rc = MPI_Wait(&q, &st);
+					break;
+				case 2:
+					M(MPI_Irecv(rbuf, count, types[k], 1, MPI_ANY_TAG, MPI_COMM_WORLD, &q));
+					rc = MPI_Waitall(1, &q, &st);
+					if (rc != MPI_SUCCESS) {
+						T_CLASS(rc, MPI_ERR_IN_STATUS);
+						rc = st.MPI_ERROR;
+					}
+					break;
+				case 3:
+				case 4:
+					M(MPI_Mprobe(1, how, MPI_COMM_WORLD, &m, &st));
+					M(MPI_Get_count(&st, types[k], &got));
+					T_EQ(got, rest ? MPI_UNDEFINED : n / item[k]);
+					if (how == 3)
+						rc = MPI_Mrecv(rbuf, count, types[k], &m, &st);
+					else
+						M(MPI_Imrecv(rbuf, count, types[k], &m, &q));
+					if (how == 4)
+						rc = MPI_Wait(&q, &st);
+					break;
+				default:
+					M(MPI_Probe(MPI_ANY_SOURCE, how, MPI_COMM_WORLD, &st));
+					M(MPI_Get_count(&st, types[k], &got));
+					T_EQ(got, rest ? MPI_UNDEFINED : n / item[k]);
+					rc = MPI_Recv(rbuf, count, types[k], 1, how, MPI_COMM_WORLD, &st);
+				}
+				class = MPI_SUCCESS;
+				if (rc != MPI_SUCCESS)
+					MPI_Error_class(rc, &class);
+				T_OK(class == (refused ? MPI_ERR_TRUNCATE : MPI_SUCCESS), "%d bytes into %s, way %d: class %d", n,
+				     names[k], how, class);
+				if (class == MPI_SUCCESS) {
+					M(MPI_Get_count(&st, types[k], &got));
+					T_EQ(got, rest ? MPI_UNDEFINED : n / item[k]);
+				}
+				if (k == 0 && class == MPI_SUCCESS)
+					check(n, i);
+				memset(rbuf, 0xa5, BIG + PAD);
+			}
+	for (int k = 1; k < 3; k++)
+		M(MPI_Type_free(&types[k]));
+	finish();
+}
+
+/*
+ * Padding of long doubles: what a receive makes of it is asked of the library itself, on a communicator that nothing else
+ * knows.
+ */
+static void padding(void)
+{
+	const MPI_Datatype basic[] = { MPI_LONG_DOUBLE, MPI_C_LONG_DOUBLE_COMPLEX, MPI_LONG_DOUBLE_INT };
+	static unsigned char data[2048], got[2048], want[2048];
+	MPI_Comm unknown;
+
+	setup();
+	T_LIBRARY(MPI_Comm_dup)(MPI_COMM_WORLD, &unknown);
+	memset(data, 0xaa, sizeof(data));
+	for (size_t at = 0; at < sizeof(data); at += sizeof(long double)) {
+		long double x = 1.5L * at;
+
+		memcpy(data + at, &x, 10);
+	}
+	for (int k = 0; k < ARRAY_SIZE(basic) && t_rank < 2; k++)
+		for (int n = 1; n <= 30; n++)
+			for (int shape = 0; shape < 3; shape++) {
+				MPI_Datatype t;
+
+				if (shape == 0)
+					M(MPI_Type_contiguous(n, basic[k], &t));
+				else if (shape == 1)
+					M(MPI_Type_vector(n, 1, 2, basic[k], &t));
+				else
+					M(MPI_Type_vector((n + 1) / 2, 2, 3, basic[k], &t));
+				M(MPI_Type_commit(&t));
+				if (t_rank == 1) {
+					T_LIBRARY(MPI_Send)(data, 1, t, 0, n, unknown);
+					M(MPI_Send(data, 1, t, 0, n, MPI_COMM_WORLD));
+				} else {
+					memset(got, 0x55, sizeof(got));
+					memset(want, 0x55, sizeof(want));
+					T_LIBRARY(MPI_Recv)(want, 1, t, 1, n, unknown, MPI_STATUS_IGNORE);
+					M(MPI_Recv(got, 1, t, n % 2 ? 1 : MPI_ANY_SOURCE, n, MPI_COMM_WORLD,
+						   MPI_STATUS_IGNORE));
+					T_BYTES(k ? k == 1 ? "complex" : "pair" : "long double", got, want, sizeof(got));
+				}
+				M(MPI_Type_free(&t));
+			}
+	T_LIBRARY(MPI_Comm_free)(&unknown);
+	finish();
+}
+
 /* the status stays the same however often it is asked for */
 static void get_status(void)
 {
@@ -1572,6 +1803,9 @@ int main(int argc, char **argv)
 	T_RUN(pair_types, 2);
 	T_RUN(derived, 2);
 	T_RUN(get_status, 2);
+	T_RUN(status_error, 2);
+	T_RUN(partial_elements, 2);
+	T_RUN(padding, 2);
 	T_RUN(send_send, 2);
 	T_RUN(self_and_null, 2);
 	T_RUN(probed_order, 2);

@@ -182,7 +182,7 @@ static void *make_and_free(void *arg)
 
 	M(MPI_Comm_rank(c, &rank));
 	M(MPI_Comm_size(c, &n));
-	for (int i = 0; i < t_iters(6); i++) {
+	for (int i = 0; i < t_iters(60); i++) {
 		MPI_Win win;
 		int *mem, v = i + rank;
 

@@ -6,6 +6,11 @@
 #include "mpitest.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 static int count_fds(void)
 {
@@ -343,6 +348,229 @@ static void no_leaked_fds(void)
 		T_OK(after <= before, "%d descriptors before, %d after", before, after);
 }
 
+/* One of several windows that are open at once. */
+struct some {
+	MPI_Win win;
+	char *mem;
+	MPI_Aint *base;			/* of a dynamic one: where each rank's memory begins */
+	int kind, size, unit;		/* size in units, alike on all ranks */
+	bool mixed;			/* units differ by rank */
+	char *owned;			/* malloc'ed */
+	char *given;			/* by MPI_Alloc_mem */
+};
+
+static int unit_of(const struct some *s, int rank)
+{
+	return s->mixed ? 8 << rank % 2 : 8;
+}
+
+static void some_make(struct some *s, MPI_Comm comm, struct t_rng *rng)
+{
+	static const int sizes[] = { 1, 40, 5000, 9000, 70000 };
+	MPI_Aint bytes, a;
+
+	s->kind = t_rndn(rng, 4);
+	s->size = sizes[t_rndn(rng, ARRAY_SIZE(sizes))];
+	s->mixed = t_rndn(rng, 2);
+	s->unit = unit_of(s, t_rank);
+	s->owned = s->given = NULL;
+	s->base = calloc((size_t)t_size, sizeof(*s->base));
+	bytes = (MPI_Aint)s->size * s->unit;
+	if (s->kind == 0) {
+		M(MPI_Win_allocate(bytes, s->unit, MPI_INFO_NULL, comm, &s->mem, &s->win));
+	} else if (s->kind == 1) {
+		M(MPI_Alloc_mem(bytes, MPI_INFO_NULL, &s->given));
+		s->mem = s->given;
+	} else {
+		s->mem = s->owned = malloc((size_t)bytes);
+	}
+	if (s->kind == 3) {
+		M(MPI_Win_create_dynamic(MPI_INFO_NULL, comm, &s->win));
+		M(MPI_Win_attach(s->win, s->mem, bytes));
+		M(MPI_Get_address(s->mem, &a));
+		M(MPI_Allgather(&a, 1, MPI_AINT, s->base, 1, MPI_AINT, comm));
+	} else if (s->kind) {
+		M(MPI_Win_create(s->mem, bytes, s->unit, MPI_INFO_NULL, comm, &s->win));
+	}
+	M(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, t_rank, 0, s->win));
+	memset(s->mem, 0, (size_t)bytes);
+	M(MPI_Win_unlock(t_rank, s->win));
+}
+
+/* Where unit @i of @rank is. */
+static MPI_Aint some_at(const struct some *s, int rank, int i)
+{
+	return s->kind == 3 ? MPI_Aint_add(s->base[rank], (MPI_Aint)i * unit_of(s, rank)) : i;
+}
+
+static void some_use(struct some *s, int mark, int how)
+{
+	int t = (t_rank + 1) % t_size, left = (t_rank + t_size - 1) % t_size, last = s->size - 1;
+	long v = 1000 * mark + t_rank, one = 1, got;
+	MPI_Group all, to, from;
+
+	if (how == 0) {
+		M(MPI_Win_fence(0, s->win));
+		M(MPI_Put(&v, 1, MPI_LONG, t, some_at(s, t, last), 1, MPI_LONG, s->win));
+		M(MPI_Win_fence(0, s->win));
+	} else if (how == 1) {
+		M(MPI_Win_lock_all(0, s->win));
+		M(MPI_Put(&v, 1, MPI_LONG, t, some_at(s, t, last), 1, MPI_LONG, s->win));
+		M(MPI_Win_unlock_all(s->win));
+	} else {
+		M(MPI_Comm_group(MPI_COMM_WORLD, &all));
+		M(MPI_Group_incl(all, 1, &t, &to));
+		M(MPI_Group_incl(all, 1, &left, &from));
+		M(MPI_Win_post(from, 0, s->win));
+		M(MPI_Win_start(to, 0, s->win));
+		M(MPI_Put(&v, 1, MPI_LONG, t, some_at(s, t, last), 1, MPI_LONG, s->win));
+		M(MPI_Win_complete(s->win));
+		M(MPI_Win_wait(s->win));
+		M(MPI_Group_free(&to));
+		M(MPI_Group_free(&from));
+		M(MPI_Group_free(&all));
+	}
+	t_barrier();
+	M(MPI_Win_lock_all(0, s->win));
+	M(MPI_Get(&got, 1, MPI_LONG, t_rank, some_at(s, t_rank, last), 1, MPI_LONG, s->win));
+	M(MPI_Win_flush(t_rank, s->win));
+	T_EQ(got, 1000 * mark + left);
+	if (s->size > 1)
+		for (int i = 0; i < t_size; i++)
+			M(MPI_Accumulate(&one, 1, MPI_LONG, i, some_at(s, i, 0), 1, MPI_LONG, MPI_SUM, s->win));
+	M(MPI_Win_unlock_all(s->win));
+	t_barrier();
+	M(MPI_Win_lock(MPI_LOCK_SHARED, t_rank, 0, s->win));
+	memcpy(&got, s->mem, sizeof(got));
+	T_EQ(got, s->size > 1 ? t_size : 1000 * mark + left);
+	M(MPI_Win_unlock(t_rank, s->win));
+}
+
+static void some_free(struct some *s)
+{
+	M(MPI_Win_free(&s->win));
+	if (s->given)
+		M(MPI_Free_mem(s->given));
+	free(s->owned);
+	free(s->base);
+}
+
+/*
+ * Windows of the same ranks, again and again: of all kinds, sizes and units, several at once, freed in another order, and
+ * some when their communicator is gone already. Nothing of an earlier one may be seen.
+ */
+static void again(void)
+{
+	struct t_rng rng = t_rng_common();
+	enum { MOST = 5 };
+	MPI_Comm comm = MPI_COMM_NULL;
+
+	for (int round = 0; round < t_iters(24); round++) {
+		int n = 1 + t_rndn(&rng, MOST), first = t_rndn(&rng, n);
+		struct some s[MOST];
+
+		if (comm == MPI_COMM_NULL)
+			M(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+		for (int i = 0; i < n; i++)
+			some_make(&s[i], comm, &rng);
+		if (round % 6 == 5)
+			M(MPI_Comm_free(&comm));
+		/* all have cleared their memory */
+		t_barrier();
+		for (int i = 0; i < n; i++)
+			some_use(&s[i], round * MOST + i, t_rndn(&rng, 3));
+		for (int i = 0; i < n; i++)
+			some_free(&s[(first + i) % n]);
+	}
+	if (comm != MPI_COMM_NULL)
+		M(MPI_Comm_free(&comm));
+}
+
+/* The limit of open files is @more than there are; the old one. */
+static struct rlimit few_descriptors(int more)
+{
+	struct rlimit old, rl;
+
+	if (getrlimit(RLIMIT_NOFILE, &old))
+		abort();
+	rl = old;
+	rl.rlim_cur = (rlim_t)(count_fds() + more);
+	if (setrlimit(RLIMIT_NOFILE, &rl))
+		abort();
+	return old;
+}
+
+/* Neither open windows and MPI_Alloc_mem nor what is kept of freed windows takes the program's descriptors. */
+static void descriptors_left(void)
+{
+	enum { WINDOWS = 100, MEM = 100, SPARE = 24, OPEN = 10 };
+	int fds = count_fds(), fd[OPEN], n = 0, t = (t_rank + 1) % t_size, left = (t_rank + t_size - 1) % t_size;
+	struct rlimit old;
+	MPI_Win *win = calloc(WINDOWS, sizeof(*win));
+	char **mem = calloc(MEM, sizeof(*mem));
+	int **base = calloc(WINDOWS, sizeof(*base));
+	MPI_Comm comm;
+
+	M(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+	/* what the first window of a communicator opens stays open */
+	M(MPI_Win_allocate(64, 1, MPI_INFO_NULL, comm, &base[0], &win[0]));
+	M(MPI_Win_free(&win[0]));
+	old = few_descriptors(SPARE);
+	for (int i = 0; i < MEM; i++) {
+		M(MPI_Alloc_mem(10000, MPI_INFO_NULL, &mem[i]));
+		memset(mem[i], 1, 10000);
+	}
+	/* sizes below and above what is kept of a freed window */
+	for (int i = 0; i < WINDOWS; i++)
+		M(MPI_Win_allocate(i % 8 ? 64 : 100000, 1, MPI_INFO_NULL, comm, &base[i], &win[i]));
+	for (int i = 0; i < WINDOWS; i++) {
+		int v = 1000 * i + t_rank;
+
+		M(MPI_Win_lock(MPI_LOCK_SHARED, t, 0, win[i]));
+		M(MPI_Put(&v, 1, MPI_INT, t, 4, 1, MPI_INT, win[i]));
+		M(MPI_Win_unlock(t, win[i]));
+	}
+	t_barrier();
+	for (int i = 0; i < WINDOWS; i++) {
+		M(MPI_Win_lock(MPI_LOCK_SHARED, t_rank, 0, win[i]));
+		T_EQ(base[i][0], 0);
+		T_EQ(base[i][1], 1000 * i + left);
+		M(MPI_Win_unlock(t_rank, win[i]));
+	}
+	while (n < OPEN && (fd[n] = open("/dev/null", O_RDONLY)) >= 0)
+		n++;
+	T_OK(n == OPEN, "%d of %d files opened, of %d descriptors before", n, OPEN, fds);
+	while (n)
+		close(fd[--n]);
+	for (int i = 0; i < WINDOWS; i++)
+		M(MPI_Win_free(&win[i]));
+	for (int i = 0; i < MEM; i++)
+		M(MPI_Free_mem(mem[i]));
+	M(MPI_Comm_free(&comm));
+	if (setrlimit(RLIMIT_NOFILE, &old))
+		abort();
+	free(base);
+	free(mem);
+	free(win);
+}
+
+/* Memory of other processes is reached where they are not seen in /proc. */
+static void without_proc(void)
+{
+	int can, all;
+
+	/* of this thread, as seen by nobody else */
+	can = !unshare(CLONE_NEWNS) && !mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) &&
+	      !mount("none", "/proc", "tmpfs", 0, NULL);
+	M(MPI_Allreduce(&can, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD));
+	if (all)
+		flavors_on(MPI_COMM_WORLD);
+	else
+		t_skip("/proc cannot be hidden (not root?)");
+	if (can && umount2("/proc", MNT_DETACH))
+		abort();
+}
+
 int main(int argc, char **argv)
 {
 	t_init(&argc, &argv, MPI_THREAD_SINGLE);
@@ -362,5 +590,8 @@ int main(int argc, char **argv)
 	T_RUN(overlapping, 1);
 	T_RUN(many, 1);
 	T_RUN(no_leaked_fds, 1);
+	T_RUN(again, 1);
+	T_RUN(descriptors_left, 1);
+	T_RUN(without_proc, 1);
 	return t_fini();
 }

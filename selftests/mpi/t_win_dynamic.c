@@ -253,6 +253,169 @@ static void reattach(void)
 	free(mem);
 }
 
+/* every kind of operation on the same memory: contiguous and derived, whole frames and elements amid it */
+static void all_operations(MPI_Win win, int t, MPI_Aint theirs, int n, const MPI_Aint *border, int borders)
+{
+	int *v = calloc(n, sizeof(*v)), *back = calloc(n, sizeof(*back));
+	MPI_Datatype vec;
+
+	for (int i = 0; i < n; i++)
+		v[i] = i + 1;
+	M(MPI_Put(v, n, MPI_INT, t, theirs, n, MPI_INT, win));
+	M(MPI_Win_flush(t, win));
+	M(MPI_Get(back, n, MPI_INT, t, theirs, n, MPI_INT, win));
+	M(MPI_Win_flush(t, win));
+	T_OK(!memcmp(v, back, n * sizeof(int)), "get gives what was put");
+	M(MPI_Accumulate(v, n, MPI_INT, t, theirs, n, MPI_INT, MPI_SUM, win));
+	M(MPI_Get_accumulate(v, n, MPI_INT, back, n, MPI_INT, t, theirs, n, MPI_INT, MPI_SUM, win));
+	M(MPI_Win_flush(t, win));
+	for (int i = 0; i < n; i++)
+		if (!T_EQ(back[i], 2 * (i + 1)))
+			break;
+	M(MPI_Get_accumulate(NULL, 0, MPI_INT, back, n, MPI_INT, t, theirs, n, MPI_INT, MPI_NO_OP, win));
+	M(MPI_Win_flush(t, win));
+	for (int i = 0; i < n; i++)
+		if (!T_EQ(back[i], 3 * (i + 1)))
+			break;
+	/* five of seven */
+	M(MPI_Type_vector(n / 7, 5, 7, MPI_INT, &vec));
+	M(MPI_Type_commit(&vec));
+	M(MPI_Put(v, n / 7 * 5, MPI_INT, t, theirs, 1, vec, win));
+	M(MPI_Win_flush(t, win));
+	M(MPI_Accumulate(v, n / 7 * 5, MPI_INT, t, theirs, 1, vec, MPI_SUM, win));
+	M(MPI_Win_flush(t, win));
+	M(MPI_Get(back, n / 7 * 5, MPI_INT, t, theirs, 1, vec, win));
+	M(MPI_Win_flush(t, win));
+	for (int i = 0; i < n / 7 * 5; i++)
+		if (!T_EQ(back[i], 2 * (i + 1)))
+			break;
+	M(MPI_Type_free(&vec));
+	/* one element on each border, of which four bytes are on either side */
+	for (int i = 0; i < borders; i++) {
+		MPI_Aint at = MPI_Aint_add(theirs, border[i] - 4);
+		long one = 1, two = 2, got = -1;
+
+		M(MPI_Put(&one, 1, MPI_LONG, t, at, 1, MPI_LONG, win));
+		M(MPI_Win_flush(t, win));
+		M(MPI_Fetch_and_op(&one, &got, MPI_LONG, t, at, MPI_SUM, win));
+		M(MPI_Win_flush(t, win));
+		T_EQ(got, 1);
+		M(MPI_Accumulate(&one, 1, MPI_LONG, t, at, 1, MPI_LONG, MPI_SUM, win));
+		M(MPI_Win_flush(t, win));
+		one = 3;
+		M(MPI_Compare_and_swap(&two, &one, &got, MPI_LONG, t, at, win));
+		M(MPI_Win_flush(t, win));
+		T_EQ(got, 3);
+		M(MPI_Get(&got, 1, MPI_LONG, t, at, 1, MPI_LONG, win));
+		M(MPI_Win_flush(t, win));
+		T_EQ(got, 2);
+	}
+	free(v);
+	free(back);
+}
+
+/*
+ * Memory is attached by several calls, in no order; operations go across.  The origin need not know of the
+ * borders, nor need they be where elements end.
+ */
+static void across_ranges(void)
+{
+	enum { N = 70000, PARTS = 5, BYTES = 8 * 5000 + 4 };
+	static const int order[PARTS] = { 3, 0, 4, 2, 1 };
+	int *mem = aligned_alloc(64, (N * sizeof(int) + 63) & ~(size_t)63);
+	int t = (t_rank + 1) % t_size;
+	MPI_Aint a, theirs, border[PARTS - 1];
+	char *p = (char *)mem;
+	MPI_Win win = make();
+
+	memset(mem, 0, N * sizeof(int));
+	a = addr_of(mem);
+	for (int i = 0; i < PARTS; i++) {
+		MPI_Aint from = (MPI_Aint)order[i] * BYTES;
+
+		M(MPI_Win_attach(win, p + from, order[i] == PARTS - 1 ? (MPI_Aint)N * 4 - from : BYTES));
+	}
+	for (int i = 0; i < PARTS - 1; i++)
+		border[i] = (MPI_Aint)(i + 1) * BYTES;
+	M(MPI_Sendrecv(&a, 1, MPI_AINT, (t_rank + t_size - 1) % t_size, 1, &theirs, 1, MPI_AINT, t,
+		       1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+	M(MPI_Win_lock_all(0, win));
+	all_operations(win, t, theirs, N, border, PARTS - 1);
+	M(MPI_Win_unlock_all(win));
+	t_barrier();
+	for (int i = 0; i < PARTS; i++)
+		M(MPI_Win_detach(win, p + (MPI_Aint)i * BYTES));
+	M(MPI_Win_free(&win));
+	free(mem);
+}
+
+/* one of three neighbours is detached: the others serve on, and what reaches into the hole is an error */
+static void hole(void)
+{
+	enum { EACH = 4096 };
+	char *mem = calloc(3, EACH), bytes[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
+	int t = (t_rank + 1) % t_size, err;
+	MPI_Win win = make();
+	MPI_Aint a, theirs;
+
+	for (int i = 0; i < 3; i++)
+		M(MPI_Win_attach(win, mem + i * EACH, EACH));
+	a = addr_of(mem);
+	M(MPI_Sendrecv(&a, 1, MPI_AINT, (t_rank + t_size - 1) % t_size, 1, &theirs, 1, MPI_AINT, t,
+		       1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+	M(MPI_Win_detach(win, mem + EACH));
+	t_barrier();
+	for (int i = 0; i < 2; i++) {
+		M(MPI_Win_lock(MPI_LOCK_SHARED, t, 0, win));
+		err = MPI_Put(bytes, 8, MPI_BYTE, t, MPI_Aint_add(theirs, (1 + i) * EACH - 4), 8, MPI_BYTE, win);
+		if (err == MPI_SUCCESS)
+			err = MPI_Win_flush(t, win);
+		T_CLASS(err, MPI_ERR_RMA_RANGE, MPI_ERR_RMA_ATTACH, MPI_ERR_DISP);
+		(void)MPI_Win_unlock(t, win);
+	}
+	M(MPI_Win_lock(MPI_LOCK_SHARED, t, 0, win));
+	M(MPI_Put(bytes, 8, MPI_BYTE, t, MPI_Aint_add(theirs, EACH - 8), 8, MPI_BYTE, win));
+	M(MPI_Put(bytes, 8, MPI_BYTE, t, MPI_Aint_add(theirs, 2 * EACH), 8, MPI_BYTE, win));
+	M(MPI_Win_unlock(t, win));
+	t_barrier();
+	T_OK(!memcmp(mem + EACH - 8, bytes, 8) && !memcmp(mem + 2 * EACH, bytes, 8), "the others were written");
+	T_OK(!mem[EACH] && !mem[2 * EACH - 1], "the hole was not");
+	M(MPI_Win_detach(win, mem));
+	M(MPI_Win_detach(win, mem + 2 * EACH));
+	M(MPI_Win_free(&win));
+	free(mem);
+}
+
+/* many neighbours, each of a cache line; an empty one is detached as others are */
+static void many_neighbours(void)
+{
+	enum { PARTS = 600, EACH = 64, STEP = 77 };
+	char *mem = calloc(PARTS, EACH), *v = malloc((size_t)PARTS * EACH), none;
+	int t = (t_rank + 1) % t_size;
+	MPI_Win win = make();
+	MPI_Aint a, theirs;
+
+	for (int i = 0; i < PARTS; i++)
+		M(MPI_Win_attach(win, mem + i * STEP % PARTS * EACH, EACH));
+	M(MPI_Win_attach(win, &none, 0));
+	M(MPI_Win_detach(win, &none));
+	a = addr_of(mem);
+	M(MPI_Sendrecv(&a, 1, MPI_AINT, (t_rank + t_size - 1) % t_size, 1, &theirs, 1, MPI_AINT, t,
+		       1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+	t_fill(v, PARTS * EACH, (uint64_t)t);
+	M(MPI_Win_fence(0, win));
+	M(MPI_Put(v, PARTS * EACH, MPI_BYTE, t, theirs, PARTS * EACH, MPI_BYTE, win));
+	M(MPI_Win_fence(0, win));
+	t_fill(v, PARTS * EACH, (uint64_t)t_rank);
+	T_OK(!memcmp(mem, v, (size_t)PARTS * EACH), "all neighbours were written");
+	t_barrier();
+	for (int i = 0; i < PARTS; i++)
+		M(MPI_Win_detach(win, mem + i * EACH));
+	M(MPI_Win_free(&win));
+	free(mem);
+	free(v);
+}
+
 /* detaching what is not attached is refused or ignored; what is attached stays so */
 static void detach_unknown(void)
 {
@@ -320,6 +483,55 @@ static void outside(void)
 	free(mem);
 }
 
+/* as many small ranges as a program of small objects has, that do not touch */
+static void ten_thousand(void)
+{
+	enum { MANY = 10000, STEP = 4, USED = 64 };
+	int t = (t_rank + 1) % t_size, left = (t_rank + t_size - 1) % t_size, failed = 0;
+	long *mem = calloc(MANY * STEP, sizeof(*mem)), *got = calloc(USED, sizeof(*got));
+	MPI_Aint a = addr_of(mem), theirs;
+	struct t_rng rng = t_rng_common();
+	MPI_Win win = make();
+	int at[USED];
+
+	M(MPI_Sendrecv(&a, 1, MPI_AINT, left, 1, &theirs, 1, MPI_AINT, t, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+	for (int i = 0; i < MANY; i++)
+		failed += MPI_Win_attach(win, mem + (size_t)i * STEP, sizeof(long)) != MPI_SUCCESS;
+	T_EQ(failed, 0);
+	/* half of them go, and the others stay reachable */
+	for (int i = 0; i < MANY; i += 2)
+		failed += MPI_Win_detach(win, mem + (size_t)i * STEP) != MPI_SUCCESS;
+	T_EQ(failed, 0);
+	for (int i = 0; i < USED; i++)
+		at[i] = i ? 1 + 2 * t_rndn(&rng, MANY / 2) : MANY - 1;
+	t_barrier();
+	M(MPI_Win_lock_all(0, win));
+	for (int i = 0; i < USED; i++) {
+		long v = 100 * at[i] + t_rank;
+
+		M(MPI_Put(&v, 1, MPI_LONG, t, MPI_Aint_add(theirs, (MPI_Aint)(8 * STEP) * at[i]), 1, MPI_LONG, win));
+		M(MPI_Win_flush_local(t, win));
+	}
+	M(MPI_Win_flush(t, win));
+	for (int i = 0; i < USED; i++)
+		M(MPI_Get(&got[i], 1, MPI_LONG, t, MPI_Aint_add(theirs, (MPI_Aint)(8 * STEP) * at[i]), 1, MPI_LONG,
+			  win));
+	M(MPI_Win_unlock_all(win));
+	for (int i = 0; i < USED; i++)
+		T_EQ(got[i], 100 * at[i] + t_rank);
+	t_barrier();
+	M(MPI_Win_lock(MPI_LOCK_SHARED, t_rank, 0, win));
+	for (int i = 0; i < USED; i++)
+		T_EQ(mem[(size_t)at[i] * STEP], 100 * at[i] + left);
+	M(MPI_Win_unlock(t_rank, win));
+	for (int i = 1; i < MANY; i += 2)
+		failed += MPI_Win_detach(win, mem + (size_t)i * STEP) != MPI_SUCCESS;
+	T_EQ(failed, 0);
+	M(MPI_Win_free(&win));
+	free(got);
+	free(mem);
+}
+
 int main(int argc, char **argv)
 {
 	t_init(&argc, &argv, MPI_THREAD_SINGLE);
@@ -329,7 +541,11 @@ int main(int argc, char **argv)
 	T_RUN(absolute_target_type, 1);
 	T_RUN(absolute_type_operations, 1);
 	T_RUN(reattach, 1);
+	T_RUN(across_ranges, 1);
+	T_RUN(hole, 1);
+	T_RUN(many_neighbours, 1);
 	T_RUN(detach_unknown, 1);
+	T_RUN(ten_thousand, 1);
 	T_RUN(outside, 1);
 	return t_fini();
 }

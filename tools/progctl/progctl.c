@@ -683,12 +683,18 @@ static void check_daemon(void)
 	r = prog_job_key_make(cfg.jobid, cfg.jobkey);
 	if (!r)
 		r = prog_session_open(&cfg, &s, &why);
-	if (r) {
+	if (r == -EUSERS) {
+		say(NOTE, "session", "%s; %s", why, getenv("PROG_EMBEDDED") &&
+		    !strcmp(getenv("PROG_EMBEDDED"), "0") ?
+		    "PROG_EMBEDDED=0 forbids private ones: programs of yours run natively now" :
+		    "jobs of yours that start now get private daemons on this node");
+	} else if (r) {
 		say(BAD, "session", "refused: %s", *why ? why : strerror(-r));
 		return;
+	} else {
+		say(GOOD, "session", "opened and answered, ABI %d.%d", PROG_ABI_MAJOR, PROG_ABI_MINOR);
+		prog_session_close(s);
 	}
-	say(GOOD, "session", "opened and answered, ABI %d.%d", PROG_ABI_MAJOR, PROG_ABI_MINOR);
-	prog_session_close(s);
 	fd = open_control(path);
 	if (fd < 0) {
 		say(NOTE, "control", "%s.ctl: %s", path, fd == -EACCES ?
@@ -720,6 +726,9 @@ static void check_daemon(void)
 		say(BAD, "addresses", "the daemon listens on no address: other nodes cannot reach it");
 	json_array_foreach(json_object_get(res, "addresses"), i, w)
 		say(GOOD, "address", "%s", json_string_value(w));
+	if (!strcmp(json_string_value(json_object_get(res, "multi_user")) ?: "", "insecure"))
+		say(NOTE, "multi_user", "insecure: users of this node can read, alter and stop each other's "
+		    "traffic");
 	if ((uid_t)json_integer_value(json_object_get(res, "uid")) != geteuid())
 		say(NOTE, "private memory", "the daemon is of another user: windows of the program's own "
 		    "memory (MPI_Win_create) go through the process's helper thread, unless they are pinned");

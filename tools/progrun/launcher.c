@@ -136,36 +136,32 @@ size_t launcher_program(enum launcher l, char **argv, const char **wdir)
 	return 0;
 }
 
-static const char *find_setting(const struct setting *s, const char *name)
+/* The setting that ASSIGNMENT (NAME=VALUE) or NAME has something to add to, or NULL. */
+static const struct setting *list_setting(const struct setting *s, const char *assignment)
 {
+	size_t len = strcspn(assignment, "=");
+
 	for (; s->name; s++) {
-		if (strcmp(s->name, name) == 0)
-			return s->value;
+		if (s->kind != ONE && strlen(s->name) == len && memcmp(s->name, assignment, len) == 0)
+			return s;
 	}
 	return NULL;
 }
 
-static char *preload_with(const struct setting *settings, const char *users)
+static char *list_with(const struct setting *s, const char *users)
 {
-	const char *ours = find_setting(settings, "LD_PRELOAD");
-
-	return *users ? progrun_format("%s:%s", ours, users) : progrun_format("%s", ours);
+	if (s->kind == PRELOAD)
+		return mpilib_preload(s->value, users);
+	return *users ? progrun_format("%s:%s", s->value, users) : progrun_format("%s", s->value);
 }
 
-/* the settings as options of Open MPI, except LD_PRELOAD where the context has one of its own */
-static void add_ompi(struct args *out, const struct setting *s, bool own_preload)
+/*
+ * Contexts are separated by ":"; does the one that starts at ARGV set NAME?
+ */
+static bool ompi_sets(char **argv, const char *name)
 {
-	for (; s->name; s++) {
-		if (own_preload && strcmp(s->name, "LD_PRELOAD") == 0)
-			continue;
-		args_add(out, "-x");
-		args_add(out, progrun_format("%s=%s", s->name, s->value));
-	}
-}
+	size_t len = strlen(name);
 
-/* Contexts are separated by ":"; does the one that starts at ARGV set LD_PRELOAD? */
-static bool ompi_sets_preload(char **argv)
-{
 	for (size_t words; *argv; argv += words) {
 		words = option_words(&launchers[LAUNCHER_OMPI], *argv);
 		if (!words)
@@ -175,10 +171,21 @@ static bool ompi_sets_preload(char **argv)
 				return false;
 		}
 		if (words == 2 && strcmp(*argv + strspn(*argv, "-"), "x") == 0 &&
-		    strncmp(argv[1], "LD_PRELOAD=", 11) == 0)
+		    strncmp(argv[1], name, len) == 0 && argv[1][len] == '=')
 			return true;
 	}
 	return false;
+}
+
+/* the settings as options of Open MPI, except those that the context at ARGV has of its own and that are added to */
+static void add_ompi(struct args *out, const struct setting *s, char **argv)
+{
+	for (; s->name; s++) {
+		if (s->kind != ONE && ompi_sets(argv, s->name))
+			continue;
+		args_add(out, "-x");
+		args_add(out, progrun_format("%s=%s", s->name, s->value));
+	}
 }
 
 static struct args apply_ompi(char **argv, const struct setting *settings)
@@ -188,12 +195,12 @@ static struct args apply_ompi(char **argv, const struct setting *settings)
 	size_t words;
 
 	args_add(&out, argv[0]);
-	add_ompi(&out, settings, ompi_sets_preload(argv + 1));
+	add_ompi(&out, settings, argv + 1);
 	for (size_t i = 1; argv[i]; i += words) {
 		words = 1;
 		if (strcmp(argv[i], ":") == 0) {
 			args_add(&out, argv[i]);
-			add_ompi(&out, settings, ompi_sets_preload(argv + i + 1));
+			add_ompi(&out, settings, argv + i + 1);
 			options = true;
 			continue;
 		}
@@ -204,11 +211,10 @@ static struct args apply_ompi(char **argv, const struct setting *settings)
 			words = 1;
 		}
 		for (size_t k = 0; k < words && argv[i + k]; k++) {
-			const char *a = argv[i + k];
+			const char *a = argv[i + k], *eq = strchr(a, '=');
+			const struct setting *s = k == 1 && words == 2 && eq ? list_setting(settings, a) : NULL;
 
-			if (k == 1 && words == 2 && strncmp(a, "LD_PRELOAD=", 11) == 0)
-				a = progrun_format("LD_PRELOAD=%s", preload_with(settings, a + 11));
-			args_add(&out, a);
+			args_add(&out, s ? progrun_format("%s=%s", s->name, list_with(s, eq + 1)) : a);
 			if (!argv[i + k + 1])
 				return out;
 		}
@@ -218,8 +224,8 @@ static struct args apply_ompi(char **argv, const struct setting *settings)
 
 static struct args apply_hydra(char **argv, const struct setting *settings)
 {
-	bool options = true, own = false;
-	struct args rest = { 0 }, out = { 0 };
+	struct args rest = { 0 }, out = { 0 }, own = { 0 };
+	bool options = true;
 
 	for (size_t i = 1, words; argv[i]; i += words) {
 		words = 1;
@@ -232,13 +238,12 @@ static struct args apply_hydra(char **argv, const struct setting *settings)
 		}
 		for (size_t k = 0; k < words && argv[i + k]; k++) {
 			const char *a = argv[i + k];
+			const struct setting *s = k == 2 && words == 3 ? list_setting(settings, argv[i + 1]) : NULL;
 
-			if (k == 2 && words == 3 && strcmp(argv[i + 1], "LD_PRELOAD") == 0) {
-				/* -genv: for all, so ours need not be given; -env: for this program only */
-				own |= strcmp(argv[i] + strspn(argv[i], "-"), "genv") == 0;
-				a = preload_with(settings, a);
-			}
-			args_add(&rest, a);
+			/* -genv: for all, so ours need not be given; -env: for this program only */
+			if (s && strcmp(argv[i] + strspn(argv[i], "-"), "genv") == 0)
+				args_add(&own, s->name);
+			args_add(&rest, s ? list_with(s, a) : a);
 		}
 		for (size_t k = 1; k < words; k++) {
 			if (!argv[i + k])
@@ -247,7 +252,7 @@ static struct args apply_hydra(char **argv, const struct setting *settings)
 	}
 	args_add(&out, argv[0]);
 	for (; settings->name; settings++) {
-		if (own && strcmp(settings->name, "LD_PRELOAD") == 0)
+		if (own.v && listed((const char *const *)own.v, settings->name, strlen(settings->name)))
 			continue;
 		args_add(&out, "-genv");
 		args_add(&out, settings->name);
@@ -256,6 +261,7 @@ static struct args apply_hydra(char **argv, const struct setting *settings)
 	for (size_t i = 0; i < rest.n; i++)
 		args_add(&out, rest.v[i]);
 	free(rest.v);
+	free(own.v);
 	return out;
 }
 
@@ -266,8 +272,8 @@ static struct args apply_hydra(char **argv, const struct setting *settings)
 static struct args apply_srun(char **argv, const struct setting *settings)
 {
 	const char *list = getenv("SLURM_EXPORT_ENV");
-	char *users_preload = NULL, *copy, *item, *save, *spec;
-	struct args rest = { 0 }, out = { 0 };
+	struct args rest = { 0 }, out = { 0 }, own = { 0 };
+	char *copy, *item, *save, *spec;
 	size_t words;
 
 	for (size_t i = 1; argv[i]; i += words) {
@@ -296,16 +302,18 @@ static struct args apply_srun(char **argv, const struct setting *settings)
 	spec = progrun_format("%s", "--export=");
 	copy = progrun_format("%s", list ? list : "ALL");
 	for (item = strtok_r(copy, ",", &save); item; item = strtok_r(NULL, ",", &save)) {
-		if (strncmp(item, "LD_PRELOAD=", 11) == 0)
-			users_preload = item + 11;
+		if (strchr(item, '=') && list_setting(settings, item))
+			args_add(&own, item);
 		else if (strcmp(item, "NONE") != 0)	/* nothing but what is listed: ours */
 			spec = progrun_format("%s%s,", spec, item);
 	}
 	for (; settings->name; settings++) {
 		const char *value = settings->value;
 
-		if (strcmp(settings->name, "LD_PRELOAD") == 0 && users_preload)
-			value = progrun_format("%s:%s", value, users_preload);
+		for (size_t i = 0; i < own.n; i++) {
+			if (list_setting(settings, own.v[i]) == settings)
+				value = list_with(settings, strchr(own.v[i], '=') + 1);
+		}
 		spec = progrun_format("%s%s=%s%s", spec, settings->name, value, settings[1].name ? "," : "");
 	}
 	args_add(&out, argv[0]);
@@ -313,6 +321,7 @@ static struct args apply_srun(char **argv, const struct setting *settings)
 	for (size_t i = 0; i < rest.n; i++)
 		args_add(&out, rest.v[i]);
 	free(rest.v);
+	free(own.v);
 	return out;
 }
 

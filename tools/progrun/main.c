@@ -3,7 +3,7 @@
  * progrun [OPTIONS] LAUNCHER ARGS.. PROGRAM ARGS..
  *
  * Finds the launcher's kind and the program's MPI library, adds the options that make every rank
- * preload the hook library of that MPI library, says so in one line, and becomes the launcher.
+ * preload the hook library of that MPI library, says so to people in one line, and becomes the launcher.
  * Exit status: 2 wrong usage, 125 progrun itself failed, 127 no such program, else the launcher's.
  */
 #include "progrun.h"
@@ -28,6 +28,7 @@ static const char usage[] =
 	"\n"
 	"  --native          run the command as it is, for comparison\n"
 	"  --dry-run         print the command instead of running it\n"
+	"  -v, --verbose     say what is done, as on a terminal\n"
 	"  --mpi ompi|mpich  the program's MPI library, where it cannot be found out (scripts)\n"
 	"  --version, --help\n"
 	"\n"
@@ -125,47 +126,88 @@ static char *own_prefix(void)
 }
 
 /*
- * The MPI library of the program at argv[i]. Behind a program without one (env, numactl, a debugger)
- * the words that follow are tried too, up to the end of this program's part.
+ * What the program at argv[0] needs. Behind a program without an MPI library (env, numactl, a debugger) the words that
+ * follow are tried too, up to the end of this program's part. *FOUND is the one that it is about.
  */
-static enum mpilib find_library(char **argv, const char *wdir, char **soname, char **found)
+static struct needs find_needs(char **argv, const char *wdir, char **found)
 {
-	enum mpilib lib, first = MPILIB_NONE;
+	struct needs needs, first = { .lib = MPILIB_NONE };
+	bool asan = false;
 
 	for (size_t i = 0; argv[i] && strcmp(argv[i], ":") != 0; i++) {
 		char *path = mpilib_lookup(argv[i], wdir);
 
-		if (!path) {
-			if (i == 0)
-				progrun_die(127, "%s: no such program", argv[i]);
+		if (!path)
 			continue;
-		}
-		lib = mpilib_of(path, soname);
+		needs = mpilib_of(path);
 		free(path);
-		if (i == 0)
-			first = lib;
-		if (lib == MPILIB_OMPI || lib == MPILIB_MPICH) {
+		asan |= needs.asan;
+		needs.asan = asan;
+		if (needs.lib == MPILIB_OMPI || needs.lib == MPILIB_MPICH) {
 			*found = argv[i];
-			return lib;
+			return needs;
 		}
+		if (i == 0)
+			first = needs;
 	}
+	first.asan = asan;
 	*found = argv[0];
 	return first;
 }
 
-/* what every rank gets: the library first, then where progd is, then what the user has set */
-static void collect_settings(struct setting *s, const char *hook, const char *prefix)
+/*
+ * The same for all programs of the command line, as all ranks have to do alike: the library is the first one's, and one that
+ * nothing can be preloaded into decides for all.
+ */
+static struct needs find_all_needs(enum launcher launcher, char **argv, const char *wdir, char **found)
 {
 	const char *preload = getenv("LD_PRELOAD");
+	struct needs needs = find_needs(argv, wdir, found), more;
+	char *copy = progrun_format("%s", preload ? preload : ""), *item, *save, *also;
+	size_t prog;
+
+	for (; *argv && !needs.native; argv++) {
+		prog = strcmp(*argv, ":") == 0 ? launcher_program(launcher, argv, &wdir) : 0;
+		if (!prog)
+			continue;
+		more = find_needs(argv + prog, wdir, &also);
+		needs.asan |= more.asan;
+		/* they would be preloaded into all */
+		if (needs.tools && (!more.tools || strcmp(needs.tools, more.tools) != 0))
+			needs.tools = NULL;
+		if (more.native) {
+			needs = more;
+			*found = also;
+		}
+	}
+	for (item = strtok_r(copy, ": ", &save); item; item = strtok_r(NULL, ": ", &save))
+		needs.asan |= mpilib_is_asan(item);
+	free(copy);
+	return needs;
+}
+
+/* what every rank gets: the library first, then where progd is, then what the user has set */
+static void collect_settings(struct setting *s, const char *items, const char *prefix, bool asan)
+{
+	const char *users = getenv("LD_PRELOAD");
 	size_t n = 0;
 
-	s[n++] = (struct setting){ "LD_PRELOAD", preload && *preload ?
-				   progrun_format("%s:%s", hook, preload) : hook };
+	s[n++] = (struct setting){ "LD_PRELOAD", mpilib_preload(items, users ? users : ""), PRELOAD };
+	/*
+	 * Its library wants to be in front of all others, so as to see their calls first; the hooks stand in nobody's way.
+	 * Preloaded in front of them it would reach what the program starts.
+	 */
+	if (asan) {
+		static const char ours[] = "verify_asan_link_order=0";
+
+		users = getenv("ASAN_OPTIONS");
+		s[n++] = (struct setting){ "ASAN_OPTIONS", users && *users ? progrun_format("%s:%s", ours, users) : ours, LIST };
+	}
 	if (!getenv("PROGD")) {
 		char *progd = progrun_format("%s/bin/progd", prefix);
 
 		if (access(progd, X_OK) == 0)
-			s[n++] = (struct setting){ "PROGD", progd };
+			s[n++] = (struct setting){ "PROGD", progd, ONE };
 	}
 	for (char **e = environ; *e; e++) {
 		const char *eq = strchr(*e, '=');
@@ -174,19 +216,34 @@ static void collect_settings(struct setting *s, const char *hook, const char *pr
 			continue;
 		if (n == MAX_SETTINGS)
 			progrun_die(125, "more than %d variables PROG_* are set", MAX_SETTINGS);
-		s[n++] = (struct setting){ progrun_format("%.*s", (int)(eq - *e), *e), eq + 1 };
+		s[n++] = (struct setting){ progrun_format("%.*s", (int)(eq - *e), *e), eq + 1, ONE };
 	}
-	s[n] = (struct setting){ NULL, NULL };
+	s[n] = (struct setting){ NULL, NULL, ONE };
+}
+
+/* what the user need not know; a job's output stays its own */
+__attribute__((format(printf, 2, 3))) static void say(bool verbose, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (!verbose && !isatty(STDERR_FILENO))
+		return;
+	fputs("progrun: ", stderr);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
 }
 
 int main(int argc, char **argv)
 {
 	static struct setting settings[MAX_SETTINGS + 1];
-	enum mpilib lib = MPILIB_NONE, asked = MPILIB_NONE;
-	bool native = false, dry = false;
-	char *path, *prefix, *hook, *soname = NULL, *found = NULL;
+	enum mpilib lib, asked = MPILIB_NONE;
+	bool native = false, dry = false, verbose = false;
+	char *path, *prefix, *hook, *items, *found;
 	const char *wdir = NULL, *why;
 	enum launcher launcher;
+	struct needs needs;
 	struct args out;
 	size_t prog = 0;
 	int i;
@@ -202,6 +259,8 @@ int main(int argc, char **argv)
 				strcmp(argv[i], "mpich") == 0 ? MPILIB_MPICH : MPILIB_NONE;
 			if (asked == MPILIB_NONE)
 				progrun_die(2, "--mpi %s: want ompi or mpich", argv[i]);
+		} else if (strcmp(argv[i], "-v") == 0 || strcmp(argv[i], "--verbose") == 0) {
+			verbose = true;
 		} else if (strcmp(argv[i], "--help") == 0) {
 			fputs(usage, stdout);
 			return 0;
@@ -224,7 +283,7 @@ int main(int argc, char **argv)
 	if (!path)
 		progrun_die(127, "%s: no such program", argv[0]);
 	if (native) {
-		fprintf(stderr, "progrun: native: %s as it is\n", argv[0]);
+		say(verbose, "native: %s as it is", argv[0]);
 		run(argv, dry);
 	}
 
@@ -232,19 +291,25 @@ int main(int argc, char **argv)
 	if (launcher != LAUNCHER_NONE) {
 		prog = launcher_program(launcher, argv, &wdir);
 		if (!prog) {
-			fprintf(stderr, "progrun: the command names no program: %s as it is\n", argv[0]);
+			say(verbose, "the command names no program: %s as it is", argv[0]);
 			run(argv, dry);
 		}
 	}
-	lib = find_library(argv + prog, wdir, &soname, &found);
+	path = mpilib_lookup(argv[prog], wdir);
+	if (!path)
+		progrun_die(127, "%s: no such program", argv[prog]);
+	free(path);
+	needs = find_all_needs(launcher, argv + prog, wdir, &found);
+	lib = needs.lib;
+	if (needs.native && (lib != MPILIB_NONE || asked == MPILIB_NONE)) {
+		fprintf(stderr, "progrun: native: %s %s, nothing can be preloaded\n", found, needs.native);
+		run(argv, dry);
+	}
 	if (asked != MPILIB_NONE) {
-		lib = asked;
+		lib = asked;	/* also if it is what starts the program */
 		why = "as asked";
 	} else if (lib == MPILIB_OMPI || lib == MPILIB_MPICH) {
-		why = progrun_format("%s needs %s", found, soname);
-	} else if (lib == MPILIB_STATIC) {
-		fprintf(stderr, "progrun: native: %s is statically linked, nothing can be preloaded\n", found);
-		run(argv, dry);
+		why = progrun_format("%s needs %s", found, needs.soname);
 	} else if (launcher_mpilib(launcher) != MPILIB_NONE) {
 		lib = launcher_mpilib(launcher);
 		why = progrun_format("by its launcher; %s does not tell", found);
@@ -256,11 +321,12 @@ int main(int argc, char **argv)
 	hook = progrun_format("%s/lib/libprogmpi-%s.so", prefix, mpilib_short(lib));
 	if (access(hook, R_OK))
 		progrun_die(125, "%s: %m; no hook library for %s", hook, mpilib_name(lib));
-	collect_settings(settings, hook, prefix);
+	items = needs.tools ? progrun_format("%s:%s", needs.tools, hook) : hook;
+	collect_settings(settings, items, prefix, needs.asan);
 	out = launcher_apply(launcher, argv, settings);
-	fprintf(stderr, "progrun: %s (%s), preloading %s through %s%s\n", mpilib_name(lib), why, hook,
-		launcher_name(launcher),
-		launcher_mpilib(launcher) != MPILIB_NONE && launcher_mpilib(launcher) != lib ?
-		"; this launcher belongs to another MPI library!" : "");
+	say(verbose, "%s (%s), preloading %s through %s", mpilib_name(lib), why, items, launcher_name(launcher));
+	if (launcher_mpilib(launcher) != MPILIB_NONE && launcher_mpilib(launcher) != lib)
+		fprintf(stderr, "progrun: %s uses %s (%s), %s belongs to another MPI library\n", found,
+			mpilib_name(lib), why, launcher_name(launcher));
 	run(out.v, dry);
 }

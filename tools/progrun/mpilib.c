@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-/* Which MPI library a program uses. */
+/* Which MPI library a program uses, and which tools. */
 #include "progrun.h"
 
 #include <elf.h>
@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 /* a file name starts with this -> the library; longer names first */
@@ -117,18 +119,71 @@ static enum mpilib match_soname(const char *name)
 	return MPILIB_NONE;
 }
 
-enum mpilib mpilib_of(const char *path, char **soname)
+/* Would the kernel start it in the mode in which the loader takes no library from LD_PRELOAD? */
+static bool gains_rights(const char *path)
 {
-	char interp[PATH_MAX], *line = NULL, *name, *end;
-	enum mpilib lib = MPILIB_NONE;
+	struct statvfs fs;
+	struct stat st;
+
+	if (stat(path, &st) || (statvfs(path, &fs) == 0 && (fs.f_flag & ST_NOSUID)))
+		return false;
+	if ((st.st_mode & S_ISUID) && st.st_uid != geteuid())
+		return true;
+	/* without S_IXGRP it means something else */
+	if ((st.st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) && st.st_gid != getegid())
+		return true;
+	return geteuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0;
+}
+
+bool mpilib_is_asan(const char *library)
+{
+	const char *slash = strrchr(library, '/');
+
+	library = slash ? slash + 1 : library;
+	return strncmp(library, "libasan.so", 10) == 0 || strncmp(library, "libclang_rt.asan", 16) == 0;
+}
+
+/* Is the first item of a list that ITEM starts, such as LD_PRELOAD's, an MPI library, under any name of its file? */
+static bool is_mpi(const char *item)
+{
+	char *name = progrun_format("%.*s", (int)strcspn(item, ": "), item);
+	const char *slash = strrchr(name, '/'), *file = slash ? slash + 1 : name;
+	bool is = match_soname(file) != MPILIB_NONE || strcmp(file, "libmpi.so") == 0 || strcmp(file, "libmpich.so") == 0;
+
+	free(name);
+	return is;
+}
+
+char *mpilib_preload(const char *items, const char *users)
+{
+	const char *at = users + strspn(users, ": ");
+	int head;
+
+	while (*at && !is_mpi(at)) {
+		at += strcspn(at, ": ");
+		at += strspn(at, ": ");
+	}
+	for (head = (int)(at - users); head && strchr(": ", users[head - 1]);)
+		head--;
+	return progrun_format("%.*s%s%s%s%s", head, users, head ? ":" : "", items, *at ? ":" : "", at);
+}
+
+struct needs mpilib_of(const char *path)
+{
+	struct needs needs = { .lib = MPILIB_NONE };
+	char interp[PATH_MAX], *line = NULL, *name, *file;
 	size_t size = 0;
 	int pipefd[2], ret;
 	FILE *out;
 	pid_t pid;
 
 	ret = find_interp(path, interp, sizeof(interp));
-	if (ret <= 0)
-		return ret == 0 ? MPILIB_STATIC : MPILIB_NONE;
+	if (ret <= 0) {
+		needs.native = ret == 0 ? "is statically linked" : NULL;
+		return needs;
+	}
+	if (gains_rights(path))
+		needs.native = "runs with rights that its user does not have";
 	if (pipe2(pipefd, O_CLOEXEC))
 		progrun_die(125, "pipe: %m");
 	pid = fork();
@@ -153,21 +208,26 @@ enum mpilib mpilib_of(const char *path, char **soname)
 		progrun_die(125, "fdopen: %m");
 	/* "\tlibmpi.so.40 => /usr/lib/... (0x...)" */
 	while (getline(&line, &size, out) > 0) {
-		if (lib != MPILIB_NONE)
-			continue;	/* drain, so that the loader does not die of SIGPIPE */
+		file = strchr(line, '/');
+		if (file)
+			file[strcspn(file, " \t\n")] = '\0';
 		name = line + strspn(line, " \t");
-		end = name + strcspn(name, " \t\n");
-		*end = '\0';
+		name[strcspn(name, " \t\n")] = '\0';
 		name = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
-		lib = match_soname(name);
-		if (lib != MPILIB_NONE && soname)
-			*soname = progrun_format("%s", name);
+		needs.asan |= mpilib_is_asan(name);
+		if (needs.lib != MPILIB_NONE)
+			continue;
+		needs.lib = match_soname(name);
+		if (needs.lib != MPILIB_NONE)
+			needs.soname = progrun_format("%s", name);
+		else if (file && tool_is(file))	/* what comes behind the MPI library sees nothing natively */
+			needs.tools = needs.tools ? progrun_format("%s:%s", needs.tools, file) : progrun_format("%s", file);
 	}
 	free(line);
 	fclose(out);
 	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
 		;
-	return lib;
+	return needs;
 }
 
 const char *mpilib_name(enum mpilib lib)

@@ -4,7 +4,8 @@
  *
  * main.c     command line, what is said and done
  * launcher.c what the launchers' command lines look like
- * mpilib.c   which MPI library a program uses
+ * mpilib.c   which MPI library a program uses, and which tools
+ * tool.c     what a tool is
  *
  * All functions run in the one thread of the program. Errors end it: progrun_die(). Strings that end up in
  * the command line are never freed: the process becomes the launcher a moment later.
@@ -19,7 +20,6 @@ enum mpilib {
 	MPILIB_NONE,	/* none found, or not an ELF program */
 	MPILIB_OMPI,
 	MPILIB_MPICH,
-	MPILIB_STATIC,	/* statically linked: nothing can be preloaded */
 };
 
 enum launcher {
@@ -39,6 +39,11 @@ struct args {
 struct setting {
 	const char *name;
 	const char *value;
+	enum {
+		ONE,		/* ours, or the user's */
+		LIST,		/* items separated by ":", to which what the user asks for with the launcher's options is added */
+		PRELOAD,	/* the same: see mpilib_preload() */
+	} kind;
 };
 
 /* Print "progrun: ..." and exit with STATUS. */
@@ -52,11 +57,26 @@ void args_add(struct args *a, const char *s);
  * WDIR (may be NULL). NULL when there is no such executable file.
  */
 char *mpilib_lookup(const char *prog, const char *wdir);
+/* What the dynamic loader would give a program. */
+struct needs {
+	enum mpilib lib;
+	char *soname;	/* of the MPI library; NULL: none */
+	bool asan;	/* AddressSanitizer's library is among it */
+	const char *native;	/* why nothing can be preloaded ("is .."), or NULL */
+	char *tools;	/* PMPI tools that it is linked to, as in LD_PRELOAD: preloaded they are in front of the hooks; or NULL */
+};
+
+/* Asks the loader of the program at PATH to list what it would load; runs no code of the program. */
+struct needs mpilib_of(const char *path);
+/* Is LIBRARY, a file name with or without directories, AddressSanitizer's? */
+bool mpilib_is_asan(const char *library);
 /*
- * Which MPI library the dynamic loader would give the program at PATH. *SONAME is set when one is
- * found. Asks the program's own loader to list what it would load; runs no code of the program.
+ * ITEMS put into USERS' LD_PRELOAD: behind what they preload, as tools want to be in front of the hooks, but in front of an
+ * MPI library, behind which no call would come.
  */
-enum mpilib mpilib_of(const char *path, char **soname);
+char *mpilib_preload(const char *items, const char *users);
+/* Is the library at PATH a PMPI tool? */
+bool tool_is(const char *path);
 const char *mpilib_name(enum mpilib lib);	/* "Open MPI" */
 const char *mpilib_short(enum mpilib lib);	/* "ompi" */
 
@@ -70,8 +90,8 @@ enum mpilib launcher_mpilib(enum launcher l);	/* MPILIB_NONE where it starts eit
  */
 size_t launcher_program(enum launcher l, char **argv, const char **wdir);
 /*
- * The command line ARGV with SETTINGS (up to one with an empty name) for all ranks. A LD_PRELOAD the
- * user asks for with the launcher's own options is kept, behind ours.
+ * The command line ARGV with SETTINGS (up to one without a name) for all ranks. To a list that the user asks for
+ * with the launcher's own options ours is added.
  */
 struct args launcher_apply(enum launcher l, char **argv, const struct setting *settings);
 

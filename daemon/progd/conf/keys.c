@@ -9,6 +9,12 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 		"Path of the socket that clients connect to. The control socket of progctl stands "
 		"beside it, with \".ctl\" added.", CONF_START,
 	},
+	[KEY_MULTI_USER] = {
+		"multi_user", CONF_ENUM, 0, 0, "no", "no insecure",
+		"no: users are served one after the other; while processes of one are attached, those of "
+		"others are refused, and start private daemons. insecure: all at once, which lets each of "
+		"them read, alter and stop the traffic of the others.", CONF_START,
+	},
 	[KEY_LISTEN] = {
 		"listen", CONF_LIST, 0, 16, "", NULL,
 		"Interfaces or addresses on which other nodes' daemons are accepted. Empty: all "

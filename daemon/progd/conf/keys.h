@@ -9,6 +9,7 @@
 
 enum {	/* index in the table */
 	KEY_SOCKET,
+	KEY_MULTI_USER,
 	KEY_LISTEN,
 	KEY_PORT,
 	KEY_WORKERS,

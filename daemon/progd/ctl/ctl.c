@@ -17,6 +17,7 @@
 #include <libprogbase/log.h>
 #include <utlist.h>
 
+#include "conf/keys.h"
 #include "match/pool.h"
 #include "mover/mover.h"
 #include "stats/stats.h"
@@ -245,10 +246,16 @@ static json_t *do_status(struct ctl *c, json_t *req, const char **why)
 	}
 	json_object_set_new(o, "addresses", s);
 	sessions_counts(c->o.sessions, &sc);
+	json_object_set_new(o, "multi_user", json_string(conf_int(c->o.conf, KEY_MULTI_USER) ?
+							 "insecure" : "no"));
+	json_object_set_new(o, "serves_uid", sc.now && !conf_int(c->o.conf, KEY_MULTI_USER) ?
+			    json_integer(sc.uid) : json_null());
 	s = json_object();
 	put_u64(s, "now", sc.now);
 	put_u64(s, "accepted", sc.accepted);
 	put_u64(s, "refused", sc.refused);
+	put_u64(s, "other_user", sc.other_user);
+	put_u64(s, "renewed", sc.renewed);
 	put_u64(s, "corrupt", sc.corrupt);
 	put_u64(s, "ended", sc.ended);
 	json_object_set_new(o, "sessions", s);
@@ -430,11 +437,30 @@ static json_t *do_stats(struct ctl *c, json_t *req, const char **why)
 	return o;
 }
 
+/* Bytes of the ranges of a dynamic window; *@map: what holds the first of them, NULL: its owner's memory. */
+static uint64_t attached_bytes(const struct win *w, struct win_map **map)
+{
+	struct prog_win_range r;
+	uint64_t sum = 0;
+
+	*map = NULL;
+	for (uint32_t i = 0, end = winctl_range_end(&w->ctl); i < end; i++) {
+		if (!winctl_range(&w->ctl, i, &r))
+			continue;
+		if (!sum && r.region && w->regions)
+			*map = win_region(w->regions, r.region - 1);
+		sum += r.len;
+	}
+	return sum;
+}
+
 static void add_win(struct win *w, void *arg)
 {
 	static const char *const mems[] = { "none", "shared", "private", "dynamic", "messages" };
 	uint32_t mem = w->access.mem;
 	json_t *o = json_object(), *locks = json_array();
+	struct win_map *map = w->mem_map;
+	uint64_t bytes = mem == PROG_MEM_DYNAMIC ? attached_bytes(w, &map) : w->size;
 
 	put_u64(o, "job", w->job->number);
 	json_object_set_new(o, "key", json_sprintf("%llx", (unsigned long long)w->key));
@@ -444,11 +470,11 @@ static void add_win(struct win *w, void *arg)
 	put_u64(o, "session", w->session);
 	put_u64(o, "pid", w->pid);
 	json_object_set_new(o, "memory", json_string(mem < 5 ? mems[mem] : "?"));
-	put_u64(o, "bytes", w->size);
+	put_u64(o, "bytes", bytes);
 	json_object_set_new(o, "reached_by",
-			    json_string(mem == PROG_MEM_SHARED ? "mapping" :
+			    json_string(mem == PROG_MEM_SHARED || (map && !map->device) ? "mapping" :
 					mem == PROG_MEM_NONE || mem == PROG_MEM_SPACE ? "-" :
-					w->mem_map && win_map_usable(w->mem_map) ? "pinned mapping" :
+					map && win_map_usable(map) ? "pinned mapping" :
 					w->access.cma ? "cma" : "helper"));
 	/* one for messages has no locks, and something else where they would be */
 	for (uint32_t i = 0; i < (mem == PROG_MEM_SPACE ? 0 : w->nranks); i++) {
@@ -933,6 +959,11 @@ fail:
 	free(c->buf);
 	free(c);
 	return r;
+}
+
+void ctl_renewed(struct ctl *c, const struct ctl_opts *o)
+{
+	c->o = *o;
 }
 
 void ctl_free(struct ctl *c)

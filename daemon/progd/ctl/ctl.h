@@ -45,6 +45,8 @@ struct ctl_opts {
 
 /* Bind and listen; errors in @err (256 bytes). */
 int ctl_new(const struct ctl_opts *o, struct ctl **out, char *err);
+/* @o: as for ctl_new(), with the new workers and what belongs to them. */
+void ctl_renewed(struct ctl *c, const struct ctl_opts *o);
 void ctl_free(struct ctl *c);		/* NULL is fine */
 
 #endif

@@ -276,6 +276,8 @@ struct mover_req *mover_copy(struct mover *m, struct win_map *dst, uint64_t dst_
 	int engine = atomic_load(&conf_engine);
 	struct mover_req *r;
 
+	if (m)
+		LOOP_ASSERT(m->loop);
 	if (!m || !src || !dst || !src->device || !dst->device || !len)
 		return NULL;
 	if (!worth(m, engine, len, busy) || !win_map_serves(src, false) || !win_map_serves(dst, true) ||

@@ -6,121 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include <libprogbase/futex.h>
-
 #include "rma/priv.h"
-
-/* ---- small things ---- */
-
-struct sendref *ref_new(struct rma *r, struct win_map *map)
-{
-	struct sendref *ref = r->free_refs;
-
-	if (ref)
-		r->free_refs = ref->next;
-	else
-		ref = malloc(sizeof(*ref));
-	if (!ref)
-		return NULL;
-	*ref = (struct sendref){ .r = r, .map = map ? win_map_get(map) : NULL };
-	return ref;
-}
-
-void ref_free(struct sendref *ref)
-{
-	struct rma *r = ref->r;
-
-	win_map_put(ref->map);
-	ref->next = r->free_refs;
-	r->free_refs = ref;
-}
-
-void helper_watch(struct rma *r, struct helper *h)
-{
-	struct helper_link *l = helper_link(h, r->o.index);
-
-	if (l->listed)
-		return;
-	l->listed = true;
-	helper_get(h);
-	LL_PREPEND(r->helpers, l);
-}
-
-static void helper_unwatch(struct rma *r, struct helper_link *l)
-{
-	LL_DELETE(r->helpers, l);
-	l->listed = false;
-	helper_put(l->h);
-}
-
-static void on_retry(void *ctx)
-{
-	struct rma *r = ctx;
-
-	r->retry_now = true;
-	r->retry_ns = r->retry_ns < RETRY_MAX_NS / 2 ? 2 * r->retry_ns : RETRY_MAX_NS;
-}
-
-void retry_arm(struct rma *r)
-{
-	if (!loop_timer_running(&r->retry))
-		loop_timer_set(r->loop, &r->retry, r->retry_ns, on_retry, r);
-}
-
-void conn_mark(struct conn *c)
-{
-	if (c->dirty)
-		return;
-	c->dirty = true;
-	c->dirty_next = c->r->dirty;
-	c->r->dirty = c;
-}
-
-struct stats_block *job_stats(const struct rma *r, struct win_job *job)
-{
-	struct stats *s = job->stats;
-
-	return s && r->o.index < s->workers ? &s->block[r->o.index] :
-					      (struct stats_block *)&r->nostats;
-}
-
-/* Acknowledgements are in place: tell who waits. */
-static void wake_clients(struct rma *r)
-{
-	while (r->dirty) {
-		struct conn *c = r->dirty;
-
-		r->dirty = c->dirty_next;
-		c->dirty = false;
-		futex_post(c->c->event, c->c->waiters);
-	}
-}
-
-static int helpers_poll(struct rma *r)
-{
-	struct helper_link *l, *tmp;
-	int n = 0;
-
-	LL_FOREACH_SAFE(r->helpers, l, tmp) {
-		bool left;
-
-		n += helper_reap(l->h, r->o.index, &left);
-		if (helper_corrupt(l->h)) {
-			struct conn *c;
-
-			DL_FOREACH(r->conns, c) {
-				if (c->c->helper != l->h || c->bad)
-					continue;
-				c->bad = true;
-				r->o.client_bad(r->o.ctx, c->c, "helper ring: impossible done");
-			}
-		}
-		if (left)
-			continue;
-		helper_unwatch(r, l);
-	}
-	return n;
-}
 
 /*
  * The private copies of a client's entries take memory for as many slots as it ever used at once.
@@ -145,24 +31,17 @@ static void on_trim(void *ctx)
 	}
 }
 
-int rma_poll(void *ctx)
+static int poll(struct link *l)
 {
-	struct rma *r = ctx;
-	struct tlane *tl;
+	struct rma *r = l->rma;
+	struct rma_lane *tl;
 	int n;
 
 	/* the time is read again when somebody needs it: a callback's may be from before a sleep */
 	r->now = 0;
 	n = origin_poll(r);
 	n += target_poll(r);
-	if (r->helpers)
-		n += helpers_poll(r);
-	if (n)
-		r->retry_ns = RETRY_NS;
-	if (r->retry_now) {
-		r->retry_now = false;
-		n++;
-	}
+	n += link_retry_over(&r->retry, n + l->reaped);
 	DL_FOREACH(r->tlanes, tl) {
 		if (!tl->dirty_listed)
 			continue;
@@ -170,63 +49,48 @@ int rma_poll(void *ctx)
 		/* what finds no room is flushed when the lane is writable: no reason to stay awake */
 		n += !tl->dirty_listed;
 	}
-	if (r->dirty) {
-		wake_clients(r);
-		n++;
-	}
+	n += link_wake(l);
 	n += r->pump_local;
 	if (!n && r->trim_wanted && !loop_timer_running(&r->trim))
-		loop_timer_set(r->loop, &r->trim, TRIM_NS, on_trim, r);
+		loop_timer_set(l->o.loop, &r->trim, TRIM_NS, on_trim, r);
 	r->now = 0;
 	return n;
 }
 
-/* ---- transport ---- */
-
-static int on_begin(void *ctx, struct lane *l, const struct wire_frame *f, struct lane_sink *sink)
+static void job_gone(struct link *l, struct win_job *job)
 {
-	sink->niov = 0;
-	sink->token = NULL;
-	if (lane_is_opener(l)) {
-		struct peer *p = lane_priv(l);
-		struct win_job *job = p ? origin_job_of(p, f->job) : NULL;
-		struct win_map *map;
-
-		if (f->type == WIRE_DATA && job && origin_place(p, job, f, &sink->iov[0], &map)) {
-			sink->niov = 1;
-			sink->token = map;
-		}
-		return 0;
-	}
-	return lane_priv(l) ? target_begin(lane_priv(l), f, sink) : -ENOMEM;
+	target_job_gone(l->rma, job);
 }
 
-static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const void *payload,
-		  void *token)
+/* ---- what the link brings ---- */
+
+static void answer_begin(struct link_job *j, const struct wire_frame *f, struct lane_sink *sink)
 {
+	struct win_map *map;
+
+	if (f->type == WIRE_DATA && j->peer->rma && origin_place(j->peer->rma, j->job, f, &sink->iov[0], &map)) {
+		sink->niov = 1;
+		sink->token = map;
+	}
+}
+
+static int answer_end(struct link_job *j, const struct wire_frame *f, const void *payload, void *token)
+{
+	struct rma_peer *p = j ? j->peer->rma : NULL;
 	struct wire_ackrec a;
-	struct win_job *job;
-	struct peer *p;
 	int err = 0;
 
-	if (!lane_is_opener(l)) {
-		struct tlane *tl = lane_priv(l);
-
-		return tl ? target_frame(tl, f, payload, token) : -ENOMEM;
-	}
-	p = lane_priv(l);
-	job = p ? origin_job_of(p, f->job) : NULL;
-	if (!job) {
+	if (!p) {
 		/* the job ended here meanwhile */
 	} else if (f->type == WIRE_DATA) {
-		err = origin_data(p, job, f, payload);
+		err = origin_data(p, j->job, f, payload);
 	} else if (f->type == WIRE_STOP || f->type == WIRE_GO) {
-		origin_stop(p, job, f);
+		origin_stop(p, j->job, f);
 	} else {
 		for (uint32_t i = 0; i < wire_ack_count(f) && !err; i++) {
 			err = wire_ack_get(payload, i, &a);
 			if (!err)
-				err = origin_ack(p, job, &a);
+				err = origin_ack(p, j->job, &a);
 		}
 		if (!err && p->active && !p->full)
 			origin_pump(p);
@@ -235,145 +99,131 @@ static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const v
 	return err;
 }
 
-static void on_abort(void *ctx, struct lane *l, const struct wire_frame *f, void *token)
+static void answer_abort(void *token)
 {
-	if (!token)
-		return;
-	if (lane_is_opener(l))
-		win_map_put(token);
-	else
+	win_map_put(token);
+}
+
+static int lane_new(struct link_lane *in)
+{
+	in->rma = target_lane_new(in->link->rma, in->lane);
+	return in->rma ? 0 : -ENOMEM;
+}
+
+static void lane_free(struct link_lane *in)
+{
+	if (in->rma)
+		target_lane_free(in->rma);
+}
+
+static void lane_writable(struct link_lane *in)
+{
+	target_writable(in->rma);
+}
+
+static int begin(struct link_from *lf, const struct wire_frame *f, struct lane_sink *sink)
+{
+	struct rma_from *from = lf->rma ? lf->rma : target_from(lf->link->rma, lf, NULL);
+
+	return from ? target_begin(from, f, sink) : -ENOMEM;
+}
+
+static int end(struct link_from *lf, const struct wire_frame *f, const void *payload, void *token)
+{
+	struct rma_from *from;
+
+	if (!lf) {
 		target_abort(token);
-}
-
-static void on_up(void *ctx, struct lane *l)
-{
-	struct rma *r = ctx;
-	struct tlane *tl;
-
-	if (lane_is_opener(l)) {
-		if (lane_priv(l))
-			origin_up(lane_priv(l));
-		return;
+		return 0;
 	}
-	tl = tlane_new(r, l);
-	if (!tl) {
-		lane_close(l, -ENOMEM, "out of memory");
-		return;
-	}
-	lane_set_priv(l, tl);
+	from = lf->rma ? lf->rma : target_from(lf->link->rma, lf, NULL);
+	return from ? target_frame(from, f, payload, token) : -ENOMEM;
 }
 
-static void on_down(void *ctx, struct lane *l, int err, const char *why)
+static void frame_abort(void *token)
 {
-	void *priv = lane_priv(l);
-
-	if (err)
-		prog_log_limited(PROG_LOG_WARN, "lane %s: down: %s", lane_name(l),
-				 why ? why : strerror(-err));
-	else
-		prog_log_limited(PROG_LOG_INFO, "lane %s: closed", lane_name(l));
-	if (!priv)
-		return;
-	if (lane_is_opener(l))
-		origin_down(priv, err ? err : -ECONNRESET);
-	else
-		tlane_free(priv);
+	target_abort(token);
 }
 
-static void on_writable(void *ctx, struct lane *l)
+static void lost(struct link_from *lf)
 {
-	if (!lane_priv(l))
-		return;
-	if (lane_is_opener(l))
-		origin_writable(lane_priv(l));
-	else
-		target_writable(lane_priv(l));
+	if (lf->rma)
+		target_from_end(lf->rma);
 }
 
-static void on_job_proven(void *ctx, struct lane *l, uint32_t job)
-{
-	if (lane_priv(l))
-		target_job_proven(lane_priv(l), job);
-}
-
-static void on_job_closed(void *ctx, struct lane *l, uint32_t job)
-{
-	if (lane_priv(l))
-		target_job_closed(lane_priv(l), job);
-}
-
-const struct xport_handlers rma_handlers = {
-	.frame_begin = on_begin,
-	.frame_end = on_end,
-	.frame_abort = on_abort,
-	.lane_up = on_up,
-	.lane_down = on_down,
-	.lane_writable = on_writable,
-	.job_key = win_job_key,
-	.job_proven = on_job_proven,
-	.job_closed = on_job_closed,
+static const struct link_ops rma_ops = {
+	.first = WIRE_DTYPE, .last = WIRE_GO,
+	.poll = poll,
+	.job_gone = job_gone,
+	.opened = origin_opened,
+	.refused = origin_refused,
+	.down = origin_down,
+	.writable = origin_writable,
+	.awaits = origin_awaits,
+	.answer_begin = answer_begin,
+	.answer_end = answer_end,
+	.answer_abort = answer_abort,
+	.lane_new = lane_new,
+	.lane_free = lane_free,
+	.lane_writable = lane_writable,
+	.begin = begin,
+	.end = end,
+	.abort = frame_abort,
+	.lost = lost,
 };
 
 /* ---- life ---- */
 
-int rma_new(const struct rma_opts *o, struct rma **out)
+int rma_new(struct link *l, struct mover *m, struct rma **out)
 {
-	struct rma *r = aligned_alloc(64, (sizeof(*r) + 63) & ~(size_t)63);
+	struct rma *r = calloc(1, sizeof(*r));
 
 	if (!r)
 		return -ENOMEM;
-	memset(r, 0, sizeof(*r));
-	r->o = *o;
-	r->loop = o->loop;
-	r->owner = PROG_OWNER_WORKER | o->index;
-	r->retry_ns = RETRY_NS;
-	r->local_tl = tlane_new(r, NULL);
+	r->link = l;
+	r->host = l->o.host;
+	r->mover = m;
+	r->index = l->o.index;
+	r->workers = l->o.workers;
+	r->owner = PROG_OWNER_WORKER | l->o.index;
+	r->local.r = r;
+	link_retry_init(&r->retry, l->o.loop, RETRY_MAX_NS);
+	r->local_tl = target_lane_new(r, NULL);
 	/* touched only when something is local and not directly reachable */
 	r->scratch = mmap(NULL, 2 * WIRE_MAX_PAYLOAD, PROT_READ | PROT_WRITE,
 			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (!r->local_tl || r->scratch == MAP_FAILED) {
 		if (r->local_tl)
-			tlane_free(r->local_tl);
+			target_lane_free(r->local_tl);
 		if (r->scratch != MAP_FAILED)
 			munmap(r->scratch, 2 * WIRE_MAX_PAYLOAD);
 		free(r);
 		return -ENOMEM;
 	}
 	r->reply_scratch = r->scratch + WIRE_MAX_PAYLOAD;
+	l->rma = r;
+	link_engine_add(l, LINK_RMA, &rma_ops);
 	*out = r;
 	return 0;
 }
 
-void rma_set_xport(struct rma *r, struct xport_worker *xw)
-{
-	r->xw = xw;
-}
-
 void rma_free(struct rma *r)
 {
-	struct helper_link *l, *ltmp;
-	struct peer *p, *ptmp;
+	struct link_peer *lp, *tmp;
 
 	if (!r)
 		return;
-	loop_timer_cancel(&r->retry);
+	link_retry_fini(&r->retry);
 	loop_timer_cancel(&r->trim);
-	tlane_free(r->local_tl);
 	target_fini(r);
-	HASH_ITER(hh, r->peers, p, ptmp) {
-		loop_timer_cancel(&p->alive);
-		HASH_DEL(r->peers, p);
-		free(p);
+	HASH_ITER(hh, r->link->peers, lp, tmp) {
+		free(lp->rma);
+		lp->rma = NULL;
 	}
-	LL_FOREACH_SAFE(r->helpers, l, ltmp)
-		helper_unwatch(r, l);
-	while (r->free_refs) {
-		struct sendref *ref = r->free_refs;
-
-		r->free_refs = ref->next;
-		free(ref);
-	}
+	refs_free(r);
 	munmap(r->scratch, 2 * WIRE_MAX_PAYLOAD);
+	r->link->rma = NULL;
+	link_engine_del(r->link, LINK_RMA);
 	free(r);
 }
 
@@ -381,6 +231,7 @@ int rma_client_attach(struct rma *r, struct rma_client *cl)
 {
 	struct conn *c = calloc(1, sizeof(*c));
 
+	LOOP_ASSERT(r->link->o.loop);
 	if (!c)
 		return -ENOMEM;
 	c->r = r;
@@ -392,26 +243,22 @@ int rma_client_attach(struct rma *r, struct rma_client *cl)
 		free(c);
 		return -ENOMEM;
 	}
-	c->head = __atomic_load_n(&cl->sq[r->o.index].head, __ATOMIC_RELAXED);
-	c->stats = job_stats(r, cl->job);
+	c->head = __atomic_load_n(&cl->sq[r->index].head, __ATOMIC_RELAXED);
+	link_client_add(&c->lc, r->link, &cl->view);
 	DL_APPEND(r->conns, c);
 	return 0;
 }
 
 void rma_client_detach(struct rma *r, struct rma_client *cl)
 {
-	struct conn *c, **d;
+	struct conn *c;
 
+	LOOP_ASSERT(r->link->o.loop);
 	DL_SEARCH_SCALAR(r->conns, c, c, cl);
 	if (!c)
 		return;
 	origin_conn_free(c);
-	for (d = &r->dirty; *d; d = &(*d)->dirty_next) {
-		if (*d == c) {
-			*d = c->dirty_next;
-			break;
-		}
-	}
+	link_client_del(&c->lc);
 	DL_DELETE(r->conns, c);
 	munmap(c->ops, c->ops_size);
 	free(c);
@@ -419,67 +266,74 @@ void rma_client_detach(struct rma *r, struct rma_client *cl)
 
 void rma_win_gone(struct rma *r, struct win *w)
 {
+	LOOP_ASSERT(r->link->o.loop);
 	origin_win_gone(r, w);
 	target_win_gone(r, w);
 }
 
 void rma_region_gone(struct rma *r)
 {
+	LOOP_ASSERT(r->link->o.loop);
 	(void)r;
 }
 
-void rma_job_gone(struct rma *r, struct win_job *job)
+static void each_out(struct rma_peer *p, void (*fn)(void *arg, const struct rma_peer_info *i), void *arg)
 {
-	target_job_gone(r, job);
-	origin_job_gone(r, job);
+	const struct link_peer *lp = p->lp;
+	struct rma_peer_info i = {
+		.opener = true, .streams = p->nstreams, .ops = p->ops, .bytes = p->bytes,
+		.rtt_ns = p->rtt_ns, .downs = lp ? lp->downs : 0,
+	};
+
+	memcpy(i.guid, lp ? lp->key.guid : p->r->link->o.guid, PROG_GUID_SIZE);
+	snprintf(i.name, sizeof(i.name), "%s", !lp ? "this node" :
+		 lp->lane ? lane_name(lp->lane) : "down");
+	if (lp && lp->lane) {
+		i.state = lane_state(lp->lane);
+		i.lane = *lane_stats(lp->lane);
+	}
+	fn(arg, &i);
 }
 
 void rma_each_peer(struct rma *r, void (*fn)(void *arg, const struct rma_peer_info *i), void *arg)
 {
-	struct peer *p, *tmp;
-	struct tlane *tl;
+	struct link_peer *lp, *tmp;
+	struct link_lane *in;
 
-	HASH_ITER(hh, r->peers, p, tmp) {
-		struct rma_peer_info i = {
-			.opener = true, .streams = p->nstreams, .ops = p->ops, .bytes = p->bytes,
-			.rtt_ns = p->rtt_ns, .downs = p->downs,
-		};
+	if (r->local_used)
+		each_out(&r->local, fn, arg);
+	HASH_ITER(hh, r->link->peers, lp, tmp)
+		if (lp->rma)
+			each_out(lp->rma, fn, arg);
+	DL_FOREACH(r->link->lanes, in) {
+		struct rma_peer_info i = { .ops = in->rma->ops, .bytes = in->rma->bytes };
+		struct rma_from *from;
 
-		memcpy(i.guid, p->guid, PROG_GUID_SIZE);
-		snprintf(i.name, sizeof(i.name), "%s", p->local ? "this node" :
-			 p->lane ? lane_name(p->lane) : "down");
-		if (p->lane) {
-			i.state = lane_state(p->lane);
-			i.lane = *lane_stats(p->lane);
-		}
-		fn(arg, &i);
-	}
-	DL_FOREACH(r->tlanes, tl) {
-		struct rma_peer_info i = {
-			.streams = HASH_COUNT(tl->streams), .ops = tl->ops, .bytes = tl->bytes,
-		};
-
-		if (!tl->lane)
-			continue;
-		memcpy(i.guid, lane_guid(tl->lane), PROG_GUID_SIZE);
-		snprintf(i.name, sizeof(i.name), "%s", lane_name(tl->lane));
-		i.state = lane_state(tl->lane);
-		i.lane = *lane_stats(tl->lane);
+		DL_FOREACH(r->froms, from)
+			if (from->tl == in->rma)
+				i.streams += HASH_COUNT(from->streams);
+		memcpy(i.guid, lane_guid(in->lane), PROG_GUID_SIZE);
+		snprintf(i.name, sizeof(i.name), "%s", lane_name(in->lane));
+		i.state = lane_state(in->lane);
+		i.lane = *lane_stats(in->lane);
 		fn(arg, &i);
 	}
 }
 
 void rma_info(const struct rma *r, struct rma_info *i)
 {
+	struct link_peer *lp, *tmp;
 	struct tstream *ts;
-	struct tlane *tl;
+	struct rma_lane *tl;
 	struct conn *c;
 
 	memset(i, 0, sizeof(*i));
 	DL_COUNT(r->conns, c, i->clients);
 	i->streams = HASH_COUNT(r->streams);
 	i->target_streams = r->ntstreams;
-	i->peers = HASH_COUNT(r->peers);
+	i->peers = r->local_used;
+	HASH_ITER(hh, r->link->peers, lp, tmp)
+		i->peers += lp->rma != NULL;
 	DL_FOREACH2(r->waiting, ts, wait_next)
 		i->lock_waits += ts->state == TS_LOCK;
 	DL_FOREACH(r->tlanes, tl)

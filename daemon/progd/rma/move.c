@@ -63,12 +63,13 @@ static bool conflicts(const struct stream *s, const struct op *op)
 
 static bool busy(const struct stream *s, const struct op *op)
 {
-	const struct peer *p, *tmp;
+	const struct rma *r = s->conn->r;
+	const struct link_peer *lp, *tmp;
 
-	if (op->next != SLOT_NONE || s->conn->r->waiting)
+	if (op->next != SLOT_NONE || r->waiting || (r->local.active && (r->local.active != s || s->act_next)))
 		return true;
-	HASH_ITER(hh, s->conn->r->peers, p, tmp)
-		if (p->active && (p->active != s || s->act_next))
+	HASH_ITER(hh, r->link->peers, lp, tmp)
+		if (lp->rma && lp->rma->active)
 			return true;
 	return false;
 }
@@ -94,13 +95,12 @@ static bool begin(struct stream *s, struct op *op)
 	struct win_map *map;
 	uint64_t at;
 
-	r->local_job = s->key.job;
-	if (!target_where(r->local_tl, &f, &map, &at))
+	if (!target_where(s->to, &f, &map, &at))
 		return false;
 	op->moving = op->opcode == PROG_OP_PUT ?
-		     mover_copy(r->o.mover, map, at, op->map, op->addr, op->len, busy(s, op), s->conn->stats,
+		     mover_copy(r->mover, map, at, op->map, op->addr, op->len, busy(s, op), s->conn->lc.stats,
 				moved, op) :
-		     mover_copy(r->o.mover, op->map, op->addr, map, at, op->len, busy(s, op), s->conn->stats,
+		     mover_copy(r->mover, op->map, op->addr, map, at, op->len, busy(s, op), s->conn->lc.stats,
 				moved, op);
 	if (!op->moving)
 		return false;
@@ -133,7 +133,7 @@ void move_cancel(struct conn *c, struct op *op)
 {
 	if (!op->moving)
 		return;
-	mover_cancel(c->r->o.mover, op->moving);
+	mover_cancel(c->r->mover, op->moving);
 	op->moving = NULL;
 }
 
@@ -144,7 +144,7 @@ int move_next(struct stream *s)
 	int err;
 
 	/* what is sent behind a lock that is not granted is not to be done yet */
-	if (!s->conn->r->o.mover || s->locks_out)
+	if (!s->conn->r->mover || s->locks_out)
 		return MOVE_USUAL;
 	look(s);
 	if (op->move == MOVE_UNDER_WAY) {
@@ -154,8 +154,7 @@ int move_next(struct stream *s)
 	if (op->move != MOVE_DONE)
 		return MOVE_USUAL;
 	f = frame_of(s, op);
-	s->conn->r->local_job = s->key.job;
-	err = target_moved(s->conn->r->local_tl, &f);
+	err = target_moved(s->to, &f);
 	if (err == -EBUSY) {
 		op->move = MOVE_NOT;
 		return MOVE_USUAL;
@@ -164,6 +163,6 @@ int move_next(struct stream *s)
 		return err;
 	op->sent = op->len;
 	op->got = op->want;
-	stats_add(&s->conn->stats->pinned_bytes, op->len);
+	stats_add(&s->conn->lc.stats->pinned_bytes, op->len);
 	return MOVE_OVER;
 }

@@ -23,7 +23,7 @@
 #define SIZE	(2u << 20)		/* of the origin's region, and of the window */
 #define LEN	100000u
 
-static struct loop *loop;
+static struct kit_link k;
 static struct mover *mover;
 static struct rma *rma;
 static struct win_job *job;
@@ -43,19 +43,10 @@ static uint64_t seq;
 
 static uint8_t guid[16] = { 1 }, jobid[16] = { 3 }, jobkey[32] = { 4 };
 
-static void kick(void *ctx, uint32_t mask)
-{
-}
-
-static void client_bad(void *ctx, struct rma_client *c, const char *why)
-{
-	fail_msg("client_bad: %s", why);
-}
-
 static void step(void)
 {
-	assert_true(loop_run_once(loop, 0) >= 0);
-	rma_poll(rma);
+	assert_true(loop_run_once(k.loop, 0) >= 0);
+	link_poll(k.link);
 	mover_poll(mover);
 }
 
@@ -120,7 +111,6 @@ static void detach(void)
 
 static int setup(void **state)
 {
-	struct rma_opts ro = { .workers = 1, .kick = kick, .client_bad = client_bad };
 	struct mover_conf mc = { .engine = MOVER_DMA, .min = 65536 };
 	const char *why = "";
 
@@ -129,25 +119,22 @@ static int setup(void **state)
 	pin_fake.copies.engine = true;
 	mover_conf_set(&mc);
 	log_set_level(PROG_LOG_ERROR - 1);
-	memcpy(ro.guid, guid, 16);
-	assert_int_equal(loop_new(LOOP_EPOLL, &loop), 0);
-	assert_int_equal(mover_new(0, loop, &mover), 0);
-	ro.loop = loop;
-	ro.mover = mover;
-	assert_int_equal(rma_new(&ro, &rma), 0);
+	kit_link_new(&k, guid, 1, &kit_host);
+	assert_int_equal(mover_new(0, k.loop, &mover), 0);
+	assert_int_equal(rma_new(k.link, mover, &rma), 0);
 	assert_int_equal(win_job_join(jobid, jobkey, getuid(), &job, &why), 0);
 	job->stats = stats_new(1);
 	for (uint32_t i = 0; i < RANKS; i++) {
 		mem[i] = (uint8_t *)pin_fake.mem + i * SIZE;
-		for (uint32_t k = 0; k < SIZE; k++)
-			mem[i][k] = i ? 0 : (uint8_t)(k * 7 + k / 253);
+		for (uint32_t at = 0; at < SIZE; at++)
+			mem[i][at] = i ? 0 : (uint8_t)(at * 7 + at / 253);
 		make_rank(i);
 	}
 	seg = kit_client(&client, job, sizeof(*seg));
 	client.wins = wins;
 	client.max_wins = 1;
-	client.regions = regions;
-	client.max_regions = 1;
+	client.view.regions.map = regions;
+	client.view.regions.max = 1;
 	wins[0] = win[0];
 	regions[0] = map[0];
 	seq = 0;
@@ -163,12 +150,12 @@ static int teardown(void **state)
 	gone(1);
 	win_job_get(job);
 	if (win_job_leave(job))
-		rma_job_gone(rma, job);
+		link_job_gone(k.link, job);
 	win_job_put(job);
-	win_map_put(client.seg);
+	win_map_put(client.view.seg);
 	mover_free(mover);
 	rma_free(rma);
-	loop_free(loop);
+	kit_link_free(&k);
 	for (uint32_t i = 0; i < RANKS; i++) {
 		assert_int_equal(atomic_load(&map[i]->refs), 1);
 		win_map_put(map[i]);

@@ -44,12 +44,8 @@ struct helped {
 
 struct node {
 	uint8_t guid[16];
-	struct loop *loop;
-	struct xport *x;
-	struct xport_worker *xw;
+	struct kit_link k;
 	struct rma *rma;
-	struct prog_addr addr[PROG_MAX_ADDRS];
-	unsigned int naddrs;
 };
 
 static struct node a = { .guid = { 1 } }, b = { .guid = { 2 } };
@@ -67,15 +63,6 @@ static _Atomic(struct win_map *) regions[4];
 static uint64_t seq[RANKS];
 static uint8_t jobid[16] = { 3 }, jobkey[32] = { 4 };
 
-static void kick(void *ctx, uint32_t mask)
-{
-}
-
-static void client_bad(void *ctx, struct rma_client *cl, const char *why)
-{
-	fail_msg("client_bad: %s", why);
-}
-
 static void play_helper(struct prog_helper_ring *ring)
 {
 	for (uint32_t i = ring->done; i != ring->tail; i++)
@@ -86,10 +73,10 @@ static void play_helper(struct prog_helper_ring *ring)
 static void step(void)
 {
 	oom_armed = true;
-	loop_run_once(a.loop, 0);
-	rma_poll(a.rma);
-	loop_run_once(b.loop, 0);
-	rma_poll(b.rma);
+	loop_run_once(a.k.loop, 0);
+	link_poll(a.k.link);
+	loop_run_once(b.k.loop, 0);
+	link_poll(b.k.link);
 	oom_armed = false;
 	play_helper(&helped->ring);
 	play_helper(&helped2->ring);
@@ -106,7 +93,7 @@ static void step(void)
 
 static void make_window(uint32_t rank)
 {
-	struct prog_win_node nodes[KIT_NODES] = { kit_node(a.guid, NULL, 0), kit_node(b.guid, b.addr, b.naddrs) };
+	struct prog_win_node nodes[KIT_NODES] = { kit_node(a.guid, NULL, 0), kit_node(b.guid, b.k.addr, b.k.naddrs) };
 	struct win_create wcr = {
 		.job = job, .key = KEY, .rank = rank, .nranks = RANKS, .session = 1 + rank,
 		.pid = getpid(), .mem = rank == 2 ? PROG_MEM_VA : PROG_MEM_SHARED, .size = SIZE,
@@ -130,33 +117,21 @@ static void make_window(uint32_t rank)
 
 static void make_node(struct node *n)
 {
-	struct xport_opts xo = { .workers = 1, .transport = "loop", .handlers = &rma_handlers,
-				 .post = kit_post };
-	struct rma_opts ro = { .workers = 1, .kick = kick, .client_bad = client_bad };
-	char err[XPORT_ERR];
-
-	memcpy(xo.guid, n->guid, 16);
-	memcpy(ro.guid, n->guid, 16);
-	assert_int_equal(loop_new(LOOP_EPOLL, &n->loop), 0);
-	ro.loop = n->loop;
-	assert_int_equal(rma_new(&ro, &n->rma), 0);
-	assert_int_equal(xport_new(&xo, &n->x, err), 0);
-	assert_int_equal(xport_attach(n->x, 0, n->loop, n->rma, &n->xw), 0);
-	rma_set_xport(n->rma, n->xw);
-	assert_int_equal(xport_listen(n->x, n->loop, err), 0);
-	n->naddrs = xport_addrs(n->x, n->addr);
+	kit_link_new(&n->k, n->guid, 1, &kit_host);
+	assert_int_equal(rma_new(n->k.link, NULL, &n->rma), 0);
+	kit_link_listen(&n->k);
 }
 
 static void make_client(void)
 {
 	seg = kit_client(&c, job, sizeof(*helped));
-	helped = c.seg->mem;
+	helped = c.view.seg->mem;
 	c.wins = wins;
 	c.max_wins = 4;
-	c.regions = regions;
-	c.max_regions = 4;
-	c.helper = helper_new(c.seg, &helped->ring, helped->bounce, BOUNCE);
-	assert_non_null(c.helper);
+	c.view.regions.map = regions;
+	c.view.regions.max = 4;
+	c.view.helper = helper_new(c.view.seg, &helped->ring, helped->bounce, BOUNCE);
+	assert_non_null(c.view.helper);
 	assert_int_equal(rma_client_attach(a.rma, &c), 0);
 }
 
@@ -184,16 +159,14 @@ static int setup(void **state)
 
 static void free_node(struct node *n)
 {
-	xport_unlisten(n->x);
-	xport_detach(n->xw, 0);
-	xport_free(n->x);
+	kit_link_close(&n->k);
 	rma_free(n->rma);
-	loop_free(n->loop);
+	kit_link_free(&n->k);
 }
 
 static int teardown(void **state)
 {
-	helper_kill(c.helper);
+	helper_kill(c.view.helper);
 	rma_client_detach(a.rma, &c);
 	helper_kill(helper2);
 	for (uint32_t i = 0; i < RANKS; i++) {
@@ -208,17 +181,17 @@ static int teardown(void **state)
 	}
 	win_job_get(job);
 	if (win_job_leave(job)) {
-		rma_job_gone(a.rma, job);
-		rma_job_gone(b.rma, job);
+		link_job_gone(a.k.link, job);
+		link_job_gone(b.k.link, job);
 	}
 	win_job_put(job);
 	for (int i = 0; i < 100; i++)
 		step();
 	free_node(&a);
 	free_node(&b);
-	helper_put(c.helper);
+	helper_put(c.view.helper);
 	helper_put(helper2);
-	win_map_put(c.seg);
+	win_map_put(c.view.seg);
 	win_map_put(map2);
 	win_map_put(regions[0]);
 	return 0;

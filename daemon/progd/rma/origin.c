@@ -15,6 +15,7 @@
 
 #include <libprogbase/futex.h>
 #include <libprogbase/mem.h>
+#include <libprogbase/probe.h>
 
 #include "rma/priv.h"
 
@@ -48,47 +49,32 @@ static bool has_payload(const struct op *op)
 
 /* ---- peers and lanes ------------------------------------------------------------------------- */
 
-static struct peer *peer_get(struct rma *r, const struct prog_win_node *node)
+/* The engine's part of the peer; NULL: no memory. */
+static struct rma_peer *peer_of(struct rma *r, struct link_peer *lp)
 {
-	struct peer *p;
+	struct rma_peer *p = lp->rma;
 
-	HASH_FIND(hh, r->peers, node->guid, PROG_GUID_SIZE, p);
 	if (p)
 		return p;
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		return NULL;
-	memcpy(p->guid, node->guid, PROG_GUID_SIZE);
+	p->lp = lp;
 	p->r = r;
-	p->local = !memcmp(p->guid, r->o.guid, PROG_GUID_SIZE);
-	HASH_ADD(hh, r->peers, guid, PROG_GUID_SIZE, p);
-	if (!p->hh.tbl) {
-		free(p);
-		return NULL;
-	}
-	if (p->local)
-		r->local = p;
+	lp->rma = p;
 	return p;
-}
-
-struct win_job *origin_job_of(struct peer *p, uint32_t index)
-{
-	for (struct pjob *pj = p->jobs; pj; pj = pj->next)
-		if (pj->index == index && pj->state == PJ_OPEN)
-			return pj->job;
-	return NULL;
 }
 
 static void activate(struct stream *s)
 {
 	if (s->active || s->blocked || s->stopped || s->zombie || (s->unsent == SLOT_NONE && !s->stash))
 		return;
-	if (!s->peer->local && (!s->pj || s->pj->state != PJ_OPEN))
+	if (s->lj && s->lj->state != LINK_OPEN)
 		return;
 	s->active = true;
 	DL_APPEND2(s->peer->active, s, act_prev, act_next);
 	/* a lane's streams are pumped by who made them active; here it may be an acknowledgement */
-	if (s->peer->local)
+	if (!s->lj)
 		s->peer->r->pump_local = true;
 }
 
@@ -100,7 +86,6 @@ static void deactivate(struct stream *s)
 	DL_DELETE2(s->peer->active, s, act_prev, act_next);
 }
 
-/* All streams of @s's peer (and, when @pj is set, of that job) */
 #define EACH_STREAM_OF(r, p, s, tmp) \
 	HASH_ITER(hh, (r)->streams, s, tmp) \
 		if ((s)->peer == (p))
@@ -131,160 +116,76 @@ static void stream_fail(struct stream *s, int err)
 	stream_advance(s);
 }
 
-static void job_opened(void *ctx, struct lane *l, uint32_t index, int err)
+void origin_opened(struct link_job *j)
 {
-	struct pjob *pj = ctx;
-	struct peer *p = pj->peer;
+	struct rma_peer *p = j->peer->rma;
 	struct stream *s, *tmp;
 
-	pj->state = err ? err : PJ_OPEN;
-	if (err)
-		prog_log_limited(PROG_LOG_WARN, "lane %s: job %u refused: %s", lane_name(l),
-				 pj->job->number, strerror(-err));
-	EACH_STREAM_OF(p->r, p, s, tmp) {
-		if (s->pj != pj)
-			continue;
-		if (err)
-			stream_fail(s, err);
-		else
-			activate(s);
-	}
-	if (err) {
-		/* the next operation asks again */
-		EACH_STREAM_OF(p->r, p, s, tmp)
-			if (s->pj == pj)
-				s->pj = NULL;
-		LL_DELETE(p->jobs, pj);
-		win_job_put(pj->job);
-		free(pj);
+	if (!p)
 		return;
-	}
+	EACH_STREAM_OF(p->r, p, s, tmp)
+		if (s->lj == j)
+			activate(s);
 	origin_pump(p);
 }
 
-/* Lane and proof for the stream; 0 (perhaps still under way) or a negative errno. */
-static int stream_connect(struct stream *s)
+/* The next operation asks again. */
+void origin_refused(struct link_job *j, int err)
 {
-	struct peer *p = s->peer;
-	struct prog_win_node *node = &s->win->nodes[s->win->node_of_rank[s->key.target]];
-	struct pjob *pj;
-	int idx;
+	struct rma_peer *p = j->peer->rma;
+	struct stream *s, *tmp;
 
-	if (p->local || s->pj)
-		return 0;
-	if (!p->lane) {
-		int err = reach_wait(&p->reach);
-
-		if (err)
-			return err;
-		p->lane = lane_get(p->r->xw, p->guid, node->addr, node->naddrs);
-		if (!p->lane)
-			return -errno;
-		lane_set_priv(p->lane, p);
-	}
-	for (pj = p->jobs; pj; pj = pj->next)
-		if (pj->job == s->key.job)
-			break;
-	if (!pj) {
-		pj = calloc(1, sizeof(*pj));
-		if (!pj)
-			return -ENOMEM;
-		pj->peer = p;
-		pj->state = PJ_OPENING;
-		idx = lane_job_open(p->lane, s->key.job->id, s->key.job->key, job_opened, pj);
-		if (idx < 0) {
-			free(pj);
-			return idx;
-		}
-		pj->job = win_job_get(s->key.job);
-		pj->index = idx;
-		LL_PREPEND(p->jobs, pj);
-	}
-	s->pj = pj;
-	return 0;
+	if (!p)
+		return;
+	EACH_STREAM_OF(p->r, p, s, tmp)
+		if (s->lj == j)
+			stream_fail(s, err);
 }
 
 /* Let the stream's operations go as soon as its job is open. */
 static void stream_start(struct stream *s)
 {
-	int err = stream_connect(s);
+	int err = s->lj && s->lj->state == LINK_CLOSED ? link_job_connect(s->lj) : 0;
 
-	if (err == -EAGAIN)
-		s->peer->unopened = true;	/* other jobs fill the lane: see origin_writable */
-	else if (err == -ENOMEM)
-		retry_arm(s->peer->r);
+	if (err == -ENOMEM)
+		link_retry_arm(&s->peer->r->retry);
 	else if (err)
 		stream_fail(s, err);
 	else
 		activate(s);
 }
 
-void origin_up(struct peer *p)
+void origin_down(struct link_peer *lp, int err)
 {
-	reach_up(&p->reach);
-}
-
-void origin_down(struct peer *p, int err)
-{
+	struct rma_peer *p = lp->rma;
 	struct stream *s, *tmp;
-	struct pjob *pj, *pjtmp;
 	struct gone *g, *gtmp;
 
-	reach_down(&p->reach, err);
-	p->lane = NULL;
+	if (!p)
+		return;
 	p->full = false;
-	p->unopened = false;
-	p->downs++;
 	LL_FOREACH_SAFE(p->gone, g, gtmp) {
 		LL_DELETE(p->gone, g);
 		free(g);
 	}
 	EACH_STREAM_OF(p->r, p, s, tmp) {
-		s->pj = NULL;
 		s->sent_any = false;
 		s->stopped = false;
 		stream_fail(s, err);
-	}
-	LL_FOREACH_SAFE(p->jobs, pj, pjtmp) {
-		LL_DELETE(p->jobs, pj);
-		win_job_put(pj->job);
-		free(pj);
 	}
 }
 
 /* ---- is the peer alive? ---- */
 
-static void peer_watch(struct peer *p);
-
-static void on_alive(void *ctx)
+bool origin_awaits(const struct link_peer *lp)
 {
-	struct peer *p = ctx;
-
-	if (!p->lane || lane_state(p->lane) != LANE_UP || !p->inflight) {
-		if (p->inflight)
-			peer_watch(p);	/* connecting has a time limit of its own */
-		return;
-	}
-	if (reach_check(&p->reach, p->lane))
-		peer_watch(p);
+	return lp->rma && lp->rma->inflight;
 }
 
-static void peer_watch(struct peer *p)
+static void op_began(struct rma_peer *p)
 {
-	reach_listen(&p->reach, p->lane);
-	loop_timer_set(p->r->loop, &p->alive, p->r->o.peer_timeout_ns / 2, on_alive, p);
-}
-
-static void op_began(struct peer *p)
-{
-	if (!p->inflight++ && !p->local && p->r->o.peer_timeout_ns)
-		peer_watch(p);
-}
-
-static void op_ended(struct peer *p)
-{
-	if (!--p->inflight)
-		loop_timer_cancel(&p->alive);
+	if (!p->inflight++ && p->lp)
+		link_await_first(p->lp);
 }
 
 /* ---- streams ---------------------------------------------------------------------------------- */
@@ -315,7 +216,8 @@ static struct stream *stream_get(struct conn *c, struct win *w, uint32_t slot, u
 		return s;
 	s = stream_find(r, w->job, w->key, w->rank, target);
 	if (!s) {
-		struct prog_win_node *node = &w->nodes[w->node_of_rank[target]];
+		const struct prog_win_node *node = &w->nodes[w->node_of_rank[target]];
+		bool here = link_is_here(r->link, node);
 
 		*err = win_stream_charge(w->job->user);
 		if (*err)
@@ -324,9 +226,14 @@ static struct stream *stream_get(struct conn *c, struct win *w, uint32_t slot, u
 		s = calloc(1, sizeof(*s));
 		if (!s)
 			goto uncharge;
-		s->peer = peer_get(r, node);
+		s->lj = here ? NULL : link_job_get(r->link, w->job, node);
+		s->to = here ? target_from(r, NULL, w->job) : NULL;
+		if (!s->lj && !s->to)
+			goto uncharge;
+		s->peer = here ? &r->local : peer_of(r, s->lj->peer);
 		if (!s->peer)
 			goto uncharge;
+		r->local_used |= here;
 		s->key.job = w->job;
 		s->key.win = w->key;
 		s->key.origin = w->rank;
@@ -358,26 +265,25 @@ static void send_gone(struct stream *s)
 		.type = WIRE_GONE, .win = s->key.win, .origin = s->key.origin,
 		.target = s->key.target,
 	};
-	struct peer *p = s->peer;
+	struct rma_peer *p = s->peer;
 	struct gone *g;
 
 	if (!s->sent_any)
 		return;
-	if (p->local) {
+	if (s->to) {
 		f.job = s->key.job->number;
-		p->r->local_job = s->key.job;
-		target_frame(p->r->local_tl, &f, NULL, false);
+		target_frame(s->to, &f, NULL, false);
 		return;
 	}
-	if (!p->lane || !s->pj)
+	if (s->lj->state != LINK_OPEN)
 		return;
-	f.job = s->pj->index;
-	if (!p->gone && lane_send(p->lane, &f, NULL, NULL, NULL) != -EAGAIN)
+	f.job = s->lj->index;
+	if (!p->gone && lane_send(p->lp->lane, &f, NULL, NULL, NULL) != -EAGAIN)
 		return;
 	g = calloc(1, sizeof(*g));
 	if (!g) {
 		/* the peer learns it from the lane's end then */
-		lane_close(p->lane, -ENOMEM, "no memory to report an ended client");
+		lane_close(p->lp->lane, -ENOMEM, "no memory to report an ended client");
 		return;
 	}
 	g->f = f;
@@ -400,7 +306,7 @@ static void stream_free(struct stream *s)
 
 	for (uint32_t i = s->first; i != SLOT_NONE; i = op_of(s, i)->next) {
 		op_release(s->conn, op_of(s, i));
-		op_ended(s->peer);
+		s->peer->inflight--;
 	}
 	free(s->stash);
 	deactivate(s);
@@ -418,7 +324,6 @@ static void stream_free(struct stream *s)
 static void stream_end(struct stream *s)
 {
 	send_gone(s);
-	s->pj = NULL;
 	if (!s->jobs) {
 		stream_free(s);
 		return;
@@ -443,8 +348,8 @@ void origin_conn_free(struct conn *c)
 		owrite_done(j, -ESRCH, NULL);
 	}
 	c->owrite_bytes = 0;
-	if (c->c->helper)
-		helper_reap(c->c->helper, r->o.index, &left);
+	if (c->c->view.helper)
+		helper_reap(c->c->view.helper, r->index, &left);
 	DL_FOREACH_SAFE2(c->streams, s, tmp, conn_next)
 		stream_end(s);
 }
@@ -458,31 +363,13 @@ void origin_win_gone(struct rma *r, struct win *w)
 			stream_end(s);
 }
 
-void origin_job_gone(struct rma *r, struct win_job *job)
-{
-	struct peer *p, *tmp;
-
-	HASH_ITER(hh, r->peers, p, tmp) {
-		struct pjob *pj, *pjtmp;
-
-		LL_FOREACH_SAFE(p->jobs, pj, pjtmp) {
-			if (pj->job != job)
-				continue;
-			lane_job_close(p->lane, pj->index);
-			LL_DELETE(p->jobs, pj);
-			win_job_put(pj->job);
-			free(pj);
-		}
-	}
-}
-
 /* ---- completion -------------------------------------------------------------------------------- */
 
 static void record_error(struct conn *c, struct win *w, uint32_t target, uint64_t seq, int status)
 {
 	struct prog_win_stream *st = &w->ctl.streams[target];
 
-	stats_add(&c->stats->errors, 1);
+	stats_add(&c->lc.stats->errors, 1);
 	/* the client takes the first error and clears the word */
 	if (__atomic_load_n(&st->err_seq, __ATOMIC_ACQUIRE))
 		return;
@@ -499,7 +386,7 @@ void stream_advance(struct stream *s)
 
 	while (s->first != SLOT_NONE) {
 		struct op *op = op_of(s, s->first);
-		struct stats_block *st = s->conn->stats;
+		struct stats_block *st = s->conn->lc.stats;
 
 		if (op->seq > s->ack_to || op->pending || !op->all_sent)
 			break;
@@ -526,7 +413,7 @@ void stream_advance(struct stream *s)
 		if (s->first == SLOT_NONE)
 			s->last = SLOT_NONE;
 		op_release(s->conn, op);
-		op_ended(s->peer);
+		s->peer->inflight--;
 	}
 	/* not at every acknowledgement: puts alone are many and wait for no data */
 	if (lost_data)
@@ -538,7 +425,7 @@ void stream_advance(struct stream *s)
 	if (acked != s->acked) {
 		s->acked = acked;
 		__atomic_store_n(&s->win->ctl.streams[s->key.target].acked, acked, __ATOMIC_RELEASE);
-		conn_mark(s->conn);
+		link_client_mark(&s->conn->lc);
 	}
 	if (s->blocked && !s->jobs && !s->locks_out) {
 		s->blocked = false;
@@ -546,7 +433,7 @@ void stream_advance(struct stream *s)
 	}
 }
 
-int origin_ack(struct peer *p, struct win_job *job, const struct wire_ackrec *a)
+int origin_ack(struct rma_peer *p, struct win_job *job, const struct wire_ackrec *a)
 {
 	struct stream *s = stream_find(p->r, job, a->win, a->origin, a->target);
 
@@ -566,11 +453,12 @@ int origin_ack(struct peer *p, struct win_job *job, const struct wire_ackrec *a)
 			return -EPROTO;		/* acknowledged without its data */
 	}
 	s->ack_to = a->seq;
+	PROG_PROBE(ack, a->win, a->origin, a->target, a->seq, a->status);
 	stream_advance(s);
 	return 0;
 }
 
-void origin_stop(struct peer *p, struct win_job *job, const struct wire_frame *f)
+void origin_stop(struct rma_peer *p, struct win_job *job, const struct wire_frame *f)
 {
 	struct stream *s = stream_find(p->r, job, f->win, f->origin, f->target);
 
@@ -578,17 +466,17 @@ void origin_stop(struct peer *p, struct win_job *job, const struct wire_frame *f
 		return;
 	s->stopped = f->type == WIRE_STOP;
 	if (s->stopped) {
-		stats_add(&s->conn->stats->stops, 1);
+		stats_add(&s->conn->lc.stats->stops, 1);
 		deactivate(s);
 		return;
 	}
 	activate(s);
-	if (!p->local && !p->full)
+	if (p->lp && !p->full)
 		origin_pump(p);
 }
 
 /* Operation the DATA frame belongs to; NULL with *err 0: drop it. */
-static struct op *data_op(struct peer *p, struct win_job *job, const struct wire_frame *f,
+static struct op *data_op(struct rma_peer *p, struct win_job *job, const struct wire_frame *f,
 			  struct stream **sp, int *err)
 {
 	struct stream *s = stream_find(p->r, job, f->win, f->origin, f->target);
@@ -624,10 +512,10 @@ static uint8_t *data_place(const struct stream *s, const struct op *op)
 	struct rma_client *c = s->conn->c;
 
 	if (op->opcode != PROG_OP_GET)
-		return c->arena + op->result + op->got;
+		return c->view.arena + op->result + op->got;
 	switch (op->flags & PROG_SQE_LOC_MASK) {
 	case PROG_SQE_ARENA:
-		return c->arena + op->addr + op->got;
+		return c->view.arena + op->addr + op->got;
 	case PROG_SQE_REGION:
 		return (uint8_t *)op->map->mem + op->addr + op->got;
 	default:
@@ -635,7 +523,7 @@ static uint8_t *data_place(const struct stream *s, const struct op *op)
 	}
 }
 
-bool origin_place(struct peer *p, struct win_job *job, const struct wire_frame *f,
+bool origin_place(struct rma_peer *p, struct win_job *job, const struct wire_frame *f,
 		  struct iovec *iov, struct win_map **map)
 {
 	struct stream *s;
@@ -650,7 +538,7 @@ bool origin_place(struct peer *p, struct win_job *job, const struct wire_frame *
 		return false;
 	iov->iov_base = to;
 	iov->iov_len = f->len;
-	*map = win_map_get(op->map && op->opcode == PROG_OP_GET ? op->map : s->conn->c->seg);
+	*map = win_map_get(op->map && op->opcode == PROG_OP_GET ? op->map : s->conn->c->view.seg);
 	return true;
 }
 
@@ -682,14 +570,14 @@ static void owrite_fill(void *arg, void *mem)
 
 static int owrite_post(struct rma *r, struct ojob *j)
 {
-	struct helper *h = j->s->conn->c->helper;
+	struct helper *h = j->s->conn->c->view.helper;
 	struct prog_helper_job job = {
 		.kind = PROG_HELP_WRITE, .va = j->va, .len = j->len, .dtype = ~0ull,
 	};
-	int err = helper_post(h, r->o.index, &job, j->len, owrite_fill, owrite_done, j);
+	int err = helper_post(h, r->index, &job, j->len, owrite_fill, owrite_done, j);
 
 	if (!err)
-		helper_watch(r, h);
+		link_helper_watch(r->link, h);
 	return err;
 }
 
@@ -697,7 +585,7 @@ static int owrite_post(struct rma *r, struct ojob *j)
 static int data_by_helper(struct stream *s, struct op *op, const uint8_t *payload, uint64_t len)
 {
 	struct conn *c = s->conn;
-	struct helper *h = c->c->helper;
+	struct helper *h = c->c->view.helper;
 	struct rma *r = c->r;
 	uint64_t done = 0;
 
@@ -706,7 +594,7 @@ static int data_by_helper(struct stream *s, struct op *op, const uint8_t *payloa
 	if (c->owrite_bytes + len > OWRITE_MAX) {
 		prog_log_limited(PROG_LOG_WARN,
 				 "session %u: its helper thread is %u bytes behind: results lost",
-				 c->c->session, OWRITE_MAX);
+				 c->c->view.session, OWRITE_MAX);
 		return -ENOMEM;
 	}
 	while (done < len) {
@@ -734,14 +622,14 @@ static int data_by_helper(struct stream *s, struct op *op, const uint8_t *payloa
 				c->owrites = j;
 			c->owrites_last = j;
 			c->owrite_bytes += n;
-			retry_arm(r);
+			link_retry_arm(&r->retry);
 		}
 		op->pending++;
 		s->jobs++;
-		stats_add(&c->stats->helper_jobs, 1);
+		stats_add(&c->lc.stats->helper_jobs, 1);
 		done += n;
 	}
-	stats_add(&c->stats->helper_bytes, len);
+	stats_add(&c->lc.stats->helper_bytes, len);
 	return 0;
 }
 
@@ -758,7 +646,7 @@ static void data_over(struct stream *s, struct op *op)
 	s->data = SLOT_NONE;
 }
 
-int origin_data(struct peer *p, struct win_job *job, const struct wire_frame *f,
+int origin_data(struct rma_peer *p, struct win_job *job, const struct wire_frame *f,
 		const void *payload)
 {
 	struct stream *s;
@@ -772,30 +660,30 @@ int origin_data(struct peer *p, struct win_job *job, const struct wire_frame *f,
 		to = data_place(s, op);
 		if (to) {
 			memcpy(to, payload, f->len);
-			stats_add(&s->conn->stats->mapped_bytes, f->len);
-		} else if (s->conn->c->cma) {
-			struct memref m = mem_remote(s->conn->c->pid, op->addr);
+			stats_add(&s->conn->lc.stats->mapped_bytes, f->len);
+		} else if (s->conn->c->view.cma) {
+			struct memref m = mem_remote(s->conn->c->view.pid, op->addr);
 
 			err = mem_write(&m, op->got, payload, f->len);
 			if (err)
 				op->status = err;
-			stats_add(&s->conn->stats->cma_bytes, f->len);
+			stats_add(&s->conn->lc.stats->cma_bytes, f->len);
 		} else {
 			err = data_by_helper(s, op, payload, f->len);
 			if (err)
 				op->status = err;
 		}
 	} else if (f->len) {
-		stats_add(&s->conn->stats->direct_bytes, f->len);
+		stats_add(&s->conn->lc.stats->direct_bytes, f->len);
 	}
 	if (op->map && op->map->device)
-		stats_add(&s->conn->stats->pinned_bytes, f->len);
+		stats_add(&s->conn->lc.stats->pinned_bytes, f->len);
 	if (op->map && !win_map_alive(op->map) && !op->status)
 		op->status = -EFAULT;
 	op->got += f->len;
 	if (op->got == op->want) {
 		if (!data_place(s, op) && f->len)
-			stats_add(&s->conn->stats->fallback[s->conn->c->cma ? STATS_FB_ORIGIN_CMA :
+			stats_add(&s->conn->lc.stats->fallback[s->conn->c->view.cma ? STATS_FB_ORIGIN_CMA :
 							    STATS_FB_ORIGIN_HELPER], 1);
 		data_over(s, op);
 	}
@@ -807,7 +695,7 @@ int origin_data(struct peer *p, struct win_job *job, const struct wire_frame *f,
 static void sent_ref(void *arg, int err)
 {
 	struct sendref *ref = arg;
-	struct peer *p = ref->peer;
+	struct rma_peer *p = ref->peer;
 
 	ref_free(ref);
 	p->refs_out--;
@@ -821,39 +709,38 @@ static void sent_ref(void *arg, int err)
  */
 static int tx(struct stream *s, struct wire_frame *f, const void *payload)
 {
-	struct peer *p = s->peer;
+	struct rma_peer *p = s->peer;
 	int err;
 
-	if (p->local) {
-		if (p->r->local_tl->held)
+	if (s->to) {
+		if (s->to->tl->held)
 			return -EAGAIN;		/* unpark_count lets us go on */
 		s->sent_any = true;
-		p->r->local_job = s->key.job;
-		err = target_frame(p->r->local_tl, f, payload, false);
+		err = target_frame(s->to, f, payload, false);
 		if (err == -ENOMEM)
 			return err;
 		if (err < 0) {
 			prog_log_limited(PROG_LOG_ERROR,
 					 "session %u: rank %u, target %u: local operation refused",
-					 s->conn->c->session, s->key.origin, s->key.target);
+					 s->conn->c->view.session, s->key.origin, s->key.target);
 			return -EPROTO;
 		}
 		return 0;
 	}
 	s->sent_any = true;
-	return lane_send(p->lane, f, payload, NULL, NULL);
+	return lane_send(p->lp->lane, f, payload, NULL, NULL);
 }
 
 static void oread_fill_send(struct stream *s, struct op *op, struct wire_frame *f)
 {
 	op->sent += f->len;
 	if (op->sent >= op->len || f->flags & WIRE_F_LAST) {
-		stats_add(&s->conn->stats->fallback[STATS_FB_ORIGIN_HELPER], 1);
+		stats_add(&s->conn->lc.stats->fallback[STATS_FB_ORIGIN_HELPER], 1);
 		op->all_sent = true;
 		s->seq_sent = op->seq;
 		s->unsent = op->next;
 	}
-	stats_add(&s->conn->stats->bytes[op->opcode], f->len);
+	stats_add(&s->conn->lc.stats->bytes[op->opcode], f->len);
 	s->peer->bytes += f->len;
 }
 
@@ -891,7 +778,7 @@ static void oread_done(void *arg, int status, void *bounce)
 	free(j);
 	stream_advance(s);
 	activate(s);
-	if (!s->peer->local && !s->peer->full)
+	if (s->lj && !s->peer->full)
 		origin_pump(s->peer);
 }
 
@@ -911,17 +798,17 @@ static int oread_post(struct stream *s, struct op *op, const struct wire_frame *
 	j->s = s;
 	j->slot = op - s->conn->ops;
 	j->f = *f;
-	err = helper_post(s->conn->c->helper, r->o.index, &job, f->len, NULL, oread_done, j);
+	err = helper_post(s->conn->c->view.helper, r->index, &job, f->len, NULL, oread_done, j);
 	if (err) {
 		free(j);
 		return err;
 	}
-	helper_watch(r, s->conn->c->helper);
+	link_helper_watch(r->link, s->conn->c->view.helper);
 	op->pending++;
 	s->jobs++;
 	s->blocked = true;
-	stats_add(&s->conn->stats->helper_jobs, 1);
-	stats_add(&s->conn->stats->helper_bytes, f->len);
+	stats_add(&s->conn->lc.stats->helper_jobs, 1);
+	stats_add(&s->conn->lc.stats->helper_bytes, f->len);
 	return 0;
 }
 
@@ -942,12 +829,13 @@ static int send_one(struct stream *s)
 {
 	struct rma *r = s->conn->r;
 	struct rma_client *c = s->conn->c;
-	struct peer *p = s->peer;
+	struct rma_peer *p = s->peer;
+	struct lane *lane = p->lp ? p->lp->lane : NULL;
 	struct op *op = op_of(s, s->unsent);
 	const struct wire_type *wt = wire_type(op->opcode + (WIRE_DTYPE - PROG_OP_DTYPE));
 	struct wire_frame f = {
 		.type = op->opcode + (WIRE_DTYPE - PROG_OP_DTYPE),
-		.job = p->local ? s->key.job->number : s->pj->index,
+		.job = s->lj ? s->lj->index : s->key.job->number,
 		.win = s->key.win, .origin = s->key.origin, .target = s->key.target,
 		.seq = op->seq,
 	};
@@ -971,13 +859,13 @@ static int send_one(struct stream *s)
 		s->unsent = op->next;
 		return SENT;
 	}
-	err = p->local ? move_next(s) : MOVE_USUAL;
+	err = s->to ? move_next(s) : MOVE_USUAL;
 	if (err == MOVE_WAIT)
 		return BLOCKED;
 	if (err == MOVE_OVER) {
 		if (s->data == s->unsent)
 			data_over(s, op);
-		stats_add(&s->conn->stats->bytes[op->opcode], op->len);
+		stats_add(&s->conn->lc.stats->bytes[op->opcode], op->len);
 		p->bytes += op->len;
 		op->all_sent = true;
 		s->seq_sent = op->seq;
@@ -1027,8 +915,8 @@ static int send_one(struct stream *s)
 			from = op->inl + op->sent;
 			break;
 		case PROG_SQE_ARENA:
-			from = c->arena + op->addr + op->sent;
-			map = c->seg;
+			from = c->view.arena + op->addr + op->sent;
+			map = c->view.seg;
 			break;
 		case PROG_SQE_REGION:
 			from = (uint8_t *)op->map->mem + op->addr + op->sent;
@@ -1038,36 +926,36 @@ static int send_one(struct stream *s)
 			va = true;
 		}
 	}
-	if (va && c->cma) {
-		struct memref m = mem_remote(c->pid, op->addr);
-		void *room = p->local ? r->scratch : lane_reserve(p->lane, f.len);
+	if (va && c->view.cma) {
+		struct memref m = mem_remote(c->view.pid, op->addr);
+		void *room = s->to ? r->scratch : lane_reserve(lane, f.len);
 
 		if (!room)
-			return lane_state(p->lane) == LANE_CLOSING ? -ENOTCONN : -EAGAIN;
+			return lane_state(lane) == LANE_CLOSING ? -ENOTCONN : -EAGAIN;
 		err = mem_read(&m, op->sent, room, f.len);
 		if (err) {
-			if (!p->local)
-				lane_cancel(p->lane);
+			if (lane)
+				lane_cancel(lane);
 			op->status = err;
 			op->hollow = true;
 			return SENT;		/* its turn comes again as a hollow one */
 		}
 		s->sent_any = true;
-		err = p->local ? tx(s, &f, room) : lane_commit(p->lane, &f);
-		stats_add(&s->conn->stats->cma_bytes, f.len);
+		err = s->to ? tx(s, &f, room) : lane_commit(lane, &f);
+		stats_add(&s->conn->lc.stats->cma_bytes, f.len);
 	} else if (va) {
-		if (!c->helper || !helper_max(c->helper)) {
+		if (!c->view.helper || !helper_max(c->view.helper)) {
 			op->status = -EPERM;
 			op->hollow = true;
 			return SENT;
 		}
-		if (f.len > helper_max(c->helper)) {
-			f.len = piece(op, left, helper_max(c->helper));
+		if (f.len > helper_max(c->view.helper)) {
+			f.len = piece(op, left, helper_max(c->view.helper));
 			f.flags &= ~WIRE_F_LAST;
 		}
 		err = oread_post(s, op, &f);
 		if (err == -EAGAIN) {
-			retry_arm(r);		/* pumped again then */
+			link_retry_arm(&r->retry);		/* pumped again then */
 			return BLOCKED;
 		}
 		if (err) {
@@ -1076,7 +964,7 @@ static int send_one(struct stream *s)
 			return SENT;
 		}
 		goto sent_credit;
-	} else if (!p->local && f.len >= REF_MIN) {
+	} else if (lane && f.len >= REF_MIN) {
 		struct sendref *ref;
 
 		if (p->refs_out >= LANE_REFS)
@@ -1085,7 +973,7 @@ static int send_one(struct stream *s)
 		if (ref) {
 			ref->peer = p;
 			s->sent_any = true;
-			err = lane_send(p->lane, &f, from, sent_ref, ref);
+			err = lane_send(lane, &f, from, sent_ref, ref);
 			if (err)
 				ref_free(ref);
 			else
@@ -1093,20 +981,21 @@ static int send_one(struct stream *s)
 		} else {
 			err = tx(s, &f, from);	/* copied, which needs no memory */
 			if (!err)
-				stats_add(&s->conn->stats->fallback[STATS_FB_COPIED], 1);
+				stats_add(&s->conn->lc.stats->fallback[STATS_FB_COPIED], 1);
 		}
 	} else {
 		err = tx(s, &f, from);
 	}
 	if (err)
 		return err;
-	stats_add(&s->conn->stats->bytes[op->opcode], f.len);
+	stats_add(&s->conn->lc.stats->bytes[op->opcode], f.len);
 	if (map && map->device)
-		stats_add(&s->conn->stats->pinned_bytes, f.len);
+		stats_add(&s->conn->lc.stats->pinned_bytes, f.len);
 	p->bytes += f.len;
 	op->sent += f.len;
+	PROG_PROBE(send, f.win, f.origin, f.target, f.seq, f.len);
 	if (last && va)
-		stats_add(&s->conn->stats->fallback[STATS_FB_ORIGIN_CMA], 1);
+		stats_add(&s->conn->lc.stats->fallback[STATS_FB_ORIGIN_CMA], 1);
 	if (last) {
 		op->all_sent = true;
 		s->seq_sent = op->seq;
@@ -1137,12 +1026,12 @@ static int send_stash(struct stream *s)
  * One frame of each stream in turn, so that a small operation waits for at most one fragment of
  * each other stream and what the lane has queued.
  */
-void origin_pump(struct peer *p)
+void origin_pump(struct rma_peer *p)
 {
 	while (p->gone) {
 		struct gone *g = p->gone;
 
-		if (lane_send(p->lane, &g->f, NULL, NULL, NULL) == -EAGAIN) {
+		if (lane_send(p->lp->lane, &g->f, NULL, NULL, NULL) == -EAGAIN) {
 			p->full = true;
 			return;
 		}
@@ -1179,7 +1068,7 @@ void origin_pump(struct peer *p)
 		if (err == -ENOTCONN)
 			return;			/* lane_down follows */
 		if (err == -ENOMEM) {
-			retry_arm(p->r);
+			link_retry_arm(&p->r->retry);
 			deactivate(s);
 			continue;
 		}
@@ -1195,35 +1084,15 @@ void origin_pump(struct peer *p)
 	}
 }
 
-void origin_writable(struct peer *p)
+void origin_writable(struct link_peer *lp)
 {
-	struct stream *s, *tmp;
-
-	p->full = false;
-	if (p->unopened) {
-		p->unopened = false;
-		EACH_STREAM_OF(p->r, p, s, tmp) {
-			if (!s->pj && s->unsent != SLOT_NONE)
-				stream_start(s);
-		}
-	}
-	origin_pump(p);
+	if (!lp->rma)
+		return;
+	lp->rma->full = false;
+	origin_pump(lp->rma);
 }
 
 /* ---- the ring ------------------------------------------------------------------------------------ */
-
-static void bad_ring(struct conn *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void bad_ring(struct conn *c, const char *fmt, ...)
-{
-	char why[PROG_REASON_SIZE];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(why, sizeof(why), fmt, ap);
-	va_end(ap);
-	c->bad = true;
-	c->r->o.client_bad(c->r->o.ctx, c->c, why);
-}
 
 static bool inside(uint64_t off, uint64_t len, uint64_t size)
 {
@@ -1239,13 +1108,13 @@ static int refuse(struct conn *c, struct win *w, uint32_t slot, const struct pro
 	uint64_t acked = __atomic_load_n(&st->acked, __ATOMIC_RELAXED);
 
 	if (e->seq != acked + 1) {
-		bad_ring(c, "slot %u: number %llu after %llu to target %u", slot,
+		link_client_bad(&c->lc, "slot %u: number %llu after %llu to target %u", slot,
 			 (unsigned long long)e->seq, (unsigned long long)acked, e->target);
 		return TAKE_BAD;
 	}
 	record_error(c, w, e->target, e->seq, err);
 	__atomic_store_n(&st->acked, e->seq, __ATOMIC_RELEASE);
-	conn_mark(c);
+	link_client_mark(&c->lc);
 	return TAKE_OK;
 }
 
@@ -1266,12 +1135,12 @@ static int take(struct conn *c, uint32_t slot)
 	int err;
 
 	if (slot >= cl->slots) {
-		bad_ring(c, "slot %u of %u", slot, cl->slots);
+		link_client_bad(&c->lc, "slot %u of %u", slot, cl->slots);
 		return TAKE_BAD;
 	}
 	op = &c->ops[slot];
 	if (op->opcode != PROG_OP_NOP) {
-		bad_ring(c, "slot %u submitted again while in flight", slot);
+		link_client_bad(&c->lc, "slot %u submitted again while in flight", slot);
 		return TAKE_BAD;
 	}
 	for (unsigned int i = 0; i < sizeof(copy.word) / sizeof(uint64_t); i++)
@@ -1280,42 +1149,42 @@ static int take(struct conn *c, uint32_t slot)
 	if (e.opcode == PROG_OP_NOP)
 		return TAKE_OK;
 	if (e.opcode > PROG_OP_COMPLETE) {
-		bad_ring(c, "slot %u: opcode %u", slot, e.opcode);
+		link_client_bad(&c->lc, "slot %u: opcode %u", slot, e.opcode);
 		return TAKE_BAD;
 	}
 	if (e.flags & ~(PROG_SQE_LOC_MASK | PROG_SQE_EXCL | PROG_SQE_FENCE | PROG_SQE_PARITY)) {
-		bad_ring(c, "slot %u: flags 0x%x", slot, e.flags);
+		link_client_bad(&c->lc, "slot %u: flags 0x%x", slot, e.flags);
 		return TAKE_BAD;
 	}
 	w = e.win < cl->max_wins ? atomic_load_explicit(&cl->wins[e.win], memory_order_acquire) : NULL;
 	if (!w) {
-		bad_ring(c, "slot %u: no window %u", slot, e.win);
+		link_client_bad(&c->lc, "slot %u: no window %u", slot, e.win);
 		return TAKE_BAD;
 	}
 	if (e.target >= w->nranks) {
-		bad_ring(c, "slot %u: target %u of %u", slot, e.target, w->nranks);
+		link_client_bad(&c->lc, "slot %u: target %u of %u", slot, e.target, w->nranks);
 		return TAKE_BAD;
 	}
 	/* one stream, one worker: its numbers, its lane and its acknowledgements have one writer */
-	if (e.target % r->o.workers != r->o.index) {
-		bad_ring(c, "slot %u: target %u in ring %u of %u", slot, e.target, r->o.index,
-			 r->o.workers);
+	if (e.target % r->workers != r->index) {
+		link_client_bad(&c->lc, "slot %u: target %u in ring %u of %u", slot, e.target, r->index,
+			 r->workers);
 		return TAKE_BAD;
 	}
 	if (e.len > PROG_DTYPE_MAX_BYTES || e.off > PROG_DTYPE_MAX_BYTES ||
 	    e.disp > INT64_MAX || e.dtype > 255) {
-		bad_ring(c, "slot %u: length, offset, displacement or type out of range", slot);
+		link_client_bad(&c->lc, "slot %u: length, offset, displacement or type out of range", slot);
 		return TAKE_BAD;
 	}
 	s = stream_get(c, w, e.win, e.target, &err);
 	if (!s)
 		return err == -ENOMEM ? TAKE_LATER : refuse(c, w, slot, &e, err);
 	if (s->conn != c) {
-		bad_ring(c, "slot %u: window %u has a stream of another session", slot, e.win);
+		link_client_bad(&c->lc, "slot %u: window %u has a stream of another session", slot, e.win);
 		return TAKE_BAD;
 	}
 	if (e.seq != s->seq_in + 1) {
-		bad_ring(c, "slot %u: number %llu after %llu to target %u", slot,
+		link_client_bad(&c->lc, "slot %u: number %llu after %llu to target %u", slot,
 			 (unsigned long long)e.seq, (unsigned long long)s->seq_in, e.target);
 		return TAKE_BAD;
 	}
@@ -1329,7 +1198,7 @@ static int take(struct conn *c, uint32_t slot)
 	switch (e.opcode) {
 	case PROG_OP_DTYPE:
 		if (!e.dtype || !e.len || e.off) {
-			bad_ring(c, "slot %u: empty datatype, or without number", slot);
+			link_client_bad(&c->lc, "slot %u: empty datatype, or without number", slot);
 			goto bad;
 		}
 		break;
@@ -1341,12 +1210,12 @@ static int take(struct conn *c, uint32_t slot)
 	case PROG_OP_ACC:
 	case PROG_OP_GET_ACC:
 		if (!reduce_valid(e.op, e.etype)) {
-			bad_ring(c, "slot %u: operation %u on type %u", slot, e.op, e.etype);
+			link_client_bad(&c->lc, "slot %u: operation %u on type %u", slot, e.op, e.etype);
 			goto bad;
 		}
 		unit = reduce_type(e.etype)->packed;
 		if (e.len % unit || e.off % unit) {
-			bad_ring(c, "slot %u: part of an element", slot);
+			link_client_bad(&c->lc, "slot %u: part of an element", slot);
 			goto bad;
 		}
 		if (e.opcode == PROG_OP_GET_ACC)
@@ -1354,7 +1223,7 @@ static int take(struct conn *c, uint32_t slot)
 		break;
 	case PROG_OP_CAS:
 		if (!apply_cas_valid(e.etype) || e.len != 2 * reduce_type(e.etype)->packed || e.off) {
-			bad_ring(c, "slot %u: compare-and-swap of %llu bytes of type %u", slot,
+			link_client_bad(&c->lc, "slot %u: compare-and-swap of %llu bytes of type %u", slot,
 				 (unsigned long long)e.len, e.etype);
 			goto bad;
 		}
@@ -1362,14 +1231,14 @@ static int take(struct conn *c, uint32_t slot)
 		break;
 	default:
 		if (e.len || e.off) {
-			bad_ring(c, "slot %u: opcode %u with a length", slot, e.opcode);
+			link_client_bad(&c->lc, "slot %u: opcode %u with a length", slot, e.opcode);
 			goto bad;
 		}
 	}
 	if (wants_data(e.opcode) && e.opcode != PROG_OP_GET) {
 		op->result = (uint64_t)e.result * 8;
-		if (!inside(op->result, op->want, cl->arena_size)) {
-			bad_ring(c, "slot %u: result outside the arena", slot);
+		if (!inside(op->result, op->want, cl->view.arena_size)) {
+			link_client_bad(&c->lc, "slot %u: result outside the arena", slot);
 			goto bad;
 		}
 	}
@@ -1382,36 +1251,35 @@ static int take(struct conn *c, uint32_t slot)
 			if ((e.opcode == PROG_OP_GET && e.len) ||
 			    e.len > (op->want ? offsetof(struct prog_sqe, result) -
 					       offsetof(struct prog_sqe, inl) : PROG_SQE_INLINE_MAX)) {
-				bad_ring(c, "slot %u: %llu bytes inline", slot,
+				link_client_bad(&c->lc, "slot %u: %llu bytes inline", slot,
 					 (unsigned long long)e.len);
 				goto bad;
 			}
 			break;
 		case PROG_SQE_ARENA:
-			if (!inside(e.addr, e.len, cl->arena_size)) {
-				bad_ring(c, "slot %u: payload outside the arena", slot);
+			if (!inside(e.addr, e.len, cl->view.arena_size)) {
+				link_client_bad(&c->lc, "slot %u: payload outside the arena", slot);
 				goto bad;
 			}
 			break;
 		case PROG_SQE_REGION:
-			m = e.region < cl->max_regions ?
-				atomic_load_explicit(&cl->regions[e.region], memory_order_acquire) : NULL;
+			m = win_region(&cl->view.regions, e.region);
 			if (!m || !inside(e.addr, e.len, m->size)) {
-				bad_ring(c, "slot %u: payload outside region %u", slot, e.region);
+				link_client_bad(&c->lc, "slot %u: payload outside region %u", slot, e.region);
 				goto bad;
 			}
 			/* pinned memory that is not that any more, or not for this: by its address */
 			if (!win_map_serves(m, e.opcode == PROG_OP_GET)) {
 				op->flags |= PROG_SQE_VA;
 				op->addr += m->addr;
-				stats_add(&c->stats->fallback[STATS_FB_STALE], 1);
+				stats_add(&c->lc.stats->fallback[STATS_FB_STALE], 1);
 				break;
 			}
 			op->map = win_map_get(m);
 			break;
 		default:
 			if (e.addr + e.len < e.addr) {
-				bad_ring(c, "slot %u: payload wraps around", slot);
+				link_client_bad(&c->lc, "slot %u: payload wraps around", slot);
 				goto bad;
 			}
 		}
@@ -1433,9 +1301,9 @@ static int take(struct conn *c, uint32_t slot)
 		s->unsent = slot;
 	if (op->want && s->data == SLOT_NONE)
 		s->data = slot;
-	stats_add(&c->stats->ops[e.opcode], 1);
-	if (s->peer->local)
-		stats_add(&c->stats->local, 1);
+	stats_add(&c->lc.stats->ops[e.opcode], 1);
+	if (!s->lj)
+		stats_add(&c->lc.stats->local, 1);
 	stream_start(s);
 	return TAKE_OK;
 bad:
@@ -1448,15 +1316,15 @@ static int conn_poll(struct conn *c)
 {
 	struct rma *r = c->r;
 	struct rma_client *cl = c->c;
-	struct prog_sq *sq = &cl->sq[r->o.index];
-	uint32_t *idx = &cl->idx[(size_t)r->o.index * cl->slots];
+	struct prog_sq *sq = &cl->sq[r->index];
+	uint32_t *idx = &cl->idx[(size_t)r->index * cl->slots];
 	uint32_t tail = __atomic_load_n(&sq->tail, __ATOMIC_ACQUIRE);
 	uint32_t n = tail - c->head;
 
-	if (!n || c->bad)
+	if (!n || c->lc.bad)
 		return 0;
 	if (n > cl->slots) {
-		bad_ring(c, "tail %u is %u entries ahead of %u slots", tail, n, cl->slots);
+		link_client_bad(&c->lc, "tail %u is %u entries ahead of %u slots", tail, n, cl->slots);
 		return 0;
 	}
 	if (n > RING_BATCH)
@@ -1469,12 +1337,12 @@ static int conn_poll(struct conn *c)
 		if (ret == TAKE_BAD)
 			return i;
 		if (ret == TAKE_LATER) {
-			retry_arm(r);
+			link_retry_arm(&r->retry);
 			n = i;
 		}
 	}
-	if (!win_map_alive(cl->seg)) {
-		bad_ring(c, "the session segment's memory cannot be accessed");
+	if (!win_map_alive(cl->view.seg)) {
+		link_client_bad(&c->lc, "the session segment's memory cannot be accessed");
 		return 0;
 	}
 	c->head += n;
@@ -1491,7 +1359,7 @@ static void owrites_poll(struct conn *c)
 
 		if (err == -EAGAIN) {
 			/* full of other workers' jobs perhaps, whose end does not wake this one */
-			retry_arm(c->r);
+			link_retry_arm(&c->r->retry);
 			break;
 		}
 		c->owrites = j->next;
@@ -1503,7 +1371,9 @@ static void owrites_poll(struct conn *c)
 
 int origin_poll(struct rma *r)
 {
-	bool local = r->pump_local, leave = r->o.leave && r->o.leave(r->o.ctx, r->o.index);
+	struct link_host *h = r->host;
+	uint32_t index = r->index;
+	bool local = r->pump_local, leave = h->leave && h->leave(h, index);
 	struct conn *c;
 	int n = 0;
 
@@ -1514,29 +1384,30 @@ int origin_poll(struct rma *r)
 		if (!leave)
 			n += conn_poll(c);
 	}
-	if (n && r->o.posted)
-		r->o.posted(r->o.ctx, r->o.index, n);
-	if (n || r->retry_now) {
-		struct peer *p, *tmp;
+	if (n && h->posted)
+		h->posted(h, index, n);
+	if (r->retry.now) {
+		struct stream *s, *tmp;
 
-		HASH_ITER(hh, r->peers, p, tmp) {
-			if (r->retry_now) {
-				struct stream *s, *stmp;
-
-				EACH_STREAM_OF(r, p, s, stmp) {
-					if (s->jobs)
-						continue;
-					if (s->unsent != SLOT_NONE)
-						stream_start(s);
-					else
-						activate(s);
-				}
-			}
-			if (p->active && !p->full)
-				origin_pump(p);
+		HASH_ITER(hh, r->streams, s, tmp) {
+			if (s->jobs)
+				continue;
+			if (s->unsent != SLOT_NONE)
+				stream_start(s);
+			else
+				activate(s);
 		}
-	} else if (r->local && local) {
-		origin_pump(r->local);
+	}
+	if (n || r->retry.now) {
+		struct link_peer *lp, *tmp;
+
+		if (r->local.active && !r->local.full)
+			origin_pump(&r->local);
+		HASH_ITER(hh, r->link->peers, lp, tmp)
+			if (lp->rma && lp->rma->active && !lp->rma->full)
+				origin_pump(lp->rma);
+	} else if (local) {
+		origin_pump(&r->local);
 	}
 	return n;
 }

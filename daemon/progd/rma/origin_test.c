@@ -19,9 +19,7 @@
 #define OTHER	77			/* first byte of the other job's id */
 
 static struct {				/* node A */
-	struct loop *loop;
-	struct xport *x;
-	struct xport_worker *xw;
+	struct kit_link k;
 	struct rma *rma;
 	struct rma_client c;
 	struct segment *seg;
@@ -38,7 +36,7 @@ static struct {				/* node B */
 	struct lane *lane;
 	struct prog_addr addr[PROG_MAX_ADDRS];
 	unsigned int naddrs;
-	unsigned int puts, others, downs;
+	unsigned int puts, others, ups, downs;
 	uint32_t job;
 } b;
 
@@ -84,6 +82,7 @@ static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const v
 static void on_up(void *ctx, struct lane *l)
 {
 	b.lane = l;
+	b.ups++;
 }
 
 static void on_down(void *ctx, struct lane *l, int err, const char *why)
@@ -102,19 +101,10 @@ static const struct xport_handlers handlers_b = {
 	.frame_end = on_end, .lane_up = on_up, .lane_down = on_down, .job_key = key_of,
 };
 
-static void kick(void *ctx, uint32_t mask)
-{
-}
-
-static void client_bad(void *ctx, struct rma_client *c, const char *why)
-{
-	fail_msg("client_bad: %s", why);
-}
-
 static void step(void)
 {
-	assert_true(loop_run_once(a.loop, 0) >= 0);
-	rma_poll(a.rma);
+	assert_true(loop_run_once(a.k.loop, 0) >= 0);
+	link_poll(a.k.link);
 	assert_true(loop_run_once(b.loop, 0) >= 0);
 }
 
@@ -147,46 +137,38 @@ static void make_client(void)
 	a.seg = kit_client(&a.c, job, sizeof(*a.seg));
 	a.c.wins = a.wins;
 	a.c.max_wins = 4;
-	a.c.regions = a.regions;
-	a.c.max_regions = 4;
+	a.c.view.regions.map = a.regions;
+	a.c.view.regions.max = 4;
 	assert_int_equal(rma_client_attach(a.rma, &a.c), 0);
 }
 
 static int setup(void **state)
 {
-	struct xport_opts oa = { .workers = 1, .transport = "loop", .handlers = &rma_handlers,
-				 .post = kit_post };
 	struct xport_opts ob = { .workers = 1, .transport = "loop", .handlers = &handlers_b,
 				 .post = kit_post };
-	struct rma_opts ro = { .workers = 1, .kick = kick, .client_bad = client_bad };
 	char err[XPORT_ERR];
 
 	memset(&a, 0, sizeof(a));
 	memset(&b, 0, sizeof(b));
 	log_set_level(PROG_LOG_ERROR);
-	memcpy(oa.guid, guid_a, 16);
-	memcpy(ro.guid, guid_a, 16);
 	memcpy(ob.guid, guid_b, 16);
-	assert_int_equal(loop_new(LOOP_EPOLL, &a.loop), 0);
+	kit_link_new(&a.k, guid_a, 1, &kit_host);
+	assert_int_equal(rma_new(a.k.link, NULL, &a.rma), 0);
+	kit_link_listen(&a.k);
 	assert_int_equal(loop_new(LOOP_EPOLL, &b.loop), 0);
-	ro.loop = a.loop;
-	assert_int_equal(rma_new(&ro, &a.rma), 0);
-	assert_int_equal(xport_new(&oa, &a.x, err), 0);
 	assert_int_equal(xport_new(&ob, &b.x, err), 0);
-	assert_int_equal(xport_attach(a.x, 0, a.loop, a.rma, &a.xw), 0);
 	assert_int_equal(xport_attach(b.x, 0, b.loop, NULL, &b.xw), 0);
-	rma_set_xport(a.rma, a.xw);
 	assert_int_equal(xport_listen(b.x, b.loop, err), 0);
 	b.naddrs = xport_addrs(b.x, b.addr);
 	make_client();
-	make_window(a.c.job);
+	make_window(a.c.view.job);
 	return 0;
 }
 
 static int teardown(void **state)
 {
 	struct win *w = win_get(a.win);
-	struct win_job *job = win_job_get(a.c.job);
+	struct win_job *job = win_job_get(a.c.view.job);
 
 	rma_client_detach(a.rma, &a.c);
 	for (int i = 0; i < 4; i++)
@@ -196,16 +178,15 @@ static int teardown(void **state)
 	rma_win_gone(a.rma, w);
 	win_put(w);
 	if (win_job_leave(job))
-		rma_job_gone(a.rma, job);
+		link_job_gone(a.k.link, job);
 	win_job_put(job);
-	win_map_put(a.c.seg);
+	win_map_put(a.c.view.seg);
 	xport_unlisten(b.x);
-	xport_detach(a.xw, 0);
+	kit_link_close(&a.k);
 	xport_detach(b.xw, 0);
-	xport_free(a.x);
 	xport_free(b.x);
 	rma_free(a.rma);
-	loop_free(a.loop);
+	kit_link_free(&a.k);
 	loop_free(b.loop);
 	kit_ctl_free(&a.wc, RANKS);
 	return 0;
@@ -309,7 +290,7 @@ static void tell(uint8_t type)
 static void test_stop(void **state)
 {
 	struct prog_sqe e = put(1);
-	struct win_job *job = a.c.job;
+	struct win_job *job = a.c.view.job;
 
 	submit(e);
 	RUN(acked() == 1);
@@ -377,12 +358,29 @@ static void test_quota(void **state)
 	assert_int_equal(b.puts, 3);
 }
 
-static int opened;
-
-static void job_cb(void *ctx, struct lane *l, uint32_t job, int err)
+/* Another job of the same user with node B, which another engine might have; its lane is up. */
+static struct link_job *other_job(void)
 {
-	assert_int_equal(err, 0);
-	opened = 1;
+	struct prog_win_node node = kit_node(guid_b, b.addr, b.naddrs);
+	struct win_job *job;
+	struct link_job *j;
+	const char *why = "";
+
+	assert_int_equal(win_job_join(other_id, jobkey, getuid(), &job, &why), 0);
+	j = link_job_get(a.k.link, job, &node);
+	assert_non_null(j);
+	assert_int_equal(link_job_connect(j), 0);
+	RUN(j->state == LINK_OPEN);
+	return j;
+}
+
+static void end_other(struct link_job *j)
+{
+	struct win_job *job = win_job_get(j->job);
+
+	assert_true(win_job_leave(job));
+	link_job_gone(a.k.link, job);
+	win_job_put(job);
 }
 
 /* Another job fills the lane before this one could ask for its proof: wait, do not fail. */
@@ -393,13 +391,11 @@ static void test_open_on_full_lane(void **state)
 		.type = WIRE_PUT, .flags = WIRE_F_LAST, .win = 1, .target = 1, .len = sizeof(bytes),
 		.total = sizeof(bytes),
 	};
-	struct lane *l = lane_get(a.xw, guid_b, b.addr, b.naddrs);
+	struct link_job *j = other_job();
+	struct lane *l = j->peer->lane;
 	unsigned int sent = 0, quiet = 0;
 
-	assert_non_null(l);
-	opened = 0;
-	f.job = lane_job_open(l, other_id, jobkey, job_cb, NULL);
-	RUN(opened);
+	f.job = j->index;
 	lane_hold(b.lane);
 	/* large frames do not fit any more, then small ones */
 	while (quiet < 200) {
@@ -428,6 +424,48 @@ static void test_open_on_full_lane(void **state)
 	assert_int_equal(b.puts, 5);
 	assert_int_equal(b.others, sent);
 	assert_int_equal(a.wc.streams[1].err_seq, 0);
+	end_other(j);
+}
+
+/*
+ * A lane that was made for other frames is up before this engine uses it.  When it ends after a good while, the next
+ * one is made at once: no operation fails for that.
+ */
+static void test_lane_of_others(void **state)
+{
+	struct link_job *j = other_job();
+
+	submit(put(1));
+	RUN(acked() == 1);
+	assert_int_equal(b.ups, 1);
+	usleep(REACH_MAX_NS / 1000);
+	lane_close(b.lane, -EIO, "test");
+	RUN(!j->peer->lane);
+	submit(put(2));
+	RUN(acked() == 2);
+	assert_int_equal(a.wc.streams[1].err_seq, 0);
+	assert_int_equal(b.puts, 2);
+	end_other(j);
+}
+
+/* Node B said to be elsewhere, or by another user, is reached by a lane of its own. */
+static void test_lanes_apart(void **state)
+{
+	struct link_job *j = other_job(), *k;
+	struct prog_win_node node = kit_node(guid_b, b.addr, b.naddrs);
+
+	node.addr[0].ip[0] ^= 1;
+	k = link_job_get(a.k.link, j->job, &node);
+	assert_non_null(k);
+	assert_ptr_not_equal(k->peer, j->peer);
+	assert_int_equal(link_job_connect(k), 0);
+	RUN(!k->peer->lane);
+	/* one that leads nowhere is nobody else's trouble */
+	submit(put(1));
+	RUN(acked() == 1);
+	assert_int_equal(a.wc.streams[1].err_seq, 0);
+	assert_int_equal(b.ups, 1);
+	end_other(j);
 }
 
 int main(void)
@@ -435,7 +473,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(test_put), T(test_region_gone), T(test_stop), T(test_quota),
-		T(test_open_on_full_lane),
+		T(test_open_on_full_lane), T(test_lane_of_others), T(test_lanes_apart),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

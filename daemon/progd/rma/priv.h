@@ -3,8 +3,6 @@
 #ifndef PROGD_RMA_PRIV_H
 #define PROGD_RMA_PRIV_H
 
-#define HASH_NONFATAL_OOM 1
-#include <uthash.h>
 #include <utlist.h>
 
 #include <libprogbase/apply.h>
@@ -13,7 +11,6 @@
 #include <libprogbase/wire.h>
 
 #include "rma/rma.h"
-#include "xport/reach.h"
 
 #define SLOT_NONE	UINT32_MAX
 #define RING_BATCH	64		/* entries of one client taken per poll */
@@ -28,8 +25,7 @@
 #define STRIPE_GIVE_UP_NS 10000000000ull /* then somebody broke the window's stripes */
 #define TRIM_SLOTS	256u		/* more than these are given back after a burst */
 #define TRIM_NS		1000000000ull
-#define RETRY_NS	500000		/* blocked by a stripe or a full helper ring: look again, ... */
-#define RETRY_MAX_NS	8000000		/* ... and if that was in vain, after twice the time, up to this */
+#define RETRY_MAX_NS	8000000		/* blocked by a stripe or a full helper ring: look again at least so often */
 #define OWRITE_MAX	(256u << 20)	/* bytes of results kept for a client whose helper is behind */
 
 /* ---- origin --------------------------------------------------------------------------------- */
@@ -76,8 +72,9 @@ struct stream {
 	UT_hash_handle hh;
 	struct conn *conn;
 	struct win *win;		/* the origin's own window rank; held */
-	struct peer *peer;
-	struct pjob *pj;		/* NULL: no lane yet */
+	struct rma_peer *peer;
+	struct link_job *lj;		/* NULL: the target is on this node, ... */
+	struct rma_from *to;		/* ... and this is what it is there */
 	uint32_t slot;			/* of the window at the client */
 	uint32_t first, last;		/* operations in flight, in order of seq */
 	uint32_t unsent;		/* first one not sent whole */
@@ -110,40 +107,25 @@ struct ojob {				/* helper job for an operation of this node's client */
 	uint8_t payload[];
 };
 
-struct pjob {				/* a job on an opened lane */
-	struct win_job *job;		/* held */
-	uint32_t index;
-	int state;			/* PJ_... or a negative errno */
-	struct peer *peer;
-	struct pjob *next;
-};
-enum { PJ_NONE = 0, PJ_OPENING = 1, PJ_OPEN = 2 };
-
 struct gone {				/* WIRE_GONE that found the lane full */
 	struct wire_frame f;
 	struct gone *next;
 };
 
-struct peer {				/* a node this worker sends operations to */
-	uint8_t guid[PROG_GUID_SIZE];
-	UT_hash_handle hh;
+struct rma_peer {			/* a node this worker sends operations to */
+	struct link_peer *lp;		/* NULL: this node */
 	struct rma *r;
-	bool local;			/* this node */
-	struct lane *lane;		/* NULL: down */
-	struct pjob *jobs;
 	struct stream *active;		/* streams with something to send, served in turn */
 	unsigned int refs_out;		/* payloads queued by reference */
-	bool full;			/* the lane refused: wait for lane_writable */
-	bool unopened;			/* it refused to open a job: likewise */
+	bool full;			/* it refused: wait until it is writable */
 	struct gone *gone;
-	uint64_t ops, bytes, rtt_ns, downs;
+	uint64_t ops, bytes, rtt_ns;
 	uint32_t nstreams;
 	uint64_t inflight;		/* operations not acknowledged */
-	struct loop_timer alive;	/* runs while there are any: does the peer still answer? */
-	struct reach reach;
 };
 
 struct conn {				/* a client as this worker knows it */
+	struct link_client lc;
 	struct rma *r;
 	struct rma_client *c;
 	uint32_t head;
@@ -153,20 +135,16 @@ struct conn {				/* a client as this worker knows it */
 	uint32_t touched;		/* slots up to here have been used since the last trimming */
 	struct stream *streams;
 	struct stream *last;		/* found last */
-	bool bad;			/* ring corrupt: ignored until detached */
 	/* results that its helper's ring had no room for, oldest first */
 	struct ojob *owrites, *owrites_last;
 	uint64_t owrite_bytes;
-	bool dirty;			/* has something new to see: wake */
-	struct stats_block *stats;
 	struct conn *next, *prev;
-	struct conn *dirty_next;
 };
 
 /* A payload queued by reference: keeps its memory until the kernel has taken it. */
 struct sendref {
 	struct win_map *map;
-	struct peer *peer;		/* origin: who may send more now */
+	struct rma_peer *peer;		/* origin: who may send more now */
 	struct tstream *ts;		/* target: whose reply it was */
 	struct sendref *next;		/* free list */
 	struct rma *r;
@@ -175,8 +153,7 @@ struct sendref {
 /* ---- target --------------------------------------------------------------------------------- */
 
 struct tkey {
-	uint32_t job;			/* index on the lane; local: number of the job */
-	uint32_t origin, target, pad;
+	uint32_t origin, target;
 	uint64_t win;
 };
 
@@ -199,7 +176,9 @@ enum ts_state {
 struct tstream {
 	struct tkey key;
 	UT_hash_handle hh;
-	struct tlane *tl;		/* NULL: ended, freed when jobs and refs are 0 */
+	struct rma_from *from;		/* whose it is; NULL: ended, freed when jobs and refs are 0 */
+	struct rma_lane *tl;		/* what it is answered on */
+	uint32_t index;			/* of the job there */
 	struct win_job *job;		/* held; NULL: no process of the job is here */
 	struct win *win;		/* held; NULL: no such window here */
 	int refuse;			/* no win: what its operations end with */
@@ -254,10 +233,17 @@ struct reply {				/* DATA from a helper job that found the lane full */
 	uint8_t payload[];
 };
 
-struct tlane {				/* a lane on which operations arrive */
+struct rma_from {			/* a job of a node from which operations come */
+	struct link_from *lf;		/* NULL: this node */
+	struct rma_lane *tl;
+	struct win_job *job;		/* this node's: held */
+	struct tstream *streams;
+	struct rma_from *next, *prev;
+};
+
+struct rma_lane {			/* a lane on which operations arrive */
 	struct rma *r;
 	struct lane *lane;		/* NULL: this node's own */
-	struct tstream *streams;
 	struct tstream *dirty;
 	struct ackrec *acks;
 	uint32_t nacks, max_acks;
@@ -273,10 +259,7 @@ struct tlane {				/* a lane on which operations arrive */
 	struct win_map *rx_map;		/* ... or this; held */
 	uint64_t ops, bytes;
 	bool dirty_listed;
-	uint64_t serial;		/* later lanes have higher ones */
-	/* jobs that a later lane of the same node brought since: [index], frames of them are late */
-	uint64_t stale[XPORT_MAX_JOBS / 64 + 1];
-	struct tlane *next, *prev;
+	struct rma_lane *next, *prev;
 };
 
 struct owed {				/* a lock to be released whose guard was taken */
@@ -289,44 +272,36 @@ struct owed {				/* a lock to be released whose guard was taken */
 /* ---- engine --------------------------------------------------------------------------------- */
 
 struct rma {
-	struct rma_opts o;
-	struct xport_worker *xw;
-	struct loop *loop;
+	struct link *link;
+	struct link_host *host;
+	struct mover *mover;		/* NULL: none */
+	unsigned int index, workers;
 	uint32_t owner;			/* PROG_OWNER_WORKER | index */
 	struct conn *conns;
 	struct stream *streams;
-	struct peer *peers;
-	struct peer *local;
-	struct tlane *tlanes;
-	uint64_t tlane_serial;		/* lanes so far */
-	struct tlane *local_tl;
-	struct win_job *local_job;	/* of the frame being delivered locally */
+	struct rma_peer local;		/* this node */
+	bool local_used;
+	struct rma_lane *tlanes;
+	struct rma_lane *local_tl;
+	struct rma_from *froms;
 	struct owed *owed;
 	struct tstream *waiting;	/* TS_LOCK, TS_RETRY, TS_SEND; in order of wait_round */
 	uint64_t wait_round;		/* walks over it so far */
-	struct conn *dirty;
-	struct helper_link *helpers;	/* with jobs of ours; held */
 	struct sendref *free_refs;
-	struct loop_timer retry;
-	uint64_t retry_ns;		/* from now to the next time */
-	bool retry_now;
+	struct link_retry retry;
 	struct loop_timer trim;		/* runs once after a burst: see engine.c */
 	bool trim_wanted;
 	bool pump_local;
 	uint8_t *scratch;		/* WIRE_MAX_PAYLOAD: local payloads read by CMA */
 	uint8_t *reply_scratch;		/* same, for local replies */
 	uint32_t ntstreams;
-	struct stats_block nostats;	/* for jobs that have none */
 	uint64_t now;			/* of this poll, ns */
 };
 
-/* engine.c */
+/* ref.c */
 struct sendref *ref_new(struct rma *r, struct win_map *map);
 void ref_free(struct sendref *ref);
-void helper_watch(struct rma *r, struct helper *h);
-void retry_arm(struct rma *r);
-void conn_mark(struct conn *c);
-struct stats_block *job_stats(const struct rma *r, struct win_job *job);
+void refs_free(struct rma *r);
 
 /* The time, read once per poll. */
 static inline uint64_t engine_now(struct rma *r)
@@ -338,23 +313,23 @@ static inline uint64_t engine_now(struct rma *r)
 
 /* origin.c */
 int origin_poll(struct rma *r);
-void origin_pump(struct peer *p);
+void origin_pump(struct rma_peer *p);
 /* DATA and ACK of a peer; -EPROTO: it broke a rule.  @payload NULL: received in place. */
-int origin_data(struct peer *p, struct win_job *job, const struct wire_frame *f,
+int origin_data(struct rma_peer *p, struct win_job *job, const struct wire_frame *f,
 		const void *payload);
-int origin_ack(struct peer *p, struct win_job *job, const struct wire_ackrec *a);
+int origin_ack(struct rma_peer *p, struct win_job *job, const struct wire_ackrec *a);
 /* STOP and GO: the stream must wait, or may send again. */
-void origin_stop(struct peer *p, struct win_job *job, const struct wire_frame *f);
+void origin_stop(struct rma_peer *p, struct win_job *job, const struct wire_frame *f);
 /* Where DATA may be received in place; false: buffer it. */
-bool origin_place(struct peer *p, struct win_job *job, const struct wire_frame *f,
+bool origin_place(struct rma_peer *p, struct win_job *job, const struct wire_frame *f,
 		  struct iovec *iov, struct win_map **map);
-void origin_up(struct peer *p);
-void origin_down(struct peer *p, int err);
-void origin_writable(struct peer *p);
+void origin_opened(struct link_job *j);
+void origin_refused(struct link_job *j, int err);
+void origin_down(struct link_peer *lp, int err);
+void origin_writable(struct link_peer *lp);
+bool origin_awaits(const struct link_peer *lp);
 void origin_conn_free(struct conn *c);
 void origin_win_gone(struct rma *r, struct win *w);
-struct win_job *origin_job_of(struct peer *p, uint32_t index);
-void origin_job_gone(struct rma *r, struct win_job *job);
 
 /* Goes on with a stream whose operations were acknowledged, or that was blocked. */
 void stream_advance(struct stream *s);
@@ -375,22 +350,26 @@ void move_cancel(struct conn *c, struct op *op);
  * The memory that contiguous PUT or GET @f of this node is about: byte *@at of *@map, which is pinned.  False: that
  * is not so, or something of the stream is still to be done.
  */
-bool target_where(struct tlane *tl, const struct wire_frame *f, struct win_map **map, uint64_t *at);
+bool target_where(struct rma_from *from, const struct wire_frame *f, struct win_map **map, uint64_t *at);
 /* ... and it was copied: 0, -ENOMEM, or -EBUSY: no, it must be done. */
-int target_moved(struct tlane *tl, const struct wire_frame *f);
-int target_begin(struct tlane *tl, const struct wire_frame *f, struct lane_sink *sink);
-int target_frame(struct tlane *tl, const struct wire_frame *f, const void *payload, bool placed);
-void target_abort(struct tlane *tl);
+int target_moved(struct rma_from *from, const struct wire_frame *f);
+int target_begin(struct rma_from *from, const struct wire_frame *f, struct lane_sink *sink);
+int target_frame(struct rma_from *from, const struct wire_frame *f, const void *payload, bool placed);
+/* The frame begun on @tl ends without being done. */
+void target_abort(struct rma_lane *tl);
 int target_poll(struct rma *r);
-void target_flush(struct tlane *tl);
-void target_writable(struct tlane *tl);
+void target_flush(struct rma_lane *tl);
+void target_writable(struct rma_lane *tl);
 void target_ref_done(struct tstream *ts, int err);
-struct tlane *tlane_new(struct rma *r, struct lane *l);
-void tlane_free(struct tlane *tl);
+/* @l NULL: this node's own. */
+struct rma_lane *target_lane_new(struct rma *r, struct lane *l);
+void target_lane_free(struct rma_lane *tl);
+/* What comes from @lf, or of @job of this node; NULL: no memory. */
+struct rma_from *target_from(struct rma *r, struct link_from *lf, struct win_job *job);
+/* All its streams end. */
+void target_from_end(struct rma_from *from);
 void target_win_gone(struct rma *r, struct win *w);
-void target_job_proven(struct tlane *tl, uint32_t job);
-void target_job_closed(struct tlane *tl, uint32_t job);
-/* After the last tlane. */
+/* After the last lane. */
 void target_fini(struct rma *r);
 void target_job_gone(struct rma *r, struct win_job *job);
 

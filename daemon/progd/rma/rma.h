@@ -22,81 +22,34 @@
 
 #include <asyncprog/ring.h>
 
-#include "helper/helper.h"
+#include "link/link.h"
 #include "mover/mover.h"
-#include "stats/stats.h"
-#include "win/win.h"
-#include "xport/xport.h"
 
 #define RMA_MAX_SLOTS	65536u
 
 /*
- * A client as its session gives it to all workers.  Constant while attached but for the two
- * tables: the main thread sets entries at any time, and clears one before the workers are told
- * (rma_win_gone, rma_region_gone).
+ * A client as its session gives it to all workers.  Constant while attached but for the two tables, of windows and of
+ * regions: the main thread sets entries at any time, and clears one before the workers are told (rma_win_gone,
+ * rma_region_gone).
  */
 struct rma_client {
-	uint32_t session;
-	pid_t pid;
-	bool cma;			/* process_vm_* reaches pid */
-	struct helper *helper;		/* NULL: none */
-	struct win_job *job;
-	struct win_map *seg;
+	struct client_view view;
 	struct prog_sq *sq;		/* [worker] */
 	uint32_t *idx;			/* [worker][slots] */
 	struct prog_sqe *sqe;		/* [slots] */
 	uint32_t slots;
-	uint8_t *arena;
-	uint64_t arena_size;
-	uint32_t *event, *waiters;
 	_Atomic(struct win *) *wins;
 	uint32_t max_wins;
-	_Atomic(struct win_map *) *regions;
-	uint32_t max_regions;
-	void *owner;			/* the session */
-};
-
-struct rma_opts {
-	unsigned int index, workers;
-	struct loop *loop;
-	uint8_t guid[PROG_GUID_SIZE];
-	/*
-	 * A peer that owes acknowledgements and has not sent a frame, not even the answer to a ping,
-	 * for this long is taken for gone.  (The transport notices dead hosts and connections; this
-	 * is for a daemon that hangs.)  A lock that is not granted does not count: pings are answered.
-	 */
-	uint64_t peer_timeout_ns;
-	/*
-	 * Entries were taken from clients' rings; leave what is in the rings for now?  Both or none.
-	 */
-	void (*posted)(void *ctx, uint32_t worker, unsigned int n);
-	bool (*leave)(void *ctx, uint32_t worker);
-	/* Wake another worker: a lock was granted to one of its remote origins. */
-	void (*kick)(void *ctx, uint32_t worker_mask);
-	/*
-	 * The client's ring is corrupt: it is not read any more; the session must be ended (later,
-	 * not from inside this call).  @why names field and value.
-	 */
-	void (*client_bad)(void *ctx, struct rma_client *c, const char *why);
-	void *ctx;
-	struct mover *mover;		/* the worker's; NULL: none. To be freed before this engine. */
 };
 
 struct rma;
 
-/* Any thread; 0 or -ENOMEM. */
-int rma_new(const struct rma_opts *o, struct rma **out);
+/*
+ * An engine on @l; @m: the worker's mover, NULL: none, to be freed before this engine.  Any thread; 0 or -ENOMEM.
+ */
+int rma_new(struct link *l, struct mover *m, struct rma **out);
 /* After xport_detach(), with no client attached.  NULL is fine. */
 void rma_free(struct rma *r);
-
-/* What xport_attach() gave for this worker.  Before the worker runs. */
-void rma_set_xport(struct rma *r, struct xport_worker *xw);
-
-/* Handlers for xport_opts; the context of xport_attach() is the struct rma. */
-extern const struct xport_handlers rma_handlers;
-
-/* Progress source (worker_add_source), context struct rma. */
-int rma_poll(void *ctx);
 
 /* ---- on the worker -------------------------------------------------------------------------- */
 
@@ -107,8 +60,6 @@ void rma_client_detach(struct rma *r, struct rma_client *c);
 void rma_win_gone(struct rma *r, struct win *w);
 /* Nothing is kept per region; returns when the worker is between two entries. */
 void rma_region_gone(struct rma *r);
-/* The job has no sessions here any more. */
-void rma_job_gone(struct rma *r, struct win_job *job);
 
 /* What `progctl stats' shows of the peers of one worker. */
 struct rma_peer_info {

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <sodium.h>
+#include <libprogbase/probe.h>
 
 #include "rma/priv.h"
 
@@ -35,7 +35,7 @@ static void sent_reply(void *arg, int err);
 /* ---- replies ----------------------------------------------------------------------------------- */
 
 /* Room for a reply of @len bytes; NULL: none now.  To be committed or cancelled at once. */
-static void *room(struct tlane *tl, uint32_t len)
+static void *room(struct rma_lane *tl, uint32_t len)
 {
 	if (!tl->lane)
 		return tl->r->reply_scratch;
@@ -44,7 +44,7 @@ static void *room(struct tlane *tl, uint32_t len)
 	return lane_reserve(tl->lane, len);
 }
 
-static void room_cancel(struct tlane *tl)
+static void room_cancel(struct rma_lane *tl)
 {
 	if (tl->lane)
 		lane_cancel(tl->lane);
@@ -55,30 +55,30 @@ static struct wire_frame data_frame(const struct tstream *ts, uint64_t seq, uint
 {
 	return (struct wire_frame){
 		.type = WIRE_DATA, .flags = off + len == total ? WIRE_F_LAST : 0,
-		.job = ts->key.job, .win = ts->key.win, .origin = ts->key.origin,
+		.job = ts->index, .win = ts->key.win, .origin = ts->key.origin,
 		.target = ts->key.target, .seq = seq, .off = off, .len = len, .total = total,
 	};
 }
 
 static void room_commit(struct tstream *ts, const struct wire_frame *f)
 {
-	struct tlane *tl = ts->tl;
+	struct rma_lane *tl = ts->tl;
 
 	if (tl->lane)
 		lane_commit(tl->lane, f);	/* a lane that is closing has no use for it */
 	else
-		origin_data(tl->r->local, ts->job, f, tl->r->reply_scratch);
+		origin_data(&tl->r->local, ts->job, f, tl->r->reply_scratch);
 }
 
 /* A reply whose bytes are somewhere that goes away: sent, or kept until the lane has room. */
 static int reply_copy(struct tstream *ts, const struct wire_frame *f, const void *data)
 {
-	struct tlane *tl = ts->tl;
+	struct rma_lane *tl = ts->tl;
 	struct reply *rp;
 	int err = -EAGAIN;
 
 	if (!tl->lane)
-		return origin_data(tl->r->local, ts->job, f, data);
+		return origin_data(&tl->r->local, ts->job, f, data);
 	if (!tl->replies)
 		err = lane_send(tl->lane, f, data, NULL, NULL);
 	if (err != -EAGAIN)
@@ -99,24 +99,24 @@ static int reply_copy(struct tstream *ts, const struct wire_frame *f, const void
 
 /* ---- acknowledgements ----------------------------------------------------------------------------- */
 
-static void tl_list_dirty(struct tlane *tl)
+static void tl_list_dirty(struct rma_lane *tl)
 {
 	tl->dirty_listed = true;
 }
 
-static void flush_local(struct tlane *tl)
+static void flush_local(struct rma_lane *tl)
 {
 	struct rma *r = tl->r;
 
 	for (uint32_t i = 0; i < tl->nacks; i++) {
 		struct ackrec a = tl->acks[i];
 
-		origin_ack(r->local, a.jobp, &a.rec);
+		origin_ack(&r->local, a.jobp, &a.rec);
 	}
 	tl->nacks = 0;
 }
 
-static void push_ack(struct tlane *tl, const struct tstream *ts, uint64_t seq, int status)
+static void push_ack(struct rma_lane *tl, const struct tstream *ts, uint64_t seq, int status)
 {
 	if (tl->nacks == tl->max_acks) {
 		struct ackrec *a = realloc(tl->acks, 2ull * tl->max_acks * sizeof(*a));
@@ -132,7 +132,7 @@ static void push_ack(struct tlane *tl, const struct tstream *ts, uint64_t seq, i
 		}
 	}
 	tl->acks[tl->nacks++] = (struct ackrec){
-		.job = ts->key.job, .jobp = ts->job,
+		.job = ts->index, .jobp = ts->job,
 		.rec = { .win = ts->key.win, .origin = ts->key.origin, .target = ts->key.target,
 			 .seq = seq, .status = -status },
 	};
@@ -153,15 +153,15 @@ static void mark_ack(struct tstream *ts)
 static void notice(struct tstream *ts, uint8_t type)
 {
 	struct wire_frame f = {
-		.type = type, .job = ts->key.job, .win = ts->key.win, .origin = ts->key.origin,
+		.type = type, .job = ts->index, .win = ts->key.win, .origin = ts->key.origin,
 		.target = ts->key.target,
 	};
-	struct tlane *tl = ts->tl;
+	struct rma_lane *tl = ts->tl;
 
 	ts->stopped = type == WIRE_STOP;
 	tl->nstopped += ts->stopped ? 1 : -1;
 	if (!tl->lane) {
-		origin_stop(tl->r->local, ts->job, &f);
+		origin_stop(&tl->r->local, ts->job, &f);
 		return;
 	}
 	if (tl->nnotices == tl->max_notices) {
@@ -180,7 +180,7 @@ static void notice(struct tstream *ts, uint8_t type)
 }
 
 /* False: the lane is full. */
-static bool flush_notices(struct tlane *tl)
+static bool flush_notices(struct rma_lane *tl)
 {
 	uint32_t n = 0;
 	int err = 0;
@@ -197,7 +197,7 @@ static bool flush_notices(struct tlane *tl)
 }
 
 /* What is due to dirty streams becomes records; the windows' waiters are woken. */
-static void collect_acks(struct tlane *tl)
+static void collect_acks(struct rma_lane *tl)
 {
 	while (tl->dirty) {
 		struct tstream *ts = tl->dirty;
@@ -213,7 +213,7 @@ static void collect_acks(struct tlane *tl)
 }
 
 /* One ACK frame per job with an entry per stream (and per failed operation). */
-void target_flush(struct tlane *tl)
+void target_flush(struct rma_lane *tl)
 {
 	collect_acks(tl);
 	if (!tl->lane) {
@@ -306,7 +306,7 @@ static void owed_free(struct rma *r, struct owed *o)
 static void kick_granted(struct rma *r, uint32_t mask)
 {
 	if (mask)
-		r->o.kick(r->o.ctx, mask);
+		r->host->kick(r->host, mask);
 }
 
 static void owed_poll(struct rma *r)
@@ -320,7 +320,7 @@ static void owed_poll(struct rma *r)
 			kick_granted(r, winlock_release_soon(&o->win->ctl, o->origin, r->owner,
 							     &o->since, &err));
 		if (err == -EAGAIN)
-			retry_arm(r);
+			link_retry_arm(&r->retry);
 		else
 			owed_free(r, o);
 	}
@@ -348,7 +348,7 @@ static void lock_drop(struct rma *r, struct tstream *ts)
 			*o = (struct owed){ .win = win_get(ts->win), .origin = ts->key.origin,
 					    .since = since };
 			LL_PREPEND(r->owed, o);
-			retry_arm(r);
+			link_retry_arm(&r->retry);
 			return;
 		}
 		mask = winlock_release(&ts->win->ctl, ts->key.origin, r->owner, &err);
@@ -356,24 +356,29 @@ static void lock_drop(struct rma *r, struct tstream *ts)
 	kick_granted(r, mask);
 }
 
-static void unpark_count(struct tlane *tl, struct parked *p)
+static void unpark_count(struct rma_lane *tl, struct parked *p)
 {
 	uint64_t before = tl->parked_bytes;
 
 	tl->parked_bytes -= p->counted;
 	if (tl->nstopped && before >= PARK_GO && tl->parked_bytes < PARK_GO) {
 		struct tstream *ts, *tmp;
+		struct rma_from *from;
 
-		HASH_ITER(hh, tl->streams, ts, tmp)
-			if (ts->stopped)
-				notice(ts, WIRE_GO);
+		DL_FOREACH(tl->r->froms, from) {
+			if (from->tl != tl)
+				continue;
+			HASH_ITER(hh, from->streams, ts, tmp)
+				if (ts->stopped)
+					notice(ts, WIRE_GO);
+		}
 	}
 	if (tl->held && tl->parked_bytes < PARK_LOW) {
 		tl->held = false;
 		if (tl->lane) {
 			lane_release(tl->lane);
-		} else if (tl->r->local) {
-			tl->r->local->full = false;
+		} else {
+			tl->r->local.full = false;
 			tl->r->pump_local = true;
 		}
 	}
@@ -382,7 +387,7 @@ static void unpark_count(struct tlane *tl, struct parked *p)
 /* The stream is over; what it holds is released. */
 static void ts_end(struct tstream *ts)
 {
-	struct tlane *tl = ts->tl;
+	struct rma_lane *tl = ts->tl;
 	struct rma *r = tl->r;
 
 	collect_acks(tl);
@@ -400,50 +405,36 @@ static void ts_end(struct tstream *ts)
 	}
 	if (tl->rx == ts)
 		tl->rx = NULL;
-	HASH_DEL(tl->streams, ts);
+	HASH_DEL(ts->from->streams, ts);
 	r->ntstreams--;
-	ts->tl = NULL;
+	ts->from = NULL;
 	if (!ts->jobs && !ts->refs)
 		ts_free(ts);
 }
 
 /* The node that the target's window says the origin lives on must be the lane's. */
-static bool origin_is_peer(const struct tlane *tl, const struct win *w, uint32_t origin)
+static bool origin_is_peer(const struct rma_lane *tl, const struct win *w, uint32_t origin)
 {
 	const uint8_t *guid;
 
 	if (origin >= w->nranks)
 		return false;
 	guid = w->nodes[w->node_of_rank[origin]].guid;
-	return !memcmp(guid, tl->lane ? lane_guid(tl->lane) : tl->r->o.guid, PROG_GUID_SIZE);
+	return !memcmp(guid, tl->lane ? lane_guid(tl->lane) : tl->r->link->o.guid, PROG_GUID_SIZE);
 }
 
 static void ts_lookup(struct tstream *ts)
 {
-	struct tlane *tl = ts->tl;
+	struct rma_lane *tl = ts->tl;
 	struct win *w;
 
 	if (!ts->job) {
-		struct win_job *job = tl->lane ? lane_job_priv(tl->lane, ts->key.job) :
-						 tl->r->local_job;
+		struct win_job *job = ts->from->lf ? link_from_job(ts->from->lf) : ts->from->job;
 
-		if (tl->lane && (!job || atomic_load(&job->over))) {
-			const uint8_t *id = lane_jobid(tl->lane, ts->key.job);
-			struct win_job *now = id ? win_job_find(id) : NULL;
-
-			if (!now)
-				return;
-			/* the lane proved the key of the one before */
-			if (job && sodium_memcmp(now->key, job->key, PROG_JOBKEY_SIZE)) {
-				win_job_put(now);
-				return;
-			}
-			win_job_put(job);
-			job = now;
-			lane_job_set_priv(tl->lane, ts->key.job, job);
-		}
+		if (!job)
+			return;
 		ts->job = win_job_get(job);
-		ts->stats = job_stats(tl->r, job);
+		ts->stats = link_stats(tl->r->link, job);
 	}
 	ts->refuse = -ENOENT;
 	w = win_find(ts->job, ts->key.win, ts->key.target);
@@ -468,42 +459,36 @@ static void ts_lookup(struct tstream *ts)
 		ts->seen = ts->applied;
 }
 
-static struct tstream *ts_find(struct tlane *tl, const struct wire_frame *f)
+static struct tstream *ts_find(struct rma_from *from, const struct wire_frame *f)
 {
+	struct tkey key = { .origin = f->origin, .target = f->target, .win = f->win };
 	struct tstream *ts;
-	struct tkey key;
 
-	memset(&key, 0, sizeof(key));
-	key.job = f->job;
-	key.origin = f->origin;
-	key.target = f->target;
-	key.win = f->win;
-	HASH_FIND(hh, tl->streams, &key, sizeof(key), ts);
+	HASH_FIND(hh, from->streams, &key, sizeof(key), ts);
 	return ts;
 }
 
-static struct tstream *ts_get(struct tlane *tl, const struct wire_frame *f)
+static struct tstream *ts_get(struct rma_from *from, const struct wire_frame *f)
 {
-	struct tstream *ts = ts_find(tl, f);
+	struct tstream *ts = ts_find(from, f);
 
 	if (ts)
 		return ts;
 	ts = calloc(1, sizeof(*ts));
 	if (!ts)
 		return NULL;
-	ts->key.job = f->job;
-	ts->key.origin = f->origin;
-	ts->key.target = f->target;
-	ts->key.win = f->win;
-	ts->tl = tl;
+	ts->key = (struct tkey){ .origin = f->origin, .target = f->target, .win = f->win };
+	ts->from = from;
+	ts->tl = from->tl;
+	ts->index = f->job;
 	ts->refuse = -ENOENT;
-	ts->stats = &tl->r->nostats;
-	HASH_ADD(hh, tl->streams, key, sizeof(ts->key), ts);
+	ts->stats = &from->tl->r->link->nostats;
+	HASH_ADD(hh, from->streams, key, sizeof(ts->key), ts);
 	if (!ts->hh.tbl) {
 		free(ts);
 		return NULL;
 	}
-	tl->r->ntstreams++;
+	from->tl->r->ntstreams++;
 	ts_lookup(ts);
 	return ts;
 }
@@ -515,6 +500,7 @@ static void finish(struct tstream *ts, const struct wire_frame *f, int status)
 	struct win *w = ts->win;
 	unsigned int op = f->type - WIRE_DTYPE + PROG_OP_DTYPE;
 
+	PROG_PROBE(apply, f->win, f->origin, f->target, f->seq, status);
 	ts->applied = f->seq;
 	ts->blocked_since = 0;
 	if (w) {
@@ -584,8 +570,7 @@ static int resolve(struct tstream *ts, const struct wire_frame *f, struct target
 		t->count = f->total / rt->packed;
 		lo = t->disp;
 		if (t->count > PROG_DTYPE_MAX_BYTES / rt->extent ||
-		    __builtin_add_overflow(lo, t->count ? (int64_t)((t->count - 1) * rt->extent +
-								    rt->used) : 0, &hi))
+		    __builtin_add_overflow(lo, (int64_t)reduce_span(rt, t->count), &hi))
 			return -ERANGE;
 	} else {
 		t->count = f->total;
@@ -685,7 +670,7 @@ static void tjob_done(void *arg, int status, void *bounce)
 
 	ts->jobs--;
 	LL_DELETE(ts->job_list, j);
-	if (!ts->tl) {
+	if (!ts->from) {
 		if (!ts->jobs && !ts->refs)
 			ts_free(ts);
 		free(j);
@@ -757,12 +742,12 @@ static int tjob_post(struct tstream *ts, const struct wire_frame *f, const struc
 	}
 	/* the client knows its windows by its own slots */
 	job.win = ts->win->slot;
-	err = helper_post(h, r->o.index, &job, size, tjob_fill, tjob_done, j);
+	err = helper_post(h, r->index, &job, size, tjob_fill, tjob_done, j);
 	if (err) {
 		free(j);
 		return err;
 	}
-	helper_watch(r, h);
+	link_helper_watch(r->link, h);
 	ts->jobs++;
 	LL_APPEND(ts->job_list, j);
 	stats_add(&ts->stats->helper_jobs, 1);
@@ -781,7 +766,7 @@ static int wait_retry(struct tstream *ts)
 {
 	ts->state = TS_RETRY;
 	wait_add(ts);
-	retry_arm(ts->tl->r);
+	link_retry_arm(&ts->tl->r->retry);
 	return KEEP;
 }
 
@@ -791,7 +776,7 @@ static int exec_write(struct tstream *ts, const struct wire_frame *frame, const 
 {
 	struct wire_frame f = *frame;
 	uint64_t want = f.type == WIRE_GET_ACC ? f.len : f.type == WIRE_CAS ? f.total : 0;
-	struct tlane *tl = ts->tl;
+	struct rma_lane *tl = ts->tl;
 	struct target t;
 	size_t done = 0;
 	bool large = false;
@@ -879,7 +864,7 @@ static int exec_write(struct tstream *ts, const struct wire_frame *frame, const 
  */
 static int ts_send(struct tstream *ts)
 {
-	struct tlane *tl = ts->tl;
+	struct rma_lane *tl = ts->tl;
 	struct wire_frame *f = &ts->cur;
 	bool acc = f->type == WIRE_GET_ACC, large = false;
 	struct target t;
@@ -916,7 +901,7 @@ static int ts_send(struct tstream *ts)
 			}
 			if (err == -EAGAIN) {
 				wait_add(ts);
-				retry_arm(tl->r);
+				link_retry_arm(&tl->r->retry);
 				return TAKEN;
 			}
 			if (err != -EMSGSIZE || !ts->win->access.cma)
@@ -938,7 +923,7 @@ static int ts_send(struct tstream *ts)
 			struct sendref *ref;
 
 			if (!tl->lane) {
-				err = origin_data(tl->r->local, ts->job, &d, src);
+				err = origin_data(&tl->r->local, ts->job, &d, src);
 				if (!err)
 					err = memory_state(ts, &t);
 				ts->cur_off += len;
@@ -999,7 +984,7 @@ static int ts_send(struct tstream *ts)
 			err = stripe_busy(ts);
 			if (!err) {
 				wait_add(ts);
-				retry_arm(tl->r);
+				link_retry_arm(&tl->r->retry);
 				return TAKEN;
 			}
 		}
@@ -1022,7 +1007,7 @@ static void sent_reply(void *arg, int err)
 
 	ref_free(ref);
 	ts->refs--;
-	if (!ts->tl) {
+	if (!ts->from) {
 		if (!ts->jobs && !ts->refs)
 			ts_free(ts);
 		return;
@@ -1141,7 +1126,7 @@ static int exec_unlock(struct tstream *ts)
 		return wait_retry(ts);
 	ts->locked = false;
 	/* this worker looks at its waiting streams in any case */
-	kick_granted(r, mask & ~(1u << r->o.index));
+	kick_granted(r, mask & ~(1u << r->index));
 	return err;
 }
 
@@ -1262,7 +1247,7 @@ static struct parked *parked_new(const struct wire_frame *f, const void *payload
 
 static int park(struct tstream *ts, const struct wire_frame *f, const void *payload)
 {
-	struct tlane *tl = ts->tl;
+	struct rma_lane *tl = ts->tl;
 	uint32_t cost = WIRE_HDR_SIZE + f->len;
 	struct parked *p = parked_new(f, payload);
 
@@ -1314,63 +1299,6 @@ static void ts_run(struct tstream *ts)
 		notice(ts, WIRE_GO);
 }
 
-/* ---- lanes that follow each other ------------------------------------------------------------------- */
-
-static bool is_stale(const struct tlane *tl, uint32_t job)
-{
-	return tl->stale[job / 64] & 1ull << job % 64;
-}
-
-/* Index of job @id on the lane; 0: it was not proven there. */
-static uint32_t job_index(const struct tlane *tl, const uint8_t *id)
-{
-	for (uint32_t i = 1; i <= XPORT_MAX_JOBS; i++) {
-		const uint8_t *at = lane_jobid(tl->lane, i);
-
-		if (at && !memcmp(at, id, WIRE_JOBID_SIZE))
-			return i;
-	}
-	return 0;
-}
-
-static void make_stale(struct tlane *tl, uint32_t job)
-{
-	struct tstream *ts, *tmp;
-
-	HASH_ITER(hh, tl->streams, ts, tmp)
-		if (ts->key.job == job)
-			ts_end(ts);
-	tl->stale[job / 64] |= 1ull << job % 64;
-}
-
-/*
- * An opener has one lane per worker.  When a job comes on a later one, the opener has given the
- * earlier up, and told its clients so, although we have not seen its end yet: what came there is
- * over, locks included, and what still comes is too late.  The proof of the job's key stands against
- * somebody who just says to be that node.
- */
-void target_job_proven(struct tlane *tl, uint32_t job)
-{
-	const uint8_t *id = lane_jobid(tl->lane, job);
-	struct tlane *o;
-
-	tl->stale[job / 64] &= ~(1ull << job % 64);
-	DL_FOREACH(tl->r->tlanes, o) {
-		uint32_t i;
-
-		if (o == tl || !o->lane || lane_index(o->lane) != lane_index(tl->lane) ||
-		    memcmp(lane_guid(o->lane), lane_guid(tl->lane), PROG_GUID_SIZE))
-			continue;
-		i = job_index(o, id);
-		if (!i)
-			continue;
-		if (o->serial < tl->serial)
-			make_stale(o, i);
-		else
-			make_stale(tl, job);
-	}
-}
-
 /* ---- arrival ------------------------------------------------------------------------------------------------- */
 
 static bool needs_last(uint8_t type)
@@ -1386,17 +1314,16 @@ static bool is_next(const struct tstream *ts, const struct wire_frame *f)
 	return ts->in_seq != f->seq || f->off == ts->frag_end;
 }
 
-int target_begin(struct tlane *tl, const struct wire_frame *f, struct lane_sink *sink)
+int target_begin(struct rma_from *from, const struct wire_frame *f, struct lane_sink *sink)
 {
+	struct rma_lane *tl = from->tl;
 	struct tstream *ts;
 	struct target t;
 
-	sink->niov = 0;
-	sink->token = NULL;
 	tl->rx_placed = false;
-	if (f->type != WIRE_PUT || f->dtype || is_stale(tl, f->job))
+	if (f->type != WIRE_PUT || f->dtype)
 		return 0;
-	ts = ts_get(tl, f);
+	ts = ts_get(from, f);
 	if (!ts)
 		return -ENOMEM;
 	if (ts->state != TS_RUN || ts->parked || ts->jobs || !ts->win || win_is_dead(ts->win) ||
@@ -1415,7 +1342,7 @@ int target_begin(struct tlane *tl, const struct wire_frame *f, struct lane_sink 
 	return 0;
 }
 
-static void rx_end(struct tlane *tl)
+static void rx_end(struct rma_lane *tl)
 {
 	win_map_put(tl->rx_map);
 	win_put(tl->rx_win);
@@ -1425,7 +1352,7 @@ static void rx_end(struct tlane *tl)
 	tl->rx_placed = false;
 }
 
-void target_abort(struct tlane *tl)
+void target_abort(struct rma_lane *tl)
 {
 	rx_end(tl);
 }
@@ -1440,23 +1367,22 @@ static void give_up(struct tstream *ts, const struct wire_frame *f, int err)
 		finish(ts, f, err);
 }
 
-int target_frame(struct tlane *tl, const struct wire_frame *f, const void *payload, bool placed)
+int target_frame(struct rma_from *from, const struct wire_frame *f, const void *payload, bool placed)
 {
+	struct rma_lane *tl = from->tl;
 	uint64_t seen, in_seq, frag_end;
 	bool lost = placed && !tl->rx;
 	struct tstream *ts = NULL;
 	uint32_t skip = 0;
 	int ret = 0;
 
-	if (tl->lane && is_stale(tl, f->job))
-		goto out;
 	if (f->type == WIRE_GONE) {
-		ts = ts_find(tl, f);
+		ts = ts_find(from, f);
 		if (ts)
 			ts_end(ts);
 		return 0;
 	}
-	ts = ts_get(tl, f);
+	ts = ts_get(from, f);
 	ret = -ENOMEM;
 	if (!ts)
 		goto out;
@@ -1538,9 +1464,9 @@ static bool is_idle(const struct tstream *ts)
 	return ts->state == TS_RUN && !ts->parked && !ts->jobs && !ts->in_seq;
 }
 
-bool target_where(struct tlane *tl, const struct wire_frame *f, struct win_map **map, uint64_t *at)
+bool target_where(struct rma_from *from, const struct wire_frame *f, struct win_map **map, uint64_t *at)
 {
-	struct tstream *ts = ts_get(tl, f);
+	struct tstream *ts = ts_get(from, f);
 	struct target t;
 
 	if (!ts)
@@ -1559,9 +1485,9 @@ bool target_where(struct tlane *tl, const struct wire_frame *f, struct win_map *
 	return true;
 }
 
-int target_moved(struct tlane *tl, const struct wire_frame *f)
+int target_moved(struct rma_from *from, const struct wire_frame *f)
 {
-	struct tstream *ts = ts_get(tl, f);
+	struct tstream *ts = ts_get(from, f);
 	int status = 0;
 
 	if (!ts)
@@ -1574,7 +1500,7 @@ int target_moved(struct tlane *tl, const struct wire_frame *f)
 	} else {
 		stats_add(&ts->stats->applied_bytes[f->type - WIRE_DTYPE + PROG_OP_DTYPE], f->total);
 		stats_add(&ts->stats->pinned_bytes, f->total);
-		tl->bytes += f->total;
+		from->tl->bytes += f->total;
 	}
 	finish(ts, f, status);
 	if (!ts->win)
@@ -1590,7 +1516,7 @@ int target_poll(struct rma *r)
 	uint64_t round = ++r->wait_round;
 	int n = 0;
 
-	if (r->owed && r->retry_now)
+	if (r->owed && r->retry.now)
 		owed_poll(r);
 	DL_FOREACH_SAFE2(r->waiting, ts, tmp, wait_next) {
 		/* from here on they were put back by this very loop: next time */
@@ -1606,12 +1532,12 @@ int target_poll(struct rma *r)
 			finish(ts, &ts->cur, 0);
 			ts_run(ts);
 			n++;
-		} else if (ts->state == TS_RETRY && r->retry_now) {
+		} else if (ts->state == TS_RETRY && r->retry.now) {
 			wait_del(r, ts);
 			ts->state = TS_RUN;
 			ts_run(ts);
 			n += ts->state != TS_RETRY;
-		} else if (ts->state == TS_SEND && r->retry_now) {
+		} else if (ts->state == TS_SEND && r->retry.now) {
 			wait_del(r, ts);
 			if (ts_send(ts) == DONE) {
 				ts_run(ts);
@@ -1622,7 +1548,7 @@ int target_poll(struct rma *r)
 	return n;
 }
 
-void target_writable(struct tlane *tl)
+void target_writable(struct rma_lane *tl)
 {
 	struct rma *r = tl->r;
 	struct tstream *ts, *tmp;
@@ -1651,9 +1577,9 @@ void target_writable(struct tlane *tl)
 	}
 }
 
-struct tlane *tlane_new(struct rma *r, struct lane *l)
+struct rma_lane *target_lane_new(struct rma *r, struct lane *l)
 {
-	struct tlane *tl = calloc(1, sizeof(*tl));
+	struct rma_lane *tl = calloc(1, sizeof(*tl));
 
 	if (!tl)
 		return NULL;
@@ -1665,18 +1591,12 @@ struct tlane *tlane_new(struct rma *r, struct lane *l)
 	tl->max_acks = MIN_ACKS;
 	tl->r = r;
 	tl->lane = l;
-	tl->serial = ++r->tlane_serial;
 	DL_APPEND(r->tlanes, tl);
 	return tl;
 }
 
-void tlane_free(struct tlane *tl)
+void target_lane_free(struct rma_lane *tl)
 {
-	struct rma *r = tl->r;
-	struct tstream *ts, *tmp;
-
-	HASH_ITER(hh, tl->streams, ts, tmp)
-		ts_end(ts);
 	while (tl->replies) {
 		struct reply *rp = tl->replies;
 
@@ -1685,8 +1605,44 @@ void tlane_free(struct tlane *tl)
 	}
 	free(tl->acks);
 	free(tl->notices);
-	DL_DELETE(r->tlanes, tl);
+	DL_DELETE(tl->r->tlanes, tl);
 	free(tl);
+}
+
+struct rma_from *target_from(struct rma *r, struct link_from *lf, struct win_job *job)
+{
+	struct rma_from *from;
+
+	if (!lf) {
+		DL_SEARCH_SCALAR(r->froms, from, job, job);
+		if (from)
+			return from;
+	}
+	from = calloc(1, sizeof(*from));
+	if (!from)
+		return NULL;
+	from->lf = lf;
+	from->tl = lf ? lf->lane->rma : r->local_tl;
+	if (lf)
+		lf->rma = from;
+	else
+		from->job = win_job_get(job);
+	DL_APPEND(r->froms, from);
+	return from;
+}
+
+void target_from_end(struct rma_from *from)
+{
+	struct rma *r = from->tl->r;
+	struct tstream *ts, *tmp;
+
+	HASH_ITER(hh, from->streams, ts, tmp)
+		ts_end(ts);
+	if (from->lf)
+		from->lf->rma = NULL;
+	win_job_put(from->job);
+	DL_DELETE(r->froms, from);
+	free(from);
 }
 
 /*
@@ -1695,7 +1651,7 @@ void tlane_free(struct tlane *tl)
  */
 static void ts_refuse(struct tstream *ts)
 {
-	struct tlane *tl = ts->tl;
+	struct rma_lane *tl = ts->tl;
 	const struct tjob *j;
 	const struct parked *p;
 
@@ -1715,45 +1671,38 @@ static void ts_refuse(struct tstream *ts)
 
 void target_win_gone(struct rma *r, struct win *w)
 {
-	struct tlane *tl;
+	struct rma_from *from;
 
-	DL_FOREACH(r->tlanes, tl) {
+	DL_FOREACH(r->froms, from) {
 		struct tstream *ts, *tmp;
 
-		HASH_ITER(hh, tl->streams, ts, tmp)
+		HASH_ITER(hh, from->streams, ts, tmp)
 			if (ts->win == w)
 				ts_refuse(ts);
 	}
 }
 
-void target_fini(struct rma *r)
-{
-	while (r->owed)
-		owed_free(r, r->owed);
-}
-
-void target_job_closed(struct tlane *tl, uint32_t job)
-{
-	struct tstream *ts, *tmp;
-
-	HASH_ITER(hh, tl->streams, ts, tmp)
-		if (ts->key.job == job)
-			ts_end(ts);
-	if (tl->lane) {
-		win_job_put(lane_job_priv(tl->lane, job));
-		lane_job_set_priv(tl->lane, job, NULL);
-	}
-}
-
 void target_job_gone(struct rma *r, struct win_job *job)
 {
-	struct tlane *tl;
+	struct rma_from *from, *ftmp;
 
-	DL_FOREACH(r->tlanes, tl) {
+	DL_FOREACH_SAFE(r->froms, from, ftmp) {
 		struct tstream *ts, *tmp;
 
-		HASH_ITER(hh, tl->streams, ts, tmp)
+		HASH_ITER(hh, from->streams, ts, tmp)
 			if (ts->job == job)
 				ts_refuse(ts);
+		if (from->job == job)
+			target_from_end(from);
 	}
+}
+
+void target_fini(struct rma *r)
+{
+	while (r->froms)
+		target_from_end(r->froms);
+	target_flush(r->local_tl);
+	target_lane_free(r->local_tl);
+	while (r->owed)
+		owed_free(r, r->owed);
 }

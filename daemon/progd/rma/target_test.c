@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
+#include "link/link_kit.h"
 #include "rma/priv.h"
-#include "win/win_kit.h"
 
 #define KEY	0x1122334455667788ull
 #define SIZE	65536u
@@ -36,9 +36,7 @@ static struct {			/* node A */
 } a;
 
 static struct {			/* node B */
-	struct loop *loop;
-	struct xport *x;
-	struct xport_worker *xw;
+	struct kit_link k;
 	struct rma *rma;
 	struct win_job *job;
 	struct win *win;
@@ -88,21 +86,18 @@ static const struct xport_handlers handlers_a = {
 	.frame_end = on_end, .lane_down = on_down, .job_key = no_key,
 };
 
-static void kick(void *ctx, uint32_t mask)
+static void kick(struct link_host *h, uint32_t mask)
 {
 	b.kicked |= mask;
 }
 
-static void client_bad(void *ctx, struct rma_client *c, const char *why)
-{
-	fail_msg("client_bad: %s", why);
-}
+static struct link_host host_b = { .kick = kick };
 
 static void step(void)
 {
 	assert_true(loop_run_once(a.loop, 0) >= 0);
-	assert_true(loop_run_once(b.loop, 0) >= 0);
-	rma_poll(b.rma);
+	assert_true(loop_run_once(b.k.loop, 0) >= 0);
+	link_poll(b.k.link);
 }
 
 #define RUN(cond) RUN_FOR(step, 40, cond)
@@ -143,11 +138,8 @@ static void make_window(size_t size)
 
 static void open_lane_of(struct xport_worker *xw)
 {
-	struct prog_addr addr[PROG_MAX_ADDRS];
-	unsigned int n = xport_addrs(b.x, addr);
-
 	a.job_ready = 0;
-	a.lane = lane_get(xw, guid_b, addr, n);
+	a.lane = lane_open(xw, guid_b, b.k.addr, b.k.naddrs);
 	assert_non_null(a.lane);
 	a.job = lane_job_open(a.lane, jobid, jobkey, job_cb, NULL);
 	RUN(a.job_ready);
@@ -161,8 +153,6 @@ static void open_lane(void)
 static int setup_size(size_t size)
 {
 	struct xport_opts oa = { .workers = 1, .transport = "loop", .handlers = &handlers_a, .post = kit_post };
-	struct xport_opts ob = { .workers = 1, .transport = "loop", .handlers = &rma_handlers, .post = kit_post };
-	struct rma_opts ro = { .workers = 1, .kick = kick, .client_bad = client_bad };
 	char err[XPORT_ERR];
 	const char *why;
 
@@ -170,18 +160,12 @@ static int setup_size(size_t size)
 	memset(&b, 0, sizeof(b));
 	log_set_level(PROG_LOG_ERROR);
 	memcpy(oa.guid, guid_a, 16);
-	memcpy(ob.guid, guid_b, 16);
-	memcpy(ro.guid, guid_b, 16);
 	assert_int_equal(loop_new(LOOP_EPOLL, &a.loop), 0);
-	assert_int_equal(loop_new(LOOP_EPOLL, &b.loop), 0);
-	ro.loop = b.loop;
-	assert_int_equal(rma_new(&ro, &b.rma), 0);
+	kit_link_new(&b.k, guid_b, 1, &host_b);
+	assert_int_equal(rma_new(b.k.link, NULL, &b.rma), 0);
+	kit_link_listen(&b.k);
 	assert_int_equal(xport_new(&oa, &a.x, err), 0);
-	assert_int_equal(xport_new(&ob, &b.x, err), 0);
 	assert_int_equal(xport_attach(a.x, 0, a.loop, NULL, &a.xw), 0);
-	assert_int_equal(xport_attach(b.x, 0, b.loop, b.rma, &b.xw), 0);
-	rma_set_xport(b.rma, b.xw);
-	assert_int_equal(xport_listen(b.x, b.loop, err), 0);
 	assert_int_equal(win_job_join(jobid, jobkey, getuid(), &b.job, &why), 0);
 	make_window(size);
 	open_lane();
@@ -210,20 +194,18 @@ static int teardown(void **state)
 	if (a.lane)
 		lane_close(a.lane, 0, NULL);
 	settle();
-	xport_unlisten(b.x);
 	xport_detach(a.xw, 0);
 	xport_detach(a.xw2, 0);
-	xport_detach(b.xw, 0);
+	kit_link_close(&b.k);
 	xport_free(a.x);
 	xport_free(a.x2);
-	xport_free(b.x);
 	win_job_get(b.job);
 	if (win_job_leave(b.job))
-		rma_job_gone(b.rma, b.job);
+		link_job_gone(b.k.link, b.job);
 	win_job_put(b.job);
 	rma_free(b.rma);
 	loop_free(a.loop);
-	loop_free(b.loop);
+	kit_link_free(&b.k);
 	kit_ctl_free(&b.wc, RANKS);
 	return 0;
 }
@@ -362,9 +344,9 @@ static void test_refusals(void **state)
 	f.op = PROG_OP_SUM;
 	f.etype = PROG_TYPE_I64;
 	REFUSED(f, -ERANGE);
-	f = op(WIRE_CAS, 0, 0, 0, 8);
-	f.etype = PROG_TYPE_F64;
-	f.len = 16;
+	f = op(WIRE_CAS, 0, 0, 0, 12);
+	f.etype = PROG_TYPE_DOUBLE_INT;
+	f.len = 24;
 	REFUSED(f, -EINVAL);
 	f = op(WIRE_CAS, 0, 0, 0, 4);
 	f.etype = PROG_TYPE_I64;
@@ -751,6 +733,23 @@ static void test_reopened(void **state)
 	assert_int_equal(err, 0);
 }
 
+/* A job that was proven twice on the old lane, as by two engines that do not share the proof: all of it is over. */
+static void test_reopened_proven_twice(void **state)
+{
+	put(0, 1, 0, 1);
+	RUN(acked(0) == 1);
+	a.job_ready = 0;
+	a.job = lane_job_open(a.lane, jobid, jobkey, job_cb, NULL);
+	RUN(a.job_ready);
+	lock(1, 1, true);
+	RUN(acked(1) == 1);
+	second_lane();
+	lock(1, 2, true);
+	RUN(acked(1) == 2);
+	assert_int_equal(status_of(1, 2), 0);
+	assert_int_equal(b.wc.peers[1].lock_state, PROG_LOCK_EXCL);
+}
+
 static void test_reopened_waiting(void **state)
 {
 	struct lane *old;
@@ -1070,7 +1069,7 @@ int main(void)
 		T(test_batch), T(test_replay), T(test_refusals), T(test_unknown_windows), T(test_fragments),
 		T(test_dtype_grows), T(test_get_large),
 		T(test_lock_order), T(test_credit), T(test_replies_full), T(test_gone), T(test_guard_kept),
-		T(test_guard_kept_gone), T(test_reopened),
+		T(test_guard_kept_gone), T(test_reopened), T(test_reopened_proven_twice),
 		T(test_reopened_waiting), T(test_window_freed),
 		T(test_freed_while_waiting), T(test_freed_with_jobs), T(test_stop),
 		T(test_stop_freed), T(test_quota), T(test_fence_count),

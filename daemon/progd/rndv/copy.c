@@ -45,7 +45,7 @@ static int source(struct pull *p)
 		return -EBUSY;
 	err = side_init(&p->src, from->sp, &s, &why);
 	if (err == -EPROTO) {
-		conn_bad(from, "message slot %u: %s", n->slot, why);
+		link_client_bad(&from->lc, "message slot %u: %s", n->slot, why);
 		return -EINVAL;
 	}
 	if (err)
@@ -108,15 +108,15 @@ static bool move(struct pull *p, bool busy)
 	struct rndv *r = p->on->r;
 	uint8_t *to, *src;
 
-	if (p->asked_to_move || !r->o.mover || p->pos < p->head || !p->from)
+	if (p->asked_to_move || !r->mover || p->pos < p->head || !p->from)
 		return false;
 	p->asked_to_move = true;
 	to = side_ptr(&p->to, p->pos);
 	src = side_ptr(&p->src, p->pos);
 	if (!to || !src)
 		return false;
-	p->moving = mover_copy(r->o.mover, p->to.map, (uint64_t)(to - (uint8_t *)p->to.map->mem), p->src.map,
-			       (uint64_t)(src - (uint8_t *)p->src.map->mem), p->want - p->pos, busy, p->on->block,
+	p->moving = mover_copy(r->mover, p->to.map, (uint64_t)(to - (uint8_t *)p->to.map->mem), p->src.map,
+			       (uint64_t)(src - (uint8_t *)p->src.map->mem), p->want - p->pos, busy, p->on->lc.stats,
 			       moved, p);
 	if (!p->moving)
 		return false;
@@ -205,7 +205,7 @@ int copy_poll(struct rndv *r)
 			err = copy_chunk(p);
 		}
 		if (err == -EAGAIN) {
-			later_arm(r);
+			link_retry_arm(&r->retry);
 			p->again = true;
 			n--;
 			continue;

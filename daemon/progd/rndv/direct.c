@@ -22,7 +22,7 @@ struct direct {
 
 static bool can(const struct conn *c)
 {
-	return c->sp->c.helper && !atomic_load_explicit(&c->sp->not_direct, memory_order_relaxed);
+	return c->sp->c.view.helper && !atomic_load_explicit(&c->sp->not_direct, memory_order_relaxed);
 }
 
 /* Whose helper thread copies the next part; NULL: nobody's. */
@@ -103,12 +103,13 @@ int direct_copy(struct pull *p)
 	if (!d)
 		return -EAGAIN;
 	*d = (struct direct){ .p = p, .by = by, .off = p->pos, .len = len };
-	err = helper_post(by->sp->c.helper, by->r->o.index, &job, job.head, NULL, passed, d);
+	err = helper_post(by->sp->c.view.helper, by->r->link->o.index, &job, job.head, NULL, passed, d);
 	if (err) {
 		free(d);
 		p->not_direct = err != -EAGAIN;
 		return err == -EAGAIN || p->directs ? -EAGAIN : 0;
 	}
+	link_helper_watch(by->r->link, by->sp->c.view.helper);
 	by->jobs++;
 	p->jobs++;
 	p->directs++;

@@ -18,10 +18,10 @@ static void on_trim(void *ctx)
 
 	pool_conf_get(&conf);
 	DL_FOREACH(r->list, c)
-		if (c->sp->pool && c->key.rank % r->o.workers == r->o.index)
+		if (c->sp->pool && c->key.rank % r->link->o.workers == r->link->o.index)
 			warm += pool_trim(c->sp->pool, loop_now(), conf.idle_ns);
 	if (warm)
-		loop_timer_set(r->loop, &r->trim, conf.idle_ns, on_trim, r);
+		loop_timer_set(r->link->o.loop, &r->trim, conf.idle_ns, on_trim, r);
 }
 
 /* The client's pool; NULL: it has none, or no memory. */
@@ -35,8 +35,7 @@ static struct pool *pool_of(struct conn *c)
 	pool_conf_get(&conf);
 	if (!sp->pool) {
 		region = __atomic_load_n(&sp->c.area->pool_region, __ATOMIC_ACQUIRE) - 1;
-		map = region < sp->c.max_regions ?
-			atomic_load_explicit(&sp->c.regions[region], memory_order_acquire) : NULL;
+		map = win_region(&sp->c.view.regions, region);
 		if (!map || map->device || pool_new(sp->win->job->number, map->mem, map->size, conf.bytes, &sp->pool))
 			return NULL;
 		sp->pool_map = win_map_get(map);
@@ -47,11 +46,11 @@ static struct pool *pool_of(struct conn *c)
 		sp->pool_bytes = conf.bytes;
 	}
 	if (!loop_timer_running(&c->r->trim))
-		loop_timer_set(c->r->loop, &c->r->trim, conf.idle_ns, on_trim, c->r);
+		loop_timer_set(c->r->link->o.loop, &c->r->trim, conf.idle_ns, on_trim, c->r);
 	return sp->pool;
 }
 
-void early_begin(struct conn *on, struct pjob *pj, struct rsend *s)
+void early_begin(struct conn *on, struct rndv_job *pj, struct rsend *s)
 {
 	struct pool *pool = pool_of(on);
 	struct pool_buf buf;

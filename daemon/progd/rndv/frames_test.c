@@ -63,8 +63,8 @@ static const struct xport_handlers handlers = {
 static void go(void)
 {
 	loop_run_once(t.loop, 0);
-	loop_run_once(node_b.loop, 0);
-	rndv_poll(node_b.rndv);
+	loop_run_once(node_b.k.loop, 0);
+	link_poll(node_b.k.link);
 }
 
 #define UNTIL(cond) RUN_FOR(go, 20, cond)
@@ -83,11 +83,8 @@ static void job_ready(void *ctx, struct lane *l, uint32_t index, int err)
 
 static void open_lane(void)
 {
-	struct prog_addr addr[PROG_MAX_ADDRS];
-	unsigned int n = xport_addrs(node_b.x, addr);
-
 	t.ready = false;
-	t.lane = lane_get(t.xw, node_b.guid, addr, n);
+	t.lane = lane_open(t.xw, node_b.guid, node_b.k.addr, node_b.k.naddrs);
 	assert_non_null(t.lane);
 	t.job = lane_job_open(t.lane, jobid, jobkey, job_ready, NULL);
 	UNTIL(t.ready);
@@ -108,7 +105,7 @@ static int setup(void **state)
 	assert_int_equal(xport_new(&xo, &t.x, err), 0);
 	assert_int_equal(xport_attach(t.x, 0, t.loop, NULL, &t.xw), 0);
 	assert_int_equal(xport_listen(t.x, t.loop, err), 0);
-	node_a.naddrs = xport_addrs(t.x, node_a.addr);
+	node_a.k.naddrs = xport_addrs(t.x, node_a.k.addr);
 	assert_int_equal(win_job_join(jobid, jobkey, getuid(), &job, &why), 0);
 	make_client(&clients[2], 2, true);
 	make_client(&clients[3], 3, false);
@@ -122,7 +119,7 @@ static int teardown(void **state)
 	free_client(&clients[3]);
 	win_job_get(job);
 	if (win_job_leave(job))
-		rndv_job_gone(node_b.rndv, job);
+		link_job_gone(node_b.k.link, job);
 	win_job_put(job);
 	rest();
 	xport_unlisten(t.x);

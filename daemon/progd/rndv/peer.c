@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
- * Nodes that this worker asks: the lane, the proof of jobs, the frames that wait for both, and what is lost
- * with the lane: pulls and announced SENDs fail, FINs go on the next lane until they are answered.
+ * Nodes that this worker asks: the frames that wait for the lane and the job's proof, and what is lost with
+ * the lane: pulls and announced SENDs fail, FINs go on the next lane until they are answered.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -9,70 +9,44 @@
 
 #include "rndv/priv.h"
 
-static void peer_watch(struct peer *p);
-static void fins_wait(struct peer *p);
+static void fins_wait(struct rndv_peer *p);
 
-static struct peer *peer_get(struct rndv *r, const struct prog_win_node *node)
+/* The engine's part of the peer; NULL: no memory. */
+static struct rndv_peer *peer_of(struct rndv *r, struct link_peer *lp)
 {
-	struct peer *p;
+	struct rndv_peer *p = lp->rndv;
 
-	HASH_FIND(hh, r->peers, node->guid, PROG_GUID_SIZE, p);
 	if (p)
 		return p;
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		return NULL;
+	p->lp = lp;
 	p->r = r;
-	p->node = *node;
-	memcpy(p->guid, node->guid, PROG_GUID_SIZE);
-	HASH_ADD(hh, r->peers, guid, PROG_GUID_SIZE, p);
-	if (!p->hh.tbl) {
-		free(p);
-		return NULL;
-	}
+	lp->rndv = p;
 	return p;
 }
 
-struct pjob *peer_job(struct conn *c, uint32_t rank)
+struct rndv_job *peer_job(struct conn *c, uint32_t rank)
 {
-	struct peer *p = peer_get(c->r, node_of(c, rank));
-	struct pjob *pj;
+	struct link_job *lj = link_job_get(c->r->link, c->key.job, node_of(c, rank));
+	struct rndv_peer *p = lj ? peer_of(c->r, lj->peer) : NULL;
+	struct rndv_job *pj;
 
-	if (!p)
-		return NULL;
-	LL_FOREACH(p->jobs, pj)
-		if (pj->job == c->key.job)
-			return pj;
+	if (!p || lj->rndv)
+		return p ? lj->rndv : NULL;
 	pj = calloc(1, sizeof(*pj));
 	if (!pj)
 		return NULL;
-	pj->job = win_job_get(c->key.job);
+	pj->lj = lj;
 	pj->peer = p;
-	LL_PREPEND(p->jobs, pj);
+	lj->rndv = pj;
 	return pj;
-}
-
-struct peer *peer_of_lane(struct rndv *r, const struct lane *l)
-{
-	struct peer *p;
-
-	HASH_FIND(hh, r->peers, lane_guid(l), PROG_GUID_SIZE, p);
-	return p && p->lane == l ? p : NULL;
-}
-
-struct pjob *peer_job_at(struct peer *p, uint32_t index)
-{
-	struct pjob *pj;
-
-	LL_FOREACH(p->jobs, pj)
-		if (pj->state == PJ_OPEN && pj->index == index)
-			return pj;
-	return NULL;
 }
 
 /* ---- sending ---- */
 
-static void dequeue(struct pjob *pj, struct out *o)
+static void dequeue(struct rndv_job *pj, struct out *o)
 {
 	DL_DELETE(pj->outs, o);
 	o->queued = false;
@@ -89,23 +63,23 @@ static void rsend_free(struct rsend *s)
 }
 
 /* FINs that need not be sent any more. */
-static void fins_drop(struct pjob *pj)
+static void fins_drop(struct rndv_job *pj)
 {
 	while (pj->fins)
 		rsend_free(pj->fins);
 }
 
 /* Send what waits; the lane is there and the job open. */
-static void flush(struct pjob *pj)
+static void flush(struct rndv_job *pj)
 {
-	struct peer *p = pj->peer;
+	struct rndv_peer *p = pj->peer;
 
-	while (pj->outs && pj->state == PJ_OPEN && !p->full) {
+	while (pj->outs && pj->lj->state == LINK_OPEN && !p->full) {
 		struct out *o = pj->outs;
 		int err;
 
-		o->f.job = pj->index;
-		err = lane_send(p->lane, &o->f, o->payload, NULL, NULL);
+		o->f.job = pj->lj->index;
+		err = lane_send(p->lp->lane, &o->f, o->payload, NULL, NULL);
 		if (err == -EAGAIN)
 			p->full = true;
 		if (err)
@@ -116,67 +90,39 @@ static void flush(struct pjob *pj)
 	}
 }
 
-static void pjob_fail(struct pjob *pj, int err);
-static void pjob_free(struct pjob *pj);
+static void pjob_fail(struct rndv_job *pj, int err);
+static void pjob_free(struct rndv_job *pj);
 
-static void job_opened(void *ctx, struct lane *l, uint32_t index, int err)
+void peer_opened(struct link_job *lj)
 {
-	struct pjob *pj = ctx;
+	if (!lj->rndv)
+		return;
+	lj->rndv->peer->failures = 0;
+	flush(lj->rndv);
+}
 
-	if (!err) {
-		pj->state = PJ_OPEN;
-		pj->peer->failures = 0;
-		flush(pj);
+void peer_refused(struct link_job *lj, int err)
+{
+	struct rndv_job *pj = lj->rndv;
+
+	if (!pj)
+		return;
+	pjob_fail(pj, err);
+	if (err != -ENOENT && err != -EACCES) {
+		if (pj->fins)
+			fins_wait(pj->peer);
 		return;
 	}
-	pj->state = PJ_CLOSED;
-	if (err != -ENOENT && err != -EACCES)
-		return;				/* the lane goes down: peer_down follows */
-	prog_log_limited(PROG_LOG_WARN, "lane %s: job %u refused: %s", lane_name(l), pj->job->number,
-			 strerror(-err));
 	/* no process of the job is there, so none waits for a FIN */
-	pjob_fail(pj, err);
 	fins_drop(pj);
-	if (pj->over)
+	if (lj->over)
 		pjob_free(pj);
 }
 
-/* Lane and proof; 0 (perhaps still under way) or a negative errno. */
-static int connect_job(struct pjob *pj)
+int peer_send(struct rndv_job *pj, struct out *o)
 {
-	struct peer *p = pj->peer;
-	int idx;
-
-	if (!p->lane) {
-		int err = reach_wait(&p->reach);
-
-		if (err)
-			return err;
-		p->lane = lane_get(p->r->xw, p->guid, p->node.addr, p->node.naddrs);
-		if (!p->lane)
-			return -errno;
-		/* one that was made for other frames may be up already */
-		if (lane_state(p->lane) == LANE_UP)
-			reach_up(&p->reach);
-	}
-	if (pj->state == PJ_CLOSED) {
-		idx = lane_job_open(p->lane, pj->job->id, pj->job->key, job_opened, pj);
-		if (idx == -EAGAIN) {
-			p->unopened = true;
-			return 0;
-		}
-		if (idx < 0)
-			return idx;
-		pj->index = idx;
-		pj->state = PJ_OPENING;
-	}
-	return 0;
-}
-
-int peer_send(struct pjob *pj, struct out *o)
-{
-	struct peer *p = pj->peer;
-	int err = connect_job(pj);
+	struct rndv_peer *p = pj->peer;
+	int err = link_job_connect(pj->lj);
 
 	if (err && o->kind != OUT_FIN)
 		return err;
@@ -186,12 +132,11 @@ int peer_send(struct pjob *pj, struct out *o)
 		fins_wait(p);
 	else
 		flush(pj);
-	if (!loop_timer_running(&p->alive) && p->r->o.peer_timeout_ns)
-		peer_watch(p);
+	link_await(p->lp);
 	return 0;
 }
 
-void out_cancel(struct pjob *pj, struct out *o)
+void out_cancel(struct rndv_job *pj, struct out *o)
 {
 	if (o->queued)
 		dequeue(pj, o);
@@ -199,7 +144,7 @@ void out_cancel(struct pjob *pj, struct out *o)
 
 /* ---- the end of a message, told to its sender's side ---- */
 
-void fin_send(struct rndv *r, struct conn *on, struct pjob *pj, struct rsend *s, int status)
+void fin_send(struct rndv *r, struct conn *on, struct rndv_job *pj, struct rsend *s, int status)
 {
 	int64_t early = thresh_answer(on->sp->thresh, s->name.src, loop_now());
 	bool waits = thresh_waits(on->sp->thresh, s->name.src);
@@ -228,7 +173,7 @@ void fin_send(struct rndv *r, struct conn *on, struct pjob *pj, struct rsend *s,
 	peer_send(pj, &s->out);
 }
 
-void fin_done(struct pjob *pj, uint64_t token)
+void fin_done(struct rndv_job *pj, uint64_t token)
 {
 	struct rsend *s;
 
@@ -239,27 +184,29 @@ void fin_done(struct pjob *pj, uint64_t token)
 	if (!s)
 		return;
 	rsend_free(s);
-	if (pj->over && !pj->fins)
+	if (pj->lj->over && !pj->fins)
 		pjob_free(pj);
 }
 
 /* After a lane that failed: the next one for what must be told. */
 static void on_fins(void *ctx)
 {
-	struct peer *p = ctx;
-	struct pjob *pj, *tmp;
+	struct rndv_peer *p = ctx;
+	struct link_job *lj, *tmp;
 	struct rsend *s;
 
-	LL_FOREACH_SAFE(p->jobs, pj, tmp) {
-		if (!pj->fins)
+	LL_FOREACH_SAFE(p->lp->jobs, lj, tmp) {
+		struct rndv_job *pj = lj->rndv;
+
+		if (!pj || !pj->fins)
 			continue;
 		if (p->failures >= FIN_TRIES) {
 			prog_log_limited(PROG_LOG_WARN,
-					 "job %u: a node cannot be told that messages ended", pj->job->number);
+					 "job %u: a node cannot be told that messages ended", lj->job->number);
 			/* if it still reaches us, it knows from its own lanes' end */
-			rlanes_close(p->r, p->guid);
+			link_close_from(p->r->link, p->lp->key.guid, -EHOSTUNREACH, "no lane back to that node");
 			fins_drop(pj);
-			if (pj->over)
+			if (lj->over)
 				pjob_free(pj);
 			continue;
 		}
@@ -269,30 +216,24 @@ static void on_fins(void *ctx)
 				s->out.queued = true;
 			}
 		}
-		if (connect_job(pj))
+		if (link_job_connect(lj))
 			fins_wait(p);
 		else
 			flush(pj);
 	}
-	if (!loop_timer_running(&p->alive) && p->r->o.peer_timeout_ns)
-		peer_watch(p);
+	link_await(p->lp);
 }
 
-static void fins_wait(struct peer *p)
+static void fins_wait(struct rndv_peer *p)
 {
 	if (!loop_timer_running(&p->retry))
-		loop_timer_set(p->r->loop, &p->retry, reach_wait_ns(&p->reach), on_fins, p);
+		loop_timer_set(p->r->link->o.loop, &p->retry, link_wait_ns(p->lp), on_fins, p);
 }
 
 /* ---- lanes ---- */
 
-void peer_up(struct peer *p)
-{
-	reach_up(&p->reach);
-}
-
 /* SENDs that were announced on the peer's lane, of @job (NULL: any), fail. */
-static void told_fail(struct peer *p, const struct win_job *job, int err)
+static void told_fail(struct rndv_peer *p, const struct win_job *job, int err)
 {
 	struct conn *c;
 
@@ -309,7 +250,7 @@ static void told_fail(struct peer *p, const struct win_job *job, int err)
 }
 
 /* What is under way on the lane ends with @err; FINs stay. */
-static void pjob_fail(struct pjob *pj, int err)
+static void pjob_fail(struct rndv_job *pj, int err)
 {
 	struct out *o, *tmp;
 
@@ -320,74 +261,67 @@ static void pjob_fail(struct pjob *pj, int err)
 		if (o->kind == OUT_SEND)
 			free(o);
 	}
-	told_fail(pj->peer, pj->job, err);
+	told_fail(pj->peer, pj->lj->job, err);
 }
 
-static void pjob_free(struct pjob *pj)
+static void pjob_free(struct rndv_job *pj)
 {
-	struct peer *p = pj->peer;
+	struct link_job *lj = pj->lj;
 	struct out *o, *tmp;
 
-	if (p->lane && pj->state != PJ_CLOSED)
-		lane_job_close(p->lane, pj->index);
 	DL_FOREACH_SAFE(pj->outs, o, tmp) {
 		dequeue(pj, o);
 		if (o->kind == OUT_SEND)
 			free(o);
 	}
-	LL_DELETE(p->jobs, pj);
-	win_job_put(pj->job);
 	free(pj);
+	lj->rndv = NULL;
+	link_job_released(lj);
 }
 
-void peer_down(struct peer *p, int err)
+void peer_down(struct link_peer *lp, int err)
 {
-	struct pjob *pj;
+	struct rndv_peer *p = lp->rndv;
+	struct link_job *lj;
 	bool fins = false;
 
-	reach_down(&p->reach, err);
-	p->lane = NULL;
+	if (!p)
+		return;
 	p->full = false;
-	p->unopened = false;
-	p->downs++;
 	p->failures++;
-	LL_FOREACH(p->jobs, pj)
-		pj->state = PJ_CLOSED;
-	LL_FOREACH(p->jobs, pj) {
-		pjob_fail(pj, err);
-		fins |= pj->fins != NULL;
+	LL_FOREACH(lp->jobs, lj) {
+		if (!lj->rndv)
+			continue;
+		pjob_fail(lj->rndv, err);
+		fins |= lj->rndv->fins != NULL;
 	}
 	told_fail(p, NULL, err);
 	if (fins)
 		fins_wait(p);
 }
 
-void peer_writable(struct peer *p)
+void peer_writable(struct link_peer *lp)
 {
-	struct pjob *pj, *tmp;
+	struct link_job *lj;
 
-	p->full = false;
-	if (p->unopened) {
-		p->unopened = false;
-		LL_FOREACH(p->jobs, pj)
-			if (pj->outs && pj->state == PJ_CLOSED && connect_job(pj))
-				fins_wait(p);
-	}
-	LL_FOREACH_SAFE(p->jobs, pj, tmp)
-		if (pj->state == PJ_OPEN)
-			flush(pj);
+	if (!lp->rndv)
+		return;
+	lp->rndv->full = false;
+	LL_FOREACH(lp->jobs, lj)
+		if (lj->rndv)
+			flush(lj->rndv);
 }
 
-/* ---- is the peer alive? ---- */
-
-/* Is anything awaited from it? */
-static bool awaits(const struct peer *p)
+bool peer_awaits(const struct link_peer *lp)
 {
-	const struct pjob *pj;
+	const struct rndv_peer *p = lp->rndv;
+	const struct link_job *lj;
 	const struct conn *c;
 
-	LL_FOREACH(p->jobs, pj)
-		if (pj->pulls || pj->fins || pj->outs)
+	if (!p)
+		return false;
+	LL_FOREACH(lp->jobs, lj)
+		if (lj->rndv && (lj->rndv->pulls || lj->rndv->fins || lj->rndv->outs))
 			return true;
 	DL_FOREACH(p->r->list, c) {
 		for (uint32_t i = 0; i < PROG_P2P_SLOTS; i++) {
@@ -400,56 +334,39 @@ static bool awaits(const struct peer *p)
 	return false;
 }
 
-static void on_alive(void *ctx)
-{
-	struct peer *p = ctx;
-
-	if (!awaits(p))
-		return;
-	/* connecting has a time limit of its own */
-	if (p->lane && lane_state(p->lane) == LANE_UP && !reach_check(&p->reach, p->lane))
-		return;
-	peer_watch(p);
-}
-
-static void peer_watch(struct peer *p)
-{
-	reach_listen(&p->reach, p->lane);
-	loop_timer_set(p->r->loop, &p->alive, p->r->o.peer_timeout_ns / 2, on_alive, p);
-}
-
 /* ---- the end ---- */
 
 void peer_job_gone(struct rndv *r, struct win_job *job)
 {
-	struct peer *p, *tmp;
+	struct link_peer *lp, *tmp;
 
-	HASH_ITER(hh, r->peers, p, tmp) {
-		struct pjob *pj, *pjtmp;
+	HASH_ITER(hh, r->link->peers, lp, tmp) {
+		struct link_job *lj, *ltmp;
 
-		LL_FOREACH_SAFE(p->jobs, pj, pjtmp) {
-			if (pj->job != job)
-				continue;
-			pj->over = true;
-			if (!pj->fins)
-				pjob_free(pj);
-		}
+		LL_FOREACH_SAFE(lp->jobs, lj, ltmp)
+			if (lj->job == job && lj->rndv && !lj->rndv->fins)
+				pjob_free(lj->rndv);
 	}
 }
 
 void peers_free(struct rndv *r)
 {
-	struct peer *p, *tmp;
+	struct link_peer *lp, *tmp;
 
-	HASH_ITER(hh, r->peers, p, tmp) {
-		loop_timer_cancel(&p->alive);
-		loop_timer_cancel(&p->retry);
-		while (p->jobs) {
-			fins_drop(p->jobs);
-			pjob_free(p->jobs);
+	HASH_ITER(hh, r->link->peers, lp, tmp) {
+		struct link_job *lj, *ltmp;
+
+		if (!lp->rndv)
+			continue;
+		loop_timer_cancel(&lp->rndv->retry);
+		LL_FOREACH_SAFE(lp->jobs, lj, ltmp) {
+			if (!lj->rndv)
+				continue;
+			fins_drop(lj->rndv);
+			pjob_free(lj->rndv);
 		}
-		HASH_DEL(r->peers, p);
-		free(p->buf);
-		free(p);
+		free(lp->rndv->buf);
+		free(lp->rndv);
+		lp->rndv = NULL;
 	}
 }

@@ -3,8 +3,6 @@
 #ifndef PROGD_RNDV_PRIV_H
 #define PROGD_RNDV_PRIV_H
 
-#define HASH_NONFATAL_OOM 1
-#include <uthash.h>
 #include <utlist.h>
 
 #include <libprogbase/dtype.h>
@@ -16,7 +14,6 @@
 #include "match/pool.h"
 #include "rndv/rndv.h"
 #include "thresh/thresh.h"
-#include "xport/reach.h"
 
 #define RING_BATCH	64		/* entries of one client taken per poll */
 #define PIECE		WIRE_MAX_PAYLOAD
@@ -27,8 +24,7 @@
 #define HELPER_WINDOW	(1u << 20)	/* bytes asked for ahead of a receiver that only its helper reaches */
 #define PLACE_MIN	(128u << 10)	/* messages from here on are worth a move to another processor, some 10 us */
 #define REF_MIN		16384u		/* payloads from here on are sent from where they are */
-#define RETRY_NS	500000		/* something was full or out of memory: again after this, ... */
-#define RETRY_MAX_NS	64000000	/* ... and if that was in vain, after twice the time, up to this */
+#define RETRY_MAX_NS	64000000	/* something was full or out of memory: again at least so often */
 #define FIN_TRIES	6		/* lanes that failed in a row: nobody is there to be told */
 #define ABSENT_NS	10000000000ull	/* a receiver that is not at its node: may come within this */
 
@@ -58,7 +54,7 @@ struct conn_key {
 };
 
 struct told {				/* a SEND that was announced on a lane of ours */
-	struct peer *peer;		/* NULL: none */
+	struct rndv_peer *peer;		/* NULL: none */
 	uint32_t serial;
 	bool again;			/* to be announced again */
 	int64_t wish;			/* thresh_wish() */
@@ -68,14 +64,12 @@ struct told {				/* a SEND that was announced on a lane of ours */
 struct conn {				/* a client as this worker knows it */
 	struct conn_key key;
 	UT_hash_handle hh;
+	struct link_client lc;
 	struct rndv *r;
 	struct rndv_space *sp;		/* held */
 	uint32_t head;
-	bool bad;			/* corrupt: ignored until detached */
-	bool dirty;			/* has something new to see: wake */
 	unsigned int jobs;		/* helper jobs of its messages */
-	struct stats_msgs *stats;	/* of block */
-	struct stats_block *block;
+	struct stats_msgs *stats;	/* of lc.stats */
 	struct told *told;		/* [PROG_P2P_SLOTS] */
 	unsigned int again;		/* entries of it to be announced again, ... */
 	uint64_t again_at, again_ns;	/* ... not before; and then in so much more, ns */
@@ -83,7 +77,6 @@ struct conn {				/* a client as this worker knows it */
 	struct pull *copies;		/* from its memory, on the same node (from) */
 	struct serve *serves;
 	struct conn *next, *prev;
-	struct conn *dirty_next;
 };
 
 /* One end of a message in a client's memory. */
@@ -110,35 +103,21 @@ struct out {				/* a frame to a peer */
 	struct out *next, *prev;
 };
 
-enum { PJ_CLOSED, PJ_OPENING, PJ_OPEN };
-
-struct pjob {				/* a job with a peer */
-	struct win_job *job;		/* held */
-	struct peer *peer;
-	int state;			/* PJ_... */
-	uint32_t index;			/* on the lane */
-	bool over;			/* no sessions here: ends with its last FIN */
+struct rndv_job {			/* a job with a peer */
+	struct link_job *lj;
+	struct rndv_peer *peer;
 	struct out *outs;		/* to be sent, oldest first */
 	struct pull *pulls;		/* asked for */
 	struct rsend *fins;		/* FIN sent or to be sent, FINED awaited */
-	struct pjob *next;
 };
 
-struct peer {
-	uint8_t guid[PROG_GUID_SIZE];
-	UT_hash_handle hh;
+struct rndv_peer {
+	struct link_peer *lp;
 	struct rndv *r;
-	struct prog_win_node node;
-	struct lane *lane;		/* NULL: down */
-	struct pjob *jobs;
-	bool full;			/* the lane refused: wait for lane_writable */
-	bool unopened;			/* it refused to open a job: likewise */
-	struct loop_timer alive;	/* runs while something is awaited */
-	struct reach reach;
+	bool full;			/* the lane refused: wait for its room */
 	unsigned int failures;		/* lanes that failed since one was good */
 	struct loop_timer retry;	/* FINs wait for the next lane */
 	uint8_t *buf;			/* PIECE: payload on its way into private memory */
-	uint64_t downs;
 };
 
 /* ---- receiving ------------------------------------------------------------------------------------ */
@@ -151,10 +130,10 @@ struct rsend {
 	uint64_t len;
 	uint8_t flags;			/* PROG_P2PF_SYNC, PROG_P2PF_EARLY */
 	uint64_t early;			/* the sender's wish */
-	uint64_t lane;			/* rlane.id it came on; 0: this node's */
+	uint64_t from;			/* link_from.id it came from; 0: this node */
 	struct early *pooled;		/* its payload is in the pool, or on its way there */
 	uint64_t token;			/* FIN: its number */
-	struct pjob *pj;		/* FIN: whose list it is on */
+	struct rndv_job *pj;		/* FIN: whose list it is on */
 	struct out out;
 	struct rsend *next, *prev;	/* pj->fins */
 };
@@ -189,7 +168,7 @@ struct pull {
 	unsigned int jobs;		/* helper jobs */
 	unsigned int rx;		/* payloads being received in place */
 	/* from another node */
-	struct pjob *pj;
+	struct rndv_job *pj;
 	struct out out;
 	struct landing *landing, *landing_last;	/* bytes that the helper's ring had no room for */
 	/* from memory of this node: a client's, or its own pool */
@@ -233,22 +212,20 @@ struct landing {			/* bytes for the helper thread */
 
 /* ---- serving ---------------------------------------------------------------------------------------- */
 
-struct rlane {				/* a lane on which others ask */
+struct rndv_lane {			/* a lane on which others ask */
 	struct rndv *r;
 	struct lane *lane;
-	UT_hash_handle hh;		/* r->rlanes, by lane */
-	uint64_t id;			/* of all workers' lanes, never 0 */
-	bool stale;			/* a later one of the same node's worker has come */
-	struct win_job *job[XPORT_MAX_JOBS + 1];	/* held; NULL: not looked up */
 	struct serve *serves;		/* all */
 	struct serve *turn;		/* with something to send now, served in turn */
 	unsigned int refs;		/* payloads queued by reference */
 	struct wire_frame *notes;	/* REFUSE, FINED, LATER that found the lane full */
 	uint32_t nnotes, max_notes;
+	struct rndv_lane *next, *prev;
 };
 
 struct serve {				/* a SEND being pulled; until FIN */
-	struct rlane *rl;		/* NULL: ended, freed with jobs and refs */
+	struct rndv_lane *rl;		/* NULL: ended, freed with jobs and refs */
+	struct link_from *from_job;	/* who asked */
 	struct conn *on;		/* whose SEND; NULL: gone */
 	uint32_t job;			/* index on the lane */
 	uint32_t slot, serial;
@@ -277,40 +254,30 @@ struct ref {				/* a payload queued by reference */
 /* ---- engine --------------------------------------------------------------------------------------------- */
 
 struct rndv {
-	struct rndv_opts o;
-	struct xport_worker *xw;
-	struct loop *loop;
+	struct link *link;
+	struct link_host *host;
+	struct mover *mover;		/* NULL: none */
 	struct conn *conns;		/* hash */
 	struct conn *list;		/* the same, in order of attaching */
 	struct conn *zombies;		/* detached, with jobs */
-	struct conn *dirty;
-	struct peer *peers;
-	struct rlane *rlanes;
+	struct rndv_lane *lanes;
 	struct pull *pulls;		/* hash by token */
 	uint64_t tokens;
 	struct pull *copying;		/* on this node, in turn */
-	struct loop_timer retry;
-	uint64_t retry_ns;
-	bool retry_now;
+	struct link_retry retry;
 	struct loop_timer trim;		/* pools keep memory warm */
 	bool look;			/* a SEND came: look at the rings, dozing or not */
 	uint8_t *scratch;		/* CHUNK */
 	uint32_t nserves, nfins;
-	struct stats_block nostats;	/* for jobs that have none */
 };
 
-/* rndv.c */
+/* conn.c */
 void place(const struct conn *on, uint64_t len, bool waits);
 /* A thread of the client sleeps in a wait, as far as the client says. */
 bool conn_rests(const struct conn *c);
 struct conn *conn_find(struct rndv *r, struct win_job *job, uint64_t win, uint32_t rank);
-void conn_dirty(struct conn *c);
 void conn_job_done(struct conn *c);
-void later_arm(struct rndv *r);
-/* The ring or slot @slot of it is corrupt. */
-void conn_bad(struct conn *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 const struct prog_win_node *node_of(const struct conn *c, uint32_t rank);
-bool is_here(const struct rndv *r, const struct prog_win_node *node);
 
 /* slot.c: the client's slots */
 /*
@@ -352,26 +319,26 @@ int side_post(const struct side *sd, struct conn *c, uint64_t off, uint64_t len,
 
 /* peer.c */
 /* The peer that has rank @rank of @c's window, and @c's job with it; NULL: no memory. */
-struct pjob *peer_job(struct conn *c, uint32_t rank);
-struct peer *peer_of_lane(struct rndv *r, const struct lane *l);
-struct pjob *peer_job_at(struct peer *p, uint32_t index);
+struct rndv_job *peer_job(struct conn *c, uint32_t rank);
 /* Send @o; negative errno: it cannot be (now), and is not queued.  OUT_FIN never fails: it waits. */
-int peer_send(struct pjob *pj, struct out *o);
-void out_cancel(struct pjob *pj, struct out *o);
-void peer_up(struct peer *p);
-void peer_down(struct peer *p, int err);
-void peer_writable(struct peer *p);
+int peer_send(struct rndv_job *pj, struct out *o);
+void out_cancel(struct rndv_job *pj, struct out *o);
+void peer_opened(struct link_job *lj);
+void peer_refused(struct link_job *lj, int err);
+void peer_down(struct link_peer *lp, int err);
+void peer_writable(struct link_peer *lp);
+bool peer_awaits(const struct link_peer *lp);
 void peer_job_gone(struct rndv *r, struct win_job *job);
 void peers_free(struct rndv *r);
 /* Tell the sender's side that @s has ended; takes @s over. @pj: of its sender, NULL: is on this node. */
-void fin_send(struct rndv *r, struct conn *on, struct pjob *pj, struct rsend *s, int status);
-void fin_done(struct pjob *pj, uint64_t token);
+void fin_send(struct rndv *r, struct conn *on, struct rndv_job *pj, struct rsend *s, int status);
+void fin_done(struct rndv_job *pj, uint64_t token);
 
 /* pull.c */
 /* A SEND for @on's client: 0, or why it cannot be kept now; @s is taken over if 0. */
 int send_arrived(struct conn *on, struct rsend *s);
 /* A RECV is matched with @s; both are taken over. @pj as in fin_send(). */
-void pull_start(struct pull *p, struct conn *on, struct pjob *pj, struct rsend *s);
+void pull_start(struct pull *p, struct conn *on, struct rndv_job *pj, struct rsend *s);
 /* It ends, as soon as nothing uses the memory. */
 void pull_end(struct pull *p, int status);
 /* ... at once: the client goes. */
@@ -386,14 +353,14 @@ void pull_landed(struct pull *p);
 void pull_job_done(struct pull *p);
 void pull_rx_done(struct pull *p);
 struct pull *pull_find(struct rndv *r, uint64_t token);
-bool pull_place(struct peer *pe, struct pull *p, const struct wire_frame *f, struct lane_sink *sink);
+bool pull_place(struct rndv_peer *pe, struct pull *p, const struct wire_frame *f, struct lane_sink *sink);
 int pull_land(struct pull *p, const uint8_t *bytes, uint64_t len);
 int pull_piece(struct pull *p, const struct wire_frame *f, const void *payload, bool placed);
 void pull_retry(struct pull *p);
 
 /* early.c */
 /* Take the payload of @s, which is kept in the matching table, to the pool. @pj as in fin_send(). */
-void early_begin(struct conn *on, struct pjob *pj, struct rsend *s);
+void early_begin(struct conn *on, struct rndv_job *pj, struct rsend *s);
 void early_landed(struct pull *writer);
 void early_written(struct pull *writer);
 /* The SEND was matched: @p reads from there. */
@@ -416,15 +383,13 @@ int direct_copy(struct pull *p);
 bool direct_busy(const struct pull *p);
 
 /* serve.c */
-struct rlane *rlane_get(struct rndv *r, struct lane *l);
-struct rlane *rlane_find(struct rndv *r, struct lane *l);
-void rlane_free(struct rlane *rl);
-/* Close the lanes from node @guid. */
-void rlanes_close(struct rndv *r, const uint8_t *guid);
-void rlane_job_closed(struct rlane *rl, uint32_t job);
-int serve_frame(struct rlane *rl, const struct wire_frame *f, const void *payload);
+struct rndv_lane *rlane_new(struct rndv *r, struct lane *l);
+void rlane_free(struct rndv_lane *rl);
+/* What came from there is over. */
+void rlane_lost(struct rndv_lane *rl, struct link_from *from);
+int serve_frame(struct link_from *from, const struct wire_frame *f, const void *payload);
 void serve_refuse(struct serve *s, int err);
 int serve_poll(struct rndv *r);
-void serve_writable(struct rlane *rl);
+void serve_writable(struct rndv_lane *rl);
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include <libprogbase/futex.h>
+#include <libprogbase/probe.h>
 
 #include "rndv/priv.h"
 
@@ -15,7 +16,7 @@
 /* The client's helper thread looks for the message among the receives that were not announced. */
 static void wake_candidates(struct conn *c)
 {
-	struct prog_helper_ring *ring = c->sp->c.ring;
+	struct prog_helper_ring *ring = c->sp->c.view.ring;
 
 	if (!ring || !__atomic_load_n(&c->sp->c.area->candidates, __ATOMIC_RELAXED))
 		return;
@@ -24,14 +25,14 @@ static void wake_candidates(struct conn *c)
 
 int send_arrived(struct conn *on, struct rsend *s)
 {
-	uint32_t worker = on->key.rank % on->r->o.workers;	/* of its RECVs */
+	uint32_t worker = on->key.rank % on->r->link->o.workers;	/* of its RECVs */
 	struct rsend *replaced = NULL;
-	struct pjob *pj = NULL;
+	struct rndv_job *pj = NULL;
 	struct pull *p = NULL;
 	bool early;
 	int err;
 
-	if (s->lane) {
+	if (s->from) {
 		pj = peer_job(on, s->name.src);
 		if (!pj)
 			return -ENOMEM;
@@ -39,7 +40,7 @@ int send_arrived(struct conn *on, struct rsend *s)
 	/* who posts RECVs is served by one worker, and only that one uses the pool */
 	early = thresh_arrived(on->sp->thresh, s->name.src, s->len, (int64_t)s->early, loop_now()) &&
 		s->flags & PROG_P2PF_EARLY && !(s->flags & PROG_P2PF_SYNC) &&
-		worker == on->r->o.index;
+		worker == on->r->link->o.index;
 	err = match_send(on->sp->match, &s->key, &s->name, s, (void **)&p, (void **)&replaced);
 	rsend_forget(replaced);
 	if (err) {
@@ -55,10 +56,10 @@ int send_arrived(struct conn *on, struct rsend *s)
 		early_begin(on, pj, s);
 	/* Dekker with a client that posts its RECV, then looks at `unmatched' */
 	full_barrier();
-	if (worker == on->r->o.index)
+	if (worker == on->r->link->o.index)
 		on->r->look = true;
-	else if (on->r->o.kick)
-		on->r->o.kick(on->r->o.ctx, 1u << worker);
+	else if (on->r->host->kick)
+		on->r->host->kick(on->r->host, 1u << worker);
 	wake_candidates(on);
 	return 0;
 }
@@ -92,6 +93,7 @@ static void finish(struct pull *p)
 	struct rsend *s = p->send;
 
 	p->ended = true;
+	PROG_PROBE(msg_done, p->key.comm, s->name.src, p->key.dst, p->key.ord, p->landed);
 	DL_DELETE(on->pulls, p);
 	p->send = NULL;
 	if (p->landed == p->want && p->pj && p->want)
@@ -160,7 +162,7 @@ void pull_abort(struct pull *p, int status)
 	stop(p, status);
 	if (p->moving) {
 		/* the memory is held until the engine is through with it */
-		mover_cancel(p->on->r->o.mover, p->moving);
+		mover_cancel(p->on->r->mover, p->moving);
 		p->moving = NULL;
 		p->jobs--;
 	}
@@ -194,6 +196,7 @@ static void ask(struct pull *p, uint64_t end)
 		.total = end,
 	};
 	p->asked = end;
+	PROG_PROBE(pull, p->key.comm, s->name.src, p->key.dst, p->key.ord, end);
 	err = peer_send(p->pj, &p->out);
 	if (err)
 		pull_end(p, err);
@@ -225,7 +228,7 @@ static void go(struct pull *p)
 	ask(p, p->to.helper && p->want > HELPER_WINDOW ? HELPER_WINDOW : p->want);
 }
 
-void pull_start(struct pull *p, struct conn *on, struct pjob *pj, struct rsend *s)
+void pull_start(struct pull *p, struct conn *on, struct rndv_job *pj, struct rsend *s)
 {
 	p->on = on;
 	p->send = s;
@@ -235,6 +238,7 @@ void pull_start(struct pull *p, struct conn *on, struct pjob *pj, struct rsend *
 	if (!p->into && (!(p->flags & PROG_P2PF_NAMED) || p->flags & PROG_P2PF_HEAD))
 		p->head = p->want < PROG_P2P_HEAD ? p->want : PROG_P2P_HEAD;
 	DL_APPEND(on->pulls, p);
+	PROG_PROBE(match, p->key.comm, s->name.src, p->key.dst, p->key.ord, s->len);
 	go(p);
 }
 
@@ -304,7 +308,7 @@ void pull_retry(struct pull *p)
 		int err = post(p, l, l->bytes);
 
 		if (err == -EAGAIN || err == -ENOMEM) {
-			later_arm(p->on->r);
+			link_retry_arm(&p->on->r->retry);
 			return;
 		}
 		if (err) {
@@ -341,7 +345,7 @@ static int land_by_helper(struct pull *p, uint64_t off, const uint8_t *bytes, ui
 		else
 			p->landing = l;
 		p->landing_last = l;
-		later_arm(p->on->r);
+		link_retry_arm(&p->on->r->retry);
 	}
 	return 0;
 }
@@ -356,7 +360,7 @@ void pull_count(struct pull *p, uint64_t len)
 	if (p->into)
 		return;
 	stats_add(&st->bytes, len);
-	if (!__atomic_load_n(p->sp->c.waiters, __ATOMIC_RELAXED))
+	if (!__atomic_load_n(p->sp->c.view.waiters, __ATOMIC_RELAXED))
 		stats_add(&st->away_bytes, len);
 }
 
@@ -389,7 +393,7 @@ int pull_land(struct pull *p, const uint8_t *bytes, uint64_t len)
  * Where the frame's payload can be received: straight into place, or into memory of the peer's from where it
  * is copied.  False: the transport has to find some.
  */
-bool pull_place(struct peer *pe, struct pull *p, const struct wire_frame *f, struct lane_sink *sink)
+bool pull_place(struct rndv_peer *pe, struct pull *p, const struct wire_frame *f, struct lane_sink *sink)
 {
 	uint64_t off = f->off, end = f->off + f->len;
 
@@ -424,7 +428,7 @@ int pull_piece(struct pull *p, const struct wire_frame *f, const void *payload, 
 	if (placed) {
 		p->pos += f->len;
 		pull_count(p, f->len);
-		if (!win_map_alive(p->to.map) || !win_map_alive(p->sp->c.seg))
+		if (!win_map_alive(p->to.map) || !win_map_alive(p->sp->c.view.seg))
 			err = -EFAULT;
 	} else {
 		err = pull_land(p, payload, f->len);

@@ -541,9 +541,9 @@ static void test_lane_lost(void **state)
 		/* announced, and not matched */
 		u = post_send(0, 2, ++ord, 0, &ub);
 		RUN(clients[2].seg->area.unmatched == 1 && under_way() >= 2);
-		xport_each_lane(n == 1 ? node_b.xw : node_a.xw, kill_lane, NULL);
+		xport_each_lane(n == 1 ? node_b.k.xw : node_a.k.xw, kill_lane, NULL);
 		if (n == 2)
-			xport_each_lane(node_b.xw, kill_lane, NULL);
+			xport_each_lane(node_b.k.xw, kill_lane, NULL);
 		RUN(DONE(2, r) && DONE(1, s) && DONE(0, u));
 		assert_true(slot_of(2, r)->status < 0);
 		assert_true(slot_of(1, s)->status < 0);
@@ -577,7 +577,7 @@ static void test_fin_again(void **state)
 	r = post_named(0, s, 2, PROG_P2PF_DROP, NULL);
 	RUN(DONE(2, r));
 	/* FIN is in the lane's queue, or the lane not even there */
-	xport_each_lane(node_b.xw, kill_lane, NULL);
+	xport_each_lane(node_b.k.xw, kill_lane, NULL);
 	RUN(DONE(0, s));
 	assert_int_equal(slot_of(0, s)->status, 0);
 	RUN(!under_way());
@@ -590,7 +590,7 @@ static void test_one_way(void **state)
 	struct buf sb = send_buf(0, 1000, 1), rb = make_buf(2, PRIVATE, false, 1000);
 	uint32_t s, s2, r;
 
-	xport_unlisten(node_a.x);
+	xport_unlisten(node_a.k.x);
 	s = post_send(0, 2, ++ord, 0, &sb);
 	r = post_recv(0, 2, ord, 0, &rb);
 	RUN(DONE(2, r));
@@ -793,7 +793,7 @@ static void test_early_lost(void **state)
 	s = post_send(1, 2, ++ord, PROG_P2PF_EARLY, &sb);
 	RUN(DONE(1, s));
 	reset(&clients[1]);
-	xport_each_lane(node_a.xw, kill_lane, NULL);
+	xport_each_lane(node_a.k.xw, kill_lane, NULL);
 	settle();
 	assert_int_equal(clients[2].seg->area.unmatched, 1);
 	r = post_recv(1, 2, ord, 0, &rb);
@@ -816,7 +816,7 @@ static void test_early_lost(void **state)
 		s = post_send(1, 2, ++ord, PROG_P2PF_EARLY, &sb);
 		RUN(clients[2].seg->area.unmatched == 1 && under_way() >= 2);
 		if (n) {
-			xport_each_lane(node_a.xw, kill_lane, NULL);
+			xport_each_lane(node_a.k.xw, kill_lane, NULL);
 			RUN(DONE(1, s));
 			assert_true(slot_of(1, s)->status < 0);
 			clients[1].stopped = false;

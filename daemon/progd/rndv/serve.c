@@ -7,147 +7,75 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <sodium.h>
-
 #include "rndv/priv.h"
 
 static void serve_end(struct serve *s);
-static void pump(struct rlane *rl);
+static void pump(struct rndv_lane *rl);
 
 /* ---- lanes ---- */
 
-struct rlane *rlane_find(struct rndv *r, struct lane *l)
-{
-	struct rlane *rl;
-
-	HASH_FIND_PTR(r->rlanes, &l, rl);
-	return rl;
-}
-
 struct lost {
-	struct rlane *rl;
-	struct rsend **list;
+	uint64_t id;
+	struct rsend *list;
 };
 
-static bool came_on(void *arg, void *send, bool early)
+static bool came_from(void *arg, void *send, bool early)
 {
 	const struct lost *l = arg;
 
 	/* what is in the pool needs its sender no more */
-	return !early && ((struct rsend *)send)->lane == l->rl->id;
+	return !early && ((struct rsend *)send)->from == l->id;
 }
 
 static void forget(void *arg, void *send)
 {
-	const struct lost *l = arg;
+	struct lost *l = arg;
 	struct rsend *s = send;
 
-	s->next = *l->list;
-	*l->list = s;
+	s->next = l->list;
+	l->list = s;
 }
 
-/* What is known from the lane ends: its SENDs have failed at their node, or will. */
-static void lane_lost(struct rlane *rl)
+/* Its SENDs have failed at their node, or will. */
+void rlane_lost(struct rndv_lane *rl, struct link_from *from)
 {
-	struct rsend *list = NULL, *s;
+	struct lost l = { .id = from->id };
+	struct serve *sv, *tmp;
+	struct rsend *s;
 	struct conn *c;
 
-	DL_FOREACH(rl->r->list, c) {
-		struct lost l = { rl, &list };
-
-		match_drop_from(c->sp->match, came_on, forget, &l);
-	}
-	while ((s = list)) {
-		list = s->next;
+	DL_FOREACH(rl->r->list, c)
+		match_drop_from(c->sp->match, came_from, forget, &l);
+	while ((s = l.list)) {
+		l.list = s->next;
 		rsend_forget(s);
 	}
-	while (rl->serves)
-		serve_end(rl->serves);
+	DL_FOREACH_SAFE(rl->serves, sv, tmp)
+		if (sv->from_job == from)
+			serve_end(sv);
 }
 
-struct rlane *rlane_get(struct rndv *r, struct lane *l)
+struct rndv_lane *rlane_new(struct rndv *r, struct lane *l)
 {
-	struct rlane *rl = rlane_find(r, l), *o, *tmp;
-	static _Atomic uint64_t ids;
+	struct rndv_lane *rl = calloc(1, sizeof(*rl));
 
-	if (rl)
-		return rl;
-	rl = calloc(1, sizeof(*rl));
 	if (!rl)
 		return NULL;
 	rl->r = r;
 	rl->lane = l;
-	rl->id = atomic_fetch_add(&ids, 1) + 1;
-	/* its opener has given up the lane before this one, although we have not seen its end yet */
-	HASH_ITER(hh, r->rlanes, o, tmp) {
-		if (o->stale || lane_index(o->lane) != lane_index(l) ||
-		    memcmp(lane_guid(o->lane), lane_guid(l), PROG_GUID_SIZE))
-			continue;
-		lane_lost(o);
-		o->stale = true;
-	}
-	HASH_ADD_PTR(r->rlanes, lane, rl);
-	if (!rl->hh.tbl) {
-		free(rl);
-		return NULL;
-	}
+	DL_APPEND(r->lanes, rl);
 	return rl;
 }
 
-void rlane_free(struct rlane *rl)
+void rlane_free(struct rndv_lane *rl)
 {
-	lane_lost(rl);
-	for (unsigned int i = 0; i <= XPORT_MAX_JOBS; i++)
-		win_job_put(rl->job[i]);
-	HASH_DEL(rl->r->rlanes, rl);
+	DL_DELETE(rl->r->lanes, rl);
 	free(rl->notes);
 	free(rl);
 }
 
-void rlanes_close(struct rndv *r, const uint8_t *guid)
-{
-	struct rlane *rl, *tmp;
-
-	HASH_ITER(hh, r->rlanes, rl, tmp)
-		if (!memcmp(lane_guid(rl->lane), guid, PROG_GUID_SIZE))
-			lane_close(rl->lane, -EHOSTUNREACH, "no lane back to that node");
-}
-
-/* The job that @index stands for; NULL: it has no process here. */
-static struct win_job *job_of(struct rlane *rl, uint32_t index)
-{
-	struct win_job *job = rl->job[index], *now;
-	const uint8_t *id;
-
-	if (job && !atomic_load(&job->over))
-		return job;
-	id = lane_jobid(rl->lane, index);
-	now = id ? win_job_find(id) : NULL;
-	if (!now)
-		return NULL;
-	/* the lane proved the key of the one before */
-	if (job && sodium_memcmp(now->key, job->key, PROG_JOBKEY_SIZE)) {
-		win_job_put(now);
-		return NULL;
-	}
-	win_job_put(job);
-	rl->job[index] = now;
-	return now;
-}
-
-void rlane_job_closed(struct rlane *rl, uint32_t job)
-{
-	struct serve *s, *tmp;
-
-	DL_FOREACH_SAFE(rl->serves, s, tmp)
-		if (s->job == job)
-			serve_end(s);
-	win_job_put(rl->job[job]);
-	rl->job[job] = NULL;
-}
-
 /* Answer with a frame without payload; kept while the lane is full. */
-static void note(struct rlane *rl, const struct wire_frame *f)
+static void note(struct rndv_lane *rl, const struct wire_frame *f)
 {
 	int err = rl->nnotes ? -EAGAIN : lane_send(rl->lane, f, NULL, NULL, NULL);
 
@@ -167,19 +95,21 @@ static void note(struct rlane *rl, const struct wire_frame *f)
 	rl->notes[rl->nnotes++] = *f;
 }
 
-void serve_writable(struct rlane *rl)
+void serve_writable(struct rndv_lane *rl)
 {
 	uint32_t n = 0;
 
 	while (n < rl->nnotes && lane_send(rl->lane, &rl->notes[n], NULL, NULL, NULL) != -EAGAIN)
 		n++;
-	rl->nnotes -= n;
-	memmove(rl->notes, rl->notes + n, rl->nnotes * sizeof(*rl->notes));
+	if (n) {
+		rl->nnotes -= n;
+		memmove(rl->notes, rl->notes + n, rl->nnotes * sizeof(*rl->notes));
+	}
 	pump(rl);
 }
 
 /* Does rank @rank of @c's window live on the lane's node? */
-static bool is_peer(const struct rlane *rl, const struct conn *c, uint32_t rank)
+static bool is_peer(const struct rndv_lane *rl, const struct conn *c, uint32_t rank)
 {
 	return rank < c->sp->win->nranks &&
 	       !memcmp(node_of(c, rank)->guid, lane_guid(rl->lane), PROG_GUID_SIZE);
@@ -223,7 +153,7 @@ static void serve_end(struct serve *s)
 	serve_free(s);
 }
 
-static void refuse(struct rlane *rl, uint32_t job, uint64_t token, int err)
+static void refuse(struct rndv_lane *rl, uint32_t job, uint64_t token, int err)
 {
 	struct wire_frame f = { .type = WIRE_REFUSE, .job = job, .seq = token, .disp = -err };
 
@@ -295,7 +225,7 @@ enum { SENT, LATER, WAIT };
 /* One piece: SENT, LATER: the lane is full, WAIT: for a job, or a negative errno. */
 static int serve_one(struct serve *s)
 {
-	struct rlane *rl = s->rl;
+	struct rndv_lane *rl = s->rl;
 	struct rndv *r = rl->r;
 	uint64_t left = s->end - s->off, len = left < s->piece ? left : s->piece;
 	struct wire_frame f;
@@ -320,7 +250,7 @@ static int serve_one(struct serve *s)
 		s->job_len = len < max ? len : max;
 		err = side_post(&s->from, s->on, s->off, s->job_len, NULL, read_by_helper, s);
 		if (err == -EAGAIN || err == -ENOMEM) {
-			later_arm(r);
+			link_retry_arm(&r->retry);
 			return WAIT;
 		}
 		if (err)
@@ -363,7 +293,7 @@ static int serve_one(struct serve *s)
 	return SENT;
 }
 
-static void pump(struct rlane *rl)
+static void pump(struct rndv_lane *rl)
 {
 	/* an idle lane gets one piece only, which travels while serve_poll() has the next one read */
 	bool idle = !lane_queued(rl->lane);
@@ -393,14 +323,14 @@ static void pump(struct rlane *rl)
 
 int serve_poll(struct rndv *r)
 {
-	struct rlane *rl, *tmp;
+	struct rndv_lane *rl;
 	struct serve *s;
 	int n = 0;
 
-	HASH_ITER(hh, r->rlanes, rl, tmp) {
+	DL_FOREACH(r->lanes, rl) {
 		uint64_t before = lane_queued(rl->lane);
 
-		if (r->retry_now)
+		if (r->retry.now)
 			DL_FOREACH(rl->serves, s)
 				turn_on(s);
 		if (!rl->turn)
@@ -430,9 +360,10 @@ static uint32_t piece_size(uint64_t len)
 	return n < PIECE_MIN ? PIECE_MIN : n < PIECE ? n : PIECE;
 }
 
-static int start(struct rlane *rl, const struct wire_frame *f, struct conn *c, uint32_t slot,
+static int start(struct link_from *from, const struct wire_frame *f, struct conn *c, uint32_t slot,
 		 uint32_t serial)
 {
+	struct rndv_lane *rl = from->lane->rndv;
 	struct prog_p2p_slot sl;
 	const char *why = "";
 	struct serve *s;
@@ -454,7 +385,7 @@ static int start(struct rlane *rl, const struct wire_frame *f, struct conn *c, u
 		free(s);
 		if (err != -EPROTO)
 			return err;
-		conn_bad(c, "message slot %u: %s", slot, why);
+		link_client_bad(&c->lc, "message slot %u: %s", slot, why);
 		return -EINVAL;
 	}
 	if (atomic_exchange(&c->sp->served[slot], serial) == serial) {
@@ -463,6 +394,7 @@ static int start(struct rlane *rl, const struct wire_frame *f, struct conn *c, u
 		return -EBUSY;
 	}
 	s->rl = rl;
+	s->from_job = from;
 	s->on = c;
 	s->job = f->job;
 	s->slot = slot;
@@ -480,8 +412,9 @@ static int start(struct rlane *rl, const struct wire_frame *f, struct conn *c, u
 	return 0;
 }
 
-static void on_pull(struct rlane *rl, const struct wire_frame *f, struct conn *c)
+static void on_pull(struct link_from *from, const struct wire_frame *f, struct conn *c)
 {
+	struct rndv_lane *rl = from->lane->rndv;
 	uint32_t slot = (uint32_t)f->disp, serial = f->disp >> 32;
 	struct serve *s = c ? serve_find(c, slot, serial) : NULL;
 	int err = 0;
@@ -489,7 +422,7 @@ static void on_pull(struct rlane *rl, const struct wire_frame *f, struct conn *c
 	if (!c) {
 		err = -ESRCH;
 	} else if (!s) {
-		err = start(rl, f, c, slot, serial);
+		err = start(from, f, c, slot, serial);
 	} else if (s->rl != rl || s->token != f->seq || f->off != s->end || f->total <= s->end ||
 		   f->total > s->from.len) {
 		err = -EINVAL;
@@ -503,7 +436,7 @@ static void on_pull(struct rlane *rl, const struct wire_frame *f, struct conn *c
 		pump(rl);
 }
 
-static int on_fin(struct rlane *rl, const struct wire_frame *f, struct conn *c, const void *payload)
+static int on_fin(struct rndv_lane *rl, const struct wire_frame *f, struct conn *c, const void *payload)
 {
 	uint32_t slot = (uint32_t)f->disp, serial = f->disp >> 32;
 	struct wire_frame a = { .type = WIRE_FINED, .job = f->job, .seq = f->seq };
@@ -530,8 +463,9 @@ static int on_fin(struct rlane *rl, const struct wire_frame *f, struct conn *c, 
 	return 0;
 }
 
-static int on_send(struct rlane *rl, const struct wire_frame *f, struct conn *c, const void *payload)
+static int on_send(struct link_from *from, const struct wire_frame *f, struct conn *c, const void *payload)
 {
+	struct rndv_lane *rl = from->lane->rndv;
 	struct wire_frame a = {
 		.type = WIRE_LATER, .job = f->job, .win = f->win, .origin = f->origin,
 		.target = f->target, .disp = f->disp, .seq = ENOENT,
@@ -564,7 +498,7 @@ static int on_send(struct rlane *rl, const struct wire_frame *f, struct conn *c,
 		s->len = rec.len;
 		s->flags = rec.flags;
 		s->early = rec.early;
-		s->lane = rl->id;
+		s->from = from->id;
 		err = send_arrived(c, s);
 	}
 	if (!err)
@@ -577,22 +511,19 @@ static int on_send(struct rlane *rl, const struct wire_frame *f, struct conn *c,
 	return 0;
 }
 
-int serve_frame(struct rlane *rl, const struct wire_frame *f, const void *payload)
+int serve_frame(struct link_from *from, const struct wire_frame *f, const void *payload)
 {
-	struct win_job *job;
-	struct conn *c;
+	struct rndv_lane *rl = from->lane->rndv;
+	struct win_job *job = link_from_job(from);
+	struct conn *c = job ? conn_find(rl->r, job, f->win, f->type == WIRE_SEND ? f->target : f->origin) : NULL;
 
-	if (rl->stale)
-		return 0;
-	job = job_of(rl, f->job);
-	c = job ? conn_find(rl->r, job, f->win, f->type == WIRE_SEND ? f->target : f->origin) : NULL;
 	switch (f->type) {
 	case WIRE_SEND:
-		return on_send(rl, f, c, payload);
+		return on_send(from, f, c, payload);
 	case WIRE_FIN:
 		return on_fin(rl, f, c, payload);
 	default:
-		on_pull(rl, f, c);
+		on_pull(from, f, c);
 		return 0;
 	}
 }

@@ -21,10 +21,10 @@ static int type_of(struct side *sd, struct rndv_space *sp, const struct prog_p2p
 	int err;
 
 	*why = "its datatype lies outside the arena";
-	if (!inside(s->dtype, s->dtype_len, c->arena_size))
+	if (!inside(s->dtype, s->dtype_len, c->view.arena_size))
 		return -EPROTO;
 	*why = "its datatype is not valid";
-	err = dtype_decode(c->arena + s->dtype, s->dtype_len, &sd->dt, NULL, 0);
+	err = dtype_decode(c->view.arena + s->dtype, s->dtype_len, &sd->dt, NULL, 0);
 	if (err)
 		return err == -ENOMEM ? err : -EPROTO;
 	*why = "len is not that of count items";
@@ -66,8 +66,7 @@ int side_init(struct side *sd, struct rndv_space *sp, const struct prog_p2p_slot
 
 		*why = "its region is not there";
 		err = -EPROTO;
-		sd->map = s->region < c->max_regions ?
-			atomic_load_explicit(&c->regions[s->region], memory_order_acquire) : NULL;
+		sd->map = win_region(&c->view.regions, s->region);
 		if (!sd->map)
 			goto fail;
 		win_map_get(sd->map);
@@ -92,9 +91,9 @@ int side_init(struct side *sd, struct rndv_space *sp, const struct prog_p2p_slot
 	*why = "it wraps around the address space";
 	if (!sd->dt && addr + s->len < addr)
 		goto fail;
-	sd->ref = mem_remote(c->pid, addr);
-	sd->helper = !c->cma;
-	if (sd->helper && s->len && (!c->helper || !side_helper_max(sd))) {
+	sd->ref = mem_remote(c->view.pid, addr);
+	sd->helper = !c->view.cma;
+	if (sd->helper && s->len && (!c->view.helper || !side_helper_max(sd))) {
 		err = -EPERM;
 		goto fail;
 	}
@@ -147,7 +146,7 @@ static uint64_t type_room(const struct side *sd)
 
 uint64_t side_helper_max(const struct side *sd)
 {
-	uint64_t max = helper_max(sd->sp->c.helper), type = type_room(sd);
+	uint64_t max = helper_max(sd->sp->c.view.helper), type = type_room(sd);
 
 	max = max > type ? max - type : 0;
 	return max < CHUNK ? max : CHUNK;
@@ -205,10 +204,12 @@ int side_post(const struct side *sd, struct conn *c, uint64_t off, uint64_t len,
 		job.dtype = f->type;
 		job.dtype_len = dtype_encoded_size(sd->dt);
 	}
-	err = helper_post(sd->sp->c.helper, c->r->o.index, &job, f->type + job.dtype_len, fill, filled, f);
-	if (err)
+	err = helper_post(sd->sp->c.view.helper, c->r->link->o.index, &job, f->type + job.dtype_len, fill, filled, f);
+	if (err) {
 		free(f);
-	else
-		c->jobs++;
-	return err;
+		return err;
+	}
+	link_helper_watch(c->r->link, sd->sp->c.view.helper);
+	c->jobs++;
+	return 0;
 }

@@ -51,7 +51,7 @@ bool slot_end_send(struct conn *c, uint32_t slot, uint32_t serial, int status)
 		return false;
 	__atomic_store_n(&p->status, status, __ATOMIC_RELAXED);
 	__atomic_store_n(&p->state, PROG_P2P_DONE, __ATOMIC_RELEASE);
-	conn_dirty(c);
+	link_client_mark(&c->lc);
 	return true;
 }
 
@@ -70,7 +70,7 @@ void slot_end_recv(struct conn *c, uint32_t slot, int status, uint32_t head, uin
 	__atomic_store_n(&p->msg_len, msg_len, __ATOMIC_RELAXED);
 	__atomic_store_n(&p->moved, moved, __ATOMIC_RELAXED);
 	__atomic_store_n(&p->state, PROG_P2P_DONE, __ATOMIC_RELEASE);
-	conn_dirty(c);
+	link_client_mark(&c->lc);
 }
 
 /* ---- taking entries ---- */
@@ -86,11 +86,11 @@ static int announce(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s
 		.comm = s->key.comm, .ord = s->key.ord, .tag = s->key.tag, .gen = s->key.gen,
 		.len = s->len, .flags = s->flags & (PROG_P2PF_SYNC | PROG_P2PF_EARLY), .early = t->wish,
 	};
-	struct pjob *pj;
+	struct rndv_job *pj;
 	struct out *o;
 	int err;
 
-	if (is_here(c->r, node)) {
+	if (link_is_here(c->r->link, node)) {
 		struct conn *on = conn_find(c->r, c->key.job, c->key.win, s->key.dst);
 		struct rsend *rs;
 
@@ -151,7 +151,7 @@ static void say_again(struct conn *c, uint32_t slot, uint32_t serial)
 		c->again_ns = RETRY_NS;
 		c->again_at = 0;
 	}
-	later_arm(c->r);
+	link_retry_arm(&c->r->retry);
 }
 
 void ring_later(struct conn *c, uint32_t slot, uint32_t serial, int err)
@@ -179,7 +179,7 @@ void ring_again(struct conn *c)
 	if (!c->again)
 		return;
 	if (now < c->again_at) {
-		later_arm(c->r);
+		link_retry_arm(&c->r->retry);
 		return;
 	}
 	c->again_at = now + c->again_ns;
@@ -207,7 +207,7 @@ static int take_send(struct conn *c, uint32_t slot, const struct prog_p2p_slot *
 	int err;
 
 	if (s->key.src != c->key.rank || s->key.dst >= nranks) {
-		conn_bad(c, "message slot %u: SEND from rank %u to rank %u; this is rank %u of %u", slot,
+		link_client_bad(&c->lc, "message slot %u: SEND from rank %u to rank %u; this is rank %u of %u", slot,
 			 s->key.src, s->key.dst, c->key.rank, nranks);
 		return TAKE_BAD;
 	}
@@ -237,19 +237,19 @@ static int take_recv(struct conn *c, uint32_t slot, const struct prog_p2p_slot *
 	bool named = s->flags & PROG_P2PF_NAMED;
 	uint32_t nranks = c->sp->win->nranks;
 	struct rsend *known = NULL, *rs = NULL;
-	struct pjob *pj = NULL;
+	struct rndv_job *pj = NULL;
 	const char *why = "";
 	struct pull *p;
 	int err;
 
 	if (s->key.dst != c->key.rank || s->key.src >= nranks) {
-		conn_bad(c, "message slot %u: RECV at rank %u from rank %u; this is rank %u of %u", slot,
+		link_client_bad(&c->lc, "message slot %u: RECV at rank %u from rank %u; this is rank %u of %u", slot,
 			 s->key.dst, s->key.src, c->key.rank, nranks);
 		return TAKE_BAD;
 	}
 	if (named && (!s->peer_serial || s->peer_slot >= PROG_P2P_SLOTS ||
 		      s->peer_len > PROG_DTYPE_MAX_BYTES)) {
-		conn_bad(c, "message slot %u: peer_slot %u, peer_serial %u, peer_len %llu", slot,
+		link_client_bad(&c->lc, "message slot %u: peer_slot %u, peer_serial %u, peer_len %llu", slot,
 			 s->peer_slot, s->peer_serial, (unsigned long long)s->peer_len);
 		return TAKE_BAD;
 	}
@@ -263,7 +263,7 @@ static int take_recv(struct conn *c, uint32_t slot, const struct prog_p2p_slot *
 	p->waits = s->hints & PROG_P2PH_WAITS;
 	/* who must be told of the end: found before anything is matched, as there is no way back then */
 	node = node_of(c, s->key.src);
-	if (!is_here(c->r, node)) {
+	if (!link_is_here(c->r->link, node)) {
 		pj = peer_job(c, s->key.src);
 		if (!pj)
 			goto later;
@@ -278,7 +278,7 @@ static int take_recv(struct conn *c, uint32_t slot, const struct prog_p2p_slot *
 		if (err == -ENOMEM)
 			goto later;
 		if (err == -EPROTO) {
-			conn_bad(c, "message slot %u: %s", slot, why);
+			link_client_bad(&c->lc, "message slot %u: %s", slot, why);
 			free(rs);
 			free(p);
 			return TAKE_BAD;
@@ -361,7 +361,7 @@ static int take_withdraw(struct conn *c, uint32_t slot)
 		__atomic_store_n(&c->sp->c.slot[w->slot].state, PROG_P2P_WITHDRAWN, __ATOMIC_RELEASE);
 		pull_free(w);
 	}
-	conn_dirty(c);
+	link_client_mark(&c->lc);
 	return TAKE_OK;
 }
 
@@ -372,7 +372,7 @@ static int take(struct conn *c, uint32_t entry, bool ending)
 	int ret;
 
 	if (slot >= PROG_P2P_SLOTS) {
-		conn_bad(c, "message ring: slot %u of %u", slot, PROG_P2P_SLOTS);
+		link_client_bad(&c->lc, "message ring: slot %u of %u", slot, PROG_P2P_SLOTS);
 		return TAKE_BAD;
 	}
 	if (entry & PROG_P2P_WITHDRAW)
@@ -380,16 +380,16 @@ static int take(struct conn *c, uint32_t entry, bool ending)
 	if (!slot_read(c, slot, &s))
 		return TAKE_OK;
 	if (!s.serial) {
-		conn_bad(c, "message slot %u: serial 0", slot);
+		link_client_bad(&c->lc, "message slot %u: serial 0", slot);
 		return TAKE_BAD;
 	}
 	if (s.flags & ~(PROG_P2PF_SYNC | PROG_P2PF_NAMED | PROG_P2PF_DROP | PROG_P2PF_EARLY |
 			PROG_P2PF_WITHDRAW_ALL | PROG_P2PF_HEAD | PROG_P2PF_COPIED)) {
-		conn_bad(c, "message slot %u: flags 0x%x", slot, s.flags);
+		link_client_bad(&c->lc, "message slot %u: flags 0x%x", slot, s.flags);
 		return TAKE_BAD;
 	}
 	if (s.len > PROG_DTYPE_MAX_BYTES) {
-		conn_bad(c, "message slot %u: len %llu", slot, (unsigned long long)s.len);
+		link_client_bad(&c->lc, "message slot %u: len %llu", slot, (unsigned long long)s.len);
 		return TAKE_BAD;
 	}
 	/* an entry of before the slot was used again: this use has been taken with it, or has one to come */
@@ -398,17 +398,17 @@ static int take(struct conn *c, uint32_t entry, bool ending)
 	switch (s.kind) {
 	case PROG_P2P_SEND:
 		/* of a client that goes, nothing can be pulled any more */
-		if (ending || s.key.dst % c->r->o.workers != c->r->o.index)
+		if (ending || s.key.dst % c->r->link->o.workers != c->r->link->o.index)
 			return TAKE_OK;
 		ret = take_send(c, slot, &s);
 		break;
 	case PROG_P2P_RECV:
-		if (c->key.rank % c->r->o.workers != c->r->o.index)
+		if (c->key.rank % c->r->link->o.workers != c->r->link->o.index)
 			return TAKE_OK;
 		ret = take_recv(c, slot, &s);
 		break;
 	default:
-		conn_bad(c, "message slot %u: kind %u", slot, s.kind);
+		link_client_bad(&c->lc, "message slot %u: kind %u", slot, s.kind);
 		return TAKE_BAD;
 	}
 	if (ret == TAKE_OK)
@@ -418,17 +418,17 @@ static int take(struct conn *c, uint32_t entry, bool ending)
 
 static int ring_take(struct conn *c, uint32_t max, bool ending)
 {
-	uint32_t w = c->r->o.index, tail, n, i;
+	uint32_t w = c->r->link->o.index, tail, n, i;
 	struct rndv_client *cl = &c->sp->c;
 	struct prog_sq *sq = &cl->sq[w];
 	uint32_t *idx = &cl->idx[(size_t)w * PROG_P2P_RING];
 
 	tail = __atomic_load_n(&sq->tail, __ATOMIC_ACQUIRE);
 	n = tail - c->head;
-	if (!n || c->bad)
+	if (!n || c->lc.bad)
 		return 0;
 	if (n > PROG_P2P_RING) {
-		conn_bad(c, "message ring: tail %u is %u entries ahead of %u", tail, n, PROG_P2P_RING);
+		link_client_bad(&c->lc, "message ring: tail %u is %u entries ahead of %u", tail, n, PROG_P2P_RING);
 		return 0;
 	}
 	if (n > max)
@@ -438,14 +438,14 @@ static int ring_take(struct conn *c, uint32_t max, bool ending)
 			       ending);
 
 		if (ret == TAKE_LATER) {
-			later_arm(c->r);
+			link_retry_arm(&c->r->retry);
 			break;
 		}
 		if (ret == TAKE_BAD)
 			return i;
 	}
-	if (!win_map_alive(cl->seg)) {
-		conn_bad(c, "the session segment's memory cannot be accessed");
+	if (!win_map_alive(cl->view.seg)) {
+		link_client_bad(&c->lc, "the session segment's memory cannot be accessed");
 		return 0;
 	}
 	c->head += i;

@@ -27,8 +27,8 @@
 #include <libprogbase/pin_fake.h>
 #endif
 
+#include "link/link_kit.h"
 #include "rndv/priv.h"
-#include "win/win_kit.h"
 
 #define KEY	0x3344556677889900ull
 #define RANKS	4u
@@ -51,15 +51,12 @@ struct segment {
 
 struct node {
 	uint8_t guid[16];
-	struct loop *loop;
-	struct xport *x;
-	struct xport_worker *xw;
+	struct kit_link k;
+	struct link_host host;
 	struct rndv *rndv;
 	struct mover *mover;		/* KIT_PINNED */
 	unsigned int places;		/* calls of place, and what the last one said */
 	cpu_set_t idle, busy;
-	struct prog_addr addr[PROG_MAX_ADDRS];
-	unsigned int naddrs;
 };
 
 struct client {
@@ -92,16 +89,16 @@ static uint8_t jobid[16] = { 5 }, jobkey[32] = { 6 };
 static bool oom_armed;			/* see oom_kit.h, if that is there */
 static unsigned int kit_workers = 1;
 
-static inline void kit_bad(void *ctx, void *owner, const char *why)
+static inline void kit_bad(struct link_host *h, const struct client_view *c, const char *why)
 {
-	struct client *cl = owner;
+	struct client *cl = &clients[c->session - 1];
 
 	snprintf(cl->bad, sizeof(cl->bad), "%s", why);
 }
 
-static inline void kit_place(void *ctx, uint32_t worker, const cpu_set_t *idle, const cpu_set_t *busy)
+static inline void kit_place(struct link_host *h, unsigned int worker, const cpu_set_t *idle, const cpu_set_t *busy)
 {
-	struct node *n = ctx;
+	struct node *n = h == &node_a.host ? &node_a : &node_b;
 
 	n->places++;
 	n->idle = *idle;
@@ -167,12 +164,12 @@ static inline void play_helper(struct client *cl)
 static inline void step(void)
 {
 	oom_armed = true;
-	loop_run_once(node_a.loop, 0);
-	rndv_poll(node_a.rndv);
+	loop_run_once(node_a.k.loop, 0);
+	link_poll(node_a.k.link);
 	if (node_a.mover)
 		mover_poll(node_a.mover);
-	loop_run_once(node_b.loop, 0);
-	rndv_poll(node_b.rndv);
+	loop_run_once(node_b.k.loop, 0);
+	link_poll(node_b.k.link);
 	if (node_b.mover)
 		mover_poll(node_b.mover);
 	oom_armed = false;
@@ -193,8 +190,8 @@ static inline void settle(void)
 static inline void make_win(struct client *cl)
 {
 	struct prog_win_node nodes[KIT_NODES] = {
-		kit_node(node_a.guid, node_a.addr, node_a.naddrs),
-		kit_node(node_b.guid, node_b.addr, node_b.naddrs),
+		kit_node(node_a.guid, node_a.k.addr, node_a.k.naddrs),
+		kit_node(node_b.guid, node_b.k.addr, node_b.k.naddrs),
 	};
 	struct win_create wc = {
 		.job = job, .key = KEY, .rank = cl->rank, .nranks = RANKS, .session = 1 + cl->rank,
@@ -220,7 +217,7 @@ static inline void detach(struct client *cl)
 {
 	if (!cl->sp)
 		return;
-	helper_kill(cl->c.helper);
+	helper_kill(cl->c.view.helper);
 	rndv_detach(cl->node->rndv, cl->sp);
 	rndv_space_put(cl->sp);
 	cl->sp = NULL;
@@ -248,28 +245,28 @@ static inline void make_client(struct client *cl, uint32_t rank, bool cma)
 	memset(cl, 0, sizeof(*cl));
 	cl->rank = rank;
 	cl->node = rank < 2 ? &node_a : &node_b;
-	cl->c.seg = kit_map(sizeof(struct segment));
-	cl->seg = cl->c.seg->mem;
+	cl->c.view.seg = kit_map(sizeof(struct segment));
+	cl->seg = cl->c.view.seg->mem;
 	cl->seg->area.nslots = PROG_P2P_SLOTS;
-	cl->c.session = 1 + rank;
-	cl->c.pid = getpid();
-	cl->c.cma = cma;
-	cl->c.helper = helper_new(cl->c.seg, &cl->seg->ring, cl->seg->bounce, BOUNCE);
-	assert_non_null(cl->c.helper);
+	cl->c.view.session = 1 + rank;
+	cl->c.view.job = job;
+	cl->c.view.pid = getpid();
+	cl->c.view.cma = cma;
+	cl->c.view.helper = helper_new(cl->c.view.seg, &cl->seg->ring, cl->seg->bounce, BOUNCE);
+	assert_non_null(cl->c.view.helper);
 	cl->c.area = &cl->seg->area;
 	cl->c.sq = cl->seg->sq;
 	cl->c.idx = cl->seg->idx[0];
 	cl->c.slot = cl->seg->slot;
-	cl->c.arena = cl->seg->arena;
-	cl->c.arena_size = ARENA;
-	cl->c.event = &cl->seg->event;
-	cl->c.waiters = &cl->seg->waiters;
-	cl->c.cpu = &cl->seg->cpu;
-	cl->c.resting = &cl->seg->resting;
-	cl->c.ring = &cl->seg->ring;
-	cl->c.regions = cl->regions;
-	cl->c.max_regions = 2;
-	cl->c.owner = cl;
+	cl->c.view.arena = cl->seg->arena;
+	cl->c.view.arena_size = ARENA;
+	cl->c.view.event = &cl->seg->event;
+	cl->c.view.waiters = &cl->seg->waiters;
+	cl->c.view.cpu = &cl->seg->cpu;
+	cl->c.view.resting = &cl->seg->resting;
+	cl->c.view.ring = &cl->seg->ring;
+	cl->c.view.regions.map = cl->regions;
+	cl->c.view.regions.max = 2;
 	cl->regions[0] = kit_region(cl);
 	cl->regions[1] = kit_map(POOL);
 	cl->region = cl->regions[0]->mem;
@@ -282,8 +279,8 @@ static inline void free_client(struct client *cl)
 	detach(cl);
 	win_free(cl->win);
 	kit_ctl_free(&cl->wc, RANKS);
-	helper_put(cl->c.helper);
-	win_map_put(cl->c.seg);
+	helper_put(cl->c.view.helper);
+	win_map_put(cl->c.view.seg);
 	win_map_put(cl->regions[0]);
 	win_map_put(cl->regions[1]);
 #ifdef KIT_PINNED
@@ -296,36 +293,22 @@ static inline void free_client(struct client *cl)
 
 static inline void make_node(struct node *n)
 {
-	struct xport_opts xo = { .workers = 1, .transport = "loop", .handlers = &rndv_handlers,
-				 .post = kit_post };
-	struct rndv_opts ro = { .workers = kit_workers, .client_bad = kit_bad, .place = kit_place, .ctx = n };
-	char err[XPORT_ERR];
-
-	memcpy(xo.guid, n->guid, 16);
-	memcpy(ro.guid, n->guid, 16);
-	assert_int_equal(loop_new(LOOP_EPOLL, &n->loop), 0);
-	ro.loop = n->loop;
+	n->host = (struct link_host){ .client_bad = kit_bad, .place = kit_place };
+	kit_link_new(&n->k, n->guid, kit_workers, &n->host);
 #ifdef KIT_PINNED
-	assert_int_equal(mover_new(0, n->loop, &n->mover), 0);
-	ro.mover = n->mover;
+	assert_int_equal(mover_new(0, n->k.loop, &n->mover), 0);
 #endif
-	assert_int_equal(rndv_new(&ro, &n->rndv), 0);
-	assert_int_equal(xport_new(&xo, &n->x, err), 0);
-	assert_int_equal(xport_attach(n->x, 0, n->loop, n->rndv, &n->xw), 0);
-	rndv_set_xport(n->rndv, n->xw);
-	assert_int_equal(xport_listen(n->x, n->loop, err), 0);
-	n->naddrs = xport_addrs(n->x, n->addr);
+	assert_int_equal(rndv_new(n->k.link, n->mover, &n->rndv), 0);
+	kit_link_listen(&n->k);
 }
 
 static inline void free_node(struct node *n)
 {
-	xport_unlisten(n->x);
-	xport_detach(n->xw, 0);
-	xport_free(n->x);
+	kit_link_close(&n->k);
 	mover_free(n->mover);
 	n->mover = NULL;
 	rndv_free(n->rndv);
-	loop_free(n->loop);
+	kit_link_free(&n->k);
 }
 
 static inline int kit_setup(void **state)
@@ -350,15 +333,15 @@ static inline int kit_teardown(void **state)
 		free_client(&clients[i]);
 	win_job_get(job);
 	if (win_job_leave(job)) {
-		rndv_job_gone(node_a.rndv, job);
-		rndv_job_gone(node_b.rndv, job);
+		link_job_gone(node_a.k.link, job);
+		link_job_gone(node_b.k.link, job);
 	}
 	win_job_put(job);
 	for (int i = 0; i < 100; i++) {
-		loop_run_once(node_a.loop, 0);
-		rndv_poll(node_a.rndv);
-		loop_run_once(node_b.loop, 0);
-		rndv_poll(node_b.rndv);
+		loop_run_once(node_a.k.loop, 0);
+		link_poll(node_a.k.link);
+		loop_run_once(node_b.k.loop, 0);
+		link_poll(node_b.k.link);
 	}
 	free_node(&node_a);
 	free_node(&node_b);

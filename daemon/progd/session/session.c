@@ -25,7 +25,7 @@
 #define MAX_WINS	16384u
 #define MAX_REGIONS	16384u
 #define MAX_ID		(1u << 24)
-#define MAX_FDS		8	/* in one message; more are closed by the kernel */
+#define MAX_FDS		8	/* in one message; the kernel closes more */
 #define MSG_MAX		1024
 #define LEFTOVER_NS	5000000ull	/* try again to release locks */
 #define SESSION_LINES	200u	/* of each kind in 5 s: several jobs start at once */
@@ -69,6 +69,7 @@ struct sessions {
 	struct loop_watch *watch;
 	struct session *list;
 	bool ending;			/* the daemon ends; the clients live on */
+	bool renewing;			/* until sessions_renewed() */
 	uint32_t next_id;
 	struct session_counts counts;
 	struct leftover *leftovers;
@@ -98,6 +99,8 @@ struct msg {
 	size_t size;
 	int fds[MAX_FDS];
 	unsigned int nfds;
+	int fd_err;		/* not all descriptors came, and the others are closed */
+	const char *fd_why;
 };
 
 static void close_fds(struct msg *m)
@@ -161,9 +164,16 @@ static int receive(int fd, struct msg *m)
 		close_fds(m);
 		return 0;
 	}
-	if (mh.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
+	if (mh.msg_flags & MSG_TRUNC) {
 		close_fds(m);
 		return -EMSGSIZE;
+	}
+	/* the message itself is whole, so this request alone fails */
+	if (mh.msg_flags & MSG_CTRUNC) {
+		m->fd_err = m->nfds == MAX_FDS ? -EPROTO : -EMFILE;
+		m->fd_why = m->nfds == MAX_FDS ? "more than 8 descriptors" :
+			    "the daemon has no descriptor left (its limit of open files, LimitNOFILE)";
+		close_fds(m);
 	}
 	return 1;
 }
@@ -210,6 +220,7 @@ static void put_reason(char *to, const char *why)
 /* ---- telling the workers ------------------------------------------------------------------------ */
 
 struct tell {
+	struct link *link;
 	struct rma *rma;
 	struct rndv *rndv;
 	struct session *s;
@@ -250,8 +261,7 @@ static void tell_job_gone(void *arg)
 {
 	struct tell *t = arg;
 
-	rma_job_gone(t->rma, t->job);
-	rndv_job_gone(t->rndv, t->job);
+	link_job_gone(t->link, t->job);
 }
 
 static void tell_space(void *arg)
@@ -275,7 +285,8 @@ static int tell_all(struct sessions *all, void (*fn)(void *), struct session *s,
 
 	for (unsigned int i = 0; i < all->o.workers; i++) {
 		struct tell t = {
-			.rma = all->o.rma[i], .rndv = all->o.rndv[i], .s = s, .w = w, .job = job,
+			.link = all->o.link[i], .rma = all->o.rma[i], .rndv = all->o.rndv[i], .s = s,
+			.w = w, .job = job,
 		};
 		int r = worker_call(all->o.worker[i], fn, &t);
 
@@ -302,7 +313,7 @@ static bool inside(uint64_t off, uint64_t n, uint64_t each, uint64_t size, uint6
 /* Check the session segment once, and keep pointers, not offsets. */
 static int check_segment(struct session *s, bool helper, const char **why)
 {
-	struct win_map *m = s->c.seg;
+	struct win_map *m = s->c.view.seg;
 	union {
 		struct prog_session_hdr h;
 		uint64_t word[sizeof(struct prog_session_hdr) / sizeof(uint64_t)];
@@ -362,23 +373,22 @@ static int check_segment(struct session *s, bool helper, const char **why)
 		s->n.sq = (struct prog_sq *)(base + sq);
 		s->n.idx = (uint32_t *)(base + idx);
 		s->n.slot = (struct prog_p2p_slot *)(base + slot);
-		s->n.ring = helper ? (struct prog_helper_ring *)(base + h.helper_off) : NULL;
 	}
 #undef REFUSE
 	s->c.sq = (struct prog_sq *)(base + h.sq_off);
 	s->c.idx = (uint32_t *)(base + h.idx_off);
 	s->c.sqe = (struct prog_sqe *)(base + h.sqe_off);
 	s->c.slots = h.slots;
-	s->c.arena = base + h.arena_off;
-	s->c.arena_size = h.arena_size;
-	s->c.event = &((struct prog_session_hdr *)base)->event;
-	s->c.waiters = &((struct prog_session_hdr *)base)->waiters;
-	s->n.cpu = &((struct prog_session_hdr *)base)->cpu;
-	s->n.resting = &((struct prog_session_hdr *)base)->resting;
+	s->c.view.arena = base + h.arena_off;
+	s->c.view.arena_size = h.arena_size;
+	s->c.view.event = &((struct prog_session_hdr *)base)->event;
+	s->c.view.waiters = &((struct prog_session_hdr *)base)->waiters;
+	s->c.view.cpu = &((struct prog_session_hdr *)base)->cpu;
+	s->c.view.resting = &((struct prog_session_hdr *)base)->resting;
 	if (helper) {
-		s->c.helper = helper_new(m, (struct prog_helper_ring *)(base + h.helper_off),
-					 base + h.bounce_off, h.bounce_size);
-		if (!s->c.helper) {
+		s->c.view.ring = (struct prog_helper_ring *)(base + h.helper_off);
+		s->c.view.helper = helper_new(m, s->c.view.ring, base + h.bounce_off, h.bounce_size);
+		if (!s->c.view.helper) {
 			*why = "the daemon is out of memory";
 			return -ENOMEM;
 		}
@@ -431,12 +441,12 @@ static void client_free(struct session *s)
 {
 	struct rma_client *c = &s->c;
 
-	helper_put(c->helper);
-	win_map_put(c->seg);
+	helper_put(c->view.helper);
+	win_map_put(c->view.seg);
 	if (c->wins)
 		munmap(c->wins, MAX_WINS * sizeof(void *));
-	if (c->regions)
-		munmap(c->regions, MAX_REGIONS * sizeof(void *));
+	if (c->view.regions.map)
+		munmap(c->view.regions.map, MAX_REGIONS * sizeof(void *));
 	memset(c, 0, sizeof(*c));
 }
 
@@ -459,6 +469,10 @@ static int attach(struct session *s, struct msg *m, const char **why)
 		*why = "HELLO: the client's ABI version differs";
 		return -EPROTO;
 	}
+	if (m->fd_err) {
+		*why = m->fd_why;
+		return m->fd_err;
+	}
 	if (m->nfds != 1) {
 		*why = "HELLO comes with exactly one descriptor, the session segment";
 		return -EPROTO;
@@ -468,41 +482,29 @@ static int attach(struct session *s, struct msg *m, const char **why)
 		return err;
 	if (!job->stats)
 		job->stats = stats_new(all->o.workers);
-	s->c.job = job;
+	s->c.view.job = job;
 	fd = take_fd(m, 0);
-	err = win_map_fd(job->user, fd, sizeof(struct prog_session_hdr), false, &s->c.seg, why);
+	err = win_map_fd(job->user, fd, sizeof(struct prog_session_hdr), false, &s->c.view.seg, why);
 	if (err)
 		goto leave;
 	err = check_segment(s, h->features & PROG_FEAT_HELPER, why);
 	if (err)
 		goto leave;
 	s->c.wins = table_new(MAX_WINS);
-	s->c.regions = table_new(MAX_REGIONS);
-	if (!s->c.wins || !s->c.regions) {
+	s->c.view.regions.map = table_new(MAX_REGIONS);
+	if (!s->c.wins || !s->c.view.regions.map) {
 		*why = "the daemon is out of memory";
 		err = -ENOMEM;
 		goto leave;
 	}
 	s->id = new_id(all);
 	s->rank = h->rank;
-	s->c.session = s->id;
-	s->c.pid = s->pid;
-	s->c.cma = probe_cma(s, h);
+	s->c.view.session = s->id;
+	s->c.view.pid = s->pid;
+	s->c.view.cma = probe_cma(s, h);
 	s->c.max_wins = MAX_WINS;
-	s->c.max_regions = MAX_REGIONS;
-	s->c.owner = s;
-	s->n.session = s->id;
-	s->n.pid = s->pid;
-	s->n.cma = s->c.cma;
-	s->n.helper = s->c.helper;
-	s->n.seg = s->c.seg;
-	s->n.arena = s->c.arena;
-	s->n.arena_size = s->c.arena_size;
-	s->n.event = s->c.event;
-	s->n.waiters = s->c.waiters;
-	s->n.regions = s->c.regions;
-	s->n.max_regions = s->c.max_regions;
-	s->n.owner = &s->c;
+	s->c.view.regions.max = MAX_REGIONS;
+	s->n.view = s->c.view;
 	err = tell_all(all, tell_attach, s, NULL, NULL);
 	if (err) {
 		*why = "the daemon is out of memory";
@@ -539,10 +541,12 @@ static int do_hello(struct session *s, struct msg *m)
 		return -EPROTO;		/* the connection ends */
 	}
 	loop_timer_cancel(&s->hello_timer);
+	all->counts.bound = true;
+	all->counts.uid = s->uid;
 	all->counts.accepted++;
 	all->counts.now++;
 	r.session = s->id;
-	r.features = (s->c.cma ? PROG_FEAT_CMA : 0) | (s->c.helper ? PROG_FEAT_HELPER : 0) |
+	r.features = (s->c.view.cma ? PROG_FEAT_CMA : 0) | (s->c.view.helper ? PROG_FEAT_HELPER : 0) |
 		     (all->o.pinned && pin_present() ? PROG_FEAT_PINNED : 0);
 	memcpy(r.guid, all->o.guid, PROG_GUID_SIZE);
 	r.workers = all->o.workers;
@@ -559,8 +563,8 @@ static int do_hello(struct session *s, struct msg *m)
 	for (unsigned int i = 0; i < all->o.workers; i++)
 		fds[i + 1] = worker_eventfd(all->o.worker[i]);
 	prog_log_at_most(SESSION_LINES, PROG_LOG_INFO, "session %u: pid %d, uid %u, rank %u, job %u%s",
-			 s->id, (int)s->pid, (unsigned int)s->uid, s->rank, s->c.job->number,
-			 s->c.cma ? "" : ", no CMA");
+			 s->id, (int)s->pid, (unsigned int)s->uid, s->rank, s->c.view.job->number,
+			 s->c.view.cma ? "" : ", no CMA");
 	if (all->o.count)
 		all->o.count(all->o.ctx, all->counts.now);
 	return reply(s, &r, sizeof(r), PROG_MSG_HELLO, 0, fds, all->o.workers + 1);
@@ -575,15 +579,6 @@ static uint32_t free_slot(_Atomic(struct win *) *wins, _Atomic(struct win_map *)
 			      (void *)atomic_load_explicit(&regions[from], memory_order_relaxed)))
 		from++;
 	return from;
-}
-
-/* Regions of a session, for dynamic windows; on a worker. */
-static struct win_map *session_region(void *arg, uint32_t region)
-{
-	struct rma_client *c = arg;
-
-	return region < c->max_regions ?
-		atomic_load_explicit(&c->regions[region], memory_order_acquire) : NULL;
 }
 
 /* The client's messages begin or end. */
@@ -613,15 +608,79 @@ static void space_end(struct session *s)
 
 static void drop_win(struct session *s, uint32_t slot);
 
+static void keep_win(struct session *s, uint32_t slot, struct win *w)
+{
+	atomic_store_explicit(&s->c.wins[slot], w, memory_order_release);
+	s->win_hint = slot + 1;
+	s->nwins++;
+}
+
+/* The first of @n slots in a row that are free, or MAX_WINS. */
+static uint32_t free_slots(const struct session *s, uint32_t n)
+{
+	uint32_t from, at;
+
+	for (from = s->win_hint; from + n <= MAX_WINS; from = at + 1) {
+		for (at = from; at < from + n; at++)
+			if (atomic_load_explicit(&s->c.wins[at], memory_order_relaxed))
+				break;
+		if (at == from + n)
+			return from;
+	}
+	return MAX_WINS;
+}
+
+/*
+ * All @n windows of PROG_WIN_COPIES, or none.  @c is that of the first; its descriptors are taken over.
+ * *@first: its slot.
+ */
+static int create_copies(struct session *s, struct win_create *c, uint32_t n, uint32_t *first, const char **why)
+{
+	uint32_t hint = s->win_hint, made = 0;
+	struct win_map *map = NULL;
+	int err;
+
+	err = win_map_fd(s->c.view.job->user, c->ctl_fd, n * sizeof(struct prog_win_ctl), true, &map, why);
+	if (!err && map->size % (n * 4096ull)) {
+		*why = "the control segments of several windows are not of whole pages";
+		err = -EPROTO;
+	}
+	*first = free_slots(s, n);
+	if (!err && *first == MAX_WINS) {
+		*why = "too many windows of one process";
+		err = -ENOSPC;
+	}
+	c->ctl_map = map;
+	for (; !err && made < n; c->key++) {
+		struct win *w;
+
+		c->slot = *first + made;
+		c->ctl_size = map->size / n;
+		c->ctl_off = made * c->ctl_size;
+		err = win_new(c, &w, why);
+		if (!err) {
+			keep_win(s, c->slot, w);
+			made++;
+		}
+	}
+	close(c->table_fd);
+	win_map_put(map);
+	while (err && made)
+		drop_win(s, *first + --made);
+	/* there may be free slots before the first */
+	s->win_hint = !err && *first == hint ? hint + n : hint;
+	return err;
+}
+
 static int do_win_create(struct session *s, struct msg *m)
 {
+	uint32_t copies = (uint32_t)(m->win_create.flags >> PROG_WIN_COPIES_SHIFT & PROG_WIN_COPIES_MASK);
 	struct prog_msg_win_create *q = &m->win_create;
 	struct prog_msg_slot r = { 0 };
 	struct win_create c = {
-		.job = s->c.job, .key = q->key, .rank = q->rank, .nranks = q->nranks, .mem = q->mem,
+		.job = s->c.view.job, .key = q->key, .rank = q->rank, .nranks = q->nranks, .mem = q->mem,
 		.base = q->base, .size = q->size, .flags = q->flags, .session = s->id, .pid = s->pid,
-		.cma = s->c.cma, .helper = s->c.helper, .region = session_region,
-		.region_arg = &s->c,
+		.cma = s->c.view.cma, .helper = s->c.view.helper, .regions = &s->c.view.regions,
 	};
 	const char *why = "";
 	struct win *w;
@@ -639,6 +698,11 @@ static int do_win_create(struct session *s, struct msg *m)
 		goto out;
 	}
 	c.slot = r.slot;
+	if (copies && (q->mem != PROG_MEM_DYNAMIC || copies >= PROG_WIN_COPIES_MAX || q->key + copies < q->key)) {
+		why = "a request for several windows is not for dynamic ones, or for too many";
+		err = -EINVAL;
+		goto out;
+	}
 	if (q->mem == PROG_MEM_SPACE && (s->space || !s->n.area)) {
 		why = s->space ? "a process has one window for messages" :
 				 "a window for messages without an area for them";
@@ -646,7 +710,7 @@ static int do_win_create(struct session *s, struct msg *m)
 		goto out;
 	}
 	if (q->mem == PROG_MEM_SHARED && m->nfds == 2) {
-		c.mem_map = session_region(&s->c, q->region);
+		c.mem_map = win_region(&s->c.view.regions, q->region);
 		if (!c.mem_map) {
 			why = "a window names a region that is not there";
 			err = -EINVAL;
@@ -654,7 +718,7 @@ static int do_win_create(struct session *s, struct msg *m)
 		}
 	}
 	if (q->mem == PROG_MEM_VA && q->flags & PROG_WIN_PINNED) {
-		c.mem_map = session_region(&s->c, q->region);
+		c.mem_map = win_region(&s->c.view.regions, q->region);
 		if (!c.mem_map) {
 			why = "a window names a pinned region that is not there";
 			err = -EINVAL;
@@ -664,12 +728,14 @@ static int do_win_create(struct session *s, struct msg *m)
 	c.ctl_fd = take_fd(m, 0);
 	c.table_fd = take_fd(m, 1);
 	c.mem_fd = take_fd(m, 2);
+	if (copies) {
+		err = create_copies(s, &c, copies + 1, &r.slot, &why);
+		goto out;
+	}
 	err = win_new(&c, &w, &why);
 	if (err)
 		goto out;
-	atomic_store_explicit(&s->c.wins[r.slot], w, memory_order_release);
-	s->win_hint = r.slot + 1;
-	s->nwins++;
+	keep_win(s, r.slot, w);
 	if (q->mem == PROG_MEM_SPACE) {
 		err = space_begin(s, w);
 		if (err) {
@@ -684,7 +750,7 @@ static int do_win_create(struct session *s, struct msg *m)
 out:
 	if (err) {
 		put_reason(r.reason, why);
-		win_job_reason(s->c.job, "window refused", why);
+		win_job_reason(s->c.view.job, "window refused", why);
 		prog_log_limited(PROG_LOG_WARN, "session %u: window refused: %s", s->id, why);
 	}
 	return reply(s, &r, sizeof(r), PROG_MSG_WIN_CREATE, err, NULL, 0);
@@ -732,7 +798,7 @@ static int do_win_peer(struct session *s, struct msg *m)
 		err = -ENOENT;
 		goto out;
 	}
-	w = win_find(s->c.job, own->key, m->win_peer.rank);
+	w = win_find(s->c.view.job, own->key, m->win_peer.rank);
 	if (!w) {
 		put_reason(r.reason, "that rank of the window is not on this node");
 		err = -ENOENT;
@@ -756,17 +822,17 @@ out:
 /* A slot for one more region, charged to the user. */
 static int region_reserve(struct session *s, uint32_t *slot, const char **why)
 {
-	*slot = free_slot(NULL, s->c.regions, s->region_hint, MAX_REGIONS);
+	*slot = free_slot(NULL, s->c.view.regions.map, s->region_hint, MAX_REGIONS);
 	if (*slot == MAX_REGIONS) {
 		*why = "too many regions of one process";
 		return -ENOSPC;
 	}
-	return win_region_charge(s->c.job->user, why);
+	return win_region_charge(s->c.view.job->user, why);
 }
 
 static void region_keep(struct session *s, uint32_t slot, struct win_map *map)
 {
-	atomic_store_explicit(&s->c.regions[slot], map, memory_order_release);
+	atomic_store_explicit(&s->c.view.regions.map[slot], map, memory_order_release);
 	s->region_hint = slot + 1;
 	s->nregions++;
 	if (map->device)
@@ -788,15 +854,15 @@ static int do_region_add(struct session *s, struct msg *m)
 	}
 	if (err)
 		goto out;
-	err = win_map_fd(s->c.job->user, take_fd(m, 0), m->region_add.size, true, &map, &why);
+	err = win_map_fd(s->c.view.job->user, take_fd(m, 0), m->region_add.size, true, &map, &why);
 	if (err)
-		win_region_uncharge(s->c.job->user);
+		win_region_uncharge(s->c.view.job->user);
 	else
 		region_keep(s, r.slot, map);
 out:
 	if (err) {
 		put_reason(r.reason, why);
-		win_job_reason(s->c.job, "region refused", why);
+		win_job_reason(s->c.view.job, "region refused", why);
 		prog_log_limited(PROG_LOG_WARN, "session %u: region refused: %s", s->id, why);
 	}
 	return reply(s, &r, sizeof(r), PROG_MSG_REGION_ADD, err, NULL, 0);
@@ -805,7 +871,7 @@ out:
 static int do_region_del(struct session *s, struct msg *m)
 {
 	struct prog_msg_slot r = { .slot = m->slot.slot };
-	struct win_map *map = r.slot < MAX_REGIONS ? atomic_exchange(&s->c.regions[r.slot], NULL) : NULL;
+	struct win_map *map = r.slot < MAX_REGIONS ? atomic_exchange(&s->c.view.regions.map[r.slot], NULL) : NULL;
 	int err = 0;
 
 	if (!map) {
@@ -817,7 +883,7 @@ static int do_region_del(struct session *s, struct msg *m)
 		if (map->device)
 			s->pinned -= map->size;
 		win_map_put(map);
-		win_region_uncharge(s->c.job->user);
+		win_region_uncharge(s->c.view.job->user);
 		if (r.slot < s->region_hint)
 			s->region_hint = r.slot;
 		s->nregions--;
@@ -850,7 +916,7 @@ static int do_pin_device(struct session *s, struct msg *m)
 	}
 	if (err) {
 		put_reason(r.reason, why);
-		win_job_reason(s->c.job, "memory not pinned", why);
+		win_job_reason(s->c.view.job, "memory not pinned", why);
 		prog_log_limited(PROG_LOG_INFO, "session %u: %s: %s", s->id, why, strerror(-err));
 	}
 	return reply(s, &r, sizeof(r), PROG_MSG_PIN_DEVICE, err, &fd, nfds);
@@ -867,7 +933,7 @@ static int do_pin_add(struct session *s, struct msg *m)
 
 	if (!q->handle) {
 		/* told for the reports */
-		win_job_reason(s->c.job, "memory not pinned", pin_why(q->error));
+		win_job_reason(s->c.view.job, "memory not pinned", pin_why(q->error));
 		return reply(s, &r, sizeof(r), PROG_MSG_PIN_ADD, 0, NULL, 0);
 	}
 	win_limits_get(&lim);
@@ -882,15 +948,15 @@ static int do_pin_add(struct session *s, struct msg *m)
 	}
 	if (err)
 		goto out;
-	err = win_map_pin(s->c.job->user, s->device, q->handle, q->addr, q->size, &map, &why);
+	err = win_map_pin(s->c.view.job->user, s->device, q->handle, q->addr, q->size, &map, &why);
 	if (err)
-		win_region_uncharge(s->c.job->user);
+		win_region_uncharge(s->c.view.job->user);
 	else
 		region_keep(s, r.slot, map);
 out:
 	if (err) {
 		put_reason(r.reason, why);
-		win_job_reason(s->c.job, "memory not pinned", why);
+		win_job_reason(s->c.view.job, "memory not pinned", why);
 		prog_log_limited(PROG_LOG_WARN, "session %u: pinned region refused: %s", s->id, why);
 	}
 	return reply(s, &r, sizeof(r), PROG_MSG_PIN_ADD, err, NULL, 0);
@@ -908,33 +974,63 @@ static int do_note(struct session *s, struct msg *m)
 	struct prog_msg_hdr r = { 0 };
 
 	m->note.reason[PROG_REASON_SIZE - 1] = '\0';
-	win_job_reason(s->c.job, "left to the MPI library", m->note.reason);
+	win_job_reason(s->c.view.job, "left to the MPI library", m->note.reason);
 	return reply(s, &r, sizeof(r), PROG_MSG_NOTE, 0, NULL, 0);
 }
 
+#define SLOT_REPLY	sizeof(struct prog_msg_slot), offsetof(struct prog_msg_slot, reason)
+#define PEER_REPLY	sizeof(struct prog_msg_win_peer_reply), offsetof(struct prog_msg_win_peer_reply, reason)
+#define BARE_REPLY	sizeof(struct prog_msg_hdr), 0
+
 static const struct {
 	const char *name;
-	size_t size;		/* of the request as this version knows it */
-	bool first;		/* allowed before HELLO */
+	size_t size;			/* of the request as this version knows it */
+	bool first;			/* allowed before HELLO */
+	unsigned int fds;		/* at most */
+	size_t reply_size, reason;	/* offset of the reply's reason; 0: it has none */
 	int (*fn)(struct session *s, struct msg *m);
 } requests[] = {
-	[PROG_MSG_HELLO] = { "HELLO", sizeof(struct prog_msg_hello), true, do_hello },
-	[PROG_MSG_WIN_CREATE] = { "WIN_CREATE", sizeof(struct prog_msg_win_create), false,
+	/* counts its descriptors itself, as it ends the connection when it refuses */
+	[PROG_MSG_HELLO] = { "HELLO", sizeof(struct prog_msg_hello), true, MAX_FDS, BARE_REPLY, do_hello },
+	[PROG_MSG_WIN_CREATE] = { "WIN_CREATE", sizeof(struct prog_msg_win_create), false, 3, SLOT_REPLY,
 				  do_win_create },
-	[PROG_MSG_WIN_PEER] = { "WIN_PEER", sizeof(struct prog_msg_win_peer), false, do_win_peer },
+	[PROG_MSG_WIN_PEER] = { "WIN_PEER", sizeof(struct prog_msg_win_peer), false, 0, PEER_REPLY,
+				do_win_peer },
 	/* the reason is a reply's: requests may leave it out */
-	[PROG_MSG_WIN_FREE] = { "WIN_FREE", offsetof(struct prog_msg_slot, reason), false,
+	[PROG_MSG_WIN_FREE] = { "WIN_FREE", offsetof(struct prog_msg_slot, reason), false, 0, SLOT_REPLY,
 				do_win_free },
-	[PROG_MSG_REGION_ADD] = { "REGION_ADD", sizeof(struct prog_msg_region_add), false,
+	[PROG_MSG_REGION_ADD] = { "REGION_ADD", sizeof(struct prog_msg_region_add), false, 1, SLOT_REPLY,
 				  do_region_add },
-	[PROG_MSG_REGION_DEL] = { "REGION_DEL", offsetof(struct prog_msg_slot, reason), false,
-				  do_region_del },
-	[PROG_MSG_NOTE] = { "NOTE", sizeof(struct prog_msg_note), false, do_note },
-	[PROG_MSG_PIN_DEVICE] = { "PIN_DEVICE", sizeof(struct prog_msg_pin_device), false,
+	[PROG_MSG_REGION_DEL] = { "REGION_DEL", offsetof(struct prog_msg_slot, reason), false, 0,
+				  SLOT_REPLY, do_region_del },
+	[PROG_MSG_NOTE] = { "NOTE", sizeof(struct prog_msg_note), false, 0, BARE_REPLY, do_note },
+	[PROG_MSG_PIN_DEVICE] = { "PIN_DEVICE", sizeof(struct prog_msg_pin_device), false, 1, SLOT_REPLY,
 				  do_pin_device },
-	[PROG_MSG_PIN_ADD] = { "PIN_ADD", sizeof(struct prog_msg_pin_add), false, do_pin_add },
-	[PROG_MSG_PING] = { "PING", sizeof(struct prog_msg_hdr), true, do_ping },
+	[PROG_MSG_PIN_ADD] = { "PIN_ADD", sizeof(struct prog_msg_pin_add), false, 0, SLOT_REPLY,
+			       do_pin_add },
+	[PROG_MSG_PING] = { "PING", sizeof(struct prog_msg_hdr), true, 0, BARE_REPLY, do_ping },
 };
+
+/* A request whose descriptors are not what it should have is refused; the session goes on. */
+static int refuse_fds(struct session *s, unsigned int type, int err, const char *why)
+{
+	union {
+		struct prog_msg_hdr hdr;
+		struct prog_msg_slot slot;
+		struct prog_msg_win_peer_reply peer;
+		char bytes[1];
+	} r;
+	char text[PROG_REASON_SIZE];
+
+	memset(&r, 0, sizeof(r));
+	snprintf(text, sizeof(text), "%s: %s", requests[type].name, why);
+	if (requests[type].reason)
+		put_reason(r.bytes + requests[type].reason, text);
+	if (s->attached)
+		win_job_reason(s->c.view.job, "request refused", text);
+	prog_log_limited(PROG_LOG_WARN, "session %u (pid %d): request refused: %s", s->id, (int)s->pid, text);
+	return reply(s, &r, requests[type].reply_size, type, err, NULL, 0);
+}
 
 /* 0, or the connection must end; *why says it (NULL: said already). */
 static int dispatch(struct session *s, struct msg *m, const char **why)
@@ -965,6 +1061,10 @@ static int dispatch(struct session *s, struct msg *m, const char **why)
 		return -EPROTO;
 	}
 	*why = NULL;
+	if (type != PROG_MSG_HELLO && m->fd_err)
+		return refuse_fds(s, type, m->fd_err, m->fd_why);
+	if (m->nfds > requests[type].fds)
+		return refuse_fds(s, type, -EPROTO, "more descriptors than this request has");
 	return requests[type].fn(s, m);
 }
 
@@ -1024,9 +1124,9 @@ static void release_soon(struct sessions *all, struct win_job *job, uint32_t own
 static void detach(struct session *s)
 {
 	struct sessions *all = s->all;
-	struct win_job *job = s->c.job;
+	struct win_job *job = s->c.view.job;
 
-	helper_kill(s->c.helper);
+	helper_kill(s->c.view.helper);
 	space_end(s);
 	tell_all(all, tell_detach, s, NULL, NULL);
 	/* else the client lives, and is in its critical section still */
@@ -1036,7 +1136,7 @@ static void detach(struct session *s)
 		if (atomic_load(&s->c.wins[i]))
 			drop_win(s, i);
 	for (uint32_t i = 0; i < MAX_REGIONS && s->nregions; i++) {
-		struct win_map *map = atomic_exchange(&s->c.regions[i], NULL);
+		struct win_map *map = atomic_exchange(&s->c.view.regions.map[i], NULL);
 
 		if (!map)
 			continue;
@@ -1076,6 +1176,77 @@ static void session_end(struct session *s, const char *why)
 	free(s);
 }
 
+/* ---- one user at a time ------------------------------------------------------------------------------------ */
+
+/*
+ * Two users with one daemon share its lanes, its workers and their wake-ups, and each can do harm to the
+ * other through these.  So who attaches first is served with all his processes until the last has gone, and
+ * before another follows, all of it is made anew (session_opts.renew).
+ */
+static bool is_other(const struct sessions *all, uid_t uid)
+{
+	if (all->o.only_own_uid)
+		return uid != geteuid();
+	return !all->o.multi_user && all->counts.bound && all->counts.uid != uid;
+}
+
+/* Tell a client, of which nothing has been read nor will be; its library starts a private daemon then. */
+static void refuse(struct sessions *all, int fd, pid_t pid, uid_t uid)
+{
+	struct prog_msg_hello_reply r = {
+		.hdr = { .type = PROG_MSG_HELLO, .size = sizeof(r), .status = -EUSERS },
+		.abi_major = PROG_ABI_MAJOR, .abi_minor = PROG_ABI_MINOR,
+	};
+	uid_t served = all->o.only_own_uid ? geteuid() : all->counts.uid;
+
+	snprintf(r.reason, sizeof(r.reason), "it serves uid %u now, and one user at a time (multi_user)",
+		 (unsigned int)served);
+	all->counts.refused++;
+	all->counts.other_user++;
+	prog_log_limited(PROG_LOG_WARN, "pid %d of uid %u: refused: uid %u is served, and one user at a time "
+			 "(multi_user)", (int)pid, (unsigned int)uid, (unsigned int)served);
+	if (send(fd, &r, sizeof(r), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+		prog_log(PROG_LOG_DEBUG, "pid %d: cannot be told: %m", (int)pid);
+}
+
+/* Before HELLO: may the message that is there be read?  Ends the session if it never may. */
+static bool may_read(struct session *s)
+{
+	struct sessions *all = s->all;
+	struct prog_msg_hdr hdr = { 0 };
+
+	if (all->renewing)
+		return false;
+	if (!is_other(all, s->uid))
+		return true;
+	/* nothing changes for who has gone, or asks without attaching, as progctl doctor does */
+	if (recv(s->fd, &hdr, sizeof(hdr), MSG_PEEK | MSG_DONTWAIT) < (ssize_t)sizeof(hdr) ||
+	    (hdr.type != PROG_MSG_HELLO && !all->counts.now))
+		return true;
+	if (all->counts.now || all->o.only_own_uid) {
+		refuse(all, s->fd, s->pid, s->uid);
+		session_end(s, NULL);
+		return false;
+	}
+	prog_log(PROG_LOG_INFO, "uid %u is served after uid %u", (unsigned int)s->uid,
+		 (unsigned int)all->counts.uid);
+	all->renewing = true;
+	all->o.renew(all->o.ctx);
+	return false;
+}
+
+void sessions_renewed(struct sessions *all, const struct session_opts *o)
+{
+	/* locks of processes that are gone, on windows that are gone as well */
+	loop_timer_cancel(&all->leftover_timer);
+	while (all->leftovers)
+		leftover_free(all, all->leftovers);
+	all->o = *o;
+	all->counts.bound = false;
+	all->counts.renewed++;
+	all->renewing = false;
+}
+
 static void on_readable(void *ctx)
 {
 	struct session *s = ctx;
@@ -1083,11 +1254,13 @@ static void on_readable(void *ctx)
 	struct msg m;
 	int r;
 
+	if (!s->attached && !may_read(s))
+		return;
 	r = receive(s->fd, &m);
 	if (r == -EAGAIN)
 		return;
 	if (r <= 0) {
-		session_end(s, r == -EMSGSIZE ? "message: too long, or too many descriptors" :
+		session_end(s, r == -EMSGSIZE ? "message: too long" :
 			    r ? strerror(-r) : NULL);
 		return;
 	}
@@ -1120,6 +1293,11 @@ static void on_accept(void *ctx, int fd)
 		close(fd);
 		return;
 	}
+	if (!all->o.only_own_uid && all->counts.now && is_other(all, cred.uid)) {
+		refuse(all, fd, cred.pid, cred.uid);
+		close(fd);
+		return;
+	}
 	s = calloc(1, sizeof(*s));
 	if (!s) {
 		close(fd);
@@ -1140,7 +1318,7 @@ static void on_accept(void *ctx, int fd)
 	DL_APPEND(all->list, s);
 }
 
-void sessions_client_bad(struct sessions *all, struct rma_client *c, const char *why)
+void sessions_client_bad(struct sessions *all, const struct client_view *c, const char *why)
 {
 	struct bad *b = calloc(1, sizeof(*b));
 	uint64_t one = 1;
@@ -1296,13 +1474,13 @@ void sessions_each(struct sessions *all, void (*fn)(void *arg, const struct sess
 
 		if (!s->attached)
 			continue;
-		i.job = s->c.job->number;
-		i.cma = s->c.cma;
-		i.helper = s->c.helper;
+		i.job = s->c.view.job->number;
+		i.cma = s->c.view.cma;
+		i.helper = s->c.view.helper;
 		i.windows = s->nwins;
 		i.regions = s->nregions;
 		i.pinned = s->pinned;
-		i.bytes = s->c.seg->size;
+		i.bytes = s->c.view.seg->size;
 		fn(arg, &i);
 	}
 }

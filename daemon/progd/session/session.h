@@ -15,6 +15,7 @@
 
 #include <asyncprog/ring.h>
 
+#include "link/link.h"
 #include "rma/rma.h"
 #include "rndv/rndv.h"
 #include "worker/loop.h"
@@ -25,10 +26,12 @@ struct sessions;
 struct session_opts {
 	const char *path;		/* of the socket */
 	bool only_own_uid;		/* embedded: nobody else may connect */
+	bool multi_user;		/* several users at once */
 	bool cma;			/* process_vm_* may be used, for clients of the same uid */
 	bool pinned;			/* memory that clients pin may be mapped */
 	unsigned int workers;
 	struct worker *worker[PROG_MAX_WORKERS];
+	struct link *link[PROG_MAX_WORKERS];
 	struct rma *rma[PROG_MAX_WORKERS];
 	struct rndv *rndv[PROG_MAX_WORKERS];
 	int doorbell_fd;		/* read-only for clients */
@@ -39,16 +42,23 @@ struct session_opts {
 	uint64_t hello_timeout_ns;	/* a connection that says nothing is closed after this */
 	/* The number of attached sessions changed; may be NULL. */
 	void (*count)(void *ctx, unsigned int n);
+	/*
+	 * Nobody is attached, and another user wants to be than the one before: what that one's processes could
+	 * reach must go.  Once it has, sessions_renewed(); until then nobody is attached.
+	 */
+	void (*renew)(void *ctx);
 	void *ctx;
 };
 
 /* Bind and listen; errors in @err (256 bytes) name the path. */
 int sessions_new(const struct session_opts *o, struct sessions **out, char *err);
+/* @o: as for sessions_new(), with the new workers and what belongs to them. */
+void sessions_renewed(struct sessions *s, const struct session_opts *o);
 /* Stop accepting; end every session; free.  Workers must be running.  NULL is fine. */
 void sessions_free(struct sessions *s);
 
-/* Any thread, from inside rma: the client's session must end.  @c stays valid until it has. */
-void sessions_client_bad(struct sessions *s, struct rma_client *c, const char *why);
+/* Any thread, from inside an engine: the client's session must end. */
+void sessions_client_bad(struct sessions *s, const struct client_view *c, const char *why);
 
 struct session_info {
 	uint32_t id;
@@ -66,7 +76,11 @@ void sessions_each(struct sessions *s, void (*fn)(void *arg, const struct sessio
 /* Since start. */
 struct session_counts {
 	uint64_t accepted, refused, corrupt, ended;
+	uint64_t other_user;		/* of those refused: somebody else was served */
+	uint64_t renewed;		/* a user followed another */
 	uint32_t now;
+	bool bound;			/* uid is served, or was the last to be */
+	uid_t uid;
 };
 void sessions_counts(const struct sessions *s, struct session_counts *c);
 

@@ -156,12 +156,8 @@ static int memfd(size_t size, void **p)
 	return fd;
 }
 
-static struct win_map *regions[2];
-
-static struct win_map *region(void *arg, uint32_t i)
-{
-	return i < 2 ? regions[i] : NULL;
-}
+static _Atomic(struct win_map *) regions[2];
+static const struct win_regions all_regions = { regions, 2 };
 
 static int window(uint32_t kind, char *base, size_t size, struct win_map *m, struct win **w,
 		  struct winctl *wc)
@@ -172,7 +168,7 @@ static int window(uint32_t kind, char *base, size_t size, struct win_map *m, str
 	struct win_create c = {
 		.job = job, .key = KEY, .nranks = 1, .session = 1, .pid = getpid(), .mem = kind,
 		.base = (uintptr_t)base, .size = size, .cma = true, .mem_fd = -1, .mem_map = m,
-		.region = region,
+		.regions = &all_regions,
 	};
 	size_t ctl_size = winctl_size(1, 4);
 	const char *why = "";
@@ -187,7 +183,7 @@ static int window(uint32_t kind, char *base, size_t size, struct win_map *m, str
 	return win_new(&c, w, &why);
 }
 
-static void put(const struct win *w, int64_t at, char value, bool direct, bool stale)
+static void put(struct win *w, int64_t at, char value, bool direct, bool stale)
 {
 	struct win_where where;
 	struct apply_win aw;

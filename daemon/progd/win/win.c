@@ -342,9 +342,29 @@ static int win_memory(struct win *w, const struct win_create *c, int *mem_fd, co
 	return 0;
 }
 
+/* The control segment, checked. */
+static int win_control(struct win *w, const struct win_create *c, int *ctl_fd, const char **why)
+{
+	uint64_t off = 0, size;
+	int r;
+
+	if (c->ctl_map) {
+		w->ctl_map = win_map_get(c->ctl_map);
+		off = c->ctl_off;
+		size = c->ctl_size;
+	} else {
+		r = win_map_fd(c->job->user, *ctl_fd, sizeof(struct prog_win_ctl), true, &w->ctl_map, why);
+		*ctl_fd = -1;
+		if (r)
+			return r;
+		size = w->ctl_map->size;
+	}
+	return winctl_attach(&w->ctl, (char *)w->ctl_map->mem + off, size, c->key, c->rank, c->nranks, why);
+}
+
 int win_new(const struct win_create *c, struct win **out, const char **why)
 {
-	int ctl_fd = c->ctl_fd, mem_fd = c->mem_fd;
+	int ctl_fd = c->ctl_map ? -1 : c->ctl_fd, mem_fd = c->mem_fd;
 	struct win *w = NULL;
 	bool charged = false;
 	uint32_t h;
@@ -377,16 +397,10 @@ int win_new(const struct win_create *c, struct win **out, const char **why)
 	w->flags = c->flags;
 	w->base = c->base;
 	w->size = c->size;
-	w->region = c->region;
-	w->region_arg = c->region_arg;
+	w->regions = c->regions;
 	atomic_init(&w->refs, 1);
 
-	r = win_map_fd(c->job->user, ctl_fd, sizeof(struct prog_win_ctl), true, &w->ctl_map, why);
-	ctl_fd = -1;
-	if (r)
-		goto fail;
-	r = winctl_attach(&w->ctl, w->ctl_map->mem, w->ctl_map->size, c->key, c->rank, c->nranks,
-			  why);
+	r = win_control(w, c, &ctl_fd, why);
 	if (r)
 		goto fail;
 	r = table_read(w, c->table_fd, why);
@@ -417,7 +431,8 @@ int win_new(const struct win_create *c, struct win **out, const char **why)
 	w->job->windows = w;
 	w->job->nwindows++;
 	pthread_rwlock_unlock(&reg_lock);
-	close(c->table_fd);
+	if (!c->ctl_map)
+		close(c->table_fd);
 	if (mem_fd >= 0)
 		close(mem_fd);
 	*out = w;
@@ -431,7 +446,8 @@ fail:
 		close(ctl_fd);
 	if (mem_fd >= 0)
 		close(mem_fd);
-	close(c->table_fd);
+	if (!c->ctl_map)
+		close(c->table_fd);
 	return r;
 }
 
@@ -496,8 +512,12 @@ bool win_owner_dead(struct win_job *job, uint32_t owner, uint32_t *kick, uint32_
 	*kick = *locks = *stripes = 0;
 	/* only this thread changes the list: no lock */
 	for (struct win *w = job->windows; w; w = w->job_next) {
+		struct stripe_singles singles = {
+			.peer = w->ctl.peers, .max = w->ctl.nranks, .count = &w->ctl.ctl->nsingles,
+		};
 		uint32_t dropped = 0, mask = 0;
 
+		*stripes += stripe_single_dead(&singles, owner);
 		*stripes += stripe_release_dead(w->ctl.stripes, (size_t)w->ctl.stripe_mask + 1, owner);
 		if (winlock_recover_soon(&w->ctl, owner, &w->guard_since, &mask, &dropped)) {
 			all = false;
@@ -510,39 +530,23 @@ bool win_owner_dead(struct win_job *job, uint32_t owner, uint32_t *kick, uint32_
 	return all;
 }
 
+/* Entries of the table one call may look at: some 20 ms. */
+#define RANGE_STEPS	(8u << 20)
+
 /*
- * Entry @i of a dynamic window's ranges.  The owner changes an entry between two odd and even values
- * of gen; an entry that changes while we look is treated as not attached: the program that detaches
- * while others access is erroneous, and nothing worse than -ERANGE follows.
+ * Attached memory of a dynamic window that holds [lo, hi): one range with what is mapped of it, or several that
+ * touch, by their addresses.
  */
-static bool read_range(const struct win *w, uint32_t i, struct prog_win_range *r)
+static int dynamic_where(struct win *w, int64_t lo, int64_t hi, struct win_where *out)
 {
-	struct prog_win_range *p = &w->ctl.ranges[i];
-	uint32_t gen = __atomic_load_n(&p->gen, __ATOMIC_ACQUIRE);
+	uint32_t at = 0, steps = RANGE_STEPS;
+	struct prog_win_range r;
 
-	r->len = __atomic_load_n(&p->len, __ATOMIC_RELAXED);
-	if (!r->len || (gen & 1))
-		return false;
-	r->base = __atomic_load_n(&p->base, __ATOMIC_RELAXED);
-	r->region = __atomic_load_n(&p->region, __ATOMIC_RELAXED);
-	r->region_off = __atomic_load_n(&p->region_off, __ATOMIC_RELAXED);
-	__atomic_thread_fence(__ATOMIC_ACQUIRE);
-	return __atomic_load_n(&p->gen, __ATOMIC_RELAXED) == gen &&
-	       r->base <= INT64_MAX && r->len <= INT64_MAX - r->base;
-}
-
-/* The range of a dynamic window that holds [lo, hi). */
-static int dynamic_where(const struct win *w, int64_t lo, int64_t hi, struct win_where *out)
-{
-	for (uint32_t i = 0; i < w->ctl.nranges; i++) {
-		struct prog_win_range r;
-
-		if (!read_range(w, i, &r) || lo < (int64_t)r.base || hi > (int64_t)(r.base + r.len))
-			continue;
+	if (lo >= 0 && winctl_range_find(&w->ctl, (uint64_t)lo, (uint64_t)hi, &r)) {
 		out->lo = r.base;
 		out->hi = r.base + r.len;
-		if (r.region && w->region) {
-			struct win_map *m = w->region(w->region_arg, r.region - 1);
+		if (r.region && w->regions) {
+			struct win_map *m = win_region(w->regions, r.region - 1);
 
 			if (!m || r.region_off > m->size || r.len > m->size - r.region_off)
 				return -EFAULT;
@@ -559,38 +563,15 @@ static int dynamic_where(const struct win *w, int64_t lo, int64_t hi, struct win
 		out->ref = w->access.ref;
 		return 0;
 	}
-	return -ERANGE;
+	if (lo < 0 || !winctl_attached(&w->ctl, (uint64_t)lo, (uint64_t)hi, &at, &steps))
+		return -ERANGE;
+	return win_where_spread(w, lo, hi, out);
 }
-
-/* Entries of the table one call may look at: some 20 ms. */
-#define SPREAD_STEPS	(8u << 20)
 
 int win_blocks_attached(const struct win *w, int64_t disp, const struct dtype *dt, uint64_t count,
 			uint64_t off, uint64_t len)
 {
-	uint32_t at = 0, steps = 0, tried;
-	struct prog_win_range r = { 0 };
-	struct dtype_iter it;
-	int64_t from, to;
-	uint64_t n;
-	int err = dtype_iter_init(&it, dt, count, off);
-
-	if (err)
-		return err;
-	for (; len && dtype_iter_next(&it, len, &from, &n); len -= n) {
-		if (__builtin_add_overflow(from, disp, &from) ||
-		    __builtin_add_overflow(from, (int64_t)n, &to))
-			return -ERANGE;
-		/* from the range of the block before on: ranges are mostly visited in order */
-		for (tried = 0; !r.len || from < (int64_t)r.base || to > (int64_t)(r.base + r.len);) {
-			if (tried++ == w->ctl.nranges || steps++ == SPREAD_STEPS)
-				return -ERANGE;
-			at = at + 1 < w->ctl.nranges ? at + 1 : 0;
-			if (!read_range(w, at, &r))
-				r.len = 0;
-		}
-	}
-	return 0;
+	return winctl_blocks_attached(&w->ctl, disp, dt, count, off, len, RANGE_STEPS);
 }
 
 int win_where_spread(const struct win *w, int64_t lo, int64_t hi, struct win_where *out)
@@ -605,7 +586,7 @@ int win_where_spread(const struct win *w, int64_t lo, int64_t hi, struct win_whe
 	return 0;
 }
 
-int win_where(const struct win *w, int64_t lo, int64_t hi, struct win_where *out)
+int win_where(struct win *w, int64_t lo, int64_t hi, struct win_where *out)
 {
 	if (hi < lo)
 		return -ERANGE;

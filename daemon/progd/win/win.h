@@ -29,6 +29,8 @@
 
 #include "stats/stats.h"
 
+struct helper;
+
 #define WIN_MAX_RANKS	(1u << 20)
 #define WIN_MAX_NODES	(1u << 16)
 
@@ -195,6 +197,18 @@ void win_pins(struct win_pins *p);
 /* Install the SIGBUS handler; once, at start. */
 int win_sigbus_init(void);
 
+/* A client's regions: the main thread sets entries at any time, and clears one before the workers are told. */
+struct win_regions {
+	_Atomic(struct win_map *) *map;
+	uint32_t max;
+};
+
+/* Region @i; NULL: it is not there. */
+static inline struct win_map *win_region(const struct win_regions *r, uint32_t i)
+{
+	return i < r->max ? atomic_load_explicit(&r->map[i], memory_order_acquire) : NULL;
+}
+
 /* Regions: a map that counts against the user's number of regions as well. */
 int win_region_charge(struct win_user *user, const char **why);
 void win_region_uncharge(struct win_user *user);
@@ -211,7 +225,7 @@ struct win_access {
 	struct memref ref;		/* SHARED: mapped; VA, DYNAMIC with cma: base in pid */
 	struct memref pinned;		/* VA with mem_map: what to use as long as that is usable */
 	bool cma;			/* VA, DYNAMIC: process_vm_* works */
-	void *helper;			/* VA, DYNAMIC: who runs jobs inside the client, or NULL */
+	struct helper *helper;		/* VA, DYNAMIC: who runs jobs inside the client, or NULL */
 };
 
 struct win {
@@ -229,12 +243,11 @@ struct win {
 	uint64_t size;
 	struct win_access access;
 	/*
-	 * DYNAMIC: ranges in the client's regions are resolved through this; set by the session.
-	 * The map stays valid as long as the caller keeps the main thread from removing regions
-	 * (workers: their engine's lock).
+	 * DYNAMIC: ranges in the client's regions are resolved through this; the session's.  A map stays valid as
+	 * long as the caller keeps the main thread from removing regions (workers: until they are between two
+	 * entries).
 	 */
-	struct win_map *(*region)(void *arg, uint32_t region);
-	void *region_arg;
+	const struct win_regions *regions;
 
 	uint32_t nnodes;
 	struct prog_win_node *nodes;
@@ -256,12 +269,14 @@ struct win_create {
 	uint32_t session, slot;
 	pid_t pid;
 	bool cma;
-	void *helper;
-	struct win_map *(*region)(void *arg, uint32_t region);
-	void *region_arg;
+	struct helper *helper;
+	const struct win_regions *regions;
 	int ctl_fd, table_fd, mem_fd;	/* taken over, also on errors; mem_fd may be -1 */
 	struct win_map *mem_map;	/* SHARED without mem_fd, VA with PROG_WIN_PINNED: region that
 					 * holds it (not taken over) */
+	/* one of several in a file: in place of ctl_fd (not taken over, as table_fd is not then) */
+	struct win_map *ctl_map;
+	uint64_t ctl_off, ctl_size;
 };
 
 /*
@@ -296,8 +311,8 @@ bool win_owner_dead(struct win_job *job, uint32_t owner, uint32_t *kick, uint32_
 
 /*
  * Where the displacements [lo, hi) are: one piece of memory that may be accessed whole.  Dynamic
- * windows: the attached range that holds them (displacements are addresses).  @map: the mapping
- * that will be touched, NULL with CMA; no reference, see `region' above.
+ * windows: the attached range, or ranges without a gap, that hold them (displacements are addresses).  @map: the
+ * mapping that will be touched, NULL with CMA; no reference, see `region' above.
  * -ERANGE: outside the window; -EFAULT: the memory behind it is gone (region removed, SIGBUS).
  */
 struct win_where {
@@ -306,7 +321,7 @@ struct win_where {
 	struct win_map *map;
 	bool stale;			/* pinned, but to be reached by address */
 };
-int win_where(const struct win *w, int64_t lo, int64_t hi, struct win_where *out);
+int win_where(struct win *w, int64_t lo, int64_t hi, struct win_where *out);
 
 /*
  * A type made of absolute addresses may reach several attached ranges of a dynamic window.  When
@@ -316,9 +331,8 @@ int win_where(const struct win *w, int64_t lo, int64_t hi, struct win_where *out
  */
 int win_where_spread(const struct win *w, int64_t lo, int64_t hi, struct win_where *out);
 /*
- * Are all blocks of packed [@off, @off + @len) of (@dt, @count) at @disp in attached ranges?  0,
- * -ERANGE (also when finding out takes too long: blocks in no order over very many ranges), or as
- * dtype_iter_init().
+ * Are all blocks of packed [@off, @off + @len) of (@dt, @count) at @disp attached?  See
+ * winctl_blocks_attached().
  */
 int win_blocks_attached(const struct win *w, int64_t disp, const struct dtype *dt, uint64_t count,
 			uint64_t off, uint64_t len);

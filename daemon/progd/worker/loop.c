@@ -46,11 +46,13 @@ int loop_new(int kind, struct loop **out)
 	if (!l)
 		return -ENOMEM;
 	l->dirty_tail = &l->dirty;
-	ret = kind == LOOP_EPOLL ? loop_epoll_init(l) : loop_uring_init(l);
+	l->ops = kind == LOOP_EPOLL ? &loop_epoll_ops : &loop_uring_ops;
+	ret = l->ops->init(l);
 	if (ret && kind == LOOP_AUTO) {
 		prog_log(PROG_LOG_INFO, "event loop: io_uring is refused (%s), using epoll",
 			 strerror(-ret));
-		ret = loop_epoll_init(l);
+		l->ops = &loop_epoll_ops;
+		ret = l->ops->init(l);
 	}
 	if (ret) {
 		free(l);
@@ -88,8 +90,19 @@ static void obj_unlink(struct loop_obj *o)
 		o->next->pprev = o->pprev;
 }
 
+#ifdef PROG_CHECKS
+void loop_check(const struct loop *l, const char *who)
+{
+	if (!l->owned || pthread_equal(l->owner, pthread_self()))
+		return;
+	prog_log(PROG_LOG_ERROR, "%s: called on a thread that does not run this event loop", who);
+	abort();
+}
+#endif
+
 void loop_obj_dirty(struct loop_obj *o)
 {
+	LOOP_ASSERT(o->l);
 	if (o->dirty)
 		return;
 	o->dirty = true;
@@ -225,6 +238,7 @@ void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t ns, void (*cb
 	struct loop_timer **at = &l->timers;
 	uint64_t now = loop_now();
 
+	LOOP_ASSERT(l);
 	loop_timer_cancel(t);
 	t->when = ns > UINT64_MAX - now ? UINT64_MAX : now + ns;
 	t->cb = cb;
@@ -535,6 +549,11 @@ int loop_run_once(struct loop *l, int64_t timeout_ns)
 	unsigned int i;
 	int fired, n;
 
+#ifdef PROG_CHECKS
+	LOOP_ASSERT(l);
+	l->owner = pthread_self();
+	l->owned = true;
+#endif
 	for (i = 0; i < l->nprepare; i++)
 		l->prepare[i].fn(l->prepare[i].ctx);
 

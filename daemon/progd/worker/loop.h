@@ -159,4 +159,15 @@ struct loop_connect *loop_connect(struct loop *l, int fd, const struct sockaddr 
 /* Give up: the descriptor is closed, @cb is not called. Not after @cb. NULL allowed. */
 void loop_connect_cancel(struct loop_connect *c);
 
+/*
+ * In test builds (PROG_CHECKS): this thread runs @l, or nobody does yet; else the process ends.  For what may be called
+ * on the thread of a worker only, and has its loop at hand.
+ */
+#ifdef PROG_CHECKS
+void loop_check(const struct loop *l, const char *who);
+#define LOOP_ASSERT(l) loop_check(l, __func__)
+#else
+#define LOOP_ASSERT(l) ((void)0)
+#endif
+
 #endif

@@ -198,19 +198,7 @@ static void epoll_destroy(struct loop *l)
 	free(e);
 }
 
-static const struct loop_ops epoll_ops = {
-	.name = "epoll",
-	.kind = LOOP_EPOLL,
-	.run = epoll_run,
-	.sock_add = epoll_sock_add,
-	.sock_del = epoll_sock_del,
-	.watch_add = epoll_watch_add,
-	.watch_del = epoll_watch_del,
-	.watch_pause = epoll_watch_pause,
-	.destroy = epoll_destroy,
-};
-
-int loop_epoll_init(struct loop *l)
+static int epoll_init(struct loop *l)
 {
 	struct epoll *e = calloc(1, sizeof(*e));
 	int ret;
@@ -223,7 +211,19 @@ int loop_epoll_init(struct loop *l)
 		free(e);
 		return ret;
 	}
-	l->ops = &epoll_ops;
 	l->backend = e;
 	return 0;
 }
+
+const struct loop_ops loop_epoll_ops = {
+	.name = "epoll",
+	.kind = LOOP_EPOLL,
+	.init = epoll_init,
+	.run = epoll_run,
+	.sock_add = epoll_sock_add,
+	.sock_del = epoll_sock_del,
+	.watch_add = epoll_watch_add,
+	.watch_del = epoll_watch_del,
+	.watch_pause = epoll_watch_pause,
+	.destroy = epoll_destroy,
+};

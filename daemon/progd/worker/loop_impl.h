@@ -7,6 +7,7 @@
 #ifndef PROGD_LOOP_IMPL_H
 #define PROGD_LOOP_IMPL_H
 
+#include <pthread.h>
 #include "worker/loop.h"
 
 #define OBJ_WATCH	1
@@ -65,6 +66,8 @@ struct loop_watch {
 struct loop_ops {
 	const char *name;
 	int kind;
+	/* sets loop.backend */
+	int (*init)(struct loop *l);
 	/* submit, wait, deliver; number of callbacks or negative errno */
 	int (*run)(struct loop *l, int64_t timeout_ns);
 	int (*sock_add)(struct loop_sock *s);
@@ -86,6 +89,10 @@ struct loop {
 		void *ctx;
 	} prepare[8];
 	unsigned int nprepare;
+#ifdef PROG_CHECKS
+	bool owned;
+	pthread_t owner;		/* who ran it first */
+#endif
 };
 
 void loop_obj_dirty(struct loop_obj *o);
@@ -99,7 +106,6 @@ void loop_sock_finish(struct loop_sock *s);
 /* Free a released one. */
 void loop_sock_drop(struct loop_sock *s);
 
-int loop_uring_init(struct loop *l);
-int loop_epoll_init(struct loop *l);
+extern const struct loop_ops loop_uring_ops, loop_epoll_ops;
 
 #endif

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -14,6 +15,7 @@
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -795,6 +797,39 @@ static void test_kinds(void **state)
 	{ #t " epoll", t, on_epoll, teardown, NULL }, \
 	{ #t " io_uring", t, on_uring, teardown, NULL }
 
+#ifdef PROG_CHECKS
+static void *use_it(void *arg)
+{
+	struct loop_timer t = { 0 };
+
+	loop_timer_set(arg, &t, 1, NULL, NULL);
+	return NULL;
+}
+
+/* A thread that does not run the loop is caught. */
+static void test_other_thread(void **state)
+{
+	int st;
+	pid_t pid;
+
+	NEED_LOOP();
+	loop_run_once(L, 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		pthread_t other;
+
+		close(2);
+		if (!pthread_create(&other, NULL, use_it, L))
+			pthread_join(other, NULL);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &st, 0), pid);
+	assert_true(WIFSIGNALED(st));
+	assert_int_equal(WTERMSIG(st), SIGABRT);
+}
+#endif
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -803,6 +838,9 @@ int main(void)
 		BOTH(test_timers), BOTH(test_stream), BOTH(test_close_busy), BOTH(test_bad_memory),
 		BOTH(test_free_busy), BOTH(test_release), BOTH(test_connect),
 		BOTH(test_connect_timeout), BOTH(test_expect), BOTH(test_accept_limit), BOTH(test_prepare),
+#ifdef PROG_CHECKS
+		BOTH(test_other_thread),
+#endif
 	};
 	const char *s = getenv("PROG_SEED");
 

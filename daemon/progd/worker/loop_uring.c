@@ -284,19 +284,7 @@ static void uring_destroy(struct loop *l)
 	free(u);
 }
 
-static const struct loop_ops uring_ops = {
-	.name = "io_uring",
-	.kind = LOOP_IO_URING,
-	.run = uring_run,
-	.sock_add = uring_sock_add,
-	.sock_del = uring_sock_del,
-	.watch_add = uring_watch_add,
-	.watch_del = uring_watch_del,
-	.watch_pause = uring_watch_pause,
-	.destroy = uring_destroy,
-};
-
-int loop_uring_init(struct loop *l)
+static int uring_init(struct loop *l)
 {
 	/* best first; a kernel that does not know a flag says EINVAL */
 	static const unsigned int flags[] = {
@@ -323,7 +311,19 @@ int loop_uring_init(struct loop *l)
 		return ret == -EINVAL ? -ENOSYS : ret;
 	}
 	u->enabled = !(p.flags & IORING_SETUP_R_DISABLED);
-	l->ops = &uring_ops;
 	l->backend = u;
 	return 0;
 }
+
+const struct loop_ops loop_uring_ops = {
+	.name = "io_uring",
+	.kind = LOOP_IO_URING,
+	.init = uring_init,
+	.run = uring_run,
+	.sock_add = uring_sock_add,
+	.sock_del = uring_sock_del,
+	.watch_add = uring_watch_add,
+	.watch_del = uring_watch_del,
+	.watch_pause = uring_watch_pause,
+	.destroy = uring_destroy,
+};

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 /* Worker threads: sources, mailbox, and when to sleep. */
 #include <errno.h>
-#include <fcntl.h>
 #include <hwloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -15,6 +14,7 @@
 #include <unistd.h>
 
 #include <asyncprog/ring.h>
+#include <libprogbase/load.h>
 #include <libprogbase/log.h>
 
 #include "worker/worker.h"
@@ -247,31 +247,16 @@ int worker_call(struct worker *w, void (*fn)(void *arg), void *arg)
 
 /* ---- spinning --------------------------------------------------------------------------- */
 
-/*
- * May this thread burn a core? Yes when no more threads are runnable on the machine than it has
- * cores, this one included: the fourth field of /proc/loadavg.
- */
+/* May this thread burn a core? Yes when no more threads are runnable than there are cores, this one included. */
 static bool core_is_free(struct worker *w, uint64_t now)
 {
-	char buf[80], *p;
-	ssize_t n;
+	int running;
 
 	if (w->load_checked && now - w->load_checked < LOAD_AGE_NS)
 		return w->core_free;
 	w->load_checked = now;
-	w->core_free = false;
-	if (w->load_fd < 0)
-		w->load_fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
-	if (w->load_fd < 0)
-		return false;
-	n = pread(w->load_fd, buf, sizeof(buf) - 1, 0);
-	if (n <= 0)
-		return false;
-	buf[n] = '\0';
-	p = strchr(buf, '/');
-	while (p && p > buf && p[-1] != ' ')
-		p--;
-	w->core_free = p && atoi(p) <= w->ncpus;
+	running = load_running(w->load_fd);
+	w->core_free = running >= 0 && running <= w->ncpus;
 	return w->core_free;
 }
 
@@ -311,6 +296,7 @@ void worker_place(struct worker *w, const cpu_set_t *idle, const cpu_set_t *busy
 {
 	cpu_set_t both, free, best;
 
+	WORKER_ASSERT(w);
 	CPU_AND(&both, &w->may, busy);
 	CPU_XOR(&free, &w->may, &both);
 	CPU_AND(&best, &free, idle);
@@ -390,6 +376,7 @@ static void setup_thread(struct worker *w)
 	}
 	/* spinning asks about the whole machine, but this thread may be confined to less */
 	w->ncpus = sysconf(_SC_NPROCESSORS_ONLN);
+	w->load_fd = load_open();
 	if (pthread_getaffinity_np(pthread_self(), sizeof(w->may), &w->may))
 		CPU_ZERO(&w->may);
 	if (CPU_COUNT(&w->may) > 0 && CPU_COUNT(&w->may) < w->ncpus)
@@ -407,6 +394,7 @@ static void setup_thread(struct worker *w)
 
 void worker_posted(struct worker *w, unsigned int n)
 {
+	WORKER_ASSERT(w);
 	w->posted += n;
 }
 
@@ -598,6 +586,16 @@ int worker_eventfd(const struct worker *w)
 	return w->efd;
 }
 
+#ifdef PROG_CHECKS
+void worker_check(const struct worker *w, const char *who)
+{
+	if (worker_is_self(w))
+		return;
+	prog_log(PROG_LOG_ERROR, "%s: called on another thread than worker %u's", who, w->o.index);
+	abort();
+}
+#endif
+
 bool worker_is_self(const struct worker *w)
 {
 	return self == w;
@@ -619,6 +617,7 @@ const char *worker_describe(const struct worker *w)
 
 /* ---- placement -------------------------------------------------------------------------- */
 
+/* Not by hwloc_bitmap_list_sscanf(), for which "3-1" and "7x" are no processor at all, and no mistake. */
 int worker_cpus_parse(const char *list, cpu_set_t *out)
 {
 	const char *p = list;

@@ -114,4 +114,12 @@ const char *worker_describe(const struct worker *w);
 int worker_cpus_parse(const char *list, cpu_set_t *out);
 int worker_cpus_numa(unsigned int index, cpu_set_t *out);
 
+/* In test builds: this thread is @w's. */
+#ifdef PROG_CHECKS
+void worker_check(const struct worker *w, const char *who);
+#define WORKER_ASSERT(w) worker_check(w, __func__)
+#else
+#define WORKER_ASSERT(w) ((void)0)
+#endif
+
 #endif

@@ -571,6 +571,8 @@ static void test_cpus(void **state)
 	assert_int_equal(worker_cpus_parse("3-1", &s), -EINVAL);
 	assert_int_equal(worker_cpus_parse("1,", &s), -EINVAL);
 	assert_int_equal(worker_cpus_parse("1 2", &s), -EINVAL);
+	assert_int_equal(worker_cpus_parse("7x", &s), -EINVAL);
+	assert_int_equal(worker_cpus_parse("2-", &s), -EINVAL);
 	assert_int_equal(worker_cpus_parse("-1", &s), -EINVAL);
 	assert_int_equal(worker_cpus_parse("0-99999999", &s), -ERANGE);
 	assert_int_equal(worker_cpus_parse("99999999999999999999", &s), -ERANGE);

@@ -123,6 +123,7 @@ static void set_state(struct lane *l, int state)
 
 static void mark_dirty(struct lane *l)
 {
+	LOOP_ASSERT(l->xw->loop);
 	if (l->dirty)
 		return;
 	l->dirty = true;
@@ -1054,15 +1055,11 @@ static void try_next(void *arg)
 		attempt_failed(l, -ENOMEM, "%s", strerror(ENOMEM));
 }
 
-struct lane *lane_get(struct xport_worker *xw, const uint8_t guid[PROG_GUID_SIZE],
-		      const struct prog_addr *addrs, unsigned int naddrs)
+struct lane *lane_open(struct xport_worker *xw, const uint8_t guid[PROG_GUID_SIZE],
+		       const struct prog_addr *addrs, unsigned int naddrs)
 {
 	struct lane *l;
 
-	for (l = xw->lanes; l; l = l->next)
-		if (l->opener && l->state != LANE_CLOSING &&
-		    !memcmp(l->guid, guid, sizeof(l->guid)))
-			return l;
 	if (xw->detaching) {
 		errno = ESHUTDOWN;
 		return NULL;

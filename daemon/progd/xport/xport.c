@@ -3,7 +3,6 @@
  * The daemon's side of lanes as a whole: identity, listening, and the first frame of accepted
  * connections, which says whose worker gets them. Main thread, but for attaching workers.
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -43,26 +42,6 @@ struct handoff {
 	struct wire_hello_info hello;
 	char peer[64];
 };
-
-void xport_addr_name(const struct sockaddr_storage *ss, socklen_t len, char *buf, size_t size)
-{
-	const struct sockaddr_in *v4 = (const void *)ss;
-	const struct sockaddr_in6 *v6 = (const void *)ss;
-	char ip[INET6_ADDRSTRLEN] = "?";
-
-	switch (ss->ss_family) {
-	case AF_INET:
-		inet_ntop(AF_INET, &v4->sin_addr, ip, sizeof(ip));
-		snprintf(buf, size, "%s:%u", ip, ntohs(v4->sin_port));
-		break;
-	case AF_INET6:
-		inet_ntop(AF_INET6, &v6->sin6_addr, ip, sizeof(ip));
-		snprintf(buf, size, "[%s]:%u", ip, ntohs(v6->sin6_port));
-		break;
-	default:
-		snprintf(buf, size, "local");
-	}
-}
 
 int xport_new(const struct xport_opts *o, struct xport **out, char *err)
 {

@@ -74,7 +74,7 @@ struct xport_handlers {
 	/* Both sides: HELLO done (opener: peer answered). May be NULL. */
 	void (*lane_up)(void *ctx, struct lane *l);
 	/*
-	 * Last callback for every lane that lane_get() returned or lane_up was called for, also
+	 * Last callback for every lane that lane_open() returned or lane_up was called for, also
 	 * after lane_close(): all frame_abort and all done callbacks of sends have run, the
 	 * pointer is invalid afterwards. @err: 0 after an orderly end (BYE, lane_close), else a
 	 * negative errno; @why is one line for people.
@@ -157,14 +157,13 @@ int xport_attach(struct xport *x, unsigned int index, struct loop *l, void *ctx,
 void xport_detach(struct xport_worker *xw, uint64_t drain_ns);
 
 /*
- * The lane of this worker to node @guid for operations: the one there is (connecting or up), or a
- * new one that tries the addresses in order. Usable at once: what is sent before lane_up waits in
- * the queue. Returns NULL with errno set: EINVAL (no address), ENOMEM, EMFILE, ESHUTDOWN
- * (detaching). If no address works, lane_down says why for the last one; the next lane_get()
- * starts anew. An acceptor closes a lane on which no job was proven within 30 s.
+ * A lane of this worker to node @guid, which tries the addresses in order. Usable at once: what is
+ * sent before lane_up waits in the queue. Returns NULL with errno set: EINVAL (no address), ENOMEM,
+ * EMFILE, ESHUTDOWN (detaching). If no address works, lane_down says why for the last one. An
+ * acceptor closes a lane on which no job was proven within 30 s.
  */
-struct lane *lane_get(struct xport_worker *xw, const uint8_t guid[PROG_GUID_SIZE],
-		      const struct prog_addr *addrs, unsigned int naddrs);
+struct lane *lane_open(struct xport_worker *xw, const uint8_t guid[PROG_GUID_SIZE],
+		       const struct prog_addr *addrs, unsigned int naddrs);
 
 /* All lanes of a worker: @fn may close the lane it is given. */
 void xport_each_lane(struct xport_worker *xw, void (*fn)(void *arg, struct lane *l), void *arg);

@@ -14,8 +14,9 @@
 #include <linux/types.h>
 
 #define PROG_ABI_MAJOR		1
-#define PROG_ABI_MINOR		5	/* 1: PROG_MSG_NOTE; 2: two-sided messages; 3: pinned regions; 4: move_min;
-					 * 5: PROG_HELP_PULL, PROG_HELP_PUSH, struct prog_pool_dir */
+#define PROG_ABI_MINOR		6	/* 1: PROG_MSG_NOTE; 2: two-sided messages; 3: pinned regions; 4: move_min;
+					 * 5: PROG_HELP_PULL, PROG_HELP_PUSH, struct prog_pool_dir;
+					 * 6: struct prog_win_single, PROG_WIN_COPIES */
 #define PROG_MAX_WORKERS	16
 #define PROG_MAX_ADDRS		4
 #define PROG_GUID_SIZE		16
@@ -361,6 +362,15 @@ enum {	/* prog_win_peer.lock_state */
 	PROG_LOCK_EXCL		= 4,
 };
 
+/*
+ * Windows that no daemon writes: where a process says that it changes a single element by an atomic
+ * instruction now, see libprogbase/stripe.h.
+ */
+struct prog_win_single {
+	__u32	at;			/* P: index + 1 of the element's stripe word, 0: none */
+	__u32	owner;			/* P, constant: session id */
+};
+
 /* What rank i did to the owner of this segment.  One writer per field unless said. */
 struct prog_win_peer {
 	__u64	applied;	/* worker: seq of the last operation applied from remote origin i */
@@ -369,7 +379,8 @@ struct prog_win_peer {
 	__u32	lock_state;	/* under lockq.guard; futex word of a waiting same-node origin */
 	__u32	lock_owner;	/* session id of a same-node origin; PROG_OWNER_WORKER | worker of remote */
 	__u32	lock_kick;	/* granter: a remote origin was granted, its worker must look */
-	__u32	pad[9];
+	struct prog_win_single single;	/* not of rank i: of the process that took entry i */
+	__u32	pad[7];
 };
 
 /* What the owner did to rank i through its daemon. */
@@ -407,7 +418,9 @@ struct prog_win_ctl {
 	__u64	ranges_off;
 	__u64	redo_off;	/* one redo record per worker, PROG_MAX_WORKERS * redo_size bytes */
 	__u64	redo_size;
-	__u64	reserved[2];
+	__u32	nsingles;	/* P, atomic add: peer[0 .. nsingles - 1].single are taken, at most nranks */
+	__u32	range_end;	/* C: ranges in use are below this entry; 0: anywhere */
+	__u64	reserved;
 	__u32	event __attribute__((aligned(PROG_CACHELINE)));	/* P, D: ++ and futex wake: posts,
 				 * completes, fence totals, exposure */
 	__u32	waiters;	/* C */
@@ -417,7 +430,12 @@ struct prog_win_ctl {
 	struct prog_lockq lock;
 };
 
-/* ---- control messages, SOCK_SEQPACKET, one request at a time, one reply each ---------------- */
+/*
+ * ---- control messages, SOCK_SEQPACKET, one request at a time, one reply each ----------------
+ *
+ * A request whose descriptors did not all arrive, as the daemon has none left, is refused with -EMFILE, one with
+ * more than its type has with -EPROTO.  The session goes on, but not one that had its HELLO refused.
+ */
 
 enum {
 	PROG_MSG_HELLO		= 1,	/* fds: session segment */
@@ -509,6 +527,15 @@ struct prog_msg_win_create {
 };
 #define PROG_WIN_MULTINODE	(1ull << 0)	/* a daemon writes here: accumulates use stripes */
 #define PROG_WIN_PINNED		(1ull << 1)	/* mem is VA, and pinned as `region' */
+/*
+ * ABI minor 6, mem DYNAMIC.  n > 0: n + 1 windows of the same ranks are made, or none: of keys key, key + 1, ...
+ * Their control segments lie one after the other in the memory file, whose size is divided among them, each a
+ * multiple of 4096 bytes.  The reply has the slot of the first, the others' follow; each is freed alone.  WIN_PEER gives
+ * the file for each of them.
+ */
+#define PROG_WIN_COPIES_SHIFT	32
+#define PROG_WIN_COPIES_MASK	0xffull
+#define PROG_WIN_COPIES_MAX	64u	/* windows of one request */
 
 /* The table memfd: who is where.  The daemon copies and checks it. */
 struct prog_win_node {

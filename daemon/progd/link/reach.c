@@ -2,7 +2,7 @@
 #include <errno.h>
 
 #include "worker/loop.h"
-#include "xport/reach.h"
+#include "link/reach.h"
 
 void reach_up(struct reach *h)
 {

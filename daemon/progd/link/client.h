@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/* What an engine knows of a client, and how it tells the client that there is something to see. */
+#ifndef PROGD_LINK_CLIENT_H
+#define PROGD_LINK_CLIENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <asyncprog/ring.h>
+
+#include "helper/helper.h"
+#include "stats/stats.h"
+#include "win/win.h"
+
+/*
+ * A client as its session describes it to all engines.  Constant while the client is attached, but for what the
+ * pointers lead to.
+ */
+struct client_view {
+	uint32_t session;
+	pid_t pid;
+	bool cma;			/* process_vm_* reaches pid */
+	struct win_job *job;
+	struct win_map *seg;		/* the session segment; what follows lies in it */
+	uint8_t *arena;
+	uint64_t arena_size;
+	uint32_t *event, *waiters;
+	const uint32_t *cpu, *resting;	/* of prog_session_hdr */
+	struct helper *helper;		/* NULL: none */
+	struct prog_helper_ring *ring;	/* NULL: none */
+	struct win_regions regions;
+};
+
+struct link;
+
+/* A client as one engine of one worker has it attached: part of the engine's own structure. */
+struct link_client {
+	struct link *link;
+	const struct client_view *view;
+	struct stats_block *stats;	/* of its job, this worker's */
+	bool bad;			/* corrupt: ignored until it is detached */
+	bool dirty;			/* has something new to see: on the link's list */
+	struct link_client *dirty_next;
+	struct link_client *next, *prev;
+};
+
+void link_client_add(struct link_client *c, struct link *l, const struct client_view *v);
+void link_client_del(struct link_client *c);
+/* The client's memory is corrupt: it is not read any more, and its session will be ended.  Said once. */
+void link_client_bad(struct link_client *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/* Nodes that engines send to: the lane, the proof of jobs on it, whether somebody is there. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "link/priv.h"
+
+/* ---- who is there ---- */
+
+static struct link_peer *peer_get(struct link *l, uid_t uid, const struct prog_win_node *node)
+{
+	struct link_peer *p;
+	struct link_key key;
+
+	memset(&key, 0, sizeof(key));
+	key.uid = uid;
+	memcpy(key.guid, node->guid, PROG_GUID_SIZE);
+	key.naddrs = node->naddrs < PROG_MAX_ADDRS ? node->naddrs : PROG_MAX_ADDRS;
+	memcpy(key.addr, node->addr, key.naddrs * sizeof(key.addr[0]));
+	HASH_FIND(hh, l->peers, &key, sizeof(key), p);
+	if (p)
+		return p;
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return NULL;
+	p->link = l;
+	p->key = key;
+	HASH_ADD(hh, l->peers, key, sizeof(p->key), p);
+	if (!p->hh.tbl) {
+		free(p);
+		return NULL;
+	}
+	return p;
+}
+
+struct link_job *link_job_get(struct link *l, struct win_job *job, const struct prog_win_node *node)
+{
+	struct link_peer *p = peer_get(l, job->uid, node);
+	struct link_job *j;
+
+	if (!p)
+		return NULL;
+	LL_FOREACH(p->jobs, j)
+		if (j->job == job)
+			return j;
+	j = calloc(1, sizeof(*j));
+	if (!j)
+		return NULL;
+	j->job = win_job_get(job);
+	j->peer = p;
+	LL_PREPEND(p->jobs, j);
+	return j;
+}
+
+static void job_free(struct link_job *j)
+{
+	struct link_peer *p = j->peer;
+
+	if (p->lane && j->state != LINK_CLOSED)
+		lane_job_close(p->lane, j->index);
+	LL_DELETE(p->jobs, j);
+	win_job_put(j->job);
+	free(j);
+}
+
+void link_job_released(struct link_job *j)
+{
+	if (j->over && !j->rndv)
+		job_free(j);
+}
+
+void link_peers_job_gone(struct link *l, struct win_job *job)
+{
+	struct link_peer *p, *tmp;
+
+	HASH_ITER(hh, l->peers, p, tmp) {
+		struct link_job *j, *jtmp;
+
+		LL_FOREACH_SAFE(p->jobs, j, jtmp) {
+			if (j->job != job)
+				continue;
+			j->over = true;
+			link_job_released(j);
+		}
+	}
+}
+
+void link_peers_free(struct link *l)
+{
+	struct link_peer *p, *tmp;
+
+	HASH_ITER(hh, l->peers, p, tmp) {
+		loop_timer_cancel(&p->alive);
+		while (p->jobs)
+			job_free(p->jobs);
+		HASH_DEL(l->peers, p);
+		free(p);
+	}
+}
+
+/* ---- lanes and proofs ---- */
+
+static void refused(struct link_job *j, int err)
+{
+	struct link *l = j->peer->link;
+
+	EACH_ENGINE(l, i)
+		if (l->ops[i]->refused)
+			l->ops[i]->refused(j, err);
+}
+
+static void job_opened(void *ctx, struct lane *lane, uint32_t index, int err)
+{
+	struct link_job *j = ctx;
+	struct link *l = j->peer->link;
+
+	j->state = err ? LINK_CLOSED : LINK_OPEN;
+	if (!err) {
+		EACH_ENGINE(l, i)
+			if (l->ops[i]->opened)
+				l->ops[i]->opened(j);
+		return;
+	}
+	/* of a lane that goes down all end by that */
+	if (lane_state(lane) == LANE_CLOSING)
+		return;
+	lane_job_set_priv(lane, index, NULL);
+	prog_log_limited(PROG_LOG_WARN, "lane %s: job %u refused: %s", lane_name(lane), j->job->number,
+			 strerror(-err));
+	refused(j, err);
+}
+
+/* Ask for the job on the lane; -EAGAIN, -ENOMEM: not now. */
+static int job_open(struct link_job *j)
+{
+	struct lane *lane = j->peer->lane;
+	int index = lane_job_open(lane, j->job->id, j->job->key, job_opened, j);
+
+	if (index < 0)
+		return index;
+	lane_job_set_priv(lane, index, j);
+	j->index = index;
+	j->state = LINK_OPENING;
+	return 0;
+}
+
+int link_job_connect(struct link_job *j)
+{
+	struct link_peer *p = j->peer;
+	int err;
+
+	if (j->state != LINK_CLOSED || j->due)
+		return 0;
+	if (!p->lane) {
+		err = reach_wait(&p->reach);
+		if (err)
+			return err;
+		p->lane = lane_open(p->link->xw, p->key.guid, p->key.addr, p->key.naddrs);
+		if (!p->lane)
+			return -errno;
+		lane_set_priv(p->lane, p);
+	}
+	err = job_open(j);
+	if (err != -EAGAIN)
+		return err;
+	/* other jobs fill the lane */
+	j->due = true;
+	p->due = true;
+	return 0;
+}
+
+/* The lane has room, or there may be memory again. */
+static void open_due(struct link_peer *p)
+{
+	struct link_job *j, *tmp;
+
+	if (!p->due)
+		return;
+	p->due = false;
+	LL_FOREACH_SAFE(p->jobs, j, tmp) {
+		int err;
+
+		if (!j->due)
+			continue;
+		err = job_open(j);
+		j->due = err == -EAGAIN || err == -ENOMEM;
+		p->due |= j->due;
+		if (err == -ENOMEM)
+			link_retry_arm(&p->link->retry);
+		else if (err && err != -EAGAIN)
+			refused(j, err);
+	}
+}
+
+void link_peers_retry(struct link *l)
+{
+	struct link_peer *p, *tmp;
+
+	HASH_ITER(hh, l->peers, p, tmp)
+		if (p->lane)
+			open_due(p);
+}
+
+void link_peer_up(struct link_peer *p)
+{
+	reach_up(&p->reach);
+}
+
+void link_peer_down(struct link_peer *p, int err)
+{
+	struct link *l = p->link;
+	struct link_job *j;
+
+	reach_down(&p->reach, err);
+	p->lane = NULL;
+	p->due = false;
+	p->downs++;
+	LL_FOREACH(p->jobs, j) {
+		j->state = LINK_CLOSED;
+		j->due = false;
+	}
+	EACH_ENGINE(l, i)
+		if (l->ops[i]->down)
+			l->ops[i]->down(p, err);
+}
+
+void link_peer_writable(struct link_peer *p)
+{
+	struct link *l = p->link;
+
+	open_due(p);
+	EACH_ENGINE(l, i)
+		if (l->ops[i]->writable)
+			l->ops[i]->writable(p);
+}
+
+/* ---- does it answer? ---- */
+
+static bool awaits(const struct link_peer *p)
+{
+	const struct link *l = p->link;
+
+	EACH_ENGINE(l, i)
+		if (l->ops[i]->awaits(p))
+			return true;
+	return false;
+}
+
+static void on_alive(void *ctx)
+{
+	struct link_peer *p = ctx;
+
+	if (!awaits(p))
+		return;
+	/* connecting has a time limit of its own */
+	if (p->lane && lane_state(p->lane) == LANE_UP && !reach_check(&p->reach, p->lane))
+		return;
+	link_await_first(p);
+}
+
+void link_await_first(struct link_peer *p)
+{
+	struct link *l = p->link;
+
+	if (!l->o.peer_timeout_ns)
+		return;
+	reach_listen(&p->reach, p->lane);
+	loop_timer_set(l->o.loop, &p->alive, l->o.peer_timeout_ns / 2, on_alive, p);
+}
+
+void link_await(struct link_peer *p)
+{
+	if (!loop_timer_running(&p->alive))
+		link_await_first(p);
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/* Clients of this node, as the engine's other files ask for them. */
+#include <string.h>
+
+#include "rndv/priv.h"
+
+const struct prog_win_node *node_of(const struct conn *c, uint32_t rank)
+{
+	return &c->sp->win->nodes[c->sp->win->node_of_rank[rank]];
+}
+
+struct conn *conn_find(struct rndv *r, struct win_job *job, uint64_t win, uint32_t rank)
+{
+	struct conn_key key = { .job = job, .win = win, .rank = rank };
+	struct conn *c;
+
+	HASH_FIND(hh, r->conns, &key, sizeof(key), c);
+	return c;
+}
+
+bool conn_rests(const struct conn *c)
+{
+	return __atomic_load_n(c->lc.view->resting, __ATOMIC_RELAXED);
+}
+
+/*
+ * A message of @len bytes, or a piece of it, is about to be moved to or from the memory of @on, which @waits for it as far as is
+ * known: it may not have come to rest yet, as we may be on its processor.
+ */
+void place(const struct conn *on, uint64_t len, bool waits)
+{
+	struct rndv *r = on->r;
+	cpu_set_t idle, busy;
+	struct conn *c;
+
+	if (!r->host->place || len < PLACE_MIN)
+		return;
+	CPU_ZERO(&idle);
+	CPU_ZERO(&busy);
+	DL_FOREACH(r->list, c) {
+		uint32_t cpu = __atomic_load_n(c->lc.view->cpu, __ATOMIC_RELAXED) - 1;
+		bool rests = conn_rests(c) || (c == on && waits);
+
+		if (cpu < CPU_SETSIZE)	/* it is only what the client says */
+			CPU_SET(cpu, rests ? &idle : &busy);
+	}
+	r->host->place(r->host, r->link->o.index, &idle, &busy);
+}
+
+void conn_job_done(struct conn *c)
+{
+	c->jobs--;
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * reduce_loops.h - the loops of reduce.h and the table of them, REDUCE_FNS.  Compiled once for each instruction set
+ * that is worth it: by reduce.c for the one that the build is for, by reduce_avx2.c.  Both do the same, to the last
+ * bit: none has fused multiply-add.
+ */
+#include <string.h>
+
+#include "reduce.h"
+
+/* -O2 does not vectorise loops of unknown length in gcc 12. */
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("O3")
+#endif
+
+/* Element types that may stand anywhere and overlay anything. */
+#define ANYWHERE __attribute__((aligned(1), may_alias))
+
+typedef int8_t I8_t ANYWHERE;
+typedef int16_t I16_t ANYWHERE;
+typedef int32_t I32_t ANYWHERE;
+typedef int64_t I64_t ANYWHERE;
+typedef __int128 I128_t ANYWHERE;
+typedef char CHAR_t ANYWHERE;
+typedef uint8_t U8_t ANYWHERE;
+typedef uint16_t U16_t ANYWHERE;
+typedef uint32_t U32_t ANYWHERE;
+typedef uint64_t U64_t ANYWHERE;
+typedef unsigned __int128 U128_t ANYWHERE;
+typedef float F32_t ANYWHERE;
+typedef double F64_t ANYWHERE;
+typedef long double LDOUBLE_t ANYWHERE;
+#if defined(__SIZEOF_FLOAT128__)
+typedef __float128 f128;
+#else
+typedef long double f128;		/* binary128 where there is no other */
+#endif
+typedef f128 F128_t ANYWHERE;
+typedef float _Complex CF32_t ANYWHERE;
+typedef double _Complex CF64_t ANYWHERE;
+typedef long double _Complex CLDOUBLE_t ANYWHERE;
+typedef struct {
+	F128_t re, im;
+} ANYWHERE CF128_t;
+
+_Static_assert(sizeof(LDOUBLE_t) == 16 && sizeof(F128_t) == 16 && sizeof(CF128_t) == 32,
+	       "layouts of optype.h");
+
+#define LOOP(fn, T, expr) \
+static void fn(void *inout, const void *input, size_t n) \
+{ \
+	T *restrict io = inout; \
+	const T *restrict in = input; \
+	\
+	for (size_t i = 0; i < n; i++) { \
+		T a = io[i], b = in[i]; \
+		\
+		io[i] = (expr); \
+	} \
+}
+
+/*
+ * Integers. Sums and products are made in an unsigned type no narrower than int: signed
+ * overflow is undefined in C, and u16 * u16 would be promoted to int.
+ */
+#define INT_LOOPS(N, T, WIDE) \
+	LOOP(sum_##N, T, (T)((WIDE)a + (WIDE)b)) \
+	LOOP(prod_##N, T, (T)((WIDE)a * (WIDE)b)) \
+	LOOP(min_##N, T, b < a ? b : a) \
+	LOOP(max_##N, T, b > a ? b : a) \
+	LOOP(land_##N, T, a && b) \
+	LOOP(lor_##N, T, a || b) \
+	LOOP(lxor_##N, T, !a != !b)
+
+INT_LOOPS(CHAR, CHAR_t, uint32_t)
+INT_LOOPS(I8, I8_t, uint32_t)
+INT_LOOPS(I16, I16_t, uint32_t)
+INT_LOOPS(I32, I32_t, uint32_t)
+INT_LOOPS(I64, I64_t, uint64_t)
+INT_LOOPS(I128, I128_t, unsigned __int128)
+INT_LOOPS(U8, U8_t, uint32_t)
+INT_LOOPS(U16, U16_t, uint32_t)
+INT_LOOPS(U32, U32_t, uint32_t)
+INT_LOOPS(U64, U64_t, uint64_t)
+
+/* Bits have no sign. */
+#define BIT_LOOPS(N, T) \
+	LOOP(band_##N, T, a & b) \
+	LOOP(bor_##N, T, a | b) \
+	LOOP(bxor_##N, T, a ^ b)
+
+BIT_LOOPS(U8, U8_t)
+BIT_LOOPS(U16, U16_t)
+BIT_LOOPS(U32, U32_t)
+BIT_LOOPS(U64, U64_t)
+BIT_LOOPS(U128, U128_t)
+
+#define FLOAT_LOOPS(N, T) \
+	LOOP(sum_##N, T, a + b) \
+	LOOP(prod_##N, T, a * b) \
+	LOOP(min_##N, T, b < a ? b : a) \
+	LOOP(max_##N, T, b > a ? b : a)
+
+FLOAT_LOOPS(F32, F32_t)
+FLOAT_LOOPS(F64, F64_t)
+FLOAT_LOOPS(LDOUBLE, LDOUBLE_t)
+FLOAT_LOOPS(F128, F128_t)
+LOOP(lxor_F32, F32_t, !a != !b)
+LOOP(lxor_F64, F64_t, !a != !b)
+LOOP(lxor_LDOUBLE, LDOUBLE_t, !a != !b)
+
+#define COMPLEX_LOOPS(N, T) \
+	LOOP(sum_##N, T, a + b) \
+	LOOP(prod_##N, T, a * b)
+
+COMPLEX_LOOPS(CF32, CF32_t)
+COMPLEX_LOOPS(CF64, CF64_t)
+COMPLEX_LOOPS(CLDOUBLE, CLDOUBLE_t)
+
+/* Not every compiler has a complex __float128. */
+LOOP(sum_CF128, CF128_t, ((CF128_t){ a.re + b.re, a.im + b.im }))
+LOOP(prod_CF128, CF128_t, ((CF128_t){ a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re }))
+
+/* Pairs: mem_* as in memory, pack_* without the gap. */
+#define PAIR_LOOPS(N, V, K, GAP, TAIL) \
+struct mem_##N { \
+	V v; \
+	char gap[GAP]; \
+	K k; \
+	char tail[TAIL]; \
+} __attribute__((packed, may_alias)); \
+struct pack_##N { \
+	V v; \
+	K k; \
+} __attribute__((packed, may_alias)); \
+PAIR_LOOP(minloc_##N, N, <) \
+PAIR_LOOP(maxloc_##N, N, >)
+
+#define PAIR_LOOP(fn, N, better) \
+static void fn(void *inout, const void *input, size_t n) \
+{ \
+	struct mem_##N *io = inout; \
+	const struct pack_##N *in = input; \
+	\
+	for (size_t i = 0; i < n; i++) { \
+		if (in[i].v better io[i].v) { \
+			io[i].v = in[i].v; \
+			io[i].k = in[i].k; \
+		} else if (in[i].v == io[i].v && in[i].k < io[i].k) { \
+			io[i].k = in[i].k; \
+		} \
+	} \
+}
+
+PAIR_LOOPS(FLOAT_INT, float, int32_t, 0, 0)
+PAIR_LOOPS(DOUBLE_INT, double, int32_t, 0, 4)
+PAIR_LOOPS(LONG_INT, int64_t, int32_t, 0, 4)
+PAIR_LOOPS(2INT, int32_t, int32_t, 0, 0)
+PAIR_LOOPS(SHORT_INT, int16_t, int32_t, 2, 0)
+PAIR_LOOPS(LDOUBLE_INT, long double, int32_t, 0, 12)
+PAIR_LOOPS(2REAL, float, float, 0, 0)
+PAIR_LOOPS(2DOUBLE, double, double, 0, 0)
+
+#define LAYOUT_CHECK(N, PSIZE, EXT) \
+	_Static_assert(sizeof(struct pack_##N) == PSIZE && sizeof(struct mem_##N) == EXT, #N)
+
+LAYOUT_CHECK(FLOAT_INT, 8, 8);
+LAYOUT_CHECK(DOUBLE_INT, 12, 16);
+LAYOUT_CHECK(LONG_INT, 12, 16);
+LAYOUT_CHECK(2INT, 8, 8);
+LAYOUT_CHECK(SHORT_INT, 6, 8);
+LAYOUT_CHECK(LDOUBLE_INT, 20, 32);
+LAYOUT_CHECK(2REAL, 8, 8);
+LAYOUT_CHECK(2DOUBLE, 16, 16);
+
+#define ARITH(T, F) \
+	[PROG_OP_SUM][PROG_TYPE_##T] = sum_##F, [PROG_OP_PROD][PROG_TYPE_##T] = prod_##F
+#define MINMAX(T, F) \
+	[PROG_OP_MIN][PROG_TYPE_##T] = min_##F, [PROG_OP_MAX][PROG_TYPE_##T] = max_##F
+#define LOGIC(T, F) \
+	[PROG_OP_LAND][PROG_TYPE_##T] = land_##F, [PROG_OP_LOR][PROG_TYPE_##T] = lor_##F, \
+	[PROG_OP_LXOR][PROG_TYPE_##T] = lxor_##F
+#define BITS(T, F) \
+	[PROG_OP_BAND][PROG_TYPE_##T] = band_##F, [PROG_OP_BOR][PROG_TYPE_##T] = bor_##F, \
+	[PROG_OP_BXOR][PROG_TYPE_##T] = bxor_##F
+#define INTEGER_AS(T, F, B) ARITH(T, F), MINMAX(T, F), LOGIC(T, F), BITS(T, B)
+#define INTEGER(T, B) INTEGER_AS(T, T, B)
+#define XOR(T) [PROG_OP_LXOR][PROG_TYPE_##T] = lxor_##T
+#define PAIR(T) \
+	[PROG_OP_MINLOC][PROG_TYPE_##T] = minloc_##T, [PROG_OP_MAXLOC][PROG_TYPE_##T] = maxloc_##T
+
+static void nothing(void *inout, const void *input, size_t n)
+{
+}
+
+#define REPLACE_FN(T, NAME, PSIZE, EXT, P0, OFF1, P1) \
+static void replace_##T(void *inout, const void *input, size_t n) \
+{ \
+	if ((PSIZE) == (EXT)) \
+		memcpy(inout, input, n * (PSIZE)); \
+	else \
+		reduce_unpack(PROG_TYPE_##T, inout, input, n); \
+}
+
+PROG_TYPE_TABLE(REPLACE_FN)
+
+#define ANY_TYPE(T, NAME, PSIZE, EXT, P0, OFF1, P1) \
+	[PROG_OP_REPLACE][PROG_TYPE_##T] = replace_##T, [PROG_OP_NO_OP][PROG_TYPE_##T] = nothing,
+
+/*
+ * MPI 3.1, section 5.9.2 (and 5.9.4 for pairs), and what MPI libraries compute beyond it: characters and bytes are
+ * integers, Fortran's logicals too; C's reals have the logical `xor', alone.
+ */
+reduce_fn *const REDUCE_FNS[PROG_OP_END][PROG_TYPE_END] = {
+	PROG_TYPE_TABLE(ANY_TYPE)
+	INTEGER(I8, U8), INTEGER(I16, U16), INTEGER(I32, U32), INTEGER(I64, U64),
+	INTEGER(I128, U128),
+	INTEGER(U8, U8), INTEGER(U16, U16), INTEGER(U32, U32), INTEGER(U64, U64),
+	INTEGER(CHAR, U8), INTEGER_AS(BYTE, U8, U8),
+	LOGIC(BOOL, U8),
+	INTEGER_AS(L8, I8, U8), INTEGER_AS(L16, I16, U16), INTEGER_AS(L32, I32, U32),
+	INTEGER_AS(L64, I64, U64),
+	ARITH(F32, F32), MINMAX(F32, F32), ARITH(F64, F64), MINMAX(F64, F64),
+	ARITH(LDOUBLE, LDOUBLE), MINMAX(LDOUBLE, LDOUBLE), ARITH(F128, F128), MINMAX(F128, F128),
+	XOR(F32), XOR(F64), XOR(LDOUBLE),
+	ARITH(CF32, CF32), ARITH(CF64, CF64), ARITH(CLDOUBLE, CLDOUBLE), ARITH(CF128, CF128),
+	PAIR(FLOAT_INT), PAIR(DOUBLE_INT), PAIR(LONG_INT), PAIR(2INT), PAIR(SHORT_INT),
+	PAIR(LDOUBLE_INT), PAIR(2REAL), PAIR(2DOUBLE),
+};

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/* A session's connection to the daemon: requests, wake-ups, signs of life. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pwd.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <libprogbase/futex.h>
+#include <libprogbase/log.h>
+
+#include "client.h"
+
+#define DAEMON_USER	"progd"
+
+const char *client_reason(const char *fmt, ...)
+{
+	static _Thread_local char text[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	return text;
+}
+
+int client_memfd(const char *name, size_t size, int *fd, void **mem)
+{
+	struct rlimit limit;
+	int f, err;
+	void *p;
+
+	/* beyond it ftruncate() would be answered with a signal */
+	if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY && size > limit.rlim_cur)
+		return -EFBIG;
+	f = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (f < 0)
+		return -errno;
+	if (ftruncate(f, (off_t)size) ||
+	    fcntl(f, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+		goto close_file;
+	p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, f, 0);
+	if (p == MAP_FAILED)
+		goto close_file;
+	*fd = f;
+	*mem = p;
+	return 0;
+close_file:
+	err = -errno;
+	close(f);
+	return err;
+}
+
+/* The daemon must be root's, ours, or the service user's. */
+static int check_server(int sock, const char *path, const char **reason)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+	struct passwd pw, *found = NULL;
+	char buf[2048];
+
+	if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &len)) {
+		*reason = client_reason("%s: cannot tell who serves it: %s", path, strerror(errno));
+		return -EPERM;
+	}
+	if (peer.uid == 0 || peer.uid == geteuid())
+		return 0;
+	if (!getpwnam_r(DAEMON_USER, &pw, buf, sizeof(buf), &found) && found &&
+	    found->pw_uid == peer.uid)
+		return 0;
+	*reason = client_reason("%s is served by uid %u, which is neither root, uid %u nor user %s",
+				path, (unsigned int)peer.uid, (unsigned int)geteuid(), DAEMON_USER);
+	return -EPERM;
+}
+
+int session_connect(const char *path, const char **reason)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	int sock, err;
+
+	if (strlen(path) >= sizeof(sa.sun_path)) {
+		*reason = client_reason("socket path %s: longer than %zu bytes", path,
+					sizeof(sa.sun_path) - 1);
+		return -ENAMETOOLONG;
+	}
+	strcpy(sa.sun_path, path);
+	sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (sock < 0) {
+		err = -errno;
+		*reason = client_reason("socket: %s", strerror(-err));
+		return err;
+	}
+	while (connect(sock, (struct sockaddr *)&sa, sizeof(sa))) {
+		if (errno == EINTR)
+			continue;
+		err = -errno;
+		*reason = client_reason("no daemon at %s: %s", path, strerror(-err));
+		goto close_sock;
+	}
+	err = check_server(sock, path, reason);
+	if (err)
+		goto close_sock;
+	return sock;
+close_sock:
+	close(sock);
+	return err;
+}
+
+static void mark_lost(struct prog_session *s)
+{
+	if (__atomic_exchange_n(&s->lost, 1, __ATOMIC_ACQ_REL))
+		return;
+	if (s->hdr) {
+		__atomic_fetch_add(&s->hdr->event, 1, __ATOMIC_SEQ_CST);
+		futex_wake_all(&s->hdr->event);
+	}
+	prog_log(PROG_LOG_WARN, "session %u: the daemon is gone", s->id);
+}
+
+bool session_check(struct prog_session *s)
+{
+	struct pollfd p = { .fd = s->sock, .events = POLLIN };
+	char c;
+
+	if (session_lost(s))
+		return true;
+	if (poll(&p, 1, 0) <= 0)
+		return false;
+	/* the daemon sends only replies, and those are read by who asked; so see what it is */
+	if (p.revents & (POLLHUP | POLLERR | POLLNVAL) ||
+	    (p.revents & POLLIN && recv(s->sock, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0)) {
+		mark_lost(s);
+		return true;
+	}
+	return false;
+}
+
+void session_kick(struct prog_session *s, uint32_t worker)
+{
+	uint64_t one = 1;
+	ssize_t n;
+
+	if (worker >= s->workers)
+		return;
+	do {
+		n = write(s->kick[worker], &one, sizeof(one));
+	} while (n < 0 && errno == EINTR);
+}
+
+static int send_request(int sock, const void *req, size_t size, const int *fds, unsigned int nfds)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(CLIENT_MAX_FDS * sizeof(int))];
+	} ctl;
+	struct iovec iov = { (void *)(uintptr_t)req, size };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+	ssize_t n;
+
+	if (nfds) {
+		struct cmsghdr *c;
+
+		memset(&ctl, 0, sizeof(ctl));
+		msg.msg_control = ctl.buf;
+		msg.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
+		c = CMSG_FIRSTHDR(&msg);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(nfds * sizeof(int));
+		memcpy(CMSG_DATA(c), fds, nfds * sizeof(int));
+	}
+	do {
+		n = sendmsg(sock, &msg, MSG_NOSIGNAL);
+	} while (n < 0 && errno == EINTR);
+	return n < 0 ? -errno : 0;
+}
+
+/*
+ * Descriptors beyond *@nrfds are closed.  -EMFILE: the reply came, but this process has no descriptors left for
+ * all of its descriptors; none is kept.
+ */
+static int recv_reply(int sock, void *rep, size_t size, int *rfds, unsigned int *nrfds)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(CLIENT_MAX_FDS * sizeof(int))];
+	} ctl;
+	struct iovec iov = { rep, size };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = ctl.buf,
+			      .msg_controllen = sizeof(ctl.buf) };
+	struct pollfd p = { .fd = sock, .events = POLLIN };
+	uint64_t end = clock_ns() + CLIENT_CTRL_TIMEOUT_MS * 1000000ull;
+	unsigned int got = 0, max = nrfds ? *nrfds : 0, resets = 0;
+	struct cmsghdr *c;
+	ssize_t n;
+
+	for (;;) {
+		uint64_t now = clock_ns();
+		int ready = poll(&p, 1, now < end ? (int)((end - now) / 1000000) + 1 : 0);
+
+		if (ready > 0)
+			break;
+		if (ready == 0 && clock_ns() >= end)
+			return -ETIMEDOUT;
+		if (ready < 0 && errno != EINTR)
+			return -errno;
+	}
+	/* a daemon that refuses does not read: what it said comes after that error, once */
+	do {
+		n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC);
+	} while (n < 0 && (errno == EINTR || (errno == ECONNRESET && !resets++)));
+	if (n < 0)
+		return -errno;
+	if (n == 0)
+		return -ECONNRESET;
+	for (c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) {
+		size_t i, count;
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		for (i = 0; i < count; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+			if (got < max)
+				rfds[got++] = fd;
+			else
+				close(fd);
+		}
+	}
+	if (nrfds)
+		*nrfds = got;
+	/* an older daemon's shorter reply reads as zeros */
+	memset((char *)rep + n, 0, size - (size_t)n);
+	if (msg.msg_flags & MSG_CTRUNC || (size_t)n < sizeof(struct prog_msg_hdr)) {
+		while (got)
+			close(rfds[--got]);
+		if (nrfds)
+			*nrfds = 0;
+		return (size_t)n < sizeof(struct prog_msg_hdr) ? -EPROTO : -EMFILE;
+	}
+	return 0;
+}
+
+int session_exchange(int sock, uint16_t type, void *req, size_t size, const int *fds,
+		     unsigned int nfds, void *rep, size_t rep_size, int *rfds, unsigned int *nrfds,
+		     bool *broken)
+{
+	struct prog_msg_hdr *q = req, *r = rep;
+	unsigned int asked = nrfds ? *nrfds : 0;
+	int err;
+
+	*broken = true;
+	q->type = type;
+	q->size = (uint16_t)size;
+	q->status = 0;
+	err = send_request(sock, req, size, fds, nfds);
+	if (err && err != -EPIPE)
+		return err;
+	err = recv_reply(sock, rep, rep_size, rfds, nrfds);
+	if (err && err != -EMFILE)
+		return err;
+	if (r->type != type || r->status > 0) {
+		err = -EPROTO;
+	} else {
+		*broken = false;
+		err = r->status ? r->status : err;
+	}
+	if (err && asked) {
+		while (*nrfds)
+			close(rfds[--*nrfds]);
+	}
+	return err;
+}
+
+int session_request(struct prog_session *s, uint16_t type, void *req, size_t size, const int *fds,
+		    unsigned int nfds, void *rep, size_t rep_size, int *rfds, unsigned int *nrfds)
+{
+	struct prog_msg_hdr probe;
+	bool broken = true;
+	int err = 0;
+
+	pthread_mutex_lock(&s->ctrl_lock);
+	if (session_lost(s)) {
+		pthread_mutex_unlock(&s->ctrl_lock);
+		return -ECONNRESET;
+	}
+	/* an answer to session_probe() comes first */
+	if (s->probe_sent)
+		err = recv_reply(s->sock, &probe, sizeof(probe), NULL, NULL);
+	s->probe_sent = 0;
+	if (!err)
+		err = session_exchange(s->sock, type, req, size, fds, nfds, rep, rep_size, rfds,
+				       nrfds, &broken);
+	pthread_mutex_unlock(&s->ctrl_lock);
+	if (broken) {
+		/* requests and replies are out of step now: nothing more can be asked */
+		if (err != -ECONNRESET)
+			prog_log(PROG_LOG_ERROR, "session %u: request %u: %s", s->id, type,
+				 strerror(-err));
+		mark_lost(s);
+		return -ECONNRESET;
+	}
+	return err;
+}
+
+void session_probe(struct prog_session *s, uint64_t now)
+{
+	struct prog_msg_hdr ping = { .type = PROG_MSG_PING, .size = sizeof(ping) }, rep;
+	bool dead = false;
+
+	/* a request that is under way has a limit of its own */
+	if (session_lost(s) || pthread_mutex_trylock(&s->ctrl_lock))
+		return;
+	if (s->probe_sent) {
+		if (recv(s->sock, &rep, sizeof(rep), MSG_DONTWAIT) > 0)
+			s->probe_sent = 0;
+		else
+			dead = now > s->probe_sent + CLIENT_CTRL_TIMEOUT_MS * 1000000ull;
+	} else if (now >= s->probe_last + CLIENT_PROBE_EVERY_NS) {
+		s->probe_last = now;
+		if (send(s->sock, &ping, sizeof(ping), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+			s->probe_sent = now;
+	}
+	pthread_mutex_unlock(&s->ctrl_lock);
+	if (!dead)
+		return;
+	prog_log(PROG_LOG_ERROR, "session %u: the daemon has not answered for %d s", s->id,
+		 CLIENT_CTRL_TIMEOUT_MS / 1000);
+	/* should it go on one day it is not to touch our memory any more */
+	shutdown(s->sock, SHUT_RDWR);
+	mark_lost(s);
+}

@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * The MPI library behind the hooks.
+ *
+ * Our references to it are weak.  Those to functions that we have as well, for tools, have been renamed when we were linked
+ * (REAL), as they would be bound to ourselves; the dynamic linker binds the others when it loads us, if the program is linked
+ * to an MPI library.  A program that loads its MPI library later (Python's mpi4py, plug-ins) leaves all unbound.  Before
+ * the first of them is used we find the library and bind what is unbound: we look behind us in the global scope, and then
+ * in that of the object that calls.
+ */
+#include <dlfcn.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "hooks_gen.h"
+
+/* In front of the names of the library's functions whose names we have; see "names" in genhooks. */
+#define REAL		"real_"
+
+/* Names that only one library has. */
+#define NAME_IN_OMPI	"ompi_mpi_comm_world"
+#define NAME_IN_MPICH	"MPIR_F08_MPI_IN_PLACE"
+#ifdef OPEN_MPI
+#define LIBRARY		"Open MPI"
+#define NAME_IN_OWN	NAME_IN_OMPI
+#define NAME_IN_OTHER	NAME_IN_MPICH
+#define OTHER_LIBRARY	"MPICH"
+#define OTHER_SHORT	"mpich"
+#else
+#define LIBRARY		"MPICH"
+#define NAME_IN_OWN	NAME_IN_MPICH
+#define NAME_IN_OTHER	NAME_IN_OMPI
+#define OTHER_LIBRARY	"Open MPI"
+#define OTHER_SHORT	"ompi"
+#endif
+
+#define NAME_IN_C	"PMPI_Init"
+#define NAME_IN_FORTRAN	"pmpi_win_get_attr_"
+
+bool real_bound, real_fortran;
+static void *library;		/* the MPI library, held; set once, before real_bound */
+static struct link_map *library_map;
+
+/* ---- our own references -------------------------------------------------------------------------- */
+
+struct self {
+	ElfW(Addr) base;
+	uintptr_t end;
+	const ElfW(Dyn) *dyn;
+	uintptr_t relro, relro_end;	/* made read-only by the dynamic linker: whole pages */
+};
+
+static int find_self(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	const uintptr_t here = (uintptr_t)&real_bound, page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	struct self *s = arg;
+	bool found = false;
+
+	for (unsigned int i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *ph = &info->dlpi_phdr[i];
+		const uintptr_t at = info->dlpi_addr + ph->p_vaddr;
+
+		if (ph->p_type == PT_LOAD) {
+			found |= here - at < ph->p_memsz;
+			s->end = at + ph->p_memsz;
+		} else if (ph->p_type == PT_DYNAMIC) {
+			s->dyn = (const void *)at;
+		} else if (ph->p_type == PT_GNU_RELRO) {
+			s->relro = at & ~(page - 1);
+			s->relro_end = (at + ph->p_memsz) & ~(page - 1);
+		}
+	}
+	s->base = info->dlpi_addr;
+	if (!found)
+		*s = (struct self){ 0 };
+	return found;
+}
+
+/* The dynamic linker has added the base already, where it can. */
+static const void *self_at(const struct self *s, ElfW(Addr) value)
+{
+	return (const void *)(value < s->base ? value + s->base : value);
+}
+
+static bool is_fortran(const char *name)
+{
+	return strncmp(name, "pmpi", 4) == 0 || strncmp(name, "mpi_", 4) == 0;
+}
+
+static void bind_table(const struct self *s, const ElfW(Rela) *rela, size_t bytes, const ElfW(Sym) *symtab,
+		       const char *strtab, void *lib, bool fortran)
+{
+	for (size_t i = 0; i < bytes / sizeof(*rela); i++) {
+		const ElfW(Sym) *sym = &symtab[ELF64_R_SYM(rela[i].r_info)];
+		ElfW(Addr) *slot = (ElfW(Addr) *)(s->base + rela[i].r_offset);
+		const char *name = strtab + sym->st_name;
+		bool ours = !strncmp(name, REAL, sizeof(REAL) - 1);
+		void *at = NULL;
+
+		if (ours)
+			name += sizeof(REAL) - 1;
+		/* all kinds of references to such a name hold the address and the addend */
+		if (sym->st_shndx != SHN_UNDEF || ELF64_ST_BIND(sym->st_info) != STB_WEAK ||
+		    *slot != (ElfW(Addr))rela[i].r_addend || is_fortran(name) != fortran)
+			continue;
+		if (!ours)
+			at = dlsym(RTLD_DEFAULT, name);
+		if (!at)
+			at = dlsym(lib, name);
+		if (at)
+			*slot = (ElfW(Addr))at + (ElfW(Addr))rela[i].r_addend;
+	}
+}
+
+/* What the dynamic linker left unbound gets what is in the global scope, if we do not have it, or in @lib. */
+static int bind_names(void *lib, bool fortran)
+{
+	const ElfW(Rela) *rela = NULL, *jmprel = NULL;
+	size_t relasz = 0, jmprelsz = 0;
+	const ElfW(Sym) *symtab = NULL;
+	const char *strtab = NULL;
+	struct self s = { 0 };
+	int rc = 0;
+
+	dl_iterate_phdr(find_self, &s);
+	for (const ElfW(Dyn) *d = s.dyn; d && d->d_tag != DT_NULL; d++) {
+		switch (d->d_tag) {
+		case DT_RELA:
+			rela = self_at(&s, d->d_un.d_ptr);
+			break;
+		case DT_RELASZ:
+			relasz = d->d_un.d_val;
+			break;
+		case DT_JMPREL:
+			jmprel = self_at(&s, d->d_un.d_ptr);
+			break;
+		case DT_PLTRELSZ:
+			jmprelsz = d->d_un.d_val;
+			break;
+		case DT_SYMTAB:
+			symtab = self_at(&s, d->d_un.d_ptr);
+			break;
+		case DT_STRTAB:
+			strtab = self_at(&s, d->d_un.d_ptr);
+			break;
+		}
+	}
+	if (!symtab || !strtab)
+		return -ENOEXEC;
+	if (s.relro < s.relro_end &&
+	    mprotect((void *)s.relro, s.relro_end - s.relro, PROT_READ | PROT_WRITE))
+		return -errno;
+	if (rela)
+		bind_table(&s, rela, relasz, symtab, strtab, lib, fortran);
+	if (jmprel)
+		bind_table(&s, jmprel, jmprelsz, symtab, strtab, lib, fortran);
+	if (s.relro < s.relro_end && mprotect((void *)s.relro, s.relro_end - s.relro, PROT_READ))
+		rc = -errno;
+	return rc;
+}
+
+/* ---- the library --------------------------------------------------------------------------------- */
+
+/* The object that @addr lies in, held; NULL when there is none, or it is ourselves. */
+static void *object_of(const void *addr, const char **file)
+{
+	struct link_map *map, *own;
+	Dl_info info;
+
+	if (!dladdr1(&real_bound, &info, (void **)&own, RTLD_DL_LINKMAP) ||
+	    !dladdr1(addr, &info, (void **)&map, RTLD_DL_LINKMAP) || map == own)
+		return NULL;
+	if (file)
+		*file = *map->l_name ? map->l_name : info.dli_fname;
+	return dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
+}
+
+struct objects {
+	const char *only;	/* part of the file's name, or NULL */
+	char **name;
+	size_t n;
+};
+
+static int note_object(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	const char *slash = strrchr(info->dlpi_name, '/');
+	struct objects *o = arg;
+	char **more;
+
+	if (o->only && !strstr(slash ? slash : info->dlpi_name, o->only))
+		return 0;
+	more = realloc(o->name, (o->n + 1) * sizeof(*more));
+	if (!more)
+		return -ENOMEM;
+	o->name = more;
+	more[o->n] = strdup(info->dlpi_name);
+	if (!more[o->n])
+		return -ENOMEM;
+	o->n++;
+	return 0;
+}
+
+/* Where @scope has @name, unless that is ourselves. */
+static void *name_in(void *scope, const char *name)
+{
+	void *at = dlsym(scope, name);
+	struct self self = { 0 };
+
+	dl_iterate_phdr(find_self, &self);
+	return at && (uintptr_t)at - self.base >= self.end - self.base ? at : NULL;
+}
+
+/* What the loaded object that came first of those with @name in their scopes has; of files that are called *@only* only, if given. */
+static void *find_in_objects(const char *name, const char *only)
+{
+	struct objects o = { .only = only };
+	void *scope, *at = NULL;
+
+	dl_iterate_phdr(note_object, &o);
+	for (size_t i = 0; i < o.n; i++) {
+		scope = at ? NULL : dlopen(o.name[i], RTLD_LAZY | RTLD_NOLOAD);
+		if (scope) {
+			at = name_in(scope, name);
+			dlclose(scope);
+		}
+		free(o.name[i]);
+	}
+	free(o.name);
+	return at;
+}
+
+/*
+ * Where the library has @name: in the global scope, in that of the object with @caller in it, or else in that of the
+ * object that was loaded first, which brought the library along.  NULL: nobody has it.
+ */
+static void *find_name(const char *name, const void *caller)
+{
+	void *scope, *at = dlsym(RTLD_NEXT, name);
+
+	if (at)
+		return at;
+	scope = object_of(caller, NULL);
+	if (scope) {
+		at = name_in(scope, name);
+		dlclose(scope);
+	}
+	return at ? at : find_in_objects(name, NULL);
+}
+
+static _Noreturn void give_up(const char *what)
+{
+	prog_log(PROG_LOG_ERROR, "this library is for " LIBRARY ", %s", what);
+	_exit(1);
+}
+
+static _Noreturn void give_up_rc(const char *what, int rc)
+{
+	prog_log(PROG_LOG_ERROR, "%s cannot be redirected: %s", what, strerror(-rc));
+	_exit(1);
+}
+
+/*
+ * There is nothing to fall back to when the library is another one: every handle would be taken for something else,
+ * and calls come here first.
+ */
+static void find_library(const void *init)
+{
+	const char *file = "in the program itself";
+	Dl_info info;
+
+	library = object_of(init, &file);	/* stays open, so that it is not unloaded while we use it */
+	if (library && dlsym(library, NAME_IN_OWN)) {
+		dladdr1(init, &info, (void **)&library_map, RTLD_DL_LINKMAP);
+		return;
+	}
+	if (library && dlsym(library, NAME_IN_OTHER))
+		prog_log(PROG_LOG_ERROR, "this library is for " LIBRARY ", the program uses " OTHER_LIBRARY
+			 " (%s): preload libprogmpi-" OTHER_SHORT ".so, with progrun --mpi " OTHER_SHORT, file);
+	else
+		prog_log(PROG_LOG_ERROR, "this library is for " LIBRARY ", the program uses neither it nor "
+			 OTHER_LIBRARY " but %s", file);
+	_exit(1);
+}
+
+static void bind_c(const void *caller)
+{
+	void *init = find_name(NAME_IN_C, caller);
+	int rc;
+
+	if (!init)
+		give_up("and no MPI library is loaded");
+	find_library(init);
+	rc = bind_names(library, false);
+	if (rc)
+		give_up_rc("calls of " LIBRARY, rc);
+}
+
+static void bind_fortran(const void *caller)
+{
+	void *name = find_name(NAME_IN_FORTRAN, caller);
+	int rc;
+
+	if (!name)
+		give_up("whose Fortran functions are not loaded");
+	rc = bind_names(object_of(name, NULL), true);	/* stays open, too */
+	if (rc)
+		give_up_rc("Fortran calls of " LIBRARY, rc);
+}
+
+void real_bind(const void *caller, bool fortran)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+	pthread_mutex_lock(&lock);
+	if (!real_bound) {
+		bind_c(caller);
+		entry_bind();
+		__atomic_store_n(&real_bound, true, __ATOMIC_RELEASE);
+	}
+	if (fortran && !real_fortran) {
+		bind_fortran(caller);
+		__atomic_store_n(&real_fortran, true, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+/* ---- who calls PMPI names ------------------------------------------------------------------------- */
+
+/* The code of objects that called, in the order in which they came; all are held, so that nothing else comes to their places. */
+#define CALLERS_MAX	64
+
+struct code {
+	uintptr_t base, size;
+};
+
+static struct caller {
+	struct code code;
+	bool library;
+} callers[CALLERS_MAX];
+static unsigned int ncallers;	/* grows only */
+
+struct code_at {
+	uintptr_t addr;
+	struct code code;
+};
+
+static int find_code(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	struct code_at *c = arg;
+
+	for (unsigned int i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *ph = &info->dlpi_phdr[i];
+		const uintptr_t at = info->dlpi_addr + ph->p_vaddr;
+
+		if (ph->p_type == PT_LOAD && c->addr - at < ph->p_memsz) {
+			c->code = (struct code){ at, ph->p_memsz };
+			return 1;
+		}
+	}
+	return 0;
+}
+
+/*
+ * Is it the MPI library, or one of the parts that it loads itself?  Not its Fortran libraries: what they call is what the program
+ * calls.  Nor what calls MPI from outside though it comes with it (libompitrace, ompi_monitoring_prof).
+ */
+static bool is_library(const struct link_map *map)
+{
+	static const char *const parts[] = {
+#ifdef OPEN_MPI
+		"mca_", "libmca_", "liboshmem.",
+#endif
+		NULL
+	};
+	const char *slash = strrchr(map->l_name, '/'), *name = slash ? slash + 1 : map->l_name;
+
+	if (map == library_map)
+		return true;
+	for (size_t i = 0; parts[i]; i++)
+		if (!strncmp(name, parts[i], strlen(parts[i])))
+			return true;
+	return false;
+}
+
+static __attribute__((noinline)) bool new_caller(const void *addr)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	struct code_at c = { .addr = (uintptr_t)addr };
+	void *held = NULL;
+	struct link_map *map;
+	unsigned int n, i = 0;
+	Dl_info info;
+	bool is;
+
+	if (unlikely(!__atomic_load_n(&real_bound, __ATOMIC_ACQUIRE)))
+		real_bind(addr, false);
+	/* code that a program made while it runs is in no object, and its own */
+	if (!dladdr1(addr, &info, (void **)&map, RTLD_DL_LINKMAP) || !dl_iterate_phdr(find_code, &c))
+		return false;
+	is = is_library(map);
+	/* not under the lock: who loads a library may come here, too, from its constructor */
+	if (*map->l_name) {
+		held = dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
+		if (!held)
+			return is;
+	}
+	pthread_mutex_lock(&lock);
+	n = ncallers;
+	while (i < n && callers[i].code.base != c.code.base)
+		i++;
+	if (i == n && n < CALLERS_MAX) {
+		callers[n] = (struct caller){ c.code, is };
+		__atomic_store_n(&ncallers, n + 1, __ATOMIC_RELEASE);
+		held = NULL;	/* for good */
+	}
+	pthread_mutex_unlock(&lock);
+	if (held)
+		dlclose(held);
+	return is;
+}
+
+bool real_calls_itself(const void *addr)
+{
+	const unsigned int n = __atomic_load_n(&ncallers, __ATOMIC_ACQUIRE);
+
+	for (unsigned int i = 0; i < n; i++)
+		if ((uintptr_t)addr - callers[i].code.base < callers[i].code.size)
+			return callers[i].library;
+	return new_caller(addr);
+}
+
+/* ---- tools that stand behind ----------------------------------------------------------------------- */
+
+/* Who has @name in vain, as we get its calls, or NULL. */
+static const char *hidden_definer(const struct self *self, const char *name)
+{
+	const void *first = dlsym(RTLD_DEFAULT, name), *next = dlsym(RTLD_NEXT, name);
+	struct link_map *map;
+	Dl_info info;
+
+	/* behind a tool that stands in front of us nobody sees calls natively, either */
+	if (!next || (uintptr_t)first - self->base >= self->end - self->base ||
+	    !dladdr1(next, &info, (void **)&map, RTLD_DL_LINKMAP) || map == library_map)
+		return NULL;
+	return info.dli_fname;
+}
+
+bool real_tool_behind(char *what, size_t size)
+{
+	const char *name = NULL, *file = NULL, *by;
+	struct self self = { 0 };
+	int more = 0;
+
+	dl_iterate_phdr(find_self, &self);
+	for (const char *const *n = entry_names; *n; n++) {
+		by = hidden_definer(&self, *n);
+		if (by && name) {
+			more++;
+		} else if (by) {
+			name = *n;
+			file = by;
+		}
+	}
+	if (more)
+		snprintf(what, size, "%s and %d more of %s", name, more, file);
+	else if (name)
+		snprintf(what, size, "%s of %s", name, file);
+	return name;
+}
+
+bool real_was_used(char *file, size_t size)
+{
+	int (*finalized)(int *) = (int (*)(int *))find_in_objects("PMPI_Finalized", "libmpi");
+	int flag = 0;
+	Dl_info info;
+
+	/* a forked child that ends has not finalized: only what used the library to the end is asked about */
+	if (finalized && (finalized(&flag) || !dladdr((void *)finalized, &info)))
+		flag = 0;
+	if (flag)
+		snprintf(file, size, "%s", info.dli_fname);
+	return flag;
+}

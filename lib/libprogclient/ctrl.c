@@ -15,6 +15,7 @@
 
 #include <libprogbase/futex.h>
 #include <libprogbase/log.h>
+#include <libprogbase/scm.h>
 
 #include "client.h"
 
@@ -156,26 +157,12 @@ void session_kick(struct prog_session *s, uint32_t worker)
 
 static int send_request(int sock, const void *req, size_t size, const int *fds, unsigned int nfds)
 {
-	union {
-		struct cmsghdr align;
-		char buf[CMSG_SPACE(CLIENT_MAX_FDS * sizeof(int))];
-	} ctl;
+	SCM_BUF(CLIENT_MAX_FDS) ctl;
 	struct iovec iov = { (void *)(uintptr_t)req, size };
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
 	ssize_t n;
 
-	if (nfds) {
-		struct cmsghdr *c;
-
-		memset(&ctl, 0, sizeof(ctl));
-		msg.msg_control = ctl.buf;
-		msg.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
-		c = CMSG_FIRSTHDR(&msg);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(nfds * sizeof(int));
-		memcpy(CMSG_DATA(c), fds, nfds * sizeof(int));
-	}
+	scm_attach(&msg, ctl.buf, fds, nfds);
 	do {
 		n = sendmsg(sock, &msg, MSG_NOSIGNAL);
 	} while (n < 0 && errno == EINTR);
@@ -188,17 +175,13 @@ static int send_request(int sock, const void *req, size_t size, const int *fds, 
  */
 static int recv_reply(int sock, void *rep, size_t size, int *rfds, unsigned int *nrfds)
 {
-	union {
-		struct cmsghdr align;
-		char buf[CMSG_SPACE(CLIENT_MAX_FDS * sizeof(int))];
-	} ctl;
+	SCM_BUF(CLIENT_MAX_FDS) ctl;
 	struct iovec iov = { rep, size };
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = ctl.buf,
 			      .msg_controllen = sizeof(ctl.buf) };
 	struct pollfd p = { .fd = sock, .events = POLLIN };
 	uint64_t end = clock_ns() + CLIENT_CTRL_TIMEOUT_MS * 1000000ull;
-	unsigned int got = 0, max = nrfds ? *nrfds : 0, resets = 0;
-	struct cmsghdr *c;
+	unsigned int got, resets = 0;
 	ssize_t n;
 
 	for (;;) {
@@ -220,22 +203,7 @@ static int recv_reply(int sock, void *rep, size_t size, int *rfds, unsigned int 
 		return -errno;
 	if (n == 0)
 		return -ECONNRESET;
-	for (c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) {
-		size_t i, count;
-
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (i = 0; i < count; i++) {
-			int fd;
-
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-			if (got < max)
-				rfds[got++] = fd;
-			else
-				close(fd);
-		}
-	}
+	got = scm_take(&msg, rfds, nrfds ? *nrfds : 0);
 	if (nrfds)
 		*nrfds = got;
 	/* an older daemon's shorter reply reads as zeros */

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include <libprogbase/pin_fake.h>
+#include <libprogbase/scm.h>
 
 #include "client.h"
 
@@ -38,24 +39,11 @@ static char *mem;
 static void answer(int sock, uint16_t type, int status, uint32_t slot, int fd)
 {
 	struct prog_msg_slot rep = { .hdr = { type, sizeof(rep), status }, .slot = slot };
-	union {
-		struct cmsghdr align;
-		char buf[CMSG_SPACE(sizeof(int))];
-	} ctl = { 0 };
+	SCM_BUF(1) ctl;
 	struct iovec iov = { &rep, sizeof(rep) };
 	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
 
-	if (fd >= 0) {
-		struct cmsghdr *c;
-
-		mh.msg_control = ctl.buf;
-		mh.msg_controllen = sizeof(ctl.buf);
-		c = CMSG_FIRSTHDR(&mh);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(c), &fd, sizeof(int));
-	}
+	scm_attach(&mh, ctl.buf, &fd, fd >= 0);
 	(void)!sendmsg(sock, &mh, MSG_NOSIGNAL);
 }
 
@@ -67,10 +55,7 @@ static void *serve(void *arg)
 		struct prog_msg_slot slot;
 		char bytes[1024];
 	} m;
-	union {
-		struct cmsghdr align;
-		char buf[CMSG_SPACE(4 * sizeof(int))];
-	} ctl;
+	SCM_BUF(4) ctl;
 	struct iovec iov = { &m, sizeof(m) };
 	uint32_t i;
 
@@ -81,8 +66,7 @@ static void *serve(void *arg)
 
 		if (recvmsg(d.sock, &mh, 0) <= 0)
 			return NULL;
-		if (CMSG_FIRSTHDR(&mh))
-			memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&mh)), sizeof(fd));
+		scm_take(&mh, &fd, 1);
 		switch (m.hdr.type) {
 		case PROG_MSG_PIN_DEVICE:
 			d.devices++;

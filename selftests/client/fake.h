@@ -32,6 +32,7 @@
 #include <asyncprog/ring.h>
 #include <libprogbase/apply.h>
 #include <libprogbase/futex.h>
+#include <libprogbase/scm.h>
 #include <libprogbase/winctl.h>
 #include <progclient.h>
 
@@ -145,10 +146,7 @@ static char *fake_map(int fd, size_t *size)
 static void fake_reply(struct fake_session *s, void *rep, size_t size, uint16_t type, int status,
 		       const int *fds, unsigned int nfds)
 {
-	union {
-		struct cmsghdr align;
-		char buf[CMSG_SPACE(20 * sizeof(int))];
-	} ctl;
+	SCM_BUF(1 + PROG_MAX_WORKERS) ctl;
 	struct prog_msg_hdr *h = rep;
 	struct iovec iov = { rep, size };
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
@@ -190,18 +188,7 @@ static void fake_reply(struct fake_session *s, void *rep, size_t size, uint16_t 
 	case FAULT_SILENT:
 		return;
 	}
-	if (nfds) {
-		struct cmsghdr *c;
-
-		memset(&ctl, 0, sizeof(ctl));
-		msg.msg_control = ctl.buf;
-		msg.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
-		c = CMSG_FIRSTHDR(&msg);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(nfds * sizeof(int));
-		memcpy(CMSG_DATA(c), fds, nfds * sizeof(int));
-	}
+	scm_attach(&msg, ctl.buf, fds, nfds);
 	(void)!sendmsg(s->sock, &msg, MSG_NOSIGNAL);
 }
 
@@ -361,10 +348,7 @@ static void fake_win_peer(struct fake_session *s, const struct prog_msg_win_peer
 
 static void fake_request(struct fake_session *s)
 {
-	union {
-		struct cmsghdr align;
-		char buf[CMSG_SPACE(20 * sizeof(int))];
-	} ctl;
+	SCM_BUF(4) ctl;
 	char buf[1024];
 	struct iovec iov = { buf, sizeof(buf) };
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = ctl.buf,
@@ -372,8 +356,7 @@ static void fake_request(struct fake_session *s)
 	struct prog_msg_hdr *h = (void *)buf;
 	struct prog_msg_slot rep = { 0 };
 	int fds[4], i;
-	unsigned int n = 0;
-	struct cmsghdr *c;
+	unsigned int n;
 	ssize_t len = recvmsg(s->sock, &msg, MSG_CMSG_CLOEXEC);
 
 	if (len <= 0) {
@@ -392,11 +375,8 @@ static void fake_request(struct fake_session *s)
 		return;
 	}
 	CHECK_INT(len, h->size);
-	for (c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) {
-		n = (unsigned int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-		CHECK(n <= 4);
-		memcpy(fds, CMSG_DATA(c), n * sizeof(int));
-	}
+	CHECK_INT(msg.msg_flags & MSG_CTRUNC, 0);
+	n = scm_take(&msg, fds, 4);
 	switch (h->type) {
 	case PROG_MSG_HELLO:
 		fake_hello(s, (void *)buf, fds, n);

@@ -19,6 +19,7 @@
 #include <sys/resource.h>
 
 #include <asyncprog/ring.h>
+#include <libprogbase/scm.h>
 #include <libprogbase/winctl.h>
 #include <wire/optype.h>
 
@@ -81,65 +82,31 @@ static int memfd(size_t size, unsigned int seals, void **mem)
 
 static int send_fds(int sock, const void *msg, size_t size, const int *fds, unsigned int n)
 {
-	union {
-		struct cmsghdr align;
-		char buf[CMSG_SPACE(32 * sizeof(int))];
-	} ctl;
+	SCM_BUF(32) ctl;
 	struct iovec iov = { (void *)(uintptr_t)msg, size };
 	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
 
-	memset(&ctl, 0, sizeof(ctl));
-	if (n) {
-		struct cmsghdr *c;
-
-		mh.msg_control = ctl.buf;
-		mh.msg_controllen = CMSG_SPACE(n * sizeof(int));
-		c = CMSG_FIRSTHDR(&mh);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(n * sizeof(int));
-		memcpy(CMSG_DATA(c), fds, n * sizeof(int));
-	}
+	scm_attach(&mh, ctl.buf, fds, n);
 	return sendmsg(sock, &mh, MSG_NOSIGNAL) == (ssize_t)size ? 0 : -errno;
 }
 
 /* Reply's status; 1: the daemon closed. Descriptors go to @fds (at most 32). */
 static int get_reply(int sock, void *rep, size_t size, int *fds, unsigned int *nfds)
 {
-	union {
-		struct cmsghdr align;
-		char buf[CMSG_SPACE(32 * sizeof(int))];
-	} ctl;
+	SCM_BUF(32) ctl;
 	struct iovec iov = { rep, size };
 	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = ctl.buf,
 			     .msg_controllen = sizeof(ctl.buf) };
 	struct pollfd p = { .fd = sock, .events = POLLIN };
-	struct cmsghdr *c;
-	ssize_t n;
+	unsigned int k;
 
 	memset(rep, 0, size);
 	assert_int_equal(poll(&p, 1, 20000), 1);
-	n = recvmsg(sock, &mh, 0);
-	if (n <= 0)
+	if (recvmsg(sock, &mh, 0) <= 0)
 		return 1;
-	c = CMSG_FIRSTHDR(&mh);
+	k = scm_take(&mh, fds, fds ? 32 : 0);
 	if (nfds)
-		*nfds = 0;
-	if (c && c->cmsg_type == SCM_RIGHTS) {
-		unsigned int k = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-		for (unsigned int i = 0; i < k; i++) {
-			int fd;
-
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-			if (fds)
-				fds[i] = fd;
-			else
-				close(fd);
-		}
-		if (nfds)
-			*nfds = k;
-	}
+		*nfds = k;
 	return ((struct prog_msg_hdr *)rep)->status;
 }
 

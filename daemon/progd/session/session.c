@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include <libprogbase/log.h>
+#include <libprogbase/scm.h>
 
 #include <utlist.h>
 
@@ -26,6 +27,8 @@
 #define MAX_REGIONS	16384u
 #define MAX_ID		(1u << 24)
 #define MAX_FDS		8	/* in one message; the kernel closes more */
+#define TEXT_OF(x)	#x
+#define TEXT(x)		TEXT_OF(x)
 #define MSG_MAX		1024
 #define LEFTOVER_NS	5000000ull	/* try again to release locks */
 #define SESSION_LINES	200u	/* of each kind in 5 s: several jobs start at once */
@@ -126,10 +129,7 @@ static int take_fd(struct msg *m, unsigned int i)
 /* 1: a message; 0: the client is gone; -EAGAIN; else the connection is of no use. */
 static int receive(int fd, struct msg *m)
 {
-	union {
-		struct cmsghdr align;
-		char buf[CMSG_SPACE(MAX_FDS * sizeof(int))];
-	} ctl;
+	SCM_BUF(MAX_FDS) ctl;
 	struct iovec iov = { .iov_base = m->bytes, .iov_len = sizeof(m->bytes) };
 	struct msghdr mh = {
 		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = ctl.buf,
@@ -143,22 +143,7 @@ static int receive(int fd, struct msg *m)
 	} while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return errno == EAGAIN ? -EAGAIN : errno == ECONNRESET ? 0 : -errno;
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(&mh); c; c = CMSG_NXTHDR(&mh, c)) {
-		size_t k;
-
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		k = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (size_t i = 0; i < k; i++) {
-			int got;
-
-			memcpy(&got, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-			if (m->nfds < MAX_FDS)
-				m->fds[m->nfds++] = got;
-			else
-				close(got);
-		}
-	}
+	m->nfds = scm_take(&mh, m->fds, MAX_FDS);
 	m->size = n;
 	if (!n) {
 		close_fds(m);
@@ -171,7 +156,7 @@ static int receive(int fd, struct msg *m)
 	/* the message itself is whole, so this request alone fails */
 	if (mh.msg_flags & MSG_CTRUNC) {
 		m->fd_err = m->nfds == MAX_FDS ? -EPROTO : -EMFILE;
-		m->fd_why = m->nfds == MAX_FDS ? "more than 8 descriptors" :
+		m->fd_why = m->nfds == MAX_FDS ? "more than " TEXT(MAX_FDS) " descriptors" :
 			    "the daemon has no descriptor left (its limit of open files, LimitNOFILE)";
 		close_fds(m);
 	}
@@ -182,10 +167,7 @@ static int receive(int fd, struct msg *m)
 static int reply(struct session *s, void *msg, size_t size, uint16_t type, int status,
 		 const int *fds, unsigned int nfds)
 {
-	union {
-		struct cmsghdr align;
-		char buf[CMSG_SPACE((PROG_MAX_WORKERS + 1) * sizeof(int))];
-	} ctl;
+	SCM_BUF(PROG_MAX_WORKERS + 1) ctl;
 	struct prog_msg_hdr *h = msg;
 	struct iovec iov = { .iov_base = msg, .iov_len = size };
 	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
@@ -194,18 +176,7 @@ static int reply(struct session *s, void *msg, size_t size, uint16_t type, int s
 	h->type = type;
 	h->size = size;
 	h->status = status;
-	if (nfds) {
-		struct cmsghdr *c;
-
-		memset(&ctl, 0, sizeof(ctl));
-		mh.msg_control = ctl.buf;
-		mh.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
-		c = CMSG_FIRSTHDR(&mh);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(nfds * sizeof(int));
-		memcpy(CMSG_DATA(c), fds, nfds * sizeof(int));
-	}
+	scm_attach(&mh, ctl.buf, fds, nfds);
 	do {
 		n = sendmsg(s->fd, &mh, MSG_DONTWAIT | MSG_NOSIGNAL);
 	} while (n < 0 && errno == EINTR);

@@ -27,23 +27,25 @@ static struct op *op_of(const struct stream *s, uint32_t slot)
 	return &s->conn->ops[slot];
 }
 
-static bool wants_data(uint8_t opcode)
-{
-	return opcode == PROG_OP_GET || opcode == PROG_OP_GET_ACC || opcode == PROG_OP_CAS;
-}
-
 static bool has_payload(const struct op *op)
 {
-	switch (op->opcode) {
-	case PROG_OP_DTYPE:
-	case PROG_OP_PUT:
-	case PROG_OP_ACC:
-	case PROG_OP_CAS:
-		return true;
-	case PROG_OP_GET_ACC:
-		return op->op != PROG_OP_NO_OP;
+	uint8_t payload = rma_opcodes[op->opcode].payload;
+
+	return payload == PAYLOAD_ALL || (payload == PAYLOAD_OPERAND && op->op != PROG_OP_NO_OP);
+}
+
+/* Where byte @off of the client's memory of @op is, payload or what a GET brings; NULL: not mapped here. */
+static uint8_t *op_memory(const struct rma_client *c, struct op *op, uint64_t off)
+{
+	switch (op->flags & PROG_SQE_LOC_MASK) {
+	case PROG_SQE_INLINE:
+		return op->inl + off;
+	case PROG_SQE_ARENA:
+		return c->view.arena + op->addr + off;
+	case PROG_SQE_REGION:
+		return (uint8_t *)op->map->mem + op->addr + off;
 	default:
-		return false;
+		return NULL;
 	}
 }
 
@@ -507,20 +509,11 @@ static struct op *data_op(struct rma_peer *p, struct win_job *job, const struct 
 }
 
 /* Memory of the client that byte op->got of the result goes to; NULL: not mapped here. */
-static uint8_t *data_place(const struct stream *s, const struct op *op)
+static uint8_t *data_place(const struct stream *s, struct op *op)
 {
-	struct rma_client *c = s->conn->c;
+	const struct rma_client *c = s->conn->c;
 
-	if (op->opcode != PROG_OP_GET)
-		return c->view.arena + op->result + op->got;
-	switch (op->flags & PROG_SQE_LOC_MASK) {
-	case PROG_SQE_ARENA:
-		return c->view.arena + op->addr + op->got;
-	case PROG_SQE_REGION:
-		return (uint8_t *)op->map->mem + op->addr + op->got;
-	default:
-		return NULL;
-	}
+	return rma_opcodes[op->opcode].result ? c->view.arena + op->result + op->got : op_memory(c, op, op->got);
 }
 
 bool origin_place(struct rma_peer *p, struct win_job *job, const struct wire_frame *f,
@@ -731,14 +724,20 @@ static int tx(struct stream *s, struct wire_frame *f, const void *payload)
 	return lane_send(p->lp->lane, f, payload, NULL, NULL);
 }
 
+/* The operation is sent whole: the next one's turn. */
+static void op_sent(struct stream *s, struct op *op)
+{
+	op->all_sent = true;
+	s->seq_sent = op->seq;
+	s->unsent = op->next;
+}
+
 static void oread_fill_send(struct stream *s, struct op *op, struct wire_frame *f)
 {
 	op->sent += f->len;
 	if (op->sent >= op->len || f->flags & WIRE_F_LAST) {
 		stats_add(&s->conn->lc.stats->fallback[STATS_FB_ORIGIN_HELPER], 1);
-		op->all_sent = true;
-		s->seq_sent = op->seq;
-		s->unsent = op->next;
+		op_sent(s, op);
 	}
 	stats_add(&s->conn->lc.stats->bytes[op->opcode], f->len);
 	s->peer->bytes += f->len;
@@ -815,193 +814,235 @@ static int oread_post(struct stream *s, struct op *op, const struct wire_frame *
 /* The largest piece of @left bytes that may go in one frame now. */
 static uint64_t piece(const struct op *op, uint64_t left, uint64_t max)
 {
-	uint64_t n = left < max ? left : max, unit = 1;
+	const struct rma_opcode *o = &rma_opcodes[op->opcode];
+	uint64_t n = left < max ? left : max;
 
-	if (op->opcode == PROG_OP_ACC || op->opcode == PROG_OP_GET_ACC)
-		unit = reduce_type(op->etype)->packed;
-	return n == left ? n : n - n % unit;
+	/* two elements of a CAS are less than any limit */
+	if (n == left || !o->pieces)
+		return left;
+	return o->elements ? n - n % reduce_type(op->etype)->packed : n;
 }
 
 enum { SENT = 1, BLOCKED = 0 };
+/* What became of a payload that is not sent (0), or an error. */
+enum {
+	PAYLOAD_ASKED = 1,	/* the helper thread reads it */
+	PAYLOAD_UNREADABLE,	/* the operation's turn comes again as a hollow one */
+	PAYLOAD_LATER,
+};
 
-/* Send one frame of the stream's first unsent operation: SENT, BLOCKED, or a negative errno. */
-static int send_one(struct stream *s)
+static int unreadable(struct op *op, int err)
 {
-	struct rma *r = s->conn->r;
+	op->status = err;
+	op->hollow = true;
+	return PAYLOAD_UNREADABLE;
+}
+
+static int send_by_cma(struct stream *s, struct op *op, struct wire_frame *f)
+{
 	struct rma_client *c = s->conn->c;
+	struct stats_block *st = s->conn->lc.stats;
+	struct lane *lane = s->to ? NULL : s->peer->lp->lane;
+	struct memref m = mem_remote(c->view.pid, op->addr);
+	void *room = lane ? lane_reserve(lane, f->len) : s->conn->r->scratch;
+	int err;
+
+	if (!room)
+		return lane_state(lane) == LANE_CLOSING ? -ENOTCONN : -EAGAIN;
+	err = mem_read(&m, op->sent, room, f->len);
+	if (err) {
+		if (lane)
+			lane_cancel(lane);
+		return unreadable(op, err);
+	}
+	s->sent_any = true;
+	err = lane ? lane_commit(lane, f) : tx(s, f, room);
+	stats_add(&st->cma_bytes, f->len);
+	if (!err && f->flags & WIRE_F_LAST)
+		stats_add(&st->fallback[STATS_FB_ORIGIN_CMA], 1);
+	return err;
+}
+
+/* @f may become shorter. */
+static int send_by_helper(struct stream *s, struct op *op, struct wire_frame *f)
+{
+	struct helper *h = s->conn->c->view.helper;
+	int err;
+
+	if (!h || !helper_max(h))
+		return unreadable(op, -EPERM);
+	if (f->len > helper_max(h)) {
+		f->len = piece(op, f->len, helper_max(h));
+		f->flags &= ~WIRE_F_LAST;
+	}
+	err = oread_post(s, op, f);
+	if (err == -EAGAIN) {
+		link_retry_arm(&s->conn->r->retry);		/* pumped again then */
+		return PAYLOAD_LATER;
+	}
+	return err ? unreadable(op, err) : PAYLOAD_ASKED;
+}
+
+static int send_by_ref(struct stream *s, struct op *op, struct wire_frame *f, const uint8_t *from)
+{
 	struct rma_peer *p = s->peer;
-	struct lane *lane = p->lp ? p->lp->lane : NULL;
-	struct op *op = op_of(s, s->unsent);
-	const struct wire_type *wt = wire_type(op->opcode + (WIRE_DTYPE - PROG_OP_DTYPE));
+	struct sendref *ref;
+	int err;
+
+	if (p->refs_out >= LANE_REFS)
+		return -EBUSY;		/* sent_ref pumps */
+	ref = ref_new(p->r, op->map ? op->map : s->conn->c->view.seg);
+	if (!ref) {
+		err = tx(s, f, from);	/* copied, which needs no memory */
+		if (!err)
+			stats_add(&s->conn->lc.stats->fallback[STATS_FB_COPIED], 1);
+		return err;
+	}
+	ref->peer = p;
+	s->sent_any = true;
+	err = lane_send(p->lp->lane, f, from, sent_ref, ref);
+	if (err)
+		ref_free(ref);
+	else
+		p->refs_out++;
+	return err;
+}
+
+static int send_payload(struct stream *s, struct op *op, struct wire_frame *f)
+{
+	const uint8_t *from = op_memory(s->conn->c, op, op->sent);
+
+	if (!from)
+		return s->conn->c->view.cma ? send_by_cma(s, op, f) : send_by_helper(s, op, f);
+	if (!s->to && f->len >= REF_MIN)
+		return send_by_ref(s, op, f, from);
+	return tx(s, f, from);
+}
+
+/* A frame of @op without what is its payload's. */
+static struct wire_frame op_frame(const struct stream *s, const struct op *op)
+{
 	struct wire_frame f = {
 		.type = op->opcode + (WIRE_DTYPE - PROG_OP_DTYPE),
 		.job = s->lj ? s->lj->index : s->key.job->number,
 		.win = s->key.win, .origin = s->key.origin, .target = s->key.target,
 		.seq = op->seq,
 	};
-	uint64_t left = has_payload(op) ? op->len - op->sent : 0;
-	uint64_t max = WIRE_MAX_PAYLOAD;
-	struct win_map *map = NULL;
-	const uint8_t *from = NULL;
-	bool last, va = false;
-	int err;
 
 	if (op->flags & PROG_SQE_FENCE)
 		f.flags |= WIRE_F_FENCE | (op->flags & PROG_SQE_PARITY ? WIRE_F_PARITY : 0);
-	if (op->hollow) {
-		f.type = WIRE_PUT;
-		f.flags |= WIRE_F_LAST;
-		err = tx(s, &f, NULL);
-		if (err)
-			return err;
-		op->all_sent = true;
-		s->seq_sent = op->seq;
-		s->unsent = op->next;
-		return SENT;
-	}
-	err = s->to ? move_next(s) : MOVE_USUAL;
-	if (err == MOVE_WAIT)
-		return BLOCKED;
-	if (err == MOVE_OVER) {
-		if (s->data == s->unsent)
-			data_over(s, op);
-		stats_add(&s->conn->lc.stats->bytes[op->opcode], op->len);
-		p->bytes += op->len;
-		op->all_sent = true;
-		s->seq_sent = op->seq;
-		s->unsent = op->next;
-		return SENT;
-	}
-	if (err < 0)
-		return err;
-	if (s->locks_out && op->opcode != PROG_OP_LOCK) {
-		uint64_t room = WIRE_CREDIT - s->behind;
+	return f;
+}
 
-		/* small remainders are not worth a frame of their own */
-		if (room < WIRE_HDR_SIZE + (left < 4096 ? left : 4096)) {
-			s->blocked = true;
-			return BLOCKED;
-		}
-		if (max > room - WIRE_HDR_SIZE)
-			max = room - WIRE_HDR_SIZE;
-	} else if (s->locks_out && WIRE_CREDIT - s->behind < WIRE_HDR_SIZE) {
-		s->blocked = true;
-		return BLOCKED;
-	}
-	if (op->opcode != PROG_OP_CAS && left)
-		left = piece(op, left, max);
-	f.len = left;
-	last = !has_payload(op) || op->sent + left == op->len;
-	if (last)
+/* The next @len bytes of the payload. */
+static struct wire_frame piece_frame(const struct stream *s, const struct op *op, uint64_t len)
+{
+	struct wire_frame f = op_frame(s, op);
+	uint16_t fields = wire_type(f.type)->fields;
+
+	f.len = len;
+	if (!has_payload(op) || op->sent + len == op->len)
 		f.flags |= WIRE_F_LAST;
 	if (op->opcode == PROG_OP_LOCK && op->flags & PROG_SQE_EXCL)
 		f.flags |= WIRE_F_EXCL;
-	if (wt->fields & WIRE_HAS_OP)
+	if (fields & WIRE_HAS_OP)
 		f.op = op->op;
-	if (wt->fields & WIRE_HAS_ETYPE)
+	if (fields & WIRE_HAS_ETYPE)
 		f.etype = op->etype;
-	if (wt->fields & WIRE_HAS_DTYPE)
+	if (fields & WIRE_HAS_DTYPE)
 		f.dtype = op->dtype;
-	if (wt->fields & WIRE_HAS_DISP)
+	if (fields & WIRE_HAS_DISP)
 		f.disp = op->disp;
-	if (wt->fields & (WIRE_HAS_RANGE | WIRE_HAS_WANT)) {
+	if (fields & (WIRE_HAS_RANGE | WIRE_HAS_WANT)) {
 		f.off = op->off + op->sent;
 		f.total = op->opcode == PROG_OP_CAS ? op->want : op->off + op->len;
 	}
+	return f;
+}
 
-	if (f.len) {
-		switch (op->flags & PROG_SQE_LOC_MASK) {
-		case PROG_SQE_INLINE:
-			from = op->inl + op->sent;
-			break;
-		case PROG_SQE_ARENA:
-			from = c->view.arena + op->addr + op->sent;
-			map = c->view.seg;
-			break;
-		case PROG_SQE_REGION:
-			from = (uint8_t *)op->map->mem + op->addr + op->sent;
-			map = op->map;
-			break;
-		default:
-			va = true;
-		}
-	}
-	if (va && c->view.cma) {
-		struct memref m = mem_remote(c->view.pid, op->addr);
-		void *room = s->to ? r->scratch : lane_reserve(lane, f.len);
+/* Its bytes cannot be read: it takes its place in the stream as an empty PUT. */
+static int send_hollow(struct stream *s, struct op *op)
+{
+	struct wire_frame f = op_frame(s, op);
+	int err;
 
-		if (!room)
-			return lane_state(lane) == LANE_CLOSING ? -ENOTCONN : -EAGAIN;
-		err = mem_read(&m, op->sent, room, f.len);
-		if (err) {
-			if (lane)
-				lane_cancel(lane);
-			op->status = err;
-			op->hollow = true;
-			return SENT;		/* its turn comes again as a hollow one */
-		}
-		s->sent_any = true;
-		err = s->to ? tx(s, &f, room) : lane_commit(lane, &f);
-		stats_add(&s->conn->lc.stats->cma_bytes, f.len);
-	} else if (va) {
-		if (!c->view.helper || !helper_max(c->view.helper)) {
-			op->status = -EPERM;
-			op->hollow = true;
-			return SENT;
-		}
-		if (f.len > helper_max(c->view.helper)) {
-			f.len = piece(op, left, helper_max(c->view.helper));
-			f.flags &= ~WIRE_F_LAST;
-		}
-		err = oread_post(s, op, &f);
-		if (err == -EAGAIN) {
-			link_retry_arm(&r->retry);		/* pumped again then */
-			return BLOCKED;
-		}
-		if (err) {
-			op->status = err;
-			op->hollow = true;
-			return SENT;
-		}
-		goto sent_credit;
-	} else if (lane && f.len >= REF_MIN) {
-		struct sendref *ref;
-
-		if (p->refs_out >= LANE_REFS)
-			return -EBUSY;		/* sent_ref pumps */
-		ref = ref_new(r, map);
-		if (ref) {
-			ref->peer = p;
-			s->sent_any = true;
-			err = lane_send(lane, &f, from, sent_ref, ref);
-			if (err)
-				ref_free(ref);
-			else
-				p->refs_out++;
-		} else {
-			err = tx(s, &f, from);	/* copied, which needs no memory */
-			if (!err)
-				stats_add(&s->conn->lc.stats->fallback[STATS_FB_COPIED], 1);
-		}
-	} else {
-		err = tx(s, &f, from);
-	}
+	f.type = WIRE_PUT;
+	f.flags |= WIRE_F_LAST;
+	err = tx(s, &f, NULL);
 	if (err)
 		return err;
-	stats_add(&s->conn->lc.stats->bytes[op->opcode], f.len);
-	if (map && map->device)
-		stats_add(&s->conn->lc.stats->pinned_bytes, f.len);
-	p->bytes += f.len;
-	op->sent += f.len;
-	PROG_PROBE(send, f.win, f.origin, f.target, f.seq, f.len);
-	if (last && va)
-		stats_add(&s->conn->lc.stats->fallback[STATS_FB_ORIGIN_CMA], 1);
-	if (last) {
-		op->all_sent = true;
-		s->seq_sent = op->seq;
-		s->unsent = op->next;
+	op_sent(s, op);
+	return SENT;
+}
+
+/* It was copied by an engine. */
+static void op_moved(struct stream *s, struct op *op)
+{
+	if (s->data == s->unsent)
+		data_over(s, op);
+	stats_add(&s->conn->lc.stats->bytes[op->opcode], op->len);
+	s->peer->bytes += op->len;
+	op_sent(s, op);
+}
+
+/*
+ * Payload bytes, of @left, that @op may send in a frame now: what is sent behind a lock that is not granted has a
+ * limit.  False: no frame at all.
+ */
+static bool credit(const struct stream *s, const struct op *op, uint64_t left, uint64_t *max)
+{
+	uint64_t room = WIRE_CREDIT - s->behind;
+
+	if (op->opcode == PROG_OP_LOCK)
+		return room >= WIRE_HDR_SIZE;
+	/* small remainders are not worth a frame of their own */
+	if (room < WIRE_HDR_SIZE + (left < 4096 ? left : 4096))
+		return false;
+	if (*max > room - WIRE_HDR_SIZE)
+		*max = room - WIRE_HDR_SIZE;
+	return true;
+}
+
+/* Send one frame of the stream's first unsent operation: SENT, BLOCKED, or a negative errno. */
+static int send_one(struct stream *s)
+{
+	struct op *op = op_of(s, s->unsent);
+	uint64_t left, max = WIRE_MAX_PAYLOAD;
+	struct wire_frame f;
+	int ret;
+
+	if (op->hollow)
+		return send_hollow(s, op);
+	ret = s->to ? move_next(s) : MOVE_USUAL;
+	if (ret == MOVE_OVER) {
+		op_moved(s, op);
+		return SENT;
 	}
-sent_credit:
+	if (ret != MOVE_USUAL)
+		return ret == MOVE_WAIT ? BLOCKED : ret;
+	left = has_payload(op) ? op->len - op->sent : 0;
+	if (s->locks_out && !credit(s, op, left, &max)) {
+		s->blocked = true;
+		return BLOCKED;
+	}
+	f = piece_frame(s, op, piece(op, left, max));
+	ret = f.len ? send_payload(s, op, &f) : tx(s, &f, NULL);
+	if (ret < 0)
+		return ret;
+	if (ret == PAYLOAD_UNREADABLE)
+		return SENT;
+	if (ret == PAYLOAD_LATER)
+		return BLOCKED;
+	if (ret != PAYLOAD_ASKED) {
+		stats_add(&s->conn->lc.stats->bytes[op->opcode], f.len);
+		if (op->map && op->map->device)
+			stats_add(&s->conn->lc.stats->pinned_bytes, f.len);
+		s->peer->bytes += f.len;
+		op->sent += f.len;
+		PROG_PROBE(send, f.win, f.origin, f.target, f.seq, f.len);
+		if (f.flags & WIRE_F_LAST)
+			op_sent(s, op);
+	}
 	if (s->locks_out)
 		s->behind += WIRE_HDR_SIZE + f.len;
 	if (op->opcode == PROG_OP_LOCK)
@@ -1118,178 +1159,130 @@ static int refuse(struct conn *c, struct win *w, uint32_t slot, const struct pro
 	return TAKE_OK;
 }
 
-/* Check one entry and queue it; TAKE_LATER: no memory now, TAKE_BAD: the ring is corrupt. */
-static int take(struct conn *c, uint32_t slot)
+/* The window of an entry that may be one; NULL: the ring is corrupt. */
+static struct win *entry_window(struct conn *c, uint32_t slot, const struct prog_sqe *e)
 {
 	struct rma_client *cl = c->c;
 	struct rma *r = c->r;
-	union {
-		struct prog_sqe e;
-		uint64_t word[sizeof(struct prog_sqe) / sizeof(uint64_t)];
-	} copy;
-	struct prog_sqe e;
-	struct stream *s;
 	struct win *w;
-	struct op *op;
-	uint64_t unit;
-	int err;
 
-	if (slot >= cl->slots) {
-		link_client_bad(&c->lc, "slot %u of %u", slot, cl->slots);
-		return TAKE_BAD;
+	if (e->opcode >= RMA_OPCODES) {
+		link_client_bad(&c->lc, "slot %u: opcode %u", slot, e->opcode);
+		return NULL;
 	}
-	op = &c->ops[slot];
-	if (op->opcode != PROG_OP_NOP) {
-		link_client_bad(&c->lc, "slot %u submitted again while in flight", slot);
-		return TAKE_BAD;
+	if (e->flags & ~(PROG_SQE_LOC_MASK | PROG_SQE_EXCL | PROG_SQE_FENCE | PROG_SQE_PARITY)) {
+		link_client_bad(&c->lc, "slot %u: flags 0x%x", slot, e->flags);
+		return NULL;
 	}
-	for (unsigned int i = 0; i < sizeof(copy.word) / sizeof(uint64_t); i++)
-		copy.word[i] = __atomic_load_n((uint64_t *)&cl->sqe[slot] + i, __ATOMIC_RELAXED);
-	e = copy.e;
-	if (e.opcode == PROG_OP_NOP)
-		return TAKE_OK;
-	if (e.opcode > PROG_OP_COMPLETE) {
-		link_client_bad(&c->lc, "slot %u: opcode %u", slot, e.opcode);
-		return TAKE_BAD;
-	}
-	if (e.flags & ~(PROG_SQE_LOC_MASK | PROG_SQE_EXCL | PROG_SQE_FENCE | PROG_SQE_PARITY)) {
-		link_client_bad(&c->lc, "slot %u: flags 0x%x", slot, e.flags);
-		return TAKE_BAD;
-	}
-	w = e.win < cl->max_wins ? atomic_load_explicit(&cl->wins[e.win], memory_order_acquire) : NULL;
+	w = e->win < cl->max_wins ? atomic_load_explicit(&cl->wins[e->win], memory_order_acquire) : NULL;
 	if (!w) {
-		link_client_bad(&c->lc, "slot %u: no window %u", slot, e.win);
-		return TAKE_BAD;
+		link_client_bad(&c->lc, "slot %u: no window %u", slot, e->win);
+		return NULL;
 	}
-	if (e.target >= w->nranks) {
-		link_client_bad(&c->lc, "slot %u: target %u of %u", slot, e.target, w->nranks);
-		return TAKE_BAD;
+	if (e->target >= w->nranks) {
+		link_client_bad(&c->lc, "slot %u: target %u of %u", slot, e->target, w->nranks);
+		return NULL;
 	}
 	/* one stream, one worker: its numbers, its lane and its acknowledgements have one writer */
-	if (e.target % r->workers != r->index) {
-		link_client_bad(&c->lc, "slot %u: target %u in ring %u of %u", slot, e.target, r->index,
-			 r->workers);
-		return TAKE_BAD;
+	if (e->target % r->workers != r->index) {
+		link_client_bad(&c->lc, "slot %u: target %u in ring %u of %u", slot, e->target, r->index, r->workers);
+		return NULL;
 	}
-	if (e.len > PROG_DTYPE_MAX_BYTES || e.off > PROG_DTYPE_MAX_BYTES ||
-	    e.disp > INT64_MAX || e.dtype > 255) {
+	if (e->len > PROG_DTYPE_MAX_BYTES || e->off > PROG_DTYPE_MAX_BYTES || e->disp > INT64_MAX || e->dtype > 255) {
 		link_client_bad(&c->lc, "slot %u: length, offset, displacement or type out of range", slot);
-		return TAKE_BAD;
+		return NULL;
 	}
-	s = stream_get(c, w, e.win, e.target, &err);
-	if (!s)
-		return err == -ENOMEM ? TAKE_LATER : refuse(c, w, slot, &e, err);
-	if (s->conn != c) {
-		link_client_bad(&c->lc, "slot %u: window %u has a stream of another session", slot, e.win);
-		return TAKE_BAD;
-	}
-	if (e.seq != s->seq_in + 1) {
-		link_client_bad(&c->lc, "slot %u: number %llu after %llu to target %u", slot,
-			 (unsigned long long)e.seq, (unsigned long long)s->seq_in, e.target);
-		return TAKE_BAD;
-	}
+	return w;
+}
 
-	*op = (struct op){
-		.opcode = e.opcode, .flags = e.flags, .op = e.op, .etype = e.etype,
-		.next = SLOT_NONE, .dtype = e.dtype, .seq = e.seq, .disp = e.disp, .off = e.off,
-		.len = e.len, .addr = e.addr, .t0 = engine_now(r),
-	};
-	memcpy(op->inl, e.inl, sizeof(op->inl));
-	switch (e.opcode) {
-	case PROG_OP_DTYPE:
-		if (!e.dtype || !e.len || e.off) {
-			link_client_bad(&c->lc, "slot %u: empty datatype, or without number", slot);
-			goto bad;
+/* Where the bytes of @op are that it sends, or that a GET brings; false: nowhere, the ring is corrupt. */
+static bool payload_locate(struct conn *c, uint32_t slot, const struct prog_sqe *e, struct op *op)
+{
+	uint64_t arena_size = c->c->view.arena_size;
+	struct win_map *m;
+
+	switch (e->flags & PROG_SQE_LOC_MASK) {
+	case PROG_SQE_INLINE:
+		/* the last word is where results go, for operations that have one */
+		if ((e->opcode == PROG_OP_GET && e->len) ||
+		    e->len > (op->want ? offsetof(struct prog_sqe, result) - offsetof(struct prog_sqe, inl) :
+					 PROG_SQE_INLINE_MAX)) {
+			link_client_bad(&c->lc, "slot %u: %llu bytes inline", slot, (unsigned long long)e->len);
+			return false;
 		}
 		break;
-	case PROG_OP_GET:
-		op->want = e.len;
-		break;
-	case PROG_OP_PUT:
-		break;
-	case PROG_OP_ACC:
-	case PROG_OP_GET_ACC:
-		if (!reduce_valid(e.op, e.etype)) {
-			link_client_bad(&c->lc, "slot %u: operation %u on type %u", slot, e.op, e.etype);
-			goto bad;
+	case PROG_SQE_ARENA:
+		if (!inside(e->addr, e->len, arena_size)) {
+			link_client_bad(&c->lc, "slot %u: payload outside the arena", slot);
+			return false;
 		}
-		unit = reduce_type(e.etype)->packed;
-		if (e.len % unit || e.off % unit) {
-			link_client_bad(&c->lc, "slot %u: part of an element", slot);
-			goto bad;
-		}
-		if (e.opcode == PROG_OP_GET_ACC)
-			op->want = e.len;
 		break;
-	case PROG_OP_CAS:
-		if (!apply_cas_valid(e.etype) || e.len != 2 * reduce_type(e.etype)->packed || e.off) {
-			link_client_bad(&c->lc, "slot %u: compare-and-swap of %llu bytes of type %u", slot,
-				 (unsigned long long)e.len, e.etype);
-			goto bad;
+	case PROG_SQE_REGION:
+		m = win_region(&c->c->view.regions, e->region);
+		if (!m || !inside(e->addr, e->len, m->size)) {
+			link_client_bad(&c->lc, "slot %u: payload outside region %u", slot, e->region);
+			return false;
 		}
-		op->want = e.len / 2;
+		/* pinned memory that is not that any more, or not for this: by its address */
+		if (!win_map_serves(m, e->opcode == PROG_OP_GET)) {
+			op->flags |= PROG_SQE_VA;
+			op->addr += m->addr;
+			stats_add(&c->lc.stats->fallback[STATS_FB_STALE], 1);
+			break;
+		}
+		op->map = win_map_get(m);
 		break;
 	default:
-		if (e.len || e.off) {
-			link_client_bad(&c->lc, "slot %u: opcode %u with a length", slot, e.opcode);
-			goto bad;
+		if (e->addr + e->len < e->addr) {
+			link_client_bad(&c->lc, "slot %u: payload wraps around", slot);
+			return false;
 		}
 	}
-	if (wants_data(e.opcode) && e.opcode != PROG_OP_GET) {
-		op->result = (uint64_t)e.result * 8;
-		if (!inside(op->result, op->want, cl->view.arena_size)) {
+	return true;
+}
+
+/* What entry @e says, checked; false: the ring is corrupt. */
+static bool op_init(struct conn *c, uint32_t slot, const struct prog_sqe *e)
+{
+	const struct rma_opcode *o = &rma_opcodes[e->opcode];
+	struct op *op = &c->ops[slot];
+
+	*op = (struct op){
+		.opcode = e->opcode, .flags = e->flags, .op = e->op, .etype = e->etype,
+		.next = SLOT_NONE, .dtype = e->dtype, .seq = e->seq, .disp = e->disp, .off = e->off,
+		.len = e->len, .addr = e->addr, .t0 = engine_now(c->r),
+	};
+	memcpy(op->inl, e->inl, sizeof(op->inl));
+	if (!o->validate(c, slot, e))
+		goto bad;
+	if (o->want)
+		op->want = o->want == WANT_HALF ? e->len / 2 : e->len;
+	if (o->result) {
+		op->result = (uint64_t)e->result * 8;
+		if (!inside(op->result, op->want, c->c->view.arena_size)) {
 			link_client_bad(&c->lc, "slot %u: result outside the arena", slot);
 			goto bad;
 		}
 	}
-	if (has_payload(op) || e.opcode == PROG_OP_GET) {
-		struct win_map *m;
+	if ((has_payload(op) || (o->want && !o->result)) && !payload_locate(c, slot, e, op))
+		goto bad;
+	return true;
+bad:
+	op->opcode = PROG_OP_NOP;
+	return false;
+}
 
-		switch (e.flags & PROG_SQE_LOC_MASK) {
-		case PROG_SQE_INLINE:
-			/* the last word is where results go, for operations that have one */
-			if ((e.opcode == PROG_OP_GET && e.len) ||
-			    e.len > (op->want ? offsetof(struct prog_sqe, result) -
-					       offsetof(struct prog_sqe, inl) : PROG_SQE_INLINE_MAX)) {
-				link_client_bad(&c->lc, "slot %u: %llu bytes inline", slot,
-					 (unsigned long long)e.len);
-				goto bad;
-			}
-			break;
-		case PROG_SQE_ARENA:
-			if (!inside(e.addr, e.len, cl->view.arena_size)) {
-				link_client_bad(&c->lc, "slot %u: payload outside the arena", slot);
-				goto bad;
-			}
-			break;
-		case PROG_SQE_REGION:
-			m = win_region(&cl->view.regions, e.region);
-			if (!m || !inside(e.addr, e.len, m->size)) {
-				link_client_bad(&c->lc, "slot %u: payload outside region %u", slot, e.region);
-				goto bad;
-			}
-			/* pinned memory that is not that any more, or not for this: by its address */
-			if (!win_map_serves(m, e.opcode == PROG_OP_GET)) {
-				op->flags |= PROG_SQE_VA;
-				op->addr += m->addr;
-				stats_add(&c->lc.stats->fallback[STATS_FB_STALE], 1);
-				break;
-			}
-			op->map = win_map_get(m);
-			break;
-		default:
-			if (e.addr + e.len < e.addr) {
-				link_client_bad(&c->lc, "slot %u: payload wraps around", slot);
-				goto bad;
-			}
-		}
-	}
+/* The last of its stream. */
+static void op_queue(struct stream *s, uint32_t slot)
+{
+	struct op *op = op_of(s, slot);
+	struct conn *c = s->conn;
 
-	s->seq_in = e.seq;
+	s->seq_in = op->seq;
 	c->inflight++;
 	if (slot >= c->touched) {
 		c->touched = slot + 1;
-		r->trim_wanted |= slot >= TRIM_SLOTS;
+		c->r->trim_wanted |= slot >= TRIM_SLOTS;
 	}
 	op_began(s->peer);
 	if (s->last == SLOT_NONE)
@@ -1301,14 +1294,56 @@ static int take(struct conn *c, uint32_t slot)
 		s->unsent = slot;
 	if (op->want && s->data == SLOT_NONE)
 		s->data = slot;
-	stats_add(&c->lc.stats->ops[e.opcode], 1);
+	stats_add(&c->lc.stats->ops[op->opcode], 1);
 	if (!s->lj)
 		stats_add(&c->lc.stats->local, 1);
 	stream_start(s);
+}
+
+/* Check one entry and queue it; TAKE_LATER: no memory now, TAKE_BAD: the ring is corrupt. */
+static int take(struct conn *c, uint32_t slot)
+{
+	struct rma_client *cl = c->c;
+	union {
+		struct prog_sqe e;
+		uint64_t word[sizeof(struct prog_sqe) / sizeof(uint64_t)];
+	} copy;
+	const struct prog_sqe *e = &copy.e;
+	struct stream *s;
+	struct win *w;
+	int err;
+
+	if (slot >= cl->slots) {
+		link_client_bad(&c->lc, "slot %u of %u", slot, cl->slots);
+		return TAKE_BAD;
+	}
+	if (c->ops[slot].opcode != PROG_OP_NOP) {
+		link_client_bad(&c->lc, "slot %u submitted again while in flight", slot);
+		return TAKE_BAD;
+	}
+	for (unsigned int i = 0; i < sizeof(copy.word) / sizeof(uint64_t); i++)
+		copy.word[i] = __atomic_load_n((uint64_t *)&cl->sqe[slot] + i, __ATOMIC_RELAXED);
+	if (e->opcode == PROG_OP_NOP)
+		return TAKE_OK;
+	w = entry_window(c, slot, e);
+	if (!w)
+		return TAKE_BAD;
+	s = stream_get(c, w, e->win, e->target, &err);
+	if (!s)
+		return err == -ENOMEM ? TAKE_LATER : refuse(c, w, slot, e, err);
+	if (s->conn != c) {
+		link_client_bad(&c->lc, "slot %u: window %u has a stream of another session", slot, e->win);
+		return TAKE_BAD;
+	}
+	if (e->seq != s->seq_in + 1) {
+		link_client_bad(&c->lc, "slot %u: number %llu after %llu to target %u", slot,
+				(unsigned long long)e->seq, (unsigned long long)s->seq_in, e->target);
+		return TAKE_BAD;
+	}
+	if (!op_init(c, slot, e))
+		return TAKE_BAD;
+	op_queue(s, slot);
 	return TAKE_OK;
-bad:
-	op->opcode = PROG_OP_NOP;
-	return TAKE_BAD;
 }
 
 /* New entries of one client; returns how many. */

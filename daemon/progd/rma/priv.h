@@ -269,6 +269,56 @@ struct owed {				/* a lock to be released whose guard was taken */
 	struct owed *next;
 };
 
+/* ---- operations: opcode.c ------------------------------------------------------------------- */
+
+enum op_payload { PAYLOAD_NONE, PAYLOAD_ALL, PAYLOAD_OPERAND };	/* the last: none with PROG_OP_NO_OP */
+enum op_want { WANT_NONE, WANT_ALL, WANT_HALF };
+
+/* A one-sided operation: what of it goes to the target, what comes back, what is done there. */
+struct rma_opcode {
+	uint8_t payload;		/* enum op_payload */
+	uint8_t want;			/* enum op_want, bytes of its length; it cannot be answered twice */
+	bool result;			/* they go to the arena, at `result' */
+	bool elements;			/* of the entry's or the frame's etype */
+	bool pieces;			/* may be of several frames */
+	/* The origin's: is the entry one of these?  If not the client is bad, and it is said why. */
+	bool (*validate)(struct conn *c, uint32_t slot, const struct prog_sqe *e);
+	/*
+	 * The target's: a frame, of which *@skip bytes have been done before; @payload NULL: it has none, or it was
+	 * received in place.  DONE, TAKEN or KEEP of target.h, or the error that the operation ends with.
+	 */
+	int (*execute)(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
+	/* Go on with the frame in `cur', where `execute' has put it: DONE: it is finished; or TAKEN. */
+	int (*resume)(struct tstream *ts);
+};
+
+#define RMA_OPCODES	(PROG_OP_COMPLETE + 1)
+extern const struct rma_opcode rma_opcodes[RMA_OPCODES];
+
+/* The opcode that frames of @type are of. */
+static inline unsigned int rma_opcode_of(uint8_t type)
+{
+	return type - WIRE_DTYPE + PROG_OP_DTYPE;
+}
+
+static inline const struct rma_opcode *rma_opcode(uint8_t type)
+{
+	return &rma_opcodes[rma_opcode_of(type)];
+}
+
+int exec_dtype(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
+int exec_put(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
+int exec_get(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
+int exec_acc(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
+int exec_get_acc(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
+int exec_cas(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
+int exec_lock(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
+int exec_unlock(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
+int exec_post(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
+int exec_complete(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
+int get_resume(struct tstream *ts);
+int lock_resume(struct tstream *ts);
+
 /* ---- engine --------------------------------------------------------------------------------- */
 
 struct rma {
@@ -345,7 +395,7 @@ int move_next(struct stream *s);
 /* It ends whatever becomes of the copy. */
 void move_cancel(struct conn *c, struct op *op);
 
-/* target.c */
+/* target.c, reply.c */
 /*
  * The memory that contiguous PUT or GET @f of this node is about: byte *@at of *@map, which is pinned.  False: that
  * is not so, or something of the stream is still to be done.
@@ -360,7 +410,6 @@ void target_abort(struct rma_lane *tl);
 int target_poll(struct rma *r);
 void target_flush(struct rma_lane *tl);
 void target_writable(struct rma_lane *tl);
-void target_ref_done(struct tstream *ts, int err);
 /* @l NULL: this node's own. */
 struct rma_lane *target_lane_new(struct rma *r, struct lane *l);
 void target_lane_free(struct rma_lane *tl);

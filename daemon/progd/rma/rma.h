@@ -5,7 +5,7 @@
  *
  * Origin side (origin.c): entries of the clients' rings become frames to the targets' nodes, in
  * order per stream, fragments of different streams taking turns on a lane; acknowledgements and
- * data come back and are told to the client.  Target side (target.c): frames are applied to the
+ * data come back and are told to the client.  Target side (target.h): frames are applied to the
  * windows of this node and acknowledged in batches.  A target on this node goes through the same
  * two halves without a lane between them.
  *

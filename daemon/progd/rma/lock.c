@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * Window locks that the target has taken for origins, and lets go for those that are gone.  When the guard of a lock
+ * is taken just then, the lock is still owed, and is released soon.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "rma/target.h"
+
+static struct owed *find(struct rma *r, const struct win *win, uint32_t origin)
+{
+	struct owed *o;
+
+	LL_FOREACH(r->owed, o)
+		if (o->win == win && o->origin == origin)
+			return o;
+	return NULL;
+}
+
+bool lock_owed(struct rma *r, const struct win *win, uint32_t origin)
+{
+	return find(r, win, origin);
+}
+
+static void owed_free(struct rma *r, struct owed *o)
+{
+	LL_DELETE(r->owed, o);
+	win_put(o->win);
+	free(o);
+}
+
+void lock_kick_granted(struct rma *r, uint32_t mask)
+{
+	if (mask)
+		r->host->kick(r->host, mask);
+}
+
+void lock_owed_poll(struct rma *r)
+{
+	struct owed *o, *tmp;
+
+	LL_FOREACH_SAFE(r->owed, o, tmp) {
+		int err = 0;
+
+		if (!win_is_dead(o->win))
+			lock_kick_granted(r, winlock_release_soon(&o->win->ctl, o->origin, r->owner,
+							     &o->since, &err));
+		if (err == -EAGAIN)
+			link_retry_arm(&r->retry);
+		else
+			owed_free(r, o);
+	}
+}
+
+void lock_drop(struct tstream *ts)
+{
+	struct rma *r = ts->tl->r;
+	uint64_t since = 0;
+	struct owed *o;
+	uint32_t mask;
+	int err;
+
+	if (!ts->win || (!ts->locked && ts->state != TS_LOCK))
+		return;
+	if (ts->locked)
+		prog_log_limited(PROG_LOG_WARN,
+				 "window %llx: lock of rank %u on rank %u released: process or node gone",
+				 (unsigned long long)ts->key.win, ts->key.origin, ts->key.target);
+	ts->locked = false;
+	stats_add(&ts->stats->locks_dropped, 1);
+	mask = winlock_release_soon(&ts->win->ctl, ts->key.origin, r->owner, &since, &err);
+	if (err == -EAGAIN) {
+		o = malloc(sizeof(*o));
+		if (o) {
+			*o = (struct owed){ .win = win_get(ts->win), .origin = ts->key.origin,
+					    .since = since };
+			LL_PREPEND(r->owed, o);
+			link_retry_arm(&r->retry);
+			return;
+		}
+		mask = winlock_release(&ts->win->ctl, ts->key.origin, r->owner, &err);
+	}
+	lock_kick_granted(r, mask);
+}
+
+void lock_owed_forget(struct rma *r)
+{
+	while (r->owed)
+		owed_free(r, r->owed);
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * What the target tells origins: data, acknowledgements, and to stop and to go on.  What finds no room on the lane is
+ * kept here, and goes when the lane is writable.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rma/target.h"
+
+/* ---- data ---- */
+
+void *reply_room(struct rma_lane *tl, uint32_t len)
+{
+	if (!tl->lane)
+		return tl->r->reply_scratch;
+	if (tl->replies)
+		return NULL;		/* those first */
+	return lane_reserve(tl->lane, len);
+}
+
+void reply_cancel(struct rma_lane *tl)
+{
+	if (tl->lane)
+		lane_cancel(tl->lane);
+}
+
+void reply_commit(struct tstream *ts, const struct wire_frame *f)
+{
+	struct rma_lane *tl = ts->tl;
+
+	if (tl->lane)
+		lane_commit(tl->lane, f);	/* a lane that is closing has no use for it */
+	else
+		origin_data(&tl->r->local, ts->job, f, tl->r->reply_scratch);
+}
+
+int reply_copy(struct tstream *ts, const struct wire_frame *f, const void *data)
+{
+	struct rma_lane *tl = ts->tl;
+	struct reply *rp;
+	int err = -EAGAIN;
+
+	if (!tl->lane)
+		return origin_data(&tl->r->local, ts->job, f, data);
+	if (!tl->replies)
+		err = lane_send(tl->lane, f, data, NULL, NULL);
+	if (err != -EAGAIN)
+		return 0;
+	rp = malloc(sizeof(*rp) + f->len);
+	if (!rp)
+		return -ENOMEM;
+	rp->f = *f;
+	rp->next = NULL;
+	memcpy(rp->payload, data, f->len);
+	if (tl->replies)
+		tl->replies_tail->next = rp;
+	else
+		tl->replies = rp;
+	tl->replies_tail = rp;
+	return 0;
+}
+
+bool replies_send(struct rma_lane *tl)
+{
+	while (tl->replies) {
+		struct reply *rp = tl->replies;
+
+		if (lane_send(tl->lane, &rp->f, rp->payload, NULL, NULL) == -EAGAIN)
+			return false;
+		tl->replies = rp->next;
+		free(rp);
+	}
+	return true;
+}
+
+/* ---- acknowledgements ---- */
+
+static void flush_local(struct rma_lane *tl)
+{
+	struct rma *r = tl->r;
+
+	for (uint32_t i = 0; i < tl->nacks; i++) {
+		struct ackrec a = tl->acks[i];
+
+		origin_ack(&r->local, a.jobp, &a.rec);
+	}
+	tl->nacks = 0;
+}
+
+void ack_push(struct rma_lane *tl, const struct tstream *ts, uint64_t seq, int status)
+{
+	if (tl->nacks == tl->max_acks) {
+		struct ackrec *a = realloc(tl->acks, 2ull * tl->max_acks * sizeof(*a));
+
+		if (a) {
+			tl->acks = a;
+			tl->max_acks *= 2;
+		} else if (tl->lane) {
+			lane_close(tl->lane, -ENOMEM, "no memory for acknowledgements");
+			return;
+		} else {
+			flush_local(tl);
+		}
+	}
+	tl->acks[tl->nacks++] = (struct ackrec){
+		.job = ts->index, .jobp = ts->job,
+		.rec = { .win = ts->key.win, .origin = ts->key.origin, .target = ts->key.target,
+			 .seq = seq, .status = -status },
+	};
+	tl->dirty_listed = true;
+}
+
+/* ---- stop and go ---- */
+
+void reply_notice(struct tstream *ts, uint8_t type)
+{
+	struct wire_frame f = {
+		.type = type, .job = ts->index, .win = ts->key.win, .origin = ts->key.origin,
+		.target = ts->key.target,
+	};
+	struct rma_lane *tl = ts->tl;
+
+	ts->stopped = type == WIRE_STOP;
+	tl->nstopped += ts->stopped ? 1 : -1;
+	if (!tl->lane) {
+		origin_stop(&tl->r->local, ts->job, &f);
+		return;
+	}
+	if (tl->nnotices == tl->max_notices) {
+		uint32_t n = tl->max_notices ? 2 * tl->max_notices : 16;
+		struct wire_frame *p = realloc(tl->notices, n * sizeof(*p));
+
+		if (!p) {
+			lane_close(tl->lane, -ENOMEM, "no memory to stop an origin");
+			return;
+		}
+		tl->notices = p;
+		tl->max_notices = n;
+	}
+	tl->notices[tl->nnotices++] = f;
+	tl->dirty_listed = true;
+}
+
+/* False: the lane is full. */
+static bool flush_notices(struct rma_lane *tl)
+{
+	uint32_t n = 0;
+	int err = 0;
+
+	if (!tl->nnotices)
+		return true;
+	while (n < tl->nnotices && err != -EAGAIN) {
+		err = tl->replies ? -EAGAIN : lane_send(tl->lane, &tl->notices[n], NULL, NULL, NULL);
+		n += err != -EAGAIN;
+	}
+	tl->nnotices -= n;
+	memmove(tl->notices, tl->notices + n, tl->nnotices * sizeof(*tl->notices));
+	return !tl->nnotices;
+}
+
+/* ---- on their way ---- */
+
+void acks_collect(struct rma_lane *tl)
+{
+	while (tl->dirty) {
+		struct tstream *ts = tl->dirty;
+
+		tl->dirty = ts->dirty_next;
+		ts->ack_dirty = false;
+		ack_push(tl, ts, ts->applied, 0);
+		if (ts->wake && ts->win) {
+			ts->wake = false;
+			winctl_wake(ts->win->ctl.ctl);
+		}
+	}
+}
+
+/* One ACK frame per job with an entry per stream (and per failed operation). */
+void target_flush(struct rma_lane *tl)
+{
+	acks_collect(tl);
+	if (!tl->lane) {
+		flush_local(tl);
+		tl->dirty_listed = false;
+		return;
+	}
+	if (!flush_notices(tl))
+		return;				/* lane_writable comes back here */
+	while (tl->nacks) {
+		uint32_t job = tl->acks[0].job, n = 0, kept = 0;
+		struct wire_frame f = { .type = WIRE_ACK, .job = job };
+		void *buf;
+
+		for (uint32_t i = 0; i < tl->nacks && n < WIRE_MAX_ACKS; i++)
+			n += tl->acks[i].job == job;
+		f.len = n * WIRE_ACK_SIZE;
+		buf = reply_room(tl, f.len);
+		if (!buf) {
+			if (lane_state(tl->lane) == LANE_CLOSING)
+				break;
+			return;			/* likewise */
+		}
+		n = 0;
+		for (uint32_t i = 0; i < tl->nacks; i++) {
+			if (tl->acks[i].job == job && n < WIRE_MAX_ACKS)
+				wire_ack_put(buf, n++, &tl->acks[i].rec);
+			else
+				tl->acks[kept++] = tl->acks[i];
+		}
+		lane_commit(tl->lane, &f);
+		tl->nacks = kept;
+	}
+	tl->nacks = 0;
+	tl->dirty_listed = false;
+}

@@ -27,9 +27,15 @@ static bool loop_permitted;
 static const char *transport;
 static unsigned int seed;
 
-static uint8_t pattern(uint64_t frame, uint64_t i)
+/* WIRE_MAX_PAYLOAD bytes that a frame of this number carries: a piece of a table, which sanitizers check as a whole. */
+static const uint8_t *pattern(uint64_t frame)
 {
-	return (frame * 131 + i * 7 + (i >> 8)) & 0xff;
+	static uint8_t table[65536 + WIRE_MAX_PAYLOAD];
+	size_t i;
+
+	for (i = 0; !table[1] && i < sizeof(table); i++)
+		table[i] = i * 7 + (i >> 8);
+	return table + frame * 131 % 65536;
 }
 
 /* ---- a node ------------------------------------------------------------------------------- */
@@ -85,7 +91,6 @@ static int end(void *ctx, struct lane *l, const struct wire_frame *f, const void
 {
 	struct node *n = ctx;
 	const uint8_t *p = payload ? payload : n->area;
-	uint32_t i;
 
 	if (token) {
 		assert_ptr_equal(token, n);
@@ -95,11 +100,8 @@ static int end(void *ctx, struct lane *l, const struct wire_frame *f, const void
 	if (n->len_of) {
 		assert_int_equal(f->seq, n->expect + 1);
 		assert_int_equal(f->len, n->len_of(n->expect));
-		for (i = 0; i < f->len; i++)
-			if (p[i] != pattern(n->expect, i))
-				fail_msg("frame %llu byte %u: %02x, not %02x",
-					 (unsigned long long)n->expect, i, p[i],
-					 pattern(n->expect, i));
+		if (f->len)
+			assert_memory_equal(p, pattern(n->expect), f->len);
 		n->expect++;
 	}
 	n->got_bytes += f->len;
@@ -252,14 +254,6 @@ static struct wire_frame frame(uint8_t type, uint32_t job, uint64_t seq, uint32_
 	};
 }
 
-static void fill(uint8_t *p, uint64_t number, uint32_t len)
-{
-	uint32_t i;
-
-	for (i = 0; i < len; i++)
-		p[i] = pattern(number, i);
-}
-
 /* ---- two daemons -------------------------------------------------------------------------- */
 
 static uint32_t random_len(uint64_t n)
@@ -306,21 +300,21 @@ static bool send_numbered(struct node *n, struct lane *l, uint8_t type, uint32_t
 			lane_cancel(l);
 			return false;
 		}
-		fill(p, number, f.len);
+		memcpy(p, pattern(number), f.len);
 		assert_int_equal(lane_commit(l, &f), 0);
 		return true;
 	case 1:
 		ref = malloc(sizeof(*ref) + f.len + 1);
 		assert_non_null(ref);
 		ref->n = n;
-		fill(ref->data, number, f.len);
+		memcpy(ref->data, pattern(number), f.len);
 		ret = lane_send(l, &f, ref->data, sent, ref);
 		if (ret)
 			free(ref);
 		break;
 	default:
 		p = malloc(f.len + 1);
-		fill(p, number, f.len);
+		memcpy(p, pattern(number), f.len);
 		ret = lane_send(l, &f, p, NULL, NULL);
 		free(p);
 	}
@@ -929,7 +923,8 @@ static int reply_big(struct node *n, struct lane *l, const struct wire_frame *f)
 static void test_slow_peer(void **state)
 {
 	struct wire_frame f;
-	uint8_t buf[WIRE_HDR_SIZE], *in = malloc(WIRE_MAX_PAYLOAD);
+	/* with some payload: fewer requests, and answers, fill the buffers */
+	uint8_t buf[WIRE_HDR_SIZE + 1000] = { 0 }, *in = malloc(WIRE_MAX_PAYLOAD);
 	struct node b;
 	struct raw r;
 	size_t off = sizeof(buf);
@@ -943,7 +938,7 @@ static void test_slow_peer(void **state)
 	/* until b has taken nothing for a long while */
 	while (quiet < 200) {
 		if (off == sizeof(buf)) {
-			f = frame(WIRE_GET, 1, ++seq, 0);
+			f = frame(WIRE_PUT, 1, ++seq, sizeof(buf) - WIRE_HDR_SIZE);
 			wire_encode(&f, buf);
 			off = 0;
 		}
@@ -956,7 +951,7 @@ static void test_slow_peer(void **state)
 		assert_true(seq < 10000000);
 	}
 	assert_int_equal(b.last_err, 0);
-	assert_true((uint64_t)b.frames + 100 < seq);
+	assert_true((uint64_t)b.frames + 20 < seq);
 	/* it reads now: every request that was sent whole is answered, in order */
 	while (replies < seq) {
 		if (off < sizeof(buf)) {
@@ -1070,7 +1065,7 @@ static void test_chunks(void **state)
 	for (i = 0; i < frames; i++) {
 		f = frame(WIRE_PUT, 1, i + 1, random_len(i));
 		wire_encode(&f, stream + at);
-		fill(stream + at + WIRE_HDR_SIZE, i, f.len);
+		memcpy(stream + at + WIRE_HDR_SIZE, pattern(i), f.len);
 		at += WIRE_HDR_SIZE + f.len;
 	}
 	for (round = 0; round < 12; round++) {

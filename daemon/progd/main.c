@@ -649,7 +649,21 @@ static int set_key(struct progd *d, const char *arg)
 	return 0;
 }
 
-int main(int argc, char **argv)
+static int set_lock_fd(struct progd *d, const char *arg)
+{
+	char *end;
+	long fd = strtol(arg, &end, 10);
+
+	if (*end || end == arg || fd < 0 || fd > 1 << 20 || fcntl(fd, F_SETFD, FD_CLOEXEC)) {
+		fprintf(stderr, "progd: --lock-fd %s: not an open descriptor\n", arg);
+		return -EINVAL;
+	}
+	d->lock_fd = fd;
+	return 0;
+}
+
+/* True: to be started; else the program ends with *@status. */
+static bool options(struct progd *d, int argc, char **argv, int *status)
 {
 	static const struct option opts[] = {
 		{ "config", required_argument, NULL, 'c' }, { "set", required_argument, NULL, 's' },
@@ -659,10 +673,91 @@ int main(int argc, char **argv)
 		{ "help", no_argument, NULL, 'h' }, { "version", no_argument, NULL, 'v' },
 		{ NULL, 0, NULL, 0 },
 	};
+	char err[CONF_ERR];
+	int c;
+
+	*status = 2;
+	while ((c = getopt_long(argc, argv, "", opts, NULL)) >= 0) {
+		switch (c) {
+		case 'c':
+			d->config = optarg;
+			break;
+		case 's':
+			if (set_key(d, optarg))
+				return false;
+			break;
+		case 'S':
+			if (conf_set(d->conf, "socket", optarg, "--socket", false, err)) {
+				fprintf(stderr, "progd: %s\n", err);
+				return false;
+			}
+			break;
+		case 'e':
+			d->embedded = true;
+			break;
+		case 'l':
+			if (set_lock_fd(d, optarg))
+				return false;
+			break;
+		case 'f':
+			break;
+		case 'p':
+			conf_print_file(d->conf, stdout);
+			*status = 0;
+			return false;
+		case 'm':
+			conf_print_man(d->conf, stdout);
+			*status = 0;
+			return false;
+		case 'h':
+			usage(stdout);
+			*status = 0;
+			return false;
+		case 'v':
+			printf("progd %s, ABI %d.%d, wire %d\n", PROG_VERSION, PROG_ABI_MAJOR,
+			       PROG_ABI_MINOR, WIRE_VERSION);
+			*status = 0;
+			return false;
+		default:
+			fprintf(stderr, "progd: --help lists the options\n");
+			return false;
+		}
+	}
+	if (optind < argc) {
+		fprintf(stderr, "progd: unexpected argument %s\n", argv[optind]);
+		return false;
+	}
+	if (d->lock_fd >= 0 && !d->embedded) {
+		fprintf(stderr, "progd: --lock-fd needs --embedded\n");
+		return false;
+	}
+	return true;
+}
+
+/* Until it is told to end; 0 or -errno. */
+static int run(struct progd *d)
+{
+	int r = 0;
+
+	sd_notify(0, "READY=1");
+	prog_log(PROG_LOG_INFO, "version %s serves %s: %u workers, %s", PROG_VERSION, d->socket,
+		 d->nworkers, worker_describe(d->worker[0]));
+	while (!d->stop && !r) {
+		r = loop_run_once(d->loop, -1);
+		if (r < 0)
+			prog_log(PROG_LOG_ERROR, "event loop: %s", strerror(-r));
+		else
+			r = d->renew ? renew(d) : 0;
+	}
+	prog_log(PROG_LOG_INFO, "ending");
+	return r;
+}
+
+int main(int argc, char **argv)
+{
 	struct progd *d = &g;
-	char err[CONF_ERR], *end;
-	long fd;
-	int c, r;
+	char err[CONF_ERR];
+	int r;
 
 	d->lock_fd = d->signal_fd = d->doorbell_fd = -1;
 	log_set_prefix("progd");
@@ -676,64 +771,9 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	conf_set_check(d->conf, check_conf, d);
-	while ((c = getopt_long(argc, argv, "", opts, NULL)) >= 0) {
-		switch (c) {
-		case 'c':
-			d->config = optarg;
-			break;
-		case 's':
-			if (set_key(d, optarg))
-				return 2;
-			break;
-		case 'S':
-			if (conf_set(d->conf, "socket", optarg, "--socket", false, err)) {
-				fprintf(stderr, "progd: %s\n", err);
-				return 2;
-			}
-			break;
-		case 'e':
-			d->embedded = true;
-			break;
-		case 'l':
-			fd = strtol(optarg, &end, 10);
-			if (*end || end == optarg || fd < 0 || fd > 1 << 20 ||
-			    fcntl(fd, F_SETFD, FD_CLOEXEC)) {
-				fprintf(stderr, "progd: --lock-fd %s: not an open descriptor\n", optarg);
-				return 2;
-			}
-			d->lock_fd = fd;
-			break;
-		case 'f':
-			break;
-		case 'p':
-			conf_print_file(d->conf, stdout);
-			conf_free(d->conf);
-			return 0;
-		case 'm':
-			conf_print_man(d->conf, stdout);
-			conf_free(d->conf);
-			return 0;
-		case 'h':
-			usage(stdout);
-			conf_free(d->conf);
-			return 0;
-		case 'v':
-			printf("progd %s, ABI %d.%d, wire %d\n", PROG_VERSION, PROG_ABI_MAJOR,
-			       PROG_ABI_MINOR, WIRE_VERSION);
-			conf_free(d->conf);
-			return 0;
-		default:
-			fprintf(stderr, "progd: --help lists the options\n");
-			return 2;
-		}
-	}
-	if (optind < argc) {
-		fprintf(stderr, "progd: unexpected argument %s\n", argv[optind]);
-		return 2;
-	}
-	if (d->lock_fd >= 0 && !d->embedded) {
-		fprintf(stderr, "progd: --lock-fd needs --embedded\n");
-		return 2;
+	if (!options(d, argc, argv, &r)) {
+		conf_free(d->conf);
+		return r;
 	}
 	if (d->config)
 		snprintf(d->dropin, sizeof(d->dropin), "%s.d", d->config);
@@ -748,22 +788,8 @@ int main(int argc, char **argv)
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 
 	r = start(d);
-	if (!r) {
-		sd_notify(0, "READY=1");
-		prog_log(PROG_LOG_INFO, "version %s serves %s: %u workers, %s", PROG_VERSION, d->socket,
-			 d->nworkers, worker_describe(d->worker[0]));
-		while (!d->stop) {
-			r = loop_run_once(d->loop, -1);
-			if (r < 0) {
-				prog_log(PROG_LOG_ERROR, "event loop: %s", strerror(-r));
-				break;
-			}
-			r = d->renew ? renew(d) : 0;
-			if (r)
-				break;
-		}
-		prog_log(PROG_LOG_INFO, "ending");
-	}
+	if (!r)
+		r = run(d);
 	finish(d);
 	return r ? 1 : 0;
 }

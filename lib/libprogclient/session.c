@@ -411,6 +411,31 @@ static void destroy(struct prog_session *s)
 	free(s);
 }
 
+/* A session without segment and daemon; NULL: no memory. */
+static struct prog_session *session_alloc(const struct prog_session_cfg *cfg)
+{
+	struct prog_session *s = calloc(1, sizeof(*s));
+	long cpus;
+
+	if (!s)
+		return NULL;
+	s->sock = -1;
+	s->pid = getpid();
+	s->mt = cfg->flags & PROG_SESSION_MT;
+	s->progress = cfg->progress;
+	s->progress_arg = cfg->progress_arg;
+	cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	s->ncpus = cpus > 0 ? (unsigned int)cpus : 1;
+	randombytes_buf(&s->cma_value, sizeof(s->cma_value));
+	pins_init(&s->pins);
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_mutex_init(&s->msg_lock, NULL);
+	pthread_mutex_init(&s->look_lock, NULL);
+	pthread_mutex_init(&s->ctrl_lock, NULL);
+	pthread_mutex_init(&s->helper_lock, NULL);
+	return s;
+}
+
 int prog_session_open(const struct prog_session_cfg *cfg, struct prog_session **out,
 		      const char **reason)
 {
@@ -419,7 +444,6 @@ int prog_session_open(const struct prog_session_cfg *cfg, struct prog_session **
 	struct opening o = { .cfg = cfg };
 	struct prog_session *s;
 	int seg_fd = -1, err;
-	long cpus;
 
 	if (!reason)
 		reason = &unused;
@@ -436,25 +460,10 @@ int prog_session_open(const struct prog_session_cfg *cfg, struct prog_session **
 		*reason = "libsodium does not start";
 		return -ENOSYS;
 	}
-	s = calloc(1, sizeof(*s));
+	s = session_alloc(cfg);
 	if (!s)
 		return -ENOMEM;
 	o.s = s;
-	s->sock = -1;
-	s->pid = getpid();
-	s->mt = cfg->flags & PROG_SESSION_MT;
-	s->progress = cfg->progress;
-	s->progress_arg = cfg->progress_arg;
-	cpus = sysconf(_SC_NPROCESSORS_ONLN);
-	s->ncpus = cpus > 0 ? (unsigned int)cpus : 1;
-	randombytes_buf(&s->cma_value, sizeof(s->cma_value));
-	pins_init(&s->pins);
-	pthread_mutex_init(&s->lock, NULL);
-	pthread_mutex_init(&s->msg_lock, NULL);
-	pthread_mutex_init(&s->look_lock, NULL);
-	pthread_mutex_init(&s->ctrl_lock, NULL);
-	pthread_mutex_init(&s->helper_lock, NULL);
-
 	err = make_private(s);
 	if (!err)
 		err = make_segment(s, &seg_fd);

@@ -231,39 +231,64 @@ static void count_recv(struct conn *c, uint8_t flags)
 		  flags & PROG_P2PF_NAMED ? &c->stats->named : &c->stats->predicted, 1);
 }
 
+/* Can the RECV be one?  If not the client is bad. */
+static bool recv_valid(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s)
+{
+	uint32_t nranks = c->sp->win->nranks;
+
+	if (s->key.dst != c->key.rank || s->key.src >= nranks) {
+		link_client_bad(&c->lc, "message slot %u: RECV at rank %u from rank %u; this is rank %u of %u", slot,
+			 s->key.dst, s->key.src, c->key.rank, nranks);
+		return false;
+	}
+	if (s->flags & PROG_P2PF_NAMED && (!s->peer_serial || s->peer_slot >= PROG_P2P_SLOTS ||
+					   s->peer_len > PROG_DTYPE_MAX_BYTES)) {
+		link_client_bad(&c->lc, "message slot %u: peer_slot %u, peer_serial %u, peer_len %llu", slot,
+			 s->peer_slot, s->peer_serial, (unsigned long long)s->peer_len);
+		return false;
+	}
+	return true;
+}
+
+static struct pull *pull_alloc(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s)
+{
+	struct pull *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->sp = c->sp;
+	p->slot = slot;
+	p->key = s->key;
+	p->flags = s->flags & (PROG_P2PF_NAMED | PROG_P2PF_DROP | PROG_P2PF_HEAD | PROG_P2PF_COPIED);
+	p->waits = s->hints & PROG_P2PH_WAITS;
+	return p;
+}
+
+/* The SEND that a named RECV names, which has not come yet: what the RECV says of it. */
+static void named_send(struct rsend *rs, const struct conn *c, const struct pull *p, const struct prog_p2p_slot *s)
+{
+	rs->name = p->name;
+	rs->key = s->key;
+	rs->win = c->key.win;
+	rs->len = s->peer_len;
+}
+
 static int take_recv(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s)
 {
-	const struct prog_win_node *node;
 	bool named = s->flags & PROG_P2PF_NAMED;
-	uint32_t nranks = c->sp->win->nranks;
 	struct rsend *known = NULL, *rs = NULL;
 	struct rndv_job *pj = NULL;
 	const char *why = "";
 	struct pull *p;
 	int err;
 
-	if (s->key.dst != c->key.rank || s->key.src >= nranks) {
-		link_client_bad(&c->lc, "message slot %u: RECV at rank %u from rank %u; this is rank %u of %u", slot,
-			 s->key.dst, s->key.src, c->key.rank, nranks);
+	if (!recv_valid(c, slot, s))
 		return TAKE_BAD;
-	}
-	if (named && (!s->peer_serial || s->peer_slot >= PROG_P2P_SLOTS ||
-		      s->peer_len > PROG_DTYPE_MAX_BYTES)) {
-		link_client_bad(&c->lc, "message slot %u: peer_slot %u, peer_serial %u, peer_len %llu", slot,
-			 s->peer_slot, s->peer_serial, (unsigned long long)s->peer_len);
-		return TAKE_BAD;
-	}
-	p = calloc(1, sizeof(*p));
+	p = pull_alloc(c, slot, s);
 	if (!p)
 		return TAKE_LATER;
-	p->sp = c->sp;
-	p->slot = slot;
-	p->key = s->key;
-	p->flags = s->flags & (PROG_P2PF_NAMED | PROG_P2PF_DROP | PROG_P2PF_HEAD | PROG_P2PF_COPIED);
-	p->waits = s->hints & PROG_P2PH_WAITS;
 	/* who must be told of the end: found before anything is matched, as there is no way back then */
-	node = node_of(c, s->key.src);
-	if (!link_is_here(c->r->link, node)) {
+	if (!link_is_here(c->r->link, node_of(c, s->key.src))) {
 		pj = peer_job(c, s->key.src);
 		if (!pj)
 			goto later;
@@ -316,10 +341,7 @@ static int take_recv(struct conn *c, uint32_t slot, const struct prog_p2p_slot *
 	if (!known) {
 		known = rs;
 		rs = NULL;
-		known->name = p->name;
-		known->key = s->key;
-		known->win = c->key.win;
-		known->len = s->peer_len;
+		named_send(known, c, p, s);
 	}
 	free(rs);
 	count_recv(c, s->flags);

@@ -362,12 +362,53 @@ static int win_control(struct win *w, const struct win_create *c, int *ctl_fd, c
 	return winctl_attach(&w->ctl, (char *)w->ctl_map->mem + off, size, c->key, c->rank, c->nranks, why);
 }
 
+static struct win *win_alloc(const struct win_create *c)
+{
+	struct win *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return NULL;
+	w->job = win_job_get(c->job);
+	w->key = c->key;
+	w->rank = c->rank;
+	w->nranks = c->nranks;
+	w->session = c->session;
+	w->slot = c->slot;
+	w->pid = c->pid;
+	w->flags = c->flags;
+	w->base = c->base;
+	w->size = c->size;
+	w->regions = c->regions;
+	atomic_init(&w->refs, 1);
+	return w;
+}
+
+/* From now on it is found; -EEXIST: another one is. */
+static int win_register(struct win *w)
+{
+	uint32_t h = win_hash(w->job, w->key, w->rank);
+
+	pthread_rwlock_wrlock(&reg_lock);
+	for (struct win *o = hash[h]; o; o = o->hash_next) {
+		if (o->job == w->job && o->key == w->key && o->rank == w->rank) {
+			pthread_rwlock_unlock(&reg_lock);
+			return -EEXIST;
+		}
+	}
+	w->hash_next = hash[h];
+	hash[h] = w;
+	w->job_next = w->job->windows;
+	w->job->windows = w;
+	w->job->nwindows++;
+	pthread_rwlock_unlock(&reg_lock);
+	return 0;
+}
+
 int win_new(const struct win_create *c, struct win **out, const char **why)
 {
 	int ctl_fd = c->ctl_map ? -1 : c->ctl_fd, mem_fd = c->mem_fd;
 	struct win *w = NULL;
 	bool charged = false;
-	uint32_t h;
 	int r;
 
 	if (!c->nranks || c->nranks > WIN_MAX_RANKS || c->rank >= c->nranks) {
@@ -381,25 +422,12 @@ int win_new(const struct win_create *c, struct win **out, const char **why)
 		goto fail;
 	}
 	charged = true;
-	w = calloc(1, sizeof(*w));
+	w = win_alloc(c);
 	if (!w) {
 		*why = "the daemon is out of memory";
 		r = -ENOMEM;
 		goto fail;
 	}
-	w->job = win_job_get(c->job);
-	w->key = c->key;
-	w->rank = c->rank;
-	w->nranks = c->nranks;
-	w->session = c->session;
-	w->slot = c->slot;
-	w->pid = c->pid;
-	w->flags = c->flags;
-	w->base = c->base;
-	w->size = c->size;
-	w->regions = c->regions;
-	atomic_init(&w->refs, 1);
-
 	r = win_control(w, c, &ctl_fd, why);
 	if (r)
 		goto fail;
@@ -414,23 +442,11 @@ int win_new(const struct win_create *c, struct win **out, const char **why)
 		r = -EFAULT;
 		goto fail;
 	}
-
-	h = win_hash(w->job, w->key, w->rank);
-	pthread_rwlock_wrlock(&reg_lock);
-	for (struct win *o = hash[h]; o; o = o->hash_next) {
-		if (o->job == w->job && o->key == w->key && o->rank == w->rank) {
-			pthread_rwlock_unlock(&reg_lock);
-			*why = "the window exists already";
-			r = -EEXIST;
-			goto fail;
-		}
+	r = win_register(w);
+	if (r) {
+		*why = "the window exists already";
+		goto fail;
 	}
-	w->hash_next = hash[h];
-	hash[h] = w;
-	w->job_next = w->job->windows;
-	w->job->windows = w;
-	w->job->nwindows++;
-	pthread_rwlock_unlock(&reg_lock);
 	if (!c->ctl_map)
 		close(c->table_fd);
 	if (mem_fd >= 0)

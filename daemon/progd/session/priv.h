@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * priv.h - what the files of session/ share.  Each calls those above it only:
+ *
+ *	msg.c		messages of the control socket
+ *	tell.c		the workers
+ *	hello.c		a client attaches
+ *	wins.c		its windows and regions
+ *	session.c	its connection, its end, who is served
+ */
+#ifndef PROGD_SESSION_PRIV_H
+#define PROGD_SESSION_PRIV_H
+
+#include <pthread.h>
+
+#include <utlist.h>
+
+#include "session/session.h"
+
+#define MAX_WINS	16384u
+#define MAX_REGIONS	16384u
+#define MAX_FDS		8	/* in one message; the kernel closes more */
+#define MSG_MAX		1024
+#define SESSION_LINES	200u	/* of each kind in 5 s: several jobs start at once */
+
+struct session {
+	struct sessions *all;
+	int fd;
+	struct loop_watch *watch;
+	struct loop_timer hello_timer;
+	pid_t pid;
+	uid_t uid;
+	bool attached;			/* HELLO done */
+	uint32_t id;
+	uint32_t rank;
+	struct rma_client c;		/* given to the workers */
+	struct rndv_client n;		/* area NULL: it has no messages */
+	struct rndv_space *space;	/* its window of kind SPACE; NULL: none */
+	struct win_device *device;	/* of its pinned regions; NULL: none */
+	uint64_t pinned;		/* their bytes, as registered */
+	uint32_t space_slot;
+	uint32_t nwins, nregions;
+	uint32_t win_hint, region_hint;	/* lowest slot that may be free */
+	struct session *next, *prev;
+};
+
+struct bad {
+	struct bad *next;
+	uint32_t id;			/* the session may have ended since: looked up by id */
+	char why[PROG_REASON_SIZE];
+};
+
+struct leftover {			/* locks of an ended session that could not be released yet */
+	struct win_job *job;		/* held */
+	uint32_t owner;
+	struct leftover *next;
+};
+
+struct sessions {
+	struct session_opts o;
+	int fd;
+	struct loop_watch *watch;
+	struct session *list;
+	bool ending;			/* the daemon ends; the clients live on */
+	bool renewing;			/* until sessions_renewed() */
+	uint32_t next_id;
+	struct session_counts counts;
+	struct leftover *leftovers;
+	struct loop_timer leftover_timer;
+	int bad_fd;			/* eventfd: bad_list is not empty */
+	struct loop_watch *bad_watch;
+	pthread_mutex_t lock;		/* bad_list */
+	struct bad *bad_list;
+};
+
+/* ---- msg.c ---------------------------------------------------------------------------------- */
+
+struct msg {
+	union {
+		struct prog_msg_hdr hdr;
+		struct prog_msg_hello hello;
+		struct prog_msg_win_create win_create;
+		struct prog_msg_win_peer win_peer;
+		struct prog_msg_slot slot;
+		struct prog_msg_region_add region_add;
+		struct prog_msg_note note;
+		struct prog_msg_pin_add pin_add;
+		uint8_t bytes[MSG_MAX];
+	};
+	size_t size;
+	int fds[MAX_FDS];
+	unsigned int nfds;
+	int fd_err;		/* not all descriptors came, and the others are closed */
+	const char *fd_why;
+};
+
+void msg_close_fds(struct msg *m);
+/* Give descriptor @i away; -1 if there is none. */
+int msg_take_fd(struct msg *m, unsigned int i);
+/* 1: a message; 0: the client is gone; -EAGAIN; else the connection is of no use. */
+int msg_receive(int fd, struct msg *m);
+/* 0 or -errno: a client that does not read its replies is not served any more. */
+int msg_reply(struct session *s, void *msg, size_t size, uint16_t type, int status, const int *fds,
+	      unsigned int nfds);
+/* PROG_REASON_SIZE bytes at @to. */
+void msg_reason(char *to, const char *why);
+
+/* ---- tell.c: all workers; 0 or the first error ---------------------------------------------- */
+
+int tell_attach(struct session *s);
+void tell_detach(struct session *s);
+void tell_win_gone(struct sessions *all, struct win *w);
+void tell_region_gone(struct sessions *all);
+void tell_job_gone(struct sessions *all, struct win_job *job);
+int tell_space(struct session *s);
+void tell_space_gone(struct session *s);
+/* Wake some. */
+void tell_kick(struct sessions *all, uint32_t mask);
+
+/* ---- hello.c -------------------------------------------------------------------------------- */
+
+struct session *session_by_id(struct sessions *all, uint32_t id);
+/* Segment, tables and helper, when no worker has them any more. */
+void session_client_free(struct session *s);
+/* A request is answered: 0, or the connection must end. */
+int do_hello(struct session *s, struct msg *m);
+
+/* ---- wins.c: requests, as above ------------------------------------------------------------- */
+
+int do_win_create(struct session *s, struct msg *m);
+int do_win_peer(struct session *s, struct msg *m);
+int do_win_free(struct session *s, struct msg *m);
+int do_region_add(struct session *s, struct msg *m);
+int do_region_del(struct session *s, struct msg *m);
+int do_pin_device(struct session *s, struct msg *m);
+int do_pin_add(struct session *s, struct msg *m);
+/* What is left of windows and regions when the session ends; messages end first. */
+void session_space_end(struct session *s);
+void session_wins_end(struct session *s);
+
+#endif

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/* What the main thread tells workers: that something is there, or is going. */
+#include "session/priv.h"
+
+struct tell {
+	struct link *link;
+	struct rma *rma;
+	struct rndv *rndv;
+	struct session *s;
+	struct win *w;
+	struct win_job *job;
+	int err;
+};
+
+static void attach(void *arg)
+{
+	struct tell *t = arg;
+
+	t->err = rma_client_attach(t->rma, &t->s->c);
+}
+
+static void detach(void *arg)
+{
+	struct tell *t = arg;
+
+	rma_client_detach(t->rma, &t->s->c);
+}
+
+static void win_gone(void *arg)
+{
+	struct tell *t = arg;
+
+	rma_win_gone(t->rma, t->w);
+}
+
+static void region_gone(void *arg)
+{
+	struct tell *t = arg;
+
+	rma_region_gone(t->rma);
+}
+
+static void job_gone(void *arg)
+{
+	struct tell *t = arg;
+
+	link_job_gone(t->link, t->job);
+}
+
+static void space(void *arg)
+{
+	struct tell *t = arg;
+
+	t->err = rndv_attach(t->rndv, t->s->space);
+}
+
+static void space_gone(void *arg)
+{
+	struct tell *t = arg;
+
+	rndv_detach(t->rndv, t->s->space);
+}
+
+static int tell_all(struct sessions *all, void (*fn)(void *), struct session *s, struct win *w, struct win_job *job)
+{
+	int err = 0;
+
+	for (unsigned int i = 0; i < all->o.workers; i++) {
+		struct tell t = {
+			.link = all->o.link[i], .rma = all->o.rma[i], .rndv = all->o.rndv[i], .s = s,
+			.w = w, .job = job,
+		};
+		int r = worker_call(all->o.worker[i], fn, &t);
+
+		if (!err)
+			err = r ? r : t.err;
+	}
+	return err;
+}
+
+int tell_attach(struct session *s)
+{
+	return tell_all(s->all, attach, s, NULL, NULL);
+}
+
+void tell_detach(struct session *s)
+{
+	tell_all(s->all, detach, s, NULL, NULL);
+}
+
+void tell_win_gone(struct sessions *all, struct win *w)
+{
+	tell_all(all, win_gone, NULL, w, NULL);
+}
+
+void tell_region_gone(struct sessions *all)
+{
+	tell_all(all, region_gone, NULL, NULL, NULL);
+}
+
+void tell_job_gone(struct sessions *all, struct win_job *job)
+{
+	tell_all(all, job_gone, NULL, NULL, job);
+}
+
+int tell_space(struct session *s)
+{
+	return tell_all(s->all, space, s, NULL, NULL);
+}
+
+void tell_space_gone(struct session *s)
+{
+	tell_all(s->all, space_gone, s, NULL, NULL);
+}
+
+void tell_kick(struct sessions *all, uint32_t mask)
+{
+	for (unsigned int i = 0; i < all->o.workers; i++)
+		if (mask & (1u << i))
+			worker_kick(all->o.worker[i]);
+}

@@ -353,7 +353,7 @@ static inline struct chan *chan_recv_open(struct chans *c, struct chan *ch, uint
 	return NULL;
 }
 
-static inline struct chan *chan_recv_enter(struct chans *c, int source, int tag, bool wild)
+static inline __attribute__((always_inline)) struct chan *chan_recv_enter(struct chans *c, int source, int tag, bool wild)
 {
 	struct chan *ch = &c->anything.c;
 

@@ -138,3 +138,13 @@ int hwin_raise_errno(struct hwin *w, int rc, const char *call)
 		w->recyclable = false;
 	return hwin_raise(w, herror_class(rc), call);
 }
+
+int herror_native(int rc)
+{
+	int class = MPI_ERR_OTHER;
+
+	if (likely(!rc))
+		return MPI_SUCCESS;
+	PMPI_Error_class(rc, &class);
+	return class;
+}

@@ -4,12 +4,13 @@
  *
  *   hooks.def   every call that concerns us; genhooks makes the entry points from it
  *   real.c      finding the MPI library behind us
- *   init.c      start and end of the job's part in this process, the session
+ *   init.c      start and end of the job's part in this process
+ *   session.c   the session with the daemon
  *   win.c       windows: creation, freeing, queries
  *   table.c     handle -> record
  *   epoch.c     epochs: which calls are allowed when, fence, post/start/complete/wait, locks, flush
  *   rma.c       communication calls: checks, then libprogclient
- *   request.c   requests of Rput and relatives, completion calls
+ *   hreq.c      requests of Rput and relatives
  *   dtype.c     MPI datatypes flattened and cached
  *   mem.c       Alloc_mem, Free_mem
  *   error.c     negative errno to MPI error class
@@ -56,8 +57,6 @@ extern bool real_bound, real_fortran;
 
 /* Make it so, for a call from @caller.  Ends the program, with a sentence, when it is another library or none.  Any thread. */
 void real_bind(const void *caller, bool fortran);
-/* The same for the pointers to the library's functions in the entry points (generated); real_bind() calls it. */
-void entry_bind(void);
 /*
  * We have the PMPI_* names of what we have as MPI_*, so that tools, which stand in front of us, come here.  The library calls its own
  * functions by such names as well; in our sources they are always the library's own.  For both the linker's names are
@@ -67,7 +66,11 @@ void entry_bind(void);
  * library's, it is not.  Binds.
  */
 bool real_calls_itself(const void *addr);
-extern const char *const entry_names[];	/* those of the MPI_* functions; NULL at the end (generated) */
+/* The entry points, which call all of this (generated). */
+extern const struct entry {
+	void (*bind)(void);		/* their pointers to the library's functions; real_bind() calls it */
+	const char *const *names;	/* of the MPI_* functions; NULL at the end */
+} entry;
 /* Does somebody behind us have some of them, who gets no calls?  Then @what says in a few words who. */
 bool real_tool_behind(char *what, size_t size);
 /* Has the process used an MPI library, and finalized it?  Then its file goes to @file.  Needs nothing bound. */
@@ -85,7 +88,7 @@ bool real_was_used(char *file, size_t size);
 /* Where a Fortran status has MPI_ERROR, NULL if there is none (fortran.c, Open MPI). */
 MPI_Fint *fort_status_error(void *status);
 
-/* ---- process state (init.c) ---------------------------------------------------------------- */
+/* ---- process state (session.c, init.c) ------------------------------------------------------- */
 
 struct hooks {
 	bool entered;		/* MPI_Init came here */
@@ -107,8 +110,15 @@ void hooks_start(void);
  * final for the process.  Any thread.
  */
 int hooks_session(const char **reason);
+/* What progctl doctor is to say of the session, once it is open. */
+void hooks_session_note(const char *note);
+void hooks_session_end(void);
 /* Let native traffic move.  From threads that are in an MPI call, with a session, only. */
 void hooks_progress(void *arg);
+/* Sleep until the session has news, for a slice at most, and let native traffic move. */
+void hooks_sleep_slice(void);
+/* A call of a program that polls, which would not learn that the daemon is gone. */
+void hooks_polled(void);
 
 static inline void hooks_lock(pthread_mutex_t *m)
 {
@@ -324,7 +334,7 @@ int htype_init(void);
 /* PROG_OP_* or 0. */
 unsigned int hop_get(MPI_Op op);
 
-/* ---- requests (request.c) -------------------------------------------------------------------- */
+/* ---- requests (hreq.c) -------------------------------------------------------------------- */
 
 extern atomic_int hreq_count;
 extern struct prog_win *hp2p_space;	/* see p2p.h */
@@ -335,7 +345,7 @@ static inline int hreq_outstanding(void)
 	return unlikely(atomic_load_explicit(&hreq_count, memory_order_relaxed));
 }
 
-extern int rec_shown;			/* messages that have a record, see p2p.h */
+extern int rec_shown;			/* messages that have a record, see rec.h */
 
 /* Can a request be one of ours, or a message have a record? */
 static inline bool hreq_possible(void)
@@ -358,6 +368,17 @@ int hreq_new_done(MPI_Request *req);
 void hreq_drive(void);
 /* @w is going away, all its operations were flushed: complete what is left, with an error. */
 void hreq_finish(struct hwin *w);
+/* Until @req is complete, if it is one of ours. */
+void hreq_wait(MPI_Request req);
+/*
+ * The result of a call that completes one request, for which the library returned @rc, with the error of what it
+ * freed of ours.
+ */
+int hreq_raise_claimed(int rc, const char *call);
+/* Has the library freed @req, a failed one of ours?  Then its window and class. */
+bool hreq_claimed(MPI_Request req, struct hwin **w, int *class);
+/* Forget failures of requests that the program freed without waiting. */
+void hreq_drop_claimed(void);
 
 /* ---- errors (error.c) ------------------------------------------------------------------------ */
 
@@ -366,6 +387,8 @@ void hreq_finish(struct hwin *w);
  * here, as the class does not tell what happened.
  */
 int herror_class(int rc);
+/* The same for what a function of the MPI library returned. */
+int herror_native(int rc);
 
 /*
  * What raises an error says in which call of the program: by the name of its hook, of which the name of the call

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 /*
  * Start and end.  MPI_Init costs one broadcast of 48 bytes, and on more than one rank the session and what
- * two-sided messages need (comm.c).
+ * two-sided messages need (p2p.c).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,73 +11,11 @@
 
 #include "hooks_gen.h"
 
-struct hooks hooks = { .self = MPI_COMM_NULL };
-
-static pthread_mutex_t session_lock = PTHREAD_MUTEX_INITIALIZER;
-static int session_rc;		/* outcome of the only attempt; under session_lock */
-static char session_reason[256];
-static bool session_tried;
-static char blind_tool[192];	/* that sees no calls; or empty */
-
 static bool switched_off(void)
 {
 	const char *v = getenv("PROG_ASYNC");
 
 	return v && (!strcasecmp(v, "off") || !strcasecmp(v, "no") || !strcmp(v, "0"));
-}
-
-/*
- * A probe would do for Open MPI, but MPICH looks only where the probed communicator's messages
- * come in.  The status of an incomplete request is asked for after general progress in both, and
- * several threads may do it at once.
- */
-void hooks_progress(void *arg)
-{
-	int flag;
-
-	PMPI_Request_get_status(hooks.idle, &flag, MPI_STATUS_IGNORE);
-	if (hp2p_space)
-		p2p_poll();
-}
-
-static int idle_query(void *extra, MPI_Status *status)
-{
-	PMPI_Status_set_elements(status, MPI_BYTE, 0);
-	PMPI_Status_set_cancelled(status, 0);
-	return MPI_SUCCESS;
-}
-
-static int idle_free(void *extra)
-{
-	return MPI_SUCCESS;
-}
-
-static int idle_cancel(void *extra, int complete)
-{
-	return MPI_SUCCESS;
-}
-
-/* What needs no daemon; undone by native_end(). */
-static int native_begin(void)
-{
-	/* not dup: that would run the program's attribute copy functions */
-	if (PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &hooks.self))
-		return -EIO;
-	PMPI_Comm_set_errhandler(hooks.self, MPI_ERRORS_RETURN);
-	if (PMPI_Grequest_start(idle_query, idle_free, idle_cancel, NULL, &hooks.idle)) {
-		PMPI_Comm_free(&hooks.self);
-		return -EIO;
-	}
-	return 0;
-}
-
-static void native_end(void)
-{
-	if (hooks.self == MPI_COMM_NULL)
-		return;
-	PMPI_Grequest_complete(hooks.idle);
-	PMPI_Wait(&hooks.idle, MPI_STATUS_IGNORE);
-	PMPI_Comm_free(&hooks.self);
 }
 
 /*
@@ -89,20 +27,19 @@ static int self_deleted(MPI_Comm comm, int keyval, void *val, void *extra)
 	hp2p_end();
 	hwin_drop_all();
 	hooks.on = false;
-	prog_session_close(hooks.session);
-	hooks.session = NULL;
-	native_end();
+	hooks_session_end();
 	return MPI_SUCCESS;
 }
 
 /* A tool behind us gets no calls, which only the user can mend.  Files' names may be cut. */
 static void look_for_tools(void)
 {
-	char what[128];
+	char what[128], note[192];
 
 	if (!real_tool_behind(what, sizeof(what)))
 		return;
-	snprintf(blind_tool, sizeof(blind_tool), "nothing, but a tool sees no calls: %s", what);
+	snprintf(note, sizeof(note), "nothing, but a tool sees no calls: %s", what);
+	hooks_session_note(note);
 	prog_log(hooks.world_rank ? PROG_LOG_INFO : PROG_LOG_WARN, "a tool sees no calls, as it is behind asyncprog: %s; "
 		 "progrun preloads it in front, where it does", what);
 }
@@ -154,59 +91,6 @@ int hook_init_thread(int *argc, char ***argv, int required, int *provided)
 	rc = PMPI_Init_thread(argc, argv, required, provided);
 	if (!rc)
 		hooks_start();
-	return rc;
-}
-
-static int session_open(void)
-{
-	struct prog_session_cfg cfg = {
-		.flags = PROG_SESSION_EMBEDDED | (hooks.mt ? PROG_SESSION_MT : 0),
-		.rank = (uint32_t)hooks.world_rank,
-		.progress = hooks_progress,
-	};
-	const char *why = NULL;
-	int rc;
-
-	memcpy(cfg.jobid, hooks.jobid, sizeof(cfg.jobid));
-	memcpy(cfg.jobkey, hooks.jobkey, sizeof(cfg.jobkey));
-	rc = htype_init();
-	if (rc) {
-		snprintf(session_reason, sizeof(session_reason), "out of memory");
-		return rc;
-	}
-	rc = native_begin();
-	if (rc) {
-		snprintf(session_reason, sizeof(session_reason),
-			 "the MPI library gave no communicator");
-		return rc;
-	}
-	rc = prog_session_open(&cfg, &hooks.session, &why);
-	if (rc) {
-		hooks.session = NULL;
-		snprintf(session_reason, sizeof(session_reason), "%s", why ? why : strerror(-rc));
-		native_end();
-	} else if (*blind_tool) {
-		prog_session_note(hooks.session, blind_tool);
-	}
-	return rc;
-}
-
-int hooks_session(const char **reason)
-{
-	int rc;
-
-	pthread_mutex_lock(&session_lock);
-	if (!session_tried) {
-		session_tried = true;
-		session_rc = session_open();
-	}
-	rc = session_rc;
-	*reason = session_reason;
-	if (!rc && !prog_session_alive(hooks.session)) {
-		rc = -EPIPE;
-		*reason = "the daemon was lost";
-	}
-	pthread_mutex_unlock(&session_lock);
 	return rc;
 }
 

@@ -2,112 +2,50 @@
 /*
  * p2p.h - what the files for two-sided messages share (Documentation/two-sided.md).
  *
- *   comm.c     communicators: which are managed, their ids, who is in them
- *   chan.[ch]  channels: the ordinals of messages
- *   desc.c     descriptors
- *   p2p.c      sends and receives
- *   rec.c      records of messages under way, and the table that finds them
- *   persist.c  persistent requests
- *   probe.c    probes and matched receives
- *   request.c  completion calls
+ * From below; a file calls those above it in this list (selftests/call-check):
+ *
+ *   chan.[ch]      channels: the ordinals of messages
+ *   comm.[ch]      communicators: their records
+ *   desc.[ch]      descriptors
+ *   rec.[ch]       records of messages under way, and the table that finds them
+ *   buf.c          the program's buffers
+ *   partner.c      what is known of the other ranks
+ *   recv_pull.c    the payload of a managed receive
+ *   cand.c         receives that may turn out to be managed ones
+ *   recv_match.c   a receive is posted, and matched
+ *   send_post.c    managed sends
+ *   rec_poll.c     records until they end
+ *   standin.c      handles that the library does not complete
+ *   orphan.c       requests that the program freed
+ *   held.c         messages that probes took out of the library
+ *   recv.c, send.c, sendrecv.c, persist.c, probe.c, request.c, many_calls.c, comm_make.c: the calls
+ *   p2p.c          begin and end
+ *
+ * p2p_poll.c stands at the bottom, and reaches what it polls by a table.
  */
 #ifndef HOOKS_P2P_H
 #define HOOKS_P2P_H
 
 #include <limits.h>
-#include <string.h>
 
-#include "chan.h"
-#include "hooks.h"
+#include "comm.h"
+#include "desc.h"
+#include "rec.h"
 
 #pragma GCC visibility push(hidden)
 
-/* ---- communicators (comm.c) -------------------------------------------------------------------- */
+/*
+ * Locks, in this order: the orphans' (orphan.c), a communicator's, the candidates' (cand.c), the records' (rec.c);
+ * libprogclient's own.
+ * None is held while waiting, but that a withdrawal waits for the daemon's answer.
+ */
+
+#define P2P_SPACE_KEY	UINT64_MAX	/* no window of the program has it, see new_key() */
 
 /* The job's window of kind PROG_WIN_SPACE, ranks of MPI_COMM_WORLD; NULL: two-sided messages are left alone. */
 extern struct prog_win *hp2p_space;
-
-struct held;
-
-struct hcomm {
-	/*
-	 * The handle while it finds this, else HCOMM_NO_HANDLE.  The structure is used again for another communicator, never
-	 * given back: so a thread may look here whatever has become of it.
-	 */
-	MPI_Comm shown;
-	MPI_Comm handle;		/* not valid any more once `freed' */
-	atomic_bool freed;		/* the program gave the handle back; messages may be under way */
-	bool quiet;			/* freed, and errors were only returned then */
-	bool waits;			/* among the waiting ones (comm.c) */
-	uint64_t id;			/* the same at all members; unique in the job */
-	int rank;			/* own, in the local group */
-	uint32_t npeers;		/* of the group that messages go to */
-	uint32_t quick_peers;		/* the same, or 0: with several threads, or while messages are held; in chans too */
-	uint32_t *world;		/* [npeers] rank in MPI_COMM_WORLD */
-	int self;			/* own rank among the peers; -1: intercommunicator */
-	pthread_mutex_t lock;		/* order of counting and posting; use hooks_lock() */
-	struct chans *chans;
-	struct held *held;		/* probe.c: messages taken out by probes, oldest first; under lock */
-	uint64_t children;		/* communicators made from this one; for their ids */
-	bool unordered;			/* messages may overtake each other: no receive is exact */
-	atomic_uint refs;		/* the handle's, and one of each message under way but plain receives */
-	struct hcomm *next;		/* of those that are not used, or wait for their plain receives */
-};
-
-#define HCOMM_NO_HANDLE	((MPI_Comm)(intptr_t)-1)
-
-/* The last managed one that hcomm_find() found for this thread, or one without a handle: so always with several threads. */
-extern _Thread_local struct hcomm *hcomm_last;
-extern _Thread_local struct hcomm *hcomm_last_threads;	/* .. and so always with one */
-
-static inline MPI_Comm hcomm_handle(const struct hcomm *c)
-{
-	return __atomic_load_n(&c->shown, __ATOMIC_RELAXED);
-}
-
-struct hcomm *hcomm_find_slow(MPI_Comm comm);
-/* The record of a managed communicator, or NULL: messages on it are the library's alone. */
-static inline struct hcomm *hcomm_find(MPI_Comm comm)
-{
-	struct hcomm *c = hcomm_last;
-
-	return likely(comm == hcomm_handle(c)) ? c : hcomm_find_slow(comm);
-}
-/*
- * One reference for each message under way but plain receives.  With one thread who frees the handle sees to those, with
- * several the record stays until they have ended.
- */
-static inline struct hcomm *hcomm_get(struct hcomm *c)
-{
-	atomic_fetch_add_explicit(&c->refs, 1, memory_order_relaxed);
-	return c;
-}
-void hcomm_set_quick(struct hcomm *c);
-void hcomm_put(struct hcomm *c);	/* NULL is fine */
-
-/*
- * Call @c's error handler with @class, not MPI_SUCCESS, and return @class.  @call is the program's, see call_name() in
- * error.c.
- * Also after the handle was freed.
- */
-int hcomm_raise(struct hcomm *c, int class, const char *call);
-/* The same in a hook; MPI_SUCCESS passes. */
-#define hcomm_error(c, class) ({							\
-	int class_ = (class);								\
-											\
-	herror_in_hook(__func__);							\
-	unlikely(class_) ? hcomm_raise(c, class_, __func__) : MPI_SUCCESS;		\
-})
-
-/*
- * A collective call on @c, the parent, has made *@newcomm (MPI_COMM_NULL: not for this process).  Return an MPI
- * class, after having called the error handler, with @call; with an error *@newcomm is MPI_COMM_NULL.  The last one may be
- * given no parent.
- */
-int hcomm_made(struct hcomm *c, MPI_Comm *newcomm, MPI_Info hints, const char *call);
-int hcomm_made_dup(struct hcomm *c, MPI_Comm *newcomm, MPI_Info hints, const char *call);	/* has the same members */
-int hcomm_made_group(struct hcomm *c, MPI_Comm *newcomm, MPI_Info hints, const char *call); /* collective over @newcomm only */
-int hcomm_made_inter(struct hcomm *c, MPI_Comm *newcomm, MPI_Info hints, const char *call); /* collective over both its sides */
+/* Messages shorter than this are the library's alone, whoever they go to. */
+extern uint64_t p2p_least;
 
 /*
  * After hooks_start(), collective over MPI_COMM_WORLD: session, window, MPI_COMM_WORLD's record; either on all
@@ -117,382 +55,131 @@ void hp2p_start(void);
 /* At the start of MPI_Finalize: everything under way has ended or ends here. */
 void hp2p_end(void);
 
-/* ---- descriptors (desc.c) ---------------------------------------------------------------------- */
+/* ---- what nobody waits for (p2p_poll.c) --------------------------------------------------------- */
 
-#define DESC_SIZE	240u
+/* Look after it.  From threads that are in an MPI call. */
+extern atomic_int p2p_nobodys;		/* there is that much of it */
+extern void (*const p2p_polled[])(void);	/* p2p.c: who does it; NULL at the end */
+void p2p_poll_slow(void);
+static inline void p2p_poll(void)
+{
+	if (unlikely(atomic_load_explicit(&p2p_nobodys, memory_order_relaxed)))
+		p2p_poll_slow();
+}
+/* Not by this thread, from now on or no longer. */
+void p2p_poll_hold(bool hold);
 
-struct desc {
-	uint64_t magic;
-	uint64_t len;			/* of the message, packed bytes */
-	uint64_t ord;
-	uint32_t gen;
-	uint32_t src;			/* rank in MPI_COMM_WORLD */
-	uint32_t slot, serial;
-	uint64_t addr;			/* see prog_msg_name */
-	uint8_t hash[16];
-	uint8_t rest[DESC_SIZE - 64];	/* zero */
-};
+/* ---- the other ranks of MPI_COMM_WORLD (partner.c) ---------------------------------------------- */
 
-struct desc_says {
-	struct prog_msg_name name;
-	struct chan_pos pos;
-};
-
-int desc_init(void);
-/* @dst: rank in MPI_COMM_WORLD */
-void desc_make(struct desc *d, const struct hcomm *c, uint32_t dst, const struct prog_msg_name *name,
-	       const struct chan_pos *pos);
-/* Are the DESC_SIZE bytes @bytes a descriptor for this process, sent on @c?  Then *@d is what it says. */
-bool desc_check(const void *bytes, const struct hcomm *c, struct desc_says *d);
-
-/* ---- messages under way (p2p.c) ---------------------------------------------------------------- */
-
+void partner_begin(const struct prog_win *space);
+void partner_end(void);
+/* Did the program wait for its last messages to, or from, @rank at once?  Then it is likely to do so again. */
+bool partner_send_waits(uint32_t rank);
+bool partner_recv_waits(uint32_t rank);
+/* Will a receive from @rank copy by itself, if the program waits for it at once (@wait: it does)? */
+bool partner_copies(uint32_t rank, bool wait);
+/* Is a message to @rank better left to the library? */
+bool partner_is_left(uint32_t rank);
 /*
- * Locks, in this order: the orphans' (p2p.c), a communicator's, the candidates' (p2p.c), the records' (rec.c);
- * libprogclient's own.
- * None is held while waiting, but that a withdrawal waits for the daemon's answer.
- */
-
-enum rec_kind {
-	REC_SEND,			/* a managed one, or a persistent one */
-	REC_RECV,
-	REC_PAIR,			/* MPI_Isendrecv: two others */
-};
-
-enum rec_state {
-	REC_IDLE,			/* persistent, nothing for us to do */
-	REC_POSTED,			/* receive: nothing has matched yet, as far as we know */
-	REC_MOVING,			/* the payload is under way */
-	REC_READY,			/* has ended */
-};
-
-/*
- * Our part of one request.  Who completes the request owns it (MPI lets only one thread do so); the helper thread
- * may set `m' and `d' of a candidate.
- */
-struct rec {
-	/* first what is used for plain receives */
-	struct rec *next;		/* of the table's bucket, the free list, or the orphans */
-	MPI_Request req;		/* the program's handle */
-	/* the program's buffer; dt NULL: cap bytes at buf */
-	void *buf;
-	uint64_t cap;
-	struct chan *plain_chan;	/* persistent, with several threads: the last one, or NULL */
-	/*
-	 * DESC_SIZE bytes, of the record for ever: a descriptor that is sent, or where a receive lands whose buffer is
-	 * shorter.
-	 */
-	unsigned char *small;
-	struct hcomm *c;
-	union {
-		struct {
-			uint8_t kind, state;
-			/*
-			 * A receive that can be only of an ordinary message, or of one that is too long, and of which
-			 * nothing is set but what stands before, kind, state, persistent, plain_seq, and what persists;
-			 * rec_whole() sets the rest.
-			 */
-			bool plain;
-			bool wild;		/* plain, and names no source or no tag */
-			bool persistent;
-			bool standin;		/* the library does not complete the handle, see inner */
-			bool claimed;		/* somebody is completing it; the table does not show it */
-			uint8_t mode;		/* persistent send: enum smode */
-			bool native_done;	/* send: the library's part has ended */
-			bool raised;		/* an error handler was called for `err' */
-			bool counted;		/* cr is on the channel */
-			bool held;		/* receive: of a message that a probe took out, and counted */
-			bool taken;		/* receive: blocking, its message is counted */
-			bool announced;		/* m was given by prog_msg_recv() */
-			bool whole;		/* m writes the head, too */
-			bool cand;		/* in the list of candidates */
-			bool fix;		/* the library's status has another length */
-			bool managed;		/* the message was a managed one */
-			bool big;		/* receive: could be of a managed message that fits */
-			bool foreign;		/* the datatype cannot be flattened: `type' is a duplicate */
-			bool shadow;		/* land is ours: `small', or allocated */
-		};
-		uint64_t flags[3];		/* all of these */
-	};
-	uint32_t plain_seq;
-	/*
-	 * The program's handle is an inactive persistent request, or a generalized one (standin).  This is the library's
-	 * part, if any.
-	 */
-	MPI_Request inner;
-	int err;			/* MPI class of what became of it */
-	int source, tag;		/* of the message received */
-	int peer, peer_tag;		/* arguments of the call */
-	prog_msg *m;
-	prog_msg *predicted;		/* see doubt(): m, which names the message, is beside it */
-	uint64_t doubt_at;		/* ns; 0: not thought of yet */
-	struct dtype *dt;		/* of buf */
-	uint64_t count;
-	/* ..., the program's handle of it, which is good while htype_generation is the same */
-	MPI_Datatype dt_type;
-	unsigned int dt_generation;
-	/* where the library puts a received message: contiguous, or NULL: the program's buffer through dt */
-	unsigned char *land;
-	void *lib_buf;			/* receive: what the library is given */
-	MPI_Count lib_count;
-	MPI_Datatype lib_type;
-	struct chan_recv cr;
-	uint64_t len;			/* of the message received */
-	uint64_t posted_at, away;	/* ns; away 0: no completion call yet */
-	unsigned char *packed;		/* the payload comes here first, all of it */
-	MPI_Datatype type;		/* foreign */
-	struct rec *part[2];		/* pair: receive, send */
-	struct rec *cand_next, *cand_prev;
-	struct desc_says d;		/* of the message that m is for */
-};
-
-enum smode { SEND_STD, SEND_SYNC, SEND_READY, SEND_BUF };
-
-/* A record that is not in the table; NULL: no memory. */
-struct rec *rec_new_slow(struct hcomm *c);
-void rec_free(struct rec *r);
-
-extern struct rec *rec_spare;		/* free ones, under a lock of rec.c; what rec_new() does not set is zero in them */
-
-/* Those of one thread, with several. */
-struct rec_own {
-	struct rec *spare;
-	unsigned int room;		/* for so many more */
-};
-extern _Thread_local struct rec_own rec_own;
-
-/* One for a plain receive, of a pool of the thread's own; NULL: no memory. */
-struct rec *rec_own_more(void);
-static inline struct rec *rec_own_get(void)
-{
-	struct rec *r = rec_own.spare;
-
-	if (unlikely(!r))
-		return rec_own_more();
-	rec_own.spare = r->next;
-	rec_own.room++;
-	return r;
-}
-/*
- * One that stays there, for its `small': a blocking receive lands in it.  Only a call from within the library's, by an error
- * handler, can be in the way of that; then the message did not fit anyway.
- */
-static inline struct rec *rec_own_look(void);
-bool rec_own_less(struct rec *r);	/* false: @r is not the thread's any more */
-static inline void rec_own_put(struct rec *r)
-{
-	__atomic_store_n(&r->req, MPI_REQUEST_NULL, __ATOMIC_RELAXED);
-	if (unlikely(!rec_own.room) && !rec_own_less(r))
-		return;
-	r->next = rec_own.spare;
-	rec_own.spare = r;
-	rec_own.room--;
-}
-
-static inline struct rec *rec_own_look(void)
-{
-	struct rec *r = rec_own.spare;
-
-	if (unlikely(!r)) {
-		r = rec_own_more();
-		if (r)
-			rec_own_put(r);
-	}
-	return r;
-}
-
-static inline struct rec *rec_new(struct hcomm *c, enum rec_kind kind)
-{
-	struct rec *r = rec_spare;
-
-	if (likely(!hooks.mt && r)) {
-		rec_spare = r->next;
-		/* hcomm_get() without a locked instruction */
-		atomic_store_explicit(&c->refs, atomic_load_explicit(&c->refs, memory_order_relaxed) + 1,
-				      memory_order_relaxed);
-	} else {
-		r = rec_new_slow(c);
-		if (!r)
-			return NULL;
-	}
-	r->c = c;
-	r->flags[0] = r->flags[1] = r->flags[2] = 0;
-	r->kind = (uint8_t)kind;
-	r->state = REC_POSTED;
-	return r;
-}
-/* DESC_SIZE bytes for one thread's blocking receives; NULL: no memory. */
-extern unsigned char *rec_landing;
-int rec_begin(void);
-/*
- * The table.  With several threads a bucket is locked by what is in it being REC_LOCKED.  The latest of those with one handle
- * stands first: it is that of the request, the others are claimed.
- */
-#define REC_BITS	12
-extern struct rec *rec_bucket[1u << REC_BITS];
-extern int rec_shown;			/* how many are in it; with several threads, whether there may be any */
-/*
- * How many of them are not plain, and of those of request.c; always 1 with several threads.  So where it is 0, one thread has
- * plain receives and nothing else of ours.
- */
-extern int rec_others;
-
-static inline struct rec **rec_bucket_of(MPI_Request req)
-{
-	return &rec_bucket[(uint32_t)HMAP_KEY(req) * 0x9e3779b1u >> (32 - REC_BITS)];
-}
-
-#define REC_LOCKED	((struct rec *)1)
-
-struct rec *rec_bucket_wait(struct rec **b);
-/* What the bucket has; to be given back, or what is to be there, to rec_bucket_set(). */
-static inline struct rec *rec_bucket_take(struct rec **b)
-{
-	struct rec *first = __atomic_exchange_n(b, REC_LOCKED, __ATOMIC_ACQUIRE);
-
-	return likely(first != REC_LOCKED) ? first : rec_bucket_wait(b);
-}
-static inline void rec_bucket_set(struct rec **b, struct rec *first)
-{
-	__atomic_store_n(b, first, __ATOMIC_RELEASE);
-}
-
-/* Into the table and out of it; r->req is set. */
-void rec_show(struct rec *r);
-void rec_hide(struct rec *r);
-struct rec *rec_find(MPI_Request req);	/* also an inactive persistent one */
-
-/* The record of an active request, which the caller is going to complete; NULL: there is none. */
-struct rec *rec_claim(MPI_Request req);
-/* A persistent one is started again. */
-static inline void rec_restart(struct rec *r)
-{
-	r->err = MPI_SUCCESS;
-	r->raised = r->fix = r->managed = r->native_done = false;
-	r->len = r->posted_at = r->away = 0;
-}
-/* A plain receive is one like any other from now on. */
-void rec_whole(struct rec *r);
-/* Those of @c, or all (NULL), are. */
-void rec_all_whole(const struct hcomm *c);
-
-/*
- * Where the record of a request stands, also of an inactive persistent one, and also a plain one; NULL there: it has none.
- * Where one thread at a time is in a call.
- */
-static inline struct rec **rec_look(MPI_Request req)
-{
-	struct rec **p = rec_bucket_of(req);
-
-	while (*p && unlikely((*p)->req != req))
-		p = &(*p)->next;
-	return p;
-}
-
-/* flags[0] of a plain receive */
-static inline uint64_t rec_plain_flags(bool wild)
-{
-	const union {
-		struct {
-			uint8_t kind, state;
-			bool plain, wild;
-		};
-		uint64_t all;
-	} flags = { .kind = REC_RECV, .state = REC_POSTED, .plain = true, .wild = wild };
-
-	return flags.all;
-}
-
-struct rec *rec_claim_found(struct rec **b, MPI_Request req);
-/*
- * With several threads: the record of an active request, which the caller is going to complete, claimed; it may be not plain.
+ * A receive of @bytes has ended, which was under way for @away ns before the program asked for it.
  *
- * One that is usual is claimed without the bucket's lock.  It is the request's if it is not claimed and then has its handle: who
- * had the handle before has claimed his record before the library could give the handle to another, and a record is used
- * again after its handle was taken from it.  What a request has was there before the request was.
+ * A receiver that is in MPI when a message of its node comes copies it by itself, once; the daemon, which is asked
+ * for it when it is announced, has to copy it twice.  So who waited at once for the last of a rank is
+ * taken to do so again, and tells that rank, which leaves its messages to the library.  At once: who computes for
+ * no longer than a few copies would lose by sharing its processor with the daemon.
  */
-static inline __attribute__((always_inline)) struct rec *rec_claim_plain(MPI_Request req)
-{
-	struct rec **b = rec_bucket_of(req), *r = __atomic_load_n(b, __ATOMIC_ACQUIRE);
-
-	if (!r)
-		return NULL;
-	if (likely(r != REC_LOCKED) && likely(__atomic_load_n(&r->flags[0], __ATOMIC_ACQUIRE) == rec_plain_flags(false)) &&
-	    likely(__atomic_load_n(&r->req, __ATOMIC_ACQUIRE) == req)) {
-		__atomic_store_n(&r->claimed, true, __ATOMIC_RELAXED);
-		return r;
-	}
-	return rec_claim_found(b, req);
-}
+void partner_received(uint32_t rank, uint64_t bytes, uint64_t away);
+/* The same for a managed send.  A sender to another node that computes is not there to move what the library has. */
+void partner_sent(uint32_t rank, uint64_t bytes, uint64_t away);
 /*
- * With several threads: the record of a persistent request that is inactive, or what rec_find() says.  As above: who stands first
- * and has the handle is the request's, and nobody else may use that now.
+ * What failed on the way to a rank would fail again, so its messages are the library's from then on: a process that lost
+ * its daemon has none any more, and each attempt would cost a message.  A want of memory (@err -ENOMEM) passes.
  */
-static inline struct rec *rec_find_idle(MPI_Request req)
-{
-	struct rec *r = __atomic_load_n(rec_bucket_of(req), __ATOMIC_ACQUIRE);
+void partner_quarantine(uint32_t rank, int err);
+bool partner_is_quarantined(uint32_t rank);
 
-	if (likely(r && r != REC_LOCKED) && likely(__atomic_load_n(&r->req, __ATOMIC_ACQUIRE) == req))
-		return r;
-	return rec_find(req);
-}
-static inline void rec_set_claimed(struct rec *r, bool claimed)
-{
-	__atomic_store_n(&r->claimed, claimed, __ATOMIC_RELEASE);
-}
-/* Into the table, and out of it, with several threads. */
-static inline void rec_insert(struct rec *r)
-{
-	struct rec **b = rec_bucket_of(r->req);
+/* ---- buffers (buf.c) ---------------------------------------------------------------------------- */
 
-	r->next = rec_bucket_take(b);
-	rec_bucket_set(b, r);
-}
-void rec_remove_inner(struct rec *r, struct rec **b, struct rec *first);
-static inline __attribute__((always_inline)) void rec_remove(struct rec *r)
-{
-	struct rec **b = rec_bucket_of(r->req), *first = rec_bucket_take(b);
+/* Is htype_last that of @type now?  Otherwise it is no good one, or one for htype_get(). */
+bool buf_type_look(MPI_Datatype type);
+/*
+ * The program's buffer into @r, and for a receive where the library is to put the message.  An MPI class: the call is
+ * not a good one, or there is no memory.
+ */
+int buf_set(struct rec *r, const void *buf, MPI_Count count, MPI_Datatype type);
+int buf_set_land(struct rec *r, void *buf, MPI_Count count, MPI_Datatype type);
+/* As the daemon sees it; not for a foreign type. */
+struct prog_buf buf_prog(const struct rec *r);
+/* The first @len packed bytes of a message into the program's buffer, and whether the library would refuse it, into r->err. */
+void buf_write(struct rec *r, const void *src, uint64_t len);
+void buf_check(struct rec *r, uint64_t len);
+void buf_write_ordinary(struct rec *r, const void *src, uint64_t len);
+/* All packed bytes of the buffer; NULL: no memory.  To be freed. */
+void *buf_packed(struct rec *r);
+/* The descriptor that has been received by @r, if it is one. */
+bool buf_desc(const struct rec *r, struct desc_says *d);
 
-	if (likely(first == r))
-		rec_bucket_set(b, r->next);
-	else
-		rec_remove_inner(r, b, first);
-}
+/* ---- receives (recv_pull.c, recv_match.c, recv.c) ------------------------------------------------ */
 
-/* One that was taken from rec_spare becomes a plain receive. */
-static inline void rec_plain_set(struct rec *r, struct hcomm *c, struct chan *ch, bool wild)
-{
-	r->c = c;
-	r->plain_chan = ch;
-	__atomic_store_n(&r->flags[0], rec_plain_flags(wild), __ATOMIC_RELEASE);
-}
+#define RECV_DOUBT_NS	500000000ull	/* so long an announced receive is believed, see doubt() */
 
-static inline void rec_show_plain(struct rec *r)
-{
-	struct rec **b = rec_bucket_of(r->req);
+/* Tell the daemon to pull the message @r->d; see prog_msg_recv_named() for @whole. */
+int recv_pull(struct rec *r, bool whole, unsigned int flags);
+/* A receive whose message's number is known goes to the daemon before the library has it. */
+bool recv_announce(struct rec *r, bool wait);
+/* The daemon is not to pull for @r any more. */
+void recv_drop(struct rec *r);
+/* The payload of @r is under way: is it there? */
+bool recv_moving(struct rec *r);
+/* The library completed receive @r (@class: with an error) with @st. */
+void recv_matched(struct rec *r, const MPI_Status *st, int class);
+/*
+ * Under the communicator's lock: the receive @r of (r->peer, r->peer_tag) is posted, with @start, and known to its
+ * channel and the daemon.  @start gets @r and returns what the library said.
+ */
+int recv_post(struct rec *r, bool wait, int (*start)(struct rec *r));
+/* Take receive @r back, if nothing has matched it. */
+int recv_cancel(struct rec *r);
+/* Into @r, a receive with its arguments; an MPI class. */
+int recv_args(struct rec *r, void *buf, MPI_Count count, MPI_Datatype type, int source, int tag);
+/* A receive whose record is not in the table: posted, or a standin without a handle. */
+int recv_begin(struct rec *r);
+/* The end of a blocking call, @call, that got @r under way. */
+int recv_finish(struct rec *r, int rc, MPI_Status *st, const char *call);
+/* Can persistent receive @r be a plain one now?  Then this starts it, without a lock. */
+bool recv_plain(const struct rec *r);
+int recv_start_plain(struct rec *r, int (*start)(MPI_Request *request), MPI_Request *request);
 
-	r->next = *b;
-	*b = r;
-	rec_shown++;
-}
+/* Receives that may be of managed messages the daemon was not told of (cand.c). */
+void cand_add(struct rec *r);
+void cand_del(struct rec *r);
+void cand_poll(void);
+void cand_look(void *arg);		/* for prog_msg_set_look() */
 
-static inline void rec_put_plain(struct rec *r)
-{
-	r->next = rec_spare;
-	rec_spare = r;
-}
+/* ---- sends (send_post.c, send.c) ----------------------------------------------------------------- */
 
-/* ... it is not complete yet */
-void rec_unclaim(struct rec *r);
-/* ... it is, and the program was told */
-void rec_end(struct rec *r);
+bool send_managed(const struct hcomm *c, uint64_t bytes, int dest);
+/* Under the communicator's lock: a descriptor goes to (r->peer, r->peer_tag) in place of @r's payload.  -EAGAIN: not now. */
+int send_post(struct rec *r, int mode, const struct chan_pos *pos, MPI_Request *req);
+/* The same without the lock, counted, with several threads. */
+int send_post_threads(struct rec *r, int mode, MPI_Request *req);
+/* As rec_poll(). */
+bool send_poll(struct rec *r);
+bool send_under_way(void);		/* is any managed send? */
+/*
+ * A message is on its way: behind *@req is the library's part, and in *@rec ours, NULL if it is the library's alone.
+ */
+int send_begin(struct hcomm *c, int mode, const void *buf, MPI_Count count, MPI_Datatype type,
+	       int dest, int tag, MPI_Request *req, struct rec **rec);
+/* What became of a managed send, for calls that complete one. */
+int send_result(struct rec *r, const char *call);
+
+/* ---- records until they end (rec_poll.c, standin.c, orphan.c) ------------------------------------ */
 
 /* Has it ended, but for the library's part of a receive's handle?  Moves it on; does not block. */
 bool rec_poll(struct rec *r);
 /* Until rec_poll() says so. */
 void rec_wait(struct rec *r);
-/* The library completed receive @r (@class: with an error) with @st. */
-void rec_matched(struct rec *r, const MPI_Status *st, int class);
 /*
  * The outcome of a record that has ended, into the status the library gave, or into a new one for a standin.
  * The value is its MPI class; for the caller to raise unless r->raised.
@@ -502,183 +189,6 @@ int rec_outcome(struct rec *r, MPI_Status *st);
 void rec_idle(struct rec *r, unsigned int *spins);
 /* The caller is going to ask the library for @r until it has ended: nobody else need look after it. */
 void rec_attended(struct rec *r);
-
-/* ---- shared by p2p.c, persist.c, probe.c and request.c ------------------------------------------ */
-
-/* Calls with a buffer: the large form where the library has it and the count needs it. */
-#if MPI_VERSION >= 4
-#define NATIVE(name, buf, n, ...)						\
-	(likely((n) <= INT_MAX) ? PMPI_##name(buf, (int)(n), __VA_ARGS__) :	\
-				  PMPI_##name##_c(buf, n, __VA_ARGS__))
-#else
-#define NATIVE(name, buf, n, ...)	PMPI_##name(buf, (int)(n), __VA_ARGS__)
-#endif
-
-/* Bytes of the message, and whether it was cancelled, without a call. */
-static inline uint64_t status_bytes(const MPI_Status *st)
-{
-#ifdef OPEN_MPI
-	return st->_ucount;
-#else
-	return (uint64_t)(uint32_t)st->count_lo |
-	       (uint64_t)((uint32_t)st->count_hi_and_cancelled >> 1) << 32;
-#endif
-}
-
-static inline bool status_cancelled(const MPI_Status *st)
-{
-#ifdef OPEN_MPI
-	return st->_cancelled;
-#else
-	return st->count_hi_and_cancelled & 1;
-#endif
-}
-
-static inline void copy_short(void *to, const void *from, uint64_t bytes)
-{
-	if (likely(bytes == 8))
-		memcpy(to, from, 8);
-	else if (bytes == 4)
-		memcpy(to, from, 4);
-	else
-		memcpy(to, from, bytes);
-}
-
-/*
- * The message of a plain receive that the library has completed without an error: *@bytes, if they may be of an ordinary one that
- * fits.  More than 4 GiB never do; then it is left to slower ways to look closer.
- */
-static inline bool rec_plain_bytes(const struct rec *r, const MPI_Status *st, uint64_t *bytes)
-{
-#ifdef OPEN_MPI
-	*bytes = st->_ucount;
-#else
-	*bytes = (uint32_t)st->count_lo;
-	if (unlikely(st->count_hi_and_cancelled))
-		return false;
-#endif
-	return likely(*bytes <= r->cap) && likely(*bytes != DESC_SIZE);
-}
-
-/* ... persistent, or of a wildcard; true: it is inactive */
-bool rec_plain_unusual(struct rec *r, const MPI_Status *st);
-
-/*
- * A plain receive @r, at @p, which is that of rec_look(), that the library has completed without an error: if its message was an
- * ordinary one that fits, it is over, and the record gone or inactive.
- */
-static inline bool rec_plain_end(struct rec **p, struct rec *r, const MPI_Status *st)
-{
-	uint64_t bytes;
-
-	if (unlikely(!rec_plain_bytes(r, st, &bytes)))
-		return false;
-	if (r->cap < DESC_SIZE)
-		copy_short(r->buf, r->small, bytes);
-	if (likely(r->flags[0] == rec_plain_flags(false)))
-		chan_plain_took(r->plain_chan);
-	else if (rec_plain_unusual(r, st))
-		return true;
-	*p = r->next;
-	rec_shown--;
-	rec_put_plain(r);
-	return true;
-}
-
-/*
- * With several threads, where the library has said @st without an error: was the message of plain receive @r an ordinary one that
- * fits?  Then rec_plain_done() ends it, which is not in the table any more, or persistent and claimed.
- */
-static inline bool rec_plain_fits(const struct rec *r, const MPI_Status *st)
-{
-	uint64_t bytes;
-
-	return likely(rec_plain_bytes(r, st, &bytes)) && likely(!status_cancelled(st));
-}
-void rec_plain_done_unusual(struct rec *r, const MPI_Status *st);
-static inline __attribute__((always_inline)) void rec_plain_done(struct rec *r, const MPI_Status *st)
-{
-	if (r->cap < DESC_SIZE)
-		copy_short(r->buf, r->small, status_bytes(st));
-	if (unlikely(r->wild || r->persistent)) {
-		rec_plain_done_unusual(r, st);
-		return;
-	}
-	chan_plain_end(r->plain_chan);
-	rec_own_put(r);
-}
-
-static inline bool is_source(const struct hcomm *c, int source)
-{
-	return (unsigned int)source < c->npeers || source == MPI_ANY_SOURCE;
-}
-
-/* Messages shorter than this are the library's alone, whoever they go to. */
-extern uint64_t p2p_least;
-
-static inline bool is_quick_source(uint32_t peers, int source)
-{
-	return likely((unsigned int)source < peers) || (source == MPI_ANY_SOURCE && peers);
-}
-
-/*
- * With several threads: the channel of a send or receive that is the library's alone, entered; see chan.h.  NULL: it is not
- * counted (send), or has to be one of the others.
- */
-struct chan *hcomm_send_enter_slow(struct hcomm *c, int dest, int tag);
-static inline struct chan *hcomm_send_enter(struct hcomm *c, int dest, int tag)
-{
-	struct chan *ch = chan_send_enter(c->chans, dest, tag);
-
-	return likely(ch) ? ch : hcomm_send_enter_slow(c, dest, tag);
-}
-struct chan *hcomm_recv_enter_slow(struct hcomm *c, int source, int tag);
-static inline __attribute__((always_inline)) struct chan *hcomm_recv_enter(struct hcomm *c, int source, int tag, bool wild)
-{
-	struct chan *ch;
-
-	if (unlikely(wild)) {
-		source = source == MPI_ANY_SOURCE ? CHAN_ANY : source;
-		tag = tag == MPI_ANY_TAG ? CHAN_ANY : tag;
-	}
-	ch = chan_recv_enter(c->chans, source, tag, wild);
-	return likely(ch) ? ch : hcomm_recv_enter_slow(c, source, tag);
-}
-/* A message of (@source, @tag) was taken that was not counted at posting. */
-void hcomm_took(struct hcomm *c, int source, int tag);
-static inline bool is_wild(int source, int tag)
-{
-	return source == MPI_ANY_SOURCE || tag == MPI_ANY_TAG;
-}
-
-int native_class(int rc);
-/*
- * The program's buffer into @r, and for a receive where the library is to put the message.  An MPI class: the call is
- * not a good one, or there is no memory.
- */
-int buf_set(struct rec *r, const void *buf, MPI_Count count, MPI_Datatype type);
-int land_set(struct rec *r, void *buf, MPI_Count count, MPI_Datatype type);
-/* The first @len packed bytes of a message into the program's buffer, and whether the library would refuse it, into r->err. */
-void buf_write(struct rec *r, const void *src, uint64_t len);
-void buf_check(struct rec *r, uint64_t len);
-
-/*
- * Under the communicator's lock: the receive @r of (r->peer, r->peer_tag) is posted, with @start, and known to its
- * channel and the daemon.  @start gets @r and returns what the library said.
- */
-int recv_post(struct rec *r, bool wait, int (*start)(struct rec *r));
-/* Can persistent receive @r be a plain one now?  Then this starts it, without a lock. */
-bool recv_plain(const struct rec *r);
-int recv_start_plain(struct rec *r, int (*start)(MPI_Request *request), MPI_Request *request);
-/* Under the communicator's lock: a descriptor goes to (r->peer, r->peer_tag) in place of @r's payload.  -EAGAIN: not now. */
-int send_post(struct rec *r, int mode, const struct chan_pos *pos, MPI_Request *req);
-/* The same without the lock, counted, with several threads. */
-int send_post_threads(struct rec *r, int mode, MPI_Request *req);
-bool send_managed(const struct hcomm *c, uint64_t bytes, int dest);
-/* A handle for a record that stands in; an MPI class. */
-int standin_new(MPI_Request *req);
-/* Its end: the library's handle is gone, *@req is what the program is to see. */
-void standin_end(struct rec *r, MPI_Request *req);
 /* The program goes on while @r, a large message or a pair with one, is under way. */
 void rec_posted(struct rec *r);
 /* A completion call has come to @r. */
@@ -688,34 +198,78 @@ static inline void rec_touch(struct rec *r)
 	if (unlikely(r->posted_at && !r->away))
 		rec_away(r);
 }
-/* The end of a blocking call, @call, that got @r under way. */
-int recv_finish(struct rec *r, int rc, MPI_Status *st, const char *call);
+
+/* A handle for a record that stands in; an MPI class. */
+int standin_new(MPI_Request *req);
+/* Its end: the library's handle is gone, *@req is what the program is to see. */
+void standin_end(struct rec *r, MPI_Request *req);
+
 /* To be looked after until it ends. */
 void orphan_add(struct rec *r);
-/* Take receive @r back, if nothing has matched it. */
-int recv_cancel(struct rec *r);
+void orphan_poll(void);
+/* Until there is none, but for receives that nothing is sent to. */
+void orphan_wait_all(void);
 
-/* ---- held messages (probe.c) -------------------------------------------------------------------- */
+/* ---- held messages (held.c) ---------------------------------------------------------------------- */
 
-/* Under the communicator's lock: the message that a receive (@source, @tag) matches, out of the list; or NULL. */
-struct held *held_take(struct hcomm *c, int source, int tag);
+enum held_kind {
+	HELD_LIBRARY,		/* an ordinary message, still the library's: msg */
+	HELD_BYTES,		/* an ordinary one of DESC_SIZE bytes */
+	HELD_DESC,
+};
+
+struct held {
+	struct held *next;
+	struct hcomm *c;
+	enum held_kind kind;
+	int source, tag;
+	uint64_t len;
+	MPI_Message msg;
+	MPI_Request token;	/* message_new(): what its handle is was sent with */
+	struct desc_says d;
+	unsigned char bytes[DESC_SIZE] __attribute__((aligned(16)));
+};
+
+/* Under the communicator's lock: where the message that a receive (@source, @tag) matches is in the list, or NULL. */
+static inline struct held **held_find(struct hcomm *c, int source, int tag)
+{
+	struct held **p;
+
+	for (p = &c->held; *p; p = &(*p)->next)
+		if ((source == MPI_ANY_SOURCE || source == (*p)->source) &&
+		    (tag == MPI_ANY_TAG || tag == (*p)->tag))
+			return p;
+	return NULL;
+}
+
+/* The same, out of the list. */
+static inline struct held *held_take(struct hcomm *c, int source, int tag)
+{
+	struct held **p = likely(!c->held) ? NULL : held_find(c, source, tag), *h = NULL;
+
+	if (p) {
+		h = *p;
+		*p = h->next;
+		hcomm_set_quick(c);
+	}
+	return h;
+}
+
+/* @msg with status @st, which was matched, becomes @h.  A message of a descriptor's length is received.  @taken: it is counted. */
+int held_set(struct held *h, struct hcomm *c, MPI_Message msg, const MPI_Status *st, bool taken);
 /* @r receives @h, which is freed.  @r has its buffer; it becomes a standin. */
 void held_recv(struct held *h, struct rec *r);
-/* Messages that probes took out and nobody received. */
-void held_free(struct held *h);
 
-/* After @space is connected and mapped, before it is shown; collective over MPI_COMM_WORLD. -EIO on all or none. */
-int p2p_begin(struct prog_win *space);
-/* When nothing is to be under way any more. */
-void p2p_end(void);
-/* Look after what nobody waits for.  From threads that are in an MPI call. */
-extern atomic_int p2p_nobodys;		/* there is that much of it */
-void p2p_look_after(void);
-static inline void p2p_poll(void)
-{
-	if (unlikely(atomic_load_explicit(&p2p_nobodys, memory_order_relaxed)))
-		p2p_look_after();
-}
+/* ---- calls of the MPI library ------------------------------------------------------------------ */
+
+/* Calls with a buffer: the large form where the library has it and the count needs it. */
+#if MPI_VERSION >= 4
+#define NATIVE(name, buf, n, ...)						\
+	(likely((n) <= INT_MAX) ? PMPI_##name(buf, (int)(n), __VA_ARGS__) :	\
+				  PMPI_##name##_c(buf, n, __VA_ARGS__))
+#else
+#define NATIVE(name, buf, n, ...)	PMPI_##name(buf, (int)(n), __VA_ARGS__)
+#endif
 
 #pragma GCC visibility pop
 

@@ -22,7 +22,7 @@ static int persist(struct hcomm *c, enum rec_kind kind, int mode, void *buf, MPI
 	r->peer_tag = tag;
 	rc = buf_set(r, buf, count, type);
 	if (!rc && kind == REC_RECV)
-		rc = land_set(r, buf, count, type);
+		rc = buf_set_land(r, buf, count, type);
 	if (rc) {	/* of the library's refusal there is nothing to remember */
 		rec_free(r);
 		r = NULL;

@@ -1,90 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
-/*
- * Probes and matched receives.  A probe must give the length of the payload, which the descriptor says, and only
- * who receives a message can read it.  So a message of a descriptor's length that a probe sees is taken out of
- * the library and held, and with it all that came before it from the same source: what is held of a source is then
- * always older than what the library has, and receives, probes and wildcards look there first, oldest first.
- *
- * Held messages are counted on their channels when they are taken out.
- */
+/* Probes and matched receives; see held.c. */
 #include <sched.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "hooks_gen.h"
-
-enum held_kind {
-	HELD_LIBRARY,		/* an ordinary message, still the library's: msg */
-	HELD_BYTES,		/* an ordinary one of DESC_SIZE bytes */
-	HELD_DESC,
-};
-
-struct held {
-	struct held *next;
-	struct hcomm *c;
-	enum held_kind kind;
-	int source, tag;
-	uint64_t len;
-	MPI_Message msg;
-	MPI_Request token;	/* message_new(): what its handle is was sent with */
-	struct desc_says d;
-	unsigned char bytes[DESC_SIZE] __attribute__((aligned(16)));
-};
 
 /* Message handles that the program holds and that are not for the library's message. */
 static struct hmap messages = { .lock = PTHREAD_MUTEX_INITIALIZER };
 atomic_int hmsg_count;
 
-static struct held **held_find(struct hcomm *c, int source, int tag)
-{
-	struct held **p;
-
-	for (p = &c->held; *p; p = &(*p)->next)
-		if ((source == MPI_ANY_SOURCE || source == (*p)->source) &&
-		    (tag == MPI_ANY_TAG || tag == (*p)->tag))
-			return p;
-	return NULL;
-}
-
-struct held *held_take(struct hcomm *c, int source, int tag)
-{
-	struct held **p = likely(!c->held) ? NULL : held_find(c, source, tag), *h = NULL;
-
-	if (p) {
-		h = *p;
-		*p = h->next;
-		hcomm_set_quick(c);
-	}
-	return h;
-}
-
-/* @msg with status @st, which was matched, becomes @h.  A message of a descriptor's length is received.  @taken: it is counted. */
-static int held_set(struct held *h, struct hcomm *c, MPI_Message msg, const MPI_Status *st, bool taken)
-{
-	MPI_Status own;
-	int rc;
-
-	h->next = NULL;
-	h->c = c;
-	h->kind = HELD_LIBRARY;
-	h->source = st->MPI_SOURCE;
-	h->tag = st->MPI_TAG;
-	h->len = status_bytes(st);
-	h->msg = msg;
-	if (h->len == DESC_SIZE) {
-		rc = PMPI_Mrecv(h->bytes, DESC_SIZE, MPI_BYTE, &h->msg, &own);
-		if (rc)
-			return rc;
-		h->kind = HELD_BYTES;
-		if (desc_check(h->bytes, c, &h->d) && h->d.name.src == c->world[h->source]) {
-			h->kind = HELD_DESC;
-			h->len = h->d.name.len;
-		}
-	}
-	if (!taken)
-		chan_recv_now(c->chans, h->source, h->tag, h->kind == HELD_DESC ? &h->d.pos : NULL);
-	return MPI_SUCCESS;
-}
+/* ---- probes ------------------------------------------------------------------------------------ */
 
 /*
  * With several threads: nobody else takes what is there of @source from now on, until the lock is given back.  False: somebody may
@@ -144,59 +69,6 @@ static void held_status(const struct held *h, MPI_Status *st)
 	PMPI_Status_set_elements_x(st, MPI_BYTE, (MPI_Count)h->len);
 	PMPI_Status_set_cancelled(st, 0);
 }
-
-void held_recv(struct held *h, struct rec *r)
-{
-	MPI_Status st;
-	int rc;
-
-	r->standin = r->held = true;
-	r->source = h->source;
-	r->tag = h->tag;
-	switch (h->kind) {
-	case HELD_DESC:
-		r->d = h->d;
-		r->managed = true;
-		r->state = REC_MOVING;
-		break;
-	case HELD_BYTES:
-		buf_write(r, h->bytes, DESC_SIZE);
-		r->len = r->cap < DESC_SIZE ? r->cap : DESC_SIZE;
-		r->err = r->cap < DESC_SIZE ? MPI_ERR_TRUNCATE : MPI_SUCCESS;
-		buf_check(r, DESC_SIZE);
-		r->state = REC_READY;
-		break;
-	case HELD_LIBRARY:
-		/* through memory of ours: of the datatype there may be no handle any more */
-		r->packed = malloc(h->len + 1);
-		if (r->packed) {
-			rc = NATIVE(Imrecv, r->packed, (MPI_Count)h->len, MPI_BYTE, &h->msg, &r->inner);
-			r->state = REC_POSTED;
-		} else {
-			rc = PMPI_Mrecv(NULL, 0, MPI_BYTE, &h->msg, &st);
-			rc = MPI_ERR_NO_MEM;
-		}
-		if (rc) {
-			r->err = native_class(rc);
-			r->state = REC_READY;
-		}
-		break;
-	}
-	free(h);
-	rec_poll(r);
-}
-
-void held_free(struct held *h)
-{
-	struct held *next;
-
-	for (; h; h = next) {
-		next = h->next;
-		free(h);
-	}
-}
-
-/* ---- probes ------------------------------------------------------------------------------------ */
 
 static bool is_good(const struct hcomm *c, int source)
 {
@@ -298,7 +170,7 @@ static int message_new(struct held *h, MPI_Message *message)
 		rc = MPI_ERR_NO_MEM;
 	}
 	if (rc)
-		return hcomm_raise(h->c, native_class(rc), "MPI_Improbe");
+		return hcomm_raise(h->c, herror_native(rc), "MPI_Improbe");
 	atomic_fetch_add_explicit(&hmsg_count, 1, memory_order_relaxed);
 	return MPI_SUCCESS;
 }

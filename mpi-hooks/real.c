@@ -318,7 +318,7 @@ void real_bind(const void *caller, bool fortran)
 	pthread_mutex_lock(&lock);
 	if (!real_bound) {
 		bind_c(caller);
-		entry_bind();
+		entry.bind();
 		__atomic_store_n(&real_bound, true, __ATOMIC_RELEASE);
 	}
 	if (fortran && !real_fortran) {
@@ -456,7 +456,7 @@ bool real_tool_behind(char *what, size_t size)
 	int more = 0;
 
 	dl_iterate_phdr(find_self, &self);
-	for (const char *const *n = entry_names; *n; n++) {
+	for (const char *const *n = entry.names; *n; n++) {
 		by = hidden_definer(&self, *n);
 		if (by && name) {
 			more++;

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * Requests of Rput and relatives are generalized requests of the MPI library, so that
+ * statuses, completion calls and freeing are its own; what is ours is to notice that the
+ * operation is done and to say so with Grequest_complete.  The completion calls do that, and
+ * only while a request of ours is outstanding.
+ *
+ * Of a failure the library is told nothing: it would call the error handler of MPI_COMM_WORLD, the
+ * error belongs to the window.  When the completion call frees a failed request the library calls
+ * req_free() on the same thread, which leaves it in `claimed'; the hook then makes the error of it.
+ */
+#include <stdlib.h>
+
+#include "hooks_gen.h"
+
+struct hreq {
+	MPI_Request req;
+	struct hwin *w;
+	uint32_t rank;
+	uint64_t seq;
+	int class;		/* outcome; set before the request is completed */
+	struct hreq *next;	/* of `outstanding' or `failed', under lock; or of `claimed' */
+};
+
+atomic_int hreq_count;
+static struct hreq *outstanding;	/* incomplete */
+static struct hreq *failed;		/* complete, not yet freed; w is NULL when the window is */
+static _Thread_local struct hreq *claimed;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct hmap map = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void count_hreqs(int more)
+{
+	atomic_fetch_add_explicit(&hreq_count, more, memory_order_relaxed);
+	if (!hooks.mt)
+		rec_others += more;
+}
+
+static int req_query(void *extra, MPI_Status *status)
+{
+	PMPI_Status_set_elements(status, MPI_BYTE, 0);
+	PMPI_Status_set_cancelled(status, 0);
+	status->MPI_SOURCE = MPI_UNDEFINED;
+	status->MPI_TAG = MPI_UNDEFINED;
+	return MPI_SUCCESS;
+}
+
+static int req_free(void *extra)
+{
+	struct hreq *h = extra, **p;
+
+	if (!h || h->class == MPI_SUCCESS) {
+		free(h);
+		return MPI_SUCCESS;
+	}
+	hooks_lock(&lock);
+	for (p = &failed; *p && *p != h; p = &(*p)->next)
+		;
+	if (*p)
+		*p = h->next;
+	hooks_unlock(&lock);
+	count_hreqs(-1);
+	h->next = claimed;
+	claimed = h;
+	return MPI_SUCCESS;
+}
+
+/* One-sided operations cannot be taken back; MPI_Cancel may do nothing. */
+static int req_cancel(void *extra, int complete)
+{
+	return MPI_SUCCESS;
+}
+
+int hreq_new_done(MPI_Request *req)
+{
+	int rc = PMPI_Grequest_start(req_query, req_free, req_cancel, NULL, req);
+
+	if (rc)
+		return rc;
+	return PMPI_Grequest_complete(*req);
+}
+
+int hreq_new(struct hwin *w, uint32_t rank, uint64_t seq, MPI_Request *req)
+{
+	struct hreq *h;
+	int rc;
+
+	if (!seq || prog_test(w->pw, rank, seq, false) == 1)
+		return hreq_new_done(req);
+	h = calloc(1, sizeof(*h));
+	if (!h)
+		return MPI_ERR_NO_MEM;
+	h->w = w;
+	h->rank = rank;
+	h->seq = seq;
+	rc = PMPI_Grequest_start(req_query, req_free, req_cancel, h, &h->req);
+	if (rc) {
+		free(h);
+		return rc;
+	}
+	*req = h->req;
+	hooks_lock(&lock);
+	if (hmap_add(&map, HMAP_KEY(h->req), h)) {
+		hooks_unlock(&lock);
+		rc = prog_flush_local(w->pw, rank);
+		PMPI_Grequest_complete(*req);
+		if (rc < 0) {
+			PMPI_Wait(req, MPI_STATUS_IGNORE);
+			return herror_class(rc);
+		}
+		return MPI_SUCCESS;
+	}
+	h->next = outstanding;
+	outstanding = h;
+	count_hreqs(1);
+	hooks_unlock(&lock);
+	return MPI_SUCCESS;
+}
+
+void hreq_drop_claimed(void)
+{
+	struct hreq *h;
+
+	while (unlikely(h = claimed)) {
+		claimed = h->next;
+		free(h);
+	}
+}
+
+/* Take @h, the target of @p, out of the incomplete ones; under lock. */
+static void settle(struct hreq **p, struct hreq *h, int class, struct hreq **done)
+{
+	*p = h->next;
+	h->class = class;
+	hmap_del(&map, HMAP_KEY(h->req));
+	h->next = *done;
+	*done = h;
+}
+
+/* Tell the library.  Failed ones count as outstanding until they are freed. */
+static void complete(struct hreq *done)
+{
+	struct hreq *h;
+
+	while ((h = done)) {
+		MPI_Request req = h->req;
+
+		done = h->next;
+		if (h->class == MPI_SUCCESS) {
+			count_hreqs(-1);
+		} else {
+			hooks_lock(&lock);
+			h->next = failed;
+			failed = h;
+			hooks_unlock(&lock);
+		}
+		/* if the program freed it already, this frees h */
+		PMPI_Grequest_complete(req);
+	}
+	hreq_drop_claimed();
+}
+
+void hreq_drive(void)
+{
+	struct hreq **p, *h, *done = NULL;
+
+	hooks_polled();
+	hooks_lock(&lock);
+	for (p = &outstanding; (h = *p);) {
+		int rc = prog_test(h->w->pw, h->rank, h->seq, false);
+
+		if (!rc) {
+			p = &h->next;
+			continue;
+		}
+		settle(p, h, rc < 0 ? herror_class(rc) : MPI_SUCCESS, &done);
+	}
+	hooks_unlock(&lock);
+	complete(done);
+}
+
+void hreq_finish(struct hwin *w)
+{
+	struct hreq **p, *h, *left = NULL;
+
+	if (!hreq_outstanding())
+		return;
+	hreq_drive();
+	hooks_lock(&lock);
+	for (p = &outstanding; (h = *p);) {
+		if (h->w != w) {
+			p = &h->next;
+			continue;
+		}
+		h->w = NULL;
+		settle(p, h, MPI_ERR_OTHER, &left);
+	}
+	for (h = failed; h; h = h->next)
+		if (h->w == w)
+			h->w = NULL;
+	hooks_unlock(&lock);
+	complete(left);
+}
+
+int hreq_raise_claimed(int rc, const char *call)
+{
+	struct hwin *w;
+	int class;
+
+	if (likely(!claimed))
+		return rc;
+	w = claimed->w;
+	class = claimed->class;
+	hreq_drop_claimed();
+	return rc ? rc : hwin_raise(w, class, call);	/* the library has called an error handler */
+}
+
+bool hreq_claimed(MPI_Request req, struct hwin **w, int *class)
+{
+	struct hreq *h = claimed;
+
+	while (h && h->req != req)
+		h = h->next;
+	if (!h)
+		return false;
+	*w = h->w;
+	*class = h->class;
+	return true;
+}
+
+static bool is_ours(MPI_Request req)
+{
+	return hmap_find(&map, HMAP_KEY(req)) != NULL;
+}
+
+void hreq_wait(MPI_Request req)
+{
+	while (is_ours(req)) {
+		hreq_drive();
+		if (is_ours(req))
+			hooks_sleep_slice();
+	}
+}

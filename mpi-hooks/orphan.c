@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/* Orphans: requests that the program freed while they were active. */
+#include <sched.h>
+
+#include <libprogbase/futex.h>
+
+#include "hooks_gen.h"
+
+#define END_NS	2000000000ull	/* that freed receives which nothing was sent to are waited for */
+
+static pthread_mutex_t orphan_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct rec *orphans;
+static atomic_int orphan_count;
+
+void orphan_add(struct rec *r)
+{
+	pthread_mutex_lock(&orphan_lock);
+	r->next = orphans;
+	orphans = r;
+	atomic_fetch_add_explicit(&orphan_count, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&p2p_nobodys, 1, memory_order_relaxed);
+	pthread_mutex_unlock(&orphan_lock);
+}
+
+/* An orphan that has ended. */
+static void orphan_free(struct rec *r)
+{
+	MPI_Status st;
+
+	rec_outcome(r, &st);
+	if (r->standin)
+		standin_end(r, &r->req);
+	else
+		PMPI_Wait(&r->req, MPI_STATUS_IGNORE);
+	if (r->persistent && r->req != MPI_REQUEST_NULL)
+		PMPI_Request_free(&r->req);
+	rec_free(r);
+}
+
+void orphan_poll(void)
+{
+	struct rec **p, *r;
+
+	if (likely(!atomic_load_explicit(&orphan_count, memory_order_relaxed)) ||
+	    pthread_mutex_trylock(&orphan_lock))
+		return;
+	for (p = &orphans; (r = *p);) {
+		if (!rec_poll(r)) {
+			p = &r->next;
+			continue;
+		}
+		*p = r->next;
+		atomic_fetch_sub_explicit(&orphan_count, 1, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&p2p_nobodys, 1, memory_order_relaxed);
+		orphan_free(r);
+	}
+	pthread_mutex_unlock(&orphan_lock);
+}
+
+void orphan_wait_all(void)
+{
+	uint64_t end = clock_ns() + END_NS;
+
+	/* sends end when somebody has received them, as they do in the library */
+	while (atomic_load_explicit(&orphan_count, memory_order_relaxed) &&
+	       (send_under_way() || clock_ns() < end)) {
+		hooks_progress(NULL);
+		p2p_poll();
+		sched_yield();
+	}
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * A receive is posted, and matched.
+ *
+ * A receive is in one of three ways: its message is ordinary and the library's alone; its descriptor comes
+ * where the library puts a message (`land'), and says what the daemon is to pull, or confirms what the
+ * daemon was told before; or, when it takes a message that a probe took out of the library, see held.c.
+ */
+#include <libprogbase/futex.h>
+
+#include "hooks_gen.h"
+
+/* The announcement of @r was for nothing. */
+static void unannounce(struct rec *r)
+{
+	if (r->announced)
+		prog_msg_account_miss(hp2p_space, r->c->world[r->cr.source], false);
+	recv_drop(r);
+}
+
+static void count(struct rec *r, const struct chan_pos *pos)
+{
+	struct hcomm *c = r->c;
+
+	hooks_lock(&c->lock);
+	if (r->counted)
+		chan_recv_done(c->chans, &r->cr, r->source, r->tag, pos);
+	else if (!r->held && !r->taken)
+		chan_recv_now(c->chans, r->source, r->tag, pos);
+	r->counted = false;
+	hooks_unlock(&c->lock);
+}
+
+/* An ordinary message of @bytes. */
+static void ordinary(struct rec *r, uint64_t bytes, int class)
+{
+	count(r, NULL);
+	if (unlikely(r->m))
+		unannounce(r);
+	r->len = bytes;
+	r->state = REC_READY;
+	if (unlikely(class))
+		return;
+	if (r->packed) {
+		buf_write_ordinary(r, r->packed, bytes);
+		buf_check(r, bytes);
+	} else if (r->shadow && bytes <= (r->land == r->small ? DESC_SIZE : r->cap)) {
+		buf_write_ordinary(r, r->land, bytes);
+		buf_check(r, bytes);
+	}
+	if (unlikely(bytes > r->cap)) {
+		r->err = MPI_ERR_TRUNCATE;
+		r->len = r->cap;
+		r->fix = true;
+	}
+}
+
+/* A descriptor, d.  The library is through with the buffer. */
+static void managed(struct rec *r, const struct desc_says *d)
+{
+	bool mine = r->m && (r->announced ? r->cr.exact && r->cr.pos.gen == d->pos.gen &&
+					    r->cr.pos.ord == d->pos.ord :
+					    r->d.name.slot == d->name.slot &&
+					    r->d.name.serial == d->name.serial &&
+					    r->d.name.src == d->name.src);
+
+	count(r, &d->pos);
+	r->managed = true;
+	r->doubt_at = 0;
+	r->state = REC_MOVING;
+	r->d = *d;
+	if (r->m && !mine)
+		unannounce(r);
+	if (r->m)
+		return;
+	prog_msg_account_miss(hp2p_space, d->name.src, true);
+	recv_pull(r, true, PROG_MSG_HURRY);	/* if not now, recv_moving() tries again and says why not */
+	if (r->cap < DESC_SIZE)
+		recv_moving(r);
+}
+
+/* All that follow on its channel may be for earlier messages than the daemon was told. */
+static void float_one(void *arg, struct chan_recv *cr)
+{
+	struct rec *r = (struct rec *)(void *)((char *)cr - offsetof(struct rec, cr));
+
+	if (!r->announced)
+		return;
+	recv_drop(r);
+	cr->announced = false;
+	if (r->posted_at)
+		cand_add(r);
+}
+
+void recv_matched(struct rec *r, const MPI_Status *st, int class)
+{
+	struct desc_says d;
+
+	cand_del(r);
+	r->source = st->MPI_SOURCE;
+	r->tag = st->MPI_TAG;
+	if (unlikely(class && class != MPI_ERR_TRUNCATE) || unlikely(status_cancelled(st))) {
+		hooks_lock(&r->c->lock);
+		if (r->counted) {
+			chan_recv_float(r->c->chans, &r->cr, float_one, NULL);
+			chan_recv_undo(r->c->chans, &r->cr);
+		}
+		hooks_unlock(&r->c->lock);
+		r->counted = false;
+		if (r->m)
+			unannounce(r);
+		r->err = class;
+		r->raised = class;
+		r->state = REC_READY;
+		return;
+	}
+	if (unlikely(status_bytes(st) == DESC_SIZE) && !class && buf_desc(r, &d) &&
+	    d.name.src == r->c->world[st->MPI_SOURCE]) {
+		managed(r, &d);
+		return;
+	}
+	ordinary(r, status_bytes(st), class);
+	if (unlikely(class)) {
+		r->err = class;
+		r->raised = true;
+	}
+}
+
+int recv_post(struct rec *r, bool wait, int (*start)(struct rec *r))
+{
+	struct hcomm *c = r->c;
+	int rc;
+
+	if (r->cap >= p2p_least)
+		chan_recv_begin(c->chans, chan_source(r->peer), chan_tag(r->peer_tag), &r->cr);
+	else
+		chan_recv_post(c->chans, chan_source(r->peer), chan_tag(r->peer_tag), &r->cr);
+	r->counted = true;
+	if (unlikely(r->cap >= p2p_least) && (c->self < 0 || (r->peer != c->self && c->npeers > 1))) {
+		r->big = true;
+		if (!wait)
+			r->posted_at = clock_ns();
+		if (!(r->cr.worth && !partner_copies(c->world[r->cr.source], wait) && recv_announce(r, wait)) && !wait)
+			cand_add(r);
+	}
+	rc = start(r);
+	if (unlikely(rc)) {
+		cand_del(r);
+		if (r->m)
+			unannounce(r);
+		chan_recv_undo(c->chans, &r->cr);
+		r->counted = false;
+	}
+	if (unlikely(hooks.mt) && r->cap >= p2p_least)
+		chan_recv_begun(c->chans, &r->cr);
+	return rc;
+}
+
+int recv_cancel(struct rec *r)
+{
+	struct hcomm *c = r->c;
+	struct chan_recv *cr;
+	int rc = 0;
+
+	if (r->held || r->state != REC_POSTED)
+		return MPI_SUCCESS;
+	hooks_lock(&c->lock);
+	if (r->counted) {
+		/* the first that was announced takes the later ones with it */
+		for (cr = &r->cr; cr; cr = cr->next) {
+			struct rec *a = (struct rec *)(void *)((char *)cr - offsetof(struct rec, cr));
+
+			if (!a->announced)
+				continue;
+			p2p_poll_hold(true);
+			rc = prog_msg_withdraw(hp2p_space, a->m);
+			p2p_poll_hold(false);
+			if (rc == -ECONNRESET)	/* nobody is going to match it any more */
+				rc = 0;
+			break;
+		}
+		if (!rc)
+			chan_recv_float(c->chans, &r->cr, float_one, NULL);
+	}
+	hooks_unlock(&c->lock);
+	return rc ? MPI_SUCCESS : PMPI_Cancel(&r->req);
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/* What the hooks have in this process, and the session with the daemon. */
+#include <stdio.h>
+#include <string.h>
+
+#include "hooks_gen.h"
+
+/* How long a wait sleeps at most before it looks after native traffic again. */
+#define SLICE_NS	100000ull
+
+struct hooks hooks = { .self = MPI_COMM_NULL };
+
+static pthread_mutex_t session_lock = PTHREAD_MUTEX_INITIALIZER;
+static int session_rc;		/* outcome of the only attempt; under session_lock */
+static char session_reason[256];
+static bool session_tried;
+static char session_note[192];	/* for progctl doctor; or empty */
+
+void hooks_session_note(const char *note)
+{
+	snprintf(session_note, sizeof(session_note), "%s", note);
+}
+
+/*
+ * A probe would do for Open MPI, but MPICH looks only where the probed communicator's messages
+ * come in.  The status of an incomplete request is asked for after general progress in both, and
+ * several threads may do it at once.
+ */
+void hooks_progress(void *arg)
+{
+	int flag;
+
+	PMPI_Request_get_status(hooks.idle, &flag, MPI_STATUS_IGNORE);
+	if (hp2p_space)
+		p2p_poll();
+}
+
+static int idle_query(void *extra, MPI_Status *status)
+{
+	PMPI_Status_set_elements(status, MPI_BYTE, 0);
+	PMPI_Status_set_cancelled(status, 0);
+	return MPI_SUCCESS;
+}
+
+static int idle_free(void *extra)
+{
+	return MPI_SUCCESS;
+}
+
+static int idle_cancel(void *extra, int complete)
+{
+	return MPI_SUCCESS;
+}
+
+/* What needs no daemon; undone by native_end(). */
+static int native_begin(void)
+{
+	/* not dup: that would run the program's attribute copy functions */
+	if (PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &hooks.self))
+		return -EIO;
+	PMPI_Comm_set_errhandler(hooks.self, MPI_ERRORS_RETURN);
+	if (PMPI_Grequest_start(idle_query, idle_free, idle_cancel, NULL, &hooks.idle)) {
+		PMPI_Comm_free(&hooks.self);
+		return -EIO;
+	}
+	return 0;
+}
+
+static void native_end(void)
+{
+	if (hooks.self == MPI_COMM_NULL)
+		return;
+	PMPI_Grequest_complete(hooks.idle);
+	PMPI_Wait(&hooks.idle, MPI_STATUS_IGNORE);
+	PMPI_Comm_free(&hooks.self);
+}
+
+static int session_open(void)
+{
+	struct prog_session_cfg cfg = {
+		.flags = PROG_SESSION_EMBEDDED | (hooks.mt ? PROG_SESSION_MT : 0),
+		.rank = (uint32_t)hooks.world_rank,
+		.progress = hooks_progress,
+	};
+	const char *why = NULL;
+	int rc;
+
+	memcpy(cfg.jobid, hooks.jobid, sizeof(cfg.jobid));
+	memcpy(cfg.jobkey, hooks.jobkey, sizeof(cfg.jobkey));
+	rc = htype_init();
+	if (rc) {
+		snprintf(session_reason, sizeof(session_reason), "out of memory");
+		return rc;
+	}
+	rc = native_begin();
+	if (rc) {
+		snprintf(session_reason, sizeof(session_reason),
+			 "the MPI library gave no communicator");
+		return rc;
+	}
+	rc = prog_session_open(&cfg, &hooks.session, &why);
+	if (rc) {
+		hooks.session = NULL;
+		snprintf(session_reason, sizeof(session_reason), "%s", why ? why : strerror(-rc));
+		native_end();
+	} else if (*session_note) {
+		prog_session_note(hooks.session, session_note);
+	}
+	return rc;
+}
+
+int hooks_session(const char **reason)
+{
+	int rc;
+
+	pthread_mutex_lock(&session_lock);
+	if (!session_tried) {
+		session_tried = true;
+		session_rc = session_open();
+	}
+	rc = session_rc;
+	*reason = session_reason;
+	if (!rc && !prog_session_alive(hooks.session)) {
+		rc = -EPIPE;
+		*reason = "the daemon was lost";
+	}
+	pthread_mutex_unlock(&session_lock);
+	return rc;
+}
+
+void hooks_session_end(void)
+{
+	prog_session_close(hooks.session);
+	hooks.session = NULL;
+	native_end();
+}
+
+void hooks_sleep_slice(void)
+{
+	prog_session_wait(hooks.session, SLICE_NS);
+	hooks_progress(NULL);
+}
+
+void hooks_polled(void)
+{
+	static atomic_uint calls;
+
+	if (atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed) % 64 == 0)
+		prog_session_alive(hooks.session);
+}

@@ -256,8 +256,13 @@ static int family_get(MPI_Comm comm, struct hfamily **out)
 	return MPI_SUCCESS;
 }
 
-/* A record; collective, alike on all ranks. */
-static int hwin_new(struct hfamily *f, struct hwin **out)
+/*
+ * A record; collective, alike on all ranks.  What it needs of its own is split from @comm, the user's, and not from
+ * the family's: of the communicators that threads make at the same time, Open MPI lets those of younger parents wait
+ * for those of older ones (ompi_comm_cid_lowest_id).  Waiting for @comm's turn is what a program has to expect; waiting
+ * behind parents that are younger than @comm closes circles with other ranks.
+ */
+static int hwin_new(struct hfamily *f, MPI_Comm comm, struct hwin **out)
 {
 	struct hwin *w = calloc(1, sizeof(*w));
 	int rc;
@@ -274,7 +279,7 @@ static int hwin_new(struct hfamily *f, struct hwin **out)
 	/* threads may fence several windows at once, each on its own communicator */
 	if (hooks.mt || w->number > MOST_TAGS) {
 		w->tag = 1;
-		rc = PMPI_Comm_split(f->comm, 0, (int)f->rank, &w->comm);
+		rc = PMPI_Comm_split(comm, 0, (int)f->rank, &w->comm);
 		if (rc) {
 			free(w);
 			return rc;
@@ -595,7 +600,7 @@ static uint32_t copies_of(const struct hfamily *f, const struct intent *all)
  * Make records that can be used again and put them with the idle ones; when it turns out that they cannot be,
  * @f is told.  Collective; *@made: the same on all ranks.
  */
-static int replenish(struct hfamily *f, const struct intent *all, bool *made, const char **why)
+static int replenish(struct hfamily *f, MPI_Comm comm, const struct intent *all, bool *made, const char **why)
 {
 	struct create anew = { .flavor = MPI_WIN_FLAVOR_DYNAMIC, .unit = 1, .info = MPI_INFO_NULL };
 	struct hwin *w[MOST_AT_ONCE] = { NULL };
@@ -604,7 +609,7 @@ static int replenish(struct hfamily *f, const struct intent *all, bool *made, co
 
 	*made = false;
 	for (i = 0; i < n && !rc; i++)
-		rc = hwin_new(f, &w[i]);
+		rc = hwin_new(f, comm, &w[i]);
 	if (!rc)
 		rc = create_managed(w[0], &anew, all, n - 1, made, why);
 	if (*made) {
@@ -659,7 +664,7 @@ static int win_get(struct hfamily *f, const struct create *c, MPI_Win shared, st
 		w = NULL;
 		idle_drop(f);
 		if (!f->no_recycling) {
-			rc = replenish(f, all, &made, why);
+			rc = replenish(f, c->comm, all, &made, why);
 			if (rc || (!made && dropped))
 				break;
 			/* a quota may be used up by idle records of other communicators; all know, and try once more */
@@ -669,7 +674,7 @@ static int win_get(struct hfamily *f, const struct create *c, MPI_Win shared, st
 			}
 			continue;
 		}
-		rc = hwin_new(f, &w);
+		rc = hwin_new(f, c->comm, &w);
 		if (rc)
 			break;
 		w->handle = shared;

@@ -12,7 +12,7 @@
 static struct twin w[THREADS];
 static pthread_barrier_t bar;
 
-static void in_threads(void *(*fn)(void *))
+static void in_threads(void *(*fn)(void *), int n)
 {
 	pthread_t th[THREADS];
 
@@ -20,11 +20,11 @@ static void in_threads(void *(*fn)(void *))
 		t_skip("MPI_THREAD_MULTIPLE is not provided (level %d)", t_provided);
 		return;
 	}
-	pthread_barrier_init(&bar, NULL, THREADS);
-	for (long i = 0; i < THREADS; i++)
+	pthread_barrier_init(&bar, NULL, n);
+	for (long i = 0; i < n; i++)
 		if (pthread_create(&th[i], NULL, fn, (void *)i))
 			abort();
-	for (int i = 0; i < THREADS; i++)
+	for (int i = 0; i < n; i++)
 		pthread_join(th[i], NULL);
 	pthread_barrier_destroy(&bar);
 }
@@ -65,7 +65,7 @@ static void *own_window(void *arg)
 static void own_windows(void)
 {
 	make(THREADS);
-	in_threads(own_window);
+	in_threads(own_window, THREADS);
 	drop(THREADS);
 }
 
@@ -101,7 +101,7 @@ static void shared_window(void)
 	}
 	make(1);
 	M(MPI_Win_lock_all(0, w[0].win));
-	in_threads(draw);
+	in_threads(draw, THREADS);
 	M(MPI_Win_unlock_all(w[0].win));
 	M(MPI_Allgather(drawn, n, MPI_LONG, all, n, MPI_LONG, MPI_COMM_WORLD));
 	for (int i = 0; i < total; i++)
@@ -143,7 +143,7 @@ static void shared_requests(void)
 {
 	make(1);
 	M(MPI_Win_lock_all(0, w[0].win));
-	in_threads(requests);
+	in_threads(requests, THREADS);
 	M(MPI_Win_unlock_all(w[0].win));
 	drop(1);
 }
@@ -168,7 +168,7 @@ static void *beside_messages(void *arg)
 static void messages(void)
 {
 	make(THREADS);
-	in_threads(beside_messages);
+	in_threads(beside_messages, THREADS);
 	drop(THREADS);
 }
 
@@ -200,9 +200,70 @@ static void window_creation(void)
 {
 	for (int i = 0; i < THREADS; i++)
 		M(MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]));
-	in_threads(make_and_free);
+	in_threads(make_and_free, THREADS);
 	for (int i = 0; i < THREADS; i++)
 		M(MPI_Comm_free(&comms[i]));
+}
+
+/*
+ * Two programs that have nothing to do with each other.  In the first, ranks 1 and 2 make a window (not their first one)
+ * and then all duplicate a communicator; in the second all duplicate another one, made later.  Rank 0 begins with the
+ * first program, the others with the second, a moment before (if it is not in the call by then, this finds less).
+ */
+static MPI_Comm first, pair, second;
+
+static void *window_then_dup(void *arg)
+{
+	MPI_Comm copy;
+	MPI_Win win;
+	int *mem;
+
+	if (t_rank > 0)
+		usleep(20000);
+	if (pair != MPI_COMM_NULL) {
+		M(MPI_Win_allocate(64, 4, MPI_INFO_NULL, pair, &mem, &win));
+		M(MPI_Win_free(&win));
+	}
+	M(MPI_Comm_dup(first, &copy));
+	M(MPI_Comm_free(&copy));
+	return NULL;
+}
+
+static void *dup_other(void *arg)
+{
+	MPI_Comm copy;
+
+	if (t_rank == 0)
+		usleep(20000);
+	M(MPI_Comm_dup(second, &copy));
+	M(MPI_Comm_free(&copy));
+	return NULL;
+}
+
+static void *either(void *arg)
+{
+	return (long)arg ? dup_other(NULL) : window_then_dup(NULL);
+}
+
+static void creation_beside(void)
+{
+	for (int i = 0; i < 3; i++) {
+		MPI_Win win = MPI_WIN_NULL;
+		int *mem;
+
+		M(MPI_Comm_dup(MPI_COMM_WORLD, &first));
+		M(MPI_Comm_split(MPI_COMM_WORLD, t_rank == 1 || t_rank == 2 ? 0 : MPI_UNDEFINED, 0, &pair));
+		M(MPI_Comm_dup(MPI_COMM_WORLD, &second));
+		if (pair != MPI_COMM_NULL)
+			M(MPI_Win_allocate(64, 4, MPI_INFO_NULL, pair, &mem, &win));
+		in_threads(either, 2);
+		if (pair != MPI_COMM_NULL)
+			M(MPI_Win_free(&win));
+		M(MPI_Comm_free(&first));
+		M(MPI_Comm_free(&second));
+		if (pair != MPI_COMM_NULL)
+			M(MPI_Comm_free(&pair));
+	}
 }
 
 int main(int argc, char **argv)
@@ -213,5 +274,7 @@ int main(int argc, char **argv)
 	T_RUN(shared_requests, 2);
 	T_RUN(messages, 2);
 	T_RUN(window_creation, 1);
+	if (t_size > 2)
+		T_RUN(creation_beside, 3);
 	return t_fini();
 }

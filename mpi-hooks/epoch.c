@@ -21,11 +21,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <libprogbase/futex.h>
+
 #include "hooks_gen.h"
 
 #define FENCE_ASSERTS (MPI_MODE_NOSTORE | MPI_MODE_NOPUT | MPI_MODE_NOPRECEDE | MPI_MODE_NOSUCCEED)
 #define POST_ASSERTS (MPI_MODE_NOCHECK | MPI_MODE_NOSTORE | MPI_MODE_NOPUT)
 #define COUNT_BROKEN 0x80000000u	/* in place of a fence's count */
+#define COUNT_TAG 0			/* of the message with that; a window's own tag is not 0 */
+#define LATE_NS 200000			/* a peer that runs has sent it by then */
+#define NAP_NS 100000
 
 /* ---- states ---------------------------------------------------------------------------------- */
 
@@ -323,20 +328,54 @@ static int stream_errors(struct hwin *w)
 	return rc;
 }
 
+/*
+ * Wait for @req, from a peer.  Where processors are short, who spins until the peer has its turn has used up its own by
+ * then, and gets no other soon.  Who naps has one when the message is there.
+ */
+static int await_peer(MPI_Request *req)
+{
+	uint64_t start = clock_ns();
+	int done = 0, rc;
+
+	for (;;) {
+		rc = PMPI_Test(req, &done, MPI_STATUS_IGNORE);
+		if (rc || done)
+			return rc;
+		if (clock_ns() - start > LATE_NS && prog_session_crowded(hooks.session))
+			prog_session_wait(hooks.session, NAP_NS);
+	}
+}
+
+/* Tell @peer how many operations it will get, and be told. */
+static int swap_counts(struct hwin *w, uint32_t peer, uint32_t *mine)
+{
+	MPI_Request req;
+	int rc;
+
+	if (PMPI_Irecv(mine, 1, MPI_UINT32_T, (int)peer, COUNT_TAG, w->comm, &req))
+		return -EIO;
+	rc = PMPI_Send(&w->sum[peer], 1, MPI_UINT32_T, (int)peer, COUNT_TAG, w->comm);
+	if (rc)
+		PMPI_Cancel(&req);
+	return await_peer(&req) || rc ? -EIO : 0;
+}
+
 static int fence_counting(struct hwin *w)
 {
 	uint32_t peer = !w->rank, mine = 0;
+	int rc;
 
 	prog_fence_issued(w->pw, w->sum);
 	if (is_broken(w, peer))
 		w->sum[peer] = COUNT_BROKEN;
-	if (PMPI_Reduce_scatter_block(w->sum, &mine, 1, MPI_UINT32_T, MPI_SUM, w->comm))
-		return -EIO;
-	if (mine >= COUNT_BROKEN)
+	rc = swap_counts(w, peer, &mine);
+	if (rc)
+		return rc;
+	if (mine == COUNT_BROKEN)
 		atomic_store(&w->broken[peer], true);
 	if (is_broken(w, peer))
 		return worse(prog_flush_all(w->pw), -ECONNRESET);
-	return note_loss(w, peer, prog_fence_wait(w->pw, mine));
+	return note_loss(w, peer, prog_fence_wait(w->pw, w->sum[w->rank] + mine));
 }
 
 static int fence_flushing(struct hwin *w)

@@ -198,6 +198,8 @@ int prog_win_error(struct prog_win *w, uint32_t rank);
 
 /* Wait for any of the session's operations to make progress, at most @timeout_ns. */
 void prog_session_wait(struct prog_session *s, uint64_t timeout_ns);
+/* More threads of this node want to run than it has processors, as of the last 0.1 s: a wait of some length should sleep. */
+bool prog_session_crowded(struct prog_session *s);
 
 /* ---- synchronisation ------------------------------------------------------------------------ */
 

@@ -39,6 +39,11 @@ static bool overloaded(struct prog_session *s, uint64_t now)
 	return many;
 }
 
+bool prog_session_crowded(struct prog_session *s)
+{
+	return overloaded(s, clock_ns());
+}
+
 /*
  * How long to spin: twice what past waits took, but not at all when that is long, or when who we
  * wait for may need this processor.

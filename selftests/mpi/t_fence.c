@@ -5,6 +5,14 @@
  */
 #include "mpitest.h"
 
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define LATE_US 500000
+#define NAPS 3			/* fewer than any machine has time for in LATE_US */
+
 static void spin(int n)
 {
 	volatile unsigned x = 1;
@@ -215,6 +223,76 @@ static void with_other_epochs(void)
 	tw_free(&w);
 }
 
+static volatile int crowd_ends;
+
+static void *crowd(void *arg)
+{
+	while (!crowd_ends)
+		;
+	return arg;
+}
+
+static bool one_node(void)
+{
+	MPI_Comm node;
+	int n;
+
+	M(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node));
+	M(MPI_Comm_size(node, &n));
+	M(MPI_Comm_free(&node));
+	return n == t_size;
+}
+
+static long sleeps(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_THREAD, &u);
+	return u.ru_nvcsw;
+}
+
+/* A rank whose peer comes late sleeps meanwhile when others want its processor. */
+static void late_peer(MPI_Comm pair, bool late)
+{
+	long n = sysconf(_SC_NPROCESSORS_ONLN) + 1, before, slept;
+	pthread_t *th = calloc((size_t)n, sizeof(*th));
+	struct twin w;
+
+	tw_make(&w, TW_ALLOCATE, pair, 64, 4, MPI_INFO_NULL);
+	M(MPI_Win_fence(0, w.win));
+	if (late) {
+		usleep(LATE_US);
+		M(MPI_Win_fence(0, w.win));
+	} else {
+		crowd_ends = 0;
+		for (long i = 0; i < n; i++)
+			T_EQ(pthread_create(&th[i], NULL, crowd, NULL), 0);
+		before = sleeps();
+		M(MPI_Win_fence(0, w.win));
+		slept = sleeps() - before;
+		T_OK(slept >= NAPS, "slept %ld times, want %d", slept, NAPS);
+		crowd_ends = 1;
+		for (long i = 0; i < n; i++)
+			pthread_join(th[i], NULL);
+	}
+	tw_free(&w);
+	free(th);
+}
+
+/* two ranks on two nodes count; on one they meet in a barrier */
+static void crowded(void)
+{
+	bool late = t_rank == 0, member = late || t_rank == t_size - 1, alone = one_node();
+	MPI_Comm pair;
+
+	M(MPI_Comm_split(MPI_COMM_WORLD, member ? 0 : MPI_UNDEFINED, 0, &pair));
+	if (member && !alone)
+		late_peer(pair, late);
+	if (member)
+		M(MPI_Comm_free(&pair));
+	t_barrier();
+}
+
 int main(int argc, char **argv)
 {
 	t_init(&argc, &argv, MPI_THREAD_SINGLE);
@@ -225,5 +303,6 @@ int main(int argc, char **argv)
 	T_RUN(mixed, 1);
 	T_RUN(many_windows, 1);
 	T_RUN(with_other_epochs, 1);
+	T_RUN(crowded, 1);
 	return t_fini();
 }

@@ -106,7 +106,7 @@ static void answer_abort(void *token)
 
 static int lane_new(struct link_lane *in)
 {
-	in->rma = target_lane_new(in->link->rma, in->lane);
+	in->rma = target_lane_new(in->link->rma, in->lane, &lane_to_origin);
 	return in->rma ? 0 : -ENOMEM;
 }
 
@@ -187,8 +187,9 @@ int rma_new(struct link *l, struct mover *m, struct rma **out)
 	r->workers = l->o.workers;
 	r->owner = PROG_OWNER_WORKER | l->o.index;
 	r->local.r = r;
+	r->local.chan = &local_to_target;
 	link_retry_init(&r->retry, l->o.loop, RETRY_MAX_NS);
-	r->local_tl = target_lane_new(r, NULL);
+	r->local_tl = target_lane_new(r, NULL, &local_to_origin);
 	/* touched only when something is local and not directly reachable */
 	r->scratch = mmap(NULL, 2 * WIRE_MAX_PAYLOAD, PROT_READ | PROT_WRITE,
 			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -8,7 +8,7 @@
  */
 #include <errno.h>
 
-#include "rma/priv.h"
+#include "rma/origin.h"
 
 #define MOVES	8u			/* of a stream at a time */
 
@@ -127,14 +127,6 @@ static void look(struct stream *s)
 			break;
 		}
 	}
-}
-
-void move_cancel(struct conn *c, struct op *op)
-{
-	if (!op->moving)
-		return;
-	mover_cancel(c->r->mover, op->moving);
-	op->moving = NULL;
 }
 
 int move_next(struct stream *s)

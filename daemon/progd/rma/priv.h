@@ -28,6 +28,9 @@
 #define RETRY_MAX_NS	8000000		/* blocked by a stripe or a full helper ring: look again at least so often */
 #define OWRITE_MAX	(256u << 20)	/* bytes of results kept for a client whose helper is behind */
 
+struct to_target;
+struct to_origin;
+
 /* ---- origin --------------------------------------------------------------------------------- */
 
 /* What an engine has to do with an operation on this node: move.c */
@@ -113,6 +116,7 @@ struct gone {				/* WIRE_GONE that found the lane full */
 };
 
 struct rma_peer {			/* a node this worker sends operations to */
+	const struct to_target *chan;
 	struct link_peer *lp;		/* NULL: this node */
 	struct rma *r;
 	struct stream *active;		/* streams with something to send, served in turn */
@@ -149,6 +153,50 @@ struct sendref {
 	struct sendref *next;		/* free list */
 	struct rma *r;
 };
+
+/* ---- channels ------------------------------------------------------------------------------- */
+
+/*
+ * How the two halves reach each other.  Two kinds of each: by a lane, lane.c and reply.c; and within the node, local.c,
+ * where the call is all there is.
+ */
+
+/* From an origin to the target of a stream. */
+struct to_target {
+	bool direct;			/* all is done by the call: nothing is gained by references */
+	/* Sets the stream's peer, and what is known of it there; false: no memory. */
+	bool (*open)(struct stream *s, const struct prog_win_node *node);
+	/* 0; -EAGAIN: no room now; -ENOMEM; or the error that ends the stream's operations. */
+	int (*send)(struct stream *s, const struct wire_frame *f, const void *payload);
+	/* Room for a payload, to be sent or cancelled at once; NULL: *@err says why. */
+	void *(*reserve)(struct stream *s, uint32_t len, int *err);
+	int (*commit)(struct stream *s, const struct wire_frame *f);
+	void (*cancel)(struct stream *s);
+	/* WIRE_GONE: soon. */
+	void (*gone)(struct stream *s, const struct wire_frame *f);
+	/* As move_next(); NULL: no engine reaches the target. */
+	int (*move)(struct stream *s);
+};
+
+/* From a target to the origins of a lane. */
+struct to_origin {
+	bool direct;			/* as above */
+	/* Room for a reply; NULL: none now. */
+	void *(*reserve)(struct rma_lane *tl, uint32_t len);
+	void (*commit)(struct tstream *ts, const struct wire_frame *f);
+	void (*cancel)(struct rma_lane *tl);
+	/* DATA whose bytes are somewhere that goes away: 0 or -errno. */
+	int (*data)(struct tstream *ts, const struct wire_frame *f, const void *data);
+	/* The records of tl->acks, and what waits before them; false: not all, when the lane is writable again. */
+	bool (*acks)(struct rma_lane *tl);
+	/* STOP or GO. */
+	void (*stop)(struct tstream *ts, const struct wire_frame *f);
+	/* Take no more frames, or go on. */
+	void (*hold)(struct rma_lane *tl, bool on);
+};
+
+extern const struct to_target local_to_target;
+extern const struct to_origin lane_to_origin, local_to_origin;
 
 /* ---- target --------------------------------------------------------------------------------- */
 
@@ -243,6 +291,7 @@ struct rma_from {			/* a job of a node from which operations come */
 
 struct rma_lane {			/* a lane on which operations arrive */
 	struct rma *r;
+	const struct to_origin *chan;
 	struct lane *lane;		/* NULL: this node's own */
 	struct tstream *dirty;
 	struct ackrec *acks;
@@ -361,7 +410,7 @@ static inline uint64_t engine_now(struct rma *r)
 	return r->now;
 }
 
-/* origin.c */
+/* the origin's half, see origin.h */
 int origin_poll(struct rma *r);
 void origin_pump(struct rma_peer *p);
 /* DATA and ACK of a peer; -EPROTO: it broke a rule.  @payload NULL: received in place. */
@@ -381,9 +430,6 @@ bool origin_awaits(const struct link_peer *lp);
 void origin_conn_free(struct conn *c);
 void origin_win_gone(struct rma *r, struct win *w);
 
-/* Goes on with a stream whose operations were acknowledged, or that was blocked. */
-void stream_advance(struct stream *s);
-
 /* move.c */
 enum { MOVE_USUAL = 2, MOVE_WAIT, MOVE_OVER };
 /*
@@ -392,10 +438,8 @@ enum { MOVE_USUAL = 2, MOVE_WAIT, MOVE_OVER };
  * -ENOMEM: later.
  */
 int move_next(struct stream *s);
-/* It ends whatever becomes of the copy. */
-void move_cancel(struct conn *c, struct op *op);
 
-/* target.c, reply.c */
+/* the target's half, see target.h */
 /*
  * The memory that contiguous PUT or GET @f of this node is about: byte *@at of *@map, which is pinned.  False: that
  * is not so, or something of the stream is still to be done.
@@ -411,7 +455,7 @@ int target_poll(struct rma *r);
 void target_flush(struct rma_lane *tl);
 void target_writable(struct rma_lane *tl);
 /* @l NULL: this node's own. */
-struct rma_lane *target_lane_new(struct rma *r, struct lane *l);
+struct rma_lane *target_lane_new(struct rma *r, struct lane *l, const struct to_origin *chan);
 void target_lane_free(struct rma_lane *tl);
 /* What comes from @lf, or of @job of this node; NULL: no memory. */
 struct rma_from *target_from(struct rma *r, struct link_from *lf, struct win_job *job);

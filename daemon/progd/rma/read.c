@@ -78,8 +78,8 @@ static int send_in_place(struct tstream *ts, const struct target *t, uint32_t le
 	struct sendref *ref;
 	int err;
 
-	if (!tl->lane) {
-		err = origin_data(&tl->r->local, ts->job, &d, src);
+	if (tl->chan->direct) {
+		err = tl->chan->data(ts, &d, src);
 		if (!err)
 			err = target_memory_state(ts, t);
 		piece_sent(ts, t, len);
@@ -114,7 +114,7 @@ static int send_copy(struct tstream *ts, const struct target *t, uint32_t len)
 	void *buf;
 	int err;
 
-	buf = reply_room(tl, len);
+	buf = tl->chan->reserve(tl, len);
 	if (!buf)
 		return later(ts);
 	if (f->type == WIRE_GET_ACC) {
@@ -127,10 +127,10 @@ static int send_copy(struct tstream *ts, const struct target *t, uint32_t len)
 	if ((!err || err == -ETIMEDOUT) && target_memory_state(ts, t))
 		err = -EFAULT;
 	if ((err && err != -ETIMEDOUT) || !done) {
-		reply_cancel(tl);
+		tl->chan->cancel(tl);
 	} else {
 		d = reply_frame(ts, f->seq, ts->cur_off, done, f->total);
-		reply_commit(ts, &d);
+		tl->chan->commit(ts, &d);
 		piece_sent(ts, t, done);
 	}
 	if (err == -ETIMEDOUT) {
@@ -161,7 +161,7 @@ static int send_piece(struct tstream *ts, struct target *t)
 		if (ret)
 			return ret;
 	}
-	if (!acc && !t->dt && mem_is_direct(&t->where.ref) && (!ts->tl->lane || len >= REF_MIN)) {
+	if (!acc && !t->dt && mem_is_direct(&t->where.ref) && (len >= REF_MIN || ts->tl->chan->direct)) {
 		ret = send_in_place(ts, t, len);
 		if (ret != PIECE_COPY)
 			return ret;

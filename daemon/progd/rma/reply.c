@@ -11,41 +11,32 @@
 
 /* ---- data ---- */
 
-void *reply_room(struct rma_lane *tl, uint32_t len)
+static void *reserve(struct rma_lane *tl, uint32_t len)
 {
-	if (!tl->lane)
-		return tl->r->reply_scratch;
 	if (tl->replies)
 		return NULL;		/* those first */
 	return lane_reserve(tl->lane, len);
 }
 
-void reply_cancel(struct rma_lane *tl)
+static void commit(struct tstream *ts, const struct wire_frame *f)
 {
-	if (tl->lane)
-		lane_cancel(tl->lane);
+	lane_commit(ts->tl->lane, f);	/* a lane that is closing has no use for it */
 }
 
-void reply_commit(struct tstream *ts, const struct wire_frame *f)
+static void cancel(struct rma_lane *tl)
 {
-	struct rma_lane *tl = ts->tl;
-
-	if (tl->lane)
-		lane_commit(tl->lane, f);	/* a lane that is closing has no use for it */
-	else
-		origin_data(&tl->r->local, ts->job, f, tl->r->reply_scratch);
+	lane_cancel(tl->lane);
 }
 
-int reply_copy(struct tstream *ts, const struct wire_frame *f, const void *data)
+/* Sent, or kept until the lane has room. */
+static int data(struct tstream *ts, const struct wire_frame *f, const void *bytes)
 {
 	struct rma_lane *tl = ts->tl;
 	struct reply *rp;
 	int err = -EAGAIN;
 
-	if (!tl->lane)
-		return origin_data(&tl->r->local, ts->job, f, data);
 	if (!tl->replies)
-		err = lane_send(tl->lane, f, data, NULL, NULL);
+		err = lane_send(tl->lane, f, bytes, NULL, NULL);
 	if (err != -EAGAIN)
 		return 0;
 	rp = malloc(sizeof(*rp) + f->len);
@@ -53,7 +44,7 @@ int reply_copy(struct tstream *ts, const struct wire_frame *f, const void *data)
 		return -ENOMEM;
 	rp->f = *f;
 	rp->next = NULL;
-	memcpy(rp->payload, data, f->len);
+	memcpy(rp->payload, bytes, f->len);
 	if (tl->replies)
 		tl->replies_tail->next = rp;
 	else
@@ -77,18 +68,6 @@ bool replies_send(struct rma_lane *tl)
 
 /* ---- acknowledgements ---- */
 
-static void flush_local(struct rma_lane *tl)
-{
-	struct rma *r = tl->r;
-
-	for (uint32_t i = 0; i < tl->nacks; i++) {
-		struct ackrec a = tl->acks[i];
-
-		origin_ack(&r->local, a.jobp, &a.rec);
-	}
-	tl->nacks = 0;
-}
-
 void ack_push(struct rma_lane *tl, const struct tstream *ts, uint64_t seq, int status)
 {
 	if (tl->nacks == tl->max_acks) {
@@ -97,11 +76,11 @@ void ack_push(struct rma_lane *tl, const struct tstream *ts, uint64_t seq, int s
 		if (a) {
 			tl->acks = a;
 			tl->max_acks *= 2;
-		} else if (tl->lane) {
+		} else if (!tl->chan->direct) {
 			lane_close(tl->lane, -ENOMEM, "no memory for acknowledgements");
 			return;
 		} else {
-			flush_local(tl);
+			tl->chan->acks(tl);
 		}
 	}
 	tl->acks[tl->nacks++] = (struct ackrec){
@@ -114,20 +93,10 @@ void ack_push(struct rma_lane *tl, const struct tstream *ts, uint64_t seq, int s
 
 /* ---- stop and go ---- */
 
-void reply_notice(struct tstream *ts, uint8_t type)
+static void stop(struct tstream *ts, const struct wire_frame *f)
 {
-	struct wire_frame f = {
-		.type = type, .job = ts->index, .win = ts->key.win, .origin = ts->key.origin,
-		.target = ts->key.target,
-	};
 	struct rma_lane *tl = ts->tl;
 
-	ts->stopped = type == WIRE_STOP;
-	tl->nstopped += ts->stopped ? 1 : -1;
-	if (!tl->lane) {
-		origin_stop(&tl->r->local, ts->job, &f);
-		return;
-	}
 	if (tl->nnotices == tl->max_notices) {
 		uint32_t n = tl->max_notices ? 2 * tl->max_notices : 16;
 		struct wire_frame *p = realloc(tl->notices, n * sizeof(*p));
@@ -139,8 +108,20 @@ void reply_notice(struct tstream *ts, uint8_t type)
 		tl->notices = p;
 		tl->max_notices = n;
 	}
-	tl->notices[tl->nnotices++] = f;
+	tl->notices[tl->nnotices++] = *f;
 	tl->dirty_listed = true;
+}
+
+void reply_notice(struct tstream *ts, uint8_t type)
+{
+	struct wire_frame f = {
+		.type = type, .job = ts->index, .win = ts->key.win, .origin = ts->key.origin,
+		.target = ts->key.target,
+	};
+
+	ts->stopped = type == WIRE_STOP;
+	ts->tl->nstopped += ts->stopped ? 1 : -1;
+	ts->tl->chan->stop(ts, &f);
 }
 
 /* False: the lane is full. */
@@ -178,16 +159,10 @@ void acks_collect(struct rma_lane *tl)
 }
 
 /* One ACK frame per job with an entry per stream (and per failed operation). */
-void target_flush(struct rma_lane *tl)
+static bool acks(struct rma_lane *tl)
 {
-	acks_collect(tl);
-	if (!tl->lane) {
-		flush_local(tl);
-		tl->dirty_listed = false;
-		return;
-	}
 	if (!flush_notices(tl))
-		return;				/* lane_writable comes back here */
+		return false;
 	while (tl->nacks) {
 		uint32_t job = tl->acks[0].job, n = 0, kept = 0;
 		struct wire_frame f = { .type = WIRE_ACK, .job = job };
@@ -196,11 +171,11 @@ void target_flush(struct rma_lane *tl)
 		for (uint32_t i = 0; i < tl->nacks && n < WIRE_MAX_ACKS; i++)
 			n += tl->acks[i].job == job;
 		f.len = n * WIRE_ACK_SIZE;
-		buf = reply_room(tl, f.len);
+		buf = reserve(tl, f.len);
 		if (!buf) {
 			if (lane_state(tl->lane) == LANE_CLOSING)
 				break;
-			return;			/* likewise */
+			return false;
 		}
 		n = 0;
 		for (uint32_t i = 0; i < tl->nacks; i++) {
@@ -213,5 +188,31 @@ void target_flush(struct rma_lane *tl)
 		tl->nacks = kept;
 	}
 	tl->nacks = 0;
-	tl->dirty_listed = false;
+	return true;
 }
+
+void target_flush(struct rma_lane *tl)
+{
+	acks_collect(tl);
+	/* else lane_writable comes back here */
+	if (tl->chan->acks(tl))
+		tl->dirty_listed = false;
+}
+
+static void hold(struct rma_lane *tl, bool on)
+{
+	if (on)
+		lane_hold(tl->lane);
+	else
+		lane_release(tl->lane);
+}
+
+const struct to_origin lane_to_origin = {
+	.reserve = reserve,
+	.commit = commit,
+	.cancel = cancel,
+	.data = data,
+	.acks = acks,
+	.stop = stop,
+	.hold = hold,
+};

@@ -3,11 +3,11 @@
  * rma: the one-sided engine.  One struct rma per worker; everything it does happens on that
  * worker's thread, so nothing in here is locked.
  *
- * Origin side (origin.c): entries of the clients' rings become frames to the targets' nodes, in
+ * Origin side (origin.h): entries of the clients' rings become frames to the targets' nodes, in
  * order per stream, fragments of different streams taking turns on a lane; acknowledgements and
  * data come back and are told to the client.  Target side (target.h): frames are applied to the
- * windows of this node and acknowledged in batches.  A target on this node goes through the same
- * two halves without a lane between them.
+ * windows of this node and acknowledged in batches.  The two know each other by channels only (priv.h), so a target
+ * on this node goes through the same two halves without a lane between them.
  *
  * The main thread hands objects over and takes them back through functions that must run on the
  * worker (worker_call); while one of those runs, nothing else of the engine does, so pointers

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
- * The target's half: frames of remote (or, without a lane, of this node's) origins are applied to
- * the windows here, in order per stream, and acknowledged.
+ * Frames of origins arrive at their streams, and are done in order there.
  *
  * A stream whose next frame cannot be done now (lock held by somebody else, stripe or helper busy,
  * reply does not fit the lane) keeps it and what follows; other streams of the lane go on.  What
@@ -353,7 +352,7 @@ void target_writable(struct rma_lane *tl)
 	}
 }
 
-struct rma_lane *target_lane_new(struct rma *r, struct lane *l)
+struct rma_lane *target_lane_new(struct rma *r, struct lane *l, const struct to_origin *chan)
 {
 	struct rma_lane *tl = calloc(1, sizeof(*tl));
 
@@ -367,6 +366,7 @@ struct rma_lane *target_lane_new(struct rma *r, struct lane *l)
 	tl->max_acks = MIN_ACKS;
 	tl->r = r;
 	tl->lane = l;
+	tl->chan = chan;
 	DL_APPEND(r->tlanes, tl);
 	return tl;
 }

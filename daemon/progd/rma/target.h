@@ -2,13 +2,15 @@
 /*
  * target.h - what the files of the target's half share.  Each calls those above it only:
  *
- *	reply.c		data, acknowledgements, stop and go to origins
+ *	reply.c		data, acknowledgements, stop and go: the channel to origins of other nodes
  *	lock.c		locks that are let go
  *	tstream.c	streams, and their frames that wait
  *	resolve.c	where an operation's bytes are
  *	target.c	frames arrive, and are executed in order
  *	tjob.c		by the helper thread of a window's process
  *	read.c, write.c, sync.c, dtypes.c	what an operation does, by the table of opcode.c
+ *
+ * Origins of this node, origin.h, are reached by a channel only (struct to_origin); so are these files from there.
  */
 #ifndef PROGD_RMA_TARGET_H
 #define PROGD_RMA_TARGET_H
@@ -32,13 +34,7 @@ static inline struct wire_frame reply_frame(const struct tstream *ts, uint64_t s
 	};
 }
 
-/* Room for a reply of @len bytes; NULL: none now.  To be committed or cancelled at once. */
-void *reply_room(struct rma_lane *tl, uint32_t len);
-void reply_cancel(struct rma_lane *tl);
-void reply_commit(struct tstream *ts, const struct wire_frame *f);
-/* A reply whose bytes are somewhere that goes away: sent, or kept until the lane has room. */
-int reply_copy(struct tstream *ts, const struct wire_frame *f, const void *data);
-/* Those that were kept; false: the lane is full again. */
+/* Replies that were kept; false: the lane is full again. */
 bool replies_send(struct rma_lane *tl);
 /* Tell the origin to stop or to go on. */
 void reply_notice(struct tstream *ts, uint8_t type);

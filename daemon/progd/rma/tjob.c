@@ -35,7 +35,7 @@ static void tjob_done(void *arg, int status, void *bounce)
 	if (j->want && !status) {
 		struct wire_frame d = reply_frame(ts, j->f.seq, j->f.off, j->want, j->f.total);
 
-		status = reply_copy(ts, &d, (char *)bounce + j->result);
+		status = ts->tl->chan->data(ts, &d, (char *)bounce + j->result);
 		if (status > 0)
 			status = 0;
 	}

@@ -83,12 +83,7 @@ void ts_unpark(struct rma_lane *tl, struct parked *p)
 	}
 	if (tl->held && tl->parked_bytes < PARK_LOW) {
 		tl->held = false;
-		if (tl->lane) {
-			lane_release(tl->lane);
-		} else {
-			tl->r->local.full = false;
-			tl->r->pump_local = true;
-		}
+		tl->chan->hold(tl, false);
 	}
 }
 
@@ -270,8 +265,7 @@ int ts_park(struct tstream *ts, const struct wire_frame *f, const void *payload)
 			reply_notice(ts, WIRE_STOP);
 		if (!tl->held && tl->parked_bytes > PARK_HIGH) {
 			tl->held = true;
-			if (tl->lane)
-				lane_hold(tl->lane);
+			tl->chan->hold(tl, true);
 		}
 	}
 	if (ts->parked)

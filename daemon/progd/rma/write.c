@@ -55,11 +55,11 @@ static void answer(struct tstream *ts, const struct wire_frame *f, size_t done, 
 	struct wire_frame d;
 
 	if (!done || (err && err != -ETIMEDOUT)) {
-		reply_cancel(ts->tl);
+		ts->tl->chan->cancel(ts->tl);
 		return;
 	}
 	d = reply_frame(ts, f->seq, f->off, done, f->total);
-	reply_commit(ts, &d);
+	ts->tl->chan->commit(ts, &d);
 }
 
 /* One frame, of which *@skip bytes have been applied; @want: bytes of result. */
@@ -91,7 +91,7 @@ static inline int exec_write(struct tstream *ts, const struct wire_frame *frame,
 			return err;
 	}
 	if (want) {
-		res = reply_room(ts->tl, want - *skip);
+		res = ts->tl->chan->reserve(ts->tl, want - *skip);
 		if (!res)
 			return ts_wait_retry(ts);
 	}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/* The channel from origins of this node to targets of other nodes. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "rma/origin.h"
+
+/* The engine's part of the peer; NULL: no memory. */
+static struct rma_peer *peer_of(struct rma *r, struct link_peer *lp)
+{
+	struct rma_peer *p = lp->rma;
+
+	if (p)
+		return p;
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return NULL;
+	p->lp = lp;
+	p->r = r;
+	p->chan = &lane_to_target;
+	lp->rma = p;
+	return p;
+}
+
+static bool open_stream(struct stream *s, const struct prog_win_node *node)
+{
+	struct rma *r = s->conn->r;
+
+	s->lj = link_job_get(r->link, s->key.job, node);
+	s->peer = s->lj ? peer_of(r, s->lj->peer) : NULL;
+	return s->peer;
+}
+
+static int send_frame(struct stream *s, const struct wire_frame *f, const void *payload)
+{
+	return lane_send(s->peer->lp->lane, f, payload, NULL, NULL);
+}
+
+static void *reserve(struct stream *s, uint32_t len, int *err)
+{
+	struct lane *lane = s->peer->lp->lane;
+	void *room = lane_reserve(lane, len);
+
+	if (!room)
+		*err = lane_state(lane) == LANE_CLOSING ? -ENOTCONN : -EAGAIN;
+	return room;
+}
+
+static int commit(struct stream *s, const struct wire_frame *f)
+{
+	return lane_commit(s->peer->lp->lane, f);
+}
+
+static void cancel(struct stream *s)
+{
+	lane_cancel(s->peer->lp->lane);
+}
+
+static void gone(struct stream *s, const struct wire_frame *f)
+{
+	struct rma_peer *p = s->peer;
+	struct gone *g;
+
+	if (s->lj->state != LINK_OPEN)
+		return;
+	if (!p->gone && lane_send(p->lp->lane, f, NULL, NULL, NULL) != -EAGAIN)
+		return;
+	g = calloc(1, sizeof(*g));
+	if (!g) {
+		/* the peer learns it from the lane's end then */
+		lane_close(p->lp->lane, -ENOMEM, "no memory to report an ended client");
+		return;
+	}
+	g->f = *f;
+	LL_APPEND(p->gone, g);
+}
+
+bool gone_flush(struct rma_peer *p)
+{
+	while (p->gone) {
+		struct gone *g = p->gone;
+
+		if (lane_send(p->lp->lane, &g->f, NULL, NULL, NULL) == -EAGAIN)
+			return false;
+		LL_DELETE(p->gone, g);
+		free(g);
+	}
+	return true;
+}
+
+void gone_forget(struct rma_peer *p)
+{
+	struct gone *g, *tmp;
+
+	LL_FOREACH_SAFE(p->gone, g, tmp) {
+		LL_DELETE(p->gone, g);
+		free(g);
+	}
+}
+
+const struct to_target lane_to_target = {
+	.open = open_stream,
+	.send = send_frame,
+	.reserve = reserve,
+	.commit = commit,
+	.cancel = cancel,
+	.gone = gone,
+};

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * origin.h - what the files of the origin's half share.  Each calls those above it only:
+ *
+ *	lane.c		the channel to other nodes
+ *	stream.c	streams, and the end of their operations
+ *	send.c		operations to frames, streams in turn
+ *	answer.c	acknowledgements and data
+ *	ring.c		entries of the clients' rings to operations
+ *
+ * The target's half, target.h, is reached by a channel only (struct to_target); so is this one from there.
+ */
+#ifndef PROGD_RMA_ORIGIN_H
+#define PROGD_RMA_ORIGIN_H
+
+#include "rma/priv.h"
+
+static inline struct op *op_of(const struct stream *s, uint32_t slot)
+{
+	return &s->conn->ops[slot];
+}
+
+static inline bool has_payload(const struct op *op)
+{
+	uint8_t payload = rma_opcodes[op->opcode].payload;
+
+	return payload == PAYLOAD_ALL || (payload == PAYLOAD_OPERAND && op->op != PROG_OP_NO_OP);
+}
+
+/* Where byte @off of the client's memory of @op is, payload or what a GET brings; NULL: not mapped here. */
+static inline uint8_t *op_memory(const struct rma_client *c, struct op *op, uint64_t off)
+{
+	switch (op->flags & PROG_SQE_LOC_MASK) {
+	case PROG_SQE_INLINE:
+		return op->inl + off;
+	case PROG_SQE_ARENA:
+		return c->view.arena + op->addr + off;
+	case PROG_SQE_REGION:
+		return (uint8_t *)op->map->mem + op->addr + off;
+	default:
+		return NULL;
+	}
+}
+
+/* ---- lane.c --------------------------------------------------------------------------------- */
+
+extern const struct to_target lane_to_target;
+/* WIRE_GONEs that found the lane full; false: it is still. */
+bool gone_flush(struct rma_peer *p);
+/* The lane is down: they are of no use. */
+void gone_forget(struct rma_peer *p);
+
+/* ---- stream.c ------------------------------------------------------------------------------- */
+
+static inline void activate(struct stream *s)
+{
+	if (s->active || s->blocked || s->stopped || s->zombie || (s->unsent == SLOT_NONE && !s->stash))
+		return;
+	if (s->lj && s->lj->state != LINK_OPEN)
+		return;
+	s->active = true;
+	DL_APPEND2(s->peer->active, s, act_prev, act_next);
+	/* a lane's streams are pumped by who made them active; here it may be an acknowledgement */
+	if (!s->lj)
+		s->peer->r->pump_local = true;
+}
+
+static inline void deactivate(struct stream *s)
+{
+	if (!s->active)
+		return;
+	s->active = false;
+	DL_DELETE2(s->peer->active, s, act_prev, act_next);
+}
+
+#define EACH_STREAM_OF(r, p, s, tmp) \
+	HASH_ITER(hh, (r)->streams, s, tmp) \
+		if ((s)->peer == (p))
+
+struct stream *stream_find(struct rma *r, struct win_job *job, uint64_t win, uint32_t origin, uint32_t target);
+struct stream *stream_open(struct conn *c, struct win *w, uint32_t slot, uint32_t target, int *err);
+/* Found or made; NULL: *@err is -ENOMEM or -EDQUOT. */
+static inline struct stream *stream_get(struct conn *c, struct win *w, uint32_t slot, uint32_t target, int *err)
+{
+	struct stream *s = c->last;
+
+	return s && s->win == w && s->key.target == target ? s : stream_open(c, w, slot, target, err);
+}
+
+/*
+ * What is under way ends with @err, and its memory is the client's again.  So nothing may be queued by
+ * reference: the lane is down, and has given all of it back, or has not taken the stream's job.
+ */
+void stream_fail(struct stream *s, int err);
+/* Let the stream's operations go as soon as its job is open. */
+void stream_start(struct stream *s);
+/* Give the client back what is complete, in order, and go on with a stream that was blocked. */
+void stream_advance(struct stream *s);
+/* A helper job is over: the last one of a stream that has ended frees it. */
+void stream_put(struct stream *s);
+/* The client's part of it ends. */
+void stream_end(struct stream *s);
+/* All data of @op is there: which one waits for data next? */
+void stream_data_over(struct stream *s, struct op *op);
+/* Tell the client that an operation failed. */
+void stream_error(struct conn *c, struct win *w, uint32_t target, uint64_t seq, int status);
+
+/* ---- answer.c ------------------------------------------------------------------------------- */
+
+/* Results that the client's helper thread had no room for. */
+void owrites_poll(struct conn *c);
+void owrites_end(struct conn *c);
+
+#endif

@@ -289,6 +289,8 @@ bool slot_end_send(struct conn *c, uint32_t slot, uint32_t serial, int status);
 void slot_progress(struct conn *c, uint32_t slot, uint64_t moved);
 void slot_end_recv(struct conn *c, uint32_t slot, int status, uint32_t head, uint64_t msg_len,
 		   uint64_t moved);
+
+/* ring.c: their rings */
 int ring_poll(struct conn *c);
 void ring_drain(struct conn *c);
 /* SEND (@slot, @serial) was not kept by its receiver (side): to be announced again after a while. */

@@ -1158,7 +1158,7 @@ static void rank_barrier(void)
 }
 
 /* Sessions in rank order, so that the fake's nodes are known. */
-static struct prog_session *rank_session(const struct prog_session_cfg *more)
+static __attribute__((unused)) struct prog_session *rank_session(const struct prog_session_cfg *more)
 {
 	struct prog_session_cfg cfg = more ? *more : (struct prog_session_cfg){ .flags = rank_flags };
 	struct prog_session *s = NULL;
@@ -1185,8 +1185,8 @@ static struct prog_session *rank_session(const struct prog_session_cfg *more)
 	return s;
 }
 
-static struct prog_win *rank_window(struct prog_session *s, enum prog_win_kind kind, uint64_t key,
-				    void *base, size_t size)
+static __attribute__((unused)) struct prog_win *rank_window(struct prog_session *s, enum prog_win_kind kind,
+							    uint64_t key, void *base, size_t size)
 {
 	struct prog_win_cfg cfg = { .kind = kind, .key = key, .rank = my_rank, .nranks = my_ranks,
 				    .base = base, .size = size };
@@ -1216,7 +1216,7 @@ static __attribute__((unused)) void rank_finish(struct prog_session *s, struct p
 }
 
 /* Run @fn in @n processes; all must end well. Returns false otherwise. */
-static bool run_ranks(uint32_t n, void (*fn)(void))
+static __attribute__((unused)) bool run_ranks(uint32_t n, void (*fn)(void))
 {
 	pid_t pid[FAKE_RANKS];
 	bool ok = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-/* Pinned memory: mapped, counted, used while it is fresh, and by its address after. */
+/* Memory files that are refused; pinned memory: mapped, counted, used while it is fresh, and by its address after. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -156,6 +156,46 @@ static int memfd(size_t size, void **p)
 	return fd;
 }
 
+/* What a client gives us to map: nothing that it can take away under us, and all of what it says. */
+static void test_files(void **state)
+{
+	static const struct { int seals; size_t size; int err; } list[] = {
+		{ F_SEAL_SHRINK, SIZE, 0 },
+		{ F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, SIZE, 0 },
+		{ 0, SIZE, -EINVAL },
+		{ F_SEAL_GROW, SIZE, -EINVAL },
+		{ F_SEAL_SHRINK | F_SEAL_WRITE, SIZE, -EPERM },
+		{ F_SEAL_SHRINK, PAGE - 1, -EINVAL },
+		{ F_SEAL_SHRINK, 0, -EINVAL },
+	};
+	struct win_limits lim, old;
+	struct win_map *m;
+	const char *why = "";
+	unsigned int i, k;
+	int fd;
+
+	win_limits_get(&old);
+	lim = old;
+	lim.bytes = SIZE;
+	win_limits_set(&lim);
+	/* twice, as what is refused is not charged either */
+	for (i = 0; i < 2; i++) {
+		for (k = 0; k < sizeof(list) / sizeof(list[0]); k++) {
+			fd = memfd_create("test", MFD_ALLOW_SEALING);
+			assert_int_equal(ftruncate(fd, (off_t)list[k].size), 0);
+			assert_int_equal(fcntl(fd, F_ADD_SEALS, list[k].seals), 0);
+			assert_int_equal(win_map_fd(job->user, fd, PAGE, false, &m, &why), list[k].err);
+			/* ours in any case */
+			assert_int_equal(fcntl(fd, F_GETFD), -1);
+			if (!list[k].err)
+				win_map_put(m);
+		}
+		assert_int_equal(win_map_fd(job->user, open("/proc/self/exe", O_RDONLY), PAGE, false, &m, &why),
+				 -EINVAL);
+	}
+	win_limits_set(&old);
+}
+
 static _Atomic(struct win_map *) regions[2];
 static const struct win_regions all_regions = { regions, 2 };
 
@@ -273,6 +313,40 @@ static void test_dynamic(void **state)
 	close_both();
 }
 
+static void test_ranks(void **state)
+{
+	static const uint32_t list[][2] = {		/* rank, of so many */
+		{ 0, 0 }, { 1, 1 }, { UINT32_MAX, 1 }, { 0, WIN_MAX_RANKS + 1 }, { 0, UINT32_MAX },
+	};
+	size_t ctl_size = winctl_size(1, 4);
+	struct win_limits lim, old;
+	const char *why = "";
+	struct win *w;
+	void *p;
+
+	win_limits_get(&old);
+	lim = old;
+	lim.windows = 1;
+	win_limits_set(&lim);
+	for (unsigned int i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
+		struct win_create c = {
+			.job = job, .key = KEY, .rank = list[i][0], .nranks = list[i][1], .session = 1,
+			.mem = PROG_MEM_NONE, .mem_fd = -1, .regions = &all_regions,
+		};
+
+		c.ctl_fd = memfd(ctl_size, &p);
+		winctl_format(p, KEY, 0, 1, 4);
+		munmap(p, ctl_size);
+		c.table_fd = memfd(PAGE, &p);
+		munmap(p, PAGE);
+		/* before anything of it is looked at, which would be -EPROTO */
+		assert_int_equal(win_new(&c, &w, &why), -EINVAL);
+		assert_int_equal(fcntl(c.ctl_fd, F_GETFD), -1);
+		assert_int_equal(fcntl(c.table_fd, F_GETFD), -1);
+	}
+	win_limits_set(&old);
+}
+
 static int setup(void **state)
 {
 	const char *why = "";
@@ -291,6 +365,8 @@ static int teardown(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_files),
+		cmocka_unit_test(test_ranks),
 		cmocka_unit_test(test_device),
 		cmocka_unit_test(test_map),
 		cmocka_unit_test(test_window),

@@ -132,12 +132,17 @@ static void family_put(struct hfamily *f)
 	free(f);
 }
 
-static struct hwin *idle_pop(struct hfamily *f)
+/* The one kept last; NULL in @only: of any communicator. */
+static struct hwin *idle_pop(struct hfamily *only)
 {
+	struct hfamily *f;
 	struct hwin *w;
 
 	pthread_mutex_lock(&family_lock);
-	w = f->idle;
+	f = only ? only : families;
+	while (!only && f && !f->idle)
+		f = f->next;
+	w = f ? f->idle : NULL;
 	if (w) {
 		f->idle = w->next;
 		f->nidle--;
@@ -162,33 +167,13 @@ static bool idle_push(struct hfamily *f, struct hwin *w)
 	return room;
 }
 
-static void idle_drop(struct hfamily *f)
+/* NULL: of all communicators. */
+static void idle_drop(struct hfamily *only)
 {
 	struct hwin *w;
 
-	while ((w = idle_pop(f)))
+	while ((w = idle_pop(only)))
 		hwin_free(w);
-}
-
-/* What the daemons count against the user's quotas, and nobody uses now. */
-static void idle_drop_all(void)
-{
-	struct hfamily *f;
-	struct hwin *w;
-
-	do {
-		w = NULL;
-		pthread_mutex_lock(&family_lock);
-		for (f = families; f && !w; f = f->next) {
-			w = f->idle;
-			if (w) {
-				f->idle = w->next;
-				f->nidle--;
-			}
-		}
-		pthread_mutex_unlock(&family_lock);
-		hwin_free(w);
-	} while (w);
 }
 
 /* The communicator, or the program, ends; windows of it may live on. */
@@ -667,9 +652,9 @@ static int win_get(struct hfamily *f, const struct create *c, MPI_Win shared, st
 			rc = replenish(f, c->comm, all, &made, why);
 			if (rc || (!made && dropped))
 				break;
-			/* a quota may be used up by idle records of other communicators; all know, and try once more */
+			/* idle records of other communicators may use a quota up; all know, and try once more */
 			if (!made) {
-				idle_drop_all();
+				idle_drop(NULL);
 				dropped = true;
 			}
 			continue;

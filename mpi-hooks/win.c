@@ -617,6 +617,28 @@ static int replenish(struct hfamily *f, MPI_Comm comm, const struct intent *all,
 	return rc;
 }
 
+/* A window whose record serves it alone; collective, *@out: the same on all ranks, NULL: it cannot be managed. */
+static int make_once(struct hfamily *f, const struct create *c, MPI_Win shared, const struct intent *all,
+		     struct hwin **out, const char **why)
+{
+	bool managed = false;
+	struct hwin *w;
+	int rc;
+
+	*out = NULL;
+	rc = hwin_new(f, c->comm, &w);
+	if (rc)
+		return rc;
+	w->handle = shared;
+	rc = create_managed(w, c, all, 0, &managed, why);
+	w->recyclable = false;
+	if (!rc && managed)
+		*out = w;
+	else
+		hwin_free(w);
+	return rc;
+}
+
 /*
  * A managed window: *@out, the same on all ranks, or NULL and why not.  @shared: the library's window for the
  * flavor of that name.
@@ -648,28 +670,20 @@ static int win_get(struct hfamily *f, const struct create *c, MPI_Win shared, st
 			reuse_undo(w, c);
 		w = NULL;
 		idle_drop(f);
-		if (!f->no_recycling) {
+		made = false;
+		if (f->no_recycling) {
+			rc = make_once(f, c, shared, all, &w, why);
+			managed = w;
+		} else {
 			rc = replenish(f, c->comm, all, &made, why);
-			if (rc || (!made && dropped))
-				break;
-			/* idle records of other communicators may use a quota up; all know, and try once more */
-			if (!made) {
-				idle_drop(NULL);
-				dropped = true;
-			}
-			continue;
 		}
-		rc = hwin_new(f, c->comm, &w);
-		if (rc)
+		if (rc || managed || (!made && dropped))
 			break;
-		w->handle = shared;
-		rc = create_managed(w, c, all, 0, &managed, why);
-		w->recyclable = false;
-		if (rc || !managed) {
-			hwin_free(w);
-			w = NULL;
+		/* idle records of other communicators may use a quota up; all know, and try once more */
+		if (!made) {
+			idle_drop(NULL);
+			dropped = true;
 		}
-		break;
 	}
 	if (!managed && w)
 		reuse_undo(w, c);

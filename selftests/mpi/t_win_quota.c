@@ -6,7 +6,10 @@
  */
 #include "mpitest.h"
 
-enum { WINDOWS = 16 };	/* twice as many are more than the daemons of "list" allow */
+#include <sched.h>
+#include <sys/mount.h>
+
+enum { WINDOWS = 16 };	/* two ranks of a node have them; twice as many are more than the daemons of "list" allow */
 
 static void use(MPI_Comm comm, int mark)
 {
@@ -39,9 +42,36 @@ static void others_idle(void)
 		M(MPI_Comm_free(&comm[i]));
 }
 
+/*
+ * The same where the windows that are refused can not be used again themselves, as ranks of a node do not see each
+ * other in /proc: what is kept is of windows that each rank has alone.
+ */
+static void others_idle_kept(void)
+{
+	MPI_Win win[WINDOWS];
+	int can, all, *mem;
+
+	/* of this thread, as seen by nobody else */
+	can = !unshare(CLONE_NEWNS) && !mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) &&
+	      !mount("none", "/proc", "tmpfs", 0, NULL);
+	M(MPI_Allreduce(&can, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD));
+	for (int round = 0; round < 2 && all; round++) {
+		for (int i = 0; i < WINDOWS; i++)
+			M(MPI_Win_allocate(64, 4, MPI_INFO_NULL, MPI_COMM_SELF, &mem, &win[i]));
+		for (int i = 0; i < WINDOWS; i++)
+			M(MPI_Win_free(&win[i]));
+		use(MPI_COMM_WORLD, round);
+	}
+	if (!all)
+		t_skip("/proc cannot be hidden (not root?)");
+	if (can && umount2("/proc", MNT_DETACH))
+		abort();
+}
+
 int main(int argc, char **argv)
 {
 	t_init(&argc, &argv, MPI_THREAD_SINGLE);
 	T_RUN(others_idle, 2);
+	T_RUN(others_idle_kept, 4);
 	return t_fini();
 }

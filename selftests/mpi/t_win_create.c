@@ -348,6 +348,26 @@ static void no_leaked_fds(void)
 		T_OK(after <= before, "%d descriptors before, %d after", before, after);
 }
 
+/* Windows of several communicators, made in turn: what one of them keeps for later must not be in the others' way. */
+static void in_turn(void)
+{
+	enum { COMMS = 3, WINDOWS = 12 };
+	MPI_Comm comm[COMMS];
+	MPI_Win win[WINDOWS];
+	int *mem[WINDOWS];
+
+	for (int i = 0; i < COMMS; i++)
+		M(MPI_Comm_dup(MPI_COMM_WORLD, &comm[i]));
+	for (int k = 0; k < WINDOWS; k++)
+		M(MPI_Win_allocate(64, 4, MPI_INFO_NULL, comm[k / 4], &mem[k], &win[k]));
+	for (int k = 0; k < WINDOWS; k++)
+		ring(win[k], comm[k / 4], mem[k]);
+	for (int k = 0; k < WINDOWS; k++)
+		M(MPI_Win_free(&win[k]));
+	for (int i = 0; i < COMMS; i++)
+		M(MPI_Comm_free(&comm[i]));
+}
+
 /* One of several windows that are open at once. */
 struct some {
 	MPI_Win win;
@@ -589,6 +609,7 @@ int main(int argc, char **argv)
 	T_RUN(several_at_once, 1);
 	T_RUN(overlapping, 1);
 	T_RUN(many, 1);
+	T_RUN(in_turn, 1);
 	T_RUN(no_leaked_fds, 1);
 	T_RUN(again, 1);
 	T_RUN(descriptors_left, 1);

@@ -1407,6 +1407,45 @@ static void detach(struct thread *th, struct window *w, int seg)
 	}
 }
 
+/* What the window says of itself, and (which MPI does not promise) that memory it comes with is zero. */
+static void check_made(struct thread *th, struct window *w)
+{
+	static const int flavors[WKINDS] = {
+		[ALLOCATE] = MPI_WIN_FLAVOR_ALLOCATE, [CREATE] = MPI_WIN_FLAVOR_CREATE,
+		[ALLOC_MEM] = MPI_WIN_FLAVOR_CREATE, [DYNAMIC] = MPI_WIN_FLAVOR_DYNAMIC,
+		[SHARED_WIN] = MPI_WIN_FLAVOR_SHARED,
+	};
+	const struct member *m = &w->m[w->me];
+	void *base = w->kind == DYNAMIC ? MPI_BOTTOM : w->mem[0];
+	struct { int key; long want, got; } list[] = {
+		{ MPI_WIN_BASE, (long)(intptr_t)base, 0 },
+		{ MPI_WIN_SIZE, w->kind == DYNAMIC ? 0 : m->size, 0 },
+		{ MPI_WIN_DISP_UNIT, m->unit, 0 },
+		{ MPI_WIN_CREATE_FLAVOR, flavors[w->kind], 0 },
+	};
+
+	for (int i = 0; i < ARRAY_SIZE(list); i++) {
+		void *val = NULL;
+		int flag = 0;
+
+		CK(MPI_Win_get_attr(w->win, list[i].key, &val, &flag));
+		if (!flag)
+			fail(th, "a %s window has no attribute %d", wkind_names[w->kind], i);
+		else
+			list[i].got = list[i].key == MPI_WIN_BASE ? (long)(intptr_t)val :
+				      list[i].key == MPI_WIN_SIZE ? (long)*(MPI_Aint *)val : *(int *)val;
+		if (list[i].got != list[i].want)
+			fail(th, "attribute %d of a %s window is %ld, not %ld", i, wkind_names[w->kind],
+			     list[i].got, list[i].want);
+	}
+	for (long at = 0; at < m->size && w->kind == ALLOCATE; at++) {
+		if (!w->mem[0][at])
+			continue;
+		fail(th, "byte %ld of new memory of %ld bytes is %02x", at, m->size, w->mem[0][at]);
+		break;
+	}
+}
+
 static void make_window(struct thread *th, struct window *w)
 {
 	struct comm *c = &th->comm[w->comm];
@@ -1460,6 +1499,8 @@ static void make_window(struct thread *th, struct window *w)
 		return;
 	CK(MPI_Win_set_errhandler(w->win, MPI_ERRORS_RETURN));
 	CK(MPI_Win_get_group(w->win, &w->group));
+	if (!native)
+		check_made(th, w);
 	for (int s = 0; s < m->nsegs; s++)
 		memcpy(w->mem[s], m->shadow + m->seg[s].off, (size_t)m->seg[s].len);
 }

@@ -81,29 +81,29 @@ static bool cuts(MPI_Datatype type)
 
 int buf_set_land(struct rec *r, void *buf, MPI_Count count, MPI_Datatype type)
 {
-	r->lib_buf = buf;
-	r->lib_count = count;
-	r->lib_type = type;
-	r->land = NULL;
+	r->recv.lib_buf = buf;
+	r->recv.lib_count = count;
+	r->recv.lib_type = type;
+	r->recv.land = NULL;
 	if (likely(r->cap < DESC_SIZE)) {
-		r->land = r->small;
+		r->recv.land = r->small;
 		r->shadow = true;
-		r->lib_count = DESC_SIZE;
+		r->recv.lib_count = DESC_SIZE;
 	} else {
 		if (!r->dt && !r->foreign)
-			r->land = r->buf;
-		if (!cuts(type) || (r->land && r->cap > INT_MAX))
+			r->recv.land = r->buf;
+		if (!cuts(type) || (r->recv.land && r->cap > INT_MAX))
 			return MPI_SUCCESS;
-		r->lib_count = (MPI_Count)r->cap;
-		if (!r->land) {
-			r->land = malloc(r->cap);
+		r->recv.lib_count = (MPI_Count)r->cap;
+		if (!r->recv.land) {
+			r->recv.land = malloc(r->cap);
 			r->shadow = true;
 		}
-		if (!r->land)
+		if (!r->recv.land)
 			return MPI_ERR_NO_MEM;
 	}
-	r->lib_buf = r->land;
-	r->lib_type = MPI_BYTE;
+	r->recv.lib_buf = r->recv.land;
+	r->recv.lib_type = MPI_BYTE;
 	return MPI_SUCCESS;
 }
 
@@ -268,7 +268,7 @@ bool buf_desc(const struct rec *r, struct desc_says *d)
 {
 	unsigned char b[DESC_SIZE];
 
-	if (r->land)
-		return desc_check(r->land, r->c, d);
+	if (r->recv.land)
+		return desc_check(r->recv.land, r->c, d);
 	return !dtype_pack(b, r->buf, r->dt, r->count, 0, sizeof(b)) && desc_check(b, r->c, d);
 }

@@ -6,17 +6,19 @@
 #include "hooks_gen.h"
 
 static pthread_mutex_t cand_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct rec cand_list = { .cand_next = &cand_list, .cand_prev = &cand_list };
+static struct rec cand_list = {
+	.recv = { .cand_next = &cand_list, .cand_prev = &cand_list }
+};
 static uint32_t cand_count;
 
 void cand_add(struct rec *r)
 {
 	pthread_mutex_lock(&cand_lock);
 	r->cand = true;
-	r->cand_prev = cand_list.cand_prev;
-	r->cand_next = &cand_list;
-	r->cand_prev->cand_next = r;
-	cand_list.cand_prev = r;
+	r->recv.cand_prev = cand_list.recv.cand_prev;
+	r->recv.cand_next = &cand_list;
+	r->recv.cand_prev->recv.cand_next = r;
+	cand_list.recv.cand_prev = r;
 	atomic_fetch_add_explicit(&p2p_nobodys, 1, memory_order_relaxed);
 	prog_msg_candidates(hp2p_space, ++cand_count);
 	pthread_mutex_unlock(&cand_lock);
@@ -27,8 +29,8 @@ void cand_del(struct rec *r)
 	if (likely(!r->cand))
 		return;
 	pthread_mutex_lock(&cand_lock);
-	r->cand_prev->cand_next = r->cand_next;
-	r->cand_next->cand_prev = r->cand_prev;
+	r->recv.cand_prev->recv.cand_next = r->recv.cand_next;
+	r->recv.cand_next->recv.cand_prev = r->recv.cand_prev;
 	r->cand = false;
 	atomic_fetch_sub_explicit(&p2p_nobodys, 1, memory_order_relaxed);
 	prog_msg_candidates(hp2p_space, --cand_count);
@@ -38,8 +40,8 @@ void cand_del(struct rec *r)
 /* Has the descriptor of a candidate come? */
 static void look_locked(void)
 {
-	for (struct rec *r = cand_list.cand_next; r != &cand_list; r = r->cand_next) {
-		if (r->m || !buf_desc(r, &r->d))
+	for (struct rec *r = cand_list.recv.cand_next; r != &cand_list; r = r->recv.cand_next) {
+		if (r->m || !buf_desc(r, &r->recv.d))
 			continue;
 		if (recv_pull(r, r->shadow, 0))
 			r->m = NULL;	/* later, or when the library completes it */

@@ -45,34 +45,34 @@ void held_recv(struct held *h, struct rec *r)
 	int rc;
 
 	r->standin = r->held = true;
-	r->source = h->source;
-	r->tag = h->tag;
+	r->recv.source = h->source;
+	r->recv.tag = h->tag;
 	switch (h->kind) {
 	case HELD_DESC:
-		r->d = h->d;
+		r->recv.d = h->d;
 		r->managed = true;
-		r->state = REC_MOVING;
+		rec_transition(r, REC_MOVING);
 		break;
 	case HELD_BYTES:
 		buf_write(r, h->bytes, DESC_SIZE);
 		r->len = r->cap < DESC_SIZE ? r->cap : DESC_SIZE;
 		r->err = r->cap < DESC_SIZE ? MPI_ERR_TRUNCATE : MPI_SUCCESS;
 		buf_check(r, DESC_SIZE);
-		r->state = REC_READY;
+		rec_transition(r, REC_READY);
 		break;
 	case HELD_LIBRARY:
 		/* through memory of ours: of the datatype there may be no handle any more */
 		r->packed = malloc(h->len + 1);
 		if (r->packed) {
 			rc = NATIVE(Imrecv, r->packed, (MPI_Count)h->len, MPI_BYTE, &h->msg, &r->inner);
-			r->state = REC_POSTED;
+			rec_transition(r, REC_POSTED);
 		} else {
 			rc = PMPI_Mrecv(NULL, 0, MPI_BYTE, &h->msg, &st);
 			rc = MPI_ERR_NO_MEM;
 		}
 		if (rc) {
 			r->err = herror_native(rc);
-			r->state = REC_READY;
+			rec_transition(r, REC_READY);
 		}
 		break;
 	}

@@ -43,8 +43,7 @@ static enum many_begun many_begin_threads(struct many *k, int n, MPI_Request *re
 	return many_begun;
 }
 
-enum many_begun many_begin_slow(struct many *k, int n, MPI_Request *reqs,
-							    MPI_Status *statuses)
+enum many_begun many_begin_slow(struct many *k, int n, MPI_Request *reqs, MPI_Status *statuses)
 {
 	struct rec *r = NULL;
 	int i;
@@ -231,8 +230,7 @@ int many_done(struct many *k, int rc, int n, const int *indices, const char *cal
 	return MPI_ERR_IN_STATUS;
 }
 
-int many_plain_odd(struct many *k, int rc, int n, const int *indices,
-					       const char *call)
+int many_plain_odd(struct many *k, int rc, int n, const int *indices, const char *call)
 {
 	k->hreqs = false;
 	for (int i = 0; i < k->n; i++) {
@@ -248,8 +246,7 @@ int many_plain_odd(struct many *k, int rc, int n, const int *indices,
 	return many_done(k, rc, n, indices, call);
 }
 
-int many_plain_done_threads(struct many *k, int rc, int n, const int *indices,
-							const char *call)
+int many_plain_done_threads(struct many *k, int rc, int n, const int *indices, const char *call)
 {
 	bool odd = rc;
 

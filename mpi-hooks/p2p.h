@@ -123,7 +123,7 @@ bool buf_desc(const struct rec *r, struct desc_says *d);
 
 #define RECV_DOUBT_NS	500000000ull	/* so long an announced receive is believed, see doubt() */
 
-/* Tell the daemon to pull the message @r->d; see prog_msg_recv_named() for @whole. */
+/* Tell the daemon to pull the message @r->recv.d; see prog_msg_recv_named() for @whole. */
 int recv_pull(struct rec *r, bool whole, unsigned int flags);
 /* A receive whose message's number is known goes to the daemon before the library has it. */
 bool recv_announce(struct rec *r, bool wait);

@@ -15,7 +15,7 @@ static int persist(struct hcomm *c, enum rec_kind kind, int mode, void *buf, MPI
 	if (!r)
 		return hcomm_raise(c, MPI_ERR_NO_MEM, call);
 	r->persistent = true;
-	r->state = REC_IDLE;
+	rec_transition(r, REC_IDLE);
 	r->mode = (uint8_t)mode;
 	r->plain_chan = NULL;
 	r->peer = peer;
@@ -30,7 +30,7 @@ static int persist(struct hcomm *c, enum rec_kind kind, int mode, void *buf, MPI
 			return hcomm_raise(c, rc, call);
 	}
 	if (kind == REC_RECV && r)
-		rc = NATIVE(Recv_init, r->lib_buf, r->lib_count, r->lib_type, peer, tag, c->handle, req);
+		rc = NATIVE(Recv_init, r->recv.lib_buf, r->recv.lib_count, r->recv.lib_type, peer, tag, c->handle, req);
 	else if (kind == REC_RECV)
 		rc = NATIVE(Recv_init, buf, count, type, peer, tag, c->handle, req);
 	else if (mode == SEND_SYNC)
@@ -135,7 +135,7 @@ static int start_recv(struct rec *r)
 	struct held *h;
 	int rc = MPI_SUCCESS;
 
-	r->state = REC_POSTED;
+	rec_transition(r, REC_POSTED);
 	hooks_lock(&c->lock);
 	h = held_take(c, r->peer, r->peer_tag);
 	if (!h)
@@ -144,7 +144,7 @@ static int start_recv(struct rec *r)
 	if (h)
 		held_recv(h, r);
 	if (rc)
-		r->state = REC_IDLE;
+		rec_transition(r, REC_IDLE);
 	return rc;
 }
 
@@ -180,7 +180,7 @@ static int start_recv_threads(struct rec *r)
 	r->plain_chan = ch;
 	r->wild = wild;
 	r->plain = true;
-	r->state = REC_POSTED;
+	rec_transition(r, REC_POSTED);
 	return MPI_SUCCESS;
 }
 

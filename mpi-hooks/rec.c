@@ -132,6 +132,25 @@ _Static_assert(offsetof(struct rec, plain_seq) == offsetof(struct rec, flags) + 
 _Static_assert(offsetof(struct rec, mode) < offsetof(struct rec, flags[1]) && offsetof(struct rec, flags[1]) == 64,
 	       "struct rec: plain receives use more than a line");
 
+#ifdef PROG_CHECKS
+void rec_check(const struct rec *r, enum rec_state to, const char *who)
+{
+	/* to which states each may go, a bit for each; only a send ends without being ready */
+	static const uint8_t may[] = {
+		[REC_IDLE] = 1u << REC_POSTED | 1u << REC_MOVING,
+		[REC_POSTED] = 1u << REC_IDLE | 1u << REC_POSTED | 1u << REC_MOVING | 1u << REC_READY,
+		[REC_MOVING] = 1u << REC_IDLE | 1u << REC_READY,
+		[REC_READY] = 1u << REC_IDLE,
+	};
+
+	if (may[r->state] & 1u << to && !(r->state == REC_MOVING && to == REC_IDLE && r->kind != REC_SEND) &&
+	    !(to == REC_IDLE && !r->persistent))
+		return;
+	prog_log(PROG_LOG_ERROR, "%s: a record of kind %u goes from state %u to %u", who, r->kind, r->state, to);
+	abort();
+}
+#endif
+
 struct rec *rec_new_slow(struct hcomm *c)
 {
 	struct rec *r;
@@ -162,8 +181,8 @@ static void rec_clear(struct rec *r)
 		dtype_put(r->dt);
 	if (unlikely(r->foreign))
 		PMPI_Type_free(&r->type);
-	if (unlikely(r->shadow && r->land != r->small))
-		free(r->land);
+	if (unlikely(r->shadow && r->recv.land != r->small))
+		free(r->recv.land);
 }
 
 struct rec *rec_own_more(void)
@@ -218,18 +237,20 @@ void rec_free(struct rec *r)
 {
 	struct hcomm *c = r->c;
 
-	if (unlikely(r->kind == REC_PAIR))
-		for (int i = 0; i < 2; i++)
-			if (r->part[i])
-				rec_free(r->part[i]);
+	if (unlikely(r->kind == REC_PAIR)) {
+		if (r->pair.recv)
+			rec_free(r->pair.recv);
+		if (r->pair.send)
+			rec_free(r->pair.send);
+	}
 	r->persistent = false;
 	rec_clear(r);
 	r->inner = MPI_REQUEST_NULL;
 	r->err = MPI_SUCCESS;
 	r->dt = NULL;
-	r->land = NULL;
+	r->recv.land = NULL;
+	r->recv.predicted = NULL;
 	r->len = r->posted_at = r->away = 0;
-	r->part[0] = r->part[1] = NULL;
 	hooks_lock(&lock);
 	put(r);
 	hooks_unlock(&lock);
@@ -312,11 +333,11 @@ void rec_whole(struct rec *r)
 	r->plain = r->wild = false;
 	if (r->persistent) {
 		rec_restart(r);
-		r->state = REC_POSTED;
+		rec_transition(r, REC_POSTED);
 	} else {
 		r->flags[1] = r->flags[2] = 0;
 		r->shadow = r->cap < DESC_SIZE;
-		r->land = r->shadow ? r->small : r->buf;
+		r->recv.land = r->shadow ? r->small : r->buf;
 		r->peer = ch->peer == CHAN_ANY ? MPI_ANY_SOURCE : ch->peer;
 		r->peer_tag = ch->tag == CHAN_ANY ? MPI_ANY_TAG : ch->tag;
 		hcomm_get(r->c);
@@ -325,7 +346,7 @@ void rec_whole(struct rec *r)
 	}
 	r->counted = true;
 	hooks_lock(&r->c->lock);
-	chan_plain_whole(r->c->chans, r->plain_chan, r->plain_seq, &r->cr);
+	chan_plain_whole(r->c->chans, r->plain_chan, r->plain_seq, &r->recv.cr);
 	hooks_unlock(&r->c->lock);
 }
 
@@ -339,7 +360,7 @@ void rec_plain_done_unusual(struct rec *r, const MPI_Status *st)
 		return;
 	}
 	r->plain = r->wild = false;
-	r->state = REC_IDLE;
+	rec_transition(r, REC_IDLE);
 	rec_unclaim(r);
 }
 
@@ -349,7 +370,7 @@ bool rec_plain_unusual(struct rec *r, const MPI_Status *st)
 	if (!r->persistent)
 		return false;
 	r->plain = r->wild = false;
-	r->state = REC_IDLE;
+	rec_transition(r, REC_IDLE);
 	return true;
 }
 
@@ -414,7 +435,7 @@ void rec_end(struct rec *r)
 {
 	if (r->persistent) {
 		rec_clear(r);
-		r->state = REC_IDLE;
+		rec_transition(r, REC_IDLE);
 		r->standin = r->held = false;
 		r->inner = MPI_REQUEST_NULL;
 		rec_unclaim(r);

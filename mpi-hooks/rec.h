@@ -18,6 +18,7 @@ enum rec_kind {
 	REC_PAIR,			/* MPI_Isendrecv: two others */
 };
 
+/* Moves between them: rec_transition(). */
 enum rec_state {
 	REC_IDLE,			/* persistent, nothing for us to do */
 	REC_POSTED,			/* receive: nothing has matched yet, as far as we know */
@@ -80,30 +81,49 @@ struct rec {
 	 */
 	MPI_Request inner;
 	int err;			/* MPI class of what became of it */
-	int source, tag;		/* of the message received */
 	int peer, peer_tag;		/* arguments of the call */
 	prog_msg *m;
-	prog_msg *predicted;		/* see doubt(): m, which names the message, is beside it */
-	uint64_t doubt_at;		/* ns; 0: not thought of yet */
 	struct dtype *dt;		/* of buf */
 	uint64_t count;
 	/* ..., the program's handle of it, which is good while htype_generation is the same */
 	MPI_Datatype dt_type;
 	unsigned int dt_generation;
-	/* where the library puts a received message: contiguous, or NULL: the program's buffer through dt */
-	unsigned char *land;
-	void *lib_buf;			/* receive: what the library is given */
-	MPI_Count lib_count;
-	MPI_Datatype lib_type;
-	struct chan_recv cr;
 	uint64_t len;			/* of the message received */
 	uint64_t posted_at, away;	/* ns; away 0: no completion call yet */
 	unsigned char *packed;		/* the payload comes here first, all of it */
 	MPI_Datatype type;		/* foreign */
-	struct rec *part[2];		/* pair: receive, send */
-	struct rec *cand_next, *cand_prev;
-	struct desc_says d;		/* of the message that m is for */
-};
+	/* by kind; of a send there is nothing more */
+	union {
+		struct {
+			int source, tag;	/* of the message received */
+			/* where the library puts it: contiguous, or NULL: the program's buffer through dt */
+			unsigned char *land;
+			void *lib_buf;		/* what the library is given */
+			MPI_Count lib_count;
+			MPI_Datatype lib_type;
+			struct chan_recv cr;
+			prog_msg *predicted;	/* see doubt(): m, which names the message, is beside it */
+			uint64_t doubt_at;	/* ns; 0: not thought of yet */
+			struct rec *cand_next, *cand_prev;
+			struct desc_says d;	/* of the message that m is for */
+		} recv;				/* REC_RECV */
+		struct {
+			struct rec *recv, *send;
+		} pair;				/* REC_PAIR */
+	};
+} __attribute__((aligned(64)));
+
+/* In test builds: may @r, which is not plain, go from its state to @to? */
+#ifdef PROG_CHECKS
+void rec_check(const struct rec *r, enum rec_state to, const char *who);
+#define REC_CHECK(r, to) rec_check(r, to, __func__)
+#else
+#define REC_CHECK(r, to) ((void)0)
+#endif
+#define rec_transition(r, to) do {							\
+	REC_CHECK(r, to);								\
+	(r)->state = (to);								\
+} while (0)
 
 enum smode { SEND_STD, SEND_SYNC, SEND_READY, SEND_BUF };
 
@@ -111,7 +131,11 @@ enum smode { SEND_STD, SEND_SYNC, SEND_READY, SEND_BUF };
 struct rec *rec_new_slow(struct hcomm *c);
 void rec_free(struct rec *r);
 
-extern struct rec *rec_spare;		/* free ones, under a lock of rec.c; what rec_new() does not set is zero in them */
+/*
+ * Free ones, under a lock of rec.c.  What rec_new() does not set is zero in them, but for what is by kind: there recv.land and
+ * recv.predicted are.
+ */
+extern struct rec *rec_spare;
 
 /* Those of one thread, with several. */
 struct rec_own {

@@ -12,9 +12,9 @@ bool rec_poll(struct rec *r)
 	int flag = 0, rc;
 
 	if (r->kind == REC_PAIR) {
-		bool done = rec_poll(r->part[0]);
+		bool done = rec_poll(r->pair.recv);
 
-		return rec_poll(r->part[1]) && done;
+		return rec_poll(r->pair.send) && done;
 	}
 	if (r->kind == REC_SEND)
 		return send_poll(r);
@@ -65,9 +65,12 @@ void rec_posted(struct rec *r)
 void rec_away(struct rec *r)
 {
 	r->away = clock_ns() - r->posted_at + 1;
-	for (int i = 0; i < 2; i++)
-		if (r->part[i] && r->part[i]->posted_at)
-			r->part[i]->away = r->away;
+	if (r->kind != REC_PAIR)
+		return;
+	if (r->pair.recv->posted_at)
+		r->pair.recv->away = r->away;
+	if (r->pair.send->posted_at)
+		r->pair.send->away = r->away;
 }
 
 /* Large messages, for the choice of thresholds. */
@@ -76,10 +79,10 @@ static void account(struct rec *r)
 	if (unlikely(r->kind == REC_SEND && r->managed))
 		partner_sent(r->c->world[r->peer], r->cap, r->away);
 	else if (unlikely(r->len >= p2p_least) && r->kind == REC_RECV && !r->err)
-		partner_received(r->c->world[r->source], r->len, r->away);
+		partner_received(r->c->world[r->recv.source], r->len, r->away);
 	if (!r->posted_at || !r->managed)
 		return;
-	prog_msg_account(hp2p_space, r->c->world[r->kind == REC_SEND ? r->peer : r->source],
+	prog_msg_account(hp2p_space, r->c->world[r->kind == REC_SEND ? r->peer : r->recv.source],
 			 r->kind == REC_SEND, r->kind == REC_SEND ? r->cap : r->len, r->away);
 	r->posted_at = 0;
 }
@@ -87,7 +90,7 @@ static void account(struct rec *r)
 int rec_outcome(struct rec *r, MPI_Status *st)
 {
 	if (r->kind == REC_PAIR) {
-		struct rec *a = r->part[0], *b = r->part[1];
+		struct rec *a = r->pair.recv, *b = r->pair.send;
 
 		rec_outcome(a, st);
 		account(b);
@@ -99,8 +102,8 @@ int rec_outcome(struct rec *r, MPI_Status *st)
 	if (unlikely(r->standin)) {
 		bool receive = r->kind == REC_RECV;
 
-		st->MPI_SOURCE = receive ? r->source : MPI_ANY_SOURCE;
-		st->MPI_TAG = receive ? r->tag : MPI_ANY_TAG;
+		st->MPI_SOURCE = receive ? r->recv.source : MPI_ANY_SOURCE;
+		st->MPI_TAG = receive ? r->recv.tag : MPI_ANY_TAG;
 		PMPI_Status_set_elements_x(st, MPI_BYTE, receive ? (MPI_Count)r->len : 0);
 		PMPI_Status_set_cancelled(st, 0);
 	} else if (r->fix) {

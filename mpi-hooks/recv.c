@@ -7,7 +7,7 @@
 
 static int start_irecv(struct rec *r)
 {
-	return NATIVE(Irecv, r->lib_buf, r->lib_count, r->lib_type, r->peer, r->peer_tag, r->c->handle,
+	return NATIVE(Irecv, r->recv.lib_buf, r->recv.lib_count, r->recv.lib_type, r->peer, r->peer_tag, r->c->handle,
 		      &r->req);
 }
 
@@ -69,12 +69,12 @@ static int recv_now(struct rec *r, MPI_Status *st, const char *call)
 		return recv_finish(r, MPI_SUCCESS, st, call);
 	}
 	if (unlikely(r->cap >= p2p_least) && r->peer != MPI_ANY_SOURCE && r->peer != c->self) {
-		chan_recv_post(c->chans, r->peer, chan_tag(r->peer_tag), &r->cr);
+		chan_recv_post(c->chans, r->peer, chan_tag(r->peer_tag), &r->recv.cr);
 		r->counted = true;
-		if (r->cr.worth && !partner_copies(c->world[r->cr.source], true))
+		if (r->recv.cr.worth && !partner_copies(c->world[r->recv.cr.source], true))
 			recv_announce(r, true);
 	}
-	rc = NATIVE(Recv, r->lib_buf, r->lib_count, r->lib_type, r->peer, r->peer_tag, c->handle, st);
+	rc = NATIVE(Recv, r->recv.lib_buf, r->recv.lib_count, r->recv.lib_type, r->peer, r->peer_tag, c->handle, st);
 	return recv_finish(r, rc, st, call);
 }
 
@@ -87,9 +87,9 @@ int recv_plain_odd(struct hcomm *c, void *at, uint64_t cap, int rc, MPI_Status *
 		return hcomm_raise(c, MPI_ERR_NO_MEM, call);
 	r->buf = at;
 	r->cap = cap;
-	r->land = at;
+	r->recv.land = at;
 	if (cap < DESC_SIZE) {
-		r->land = r->small;
+		r->recv.land = r->small;
 		r->shadow = true;
 		memcpy(r->small, landing, DESC_SIZE);
 	}
@@ -212,7 +212,7 @@ int recv_start_plain(struct rec *r, int (*start)(MPI_Request *request), MPI_Requ
 	chan_plain_post(r->c->chans, ch, &r->plain_seq);
 	r->plain_chan = ch;
 	r->plain = true;
-	r->state = REC_POSTED;
+	rec_transition(r, REC_POSTED);
 	return MPI_SUCCESS;
 }
 

@@ -14,7 +14,7 @@
 static void unannounce(struct rec *r)
 {
 	if (r->announced)
-		prog_msg_account_miss(hp2p_space, r->c->world[r->cr.source], false);
+		prog_msg_account_miss(hp2p_space, r->c->world[r->recv.cr.source], false);
 	recv_drop(r);
 }
 
@@ -24,9 +24,9 @@ static void count(struct rec *r, const struct chan_pos *pos)
 
 	hooks_lock(&c->lock);
 	if (r->counted)
-		chan_recv_done(c->chans, &r->cr, r->source, r->tag, pos);
+		chan_recv_done(c->chans, &r->recv.cr, r->recv.source, r->recv.tag, pos);
 	else if (!r->held && !r->taken)
-		chan_recv_now(c->chans, r->source, r->tag, pos);
+		chan_recv_now(c->chans, r->recv.source, r->recv.tag, pos);
 	r->counted = false;
 	hooks_unlock(&c->lock);
 }
@@ -38,14 +38,14 @@ static void ordinary(struct rec *r, uint64_t bytes, int class)
 	if (unlikely(r->m))
 		unannounce(r);
 	r->len = bytes;
-	r->state = REC_READY;
+	rec_transition(r, REC_READY);
 	if (unlikely(class))
 		return;
 	if (r->packed) {
 		buf_write_ordinary(r, r->packed, bytes);
 		buf_check(r, bytes);
-	} else if (r->shadow && bytes <= (r->land == r->small ? DESC_SIZE : r->cap)) {
-		buf_write_ordinary(r, r->land, bytes);
+	} else if (r->shadow && bytes <= (r->recv.land == r->small ? DESC_SIZE : r->cap)) {
+		buf_write_ordinary(r, r->recv.land, bytes);
 		buf_check(r, bytes);
 	}
 	if (unlikely(bytes > r->cap)) {
@@ -58,17 +58,17 @@ static void ordinary(struct rec *r, uint64_t bytes, int class)
 /* A descriptor, d.  The library is through with the buffer. */
 static void managed(struct rec *r, const struct desc_says *d)
 {
-	bool mine = r->m && (r->announced ? r->cr.exact && r->cr.pos.gen == d->pos.gen &&
-					    r->cr.pos.ord == d->pos.ord :
-					    r->d.name.slot == d->name.slot &&
-					    r->d.name.serial == d->name.serial &&
-					    r->d.name.src == d->name.src);
+	bool mine = r->m && (r->announced ? r->recv.cr.exact && r->recv.cr.pos.gen == d->pos.gen &&
+					    r->recv.cr.pos.ord == d->pos.ord :
+					    r->recv.d.name.slot == d->name.slot &&
+					    r->recv.d.name.serial == d->name.serial &&
+					    r->recv.d.name.src == d->name.src);
 
 	count(r, &d->pos);
 	r->managed = true;
-	r->doubt_at = 0;
-	r->state = REC_MOVING;
-	r->d = *d;
+	r->recv.doubt_at = 0;
+	rec_transition(r, REC_MOVING);
+	r->recv.d = *d;
 	if (r->m && !mine)
 		unannounce(r);
 	if (r->m)
@@ -82,7 +82,7 @@ static void managed(struct rec *r, const struct desc_says *d)
 /* All that follow on its channel may be for earlier messages than the daemon was told. */
 static void float_one(void *arg, struct chan_recv *cr)
 {
-	struct rec *r = (struct rec *)(void *)((char *)cr - offsetof(struct rec, cr));
+	struct rec *r = (struct rec *)(void *)((char *)cr - offsetof(struct rec, recv.cr));
 
 	if (!r->announced)
 		return;
@@ -97,13 +97,13 @@ void recv_matched(struct rec *r, const MPI_Status *st, int class)
 	struct desc_says d;
 
 	cand_del(r);
-	r->source = st->MPI_SOURCE;
-	r->tag = st->MPI_TAG;
+	r->recv.source = st->MPI_SOURCE;
+	r->recv.tag = st->MPI_TAG;
 	if (unlikely(class && class != MPI_ERR_TRUNCATE) || unlikely(status_cancelled(st))) {
 		hooks_lock(&r->c->lock);
 		if (r->counted) {
-			chan_recv_float(r->c->chans, &r->cr, float_one, NULL);
-			chan_recv_undo(r->c->chans, &r->cr);
+			chan_recv_float(r->c->chans, &r->recv.cr, float_one, NULL);
+			chan_recv_undo(r->c->chans, &r->recv.cr);
 		}
 		hooks_unlock(&r->c->lock);
 		r->counted = false;
@@ -111,7 +111,7 @@ void recv_matched(struct rec *r, const MPI_Status *st, int class)
 			unannounce(r);
 		r->err = class;
 		r->raised = class;
-		r->state = REC_READY;
+		rec_transition(r, REC_READY);
 		return;
 	}
 	if (unlikely(status_bytes(st) == DESC_SIZE) && !class && buf_desc(r, &d) &&
@@ -132,15 +132,15 @@ int recv_post(struct rec *r, bool wait, int (*start)(struct rec *r))
 	int rc;
 
 	if (r->cap >= p2p_least)
-		chan_recv_begin(c->chans, chan_source(r->peer), chan_tag(r->peer_tag), &r->cr);
+		chan_recv_begin(c->chans, chan_source(r->peer), chan_tag(r->peer_tag), &r->recv.cr);
 	else
-		chan_recv_post(c->chans, chan_source(r->peer), chan_tag(r->peer_tag), &r->cr);
+		chan_recv_post(c->chans, chan_source(r->peer), chan_tag(r->peer_tag), &r->recv.cr);
 	r->counted = true;
 	if (unlikely(r->cap >= p2p_least) && (c->self < 0 || (r->peer != c->self && c->npeers > 1))) {
 		r->big = true;
 		if (!wait)
 			r->posted_at = clock_ns();
-		if (!(r->cr.worth && !partner_copies(c->world[r->cr.source], wait) && recv_announce(r, wait)) && !wait)
+		if (!(r->recv.cr.worth && !partner_copies(c->world[r->recv.cr.source], wait) && recv_announce(r, wait)) && !wait)
 			cand_add(r);
 	}
 	rc = start(r);
@@ -148,11 +148,11 @@ int recv_post(struct rec *r, bool wait, int (*start)(struct rec *r))
 		cand_del(r);
 		if (r->m)
 			unannounce(r);
-		chan_recv_undo(c->chans, &r->cr);
+		chan_recv_undo(c->chans, &r->recv.cr);
 		r->counted = false;
 	}
 	if (unlikely(hooks.mt) && r->cap >= p2p_least)
-		chan_recv_begun(c->chans, &r->cr);
+		chan_recv_begun(c->chans, &r->recv.cr);
 	return rc;
 }
 
@@ -167,8 +167,8 @@ int recv_cancel(struct rec *r)
 	hooks_lock(&c->lock);
 	if (r->counted) {
 		/* the first that was announced takes the later ones with it */
-		for (cr = &r->cr; cr; cr = cr->next) {
-			struct rec *a = (struct rec *)(void *)((char *)cr - offsetof(struct rec, cr));
+		for (cr = &r->recv.cr; cr; cr = cr->next) {
+			struct rec *a = (struct rec *)(void *)((char *)cr - offsetof(struct rec, recv.cr));
 
 			if (!a->announced)
 				continue;
@@ -180,7 +180,7 @@ int recv_cancel(struct rec *r)
 			break;
 		}
 		if (!rc)
-			chan_recv_float(c->chans, &r->cr, float_one, NULL);
+			chan_recv_float(c->chans, &r->recv.cr, float_one, NULL);
 	}
 	hooks_unlock(&c->lock);
 	return rc ? MPI_SUCCESS : PMPI_Cancel(&r->req);

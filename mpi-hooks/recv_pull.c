@@ -14,10 +14,10 @@
 
 static atomic_int announced;
 
-/* Tell the daemon to pull the message @r->d; see prog_msg_recv_named() for @whole. */
+/* Tell the daemon to pull the message @r->recv.d; see prog_msg_recv_named() for @whole. */
 int recv_pull(struct rec *r, bool whole, unsigned int flags)
 {
-	const struct prog_msg_name *name = &r->d.name;
+	const struct prog_msg_name *name = &r->recv.d.name;
 	struct prog_buf b = buf_prog(r);
 	uint64_t len = name->len < r->cap ? name->len : r->cap;
 	int rc = -E2BIG;
@@ -46,11 +46,11 @@ bool recv_announce(struct rec *r, bool wait)
 {
 	const struct prog_msg_key key = {
 		.comm = r->c->id,
-		.src = r->c->world[r->cr.source],
+		.src = r->c->world[r->recv.cr.source],
 		.dst = (uint32_t)hooks.world_rank,
-		.tag = r->cr.tag,
-		.gen = r->cr.pos.gen,
-		.ord = r->cr.pos.ord,
+		.tag = r->recv.cr.tag,
+		.gen = r->recv.cr.pos.gen,
+		.ord = r->recv.cr.pos.ord,
 	};
 	struct prog_buf b = buf_prog(r);
 
@@ -59,7 +59,7 @@ bool recv_announce(struct rec *r, bool wait)
 	    prog_msg_recv(hp2p_space, &key, &b, wait || partner_recv_waits(key.src) ? PROG_MSG_WAITS : 0, &r->m))
 		return false;
 	atomic_fetch_add_explicit(&announced, 1, memory_order_relaxed);
-	r->announced = r->cr.announced = true;
+	r->announced = r->recv.cr.announced = true;
 	r->whole = false;
 	return true;
 }
@@ -79,10 +79,10 @@ void recv_drop(struct rec *r)
  */
 static int rescue(struct rec *r, struct prog_msg_result *res)
 {
-	uint64_t len = r->d.name.len;
+	uint64_t len = r->recv.d.name.len;
 	void *copy;
 
-	if (prog_msg_rescue(hp2p_space, &r->d.name, &copy))
+	if (prog_msg_rescue(hp2p_space, &r->recv.d.name, &copy))
 		return -ECONNRESET;
 	buf_write(r, copy, len);
 	free(copy);
@@ -106,7 +106,7 @@ static void arrived(struct rec *r, int status, struct prog_msg_result *res)
 		r->err = MPI_ERR_TRUNCATE;
 		r->len = r->cap;
 	} else if (status < 0) {
-		prog_log_limited(PROG_LOG_ERROR, "message from rank %d, tag %d: %s", r->source, r->tag,
+		prog_log_limited(PROG_LOG_ERROR, "message from rank %d, tag %d: %s", r->recv.source, r->recv.tag,
 				 strerror(-status));
 		r->err = MPI_ERR_OTHER;
 		r->len = 0;
@@ -130,9 +130,9 @@ static void arrived(struct rec *r, int status, struct prog_msg_result *res)
 		buf_check(r, res->len);
 	}
 	recv_drop(r);
-	prog_msg_free(hp2p_space, r->predicted);
-	r->predicted = NULL;
-	r->state = REC_READY;
+	prog_msg_free(hp2p_space, r->recv.predicted);
+	r->recv.predicted = NULL;
+	rec_transition(r, REC_READY);
 }
 
 /*
@@ -145,26 +145,26 @@ static void doubt(struct rec *r)
 {
 	uint64_t now = clock_ns();
 
-	if (r->doubt_at && now >= r->doubt_at) {
-		r->predicted = r->m;
+	if (r->recv.doubt_at && now >= r->recv.doubt_at) {
+		r->recv.predicted = r->m;
 		r->m = NULL;
 		/* not copied by ourselves: the daemon may be at it */
 		if (recv_pull(r, true, 0)) {
-			r->m = r->predicted;
-			r->predicted = NULL;
+			r->m = r->recv.predicted;
+			r->recv.predicted = NULL;
 			r->whole = false;
 		}
 	}
-	if (!r->doubt_at || now >= r->doubt_at)
-		r->doubt_at = now + RECV_DOUBT_NS;
+	if (!r->recv.doubt_at || now >= r->recv.doubt_at)
+		r->recv.doubt_at = now + RECV_DOUBT_NS;
 }
 
 /* The message was not to be had by its name, as @status says.  True: that was not the last word. */
 static bool still_predicted(struct rec *r, int status, struct prog_msg_result *res)
 {
 	prog_msg_free(hp2p_space, r->m);
-	r->m = r->predicted;
-	r->predicted = NULL;
+	r->m = r->recv.predicted;
+	r->recv.predicted = NULL;
 	r->whole = false;
 	return prog_msg_test(hp2p_space, r->m, res) == 1 || status == -EBUSY || status == -EEXIST;
 }
@@ -187,13 +187,13 @@ bool recv_moving(struct rec *r)
 	}
 	rc = r->cap < DESC_SIZE ? 1 : prog_msg_test(hp2p_space, r->m, &res);
 	if (!rc) {
-		if (r->announced && !r->predicted)
+		if (r->announced && !r->recv.predicted)
 			doubt(r);
 		return false;
 	}
 	if (rc == 1)
 		rc = res.status;
-	if (unlikely(r->predicted && rc) && still_predicted(r, rc, &res)) {
+	if (unlikely(r->recv.predicted && rc) && still_predicted(r, rc, &res)) {
 		/* the next look says what became of it */
 		return false;
 	}

@@ -123,15 +123,14 @@ static inline bool all_plain(int n, const MPI_Request *reqs)
 	return true;
 }
 
-enum many_begun many_begin_slow(struct many *k, int n, MPI_Request *reqs,
-							    MPI_Status *statuses);
+enum many_begun many_begin_slow(struct many *k, int n, MPI_Request *reqs, MPI_Status *statuses);
 
 /*
  * MANY_ALL_PLAIN: the library's call is to be made with the program's requests, which are in k->shown as well, and k->st; then
  * comes many_plain_done().
  */
 static inline __attribute__((always_inline)) enum many_begun many_begin(struct many *k, int n, MPI_Request *reqs,
-								   MPI_Status *statuses)
+									MPI_Status *statuses)
 {
 	if (unlikely(!reqs || n <= 0))
 		return MANY_NONE_OURS;
@@ -175,15 +174,13 @@ bool many_others(const struct many *k);
  */
 int many_done(struct many *k, int rc, int n, const int *indices, const char *call);
 /* What is left of a call for plain ones goes the way of all others.  The library has nulled what it completed. */
-int many_plain_odd(struct many *k, int rc, int n, const int *indices,
-					       const char *call);
+int many_plain_odd(struct many *k, int rc, int n, const int *indices, const char *call);
 /* The library has returned @rc and completed those at @indices (NULL: all @n); with several threads. */
-int many_plain_done_threads(struct many *k, int rc, int n, const int *indices,
-							const char *call);
+int many_plain_done_threads(struct many *k, int rc, int n, const int *indices, const char *call);
 
 /* The same with one thread. */
 static inline __attribute__((always_inline)) int many_plain_done(struct many *k, int rc, int n, const int *indices,
-								     const char *call)
+								  const char *call)
 {
 	bool odd = rc;
 

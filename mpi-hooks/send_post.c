@@ -50,7 +50,7 @@ int send_post(struct rec *r, int mode, const struct chan_pos *pos, MPI_Request *
 	}
 	atomic_fetch_add_explicit(&sends, 1, memory_order_relaxed);
 	r->managed = true;
-	r->state = REC_MOVING;
+	rec_transition(r, REC_MOVING);
 	r->native_done = false;
 	return 0;
 }

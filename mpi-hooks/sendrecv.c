@@ -23,13 +23,13 @@ static int sendrecv_native(struct rec *r, const void *sendbuf, MPI_Count sendcou
 	int rc;
 
 #if MPI_VERSION >= 4
-	if (unlikely(sendcount > INT_MAX || r->lib_count > INT_MAX))
-		rc = PMPI_Sendrecv_c(sendbuf, sendcount, sendtype, dest, sendtag, r->lib_buf,
-				     r->lib_count, r->lib_type, r->peer, r->peer_tag, c->handle, st);
+	if (unlikely(sendcount > INT_MAX || r->recv.lib_count > INT_MAX))
+		rc = PMPI_Sendrecv_c(sendbuf, sendcount, sendtype, dest, sendtag, r->recv.lib_buf,
+				     r->recv.lib_count, r->recv.lib_type, r->peer, r->peer_tag, c->handle, st);
 	else
 #endif
-		rc = PMPI_Sendrecv(sendbuf, (int)sendcount, sendtype, dest, sendtag, r->lib_buf,
-				   (int)r->lib_count, r->lib_type, r->peer, r->peer_tag, c->handle, st);
+		rc = PMPI_Sendrecv(sendbuf, (int)sendcount, sendtype, dest, sendtag, r->recv.lib_buf,
+				   (int)r->recv.lib_count, r->recv.lib_type, r->peer, r->peer_tag, c->handle, st);
 	if (unlikely(rc) && counted && herror_native(rc) != MPI_ERR_TRUNCATE)
 		chan_send_undo(c->chans, dest, sendtag);
 	return recv_finish(r, rc, st, "MPI_Sendrecv");
@@ -241,10 +241,10 @@ static int half_recv(struct rec *r, void *buf, MPI_Count count, MPI_Datatype typ
 	int rc;
 
 	if (source == MPI_PROC_NULL) {
-		r->source = source;
-		r->tag = MPI_ANY_TAG;
+		r->recv.source = source;
+		r->recv.tag = MPI_ANY_TAG;
 		r->standin = true;
-		r->state = REC_READY;
+		rec_transition(r, REC_READY);
 		return MPI_SUCCESS;
 	}
 	if (!is_source(r->c, source))
@@ -286,6 +286,8 @@ static int isendrecv(struct hcomm *c, const void *sendbuf, MPI_Count sendcount, 
 	struct rec *pair = rec_new(c, REC_PAIR), *r = rec_new(c, REC_RECV), *s = rec_new(c, REC_SEND);
 	int rc;
 
+	if (pair)
+		pair->pair.recv = pair->pair.send = NULL;
 	if (!pair || !r || !s) {
 		rc = hcomm_raise(c, MPI_ERR_NO_MEM, call);
 		goto free_all;
@@ -299,16 +301,16 @@ static int isendrecv(struct hcomm *c, const void *sendbuf, MPI_Count sendcount, 
 	if (rc)
 		goto free_handle;
 	pair->standin = true;
-	pair->part[0] = r;
-	pair->part[1] = s;
-	rc = half_send(&pair->part[1], sendbuf, sendcount, sendtype, dest, sendtag);
+	pair->pair.recv = r;
+	pair->pair.send = s;
+	rc = half_send(&pair->pair.send, sendbuf, sendcount, sendtype, dest, sendtag);
 	if (rc) {	/* what is under way ends without the program */
 		recv_cancel(r);
 		s->native_done = true;
 		orphan_add(pair);
 		return rc;
 	}
-	if (r->posted_at || pair->part[1]->posted_at)
+	if (r->posted_at || pair->pair.send->posted_at)
 		rec_posted(pair);
 	*request = pair->req;
 	rec_show(pair);

@@ -171,6 +171,18 @@ static int create_one(struct session *s, const struct win_create *c, const char 
 	return 0;
 }
 
+/* What became of a new window or region: @what names the refusal to those who look at the job, or the log. */
+static int reply_slot(struct session *s, struct prog_msg_slot *r, uint16_t type, const char *what, int err,
+		      const char *why)
+{
+	if (err) {
+		msg_reason(r->reason, why);
+		win_job_reason(s->c.view.job, what, why);
+		prog_log_limited(PROG_LOG_WARN, "session %u: %s: %s", s->id, what, why);
+	}
+	return msg_reply(s, r, sizeof(*r), type, err, NULL, 0);
+}
+
 int do_win_create(struct session *s, struct msg *m)
 {
 	uint32_t copies = (uint32_t)(m->win_create.flags >> PROG_WIN_COPIES_SHIFT & PROG_WIN_COPIES_MASK);
@@ -204,12 +216,7 @@ int do_win_create(struct session *s, struct msg *m)
 	c.mem_fd = msg_take_fd(m, 2);
 	err = copies ? create_copies(s, &c, copies + 1, &r.slot, &why) : create_one(s, &c, &why);
 out:
-	if (err) {
-		msg_reason(r.reason, why);
-		win_job_reason(s->c.view.job, "window refused", why);
-		prog_log_limited(PROG_LOG_WARN, "session %u: window refused: %s", s->id, why);
-	}
-	return msg_reply(s, &r, sizeof(r), PROG_MSG_WIN_CREATE, err, NULL, 0);
+	return reply_slot(s, &r, PROG_MSG_WIN_CREATE, "window refused", err, why);
 }
 
 int do_win_free(struct session *s, struct msg *m)
@@ -301,12 +308,7 @@ int do_region_add(struct session *s, struct msg *m)
 	else
 		region_keep(s, r.slot, map);
 out:
-	if (err) {
-		msg_reason(r.reason, why);
-		win_job_reason(s->c.view.job, "region refused", why);
-		prog_log_limited(PROG_LOG_WARN, "session %u: region refused: %s", s->id, why);
-	}
-	return msg_reply(s, &r, sizeof(r), PROG_MSG_REGION_ADD, err, NULL, 0);
+	return reply_slot(s, &r, PROG_MSG_REGION_ADD, "region refused", err, why);
 }
 
 int do_region_del(struct session *s, struct msg *m)

@@ -11,6 +11,13 @@
 /* -O2 does not vectorise loops of unknown length in gcc 12. */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3")
+/*
+ * One vector per turn leaves the ports for loads and stores idle, and takes twice as long where the turn happens to end
+ * on a boundary of 32 bytes (4 KiB of doubles: 53 to 170 ns by where the linker puts the loop; 42 to 44 this way).
+ */
+#define UNROLLED _Pragma("GCC unroll 4")
+#else
+#define UNROLLED
 #endif
 
 /* Element types that may stand anywhere and overlay anything. */
@@ -52,6 +59,7 @@ static void fn(void *inout, const void *input, size_t n) \
 	T *restrict io = inout; \
 	const T *restrict in = input; \
 	\
+	UNROLLED \
 	for (size_t i = 0; i < n; i++) { \
 		T a = io[i], b = in[i]; \
 		\

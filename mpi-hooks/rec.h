@@ -396,7 +396,7 @@ static inline void copy_short(void *to, const void *from, uint64_t bytes)
 		memcpy(to, from, 8);
 	else if (bytes == 4)
 		memcpy(to, from, 4);
-	else if (bytes)		/* of nothing, the program's buffer may be NULL */
+	else
 		memcpy(to, from, bytes);
 }
 

@@ -4,7 +4,9 @@
  *
  *	main.c		device, ioctls
  *	ctx.c		contexts (one per open file)
- *	region.c	registration, lookup, staleness, the end of a region
+ *	region.c	the table of regions, and who may use them
+ *	pin.c		pinning
+ *	register.c	registration, staleness, the end of a region
  *	account.c	limits, counters
  *	map.c		mmap()
  *	copy.c		copies by handle
@@ -140,10 +142,11 @@ static inline struct ap_ring *ap_ctx_ring(struct ap_ctx *ctx)
 
 /* region.c */
 void ap_region_exit(void);
-int ap_region_register(struct ap_ctx *ctx, struct asyncprog_ioc_register *arg);
-int ap_region_unregister(u64 handle);
+/* a handle, and a place in the device; it is not found before it is published */
+int ap_region_reserve(struct ap_region *r);
+void ap_region_publish(struct ap_region *r);
+void ap_region_remove(struct ap_region *r);
 int ap_region_query(struct ap_ctx *ctx, struct asyncprog_ioc_query *arg);
-void ap_region_end_all(struct ap_ctx *ctx);
 /* a reference to the region behind a handle, or NULL */
 struct ap_region *ap_region_find(u64 handle);
 struct ap_region *ap_region_find_pgoff(unsigned long pgoff);
@@ -156,6 +159,19 @@ bool ap_region_permitted(const struct ap_region *r, const struct ap_ctx *ctx);
 /* find, check and count a user of the pages, for a copy */
 int ap_region_use(struct ap_ctx *ctx, u64 handle, u32 access, struct ap_region **out);
 void ap_region_unuse(struct ap_region *r);
+
+/* pin.c */
+/* all pages of the region, or none and an error */
+int ap_pin_pages(struct ap_region *r);
+/* the first @n pages; @dirty when others may have written to them */
+void ap_unpin_range(struct ap_region *r, unsigned long n, bool dirty);
+/* the largest power of two in whose pieces the region is contiguous and aligned */
+u32 ap_page_shift(const struct ap_region *r);
+
+/* register.c */
+int ap_region_register(struct ap_ctx *ctx, struct asyncprog_ioc_register *arg);
+int ap_region_unregister(u64 handle);
+void ap_region_end_all(struct ap_ctx *ctx);
 
 /* account.c */
 struct ap_stats {

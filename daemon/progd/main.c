@@ -32,7 +32,7 @@
 #include "session/session.h"
 #include "thresh/thresh.h"
 #include "win/win.h"
-#include "worker/loop.h"
+#include "loop/loop.h"
 #include "worker/worker.h"
 #include "xport/xport.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 #include <errno.h>
 
-#include "worker/loop.h"
+#include "loop/loop.h"
 #include "link/reach.h"
 
 void reach_up(struct reach *h)

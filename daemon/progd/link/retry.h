@@ -6,7 +6,7 @@
 #ifndef PROGD_LINK_RETRY_H
 #define PROGD_LINK_RETRY_H
 
-#include "worker/loop.h"
+#include "loop/loop.h"
 
 #define RETRY_NS	500000		/* look again after this, ... */
 

@@ -19,7 +19,7 @@
 
 #include "stats/stats.h"
 #include "win/win.h"
-#include "worker/loop.h"
+#include "loop/loop.h"
 
 /* in the order of the key copy_engine */
 enum { MOVER_AUTO, MOVER_CPU, MOVER_KERNEL, MOVER_DMA };

@@ -18,7 +18,7 @@
 #include "link/link.h"
 #include "rma/rma.h"
 #include "rndv/rndv.h"
-#include "worker/loop.h"
+#include "loop/loop.h"
 #include "worker/worker.h"
 
 struct sessions;

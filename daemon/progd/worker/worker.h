@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "worker/loop.h"
+#include "loop/loop.h"
 
 /* Who gets the core when a computing process holds it and this worker wakes. */
 #define WORKER_PRIO_AUTO	0	/* the best that is permitted, in the order rr, nice */

@@ -27,7 +27,7 @@
 #include <asyncprog/ring.h>
 #include <libprogbase/wire.h>
 
-#include "worker/loop.h"
+#include "loop/loop.h"
 
 #define XPORT_MAX_JOBS		1024	/* proven on one lane at a time; index 1..XPORT_MAX_JOBS */
 #define XPORT_SINK_IOV		16

@@ -9,7 +9,7 @@
 
 #include <libprogbase/log.h>
 
-#include "worker/loop_impl.h"
+#include "loop/impl.h"
 
 #define PAGE_STEP	4096u		/* no page is smaller */
 #define MAX_FAULTS	16u

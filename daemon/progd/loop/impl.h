@@ -8,7 +8,7 @@
 #define PROGD_LOOP_IMPL_H
 
 #include <pthread.h>
-#include "worker/loop.h"
+#include "loop/loop.h"
 
 #define OBJ_WATCH	1
 #define OBJ_SOCK	2

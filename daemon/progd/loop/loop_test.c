@@ -21,7 +21,7 @@
 
 #include <cmocka.h>
 
-#include "worker/loop.h"
+#include "loop/loop.h"
 
 static struct loop *L;
 static int kind;

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "worker/loop_impl.h"
+#include "loop/impl.h"
 
 #define EVENTS		64
 #define MAX_SKIPS	8	/* runs without asking epoll while known work remains */

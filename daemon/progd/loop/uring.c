@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "worker/loop_impl.h"
+#include "loop/impl.h"
 
 #define SQ_ENTRIES	256
 #define CQ_ENTRIES	1024

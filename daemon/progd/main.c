@@ -22,17 +22,17 @@
 #include <libprogbase/log.h>
 
 #include "conf/keys.h"
+#include "copy_engine/copy_engine.h"
 #include "ctl/ctl.h"
+#include "link/link.h"
+#include "loop/loop.h"
 #include "match/match.h"
 #include "match/pool.h"
-#include "mover/mover.h"
 #include "rma/rma.h"
 #include "rndv/rndv.h"
-#include "link/link.h"
 #include "session/session.h"
 #include "thresh/thresh.h"
 #include "win/win.h"
-#include "loop/loop.h"
 #include "worker/worker.h"
 #include "xport/xport.h"
 
@@ -56,7 +56,7 @@ struct progd {
 	struct link *link[PROG_MAX_WORKERS];
 	struct rma *rma[PROG_MAX_WORKERS];
 	struct rndv *rndv[PROG_MAX_WORKERS];
-	struct mover *mover[PROG_MAX_WORKERS];
+	struct copy_engine *copy_engine[PROG_MAX_WORKERS];
 	struct xport_worker *xw[PROG_MAX_WORKERS];
 	struct xport *xport;
 	struct sessions *sessions;
@@ -92,7 +92,7 @@ static void apply_runtime(struct progd *d)
 		.early_max = pool_span(pool) ? conf_int(d->conf, KEY_P2P_EARLY_MAX) : 0,
 		.retry_ns = conf_int(d->conf, KEY_P2P_RETRY),
 	};
-	struct mover_conf mc = {
+	struct copy_engine_conf mc = {
 		.engine = conf_int(d->conf, KEY_COPY_ENGINE), .min = conf_int(d->conf, KEY_COPY_ENGINE_MIN),
 	};
 	struct pool_conf pc = {
@@ -102,7 +102,7 @@ static void apply_runtime(struct progd *d)
 	win_limits_set(&lim);
 	thresh_conf_set(&th);
 	pool_conf_set(&pc);
-	mover_conf_set(&mc);
+	copy_engine_conf_set(&mc);
 	match_limit_set(conf_int(d->conf, KEY_QUOTA_MESSAGES));
 	log_set_level(conf_int(d->conf, KEY_LOG_LEVEL));
 }
@@ -315,15 +315,15 @@ static int make_workers(struct progd *d)
 		memcpy(lo.guid, d->guid, sizeof(lo.guid));
 		r = link_new(&lo, &d->link[i]);
 		if (!r)
-			r = mover_new(i, lo.loop, &d->mover[i]);
+			r = copy_engine_new(i, lo.loop, &d->copy_engine[i]);
 		if (!r)
-			r = rma_new(d->link[i], d->mover[i], &d->rma[i]);
+			r = rma_new(d->link[i], d->copy_engine[i], &d->rma[i]);
 		if (!r)
-			r = rndv_new(d->link[i], d->mover[i], &d->rndv[i]);
+			r = rndv_new(d->link[i], d->copy_engine[i], &d->rndv[i]);
 		if (!r)
 			r = worker_add_source(d->worker[i], link_poll, d->link[i]);
 		if (!r)
-			r = worker_add_source(d->worker[i], mover_poll, d->mover[i]);
+			r = worker_add_source(d->worker[i], copy_engine_poll, d->copy_engine[i]);
 		if (r) {
 			prog_log(PROG_LOG_ERROR, "worker %u: %s", i, strerror(-r));
 			return r;
@@ -400,7 +400,7 @@ static void ctl_opts(struct progd *d, struct ctl_opts *o)
 	};
 	memcpy(o->worker, d->worker, sizeof(o->worker));
 	memcpy(o->rma, d->rma, sizeof(o->rma));
-	memcpy(o->mover, d->mover, sizeof(o->mover));
+	memcpy(o->copy_engine, d->copy_engine, sizeof(o->copy_engine));
 	memcpy(o->guid, d->guid, sizeof(o->guid));
 }
 
@@ -504,7 +504,7 @@ static int start(struct progd *d)
 
 struct detach {
 	struct xport_worker *xw;
-	struct mover *mover;
+	struct copy_engine *copy_engine;
 	uint64_t drain_ns;
 };
 
@@ -515,7 +515,7 @@ static void detach(void *arg)
 
 	if (t->xw)
 		xport_detach(t->xw, t->drain_ns);
-	mover_detach(t->mover);
+	copy_engine_detach(t->copy_engine);
 }
 
 /* The lock file goes while the lock is held, so nobody locks a file that is about to vanish. */
@@ -541,7 +541,7 @@ static void free_engine(struct progd *d)
 	if (d->xport)
 		xport_unlisten(d->xport);
 	for (unsigned int i = 0; i < d->nworkers; i++) {
-		struct detach t = { d->xw[i], d->mover[i], conf_int(d->conf, KEY_DRAIN_TIMEOUT) };
+		struct detach t = { d->xw[i], d->copy_engine[i], conf_int(d->conf, KEY_DRAIN_TIMEOUT) };
 
 		if (!d->started || worker_call(d->worker[i], detach, &t))
 			detach(&t);
@@ -550,7 +550,7 @@ static void free_engine(struct progd *d)
 		worker_stop(d->worker[i]);
 	xport_free(d->xport);
 	for (unsigned int i = 0; i < d->nworkers; i++) {
-		mover_free(d->mover[i]);
+		copy_engine_free(d->copy_engine[i]);
 		rma_free(d->rma[i]);
 		rndv_free(d->rndv[i]);
 		link_free(d->link[i]);
@@ -560,7 +560,7 @@ static void free_engine(struct progd *d)
 	memset(d->link, 0, sizeof(d->link));
 	memset(d->rma, 0, sizeof(d->rma));
 	memset(d->rndv, 0, sizeof(d->rndv));
-	memset(d->mover, 0, sizeof(d->mover));
+	memset(d->copy_engine, 0, sizeof(d->copy_engine));
 	memset(d->xw, 0, sizeof(d->xw));
 	d->xport = NULL;
 	d->nworkers = 0;

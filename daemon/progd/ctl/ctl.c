@@ -18,8 +18,8 @@
 #include <utlist.h>
 
 #include "conf/keys.h"
+#include "copy_engine/copy_engine.h"
 #include "match/pool.h"
-#include "mover/mover.h"
 #include "stats/stats.h"
 #include "thresh/thresh.h"
 #include "win/win.h"
@@ -64,8 +64,8 @@ static void put_u64(json_t *o, const char *key, uint64_t v)
 struct ask {
 	struct rma *rma;
 	struct rma_info info;
-	const struct mover *mover;
-	struct mover_info mover_info;
+	const struct copy_engine *engine;
+	struct copy_engine_info engine_info;
 	json_t *peers;
 };
 
@@ -74,7 +74,7 @@ static void ask_info(void *arg)
 	struct ask *a = arg;
 
 	rma_info(a->rma, &a->info);
-	mover_info(a->mover, &a->mover_info);
+	copy_engine_info(a->engine, &a->engine_info);
 }
 
 static void add_peer(void *arg, const struct rma_peer_info *i)
@@ -109,13 +109,13 @@ static void ask_peers(void *arg)
 	rma_each_peer(a->rma, add_peer, a->peers);
 }
 
-/* What a worker's mover has open. */
-static const char *engine_now(const struct mover_info *i)
+/* What a worker's copy engine has open. */
+static const char *engine_now(const struct copy_engine_info *i)
 {
 	if (i->open)
 		return i->kind == COPIER_KERNEL ? "kernel threads of asyncprog" :
 		       i->engine ? i->name : "kernel threads of ioat_copy";
-	return i->why ? mover_why(i->why) : "not in use";
+	return i->why ? copy_engine_why(i->why) : "not in use";
 }
 
 /* ---- requests ---- */
@@ -188,22 +188,23 @@ static json_t *copiers_json(const uint64_t *copies, const uint64_t *bytes)
 static json_t *engine_json(struct ctl *c, bool probe)
 {
 	static const char *const names[] = {
-		[MOVER_AUTO] = "auto", [MOVER_CPU] = "cpu", [MOVER_KERNEL] = "kernel", [MOVER_DMA] = "dma",
+		[COPY_ENGINE_AUTO] = "auto", [COPY_ENGINE_CPU] = "cpu", [COPY_ENGINE_KERNEL] = "kernel",
+		[COPY_ENGINE_DMA] = "dma",
 	};
 	char name[IOAT_COPY_NAME_SIZE];
-	struct mover_totals t;
-	struct mover_conf mc;
+	struct copy_engine_totals t;
+	struct copy_engine_conf mc;
 	json_t *o = json_object();
 
-	mover_conf_get(&mc);
-	mover_totals(&t);
+	copy_engine_conf_get(&mc);
+	copy_engine_totals(&t);
 	json_object_set_new(o, "configured", json_string(names[mc.engine]));
 	put_u64(o, "min_bytes", mc.min);
 	if (probe) {
-		int err = mover_probe(name);
+		int err = copy_engine_probe(name);
 
 		json_object_set_new(o, "engine", name[0] ? json_string(name) : json_null());
-		json_object_set_new(o, "problem", err ? json_string(mover_why(err)) : json_null());
+		json_object_set_new(o, "problem", err ? json_string(copy_engine_why(err)) : json_null());
 	}
 	json_object_set_new(o, "done_by", copiers_json(t.copies, t.bytes));
 	put_u64(o, "fallbacks", t.fallbacks);
@@ -260,7 +261,7 @@ static json_t *do_status(struct ctl *c, json_t *req, const char **why)
 	put_u64(s, "ended", sc.ended);
 	json_object_set_new(o, "sessions", s);
 	for (unsigned int i = 0; i < c->o.workers; i++) {
-		struct ask a = { .rma = c->o.rma[i], .mover = c->o.mover[i] };
+		struct ask a = { .rma = c->o.rma[i], .engine = c->o.copy_engine[i] };
 		struct worker_stats ws;
 		json_t *w = json_object();
 
@@ -279,8 +280,8 @@ static json_t *do_status(struct ctl *c, json_t *req, const char **why)
 		put_u64(w, "lock_waits", a.info.lock_waits);
 		put_u64(w, "parked_bytes", a.info.parked_bytes);
 		put_u64(w, "peers", a.info.peers);
-		json_object_set_new(w, "copy_engine", json_string(engine_now(&a.mover_info)));
-		put_u64(w, "copies_under_way", a.mover_info.flying + a.mover_info.queued);
+		json_object_set_new(w, "copy_engine", json_string(engine_now(&a.engine_info)));
+		put_u64(w, "copies_under_way", a.engine_info.flying + a.engine_info.queued);
 		json_array_append_new(workers, w);
 	}
 	json_object_set_new(o, "workers", workers);
@@ -320,7 +321,7 @@ static json_t *msgs_json(uint32_t job, const struct stats_msgs *m)
 	put_u64(o, "copied_by_receiver", m->copied);
 	put_u64(o, "rendezvous", m->rendezvous);
 	put_u64(o, "on_this_node", m->local);
-	put_u64(o, "copied_by_helper", m->passed);
+	put_u64(o, "copied_by_helper", m->peer_copied);
 	put_u64(o, "bytes", m->bytes);
 	put_u64(o, "bytes_while_computing", m->away_bytes);
 	put_u64(o, "not_kept", m->unkept);

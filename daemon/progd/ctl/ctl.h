@@ -37,7 +37,7 @@ struct ctl_opts {
 	unsigned int workers;
 	struct worker *worker[PROG_MAX_WORKERS];
 	struct rma *rma[PROG_MAX_WORKERS];
-	struct mover *mover[PROG_MAX_WORKERS];
+	struct copy_engine *copy_engine[PROG_MAX_WORKERS];
 	uint8_t guid[PROG_GUID_SIZE];
 	struct sessions *sessions;
 	struct xport *xport;

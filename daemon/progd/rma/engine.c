@@ -174,7 +174,7 @@ static const struct link_ops rma_ops = {
 
 /* ---- life ---- */
 
-int rma_new(struct link *l, struct mover *m, struct rma **out)
+int rma_new(struct link *l, struct copy_engine *m, struct rma **out)
 {
 	struct rma *r = calloc(1, sizeof(*r));
 
@@ -182,7 +182,7 @@ int rma_new(struct link *l, struct mover *m, struct rma **out)
 		return -ENOMEM;
 	r->link = l;
 	r->host = l->o.host;
-	r->mover = m;
+	r->copy_engine = m;
 	r->index = l->o.index;
 	r->workers = l->o.workers;
 	r->owner = PROG_OWNER_WORKER | l->o.index;

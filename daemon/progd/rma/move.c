@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
- * Puts and gets between pinned memory of two clients of this node that an engine copies (mover.h).
+ * Puts and gets between pinned memory of two clients of this node that an engine copies (copy_engine.h).
  *
  * It begins when everything of the stream before it has been done, or is being copied, too, and nothing of the
  * stream behind it is done before it: with its end it takes its place in the stream, without payload.  What an
@@ -74,10 +74,10 @@ static bool busy(const struct stream *s, const struct op *op)
 	return false;
 }
 
-static void moved(void *arg, int status)
+static void copied(void *arg, int status)
 {
 	struct op *op = arg;
-	struct stream *s = op->moved_by;
+	struct stream *s = op->moving_of;
 
 	op->moving = NULL;
 	op->move = status ? MOVE_NOT : MOVE_DONE;
@@ -98,15 +98,15 @@ static bool begin(struct stream *s, struct op *op)
 	if (!target_where(s->to, &f, &map, &at))
 		return false;
 	op->moving = op->opcode == PROG_OP_PUT ?
-		     mover_copy(r->mover, map, at, op->map, op->addr, op->len, busy(s, op), s->conn->lc.stats,
-				moved, op) :
-		     mover_copy(r->mover, op->map, op->addr, map, at, op->len, busy(s, op), s->conn->lc.stats,
-				moved, op);
+		     copy_engine_submit(r->copy_engine, map, at, op->map, op->addr, op->len, busy(s, op),
+					s->conn->lc.stats, copied, op) :
+		     copy_engine_submit(r->copy_engine, op->map, op->addr, map, at, op->len, busy(s, op),
+					s->conn->lc.stats, copied, op);
 	if (!op->moving)
 		return false;
 	s->sent_any = true;
 	op->move = MOVE_UNDER_WAY;
-	op->moved_by = s;
+	op->moving_of = s;
 	op->pending++;
 	s->moving++;
 	return true;
@@ -136,7 +136,7 @@ int move_next(struct stream *s)
 	int err;
 
 	/* what is sent behind a lock that is not granted is not to be done yet */
-	if (!s->conn->r->mover || s->locks_out)
+	if (!s->conn->r->copy_engine || s->locks_out)
 		return MOVE_USUAL;
 	look(s);
 	if (op->move == MOVE_UNDER_WAY) {
@@ -146,7 +146,7 @@ int move_next(struct stream *s)
 	if (op->move != MOVE_DONE)
 		return MOVE_USUAL;
 	f = frame_of(s, op);
-	err = target_moved(s->to, &f);
+	err = target_copied(s->to, &f);
 	if (err == -EBUSY) {
 		op->move = MOVE_NOT;
 		return MOVE_USUAL;

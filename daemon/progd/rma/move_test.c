@@ -24,7 +24,7 @@
 #define LEN	100000u
 
 static struct kit_link k;
-static struct mover *mover;
+static struct copy_engine *copy_engine;
 static struct rma *rma;
 static struct win_job *job;
 static struct rma_client client;		/* of rank 0 */
@@ -47,7 +47,7 @@ static void step(void)
 {
 	assert_true(loop_run_once(k.loop, 0) >= 0);
 	link_poll(k.link);
-	mover_poll(mover);
+	copy_engine_poll(copy_engine);
 }
 
 #define RUN(cond) RUN_FOR(step, 20, cond)
@@ -111,17 +111,17 @@ static void detach(void)
 
 static int setup(void **state)
 {
-	struct mover_conf mc = { .engine = MOVER_DMA, .min = 65536 };
+	struct copy_engine_conf mc = { .engine = COPY_ENGINE_DMA, .min = 65536 };
 	const char *why = "";
 
 	memset(&pin_fake.copies, 0, sizeof(pin_fake.copies));
 	pin_fake.copies.present = true;
 	pin_fake.copies.engine = true;
-	mover_conf_set(&mc);
+	copy_engine_conf_set(&mc);
 	log_set_level(PROG_LOG_ERROR - 1);
 	kit_link_new(&k, guid, 1, &kit_host);
-	assert_int_equal(mover_new(0, k.loop, &mover), 0);
-	assert_int_equal(rma_new(k.link, mover, &rma), 0);
+	assert_int_equal(copy_engine_new(0, k.loop, &copy_engine), 0);
+	assert_int_equal(rma_new(k.link, copy_engine, &rma), 0);
 	assert_int_equal(win_job_join(jobid, jobkey, getuid(), &job, &why), 0);
 	job->stats = stats_new(1);
 	for (uint32_t i = 0; i < RANKS; i++) {
@@ -153,7 +153,7 @@ static int teardown(void **state)
 		link_job_gone(k.link, job);
 	win_job_put(job);
 	win_map_put(client.view.seg);
-	mover_free(mover);
+	copy_engine_free(copy_engine);
 	rma_free(rma);
 	kit_link_free(&k);
 	for (uint32_t i = 0; i < RANKS; i++) {
@@ -490,11 +490,11 @@ static uint32_t rnd(uint32_t *s)
 static void test_random(void **state)
 {
 	static uint8_t model[RANKS][SIZE];
-	struct mover_conf mc = { .engine = MOVER_DMA, .min = 4096 };
+	struct copy_engine_conf mc = { .engine = COPY_ENGINE_DMA, .min = 4096 };
 	uint32_t s = 20261122;
 	uint64_t dma;
 
-	mover_conf_set(&mc);
+	copy_engine_conf_set(&mc);
 	memcpy(model[0], mem[0], SIZE);
 	memcpy(model[1], mem[1], SIZE);
 	for (int round = 0; round < 300; round++) {

@@ -57,8 +57,8 @@ struct op {
 	uint32_t pending;		/* helper jobs that still use it */
 	bool all_sent;
 	uint8_t move;			/* MOVE_* of enum move */
-	struct mover_req *moving;	/* MOVE_UNDER_WAY: counts as pending; NULL: cancelled */
-	struct stream *moved_by;	/* ... its stream */
+	struct copy_req *moving;	/* MOVE_UNDER_WAY: counts as pending; NULL: cancelled */
+	struct stream *moving_of;	/* ... its stream */
 	bool hollow;			/* its bytes cannot be read: sent as an empty PUT */
 	uint8_t inl[PROG_SQE_INLINE_MAX];
 	uint64_t t0;			/* when it was read from the ring, ns */
@@ -373,7 +373,7 @@ int lock_resume(struct tstream *ts);
 struct rma {
 	struct link *link;
 	struct link_host *host;
-	struct mover *mover;		/* NULL: none */
+	struct copy_engine *copy_engine;	/* NULL: none */
 	unsigned int index, workers;
 	uint32_t owner;			/* PROG_OWNER_WORKER | index */
 	struct conn *conns;
@@ -446,7 +446,7 @@ int move_next(struct stream *s);
  */
 bool target_where(struct rma_from *from, const struct wire_frame *f, struct win_map **map, uint64_t *at);
 /* ... and it was copied: 0, -ENOMEM, or -EBUSY: no, it must be done. */
-int target_moved(struct rma_from *from, const struct wire_frame *f);
+int target_copied(struct rma_from *from, const struct wire_frame *f);
 int target_begin(struct rma_from *from, const struct wire_frame *f, struct lane_sink *sink);
 int target_frame(struct rma_from *from, const struct wire_frame *f, const void *payload, bool placed);
 /* The frame begun on @tl ends without being done. */

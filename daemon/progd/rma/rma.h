@@ -23,7 +23,7 @@
 #include <asyncprog/ring.h>
 
 #include "link/link.h"
-#include "mover/mover.h"
+#include "copy_engine/copy_engine.h"
 
 #define RMA_MAX_SLOTS	65536u
 
@@ -45,9 +45,9 @@ struct rma_client {
 struct rma;
 
 /*
- * An engine on @l; @m: the worker's mover, NULL: none, to be freed before this engine.  Any thread; 0 or -ENOMEM.
+ * An engine on @l; @m: the worker's copy engine, NULL: none, to be freed before this engine.  Any thread; 0 or -ENOMEM.
  */
-int rma_new(struct link *l, struct mover *m, struct rma **out);
+int rma_new(struct link *l, struct copy_engine *m, struct rma **out);
 /* After xport_detach(), with no client attached.  NULL is fine. */
 void rma_free(struct rma *r);
 

@@ -284,7 +284,7 @@ static int send_hollow(struct stream *s, struct op *op)
 }
 
 /* It was copied by an engine. */
-static void op_moved(struct stream *s, struct op *op)
+static void send_copied(struct stream *s, struct op *op)
 {
 	if (s->data == s->unsent)
 		stream_data_over(s, op);
@@ -323,7 +323,7 @@ static int send_one(struct stream *s)
 		return send_hollow(s, op);
 	ret = s->peer->chan->move ? s->peer->chan->move(s) : MOVE_USUAL;
 	if (ret == MOVE_OVER) {
-		op_moved(s, op);
+		send_copied(s, op);
 		return SENT;
 	}
 	if (ret != MOVE_USUAL)

@@ -23,7 +23,7 @@ void stream_error(struct conn *c, struct win *w, uint32_t target, uint64_t seq, 
 static void op_release(struct conn *c, struct op *op)
 {
 	if (op->moving) {
-		mover_cancel(c->r->mover, op->moving);
+		copy_engine_cancel(c->r->copy_engine, op->moving);
 		op->moving = NULL;
 	}
 	win_map_put(op->map);

@@ -275,7 +275,7 @@ bool target_where(struct rma_from *from, const struct wire_frame *f, struct win_
 	return true;
 }
 
-int target_moved(struct rma_from *from, const struct wire_frame *f)
+int target_copied(struct rma_from *from, const struct wire_frame *f)
 {
 	struct tstream *ts = ts_get(from, f);
 	int status = 0;

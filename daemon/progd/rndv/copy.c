@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
  * The payload is in memory that this node reaches, of a sender here or in the receiver's pool: it is copied,
- * messages taking turns chunk by chunk; or, from one pinned buffer to another, by an engine (mover.h).
+ * messages taking turns chunk by chunk; or, from one pinned buffer to another, by an engine (copy_engine.h).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -82,7 +82,7 @@ void copy_stop(struct pull *p)
 	p->from = NULL;
 }
 
-static void moved(void *arg, int status)
+static void copied(void *arg, int status)
 {
 	struct pull *p = arg;
 
@@ -108,16 +108,16 @@ static bool move(struct pull *p, bool busy)
 	struct rndv *r = p->on->r;
 	uint8_t *to, *src;
 
-	if (p->asked_to_move || !r->mover || p->pos < p->head || !p->from)
+	if (p->asked_to_move || !r->copy_engine || p->pos < p->head || !p->from)
 		return false;
 	p->asked_to_move = true;
 	to = side_ptr(&p->to, p->pos);
 	src = side_ptr(&p->src, p->pos);
 	if (!to || !src)
 		return false;
-	p->moving = mover_copy(r->mover, p->to.map, (uint64_t)(to - (uint8_t *)p->to.map->mem), p->src.map,
-			       (uint64_t)(src - (uint8_t *)p->src.map->mem), p->want - p->pos, busy, p->on->lc.stats,
-			       moved, p);
+	p->moving = copy_engine_submit(r->copy_engine, p->to.map, (uint64_t)(to - (uint8_t *)p->to.map->mem), p->src.map,
+				       (uint64_t)(src - (uint8_t *)p->src.map->mem), p->want - p->pos, busy,
+				       p->on->lc.stats, copied, p);
 	if (!p->moving)
 		return false;
 	p->jobs++;

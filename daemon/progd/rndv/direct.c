@@ -63,7 +63,7 @@ static void passed(void *arg, int status, void *bounce)
 			if (!d->off && p->head)
 				memcpy(p->sp->c.slot[p->slot].head, bounce, p->head);
 			pull_count(p, d->len);
-			stats_add(&p->on->stats->passed, !d->off);
+			stats_add(&p->on->stats->peer_copied, !d->off);
 		} else {
 			/* from there on as if there were no helper threads, which says what is wrong, too */
 			p->not_direct = true;

@@ -60,12 +60,12 @@ static struct stats_block *st(void)
 
 static int setup(void **state)
 {
-	struct mover_conf c = { .engine = MOVER_DMA, .min = 65536 };
+	struct copy_engine_conf c = { .engine = COPY_ENGINE_DMA, .min = 65536 };
 
 	memset(&pin_fake.copies, 0, sizeof(pin_fake.copies));
 	pin_fake.copies.present = true;
 	pin_fake.copies.engine = true;
-	mover_conf_set(&c);
+	copy_engine_conf_set(&c);
 	return kit_setup(state);
 }
 

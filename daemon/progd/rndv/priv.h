@@ -175,7 +175,7 @@ struct pull {
 	bool copied;
 	struct conn *from;		/* client */
 	struct side src;
-	struct mover_req *moving;	/* an engine copies all that is left ... */
+	struct copy_req *moving;	/* an engine copies all that is left ... */
 	bool asked_to_move;		/* ... or was asked to, once */
 	unsigned int directs;		/* jobs of a helper thread that copies by itself ... */
 	struct conn *direct_by;		/* ... which is this client's */
@@ -256,7 +256,7 @@ struct ref {				/* a payload queued by reference */
 struct rndv {
 	struct link *link;
 	struct link_host *host;
-	struct mover *mover;		/* NULL: none */
+	struct copy_engine *copy_engine;	/* NULL: none */
 	struct conn *conns;		/* hash */
 	struct conn *list;		/* the same, in order of attaching */
 	struct conn *zombies;		/* detached, with jobs */

@@ -162,7 +162,7 @@ void pull_abort(struct pull *p, int status)
 	stop(p, status);
 	if (p->moving) {
 		/* the memory is held until the engine is through with it */
-		mover_cancel(p->on->r->mover, p->moving);
+		copy_engine_cancel(p->on->r->copy_engine, p->moving);
 		p->moving = NULL;
 		p->jobs--;
 	}

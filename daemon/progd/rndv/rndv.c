@@ -394,7 +394,7 @@ static const struct link_ops rndv_ops = {
 
 /* ---- life ---- */
 
-int rndv_new(struct link *l, struct mover *m, struct rndv **out)
+int rndv_new(struct link *l, struct copy_engine *m, struct rndv **out)
 {
 	struct rndv *r = calloc(1, sizeof(*r));
 
@@ -407,7 +407,7 @@ int rndv_new(struct link *l, struct mover *m, struct rndv **out)
 	}
 	r->link = l;
 	r->host = l->o.host;
-	r->mover = m;
+	r->copy_engine = m;
 	link_retry_init(&r->retry, l->o.loop, RETRY_MAX_NS);
 	l->rndv = r;
 	link_engine_add(l, LINK_RNDV, &rndv_ops);

@@ -19,7 +19,7 @@
 #include <asyncprog/ring.h>
 
 #include "link/link.h"
-#include "mover/mover.h"
+#include "copy_engine/copy_engine.h"
 
 /* A client that sends and receives messages: what its session knows of it, constant while it is attached. */
 struct rndv_client {
@@ -40,9 +40,9 @@ void rndv_space_put(struct rndv_space *sp);	/* NULL is fine */
 struct rndv;
 
 /*
- * An engine on @l; @m: the worker's mover, NULL: none, to be freed before this engine.  Any thread; 0 or -ENOMEM.
+ * An engine on @l; @m: the worker's copy engine, NULL: none, to be freed before this engine.  Any thread; 0 or -ENOMEM.
  */
-int rndv_new(struct link *l, struct mover *m, struct rndv **out);
+int rndv_new(struct link *l, struct copy_engine *m, struct rndv **out);
 /* After xport_detach(), with nothing attached.  NULL is fine. */
 void rndv_free(struct rndv *r);
 

@@ -924,7 +924,7 @@ static void test_passed(void **state)
 
 	for (uint32_t src = 0; src < 4; src++) {
 		uint32_t dst = src ^ 1;
-		uint64_t before = st->msgs.passed;
+		uint64_t before = st->msgs.peer_copied;
 
 		expect_passes(src, dst, LEAST - 1, LEAST, 0, 0);
 		expect_passes(src, dst, LEAST, LEAST, 0, 1);
@@ -936,7 +936,7 @@ static void test_passed(void **state)
 		clients[dst].seg->resting = 1;
 		expect_passes(src, dst, 2 * MIB, 3 * MIB, 0, 2);
 		clients[src].seg->resting = clients[dst].seg->resting = 0;
-		assert_int_equal(st->msgs.passed - before, 5);
+		assert_int_equal(st->msgs.peer_copied - before, 5);
 		expect_passes(src, (src + 2) % 4, LEAST, LEAST, 0, 0);
 	}
 }

@@ -6,7 +6,7 @@
  *
  * Buffers are in a region or private; private memory of ranks 0 and 2 is reached by CMA, that of 1 and 3 by their
  * helper threads only, which this test plays.  With KIT_PINNED regions are pinned, each through a context of its
- * client, and each node has a mover.
+ * client, and each node has a copy engine.
  */
 #ifndef RNDV_TEST_KIT_H
 #define RNDV_TEST_KIT_H
@@ -54,7 +54,7 @@ struct node {
 	struct kit_link k;
 	struct link_host host;
 	struct rndv *rndv;
-	struct mover *mover;		/* KIT_PINNED */
+	struct copy_engine *copy_engine;	/* KIT_PINNED */
 	unsigned int places;		/* calls of place, and what the last one said */
 	cpu_set_t idle, busy;
 };
@@ -166,12 +166,12 @@ static inline void step(void)
 	oom_armed = true;
 	loop_run_once(node_a.k.loop, 0);
 	link_poll(node_a.k.link);
-	if (node_a.mover)
-		mover_poll(node_a.mover);
+	if (node_a.copy_engine)
+		copy_engine_poll(node_a.copy_engine);
 	loop_run_once(node_b.k.loop, 0);
 	link_poll(node_b.k.link);
-	if (node_b.mover)
-		mover_poll(node_b.mover);
+	if (node_b.copy_engine)
+		copy_engine_poll(node_b.copy_engine);
 	oom_armed = false;
 	for (unsigned int i = 0; i < RANKS; i++)
 		if (clients[i].seg)
@@ -296,17 +296,17 @@ static inline void make_node(struct node *n)
 	n->host = (struct link_host){ .client_bad = kit_bad, .place = kit_place };
 	kit_link_new(&n->k, n->guid, kit_workers, &n->host);
 #ifdef KIT_PINNED
-	assert_int_equal(mover_new(0, n->k.loop, &n->mover), 0);
+	assert_int_equal(copy_engine_new(0, n->k.loop, &n->copy_engine), 0);
 #endif
-	assert_int_equal(rndv_new(n->k.link, n->mover, &n->rndv), 0);
+	assert_int_equal(rndv_new(n->k.link, n->copy_engine, &n->rndv), 0);
 	kit_link_listen(&n->k);
 }
 
 static inline void free_node(struct node *n)
 {
 	kit_link_close(&n->k);
-	mover_free(n->mover);
-	n->mover = NULL;
+	copy_engine_free(n->copy_engine);
+	n->copy_engine = NULL;
 	rndv_free(n->rndv);
 	kit_link_free(&n->k);
 }

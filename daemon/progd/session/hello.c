@@ -8,7 +8,7 @@
 
 #include <libprogbase/log.h>
 
-#include "mover/mover.h"
+#include "copy_engine/copy_engine.h"
 #include "session/priv.h"
 
 #define MAX_ID		(1u << 24)
@@ -283,7 +283,7 @@ int do_hello(struct session *s, struct msg *m)
 	r.limits[2] = lim.bytes;
 	r.pin_max = lim.pin;
 	r.pin_cache = lim.pin_cache;
-	r.move_min = r.features & PROG_FEAT_PINNED ? mover_least() : 0;
+	r.move_min = r.features & PROG_FEAT_PINNED ? copy_engine_least() : 0;
 	fds[0] = all->o.doorbell_fd;
 	for (unsigned int i = 0; i < all->o.workers; i++)
 		fds[i + 1] = worker_eventfd(all->o.worker[i]);

@@ -175,7 +175,7 @@ static inline bool win_map_serves(const struct win_map *m, bool write)
 struct win_device {
 	struct pin_dev dev;
 	atomic_uint refs;
-	uint64_t attached[PROG_MAX_WORKERS];	/* [worker], by it: mover's */
+	uint64_t attached[PROG_MAX_WORKERS];	/* [worker], by it: copy_engine's */
 };
 /* @fd: of the device, taken over, also on errors; -1: open it.  Main thread. */
 int win_device_new(int fd, struct win_device **out, const char **why);

@@ -15,7 +15,7 @@
 
 #include <libprogbase/log.h>
 
-#include "mover/mover.h"
+#include "copy_engine/copy_engine.h"
 
 #define PIECE		(256u << 10)
 #define DEPTH		4u		/* pieces with the engine */
@@ -26,8 +26,8 @@
 #define BROKEN_NS	60000000000ull	/* it did not do what it should: likewise */
 #define ERRORS		8u		/* failures in a row that are too many */
 
-struct mover_req {
-	mover_done_fn *done;		/* NULL: cancelled */
+struct copy_req {
+	copy_engine_done_fn *done;	/* NULL: cancelled */
 	void *arg;
 	struct stats_block *stats;	/* with done */
 	struct win_map *src, *dst;	/* held */
@@ -37,16 +37,16 @@ struct mover_req {
 	int status;
 	bool dma;			/* an engine copied, as the completions say */
 	bool queued;			/* on m->queue */
-	struct mover_req *next, *prev;	/* m->queue or m->late */
+	struct copy_req *next, *prev;	/* m->queue or m->late */
 };
 
-struct mover {
+struct copy_engine {
 	unsigned int worker;
 	struct loop *loop;
 	int eventfd;
 	struct loop_watch *watch;
 	struct copier c;
-	uint64_t serial;		/* of c, of all movers: who is attached to it */
+	uint64_t serial;		/* of c, of all copy engines: who is attached to it */
 	bool open;
 	bool closing;			/* as soon as nothing is with the engine */
 	enum copier_kind kind;
@@ -55,34 +55,34 @@ struct mover {
 	int why;
 	uint64_t until;			/* not opened before, ns */
 	unsigned int errors;		/* failed pieces in a row */
-	struct mover_req *piece[DEPTH];	/* by cookie; NULL: free */
+	struct copy_req *piece[DEPTH];	/* by cookie; NULL: free */
 	unsigned int flying;
-	struct mover_req *queue;	/* to be handed over, in turn */
+	struct copy_req *queue;		/* to be handed over, in turn */
 	uint64_t backlog;		/* bytes of them */
-	struct mover_req *late;		/* given up by the module: end when the devices are closed */
+	struct copy_req *late;		/* given up by the module: end when the devices are closed */
 	struct loop_timer idle;
 	uint64_t copies, copies_then;	/* accepted; ... when the timer was set */
 };
 
-static _Atomic int conf_engine = MOVER_AUTO;
+static _Atomic int conf_engine = COPY_ENGINE_AUTO;
 static _Atomic uint64_t conf_min = 256u << 10;
 static _Atomic uint64_t serials;
 static _Atomic uint64_t total_copies[STATS_COPIERS], total_bytes[STATS_COPIERS], total_fallbacks;
 
-void mover_conf_set(const struct mover_conf *c)
+void copy_engine_conf_set(const struct copy_engine_conf *c)
 {
 	atomic_store(&conf_engine, c->engine);
 	atomic_store(&conf_min, c->min);
 }
 
-void mover_conf_get(struct mover_conf *c)
+void copy_engine_conf_get(struct copy_engine_conf *c)
 {
-	*c = (struct mover_conf){ .engine = atomic_load(&conf_engine), .min = atomic_load(&conf_min) };
+	*c = (struct copy_engine_conf){ .engine = atomic_load(&conf_engine), .min = atomic_load(&conf_min) };
 }
 
 static enum copier_kind kind_of(int engine)
 {
-	return engine == MOVER_KERNEL ? COPIER_KERNEL : COPIER_DMA;
+	return engine == COPY_ENGINE_KERNEL ? COPIER_KERNEL : COPIER_DMA;
 }
 
 /* ---- the end of a copy ---- */
@@ -95,7 +95,7 @@ static void count(struct stats_block *st, unsigned int by, uint64_t len)
 	atomic_fetch_add_explicit(&total_bytes[by], len, memory_order_relaxed);
 }
 
-void mover_totals(struct mover_totals *t)
+void copy_engine_totals(struct copy_engine_totals *t)
 {
 	for (unsigned int i = 0; i < STATS_COPIERS; i++) {
 		t->copies[i] = atomic_load_explicit(&total_copies[i], memory_order_relaxed);
@@ -105,7 +105,7 @@ void mover_totals(struct mover_totals *t)
 }
 
 /* Nothing of it is with the engine or waits. */
-static void req_end(struct mover_req *r)
+static void req_end(struct copy_req *r)
 {
 	win_map_put(r->src);
 	win_map_put(r->dst);
@@ -122,7 +122,7 @@ static void req_end(struct mover_req *r)
 	free(r);
 }
 
-static void dequeue(struct mover *m, struct mover_req *r)
+static void dequeue(struct copy_engine *m, struct copy_req *r)
 {
 	if (!r->queued)
 		return;
@@ -132,7 +132,7 @@ static void dequeue(struct mover *m, struct mover_req *r)
 }
 
 /* Nothing more of it is handed over. */
-static void req_fail(struct mover *m, struct mover_req *r, int err)
+static void req_fail(struct copy_engine *m, struct copy_req *r, int err)
 {
 	/* whatever else it was: see below */
 	if (!r->status || err == -ETIMEDOUT)
@@ -152,9 +152,9 @@ static void req_fail(struct mover *m, struct mover_req *r, int err)
 
 /* ---- open and close ---- */
 
-static void close_now(struct mover *m)
+static void close_now(struct copy_engine *m)
 {
-	struct mover_req *r;
+	struct copy_req *r;
 
 	copier_close(&m->c);
 	m->open = false;
@@ -166,8 +166,8 @@ static void close_now(struct mover *m)
 	}
 }
 
-/* From mover_poll() and what the loop calls only: callers are told. */
-static void close_soon(struct mover *m)
+/* From copy_engine_poll() and what the loop calls only: callers are told. */
+static void close_soon(struct copy_engine *m)
 {
 	m->closing = true;
 	while (m->queue)
@@ -177,13 +177,13 @@ static void close_soon(struct mover *m)
 }
 
 /* Not again for a while. */
-static void give_up(struct mover *m, int err)
+static void give_up(struct copy_engine *m, int err)
 {
 	if (m->until > loop_now())
 		return;
 	prog_log_limited(PROG_LOG_WARN, "copy engine %s: %s: not used for %llu s",
 			 m->name[0] ? m->name : m->c.kind == COPIER_DMA ? COPIER_DEVICE : PIN_DEVICE,
-			 mover_why(err), BROKEN_NS / 1000000000ull);
+			 copy_engine_why(err), BROKEN_NS / 1000000000ull);
 	m->why = err;
 	m->until = loop_now() + BROKEN_NS;
 	close_soon(m);
@@ -191,13 +191,13 @@ static void give_up(struct mover *m, int err)
 
 static void on_idle(void *ctx)
 {
-	struct mover *m = ctx;
+	struct copy_engine *m = ctx;
 
 	if (!m->flying && !m->queue && m->copies == m->copies_then)
 		close_now(m);
 }
 
-static void idle_arm(struct mover *m)
+static void idle_arm(struct copy_engine *m)
 {
 	if (!m->open || m->flying || m->queue || loop_timer_running(&m->idle))
 		return;
@@ -205,12 +205,12 @@ static void idle_arm(struct mover *m)
 	loop_timer_set(m->loop, &m->idle, IDLE_NS, on_idle, m);
 }
 
-static int open_now(struct mover *m, int engine)
+static int open_now(struct copy_engine *m, int engine)
 {
 	int err = copier_present(kind_of(engine)) ?
 		  copier_open(&m->c, kind_of(engine), DEPTH, m->eventfd) : -ENOENT;
 
-	if (!err && engine == MOVER_AUTO && !m->c.engine) {
+	if (!err && engine == COPY_ENGINE_AUTO && !m->c.engine) {
 		copier_close(&m->c);
 		err = -ENXIO;
 	}
@@ -219,8 +219,8 @@ static int open_now(struct mover *m, int engine)
 	if (err) {
 		m->until = loop_now() + AGAIN_NS;
 		/* auto asks for nothing that has to be there */
-		if (engine != MOVER_AUTO || (err != -ENOENT && err != -ENXIO))
-			prog_log_limited(PROG_LOG_WARN, "copy engine: %s", mover_why(err));
+		if (engine != COPY_ENGINE_AUTO || (err != -ENOENT && err != -ENXIO))
+			prog_log_limited(PROG_LOG_WARN, "copy engine: %s", copy_engine_why(err));
 		return err;
 	}
 	m->engine = m->c.engine;
@@ -231,18 +231,18 @@ static int open_now(struct mover *m, int engine)
 	return 0;
 }
 
-static bool ready(struct mover *m, int engine)
+static bool ready(struct copy_engine *m, int engine)
 {
 	if (m->closing)
 		return false;
-	/* mover_poll() closes it */
+	/* copy_engine_poll() closes it */
 	m->closing = m->open && m->c.kind != kind_of(engine);
 	if (m->open)
 		return !m->closing;
 	return loop_now() >= m->until && !open_now(m, engine);
 }
 
-static bool attached(struct mover *m, struct win_device *d)
+static bool attached(struct copy_engine *m, struct win_device *d)
 {
 	int err;
 
@@ -260,21 +260,21 @@ static bool attached(struct mover *m, struct win_device *d)
 
 /* ---- copies ---- */
 
-static bool worth(const struct mover *m, int engine, uint64_t len, bool busy)
+static bool worth(const struct copy_engine *m, int engine, uint64_t len, bool busy)
 {
 	uint64_t min = atomic_load(&conf_min);
 
-	if (engine == MOVER_CPU || len < min || m->backlog > BACKLOG)
+	if (engine == COPY_ENGINE_CPU || len < min || m->backlog > BACKLOG)
 		return false;
-	return engine != MOVER_AUTO || busy || len / LARGE >= min;
+	return engine != COPY_ENGINE_AUTO || busy || len / LARGE >= min;
 }
 
-struct mover_req *mover_copy(struct mover *m, struct win_map *dst, uint64_t dst_off, struct win_map *src,
+struct copy_req *copy_engine_submit(struct copy_engine *m, struct win_map *dst, uint64_t dst_off, struct win_map *src,
 			     uint64_t src_off, uint64_t len, bool busy, struct stats_block *st,
-			     mover_done_fn *done, void *arg)
+			     copy_engine_done_fn *done, void *arg)
 {
 	int engine = atomic_load(&conf_engine);
-	struct mover_req *r;
+	struct copy_req *r;
 
 	if (m)
 		LOOP_ASSERT(m->loop);
@@ -286,7 +286,7 @@ struct mover_req *mover_copy(struct mover *m, struct win_map *dst, uint64_t dst_
 	r = malloc(sizeof(*r));
 	if (!r)
 		goto cpu;
-	*r = (struct mover_req){
+	*r = (struct copy_req){
 		.done = done, .arg = arg, .stats = st, .src = win_map_get(src), .dst = win_map_get(dst),
 		.src_off = src_off, .dst_off = dst_off, .len = len, .queued = true,
 	};
@@ -299,7 +299,7 @@ cpu:
 	return NULL;
 }
 
-void mover_cancel(struct mover *m, struct mover_req *r)
+void copy_engine_cancel(struct copy_engine *m, struct copy_req *r)
 {
 	bool late = !r->queued && !r->flying;
 
@@ -318,9 +318,9 @@ static bool engines_fault(int err)
 }
 
 /* A piece has ended, or was not taken. */
-static void piece_end(struct mover *m, unsigned int i, int err)
+static void piece_end(struct copy_engine *m, unsigned int i, int err)
 {
-	struct mover_req *r = m->piece[i];
+	struct copy_req *r = m->piece[i];
 
 	m->piece[i] = NULL;
 	m->flying--;
@@ -337,7 +337,7 @@ static void piece_end(struct mover *m, unsigned int i, int err)
 		give_up(m, err);
 }
 
-static int reap(struct mover *m)
+static int reap(struct copy_engine *m)
 {
 	struct asyncprog_cqe cqe;
 	int n = 0;
@@ -359,12 +359,12 @@ static int reap(struct mover *m)
 }
 
 /* Pieces for all that is free; returns how many. */
-static unsigned int gather(struct mover *m, struct asyncprog_copy *op)
+static unsigned int gather(struct copy_engine *m, struct asyncprog_copy *op)
 {
 	unsigned int n = 0;
 
 	for (unsigned int i = 0; i < DEPTH && m->queue; i++) {
-		struct mover_req *r = m->queue;
+		struct copy_req *r = m->queue;
 		uint64_t left = r->len - r->pos, len = left < PIECE ? left : PIECE;
 
 		if (m->piece[i])
@@ -387,7 +387,7 @@ static unsigned int gather(struct mover *m, struct asyncprog_copy *op)
 	return n;
 }
 
-static int submit(struct mover *m)
+static int submit(struct copy_engine *m)
 {
 	struct asyncprog_copy op[DEPTH];
 	int handed = 0;
@@ -419,9 +419,9 @@ static void on_event(void *ctx)
 	reap(ctx);
 }
 
-int mover_poll(void *ctx)
+int copy_engine_poll(void *ctx)
 {
-	struct mover *m = ctx;
+	struct copy_engine *m = ctx;
 	int n;
 
 	if (!m->open)
@@ -435,9 +435,9 @@ int mover_poll(void *ctx)
 
 /* ---- life ---- */
 
-int mover_new(unsigned int worker, struct loop *loop, struct mover **out)
+int copy_engine_new(unsigned int worker, struct loop *loop, struct copy_engine **out)
 {
-	struct mover *m = calloc(1, sizeof(*m));
+	struct copy_engine *m = calloc(1, sizeof(*m));
 
 	if (!m)
 		return -ENOMEM;
@@ -456,7 +456,7 @@ int mover_new(unsigned int worker, struct loop *loop, struct mover **out)
 	return 0;
 }
 
-void mover_detach(struct mover *m)
+void copy_engine_detach(struct copy_engine *m)
 {
 	if (!m)
 		return;
@@ -464,13 +464,13 @@ void mover_detach(struct mover *m)
 	m->watch = NULL;
 }
 
-void mover_free(struct mover *m)
+void copy_engine_free(struct copy_engine *m)
 {
-	struct mover_req *r;
+	struct copy_req *r;
 
 	if (!m)
 		return;
-	mover_detach(m);
+	copy_engine_detach(m);
 	/* the devices first: what is with them may write until then */
 	copier_close(&m->c);
 	m->closing = true;
@@ -488,11 +488,11 @@ void mover_free(struct mover *m)
 	free(m);
 }
 
-void mover_info(const struct mover *m, struct mover_info *i)
+void copy_engine_info(const struct copy_engine *m, struct copy_engine_info *i)
 {
-	const struct mover_req *r;
+	const struct copy_req *r;
 
-	*i = (struct mover_info){
+	*i = (struct copy_engine_info){
 		.open = m->open, .kind = m->kind, .engine = m->engine, .why = m->open ? 0 : m->why,
 		.flying = m->flying,
 	};
@@ -500,13 +500,13 @@ void mover_info(const struct mover *m, struct mover_info *i)
 	DL_COUNT(m->queue, r, i->queued);
 }
 
-int mover_probe(char name[IOAT_COPY_NAME_SIZE])
+int copy_engine_probe(char name[IOAT_COPY_NAME_SIZE])
 {
 	int engine = atomic_load(&conf_engine), err;
 	struct copier c;
 
 	name[0] = '\0';
-	if (engine == MOVER_CPU)
+	if (engine == COPY_ENGINE_CPU)
 		return 0;
 	err = copier_open(&c, kind_of(engine), 1, -1);
 	if (err)
@@ -518,27 +518,27 @@ int mover_probe(char name[IOAT_COPY_NAME_SIZE])
 	return err;
 }
 
-uint64_t mover_least(void)
+uint64_t copy_engine_least(void)
 {
 	static uint64_t until;
 	static int of = -1, err;
 	int engine = atomic_load(&conf_engine);
 	char name[IOAT_COPY_NAME_SIZE];
 
-	if (engine == MOVER_CPU || !copier_present(kind_of(engine)))
+	if (engine == COPY_ENGINE_CPU || !copier_present(kind_of(engine)))
 		return 0;
 	/* many clients come at the same time */
 	if (engine != of || loop_now() >= until) {
-		err = mover_probe(name);
+		err = copy_engine_probe(name);
 		of = engine;
 		until = loop_now() + AGAIN_NS;
 	}
-	if (engine == MOVER_AUTO)
+	if (engine == COPY_ENGINE_AUTO)
 		return err ? 0 : LARGE * atomic_load(&conf_min);
 	return err && err != -ENXIO ? 0 : atomic_load(&conf_min);
 }
 
-const char *mover_why(int err)
+const char *copy_engine_why(int err)
 {
 	switch (err) {
 	case 0:

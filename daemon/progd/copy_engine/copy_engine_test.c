@@ -14,7 +14,7 @@
 
 #include <libprogbase/pin_fake.h>
 
-#include "mover/mover.h"
+#include "copy_engine/copy_engine.h"
 
 #define MB	(1u << 20)
 #define PIECE	(256u << 10)
@@ -25,11 +25,11 @@ struct told {
 	unsigned int n;
 	int status;
 	bool open;			/* were the devices, when it was told? */
-	struct mover_req **again;	/* from inside: another one */
+	struct copy_req **again;	/* from inside: another one */
 };
 
 static struct loop *loop;
-static struct mover *m;
+static struct copy_engine *m;
 static struct pin_dev client[2];
 static struct win_device *device[2];
 static struct pin_region region[2];
@@ -39,9 +39,9 @@ static char *mem;
 
 static void conf(int engine)
 {
-	struct mover_conf c = { .engine = engine, .min = MIN };
+	struct copy_engine_conf c = { .engine = engine, .min = MIN };
 
-	mover_conf_set(&c);
+	copy_engine_conf_set(&c);
 }
 
 static int setup(void **state)
@@ -51,14 +51,14 @@ static int setup(void **state)
 	memset(&pin_fake.copies, 0, sizeof(pin_fake.copies));
 	pin_fake.copies.present = true;
 	pin_fake.copies.engine = true;
-	conf(MOVER_AUTO);
+	conf(COPY_ENGINE_AUTO);
 	memset(&st, 0, sizeof(st));
 	for (size_t i = 0; i < SIZE; i++) {
 		mem[i] = (char)(i * 7 + i / 4096);
 		mem[SIZE + i] = 0;
 	}
 	assert_int_equal(loop_new(LOOP_EPOLL, &loop), 0);
-	assert_int_equal(mover_new(0, loop, &m), 0);
+	assert_int_equal(copy_engine_new(0, loop, &m), 0);
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(pin_dev_open(&client[i]), 0);
 		assert_int_equal(win_device_new(dup(client[i].fd), &device[i], &why), 0);
@@ -71,7 +71,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	mover_free(m);
+	copy_engine_free(m);
 	for (int i = 0; i < 2; i++) {
 		/* whatever happened, nothing holds them any more */
 		assert_int_equal(atomic_load(&map[i]->refs), 1);
@@ -87,23 +87,23 @@ static int teardown(void **state)
 static void step(void)
 {
 	assert_true(loop_run_once(loop, 0) >= 0);
-	while (mover_poll(m))
+	while (copy_engine_poll(m))
 		;
 }
 
-static struct mover_info info(void)
+static struct copy_engine_info info(void)
 {
-	struct mover_info i;
+	struct copy_engine_info i;
 
-	mover_info(m, &i);
+	copy_engine_info(m, &i);
 	return i;
 }
 
 static void done(void *arg, int status);
 
-static struct mover_req *copy(uint64_t dst, uint64_t src, uint64_t len, bool busy, struct told *t)
+static struct copy_req *copy(uint64_t dst, uint64_t src, uint64_t len, bool busy, struct told *t)
 {
-	return mover_copy(m, map[1], dst, map[0], src, len, busy, &st, done, t);
+	return copy_engine_submit(m, map[1], dst, map[0], src, len, busy, &st, done, t);
 }
 
 static void done(void *arg, int status)
@@ -137,17 +137,17 @@ static void assert_counts(uint64_t cpu, uint64_t kernel, uint64_t dma, uint64_t 
 
 static void test_totals(void **state)
 {
-	struct mover_totals before, after;
+	struct copy_engine_totals before, after;
 	struct told t = { 0 };
 
-	mover_totals(&before);
+	copy_engine_totals(&before);
 	assert_null(copy(0, 0, 1, true, &t));
 	assert_non_null(copy(0, 0, MB, true, &t));
 	run();
 	pin_fake.copies.submit_err = -EIO;
 	assert_non_null(copy(0, 0, MIN, true, &t));
 	run();
-	mover_totals(&after);
+	copy_engine_totals(&after);
 	assert_int_equal(after.copies[STATS_COPY_CPU] - before.copies[STATS_COPY_CPU], 2);
 	assert_int_equal(after.bytes[STATS_COPY_CPU] - before.bytes[STATS_COPY_CPU], 1 + MIN);
 	assert_int_equal(after.copies[STATS_COPY_DMA] - before.copies[STATS_COPY_DMA], 1);
@@ -187,9 +187,9 @@ static void test_choice(void **state)
 	struct told t = { 0 };
 
 	/* not pinned, or nothing to do it with */
-	assert_null(mover_copy(NULL, map[1], 0, map[0], 0, MB, true, &st, done, &t));
-	assert_null(mover_copy(m, map[1], 0, NULL, 0, MB, true, &st, done, &t));
-	assert_null(mover_copy(m, NULL, 0, map[0], 0, MB, true, &st, done, &t));
+	assert_null(copy_engine_submit(NULL, map[1], 0, map[0], 0, MB, true, &st, done, &t));
+	assert_null(copy_engine_submit(m, map[1], 0, NULL, 0, MB, true, &st, done, &t));
+	assert_null(copy_engine_submit(m, NULL, 0, map[0], 0, MB, true, &st, done, &t));
 	assert_counts(0, 0, 0, 0);
 	/* small; large and nothing else to do; so large that that does not matter */
 	assert_null(copy(0, 0, MIN - 1, true, &t));
@@ -200,14 +200,14 @@ static void test_choice(void **state)
 	assert_non_null(copy(2 * MB, 0, MIN, true, &t));
 	run();
 	assert_int_equal(t.n, 2);
-	assert_int_equal(mover_least(), 4 * MIN);
-	conf(MOVER_CPU);
-	assert_int_equal(mover_least(), 0);
+	assert_int_equal(copy_engine_least(), 4 * MIN);
+	conf(COPY_ENGINE_CPU);
+	assert_int_equal(copy_engine_least(), 0);
 	assert_null(copy(0, 0, 4 * MB, true, &t));
 	assert_counts(3, 0, 2, 0);
 	/* what is asked for is done for less */
-	conf(MOVER_DMA);
-	assert_int_equal(mover_least(), MIN);
+	conf(COPY_ENGINE_DMA);
+	assert_int_equal(copy_engine_least(), MIN);
 	assert_non_null(copy(0, 0, MIN, false, &t));
 	run();
 	assert_counts(3, 0, 3, 0);
@@ -217,9 +217,9 @@ static void test_kernel(void **state)
 {
 	struct told t = { 0 };
 
-	conf(MOVER_KERNEL);
+	conf(COPY_ENGINE_KERNEL);
 	pin_fake.copies.present = false;
-	assert_int_equal(mover_least(), MIN);
+	assert_int_equal(copy_engine_least(), MIN);
 	assert_non_null(copy(0, 0, MB, false, &t));
 	run();
 	assert_int_equal(t.n, 1);
@@ -229,7 +229,7 @@ static void test_kernel(void **state)
 	assert_non_null(copy(0, 1, MB, false, &t));
 	step();
 	pin_fake.copies.present = true;
-	conf(MOVER_DMA);
+	conf(COPY_ENGINE_DMA);
 	assert_null(copy(2 * MB, 1, MB, false, &t));
 	assert_int_equal(t.n, 1);
 	run();
@@ -251,18 +251,18 @@ static void test_no_engine(void **state)
 	assert_null(copy(0, 0, MB, true, &t));
 	assert_int_equal(info().why, -ENXIO);
 	assert_false(info().open);
-	assert_int_equal(mover_probe(name), -ENXIO);
-	conf(MOVER_KERNEL);
-	assert_int_equal(mover_least(), MIN);
-	conf(MOVER_AUTO);
-	assert_int_equal(mover_least(), 0);
-	conf(MOVER_DMA);
-	assert_int_equal(mover_least(), MIN);
-	conf(MOVER_AUTO);
+	assert_int_equal(copy_engine_probe(name), -ENXIO);
+	conf(COPY_ENGINE_KERNEL);
+	assert_int_equal(copy_engine_least(), MIN);
+	conf(COPY_ENGINE_AUTO);
+	assert_int_equal(copy_engine_least(), 0);
+	conf(COPY_ENGINE_DMA);
+	assert_int_equal(copy_engine_least(), MIN);
+	conf(COPY_ENGINE_AUTO);
 	/* not looked for each time */
 	pin_fake.copies.engine = true;
 	assert_null(copy(0, 0, MB, true, &t));
-	assert_int_equal(mover_probe(name), 0);
+	assert_int_equal(copy_engine_probe(name), 0);
 	assert_string_equal(name, "fake");
 	assert_counts(2, 0, 0, 0);
 }
@@ -272,7 +272,7 @@ static void test_threads(void **state)
 {
 	struct told t = { 0 };
 
-	conf(MOVER_DMA);
+	conf(COPY_ENGINE_DMA);
 	pin_fake.copies.engine = false;
 	assert_non_null(copy(0, 0, MB, true, &t));
 	run();
@@ -295,13 +295,13 @@ static void test_not_to_be_had(void **state)
 		pin_fake.copies.present = row[i].present;
 		pin_fake.copies.open_err = row[i].open_err;
 		pin_fake.copies.old = row[i].old;
-		mover_free(m);
-		assert_int_equal(mover_new(0, loop, &m), 0);
+		copy_engine_free(m);
+		assert_int_equal(copy_engine_new(0, loop, &m), 0);
 		assert_null(copy(0, 0, MB, true, &t));
 		assert_int_equal(info().why, row[i].why);
 		if (row[i].present)
-			assert_int_equal(mover_probe(name), row[i].why);
-		assert_true(strlen(mover_why(row[i].why)) > 10);
+			assert_int_equal(copy_engine_probe(name), row[i].why);
+		assert_true(strlen(copy_engine_why(row[i].why)) > 10);
 	}
 	assert_counts(4, 0, 0, 0);
 }
@@ -371,9 +371,9 @@ static void test_one_of_a_batch(void **state)
 	struct told bad = { 0 }, good = { 0 };
 
 	/* the kernel knows that a region is stale, we do not yet */
-	assert_non_null(mover_copy(m, map[0], 2 * MB, map[0], 0, MIN, true, &st, done, &good));
+	assert_non_null(copy_engine_submit(m, map[0], 2 * MB, map[0], 0, MIN, true, &st, done, &good));
 	assert_non_null(copy(0, 0, 2 * MIN, true, &bad));
-	assert_non_null(mover_copy(m, map[0], 3 * MB, map[0], 0, MIN, true, &st, done, &good));
+	assert_non_null(copy_engine_submit(m, map[0], 3 * MB, map[0], 0, MIN, true, &st, done, &good));
 	pin_fake_stale(region[1].handle);
 	run();
 	assert_int_equal(bad.n, 1);
@@ -383,7 +383,7 @@ static void test_one_of_a_batch(void **state)
 	assert_counts(1, 0, 2, 1);
 	/* now we do */
 	assert_null(copy(0, 0, MB, true, &bad));
-	assert_null(mover_copy(m, map[0], 2 * MB, map[1], 0, MB, true, &st, done, &bad));
+	assert_null(copy_engine_submit(m, map[0], 2 * MB, map[1], 0, MB, true, &st, done, &bad));
 	assert_counts(3, 0, 2, 1);
 }
 
@@ -515,17 +515,17 @@ static void test_failed_and_timed_out(void **state)
 static void test_cancelled(void **state)
 {
 	struct told t = { 0 };
-	struct mover_req *flying, *part, *queued;
+	struct copy_req *flying, *part, *queued;
 
 	flying = copy(0, 0, MIN, true, &t);
 	part = copy(MB, 0, 2 * MB, true, &t);
 	queued = copy(3 * MB, 0, MIN, true, &t);
 	assert_int_equal(atomic_load(&map[0]->refs), 4);
-	mover_cancel(m, queued);
+	copy_engine_cancel(m, queued);
 	assert_int_equal(atomic_load(&map[0]->refs), 3);
 	step();
-	mover_cancel(m, flying);
-	mover_cancel(m, part);
+	copy_engine_cancel(m, flying);
+	copy_engine_cancel(m, part);
 	assert_int_equal(atomic_load(&map[0]->refs), 3);
 	assert_int_equal(pin_fake.copies.n, 4);
 	step();
@@ -540,7 +540,7 @@ static void test_cancelled(void **state)
 static void test_cancelled_late(void **state)
 {
 	struct told t = { 0 }, other = { 0 };
-	struct mover_req *r;
+	struct copy_req *r;
 
 	pin_fake.copies.status[0] = -ETIMEDOUT;
 	pin_fake.copies.status_n = 1;
@@ -549,7 +549,7 @@ static void test_cancelled_late(void **state)
 	step();
 	pin_fake_copies_run(1);
 	step();
-	mover_cancel(m, r);
+	copy_engine_cancel(m, r);
 	assert_int_equal(atomic_load(&map[0]->refs), 3);
 	run();
 	assert_int_equal(t.n, 0);
@@ -563,20 +563,20 @@ static void test_freed(void **state)
 	assert_non_null(copy(0, 0, 2 * MB, true, &t[0]));
 	assert_non_null(copy(2 * MB, 0, MB, true, &t[1]));
 	step();
-	mover_free(m);
+	copy_engine_free(m);
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(t[i].n, 1);
 		assert_int_equal(t[i].status, -ECANCELED);
 	}
 	pin_fake.copies.n = 0;
-	assert_int_equal(mover_new(0, loop, &m), 0);
-	mover_free(NULL);
+	assert_int_equal(copy_engine_new(0, loop, &m), 0);
+	copy_engine_free(NULL);
 }
 
 /* From inside the call that tells. */
 static void test_again(void **state)
 {
-	struct mover_req *next = NULL;
+	struct copy_req *next = NULL;
 	struct told t = { .again = &next };
 
 	assert_non_null(copy(0, 0, MIN, true, &t));
@@ -608,7 +608,7 @@ static void test_idle(void **state)
 	while (info().open) {
 		assert_true(time(NULL) < end);
 		assert_true(loop_run_once(loop, 100000000) >= 0);
-		mover_poll(m);
+		copy_engine_poll(m);
 	}
 	assert_int_equal(info().why, 0);
 	/* and then again, with the contexts attached anew */

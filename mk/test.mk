@@ -15,7 +15,13 @@ FUZZ_BINS := $(patsubst %.c,$(BUILD)/fuzz/%,$(FUZZ_SRCS))
 TEST_LIBDEPS := $(if $(PROGD_SRCS),$(LIBPROGCORE)) $(if $(CLIENT_SRCS),$(LIBCLIENT_A)) $(LIBPROGBASE)
 TEST_TARGETS += $(TEST_BINS)
 
-$(TEST_BINS): $(BUILD)/test/%: $(OBJ)/%.o $(TEST_LIBDEPS)
+# what tests in C have in common
+KIT_SRCS := $(sort $(wildcard selftests/kit/*.c))
+LIBKIT   := $(LIB)/libprogkit.a
+$(LIBKIT): $(call objs,$(KIT_SRCS))
+$(call objs,$(KIT_SRCS) $(TEST_SRCS) $(FUZZ_SRCS)): override CPPFLAGS += -Iselftests
+
+$(TEST_BINS): $(BUILD)/test/%: $(OBJ)/%.o $(LIBKIT) $(TEST_LIBDEPS)
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) \
@@ -29,7 +35,7 @@ $(FUZZ_BINS): $(BUILD)/fuzz/%: $(OBJ)/%.o $(TEST_LIBDEPS)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(filter %.a,$^) $(DAEMON_LIBS)
 
--include $(patsubst %.o,%.d,$(call objs,$(TEST_SRCS) $(FUZZ_SRCS)))
+-include $(patsubst %.o,%.d,$(call objs,$(KIT_SRCS) $(TEST_SRCS) $(FUZZ_SRCS)))
 
 FUZZ_CC ?= clang-14
 SAN_BUILDS := address,undefined thread
@@ -96,5 +102,5 @@ check-apps:
 	$(Q)selftests/run --build $(BUILD) apps
 
 dep-check: user
-	$(Q)CC='$(CC)' selftests/dep-check $(filter -I% -D%,$(CPPFLAGS))
+	$(Q)CC='$(CC)' selftests/dep-check $(filter -I% -D%,$(CPPFLAGS)) -Iselftests
 	$(Q)selftests/call-check --build $(BUILD)

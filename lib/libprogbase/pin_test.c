@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* Contexts, registrations and what is made of a handle that somebody sent. */
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
-#include "pin_fake.h"
+#include <kit/pin_fake.h>
 
 #define SIZE	(64 * 4096)
 

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include <libprogbase/pin_fake.h>
+#include <kit/pin_fake.h>
 #include <libprogbase/scm.h>
 
 #include "client.h"

@@ -8,11 +8,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
-#include <libprogbase/pin_fake.h>
+#include <kit/pin_fake.h>
 
 #include "copy_engine/copy_engine.h"
 

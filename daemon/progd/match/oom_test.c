@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include <libprogbase/oom_kit.h>
+#include <kit/oom.h>
 
 #include "match/match.h"
 #include "match/pool.h"

@@ -14,9 +14,9 @@
 
 #include <cmocka.h>
 
-#include <libprogbase/pin_fake.h>
+#include <kit/pin_fake.h>
 
-#include "rma/test_kit.h"
+#include <kit/rma.h>
 
 #define KEY	0x1234000056780000ull
 #define RANKS	2u
@@ -171,7 +171,7 @@ static int teardown(void **state)
 
 static void submit(struct prog_sqe e)
 {
-	uint32_t tail = seg->sq.tail, slot = tail % SLOTS;
+	uint32_t tail = seg->sq.tail, slot = tail % KIT_SLOTS;
 
 	e.target = 1;
 	e.seq = ++seq;

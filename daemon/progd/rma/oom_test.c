@@ -21,10 +21,9 @@
 #include <cmocka.h>
 
 #include <libprogbase/dtype.h>
-#include <libprogbase/oom_kit.h>
+#include <kit/oom.h>
 
-#define SLOTS	128u
-#include "rma/test_kit.h"
+#include <kit/rma.h>
 
 #define KEY	0x2233445566778899ull
 #define RANKS	3u
@@ -201,7 +200,7 @@ static int teardown(void **state)
 
 static void submit(uint32_t target, struct prog_sqe e)
 {
-	uint32_t tail = seg->sq.tail, slot = tail % SLOTS;
+	uint32_t tail = seg->sq.tail, slot = tail % KIT_SLOTS;
 
 	e.target = target;
 	e.seq = ++seq[target];
@@ -327,7 +326,7 @@ static void sweep(void **state, unsigned int run, unsigned int by)
 		oom_from = k;
 		oom_at(k, run);
 		scenario();
-		oom_in = -1;
+		oom_stop();
 		check();
 		if (!oom_happened)
 			break;

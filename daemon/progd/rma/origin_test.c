@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "rma/test_kit.h"
+#include <kit/rma.h>
 
 #define KEY	0x8877665544332211ull
 #define RANKS	3u
@@ -194,10 +194,10 @@ static int teardown(void **state)
 
 static void submit(struct prog_sqe e)
 {
-	uint32_t tail = a.seg->sq.tail, slot = tail % SLOTS;
+	uint32_t tail = a.seg->sq.tail, slot = tail % KIT_SLOTS;
 
 	a.seg->sqe[slot] = e;
-	a.seg->idx[tail % SLOTS] = slot;
+	a.seg->idx[tail % KIT_SLOTS] = slot;
 	__atomic_store_n(&a.seg->sq.tail, tail + 1, __ATOMIC_RELEASE);
 }
 
@@ -213,10 +213,10 @@ static uint64_t acked(void)
 
 static void test_put(void **state)
 {
-	for (uint64_t seq = 1; seq <= SLOTS; seq++)
+	for (uint64_t seq = 1; seq <= KIT_SLOTS; seq++)
 		submit(put(seq));
-	RUN(acked() == SLOTS);
-	assert_int_equal(b.puts, SLOTS);
+	RUN(acked() == KIT_SLOTS);
+	assert_int_equal(b.puts, KIT_SLOTS);
 	assert_int_equal(a.wc.streams[1].err_seq, 0);
 }
 

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "link/link_kit.h"
+#include <kit/link.h>
 #include "rma/priv.h"
 
 #define KEY	0x1122334455667788ull

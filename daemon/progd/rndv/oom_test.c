@@ -3,7 +3,7 @@
  * Memory runs out in two engines that talk to each other: one scenario, in which the first, then the second,
  * ... allocation fails.  Every message must end, nothing may hang, and afterwards messages succeed.
  */
-#include <libprogbase/oom_kit.h>
+#include <kit/oom.h>
 
 #include "rndv/test_kit.h"
 
@@ -125,7 +125,7 @@ static void all_fail(unsigned int run)
 			pin(i);
 		oom_at(oom_from, run);
 		round_of(false);
-		oom_in = -1;
+		oom_stop();
 		/* lanes that were lost may be asked for again after a while */
 		do {
 			for (int i = 0; i < 20; i++)

@@ -22,12 +22,13 @@
 
 #include <cmocka.h>
 
+#include <kit/link.h>
+#include <kit/oom.h>
 #include <libprogbase/futex.h>
 #ifdef KIT_PINNED
-#include <libprogbase/pin_fake.h>
+#include <kit/pin_fake.h>
 #endif
 
-#include "link/link_kit.h"
 #include "rndv/priv.h"
 
 #define KEY	0x3344556677889900ull
@@ -86,7 +87,6 @@ static struct node node_a = { .guid = { 1 } }, node_b = { .guid = { 2 } };
 static struct client clients[RANKS];
 static struct win_job *job;
 static uint8_t jobid[16] = { 5 }, jobkey[32] = { 6 };
-static bool oom_armed;			/* see oom_kit.h, if that is there */
 static unsigned int kit_workers = 1;
 
 static inline void kit_bad(struct link_host *h, const struct client_view *c, const char *why)

@@ -6,12 +6,15 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include <kit/pin_fake.h>
 #include <libprogbase/apply.h>
-#include <libprogbase/pin_fake.h>
 
 #include "win/win.h"
 

@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
-/*
- * oom_kit.h - tests in which the first, then the second, ... allocation of the modules fails.  The linker has
- * the modules call these (mk/test.mk), in all builds.  Include in one file of an oom_test.
- */
-#ifndef PROGBASE_OOM_KIT_H
-#define PROGBASE_OOM_KIT_H
-
 #include <errno.h>
-#include <stdbool.h>
 #include <stddef.h>
 
-static bool oom_armed;			/* the modules run, not the test */
+#include "oom.h"
+
+bool oom_happened;
+
 static long oom_in = -1;		/* armed allocations until one fails; -1: none does */
 static unsigned int oom_run = 1;	/* so many in a row; counts down */
-static bool oom_happened;		/* one has failed */
 
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t n, size_t size);
@@ -59,12 +53,14 @@ void *__wrap_aligned_alloc(size_t align, size_t n)
 	return oom_fails() ? NULL : __real_aligned_alloc(align, n);
 }
 
-/* The allocation after @in armed ones fails, and @run - 1 that follow. */
-static inline void oom_at(long in, unsigned int run)
+void oom_at(long in, unsigned int run)
 {
 	oom_in = in;
 	oom_run = run;
 	oom_happened = false;
 }
 
-#endif
+void oom_stop(void)
+{
+	oom_in = -1;
+}

@@ -1,23 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
-/* link_kit.h - a node whose engines a test sets up on its link; all of it one thread. */
-#ifndef PROGD_LINK_KIT_H
-#define PROGD_LINK_KIT_H
+#include <string.h>
 
-#include "link/link.h"
-#include "win/win_kit.h"
+#include "link.h"
 
-struct kit_link {
-	struct loop *loop;
-	struct link *link;
-	struct xport *x;		/* NULL: no lanes */
-	struct xport_worker *xw;
-	struct prog_addr addr[PROG_MAX_ADDRS];
-	unsigned int naddrs;
-};
-
-/* @workers: that the engines believe in, of which this is the first. */
-static inline void kit_link_new(struct kit_link *k, const uint8_t guid[PROG_GUID_SIZE], unsigned int workers,
-				struct link_host *host)
+void kit_link_new(struct kit_link *k, const uint8_t guid[PROG_GUID_SIZE], unsigned int workers,
+		  struct link_host *host)
 {
 	struct link_opts lo = { .workers = workers, .host = host };
 
@@ -28,8 +15,7 @@ static inline void kit_link_new(struct kit_link *k, const uint8_t guid[PROG_GUID
 	assert_int_equal(link_new(&lo, &k->link), 0);
 }
 
-/* When the engines are there. */
-static inline void kit_link_listen(struct kit_link *k)
+void kit_link_listen(struct kit_link *k)
 {
 	struct xport_opts xo = { .workers = 1, .transport = "loop", .handlers = &link_handlers, .post = kit_post };
 	char err[XPORT_ERR];
@@ -42,8 +28,7 @@ static inline void kit_link_listen(struct kit_link *k)
 	k->naddrs = xport_addrs(k->x, k->addr);
 }
 
-/* No lane is left. */
-static inline void kit_link_close(struct kit_link *k)
+void kit_link_close(struct kit_link *k)
 {
 	xport_unlisten(k->x);
 	xport_detach(k->xw, 0);
@@ -51,11 +36,8 @@ static inline void kit_link_close(struct kit_link *k)
 	k->x = NULL;
 }
 
-/* After the engines. */
-static inline void kit_link_free(struct kit_link *k)
+void kit_link_free(struct kit_link *k)
 {
 	link_free(k->link);
 	loop_free(k->loop);
 }
-
-#endif

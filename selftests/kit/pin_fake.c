@@ -1,15 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
-/*
- * pin_fake: /dev/asyncprog for tests, where there is no module: pin_fake_on() puts it below pin.h.
- *
- * What can be pinned is memory from pin_fake_mem(), a file that mappings of regions show again.  A
- * context is a file that holds its marks.  One process; not thread-safe.
- */
-#ifndef PROGBASE_PIN_FAKE_H
-#define PROGBASE_PIN_FAKE_H
-
 #include <errno.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,57 +10,9 @@
 #include <asyncprog/ioat_copy.h>
 #include <libprogbase/pin.h>
 
-#define PIN_FAKE_REGIONS	64
-#define PIN_FAKE_MARKS		8192
+#include <kit/pin_fake.h>
 
-struct pin_fake_region {
-	uint64_t handle;
-	uint64_t file_ino;		/* of the context */
-	struct asyncprog_marks *marks;	/* the fake's own mapping, writable */
-	char *addr;
-	size_t len;
-	uint32_t access;
-	bool live;
-};
-
-/*
- * Copies by handle.  Those that were taken are done when the test says so (pin_fake_copies_run()).  A context's
- * file is followed by the ring, if it has one; /dev/ioat_copy is a file with nothing but a ring.
- */
-#define PIN_FAKE_COPIES		64
-#define PIN_FAKE_RING		PIN_FAKE_MARKS	/* where it is in the file, and how long */
-
-struct pin_fake_copies {
-	bool present, engine;		/* the module; a DMA engine */
-	int open_err;
-	int submit_err;			/* what the next submission says, once */
-	uint32_t old;			/* features that the module asyncprog lacks */
-	int status[PIN_FAKE_COPIES];	/* of the next copies, in turn */
-	unsigned int status_n, status_at;
-	uint64_t submits, taken, done, rings;
-	uint64_t attached[PIN_FAKE_COPIES][2];	/* ino, ino */
-	unsigned int attached_n;
-	uint64_t regions;		/* ino of the context whose rights count ... */
-	int eventfd;			/* ... of the last one that was set up */
-	struct asyncprog_ring *ring;	/* its, and the fake's own mapping of it */
-	uint64_t ring_ino;
-	bool dma;			/* it is of /dev/ioat_copy */
-	struct asyncprog_copy op[PIN_FAKE_COPIES];
-	unsigned int n;			/* waiting, oldest first */
-};
-
-static struct {
-	bool present;			/* is there a module? */
-	int open_err;			/* what open() says */
-	int register_err;		/* what the next registration says, once; 0: nothing special */
-	char *mem;			/* what can be pinned */
-	size_t size;
-	int mem_fd;
-	uint64_t registered, unregistered, mapped;
-	void (*on_unregister)(const struct pin_fake_region *r);
-	struct pin_fake_copies copies;
-	struct pin_fake_region region[PIN_FAKE_REGIONS];
-} pin_fake = { .present = true };
+struct pin_fake pin_fake = { .present = true };
 
 static uint64_t pin_fake_ino(int fd)
 {
@@ -84,7 +26,7 @@ static bool pin_fake_present(void)
 	return pin_fake.present;
 }
 
-static int pin_fake_open(void)
+int pin_fake_open(void)
 {
 	int fd;
 
@@ -160,8 +102,7 @@ static int pin_fake_register(int fd, struct asyncprog_ioc_register *a)
 	return 0;
 }
 
-/* munmap() and the like */
-static inline void pin_fake_stale(uint64_t handle)
+void pin_fake_stale(uint64_t handle)
 {
 	struct pin_fake_region *r = pin_fake_find(handle);
 
@@ -169,8 +110,7 @@ static inline void pin_fake_stale(uint64_t handle)
 		__atomic_store_n(&r->marks->handle[r - pin_fake.region], 0, __ATOMIC_RELEASE);
 }
 
-/* ... which the kernel counts in the marks of the context, too */
-static inline void pin_fake_changed(int fd)
+void pin_fake_changed(int fd)
 {
 	struct asyncprog_marks *m = mmap(NULL, PIN_FAKE_MARKS, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
@@ -261,8 +201,7 @@ static int pin_fake_submit(int fd, const struct asyncprog_copy *ops, uint32_t n)
 	return 0;
 }
 
-/* The oldest @n copies that wait are done, or fail as the test said. */
-static inline void pin_fake_copies_run(unsigned int n)
+void pin_fake_copies_run(unsigned int n)
 {
 	struct pin_fake_copies *c = &pin_fake.copies;
 	uint64_t one = 1;
@@ -410,8 +349,7 @@ static void *pin_fake_map(int fd, uint64_t off, size_t len, bool write)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-/* @size bytes that can be pinned; page-aligned. */
-static inline char *pin_fake_mem(size_t size)
+char *pin_fake_mem(size_t size)
 {
 	pin_fake.mem_fd = memfd_create("fake-memory", MFD_CLOEXEC);
 	pin_fake.size = size;
@@ -421,7 +359,7 @@ static inline char *pin_fake_mem(size_t size)
 	return pin_fake.mem == MAP_FAILED ? NULL : pin_fake.mem;
 }
 
-static inline void pin_fake_on(void)
+void pin_fake_on(void)
 {
 	static const struct pin_sys sys = {
 		.present = pin_fake_present, .open = pin_fake_open, .is_device = pin_fake_is_device,
@@ -431,5 +369,3 @@ static inline void pin_fake_on(void)
 
 	pin_sys = &sys;
 }
-
-#endif

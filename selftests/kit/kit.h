@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/* kit.h - what all tests in C have in common: cmocka, and a suite of cases. */
+#ifndef SELFTESTS_KIT_H
+#define SELFTESTS_KIT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+/* @step() until @cond holds, at most @secs seconds. */
+#define RUN_FOR(step, secs, cond) do { \
+	time_t limit_ = time(NULL) + (secs); \
+	while (!(cond)) { \
+		step(); \
+		if (time(NULL) > limit_) \
+			fail_msg("did not happen: %s", #cond); \
+	} \
+} while (0)
+
+#endif

@@ -87,8 +87,8 @@ $(foreach m,$(HOOK_LIBS),$(eval $(call hook_rules,$(m))))
 # Tests of single files: MPI programs of one process, once for each MPI library.
 define hook_test_rules
 HOOK_TEST_$(1) := $(BUILD)/test/mpi-hooks/dtype_$(1)
-$$(HOOK_TEST_$(1)): $(OBJ)/hooks-$(1)/dtype_test.o $(OBJ)/hooks-$(1)/dtype.o \
-		$(OBJ)/hooks-$(1)/table.o $(LIBPROGBASE)
+$$(HOOK_TEST_$(1)): $(addprefix $(OBJ)/hooks-$(1)/,dtype_test.o dtype.o dtype_basic.o dtype_decode.o table.o) \
+		$(LIBPROGBASE)
 	$$(call say,MPILD,$$@)
 	$$(Q)mkdir -p $$(@D)
 	$$(Q)$(CC) $(LDFLAGS) -o $$@ $$^ $$(shell $(PKG_CONFIG) --libs $$(HOOK_PKG_$(1))) -lm
@@ -97,10 +97,11 @@ endef
 $(foreach m,$(HOOK_LIBS),$(eval $(call hook_test_rules,$(m))))
 
 # Those that have nothing to do with an MPI library.
-HOOK_UNIT := $(BUILD)/test/$(HOOK_DIR)/chan_test
-$(HOOK_UNIT): $(OBJ)/$(HOOK_DIR)/chan_test.o $(OBJ)/$(HOOK_DIR)/chan.o
+HOOK_UNIT := $(BUILD)/test/$(HOOK_DIR)/chan_test $(BUILD)/test/$(HOOK_DIR)/chan_threads_test
+$(HOOK_UNIT): $(BUILD)/test/%: $(OBJ)/%.o $(OBJ)/$(HOOK_DIR)/chan.o $(OBJ)/$(HOOK_DIR)/chan_table.o
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc -o $@ $^ $(shell $(PKG_CONFIG) --libs cmocka)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(shell $(PKG_CONFIG) --libs cmocka)
+$(BUILD)/test/$(HOOK_DIR)/chan_test: override LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc
 TEST_TARGETS += $(HOOK_UNIT)
--include $(patsubst %.o,%.d,$(call objs,$(HOOK_DIR)/chan.c $(HOOK_DIR)/chan_test.c))
+-include $(HOOK_UNIT:$(BUILD)/test/%=$(OBJ)/%.d) $(OBJ)/$(HOOK_DIR)/chan.d $(OBJ)/$(HOOK_DIR)/chan_table.d

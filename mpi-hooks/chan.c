@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 /*
- * Channels.  One hash table per direction, its nodes in one list; who is looked at to be evicted and was used since then
- * goes to the end of it.
+ * Channels, in a table for each direction (chan_table.c).
  *
  * Sender: the count of a channel and its generation.  `evictions' is the generation of channels made from now
  * on, so that a channel never gets one that it had.
@@ -13,79 +12,18 @@
  * never lost a channel it is 0 (generation 0) from the start, else descriptors of placed receives tell.
  */
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "chan.h"
+#include "chan_table.h"
 
-#define likely(x)	__builtin_expect(!!(x), 1)
-#define unlikely(x)	__builtin_expect(!!(x), 0)
-
-#define BUCKETS_MIN	16u
-#define SLAB_MAX	1024u	/* nodes allocated together, at most */
-#define LOOK_MAX	32u	/* how many nodes are passed over to find one to evict */
 #define MISS_MAX	4u	/* wrong predictions in a row after which there is none */
-#define OWN_LOOKS	1000	/* for the others to leave a channel */
 
-struct slab {
-	struct slab *next;
-	char node[] __attribute__((aligned(16)));
-};
-
-/* Of a table that has no channel yet. */
-static struct {
-	struct chan_buckets b;
-	struct chan *none;
-} no_buckets = { .b = { .n = 1 } };
-
-struct chan chan_none = { .peer = INT_MIN, .tag = INT_MIN };
-
-/* ---- tables ---------------------------------------------------------------------------------- */
-
-static uint64_t get(const uint64_t *word)
-{
-	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
-}
-
-/* How many messages; with one thread nothing else is in the word. */
-static uint64_t count_of(const struct chan *ch)
-{
-	return get(&ch->count) & CHAN_COUNT;
-}
-
-/* One more; the value is how many there were. */
-static uint64_t count_up(struct chan *ch)
-{
-	return __atomic_fetch_add(&ch->count, 1, __ATOMIC_RELAXED) & CHAN_COUNT;
-}
+/* ---- both directions of a communicator --------------------------------------------------------- */
 
 static uint32_t plain_of(const struct rchan *rc)
 {
 	return __atomic_load_n(&rc->plain, __ATOMIC_ACQUIRE);
-}
-
-static uint64_t calls(uint64_t count)
-{
-	return (count & ~CHAN_OWNED) / CHAN_CALL;
-}
-
-static void disown(struct chan *ch)
-{
-	__atomic_fetch_and(&ch->count, ~CHAN_OWNED, __ATOMIC_RELEASE);
-}
-
-/* Nobody enters @ch any more; false: somebody is in it, and it is as before. */
-static bool own(struct chan *ch)
-{
-	if (!calls(__atomic_fetch_or(&ch->count, CHAN_OWNED, __ATOMIC_SEQ_CST)))
-		return true;
-	/* most are in it for no longer than a call takes that does not wait */
-	for (int i = 0; i < OWN_LOOKS; i++)
-		if (!calls(get(&ch->count)))
-			return true;
-	disown(ch);
-	return false;
 }
 
 static bool send_busy(const struct chan *ch)
@@ -100,220 +38,15 @@ static bool recv_busy(const struct chan *ch)
 	return rc->first || plain_of(rc) || rc->loose;
 }
 
-/* The place of the first node with the hash of (@peer, @tag). */
-static struct chan **head(const struct chan_table *t, int peer, int tag)
-{
-	const union chan_key k = { .peer = peer, .tag = tag };
-
-	return &t->buckets->first[chan_hash(k.both, t->buckets->n)];
-}
-
-static void set_next(struct chan **at, struct chan *ch)
-{
-	__atomic_store_n(at, ch, __ATOMIC_RELEASE);
-}
-
-static void link_newest(struct chan_table *t, struct chan *ch)
-{
-	ch->newer = NULL;
-	ch->older = t->newest;
-	if (t->newest)
-		t->newest->newer = ch;
-	else
-		t->oldest = ch;
-	t->newest = ch;
-}
-
-static void unlink_use(struct chan_table *t, struct chan *ch)
-{
-	if (ch->newer)
-		ch->newer->older = ch->older;
-	else
-		t->newest = ch->older;
-	if (ch->older)
-		ch->older->newer = ch->newer;
-	else
-		t->oldest = ch->newer;
-}
-
-/* Between a wildcard receive and the next the channel is looked up of which it took a message. */
-static inline void set_last(struct chan_table *t, struct chan *ch)
-{
-	if (t->threads)
-		return;
-	if (likely(ch->peer != CHAN_ANY && ch->tag != CHAN_ANY))
-		t->last = ch;
-	else
-		t->last_wild = ch;
-}
-
-static inline struct chan *find(struct chan_table *t, int peer, int tag)
-{
-	struct chan *ch;
-
-	for (ch = *head(t, peer, tag); ch; ch = ch->hnext) {
-		if (ch->peer == peer && ch->tag == tag) {
-			__atomic_store_n(&ch->used, true, __ATOMIC_RELAXED);
-			set_last(t, ch);
-			return ch;
-		}
-	}
-	return NULL;
-}
-
-/* It stays owned. */
-static void remove_node(struct chan_table *t, struct chan *ch)
-{
-	struct chan **p = head(t, ch->peer, ch->tag);
-
-	while (*p != ch)
-		p = &(*p)->hnext;
-	set_next(p, ch->hnext);
-	unlink_use(t, ch);
-	if (t->last == ch)
-		t->last = &chan_none;
-	if (t->last_wild == ch)
-		t->last_wild = &chan_none;
-	set_next(&ch->hnext, t->unused);
-	t->unused = ch;
-	t->n--;
-}
-
-static int grow_buckets(struct chan_table *t)
-{
-	uint32_t n = t->buckets->n > 1 ? t->buckets->n * 2 : BUCKETS_MIN;
-	struct chan_buckets *b = calloc(1, sizeof(*b) + n * sizeof(b->first[0]));
-
-	if (!b)
-		return t->buckets->n > 1 ? 0 : -ENOMEM;	/* longer chains will do */
-	b->n = n;
-	b->before = t->buckets;
-	__atomic_store_n(&t->buckets, b, __ATOMIC_RELEASE);
-	for (struct chan *ch = t->newest; ch; ch = ch->older) {
-		struct chan **p = head(t, ch->peer, ch->tag);
-
-		set_next(&ch->hnext, *p);
-		set_next(p, ch);
-	}
-	return 0;
-}
-
-static int grow_nodes(struct chan_table *t)
-{
-	uint32_t n = t->nslab ? t->nslab : 8;
-	struct slab *s = malloc(sizeof(*s) + (size_t)n * t->size);
-
-	if (!s)
-		return -ENOMEM;
-	s->next = t->slabs;
-	t->slabs = s;
-	for (uint32_t i = 0; i < n; i++) {
-		struct chan *ch = (struct chan *)(s->node + (size_t)i * t->size);
-
-		ch->count = CHAN_OWNED;
-		ch->hnext = t->unused;
-		t->unused = ch;
-	}
-	t->nslab = n < SLAB_MAX ? n * 2 : n;
-	return 0;
-}
-
-static bool own_idle(const struct chan_table *t, struct chan *ch)
-{
-	if (!own(ch))
-		return false;
-	if (!t->busy(ch))
-		return true;
-	disown(ch);
-	return false;
-}
-
-/* A node that is not busy, and was not used lately if there is such a one among the first; it is owned. */
-static struct chan *victim(struct chan_table *t)
-{
-	struct chan *other = NULL;
-
-	for (uint32_t i = 0; i < LOOK_MAX && t->oldest; i++) {
-		struct chan *ch = t->oldest;
-
-		if (!__atomic_load_n(&ch->used, __ATOMIC_RELAXED) && ch != t->last && ch != t->last_wild &&
-		    ch != other && own_idle(t, ch)) {
-			if (other)
-				disown(other);
-			return ch;
-		}
-		if (!other && own_idle(t, ch))
-			other = ch;
-		__atomic_store_n(&ch->used, false, __ATOMIC_RELAXED);
-		unlink_use(t, ch);
-		link_newest(t, ch);
-	}
-	return other;
-}
-
-/*
- * A new node, zeroed but for its key, and owned: what is in its count is also of calls that found it by mistake.  @evicted: a
- * channel was forgotten for it.
- */
-static struct chan *add(struct chan_table *t, int peer, int tag, bool *evicted)
-{
-	struct chan *ch, **p;
-
-	*evicted = false;
-	if ((t->n >= t->buckets->n || t->buckets->n == 1) && grow_buckets(t))
-		return NULL;
-	if (t->n >= t->max || (!t->unused && grow_nodes(t))) {
-		ch = victim(t);
-		if (!ch)
-			return NULL;
-		*evicted = ch->peer != CHAN_ANY && ch->tag != CHAN_ANY;
-		remove_node(t, ch);
-	}
-	ch = t->unused;
-	t->unused = ch->hnext;
-	ch->gen = 0;
-	memset((char *)ch + offsetof(struct chan, newer), 0, t->size - offsetof(struct chan, newer));
-	__atomic_store_n(&ch->key, ((union chan_key){ .peer = peer, .tag = tag }).both, __ATOMIC_RELAXED);
-	__atomic_fetch_and(&ch->count, ~CHAN_COUNT, __ATOMIC_RELAXED);
-	__atomic_store_n(&ch->used, true, __ATOMIC_RELAXED);
-	set_last(t, ch);
-	p = head(t, peer, tag);
-	set_next(&ch->hnext, *p);
-	set_next(p, ch);
-	link_newest(t, ch);
-	t->n++;
-	return ch;
-}
-
-static void table_free(struct chan_table *t)
-{
-	struct chan_buckets *b;
-	struct slab *s;
-
-	while ((s = t->slabs)) {
-		t->slabs = s->next;
-		free(s);
-	}
-	while ((b = t->buckets) != &no_buckets.b) {
-		t->buckets = b->before;
-		free(b);
-	}
-}
-
 struct chans *chans_new(uint32_t max)
 {
 	struct chans *c = calloc(1, sizeof(*c));
 
 	if (!c)
 		return NULL;
-	c->send.max = c->recv.max = max;
-	c->send.size = sizeof(struct chan);
-	c->recv.size = sizeof(struct rchan);
+	chan_table_init(&c->send, max, sizeof(struct chan), send_busy);
+	chan_table_init(&c->recv, max, sizeof(struct rchan), recv_busy);
 	c->anything.c.peer = c->anything.c.tag = CHAN_ANY;
-	c->send.last = c->send.last_wild = c->recv.last = c->recv.last_wild = &chan_none;
-	c->send.buckets = c->recv.buckets = &no_buckets.b;
-	c->send.busy = send_busy;
-	c->recv.busy = recv_busy;
 	return c;
 }
 
@@ -326,8 +59,8 @@ void chans_free(struct chans *c)
 {
 	if (!c)
 		return;
-	table_free(&c->send);
-	table_free(&c->recv);
+	chan_table_free(&c->send);
+	chan_table_free(&c->recv);
 	free(c);
 }
 
@@ -356,19 +89,19 @@ static struct chan *send_add(struct chans *c, int dest, int tag)
 
 	if (c->evictions == UINT32_MAX)
 		return NULL;
-	ch = add(&c->send, dest, tag, &evicted);
+	ch = chan_table_add(&c->send, dest, tag, &evicted);
 	if (!ch || evicted)
 		new_generation(c);
 	if (ch) {
 		ch->gen = c->evictions;
-		disown(ch);
+		chan_disown(ch);
 	}
 	return ch;
 }
 
 int chan_send_slow(struct chans *c, int dest, int tag, struct chan_pos *pos)
 {
-	struct chan *ch = find(&c->send, dest, tag);
+	struct chan *ch = chan_table_find(&c->send, dest, tag);
 
 	if (unlikely(!ch)) {
 		ch = send_add(c, dest, tag);
@@ -376,31 +109,31 @@ int chan_send_slow(struct chans *c, int dest, int tag, struct chan_pos *pos)
 			return -ENOMEM;
 	}
 	pos->gen = ch->gen;
-	pos->ord = count_up(ch);
+	pos->ord = chan_count_up(ch);
 	return 0;
 }
 
 struct chan *chan_send_own(struct chans *c, int dest, int tag, struct chan_pos *pos)
 {
-	struct chan *ch = find(&c->send, dest, tag);
+	struct chan *ch = chan_table_find(&c->send, dest, tag);
 
 	if (!ch)
 		ch = send_add(c, dest, tag);
-	if (!ch || !own(ch))
+	if (!ch || !chan_own(ch))
 		return NULL;
 	pos->gen = ch->gen;
-	pos->ord = count_up(ch);
+	pos->ord = chan_count_up(ch);
 	return ch;
 }
 
 void chan_send_done(struct chan *ch)
 {
-	disown(ch);
+	chan_disown(ch);
 }
 
 struct chan *chan_send_enter_locked(struct chans *c, int dest, int tag)
 {
-	if (!find(&c->send, dest, tag) && !send_add(c, dest, tag))
+	if (!chan_table_find(&c->send, dest, tag) && !send_add(c, dest, tag))
 		return NULL;
 	return chan_send_enter(c, dest, tag);
 }
@@ -408,11 +141,11 @@ struct chan *chan_send_enter_locked(struct chans *c, int dest, int tag)
 /* The position may be known to daemons, so it is not given to another message. */
 void chan_send_undo(struct chans *c, int dest, int tag)
 {
-	struct chan *ch = find(&c->send, dest, tag);
+	struct chan *ch = chan_table_find(&c->send, dest, tag);
 
 	if (!ch)
 		return;
-	remove_node(&c->send, ch);
+	chan_table_remove(&c->send, ch);
 	new_generation(c);
 }
 
@@ -420,19 +153,19 @@ void chan_send_undo(struct chans *c, int dest, int tag)
 
 static struct rchan *recv_chan(struct chans *c, int source, int tag, bool make)
 {
-	struct chan *ch = find(&c->recv, source, tag);
+	struct chan *ch = chan_table_find(&c->recv, source, tag);
 	bool evicted;
 
 	if (unlikely(!ch)) {
 		if (!make)
 			return NULL;
-		ch = add(&c->recv, source, tag, &evicted);
+		ch = chan_table_add(&c->recv, source, tag, &evicted);
 		if (!ch || evicted)
 			c->lost = true;
 		if (!ch)
 			return NULL;
 		((struct rchan *)ch)->known = !c->lost;
-		disown(ch);
+		chan_disown(ch);
 	}
 	return (struct rchan *)ch;
 }
@@ -447,7 +180,7 @@ static bool is_loose(struct chans *c, int source, int tag)
 /* Have other threads posted wildcard receives that name exactly this, or are they about to? */
 static bool is_entered(const struct rchan *rc)
 {
-	return rc && (calls(get(&rc->c.count)) || plain_of(rc));
+	return rc && (chan_calls(chan_word(&rc->c.count)) || plain_of(rc));
 }
 
 static bool contested_now(struct chans *c, int source, int tag)
@@ -534,12 +267,12 @@ void chan_recv_post(struct chans *c, int source, int tag, struct chan_recv *r)
 	}
 	r->placed = !rc->unsure && (likely(!c->wild) || !contested(c, source, tag));
 	if (unlikely(c->threads) && r->placed) {
-		r->placed = c->closed & CHANS_EXACT && own(&rc->c);
+		r->placed = c->closed & CHANS_EXACT && chan_own(&rc->c);
 		r->owned = r->placed;
 		r->placed = r->placed && !contested_now(c, source, tag);
 	}
 	r->ch = &rc->c;
-	r->nth = count_up(&rc->c);
+	r->nth = chan_count_up(&rc->c);
 	r->seq = (uint32_t)r->nth;
 	link_recv(rc, r);
 	if (!r->placed || !rc->known)
@@ -560,7 +293,7 @@ void chan_recv_begin(struct chans *c, int source, int tag, struct chan_recv *r)
 void chan_recv_begun(struct chans *c, struct chan_recv *r)
 {
 	if (r->owned)
-		disown(r->ch);
+		chan_disown(r->ch);
 	r->owned = false;
 	if (c->threads)
 		__atomic_fetch_and(&c->closed, ~CHANS_EXACT, __ATOMIC_RELEASE);
@@ -587,7 +320,7 @@ static struct rchan *count_late(struct chans *c, int source, int tag)
 	struct rchan *rc = recv_chan(c, source, tag, !c->lost);
 
 	if (rc)
-		count_up(&rc->c);
+		chan_count_up(&rc->c);
 	return rc;
 }
 
@@ -624,7 +357,7 @@ void chan_recv_undo(struct chans *c, struct chan_recv *r)
 	unlink_recv(rc, r);
 	/* places are not given twice: those that come are of messages one earlier */
 	rc->shift--;
-	rc->told = count_of(&rc->c);
+	rc->told = chan_count(&rc->c);
 }
 
 void chan_recv_float(struct chans *c, struct chan_recv *r, void (*each)(void *arg, struct chan_recv *r), void *arg)
@@ -657,7 +390,7 @@ void chan_recv_now_slow(struct chans *c, int source, int tag, const struct chan_
 		if (!c->threads && !rc->unsure && (!c->wild || !contested(c, source, tag)))
 			learn(rc, rc->c.count, pos);
 	}
-	count_up(&rc->c);
+	chan_count_up(&rc->c);
 }
 
 struct chan *chan_recv_enter_locked(struct chans *c, int source, int tag)
@@ -691,7 +424,7 @@ void chans_unhold(struct chans *c)
 
 static bool is_called(const struct rchan *rc)
 {
-	return rc && calls(__atomic_load_n(&rc->c.count, __ATOMIC_SEQ_CST));
+	return rc && chan_calls(__atomic_load_n(&rc->c.count, __ATOMIC_SEQ_CST));
 }
 
 bool chan_claimed(struct chans *c, int source, int tag)
@@ -702,7 +435,7 @@ bool chan_claimed(struct chans *c, int source, int tag)
 
 static bool rchan_idle(const struct rchan *rc)
 {
-	return !calls(get(&rc->c.count)) && !plain_of(rc);
+	return !chan_calls(chan_word(&rc->c.count)) && !plain_of(rc);
 }
 
 bool chans_idle(const struct chans *c)
@@ -711,7 +444,7 @@ bool chans_idle(const struct chans *c)
 		if (!rchan_idle((const struct rchan *)ch))
 			return false;
 	for (const struct chan *ch = c->send.newest; ch; ch = ch->older)
-		if (calls(get(&ch->count)))
+		if (chan_calls(chan_word(&ch->count)))
 			return false;
 	return rchan_idle(&c->anything);
 }
@@ -768,7 +501,7 @@ void chan_plain_undo(struct chans *c, struct chan *ch)
 
 	if (names_all(ch)) {
 		rc->shift--;
-		rc->told = count_of(ch);
+		rc->told = chan_count(ch);
 		rc->plain--;
 	} else {
 		c->wild--;

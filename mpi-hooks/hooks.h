@@ -11,7 +11,7 @@
  *   epoch.c     epochs: which calls are allowed when, fence, post/start/complete/wait, locks, flush
  *   rma.c       communication calls: checks, then libprogclient
  *   hreq.c      requests of Rput and relatives
- *   dtype.c     MPI datatypes flattened and cached
+ *   dtype.c     MPI datatypes flattened and cached; htype.h says in which files
  *   mem.c       Alloc_mem, Free_mem
  *   error.c     negative errno to MPI error class
  *   fortran.c   the one Fortran function that does not come to a C function

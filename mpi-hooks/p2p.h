@@ -4,6 +4,7 @@
  *
  * From below; a file calls those above it in this list (selftests/call-check):
  *
+ *   chan_table.[ch] tables of channels
  *   chan.[ch]      channels: the ordinals of messages
  *   comm.[ch]      communicators: their records
  *   desc.[ch]      descriptors

@@ -6,9 +6,9 @@
  *   real.c      finding the MPI library behind us
  *   init.c      start and end of the job's part in this process
  *   session.c   the session with the daemon
- *   win.c       windows: creation, freeing, queries
+ *   win.c       windows: creation, freeing, queries; win.h says in which files
  *   table.c     handle -> record
- *   epoch.c     epochs: which calls are allowed when, fence, post/start/complete/wait, locks, flush
+ *   epoch.c     epochs: which calls are allowed when; epoch.h says in which files
  *   rma.c       communication calls: checks, then libprogclient
  *   hreq.c      requests of Rput and relatives
  *   dtype.c     MPI datatypes flattened and cached; htype.h says in which files
@@ -195,7 +195,7 @@ struct hwin {
 	struct prog_win *pw;
 	MPI_Win handle;
 	uint32_t rank, nranks;
-	_Atomic(uint8_t) access;	/* enum hwin_access; moves only in epoch.c, under lock */
+	_Atomic(uint8_t) access;	/* enum hwin_access; moves only by epoch_move(), under lock */
 	bool exposed;			/* between post and wait; under lock */
 	_Atomic(bool) fence_used;	/* operations were issued since the last fence */
 	bool fence_counts;		/* fences count operations instead of flushing */
@@ -240,7 +240,7 @@ struct hfamily {
 	uint32_t rank, nranks;
 	uint32_t last;			/* number given last */
 	bool no_recycling;		/* its windows cannot be used again */
-	/* under win.c's family_lock */
+	/* under win_family.c's family_lock */
 	bool ended;			/* the communicator is gone */
 	unsigned int refs;		/* the communicator, and records */
 	struct hwin *idle;		/* records of freed windows, last freed first */

@@ -9,7 +9,7 @@
 #ifndef HOOKS_HTYPE_H
 #define HOOKS_HTYPE_H
 
-#include "hooks_gen.h"
+#include "hooks.h"
 
 #pragma GCC visibility push(hidden)
 

@@ -26,8 +26,7 @@
 #include "ctl/ctl.h"
 #include "link/link.h"
 #include "loop/loop.h"
-#include "match/match.h"
-#include "match/pool.h"
+#include "pool/pool.h"
 #include "rma/rma.h"
 #include "rndv/rndv.h"
 #include "session/session.h"
@@ -56,6 +55,7 @@ struct progd {
 	struct link *link[PROG_MAX_WORKERS];
 	struct rma *rma[PROG_MAX_WORKERS];
 	struct rndv *rndv[PROG_MAX_WORKERS];
+	struct rndv_conf rndv_conf;
 	struct copy_engine *copy_engine[PROG_MAX_WORKERS];
 	struct xport_worker *xw[PROG_MAX_WORKERS];
 	struct xport *xport;
@@ -95,15 +95,13 @@ static void apply_runtime(struct progd *d)
 	struct copy_engine_conf mc = {
 		.engine = conf_int(d->conf, KEY_COPY_ENGINE), .min = conf_int(d->conf, KEY_COPY_ENGINE_MIN),
 	};
-	struct pool_conf pc = {
-		.bytes = th.early_max ? pool : 0, .idle_ns = conf_int(d->conf, KEY_P2P_POOL_IDLE),
-	};
 
 	win_limits_set(&lim);
 	thresh_conf_set(&th);
-	pool_conf_set(&pc);
 	copy_engine_conf_set(&mc);
-	match_limit_set(conf_int(d->conf, KEY_QUOTA_MESSAGES));
+	d->rndv_conf.pool_bytes = th.early_max ? pool : 0;
+	d->rndv_conf.pool_idle_ns = conf_int(d->conf, KEY_P2P_POOL_IDLE);
+	d->rndv_conf.max_sends = conf_int(d->conf, KEY_QUOTA_MESSAGES);
 	log_set_level(conf_int(d->conf, KEY_LOG_LEVEL));
 }
 
@@ -319,7 +317,7 @@ static int make_workers(struct progd *d)
 		if (!r)
 			r = rma_new(d->link[i], d->copy_engine[i], &d->rma[i]);
 		if (!r)
-			r = rndv_new(d->link[i], d->copy_engine[i], &d->rndv[i]);
+			r = rndv_new(d->link[i], d->copy_engine[i], &d->rndv_conf, &d->rndv[i]);
 		if (!r)
 			r = worker_add_source(d->worker[i], link_poll, d->link[i]);
 		if (!r)

@@ -19,7 +19,7 @@
 
 #include "conf/keys.h"
 #include "copy_engine/copy_engine.h"
-#include "match/pool.h"
+#include "pool/pool.h"
 #include "stats/stats.h"
 #include "thresh/thresh.h"
 #include "win/win.h"

@@ -66,13 +66,6 @@ struct match {
 	struct match_info n;
 };
 
-static _Atomic uint32_t limit = MATCH_SENDS;
-
-void match_limit_set(uint32_t max_sends)
-{
-	limit = max_sends;
-}
-
 int match_new(uint32_t max_sends, uint32_t *unmatched, struct match **out)
 {
 	struct match *m = calloc(1, sizeof(*m));
@@ -80,7 +73,7 @@ int match_new(uint32_t max_sends, uint32_t *unmatched, struct match **out)
 	if (!m)
 		return -ENOMEM;
 	pthread_mutex_init(&m->lock, NULL);
-	m->max_sends = max_sends ? max_sends : limit;
+	m->max_sends = max_sends;
 	m->unmatched = unmatched;
 	if (unmatched)
 		__atomic_store_n(unmatched, 0, __ATOMIC_SEQ_CST);

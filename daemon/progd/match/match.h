@@ -19,19 +19,14 @@
 
 #include <asyncprog/ring.h>
 
-#define MATCH_SENDS	65536u		/* limit of SENDs kept, unless the configuration says another */
-
 struct match;
 
 struct match_name {			/* one use of a slot of a sender */
 	uint32_t src, slot, serial;
 };
 
-/* For tables made from now on with @max_sends 0; any thread. */
-void match_limit_set(uint32_t max_sends);
-
 /*
- * @max_sends: SENDs kept without a RECV, 0: as configured.  @unmatched: where their number is stored, 0 at
+ * @max_sends: SENDs kept without a RECV.  @unmatched: where their number is stored, 0 at
  * first, in order and before the call that changed it returns (prog_p2p_area.unmatched); may be NULL, must stay
  * valid until match_free().  0 or -ENOMEM.
  */

@@ -30,7 +30,7 @@ static int setup(void **state)
 	struct match *m;
 
 	unmatched = 99;
-	if (match_new(0, &unmatched, &m) || unmatched)
+	if (match_new(65536, &unmatched, &m) || unmatched)
 		return -1;
 	*state = m;
 	return 0;

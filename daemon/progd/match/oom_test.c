@@ -16,7 +16,6 @@
 #include <kit/oom.h>
 
 #include "match/match.h"
-#include "match/pool.h"
 
 #define P(x)	((void *)(uintptr_t)(x))
 #define CHANS	40u	/* enough for the tables to grow */
@@ -46,7 +45,7 @@ static void scenario(void)
 	void *send, *recv, *replaced;
 	bool early;
 
-	assert_int_equal(AGAIN(match_new(0, &unmatched, &m)), 0);
+	assert_int_equal(AGAIN(match_new(1000, &unmatched, &m)), 0);
 	for (uint32_t c = 0; c < CHANS; c++) {
 		struct prog_p2p_key k = { .comm = c, .src = c };
 
@@ -107,29 +106,10 @@ static void test_match(void **state)
 	assert_true(n > 6 * (long)CHANS);
 }
 
-static void test_pool(void **state)
-{
-	static uint8_t mem[1 << 20] __attribute__((aligned(4096)));
-	struct pool *p;
-	long n = 0;
-
-	oom_armed = true;
-	do {
-		oom_at(n++, 1);
-		failures = 0;
-		assert_int_equal(AGAIN(pool_new(7, mem, sizeof(mem), 64 << 10, &p)), 0);
-		assert_int_equal(failures, oom_happened);
-		pool_free(p);
-	} while (oom_happened);
-	oom_armed = false;
-	assert_true(n > 1);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_match),
-		cmocka_unit_test(test_pool),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

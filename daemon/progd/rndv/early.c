@@ -12,41 +12,38 @@
 static void on_trim(void *ctx)
 {
 	struct rndv *r = ctx;
-	struct pool_conf conf;
-	uint64_t warm = 0;
+	uint64_t warm = 0, idle_ns = r->conf->pool_idle_ns;
 	struct conn *c;
 
-	pool_conf_get(&conf);
 	DL_FOREACH(r->list, c)
 		if (c->sp->pool && c->key.rank % r->link->o.workers == r->link->o.index)
-			warm += pool_trim(c->sp->pool, loop_now(), conf.idle_ns);
+			warm += pool_trim(c->sp->pool, loop_now(), idle_ns);
 	if (warm)
-		loop_timer_set(r->link->o.loop, &r->trim, conf.idle_ns, on_trim, r);
+		loop_timer_set(r->link->o.loop, &r->trim, idle_ns, on_trim, r);
 }
 
 /* The client's pool; NULL: it has none, or no memory. */
 static struct pool *pool_of(struct conn *c)
 {
 	struct rndv_space *sp = c->sp;
-	struct pool_conf conf;
+	uint64_t bytes = c->r->conf->pool_bytes;
 	struct win_map *map;
 	uint32_t region;
 
-	pool_conf_get(&conf);
 	if (!sp->pool) {
 		region = __atomic_load_n(&sp->c.area->pool_region, __ATOMIC_ACQUIRE) - 1;
 		map = win_region(&sp->c.view.regions, region);
-		if (!map || map->device || pool_new(sp->win->job->number, map->mem, map->size, conf.bytes, &sp->pool))
+		if (!map || map->device || pool_new(sp->win->job->number, map->mem, map->size, bytes, &sp->pool))
 			return NULL;
 		sp->pool_map = win_map_get(map);
-		sp->pool_bytes = conf.bytes;
+		sp->pool_bytes = bytes;
 	}
-	if (sp->pool_bytes != conf.bytes) {
-		pool_limit(sp->pool, conf.bytes);
-		sp->pool_bytes = conf.bytes;
+	if (sp->pool_bytes != bytes) {
+		pool_limit(sp->pool, bytes);
+		sp->pool_bytes = bytes;
 	}
 	if (!loop_timer_running(&c->r->trim))
-		loop_timer_set(c->r->link->o.loop, &c->r->trim, conf.idle_ns, on_trim, c->r);
+		loop_timer_set(c->r->link->o.loop, &c->r->trim, c->r->conf->pool_idle_ns, on_trim, c->r);
 	return sp->pool;
 }
 

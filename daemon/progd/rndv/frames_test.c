@@ -337,9 +337,9 @@ static void test_send_refused(void **state)
 static void test_send_quota(void **state)
 {
 	free_client(&clients[2]);
-	match_limit_set(50);
+	kit_conf.max_sends = 50;
 	make_client(&clients[2], 2, true);
-	match_limit_set(MATCH_SENDS);
+	kit_conf.max_sends = 1000;
 	for (uint32_t i = 0; i < 60; i++)
 		say_send(i % 2, 2, i, 1, i, 1000);
 	UNTIL(count(WIRE_LATER) == 10);

@@ -105,10 +105,10 @@ static void pin(uint32_t dst)
 {
 	struct thresh_conf tc = { .on = true, .offload = 1024, .offload_min = 1024, .early_max = 1u << 20,
 				  .retry_ns = 1 };
-	struct pool_conf pc = { .bytes = 8u << 20, .idle_ns = 1000000000 };
 
 	thresh_conf_set(&tc);
-	pool_conf_set(&pc);
+	kit_conf.pool_bytes = 8u << 20;
+	kit_conf.pool_idle_ns = 1000000000;
 	for (uint32_t src = 0; src < RANKS; src++)
 		thresh_pin(job->number, dst, src, THRESH_IN, 1u << 20, false);
 	__atomic_store_n(&clients[dst].seg->area.pool_region, 2, __ATOMIC_RELEASE);

@@ -11,7 +11,7 @@
 #include <libprogbase/wire.h>
 
 #include "match/match.h"
-#include "match/pool.h"
+#include "pool/pool.h"
 #include "rndv/rndv.h"
 #include "thresh/thresh.h"
 
@@ -256,7 +256,8 @@ struct ref {				/* a payload queued by reference */
 struct rndv {
 	struct link *link;
 	struct link_host *host;
-	struct copy_engine *copy_engine;	/* NULL: none */
+	struct copy_engine *copy_engine;		/* NULL: none */
+	const struct rndv_conf *conf;
 	struct conn *conns;		/* hash */
 	struct conn *list;		/* the same, in order of attaching */
 	struct conn *zombies;		/* detached, with jobs */

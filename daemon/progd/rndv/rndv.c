@@ -8,7 +8,7 @@
 
 /* ---- spaces ---- */
 
-int rndv_space_new(const struct rndv_client *c, struct win *w, struct rndv_space **out)
+int rndv_space_new(const struct rndv *r, const struct rndv_client *c, struct win *w, struct rndv_space **out)
 {
 	struct rndv_space *sp = calloc(1, sizeof(*sp));
 	struct thresh_opts to = {
@@ -17,12 +17,10 @@ int rndv_space_new(const struct rndv_client *c, struct win *w, struct rndv_space
 		.peers = (struct prog_p2p_peer *)w->ctl.peers,
 	};
 
-	struct pool_conf pc;
-
 	_Static_assert(sizeof(struct prog_p2p_peer) == sizeof(struct prog_win_peer), "same place");
 	if (!sp)
 		return -ENOMEM;
-	if (match_new(0, &c->area->unmatched, &sp->match)) {
+	if (match_new(r->conf->max_sends, &c->area->unmatched, &sp->match)) {
 		free(sp);
 		return -ENOMEM;
 	}
@@ -31,8 +29,7 @@ int rndv_space_new(const struct rndv_client *c, struct win *w, struct rndv_space
 		free(sp);
 		return -ENOMEM;
 	}
-	pool_conf_get(&pc);
-	__atomic_store_n(&c->area->pool_size, pool_span(pc.bytes), __ATOMIC_RELEASE);
+	__atomic_store_n(&c->area->pool_size, pool_span(r->conf->pool_bytes), __ATOMIC_RELEASE);
 	sp->c = *c;
 	win_map_get(c->view.seg);
 	if (c->view.helper)
@@ -394,7 +391,7 @@ static const struct link_ops rndv_ops = {
 
 /* ---- life ---- */
 
-int rndv_new(struct link *l, struct copy_engine *m, struct rndv **out)
+int rndv_new(struct link *l, struct copy_engine *m, const struct rndv_conf *conf, struct rndv **out)
 {
 	struct rndv *r = calloc(1, sizeof(*r));
 
@@ -408,6 +405,7 @@ int rndv_new(struct link *l, struct copy_engine *m, struct rndv **out)
 	r->link = l;
 	r->host = l->o.host;
 	r->copy_engine = m;
+	r->conf = conf;
 	link_retry_init(&r->retry, l->o.loop, RETRY_MAX_NS);
 	l->rndv = r;
 	link_engine_add(l, LINK_RNDV, &rndv_ops);

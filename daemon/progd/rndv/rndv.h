@@ -33,18 +33,26 @@ struct rndv_client {
 /* A client in its window of kind SPACE; counted by references. */
 struct rndv_space;
 
-/* Takes references of what it keeps.  Main thread; 0 or -ENOMEM. */
-int rndv_space_new(const struct rndv_client *c, struct win *w, struct rndv_space **out);
-void rndv_space_put(struct rndv_space *sp);	/* NULL is fine */
+/* What may change while the daemon runs: the main thread writes, workers read. */
+struct rndv_conf {
+	_Atomic uint64_t pool_bytes;	/* of each receiving session's pool; 0: none */
+	_Atomic uint64_t pool_idle_ns;	/* for pool_trim() */
+	_Atomic uint32_t max_sends;	/* kept without a RECV, of each receiver that comes from now on */
+};
 
 struct rndv;
 
 /*
- * An engine on @l; @m: the worker's copy engine, NULL: none, to be freed before this engine.  Any thread; 0 or -ENOMEM.
+ * An engine on @l; @m: the worker's copy engine, NULL: none, to be freed before this engine.  @conf: of all workers' engines, valid
+ * until the last is freed.  Any thread; 0 or -ENOMEM.
  */
-int rndv_new(struct link *l, struct copy_engine *m, struct rndv **out);
+int rndv_new(struct link *l, struct copy_engine *m, const struct rndv_conf *conf, struct rndv **out);
 /* After xport_detach(), with nothing attached.  NULL is fine. */
 void rndv_free(struct rndv *r);
+
+/* Takes references of what it keeps; @r: any worker's.  Main thread; 0 or -ENOMEM. */
+int rndv_space_new(const struct rndv *r, const struct rndv_client *c, struct win *w, struct rndv_space **out);
+void rndv_space_put(struct rndv_space *sp);	/* NULL is fine */
 
 /* ---- on the worker -------------------------------------------------------------------------- */
 

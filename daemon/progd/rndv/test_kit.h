@@ -88,6 +88,7 @@ static struct client clients[RANKS];
 static struct win_job *job;
 static uint8_t jobid[16] = { 5 }, jobkey[32] = { 6 };
 static unsigned int kit_workers = 1;
+static struct rndv_conf kit_conf = { .max_sends = 1000 };
 
 static inline void kit_bad(struct link_host *h, const struct client_view *c, const char *why)
 {
@@ -208,7 +209,7 @@ static inline void make_win(struct client *cl)
 /* As WIN_CREATE does. */
 static inline void attach(struct client *cl)
 {
-	assert_int_equal(rndv_space_new(&cl->c, cl->win, &cl->sp), 0);
+	assert_int_equal(rndv_space_new(cl->node->rndv, &cl->c, cl->win, &cl->sp), 0);
 	assert_int_equal(rndv_attach(cl->node->rndv, cl->sp), 0);
 }
 
@@ -298,7 +299,7 @@ static inline void make_node(struct node *n)
 #ifdef KIT_PINNED
 	assert_int_equal(copy_engine_new(0, n->k.loop, &n->copy_engine), 0);
 #endif
-	assert_int_equal(rndv_new(n->k.link, n->copy_engine, &n->rndv), 0);
+	assert_int_equal(rndv_new(n->k.link, n->copy_engine, &kit_conf, &n->rndv), 0);
 	kit_link_listen(&n->k);
 }
 

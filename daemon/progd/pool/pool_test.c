@@ -16,7 +16,7 @@
 
 #include <asyncprog/ring.h>
 
-#include "match/pool.h"
+#include "pool/pool.h"
 
 #define MIB	(1ull << 20)
 #define IDLE	1000ull

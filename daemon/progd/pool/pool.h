@@ -26,14 +26,6 @@
 
 struct pool;
 
-/* What the configuration says; any thread. */
-struct pool_conf {
-	uint64_t bytes;			/* of each receiving session's pool; 0: none */
-	uint64_t idle_ns;		/* for pool_trim() */
-};
-void pool_conf_set(const struct pool_conf *c);	/* main thread */
-void pool_conf_get(struct pool_conf *c);
-
 struct pool_buf {
 	uint64_t off;			/* in the region; whole pages, behind the directory */
 	uint32_t size;			/* of the buffer, >= what was asked for */

@@ -5,7 +5,7 @@
  */
 #include <utlist.h>
 
-#include "match/pool.h"
+#include "pool/pool.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -53,21 +53,6 @@ static struct ended {
 	struct pool_sum sum;
 } ended[POOL_ENDED];
 static unsigned int next_ended;
-static struct pool_conf conf;
-
-void pool_conf_set(const struct pool_conf *c)
-{
-	pthread_mutex_lock(&all_lock);
-	conf = *c;
-	pthread_mutex_unlock(&all_lock);
-}
-
-void pool_conf_get(struct pool_conf *c)
-{
-	pthread_mutex_lock(&all_lock);
-	*c = conf;
-	pthread_mutex_unlock(&all_lock);
-}
 
 uint32_t pool_class_size(unsigned int cls)
 {

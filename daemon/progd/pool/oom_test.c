@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-
+#include <kit/oom.h>
 
 #include "pool/pool.h"
 

@@ -3,17 +3,21 @@
  * Processes and nodes that vanish.  Three ranks: 0 and 2 are processes of node A, 1 of node B
  * (nodes.h).  Rank 2 is a child process, to be killed.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <dirent.h>
+#include <errno.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include "nodes.h"
+#include <kit/nodes.h>
+#include <progclient.h>
 
 #define SIZE	(2 << 20)		/* more than is staged when there is no CMA */
 #define PIECE	65536

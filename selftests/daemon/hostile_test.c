@@ -6,25 +6,30 @@
  *
  * Seeds are printed; PROG_SEED=N repeats one.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
+#include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <asyncprog/ring.h>
+#include <kit/badmem.h>
+#include <kit/nodes.h>
 #include <libprogbase/scm.h>
 #include <libprogbase/winctl.h>
+#include <progclient.h>
 #include <wire/optype.h>
-
-#include "badmem.h"
-#include "nodes.h"
 
 #define SLOTS	64u
 #define ARENA	65536u

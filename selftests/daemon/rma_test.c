@@ -4,15 +4,18 @@
  * Both ranks live in this process; each is a session of another daemon, so they are remote to each
  * other.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include <errno.h>
+#include <signal.h>
 #include <stdint.h>
-#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
 
+#include <kit/nodes.h>
 #include <libprogbase/dtype.h>
-
-#include "nodes.h"
+#include <progclient.h>
 
 static struct node node[2];
 static struct prog_session *sess[2];

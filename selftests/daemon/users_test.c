@@ -5,20 +5,28 @@
  *
  * users_test --hold SOCKET: stay attached until standard input ends, for other tests.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <netinet/in.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
+#include <kit/nodes.h>
 #include <libprogclient/client.h>
-
-#include "nodes.h"
+#include <progclient.h>
 
 #define USER_A	65534u
 #define USER_B	65533u

@@ -1,19 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
-/*
- * badmem.h - a memfd, sealed as the daemon wants it, whose pages a daemon that has mapped it cannot
- * access any more: it gets SIGBUS.
- *
- * Where the system's pool of huge pages may be changed (root, and none are to spare), it is one huge
- * page, which is punched out and taken out of the pool.  The file's lock keeps tests that run beside
- * each other apart.  Elsewhere a sealed memfd always has its pages, and the daemon is sent the signal
- * that the kernel would send.
- */
-#ifndef SELFTESTS_DAEMON_BADMEM_H
-#define SELFTESTS_DAEMON_BADMEM_H
-
 #include <fcntl.h>
 #include <signal.h>
-#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,18 +10,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define BADMEM_SIZE	(2u << 20)
+#include "badmem.h"
+
 #define BADMEM_NAME	"bad"
 #define BADMEM_POOL	"/sys/kernel/mm/hugepages/hugepages-2048kB/"
 
-struct badmem {
-	int fd;				/* the memfd */
-	volatile char *mem;
-	int pool;			/* -1: not on a huge page */
-	long before;			/* pages in the pool */
-};
-
-static inline long badmem_read(const char *name)
+static long badmem_read(const char *name)
 {
 	FILE *f = fopen(name, "r");
 	long v = -1;
@@ -46,13 +28,13 @@ static inline long badmem_read(const char *name)
 	return v;
 }
 
-static inline int badmem_pool(const struct badmem *b, long pages)
+static int badmem_pool(const struct badmem *b, long pages)
 {
 	return dprintf(b->pool, "%ld", pages) < 0 ||
 	       badmem_read(BADMEM_POOL "nr_hugepages") != pages;
 }
 
-static inline int badmem_open(struct badmem *b, unsigned int flags)
+static int badmem_open(struct badmem *b, unsigned int flags)
 {
 	b->fd = memfd_create(BADMEM_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
 	if (b->fd >= 0 && !ftruncate(b->fd, BADMEM_SIZE) && !fcntl(b->fd, F_ADD_SEALS, F_SEAL_SHRINK)) {
@@ -67,8 +49,7 @@ static inline int badmem_open(struct badmem *b, unsigned int flags)
 	return -1;
 }
 
-/* 0 or -1. */
-static inline int badmem_make(struct badmem *b)
+int badmem_make(struct badmem *b)
 {
 	b->pool = open(BADMEM_POOL "nr_hugepages", O_RDWR | O_CLOEXEC);
 	if (b->pool < 0)
@@ -87,7 +68,7 @@ static inline int badmem_make(struct badmem *b)
 }
 
 /* Tell the main thread of @pid what it would be told if it touched its mapping. */
-static inline int badmem_signal(pid_t pid)
+static int badmem_signal(pid_t pid)
 {
 	char path[64], line[4096];
 	unsigned long start = 0;
@@ -111,8 +92,7 @@ static inline int badmem_signal(pid_t pid)
 	return syscall(SYS_rt_tgsigqueueinfo, pid, pid, SIGBUS, &si) ? -1 : 0;
 }
 
-/* From now on it is bad for daemon @pid, which has mapped it (0: nobody has); 0 or -1. */
-static inline int badmem_break(struct badmem *b, pid_t pid)
+int badmem_break(struct badmem *b, pid_t pid)
 {
 	int r;
 
@@ -124,10 +104,8 @@ static inline int badmem_break(struct badmem *b, pid_t pid)
 	return r ? -1 : 0;
 }
 
-static inline void badmem_free(struct badmem *b)
+void badmem_free(struct badmem *b)
 {
 	munmap((void *)(uintptr_t)b->mem, BADMEM_SIZE);
 	close(b->fd);
 }
-
-#endif

@@ -1,18 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
-/*
- * nodes.h - daemons for tests: each is a node of its own to its clients (it has its own id), so
- * two of them on this machine's loopback are two nodes.
- *
- *	rank 0 -- A.sock -- progd A ====== loopback ====== progd B -- B.sock -- rank 1
- */
-#ifndef SELFTESTS_DAEMON_NODES_H
-#define SELFTESTS_DAEMON_NODES_H
-
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,16 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <progclient.h>
+#include "nodes.h"
 
-struct node {
-	char dir[64];
-	char sock[108];
-	char log[108];
-	pid_t pid;
-};
-
-static inline uint64_t nodes_now(void)
+uint64_t nodes_now(void)
 {
 	struct timespec ts;
 
@@ -41,7 +23,7 @@ static inline uint64_t nodes_now(void)
 	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
 }
 
-static inline const char *nodes_progd(void)
+const char *nodes_progd(void)
 {
 	static char path[4096];
 	const char *build = getenv("PROG_BUILD");
@@ -50,7 +32,7 @@ static inline const char *nodes_progd(void)
 	return path;
 }
 
-static inline int nodes_connect(const char *path, int type)
+int nodes_connect(const char *path, int type)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
 	int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
@@ -63,8 +45,7 @@ static inline int nodes_connect(const char *path, int type)
 	return fd;
 }
 
-/* Start a daemon with more --set KEY=VALUE (NULL-terminated); 0 when it answers. */
-static inline int node_start(struct node *n, const char *const *sets)
+int node_start(struct node *n, const char *const *sets)
 {
 	uint64_t end = nodes_now() + 20000000000ull;
 	const char *argv[64] = { nodes_progd(), "--socket", n->sock, "--set", "listen=127.0.0.1" };
@@ -104,8 +85,7 @@ static inline int node_start(struct node *n, const char *const *sets)
 	return -ETIMEDOUT;
 }
 
-/* What the daemon wrote so far; static memory. */
-static inline const char *node_log(const struct node *n)
+const char *node_log(const struct node *n)
 {
 	static char text[65536];
 	int fd = open(n->log, O_RDONLY);
@@ -117,8 +97,7 @@ static inline const char *node_log(const struct node *n)
 	return text;
 }
 
-/* What `progctl @args' says of it; static memory. */
-static inline const char *node_progctl(const struct node *n, const char *args)
+const char *node_progctl(const struct node *n, const char *args)
 {
 	static char text[262144];
 	char cmd[512];
@@ -133,8 +112,7 @@ static inline const char *node_progctl(const struct node *n, const char *args)
 	return text;
 }
 
-/* A number of `progctl stats': the sum over everything with that name; fails when there is none. */
-static inline unsigned long node_stat(const struct node *n, const char *name)
+unsigned long node_stat(const struct node *n, const char *name)
 {
 	const char *text = node_progctl(n, "--json stats"), *p = text;
 	unsigned long sum = 0;
@@ -152,8 +130,7 @@ static inline unsigned long node_stat(const struct node *n, const char *name)
 	return sum;
 }
 
-/* Ends it with @sig and removes its files; its exit status (0 wanted), or 1000 + signal. */
-static inline int node_stop(struct node *n, int sig)
+int node_stop(struct node *n, int sig)
 {
 	char cmd[1024];
 	int st = 0;
@@ -172,5 +149,3 @@ static inline int node_stop(struct node *n, int sig)
 		fprintf(stderr, "cannot remove %s\n", n->dir);
 	return st;
 }
-
-#endif

@@ -148,15 +148,15 @@ static void run(const struct prog_session_cfg *cfg)
 		struct prog_dst at = { .rank = next, .disp = offsetof(struct area, matrix[0][3]),
 				       .count = 1 };
 
-		must("type", dtype_new_basic(PROG_TYPE_I32, &i32));
-		must("type", dtype_new_hvector(8, 1, sizeof(mine->matrix[0]), i32, &column));
+		must("type", prog_dtype_new_basic(PROG_TYPE_I32, &i32));
+		must("type", prog_dtype_new_hvector(8, 1, sizeof(mine->matrix[0]), i32, &column));
 		at.type = column;
 		for (i = 0; i < 8; i++)
 			row[i] = (int32_t)(100 * rank + i);
 		must("put", prog_put(w, &o, &at, 0, NULL));
 		must("flush", prog_flush(w, next));
-		dtype_put(column);
-		dtype_put(i32);
+		prog_dtype_put(column);
+		prog_dtype_put(i32);
 	}
 	barrier();
 	for (i = 0; i < 8; i++)

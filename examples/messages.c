@@ -64,9 +64,9 @@ static void compute(double seconds)
 
 static void run(const struct prog_session_cfg *cfg, size_t bytes)
 {
-	struct prog_win_cfg wcfg = { .kind = PROG_WIN_SPACE, .key = 1, .rank = rank, .nranks = 2 };
+	struct prog_win_cfg wcfg = { .kind = PROG_WIN_MSG_CONTEXT, .key = 1, .rank = rank, .nranks = 2 };
 	uint32_t other = 1 - rank, i, there = 0;
-	struct prog_msg_name name, its;
+	struct prog_msg_id name, its;
 	struct prog_msg_result res;
 	struct prog_endpoint eps[2];
 	prog_msg *sent, *recvd;
@@ -131,7 +131,7 @@ static void run(const struct prog_session_cfg *cfg, size_t bytes)
 		memset(in, 0, bytes);
 		must("send", prog_msg_send(w, &to, &ob, 0, &name, &sent));
 		exchange(&name, &its, sizeof(name));
-		must("recv", prog_msg_recv_named(w, &its, &ib, true, 0, &recvd));
+		must("recv", prog_msg_recv_by_id(w, &its, &ib, true, 0, &recvd));
 		must("wait", prog_msg_wait(w, recvd, &res));
 		if (res.status || res.moved != bytes || in[0] != (char)(ROUNDS - 1 + other))
 			die("recv", res.status, "wrong status, length or data");

@@ -22,12 +22,13 @@ $(LIBPROGBASE): $(call objs,$(BASE_SRCS))
 $(LIBPROGCORE): $(call objs,$(PROGD_SRCS))
 $(LIBCLIENT_A): $(call objs,$(CLIENT_SRCS) $(BASE_SRCS))
 
-$(LIBCLIENT_SO): $(call objs,$(CLIENT_SRCS) $(BASE_SRCS)) lib/libprogclient/libprogclient.map
+$(LIBCLIENT_SO): $(call objs,$(CLIENT_SRCS) $(BASE_SRCS)) lib/libprogclient/libprogclient.map \
+		lib/libprogclient/oldnames.ld
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) -shared -Wl,-soname,libprogclient.so.0 $(if $(SAN),,-Wl,-z$(comma)defs) \
 		-Wl,--version-script=lib/libprogclient/libprogclient.map \
-		$(LDFLAGS) -o $@ $(filter %.o,$^) $(CLIENT_LIBS)
+		$(LDFLAGS) -o $@ $(filter %.o %.ld,$^) $(CLIENT_LIBS)
 	$(Q)ln -sf $(@F) $@.0
 
 $(BIN)/progd: $(OBJ)/daemon/progd/main.o $(LIBPROGCORE) $(LIBPROGBASE)

@@ -35,7 +35,7 @@ WERROR ?= -Werror
 WARN := -Wall -Wextra $(WERROR) -Wmissing-prototypes -Wstrict-prototypes -Wno-unused-parameter
 CFLAGS ?= -O2 -g
 override CPPFLAGS += -D_GNU_SOURCE -DPROG_VERSION='"$(VERSION)"' \
-	-Iinclude -Iinclude/uapi -Ilib -Ilib/libprogclient -Idaemon/progd
+	-DPROG_NO_OLD_NAMES -Iinclude -Iinclude/uapi -Ilib -Ilib/libprogclient -Idaemon/progd
 override CFLAGS += -std=gnu11 -fno-strict-aliasing -fPIC -fvisibility=hidden -pthread $(WARN)
 override LDFLAGS += -pthread
 ifneq ($(SAN),)

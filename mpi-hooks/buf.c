@@ -55,7 +55,7 @@ int buf_set(struct rec *r, const void *buf, MPI_Count count, MPI_Datatype type)
 		if (likely(t->contig)) {
 			r->buf = (void *)((uintptr_t)buf + (uintptr_t)t->first);
 		} else {
-			r->dt = dtype_get(t->dt);
+			r->dt = prog_dtype_get(t->dt);
 			r->dt_type = type;
 			r->dt_generation = atomic_load_explicit(&htype_generation, memory_order_relaxed);
 		}
@@ -158,7 +158,7 @@ void buf_write(struct rec *r, const void *src, uint64_t len)
 	if (likely(!r->dt && !r->foreign))
 		memcpy(r->buf, src, len);
 	else if (r->dt)
-		dtype_unpack(r->buf, r->dt, r->count, 0, src, len);
+		prog_dtype_unpack(r->buf, r->dt, r->count, 0, src, len);
 	else
 		write_foreign(r, src, len);
 }
@@ -189,9 +189,9 @@ static bool ends_inside(const struct rec *r, uint64_t len)
 {
 	const struct reduce_type *basic;
 
-	if (likely(!r->dt) || !(len % dtype_size(r->dt)))
+	if (likely(!r->dt) || !(len % prog_dtype_size(r->dt)))
 		return false;
-	basic = reduce_type(dtype_basic(r->dt));
+	basic = reduce_type(prog_dtype_basic(r->dt));
 	if (basic)
 		return len % basic->packed;
 	return r->dt_generation == atomic_load_explicit(&htype_generation, memory_order_relaxed) &&
@@ -206,7 +206,7 @@ static bool ends_inside(const struct rec *r, uint64_t len)
 void buf_write_ordinary(struct rec *r, const void *src, uint64_t len)
 {
 #ifndef OPEN_MPI
-	unsigned int basic = r->dt ? dtype_basic(r->dt) : PROG_TYPE_MIXED;
+	unsigned int basic = r->dt ? prog_dtype_basic(r->dt) : PROG_TYPE_MIXED;
 	unsigned char part[64 * sizeof(long double)];
 	const unsigned char *from = src;
 
@@ -215,11 +215,11 @@ void buf_write_ordinary(struct rec *r, const void *src, uint64_t len)
 			len = r->cap;
 		for (uint64_t off = 0, n; off < len; off += n) {
 			n = len - off < sizeof(part) ? len - off : sizeof(part);
-			dtype_pack(part, r->buf, r->dt, r->count, off, n);
+			prog_dtype_pack(part, r->buf, r->dt, r->count, off, n);
 			for (uint64_t i = 0; i < n; i++)
 				if (i % sizeof(long double) < LDOUBLE_USED)
 					part[i] = from[off + i];
-			dtype_unpack(r->buf, r->dt, r->count, off, part, n);
+			prog_dtype_unpack(r->buf, r->dt, r->count, off, part, n);
 		}
 		return;
 	}
@@ -249,7 +249,7 @@ void *buf_packed(struct rec *r)
 	if (!r->dt && !r->foreign) {
 		memcpy(copy, r->buf, r->cap);
 	} else if (r->dt) {
-		dtype_pack(copy, r->buf, r->dt, r->count, 0, r->cap);
+		prog_dtype_pack(copy, r->buf, r->dt, r->count, 0, r->cap);
 	} else {
 		PMPI_Type_size_x(r->type, &size);
 		PMPI_Type_get_extent(r->type, &lb, &extent);
@@ -270,5 +270,5 @@ bool buf_desc(const struct rec *r, struct desc_says *d)
 
 	if (r->recv.land)
 		return desc_check(r->recv.land, r->c, d);
-	return !dtype_pack(b, r->buf, r->dt, r->count, 0, sizeof(b)) && desc_check(b, r->c, d);
+	return !prog_dtype_pack(b, r->buf, r->dt, r->count, 0, sizeof(b)) && desc_check(b, r->c, d);
 }

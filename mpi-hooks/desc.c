@@ -43,7 +43,7 @@ static void desc_hash(const struct desc *d, uint64_t comm, uint32_t dst,
 	crypto_shorthash_siphashx24(hash, (const uint8_t *)&in, sizeof(in), keys.hash);
 }
 
-void desc_make(struct desc *d, const struct hcomm *c, uint32_t dst, const struct prog_msg_name *name,
+void desc_make(struct desc *d, const struct hcomm *c, uint32_t dst, const struct prog_msg_id *name,
 	       const struct chan_pos *pos)
 {
 	memset(d, 0, sizeof(*d));
@@ -73,7 +73,7 @@ bool desc_check(const void *bytes, const struct hcomm *c, struct desc_says *says
 	for (size_t i = 0; i < sizeof(d.rest); i++)
 		if (d.rest[i])
 			return false;
-	says->name = (struct prog_msg_name){
+	says->name = (struct prog_msg_id){
 		.src = d.src, .slot = d.slot, .serial = d.serial, .len = d.len, .addr = d.addr,
 	};
 	says->pos = (struct chan_pos){ .gen = d.gen, .ord = d.ord };

@@ -21,19 +21,19 @@ struct desc {
 	uint32_t gen;
 	uint32_t src;			/* rank in MPI_COMM_WORLD */
 	uint32_t slot, serial;
-	uint64_t addr;			/* see prog_msg_name */
+	uint64_t addr;			/* see prog_msg_id */
 	uint8_t hash[16];
 	uint8_t rest[DESC_SIZE - 64];	/* zero */
 };
 
 struct desc_says {
-	struct prog_msg_name name;
+	struct prog_msg_id name;
 	struct chan_pos pos;
 };
 
 int desc_init(void);
 /* @dst: rank in MPI_COMM_WORLD */
-void desc_make(struct desc *d, const struct hcomm *c, uint32_t dst, const struct prog_msg_name *name,
+void desc_make(struct desc *d, const struct hcomm *c, uint32_t dst, const struct prog_msg_id *name,
 	       const struct chan_pos *pos);
 /* Are the DESC_SIZE bytes @bytes a descriptor for this process, sent on @c?  Then *@d is what it says. */
 bool desc_check(const void *bytes, const struct hcomm *c, struct desc_says *d);

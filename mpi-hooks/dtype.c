@@ -15,7 +15,7 @@ _Thread_local struct htype_last htype_last;
 
 static void htype_free(struct htype *t)
 {
-	dtype_put(t->dt);
+	prog_dtype_put(t->dt);
 	free(t);
 }
 

@@ -128,11 +128,11 @@ const struct htype *htype_predefined(MPI_Datatype type)
 
 void htype_fill(struct htype *t)
 {
-	t->contig = dtype_contig(t->dt);
-	t->size = dtype_size(t->dt);
-	t->extent = dtype_extent(t->dt);
-	t->first = dtype_true_lb(t->dt);
-	t->basic = (uint8_t)dtype_basic(t->dt);
+	t->contig = prog_dtype_contig(t->dt);
+	t->size = prog_dtype_size(t->dt);
+	t->extent = prog_dtype_extent(t->dt);
+	t->first = prog_dtype_true_lb(t->dt);
+	t->basic = (uint8_t)prog_dtype_basic(t->dt);
 	if (t->basic != PROG_TYPE_MIXED) {
 #define ROW(suffix, name, packed, ext, ...) \
 		if (t->basic == PROG_TYPE_##suffix) { \
@@ -151,7 +151,7 @@ static int add_predefined(const struct predefined *p, unsigned int basic)
 
 	if (!t)
 		return -ENOMEM;
-	rc = dtype_new_basic(basic, &t->dt);
+	rc = prog_dtype_new_basic(basic, &t->dt);
 	if (!rc) {
 		htype_fill(t);
 		t->predefined = true;
@@ -159,7 +159,7 @@ static int add_predefined(const struct predefined *p, unsigned int basic)
 		rc = hmap_add(&predefined_map, HMAP_KEY(p->type), t);
 	}
 	if (rc) {
-		dtype_put(t->dt);
+		prog_dtype_put(t->dt);
 		free(t);
 	}
 	return rc;

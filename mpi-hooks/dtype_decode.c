@@ -118,12 +118,12 @@ static int contents_get(MPI_Datatype type, struct contents *c)
 static int place(struct dtype *t, int64_t off, int64_t extent, struct dtype **out)
 {
 	struct dtype *moved;
-	int rc = dtype_new_hindexed_block(1, 1, &off, t, &moved);
+	int rc = prog_dtype_new_hindexed_block(1, 1, &off, t, &moved);
 
 	if (rc)
 		return rc;
-	rc = dtype_new_resized(0, extent, moved, out);
-	dtype_put(moved);
+	rc = prog_dtype_new_resized(0, extent, moved, out);
+	prog_dtype_put(moved);
 	return rc;
 }
 
@@ -131,21 +131,21 @@ static int place(struct dtype *t, int64_t off, int64_t extent, struct dtype **ou
 static int spread(struct dtype **t, int64_t count, int64_t stride)
 {
 	struct dtype *n;
-	int rc = dtype_new_hvector(count, 1, stride, *t, &n);
+	int rc = prog_dtype_new_hvector(count, 1, stride, *t, &n);
 
 	if (rc)
 		return rc;
-	dtype_put(*t);
+	prog_dtype_put(*t);
 	*t = n;
 	return 0;
 }
 
 static int decode_subarray(const struct contents *c, const struct dtype *child, struct dtype **out)
 {
-	int64_t n = c->ints[0], off = 0, stride = dtype_extent(child), order;
+	int64_t n = c->ints[0], off = 0, stride = prog_dtype_extent(child), order;
 	const int64_t *sizes = c->large ? c->v : c->v + 1;
 	const int64_t *sub = sizes + n, *start = sub + n;
-	struct dtype *t = dtype_get(child);
+	struct dtype *t = prog_dtype_get(child);
 	int rc = 0;
 
 	order = c->large ? c->ints[1] : c->ints[3 * n + 1];
@@ -159,7 +159,7 @@ static int decode_subarray(const struct contents *c, const struct dtype *child, 
 	}
 	if (!rc)
 		rc = place(t, off, stride, out);
-	dtype_put(t);
+	prog_dtype_put(t);
 	return rc;
 }
 
@@ -178,19 +178,19 @@ static int spread_cyclic(struct dtype **t, int64_t gsize, int64_t blk, int64_t n
 	full = mine / blk;
 	rest = mine % blk;
 
-	rc = dtype_new_hvector(blk, 1, stride, *t, &parts[0]);
+	rc = prog_dtype_new_hvector(blk, 1, stride, *t, &parts[0]);
 	if (!rc)
 		rc = spread(&parts[0], full, round * stride);
 	if (!rc)
-		rc = dtype_new_hvector(rest, 1, stride, *t, &parts[1]);
+		rc = prog_dtype_new_hvector(rest, 1, stride, *t, &parts[1]);
 	disps[1] = full * round * stride;
 	if (!rc)
-		rc = dtype_new_struct(2, lens, disps, (const struct dtype *const *)parts, &n);
-	dtype_put(parts[0]);
-	dtype_put(parts[1]);
+		rc = prog_dtype_new_struct(2, lens, disps, (const struct dtype *const *)parts, &n);
+	prog_dtype_put(parts[0]);
+	prog_dtype_put(parts[1]);
 	if (rc)
 		return rc;
-	dtype_put(*t);
+	prog_dtype_put(*t);
 	*t = n;
 	return 0;
 }
@@ -199,7 +199,7 @@ static int spread_cyclic(struct dtype **t, int64_t gsize, int64_t blk, int64_t n
 static int decode_darray(const struct contents *c, const struct dtype *child, struct dtype **out)
 {
 	int64_t size = c->ints[0], rank = c->ints[1], n = c->ints[2];
-	int64_t off = 0, stride = dtype_extent(child);
+	int64_t off = 0, stride = prog_dtype_extent(child);
 	const int64_t *gsizes = c->large ? c->v : c->v + 3;
 	const int *distribs = c->ints + 3 + (c->large ? 0 : n);
 	const int *dargs = distribs + n, *psizes = dargs + n;
@@ -215,7 +215,7 @@ static int decode_darray(const struct contents *c, const struct dtype *child, st
 		coord[i] = rank / size;
 		rank %= size;
 	}
-	t = dtype_get(child);
+	t = prog_dtype_get(child);
 	for (int64_t i = 0; i < n && !rc; i++) {
 		int64_t d = order == MPI_ORDER_C ? n - 1 - i : i;
 		int64_t g = gsizes[d], p = psizes[d], blk;
@@ -243,7 +243,7 @@ static int decode_darray(const struct contents *c, const struct dtype *child, st
 	}
 	if (!rc)
 		rc = place(t, off, stride, out);
-	dtype_put(t);
+	prog_dtype_put(t);
 	free(coord);
 	return rc;
 }
@@ -273,11 +273,11 @@ static int decode_opaque(MPI_Datatype type, struct dtype **out)
 
 	if (PMPI_Type_size(type, &size) || size < 0)
 		return -EINVAL;
-	rc = dtype_new_basic(PROG_TYPE_BYTE, &byte);
+	rc = prog_dtype_new_basic(PROG_TYPE_BYTE, &byte);
 	if (rc)
 		return rc;
-	rc = dtype_new_contiguous(size, byte, out);
-	dtype_put(byte);
+	rc = prog_dtype_new_contiguous(size, byte, out);
+	prog_dtype_put(byte);
 	return rc;
 }
 
@@ -290,10 +290,10 @@ static int decode_struct(const struct contents *c, struct dtype **out)
 	for (int64_t i = 0; i < n && !rc; i++)
 		rc = htype_decode(c->types[i], &children[i]);
 	if (!rc)
-		rc = dtype_new_struct(n, c->v + 1, c->v + 1 + n,
+		rc = prog_dtype_new_struct(n, c->v + 1, c->v + 1 + n,
 				      (const struct dtype *const *)children, out);
 	for (int64_t i = 0; children && i < n; i++)
-		dtype_put(children[i]);
+		prog_dtype_put(children[i]);
 	free(children);
 	return rc;
 }
@@ -320,37 +320,37 @@ static int decode_one(const struct contents *c, struct dtype **out)
 	rc = htype_decode(c->types[0], &child);
 	if (rc)
 		return rc;
-	ext = dtype_extent(child);
+	ext = prog_dtype_extent(child);
 	switch (c->combiner) {
 	case MPI_COMBINER_DUP:
-		*out = dtype_get(child);
+		*out = prog_dtype_get(child);
 		break;
 	case MPI_COMBINER_CONTIGUOUS:
-		rc = dtype_new_contiguous(n, child, out);
+		rc = prog_dtype_new_contiguous(n, child, out);
 		break;
 	case MPI_COMBINER_VECTOR:
 		rc = scale(v + 2, 1, ext);
 		if (!rc)
-			rc = dtype_new_hvector(n, v[1], v[2], child, out);
+			rc = prog_dtype_new_hvector(n, v[1], v[2], child, out);
 		break;
 	case MPI_COMBINER_HVECTOR:
-		rc = dtype_new_hvector(n, v[1], v[2], child, out);
+		rc = prog_dtype_new_hvector(n, v[1], v[2], child, out);
 		break;
 	case MPI_COMBINER_INDEXED:
 		rc = scale(v + 1 + n, n, ext);
 		if (!rc)
-			rc = dtype_new_hindexed(n, v + 1, v + 1 + n, child, out);
+			rc = prog_dtype_new_hindexed(n, v + 1, v + 1 + n, child, out);
 		break;
 	case MPI_COMBINER_HINDEXED:
-		rc = dtype_new_hindexed(n, v + 1, v + 1 + n, child, out);
+		rc = prog_dtype_new_hindexed(n, v + 1, v + 1 + n, child, out);
 		break;
 	case MPI_COMBINER_INDEXED_BLOCK:
 		rc = scale(v + 2, n, ext);
 		if (!rc)
-			rc = dtype_new_hindexed_block(n, v[1], v + 2, child, out);
+			rc = prog_dtype_new_hindexed_block(n, v[1], v + 2, child, out);
 		break;
 	case MPI_COMBINER_HINDEXED_BLOCK:
-		rc = dtype_new_hindexed_block(n, v[1], v + 2, child, out);
+		rc = prog_dtype_new_hindexed_block(n, v[1], v + 2, child, out);
 		break;
 	case MPI_COMBINER_SUBARRAY:
 		rc = decode_subarray(c, child, out);
@@ -359,12 +359,12 @@ static int decode_one(const struct contents *c, struct dtype **out)
 		rc = decode_darray(c, child, out);
 		break;
 	case MPI_COMBINER_RESIZED:
-		rc = dtype_new_resized(v[0], v[1], child, out);
+		rc = prog_dtype_new_resized(v[0], v[1], child, out);
 		break;
 	default:
 		rc = -EINVAL;
 	}
-	dtype_put(child);
+	prog_dtype_put(child);
 	return rc;
 }
 
@@ -378,7 +378,7 @@ int htype_decode(MPI_Datatype type, struct dtype **out)
 	int rc, size;
 
 	if (known) {
-		*out = dtype_get(known->dt);
+		*out = prog_dtype_get(known->dt);
 		return 0;
 	}
 	rc = contents_get(type, &c);
@@ -392,7 +392,7 @@ int htype_decode(MPI_Datatype type, struct dtype **out)
 	case MPI_COMBINER_F90_REAL:
 	case MPI_COMBINER_F90_COMPLEX:
 		basic = PMPI_Type_size(type, &size) ? 0 : f90_basic(&c, size);
-		rc = basic ? dtype_new_basic(basic, &t) : decode_opaque(type, &t);
+		rc = basic ? prog_dtype_new_basic(basic, &t) : decode_opaque(type, &t);
 		break;
 	default:
 		rc = decode_one(&c, &t);
@@ -402,14 +402,14 @@ int htype_decode(MPI_Datatype type, struct dtype **out)
 		return rc;
 	/* alignment padding is the library's choice, so bounds are taken from it */
 	if (PMPI_Type_get_extent_x(type, &lb, &extent)) {
-		dtype_put(t);
+		prog_dtype_put(t);
 		return -EINVAL;
 	}
-	if (lb != dtype_lb(t) || extent != dtype_extent(t)) {
+	if (lb != prog_dtype_lb(t) || extent != prog_dtype_extent(t)) {
 		struct dtype *bounded;
 
-		rc = dtype_new_resized(lb, extent, t, &bounded);
-		dtype_put(t);
+		rc = prog_dtype_new_resized(lb, extent, t, &bounded);
+		prog_dtype_put(t);
 		if (rc)
 			return rc;
 		t = bounded;

@@ -258,14 +258,14 @@ static bool check_type(MPI_Datatype type, int count, char *why, size_t len)
 		return false;
 	MPI_Type_size(type, &size);
 	MPI_Type_get_extent(type, &lb, &extent);
-	if (differ(why, len, "size", (long long)dtype_size(t->dt), size) ||
-	    differ(why, len, "lb", dtype_lb(t->dt), lb) ||
-	    differ(why, len, "extent", dtype_extent(t->dt), extent))
+	if (differ(why, len, "size", (long long)prog_dtype_size(t->dt), size) ||
+	    differ(why, len, "lb", prog_dtype_lb(t->dt), lb) ||
+	    differ(why, len, "extent", prog_dtype_extent(t->dt), extent))
 		return false;
 	if (!size)
 		return true;
 	/* true bounds are not compared: both libraries count empty blocks in some nestings */
-	if (differ(why, len, "dtype_span", dtype_span(t->dt, (uint64_t)count, &lo, &hi), 0))
+	if (differ(why, len, "prog_dtype_span", prog_dtype_span(t->dt, (uint64_t)count, &lo, &hi), 0))
 		return false;
 
 	/* room on both sides: MPI may look at what lies between blocks */
@@ -277,9 +277,9 @@ static bool check_type(MPI_Datatype type, int count, char *why, size_t len)
 		buf[i] = (char)rnd();
 	rc = MPI_Pack(buf + 64 - lo, count, type, theirs, size * count + 64, &pos, MPI_COMM_SELF);
 	bad = differ(why, len, "MPI_Pack", rc, MPI_SUCCESS);
-	rc = dtype_pack(mine, buf + 64 - lo, t->dt, (uint64_t)count, 0,
-			(size_t)size * (size_t)count);
-	bad = bad || differ(why, len, "dtype_pack", rc, 0) ||
+	rc = prog_dtype_pack(mine, buf + 64 - lo, t->dt, (uint64_t)count, 0,
+			     (size_t)size * (size_t)count);
+	bad = bad || differ(why, len, "prog_dtype_pack", rc, 0) ||
 	      differ(why, len, "packed bytes", (long long)size * count, pos);
 	for (int i = 0; !bad && i < size * count; i++) {
 		if (mine[i] != theirs[i]) {
@@ -291,16 +291,16 @@ static bool check_type(MPI_Datatype type, int count, char *why, size_t len)
 	if (!bad) {
 		/* what was packed, unpacked over something else, gives the same bytes again */
 		memset(back, 0, (size_t)(hi - lo) + 128);
-		rc = dtype_unpack(back + 64 - lo, t->dt, (uint64_t)count, 0, theirs,
-				  (size_t)size * (size_t)count);
-		bad = differ(why, len, "dtype_unpack", rc, 0);
+		rc = prog_dtype_unpack(back + 64 - lo, t->dt, (uint64_t)count, 0, theirs,
+				       (size_t)size * (size_t)count);
+		bad = differ(why, len, "prog_dtype_unpack", rc, 0);
 		memset(theirs, 0, (size_t)size * (size_t)count);
 		pos = 0;
 		MPI_Pack(back + 64 - lo, count, type, theirs, size * count + 64, &pos,
 			 MPI_COMM_SELF);
 		/* with overlapping blocks the last one wins, so compare with the same done twice */
-		dtype_pack(mine, back + 64 - lo, t->dt, (uint64_t)count, 0,
-			   (size_t)size * (size_t)count);
+		prog_dtype_pack(mine, back + 64 - lo, t->dt, (uint64_t)count, 0,
+				(size_t)size * (size_t)count);
 		if (!bad && memcmp(mine, theirs, (size_t)size * (size_t)count)) {
 			snprintf(why, len, "recipe '%s': bytes differ after unpacking", recipe);
 			bad = true;
@@ -370,7 +370,7 @@ static void test_bottom(void)
 	MPI_Get_address(b, &disp[1]);
 	MPI_Type_create_hindexed(2, len, disp, MPI_INT, &type);
 	MPI_Type_commit(&type);
-	ok = !htype_get(type, &t) && !dtype_pack(out, MPI_BOTTOM, t->dt, 1, 0, sizeof(out)) &&
+	ok = !htype_get(type, &t) && !prog_dtype_pack(out, MPI_BOTTOM, t->dt, 1, 0, sizeof(out)) &&
 	     !memcmp(out, want, sizeof(want));
 	verdict(ok, "absolute displacements from MPI_BOTTOM", "bytes differ");
 	MPI_Type_free(&type);
@@ -415,7 +415,7 @@ static void test_empty(void)
 	MPI_Type_create_struct(2, len, where, list, &type);
 	MPI_Type_commit(&type);
 	MPI_Type_commit(&empty);
-	ok = !htype_get(type, &t) && !dtype_pack(out, a, t->dt, 1, 0, sizeof(out)) &&
+	ok = !htype_get(type, &t) && !prog_dtype_pack(out, a, t->dt, 1, 0, sizeof(out)) &&
 	     !memcmp(out, want, sizeof(want)) && !htype_get(empty, &t) && !t->size;
 	verdict(ok, "empty blocks and types", "bytes differ");
 	MPI_Type_free(&type);

@@ -48,7 +48,7 @@ static int messages_begin(struct prog_win *space)
 static struct prog_win *space_open(int n, struct prog_endpoint *eps, const char **why)
 {
 	struct prog_win_cfg cfg = {
-		.kind = PROG_WIN_SPACE,
+		.kind = PROG_WIN_MSG_CONTEXT,
 		.key = P2P_SPACE_KEY,
 		.rank = (uint32_t)hooks.world_rank,
 		.nranks = (uint32_t)n,

@@ -43,7 +43,7 @@
 
 #define P2P_SPACE_KEY	UINT64_MAX	/* no window of the program has it, see new_key() */
 
-/* The job's window of kind PROG_WIN_SPACE, ranks of MPI_COMM_WORLD; NULL: two-sided messages are left alone. */
+/* The job's window of kind PROG_WIN_MSG_CONTEXT, ranks of MPI_COMM_WORLD; NULL: two-sided messages are left alone. */
 extern struct prog_win *hp2p_space;
 /* Messages shorter than this are the library's alone, whoever they go to. */
 extern uint64_t p2p_least;
@@ -124,7 +124,7 @@ bool buf_desc(const struct rec *r, struct desc_says *d);
 
 #define RECV_DOUBT_NS	500000000ull	/* so long an announced receive is believed, see doubt() */
 
-/* Tell the daemon to pull the message @r->recv.d; see prog_msg_recv_named() for @whole. */
+/* Tell the daemon to pull the message @r->recv.d; see prog_msg_recv_by_id() for @whole. */
 int recv_pull(struct rec *r, bool whole, unsigned int flags);
 /* A receive whose message's number is known goes to the daemon before the library has it. */
 bool recv_announce(struct rec *r, bool wait);

@@ -34,7 +34,7 @@ void partner_begin(const struct prog_win *space)
 	quarantined_until = calloc((size_t)n, sizeof(*quarantined_until));
 	partners = calloc((size_t)n, sizeof(*partners));
 	for (int i = 0; partners && i < n; i++)
-		partners[i].same_node = prog_msg_near(space, (uint32_t)i);
+		partners[i].same_node = prog_msg_same_node(space, (uint32_t)i);
 }
 
 void partner_end(void)
@@ -76,7 +76,7 @@ void partner_received(uint32_t rank, uint64_t bytes, uint64_t away)
 		p->received = 0;
 	else if (p->received < WAITS_SURE)
 		p->received++;
-	prog_msg_set_waits(hp2p_space, rank, p->received == WAITS_SURE);
+	prog_msg_set_blocking(hp2p_space, rank, p->received == WAITS_SURE);
 }
 
 void partner_sent(uint32_t rank, uint64_t bytes, uint64_t away)

@@ -178,7 +178,7 @@ static void rec_clear(struct rec *r)
 	if (r->persistent)
 		return;
 	if (unlikely(r->dt))
-		dtype_put(r->dt);
+		prog_dtype_put(r->dt);
 	if (unlikely(r->foreign))
 		PMPI_Type_free(&r->type);
 	if (unlikely(r->shadow && r->recv.land != r->small))

@@ -74,7 +74,7 @@ static void managed(struct rec *r, const struct desc_says *d)
 	if (r->m)
 		return;
 	prog_msg_account_miss(hp2p_space, d->name.src, true);
-	recv_pull(r, true, PROG_MSG_HURRY);	/* if not now, recv_moving() tries again and says why not */
+	recv_pull(r, true, PROG_MSGF_URGENT);	/* if not now, recv_moving() tries again and says why not */
 	if (r->cap < DESC_SIZE)
 		recv_moving(r);
 }

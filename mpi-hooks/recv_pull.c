@@ -14,20 +14,20 @@
 
 static atomic_int announced;
 
-/* Tell the daemon to pull the message @r->recv.d; see prog_msg_recv_named() for @whole. */
+/* Tell the daemon to pull the message @r->recv.d; see prog_msg_recv_by_id() for @whole. */
 int recv_pull(struct rec *r, bool whole, unsigned int flags)
 {
-	const struct prog_msg_name *name = &r->recv.d.name;
+	const struct prog_msg_id *name = &r->recv.d.name;
 	struct prog_buf b = buf_prog(r);
 	uint64_t len = name->len < r->cap ? name->len : r->cap;
 	int rc = -E2BIG;
 
 	if (r->cap < DESC_SIZE)
-		flags |= PROG_MSG_DROP;
+		flags |= PROG_MSGF_DROP;
 	if (partner_recv_waits(name->src))
-		flags |= PROG_MSG_WAITS;
-	if (!r->foreign || flags & PROG_MSG_DROP)
-		rc = prog_msg_recv_named(hp2p_space, name, &b, whole, flags, &r->m);
+		flags |= PROG_MSGF_HINT_BLOCKING;
+	if (!r->foreign || flags & PROG_MSGF_DROP)
+		rc = prog_msg_recv_by_id(hp2p_space, name, &b, whole, flags, &r->m);
 	if (rc == -E2BIG) {	/* the daemon cannot place it: we do */
 		if (!r->packed)
 			r->packed = malloc(len);
@@ -35,7 +35,7 @@ int recv_pull(struct rec *r, bool whole, unsigned int flags)
 			return -ENOMEM;
 		b = (struct prog_buf){ .addr = r->packed, .count = len };
 		whole = true;
-		rc = prog_msg_recv_named(hp2p_space, name, &b, whole, flags, &r->m);
+		rc = prog_msg_recv_by_id(hp2p_space, name, &b, whole, flags, &r->m);
 	}
 	r->whole = whole;
 	return rc;
@@ -56,7 +56,7 @@ bool recv_announce(struct rec *r, bool wait)
 
 	if (r->foreign ||
 	    atomic_load_explicit(&announced, memory_order_relaxed) >= ANNOUNCED_MAX ||
-	    prog_msg_recv(hp2p_space, &key, &b, wait || partner_recv_waits(key.src) ? PROG_MSG_WAITS : 0, &r->m))
+	    prog_msg_recv(hp2p_space, &key, &b, wait || partner_recv_waits(key.src) ? PROG_MSGF_HINT_BLOCKING : 0, &r->m))
 		return false;
 	atomic_fetch_add_explicit(&announced, 1, memory_order_relaxed);
 	r->announced = r->recv.cr.announced = true;
@@ -176,7 +176,7 @@ bool recv_moving(struct rec *r)
 	int rc;
 
 	if (unlikely(!r->m)) {
-		rc = recv_pull(r, true, PROG_MSG_HURRY);
+		rc = recv_pull(r, true, PROG_MSGF_URGENT);
 		if (rc == -EAGAIN)
 			return false;
 		if (rc) {

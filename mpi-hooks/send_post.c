@@ -34,12 +34,12 @@ int send_post(struct rec *r, int mode, const struct chan_pos *pos, MPI_Request *
 		.ord = pos->ord,
 	};
 	struct prog_buf b = buf_prog(r);
-	struct prog_msg_name name;
+	struct prog_msg_id name;
 	int rc;
 
 	if (atomic_load_explicit(&sends, memory_order_relaxed) >= SENDS_MAX ||
-	    prog_msg_send(hp2p_space, &key, &b, (mode == SEND_SYNC ? PROG_MSG_SYNC : PROG_MSG_EARLY) |
-			  (partner_send_waits(key.dst) ? PROG_MSG_WAITS : 0), &name, &r->m))
+	    prog_msg_send(hp2p_space, &key, &b, (mode == SEND_SYNC ? PROG_MSGF_SYNC : PROG_MSGF_EAGER) |
+			  (partner_send_waits(key.dst) ? PROG_MSGF_HINT_BLOCKING : 0), &name, &r->m))
 		return -EAGAIN;
 	desc_make((struct desc *)(void *)r->small, c, key.dst, &name, pos);
 	rc = PMPI_Isend(r->small, DESC_SIZE, MPI_BYTE, r->peer, r->peer_tag, c->handle, req);

@@ -290,7 +290,7 @@ static int make_workers(struct progd *d)
 			.index = i, .loop = conf_int(d->conf, KEY_LOOP),
 			.prio = conf_int(d->conf, KEY_PRIORITY),
 			.poll_ns = poll < 0 ? WORKER_POLL_AUTO : poll * 1000,
-			.sleeping = &d->doorbell->state[i].sleeping,
+			.need_wakeup = &d->doorbell->state[i].need_wakeup,
 		};
 		struct link_opts lo = {
 			.index = i, .workers = n, .host = &d->host,

@@ -17,7 +17,7 @@
 #include <linux/types.h>
 
 #define WIRE_MAGIC		0x47504e31u	/* "1NPG" */
-#define WIRE_VERSION		3	/* 2: two-sided messages; 3: FIN has flags */
+#define WIRE_VERSION		3	/* 2: two-sided messages; 3: ATS has flags */
 #define WIRE_HDR_SIZE		64
 #define WIRE_MAX_PAYLOAD	(256u * 1024)
 /*
@@ -38,46 +38,49 @@ enum {	/* hdr.type; never stored as an enum */
 	WIRE_JOB_CHALLENGE	= 4,	/* acceptor: payload wire_job_auth (nonce, mac over both) */
 	WIRE_JOB_PROOF		= 5,	/* opener: payload wire_job_auth */
 	WIRE_JOB_ACCEPT		= 6,	/* acceptor: frames of this job are now accepted */
-	WIRE_JOB_REFUSE		= 7,	/* acceptor: hdr.seq = errno; unknown job or wrong key */
+	WIRE_JOB_REFUSE		= 7,	/* acceptor: unknown job or wrong key; error in seq */
 	WIRE_BYE		= 8,	/* orderly end: no more requests follow */
 	WIRE_PING		= 9,
 	WIRE_PONG		= 10,
-	/* opener -> acceptor, operations of a stream */
-	WIRE_DTYPE		= 16,	/* payload: wire/dtype.h program; hdr.dtype = its id; seq counts */
-	WIRE_PUT		= 17,
-	WIRE_GET		= 18,	/* no payload; hdr.total bytes wanted */
-	WIRE_ACC		= 19,
-	WIRE_GET_ACC		= 20,	/* also fetch_and_op */
-	WIRE_CAS		= 21,	/* payload: compare value, then new value */
-	WIRE_LOCK		= 22,	/* flags: WIRE_F_EXCL; acked when granted */
-	WIRE_UNLOCK		= 23,
-	WIRE_POST		= 24,	/* PSCW: peer[origin].posted++ at the target */
-	WIRE_COMPLETE		= 25,	/* PSCW: peer[origin].completed++ at the target */
-	WIRE_GONE		= 26,	/* the origin process ended: drop its locks and its stream; no seq */
-	/* acceptor -> opener */
-	WIRE_ACK		= 32,	/* payload: array of wire_ack */
-	WIRE_DATA		= 33,	/* reply to GET, GET_ACC, CAS: fragment off of op seq */
-	WIRE_STOP		= 34,	/* send no more of this stream: it waits, and much is kept of it */
-	WIRE_GO			= 35,	/* go on */
 	/*
-	 * Two-sided messages.  win: the job's window of kind SPACE; origin: the sender's rank, target:
-	 * the receiver's; disp: the SEND, as WIRE_NAME(slot, serial).  Opener -> acceptor:
+	 * One-sided operations.  Opener -> acceptor, those of a stream:
 	 */
-	WIRE_SEND		= 48,	/* to the receiver's node: there is a SEND; payload wire_send */
-	WIRE_PULL		= 49,	/* to the sender's: bytes off..total are wanted; seq: a number for
-					 * PIECE and REFUSE.  Another one for the same SEND goes on where
-					 * the one before ends */
-	WIRE_FIN		= 50,	/* to the sender's: the SEND has ended; payload wire_fin; seq: a
-					 * number for FINED */
+	WIRE_RMA_DTYPE		= 16,	/* payload: wire/dtype.h program; hdr.dtype = its id; seq counts */
+	WIRE_RMA_PUT		= 17,
+	WIRE_RMA_GET		= 18,	/* no payload; hdr.total bytes wanted */
+	WIRE_RMA_ACC		= 19,
+	WIRE_RMA_GET_ACC	= 20,	/* also fetch_and_op */
+	WIRE_RMA_CAS		= 21,	/* payload: compare value, then new value */
+	WIRE_RMA_LOCK		= 22,	/* flags: WIRE_F_EXCL; acked when granted */
+	WIRE_RMA_UNLOCK		= 23,
+	WIRE_RMA_POST		= 24,	/* PSCW: peer[origin].posted++ at the target */
+	WIRE_RMA_COMPLETE	= 25,	/* PSCW: peer[origin].completed++ at the target */
+	WIRE_RMA_GONE		= 26,	/* the origin process ended: drop its locks and its stream; no seq */
 	/* acceptor -> opener */
-	WIRE_PIECE		= 56,	/* bytes of PULL seq, ascending, without gaps */
-	WIRE_REFUSE		= 57,	/* no more of PULL seq; disp: errno */
-	WIRE_FINED		= 58,	/* FIN seq has come */
-	WIRE_LATER		= 59,	/* the SEND was not kept, say it again after a while; seq: errno,
+	WIRE_RMA_ACK		= 32,	/* payload: array of wire_ack */
+	WIRE_RMA_DATA		= 33,	/* reply to GET, GET_ACC, CAS: fragment off of op seq */
+	WIRE_RMA_STOP		= 34,	/* send no more of this stream: it waits, and much is kept of it */
+	WIRE_RMA_GO		= 35,	/* go on */
+	/*
+	 * Two-sided messages.  win: the job's message context; origin: the sender's rank, target: the
+	 * receiver's; disp: the message, as WIRE_RNDV_ID(slot, serial).  Opener -> acceptor:
+	 */
+	WIRE_RNDV_RTS		= 48,	/* request to send, to the receiver's node: a send was posted; payload
+					 * wire_rts */
+	WIRE_RNDV_GET_REQ	= 49,	/* to the sender's: bytes off..total are wanted; seq: a number for
+					 * DATA and REFUSE.  Another one for the same message goes on where
+					 * the one before ends */
+	WIRE_RNDV_ATS		= 50,	/* acknowledgement to the sender: the message has ended; payload
+					 * wire_ats; seq: a number for ATS_ACK */
+	/* acceptor -> opener */
+	WIRE_RNDV_DATA		= 56,	/* bytes of GET_REQ seq, ascending, without gaps */
+	WIRE_RNDV_REFUSE	= 57,	/* no more of GET_REQ seq; error in disp */
+	WIRE_RNDV_ATS_ACK	= 58,	/* ATS seq has come */
+	WIRE_RNDV_RTS_RETRY	= 59,	/* the RTS was not kept, send it again after a while; error in seq:
 					 * ENOENT: the rank is not here (yet, or any more) */
 };
 
-#define WIRE_NAME(slot, serial)	((__u64)(serial) << 32 | (slot))
+#define WIRE_RNDV_ID(slot, serial)	((__u64)(serial) << 32 | (slot))
 
 #define WIRE_F_LAST	0x01	/* last (or only) fragment of the operation */
 #define WIRE_F_EXCL	0x02	/* LOCK: exclusive */
@@ -135,28 +138,28 @@ struct wire_ack {
 	__le32	reserved;
 };
 
-struct wire_send {
+struct wire_rts {
 	__le64 comm;		/* with the next three: struct prog_p2p_key; ranks are in the header */
 	__le64 ord;
 	__le32 tag;
 	__le32 gen;
 	__le64 len;		/* packed bytes */
-	__le64 early;		/* up to this size the sender would have them taken early */
-	__le32 flags;		/* PROG_P2PF_SYNC, PROG_P2PF_EARLY */
+	__le64 eager;		/* up to this size the sender would have them taken before they are matched */
+	__le32 flags;		/* PROG_P2PF_SYNC, PROG_P2PF_EAGER */
 	__le32 reserved;
 };
 
-struct wire_fin {
+struct wire_ats {
 	__le32 status;		/* 0: the receiving side has it; else the errno it failed with */
-	__le32 flags;		/* WIRE_FIN_... */
-	__le64 early;		/* up to this size the receiving side takes them early; ~0: cannot */
+	__le32 flags;		/* WIRE_ATS_* */
+	__le64 eager;		/* up to this size the receiving side takes them before they are matched; ~0: cannot */
 };
 
-#define WIRE_FIN_WAITS	0x1	/* the receiver waits for the sender's messages at once */
+#define WIRE_ATS_HINT_BLOCKING	0x1	/* the receiver waits for the sender's messages at once */
 
 _Static_assert(sizeof(struct wire_hdr) == WIRE_HDR_SIZE, "wire_hdr");
-_Static_assert(sizeof(struct wire_send) == 48, "wire_send");
-_Static_assert(sizeof(struct wire_fin) == 16, "wire_fin");
+_Static_assert(sizeof(struct wire_rts) == 48, "wire_rts");
+_Static_assert(sizeof(struct wire_ats) == 16, "wire_ats");
 _Static_assert(sizeof(struct wire_hello) == 48, "wire_hello");
 _Static_assert(sizeof(struct wire_ack) == 32, "wire_ack");
 

@@ -29,9 +29,9 @@ static int check_bytes(const struct apply_win *w, int64_t disp, const struct dty
 	int ret;
 
 	if (dt) {
-		ret = dtype_total(dt, count, &total);
+		ret = prog_dtype_total(dt, count, &total);
 		if (!ret)
-			ret = dtype_span(dt, count, &lo, &hi);
+			ret = prog_dtype_span(dt, count, &lo, &hi);
 		if (ret)
 			return ret;
 	} else {
@@ -442,10 +442,10 @@ static inline int acc_some(struct acc *a, int64_t disp, size_t n)
 }
 
 /* All elements of @it (which stands at an element's start) up to @len packed bytes. */
-static int acc_dtype(struct acc *a, int64_t disp, struct dtype_iter *it, size_t len)
+static int acc_dtype(struct acc *a, int64_t disp, struct prog_dtype_iter *it, size_t len)
 {
 	const struct reduce_type *t = a->t;
-	struct dtype_run run;
+	struct prog_dtype_run run;
 	int ret = 0;
 
 	while (len && !ret) {
@@ -454,13 +454,13 @@ static int acc_dtype(struct acc *a, int64_t disp, struct dtype_iter *it, size_t 
 			uint64_t got;
 
 			/* two blocks make an element; the first one is at its start */
-			dtype_iter_next(it, t->part0, &off, &got);
-			dtype_iter_next(it, t->part1, &off1, &got);
+			prog_dtype_iter_next(it, t->part0, &off, &got);
+			prog_dtype_iter_next(it, t->part1, &off1, &got);
 			len -= t->packed;
 			ret = acc_some(a, disp + off, 1);
 			continue;
 		}
-		dtype_iter_next_run(it, len, &run);
+		prog_dtype_iter_next_run(it, len, &run);
 		len -= run.bytes * run.count;
 		for (uint64_t i = 0; i < run.count && !ret; i++)
 			ret = acc_some(a, disp + run.off + (int64_t)i * run.stride,
@@ -482,12 +482,12 @@ static int acc_check(const struct apply_win *w, unsigned int op, unsigned int ty
 	    (len && !payload && op != PROG_OP_NO_OP))
 		return -EINVAL;
 	if (dt) {
-		ret = dtype_total(dt, count, &total);
+		ret = prog_dtype_total(dt, count, &total);
 		if (!ret)
-			ret = dtype_span(dt, count, &lo, &hi);
+			ret = prog_dtype_span(dt, count, &lo, &hi);
 		if (ret)
 			return ret;
-		if (total && dtype_basic(dt) != type)
+		if (total && prog_dtype_basic(dt) != type)
 			return -EINVAL;
 	} else {
 		if (count > PROG_DTYPE_MAX_BYTES / t->extent)
@@ -601,7 +601,7 @@ static int acc_many(const struct apply_win *w, unsigned int op, unsigned int typ
 		    uint64_t count, uint64_t packed_off, const void *payload, size_t len,
 		    void *result, size_t *done)
 {
-	struct dtype_iter it;
+	struct prog_dtype_iter it;
 	struct acc a;
 	int ret;
 
@@ -609,7 +609,7 @@ static int acc_many(const struct apply_win *w, unsigned int op, unsigned int typ
 	if (ret || !len)
 		return ret;
 	if (dt) {
-		ret = dtype_iter_init(&it, dt, count, packed_off);
+		ret = prog_dtype_iter_init(&it, dt, count, packed_off);
 		if (ret)
 			return ret;
 	} else {

@@ -113,28 +113,28 @@ static struct dtype *target_type(unsigned int type, int which)
 
 	if (!which)
 		return NULL;
-	assert_int_equal(dtype_new_basic(type, &b), 0);
+	assert_int_equal(prog_dtype_new_basic(type, &b), 0);
 	switch (which) {
 	case 1:
-		assert_int_equal(dtype_new_hvector(5, 2, 3 * t->extent, b, &dt), 0);
+		assert_int_equal(prog_dtype_new_hvector(5, 2, 3 * t->extent, b, &dt), 0);
 		break;
 	case 2:
 		/* backwards, at odd addresses */
-		assert_int_equal(dtype_new_hvector(7, 1, -(3 * t->extent + 1), b, &dt), 0);
+		assert_int_equal(prog_dtype_new_hvector(7, 1, -(3 * t->extent + 1), b, &dt), 0);
 		break;
 	case 3:
 		for (int i = 0; i < 3; i++)
 			disps[i] = (i == 0 ? 9 : i == 1 ? 2 : 5) * t->extent;
-		assert_int_equal(dtype_new_hindexed(3, lens, disps, b, &in), 0);
-		assert_int_equal(dtype_new_hvector(3, 1, 2000, in, &dt), 0);
-		dtype_put(in);
+		assert_int_equal(prog_dtype_new_hindexed(3, lens, disps, b, &in), 0);
+		assert_int_equal(prog_dtype_new_hvector(3, 1, 2000, in, &dt), 0);
+		prog_dtype_put(in);
 		break;
 	case 4:
 		/* gaps overlaid by the neighbours: elements closer than their extent */
-		assert_int_equal(dtype_new_hvector(40, 1, t->used, b, &dt), 0);
+		assert_int_equal(prog_dtype_new_hvector(40, 1, t->used, b, &dt), 0);
 		break;
 	}
-	dtype_put(b);
+	prog_dtype_put(b);
 	return dt;
 }
 
@@ -142,14 +142,14 @@ static struct dtype *target_type(unsigned int type, int which)
 static int64_t elem_at(const struct dtype *dt, const struct reduce_type *t, uint64_t count,
 		       uint64_t e)
 {
-	struct dtype_iter it;
+	struct prog_dtype_iter it;
 	uint64_t len;
 	int64_t off;
 
 	if (!dt)
 		return (int64_t)e * t->extent;
-	assert_int_equal(dtype_iter_init(&it, dt, count, e * t->packed), 0);
-	assert_true(dtype_iter_next(&it, 1, &off, &len));
+	assert_int_equal(prog_dtype_iter_init(&it, dt, count, e * t->packed), 0);
+	assert_true(prog_dtype_iter_next(&it, 1, &off, &len));
 	return off;
 }
 
@@ -160,7 +160,7 @@ static void one_op(enum path path, unsigned int op, unsigned int type, int which
 	struct dtype *dt = target_type(type, which);
 	struct win x = win_new(path, WIN_SIZE, 6000);
 	static unsigned char ref[WIN_SIZE], in[WIN_SIZE], res[WIN_SIZE + 1], old[WIN_SIZE];
-	uint64_t per = dt ? dtype_size(dt) / t->packed : 1;
+	uint64_t per = dt ? prog_dtype_size(dt) / t->packed : 1;
 	uint64_t count = dt ? 1 + rnd(3) : 1 + rnd(280), n = per * count;
 	bool want_result = rnd(2) || op == PROG_OP_NO_OP;
 	int64_t disp = rnd(2) ? (int64_t)rnd(300) * 16 : (int64_t)rnd(300);
@@ -194,7 +194,7 @@ static void one_op(enum path path, unsigned int op, unsigned int type, int which
 		fail_msg("%s of %s, target %d, %s: differs", reduce_op_name(op), t->name, which,
 			 path_name[path]);
 	win_free(&x, WIN_SIZE);
-	dtype_put(dt);
+	prog_dtype_put(dt);
 }
 
 static void test_every_op(void **state)
@@ -223,12 +223,12 @@ static void test_put_get(void **state)
 		unsigned int type = 1 + rnd(PROG_TYPE_END - 1);
 		struct dtype *dt = target_type(type, round % 5);
 		uint64_t count = dt ? 1 + rnd(3) : 1 + rnd(4000);
-		uint64_t total = dt ? dtype_size(dt) * count : count, pos = 0;
+		uint64_t total = dt ? prog_dtype_size(dt) * count : count, pos = 0;
 		int64_t disp = rnd(400);
 		struct win x;
 
 		if (path == CMA && !cma) {
-			dtype_put(dt);
+			prog_dtype_put(dt);
 			continue;
 		}
 		x = win_new(path, WIN_SIZE, 6000);
@@ -237,7 +237,7 @@ static void test_put_get(void **state)
 		memcpy(ref, x.mem, WIN_SIZE);
 		fill(src, sizeof(src));
 		if (dt)
-			assert_int_equal(dtype_unpack(ref + 6000 + disp, dt, count, 0, src, total), 0);
+			assert_int_equal(prog_dtype_unpack(ref + 6000 + disp, dt, count, 0, src, total), 0);
 		else
 			memcpy(ref + 6000 + disp, src, total);
 		for (uint64_t k; pos < total; pos += k) {
@@ -251,7 +251,7 @@ static void test_put_get(void **state)
 		}
 		assert_memory_equal(dst, src, total);
 		win_free(&x, WIN_SIZE);
-		dtype_put(dt);
+		prog_dtype_put(dt);
 	}
 }
 
@@ -265,12 +265,12 @@ static void test_bad(void **state)
 	unsigned char buf[8192] = { 0 }, res[8192];
 	size_t done = 99;
 
-	assert_int_equal(dtype_new_basic(PROG_TYPE_I32, &i32), 0);
-	assert_int_equal(dtype_new_basic(PROG_TYPE_F64, &f64), 0);
+	assert_int_equal(prog_dtype_new_basic(PROG_TYPE_I32, &i32), 0);
+	assert_int_equal(prog_dtype_new_basic(PROG_TYPE_F64, &f64), 0);
 	kids[0] = i32;
 	kids[1] = f64;
-	assert_int_equal(dtype_new_struct(2, lens, disps, kids, &mix), 0);
-	assert_int_equal(dtype_new_hvector(3, 1, -8, i32, &back), 0);
+	assert_int_equal(prog_dtype_new_struct(2, lens, disps, kids, &mix), 0);
+	assert_int_equal(prog_dtype_new_hvector(3, 1, -8, i32, &back), 0);
 
 	assert_int_equal(apply_put(&x.w, 0, NULL, 4096, 0, buf, 4096), 0);
 	assert_int_equal(apply_put(&x.w, 0, NULL, 4097, 0, buf, 1), -ERANGE);
@@ -322,10 +322,10 @@ static void test_bad(void **state)
 	assert_int_equal(ACC(PROG_OP_SUM, PROG_TYPE_I32, 0, NULL, 2, 0, 8), -EINVAL);
 	assert_int_equal(apply_cas(&x.w, PROG_TYPE_I64, 0, buf, buf, res), -EINVAL);
 	win_free(&x, 4096);
-	dtype_put(i32);
-	dtype_put(f64);
-	dtype_put(mix);
-	dtype_put(back);
+	prog_dtype_put(i32);
+	prog_dtype_put(f64);
+	prog_dtype_put(mix);
+	prog_dtype_put(back);
 }
 
 static void test_cas(void **state)
@@ -444,8 +444,8 @@ static int work(struct worker *k)
 	struct { int16_t v; int32_t k; } __attribute__((packed)) sp;
 	int ret;
 
-	if (dtype_new_basic(PROG_TYPE_I64, &basic) ||
-	    dtype_new_hvector(CELLS, 1, PITCH, basic, &vec))
+	if (prog_dtype_new_basic(PROG_TYPE_I64, &basic) ||
+	    prog_dtype_new_hvector(CELLS, 1, PITCH, basic, &vec))
 		return 1;
 	for (int n = 0; n < OPS; n++) {
 		int i = rand_r(&k->seed) % 3;
@@ -507,8 +507,8 @@ static int work(struct worker *k)
 		for (int j = 0; j < 3; j++)
 			__atomic_fetch_add(&k->tally[j], got[j], __ATOMIC_RELAXED);
 	}
-	dtype_put(vec);
-	dtype_put(basic);
+	prog_dtype_put(vec);
+	prog_dtype_put(basic);
 	return 0;
 }
 

@@ -660,7 +660,7 @@ static int load_ops(const struct dtype *dt, struct vec *vec)
 	return 0;
 }
 
-int dtype_new_basic(unsigned int type, struct dtype **out)
+int prog_dtype_new_basic(unsigned int type, struct dtype **out)
 {
 	const struct reduce_type *t = reduce_type(type);
 	struct dtype proto = { .basic = type };
@@ -677,13 +677,13 @@ int dtype_new_basic(unsigned int type, struct dtype **out)
 	return dtype_make(&op, 1, &proto, out, NULL, NULL, 0);
 }
 
-int dtype_new_contiguous(int64_t count, const struct dtype *child, struct dtype **out)
+int prog_dtype_new_contiguous(int64_t count, const struct dtype *child, struct dtype **out)
 {
-	return dtype_new_hvector(1, count, 0, child, out);
+	return prog_dtype_new_hvector(1, count, 0, child, out);
 }
 
-int dtype_new_hvector(int64_t count, int64_t blocklen, int64_t stride,
-		      const struct dtype *child, struct dtype **out)
+int prog_dtype_new_hvector(int64_t count, int64_t blocklen, int64_t stride,
+			   const struct dtype *child, struct dtype **out)
 {
 	struct vec ops = { 0 }, block = { 0 }, all = { 0 };
 	struct bounds b = { 0 };
@@ -740,20 +740,20 @@ static int new_hindexed(int64_t n, const int64_t *blocklens, int64_t blocklen,
 	return ret;
 }
 
-int dtype_new_hindexed(int64_t n, const int64_t *blocklens, const int64_t *disps,
-		       const struct dtype *child, struct dtype **out)
+int prog_dtype_new_hindexed(int64_t n, const int64_t *blocklens, const int64_t *disps,
+			    const struct dtype *child, struct dtype **out)
 {
 	return new_hindexed(n, blocklens, 0, disps, child, out);
 }
 
-int dtype_new_hindexed_block(int64_t n, int64_t blocklen, const int64_t *disps,
-			     const struct dtype *child, struct dtype **out)
+int prog_dtype_new_hindexed_block(int64_t n, int64_t blocklen, const int64_t *disps,
+				  const struct dtype *child, struct dtype **out)
 {
 	return new_hindexed(n, NULL, blocklen, disps, child, out);
 }
 
-int dtype_new_struct(int64_t n, const int64_t *blocklens, const int64_t *disps,
-		     const struct dtype *const *children, struct dtype **out)
+int prog_dtype_new_struct(int64_t n, const int64_t *blocklens, const int64_t *disps,
+			  const struct dtype *const *children, struct dtype **out)
 {
 	const struct dtype *loaded = NULL;
 	struct vec ops = { 0 }, all = { 0 };
@@ -808,8 +808,8 @@ int dtype_new_struct(int64_t n, const int64_t *blocklens, const int64_t *disps,
 	return ret;
 }
 
-int dtype_new_resized(int64_t lb, int64_t extent, const struct dtype *child,
-		      struct dtype **out)
+int prog_dtype_new_resized(int64_t lb, int64_t extent, const struct dtype *child,
+			   struct dtype **out)
 {
 	struct dtype proto = {
 		.basic = child->basic, .lb = lb, .extent = extent, .lb_set = true, .ub_set = true,
@@ -824,7 +824,7 @@ int dtype_new_resized(int64_t lb, int64_t extent, const struct dtype *child,
 	return ret;
 }
 
-struct dtype *dtype_get(const struct dtype *dt)
+struct dtype *prog_dtype_get(const struct dtype *dt)
 {
 	struct dtype *p = (struct dtype *)dt;
 
@@ -832,7 +832,7 @@ struct dtype *dtype_get(const struct dtype *dt)
 	return p;
 }
 
-void dtype_put(struct dtype *dt)
+void prog_dtype_put(struct dtype *dt)
 {
 	if (!dt || __atomic_sub_fetch(&dt->refs, 1, __ATOMIC_ACQ_REL))
 		return;
@@ -843,49 +843,49 @@ void dtype_put(struct dtype *dt)
 
 /* --- properties ---------------------------------------------------------------------- */
 
-uint64_t dtype_size(const struct dtype *dt)
+uint64_t prog_dtype_size(const struct dtype *dt)
 {
 	return dt->size;
 }
 
-int64_t dtype_lb(const struct dtype *dt)
+int64_t prog_dtype_lb(const struct dtype *dt)
 {
 	return dt->lb;
 }
 
-int64_t dtype_extent(const struct dtype *dt)
+int64_t prog_dtype_extent(const struct dtype *dt)
 {
 	return dt->extent;
 }
 
-int64_t dtype_true_lb(const struct dtype *dt)
+int64_t prog_dtype_true_lb(const struct dtype *dt)
 {
 	return dt->true_lb;
 }
 
-int64_t dtype_true_ub(const struct dtype *dt)
+int64_t prog_dtype_true_ub(const struct dtype *dt)
 {
 	return dt->true_ub;
 }
 
-bool dtype_contig(const struct dtype *dt)
+bool prog_dtype_contig(const struct dtype *dt)
 {
 	return dt->contig;
 }
 
-unsigned int dtype_basic(const struct dtype *dt)
+unsigned int prog_dtype_basic(const struct dtype *dt)
 {
 	return dt->basic;
 }
 
-int dtype_total(const struct dtype *dt, uint64_t count, uint64_t *total)
+int prog_dtype_total(const struct dtype *dt, uint64_t count, uint64_t *total)
 {
 	if (__builtin_mul_overflow(dt->size, count, total) || *total > PROG_DTYPE_MAX_BYTES)
 		return -EOVERFLOW;
 	return 0;
 }
 
-int dtype_span(const struct dtype *dt, uint64_t count, int64_t *lo, int64_t *hi)
+int prog_dtype_span(const struct dtype *dt, uint64_t count, int64_t *lo, int64_t *hi)
 {
 	int64_t span, l = dt->true_lb, h = dt->true_ub;
 
@@ -901,30 +901,30 @@ int dtype_span(const struct dtype *dt, uint64_t count, int64_t *lo, int64_t *hi)
 	return 0;
 }
 
-bool dtype_equal(const struct dtype *a, const struct dtype *b)
+bool prog_dtype_equal(const struct dtype *a, const struct dtype *b)
 {
 	return a == b || (a->hash == b->hash && a->enc_len == b->enc_len &&
 			  !memcmp(a->enc, b->enc, a->enc_len));
 }
 
-uint64_t dtype_hash(const struct dtype *dt)
+uint64_t prog_dtype_hash(const struct dtype *dt)
 {
 	return dt->hash;
 }
 
 /* --- wire form ----------------------------------------------------------------------- */
 
-size_t dtype_encoded_size(const struct dtype *dt)
+size_t prog_dtype_encoded_size(const struct dtype *dt)
 {
 	return dt->enc_len;
 }
 
-const void *dtype_encoded(const struct dtype *dt)
+const void *prog_dtype_encoded(const struct dtype *dt)
 {
 	return dt->enc;
 }
 
-ssize_t dtype_encode(const struct dtype *dt, void *buf, size_t room)
+ssize_t prog_dtype_encode(const struct dtype *dt, void *buf, size_t room)
 {
 	if (room < dt->enc_len)
 		return -ENOSPC;
@@ -932,7 +932,7 @@ ssize_t dtype_encode(const struct dtype *dt, void *buf, size_t room)
 	return dt->enc_len;
 }
 
-int dtype_decode(const void *buf, size_t len, struct dtype **out, char *err, size_t err_size)
+int prog_dtype_decode(const void *buf, size_t len, struct dtype **out, char *err, size_t err_size)
 {
 	struct check c = { .err = err, .err_size = err_size };	/* for refuse() */
 	struct prog_dtype_hdr hdr;
@@ -988,7 +988,7 @@ int dtype_decode(const void *buf, size_t len, struct dtype **out, char *err, siz
 			     le32toh(hdr.flags), (unsigned long long)dt->size,
 			     (long long)dt->true_lb, (long long)dt->true_ub, depth,
 			     dt->contig ? PROG_DTYPE_F_CONTIG : 0);
-		dtype_put(dt);
+		prog_dtype_put(dt);
 		return ret;
 	}
 	*out = dt;
@@ -1014,10 +1014,10 @@ static uint32_t find_child(const struct node *nodes, const struct node *nd, uint
 }
 
 /* From child `child` of the top frame down to the block at packed offset @rem in that child. */
-static void enter(struct dtype_iter *it, uint64_t rem)
+static void enter(struct prog_dtype_iter *it, uint64_t rem)
 {
 	const struct node *nodes = it->dt->nodes;
-	struct dtype_frame *f = &it->frame[it->depth - 1];
+	struct prog_dtype_frame *f = &it->frame[it->depth - 1];
 
 	for (;;) {
 		const struct node *parent = f->node;
@@ -1025,7 +1025,7 @@ static void enter(struct dtype_iter *it, uint64_t rem)
 		int64_t base = f->base + nd->off;
 
 		if (!nd->nchild) {
-			it->cur = (struct dtype_run){
+			it->cur = (struct prog_dtype_run){
 				.off = base, .bytes = nd->bytes, .stride = nd->stride, .count = nd->n,
 			};
 			it->idx = it->in = 0;
@@ -1036,7 +1036,7 @@ static void enter(struct dtype_iter *it, uint64_t rem)
 			return;
 		}
 		f = &it->frame[it->depth++];
-		*f = (struct dtype_frame){ .node = nd, .base = base };
+		*f = (struct prog_dtype_frame){ .node = nd, .base = base };
 		if (rem) {
 			f->iter = rem / nd->bytes;
 			rem %= nd->bytes;
@@ -1048,10 +1048,10 @@ static void enter(struct dtype_iter *it, uint64_t rem)
 }
 
 /* The block operation after the current one. There is one: bytes are left. */
-static void advance(struct dtype_iter *it)
+static void advance(struct prog_dtype_iter *it)
 {
 	for (;;) {
-		struct dtype_frame *f = &it->frame[it->depth - 1];
+		struct prog_dtype_frame *f = &it->frame[it->depth - 1];
 		const struct node *nd = f->node;
 		bool root = it->depth == 1;
 
@@ -1067,8 +1067,8 @@ static void advance(struct dtype_iter *it)
 	enter(it, 0);
 }
 
-int dtype_iter_init(struct dtype_iter *it, const struct dtype *dt, uint64_t count,
-		    uint64_t packed_off)
+int prog_dtype_iter_init(struct prog_dtype_iter *it, const struct dtype *dt, uint64_t count,
+			 uint64_t packed_off)
 {
 	const struct node *nd = dt->nodes + 1;
 	int64_t lo, hi;
@@ -1076,9 +1076,9 @@ int dtype_iter_init(struct dtype_iter *it, const struct dtype *dt, uint64_t coun
 
 	it->dt = dt;
 	it->count = count;
-	ret = dtype_total(dt, count, &it->total);
+	ret = prog_dtype_total(dt, count, &it->total);
 	if (!ret)
-		ret = dtype_span(dt, count, &lo, &hi);
+		ret = prog_dtype_span(dt, count, &lo, &hi);
 	if (ret)
 		return ret;
 	it->depth = 1;
@@ -1086,7 +1086,7 @@ int dtype_iter_init(struct dtype_iter *it, const struct dtype *dt, uint64_t coun
 		int64_t len;
 
 		/* one group of blocks per item, which items may continue */
-		it->cur = (struct dtype_run){
+		it->cur = (struct prog_dtype_run){
 			.off = nd->off, .bytes = nd->bytes, .stride = nd->stride, .count = nd->n,
 		};
 		if (dt->contig) {
@@ -1102,13 +1102,13 @@ int dtype_iter_init(struct dtype_iter *it, const struct dtype *dt, uint64_t coun
 			it->cur.count = nd->n * count;
 		}
 	}
-	return dtype_iter_seek(it, packed_off);
+	return prog_dtype_iter_seek(it, packed_off);
 }
 
-int dtype_iter_seek(struct dtype_iter *it, uint64_t packed_off)
+int prog_dtype_iter_seek(struct prog_dtype_iter *it, uint64_t packed_off)
 {
 	const struct node *root = it->dt->nodes;
-	struct dtype_frame *f = it->frame;
+	struct prog_dtype_frame *f = it->frame;
 
 	if (packed_off > it->total)
 		return -ERANGE;
@@ -1121,7 +1121,7 @@ int dtype_iter_seek(struct dtype_iter *it, uint64_t packed_off)
 		return 0;
 	}
 	it->depth = 1;
-	*f = (struct dtype_frame){ .node = root };
+	*f = (struct prog_dtype_frame){ .node = root };
 	if (packed_off) {
 		f->iter = packed_off / root->bytes;
 		packed_off %= root->bytes;
@@ -1133,7 +1133,7 @@ int dtype_iter_seek(struct dtype_iter *it, uint64_t packed_off)
 	return 0;
 }
 
-bool dtype_iter_next_run(struct dtype_iter *it, uint64_t max, struct dtype_run *run)
+bool prog_dtype_iter_next_run(struct prog_dtype_iter *it, uint64_t max, struct prog_dtype_run *run)
 {
 	uint64_t bytes = it->cur.bytes, len, k;
 
@@ -1169,14 +1169,14 @@ bool dtype_iter_next_run(struct dtype_iter *it, uint64_t max, struct dtype_run *
 	return true;
 }
 
-bool dtype_iter_next(struct dtype_iter *it, uint64_t max, int64_t *off, uint64_t *len)
+bool prog_dtype_iter_next(struct prog_dtype_iter *it, uint64_t max, int64_t *off, uint64_t *len)
 {
-	struct dtype_run run;
+	struct prog_dtype_run run;
 	uint64_t rest = it->cur.bytes - it->in;
 
 	if (!it->left)
 		return false;
-	if (!dtype_iter_next_run(it, max < rest ? max : rest, &run))
+	if (!prog_dtype_iter_next_run(it, max < rest ? max : rest, &run))
 		return false;
 	*off = run.off;
 	*len = run.bytes;
@@ -1221,20 +1221,20 @@ static char *at(const void *base, int64_t off)
 	return (char *)((uintptr_t)base + (uintptr_t)off);
 }
 
-int dtype_pack(void *dst, const void *base, const struct dtype *dt, uint64_t count,
-	       uint64_t packed_off, size_t len)
+int prog_dtype_pack(void *dst, const void *base, const struct dtype *dt, uint64_t count,
+		    uint64_t packed_off, size_t len)
 {
-	struct dtype_iter it;
-	struct dtype_run run;
+	struct prog_dtype_iter it;
+	struct prog_dtype_run run;
 	char *p = dst;
 	int ret;
 
-	ret = dtype_iter_init(&it, dt, count, packed_off);
+	ret = prog_dtype_iter_init(&it, dt, count, packed_off);
 	if (ret)
 		return ret;
 	if (len > it.left)
 		return -ERANGE;
-	while (dtype_iter_next_run(&it, len, &run)) {
+	while (prog_dtype_iter_next_run(&it, len, &run)) {
 		copy_blocks(p, run.bytes, at(base, run.off), run.stride, run.bytes, run.count);
 		p += run.bytes * run.count;
 		len -= run.bytes * run.count;
@@ -1242,20 +1242,20 @@ int dtype_pack(void *dst, const void *base, const struct dtype *dt, uint64_t cou
 	return 0;
 }
 
-int dtype_unpack(void *base, const struct dtype *dt, uint64_t count, uint64_t packed_off,
-		 const void *src, size_t len)
+int prog_dtype_unpack(void *base, const struct dtype *dt, uint64_t count, uint64_t packed_off,
+		      const void *src, size_t len)
 {
-	struct dtype_iter it;
-	struct dtype_run run;
+	struct prog_dtype_iter it;
+	struct prog_dtype_run run;
 	const char *p = src;
 	int ret;
 
-	ret = dtype_iter_init(&it, dt, count, packed_off);
+	ret = prog_dtype_iter_init(&it, dt, count, packed_off);
 	if (ret)
 		return ret;
 	if (len > it.left)
 		return -ERANGE;
-	while (dtype_iter_next_run(&it, len, &run)) {
+	while (prog_dtype_iter_next_run(&it, len, &run)) {
 		copy_blocks(at(base, run.off), run.stride, p, run.bytes, run.bytes, run.count);
 		p += run.bytes * run.count;
 		len -= run.bytes * run.count;

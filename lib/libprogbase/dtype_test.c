@@ -85,7 +85,7 @@ static struct dtype *random_type(int depth, int only, struct map *m)
 		unsigned int type = only ? (unsigned int)only : 1 + rnd(PROG_TYPE_END - 1);
 		const struct reduce_type *t = reduce_type(type);
 
-		assert_int_equal(dtype_new_basic(type, &dt), 0);
+		assert_int_equal(prog_dtype_new_basic(type, &dt), 0);
 		for (int i = 0; i < t->part0; i++)
 			m->at[m->n++] = i;
 		for (int i = 0; i < t->part1; i++)
@@ -121,20 +121,20 @@ static struct dtype *random_type(int depth, int only, struct map *m)
 	case 1:
 		ok = map_add(m, 0, n, km[0]);
 		if (ok)
-			ret = dtype_new_contiguous(n, kids[0], &dt);
+			ret = prog_dtype_new_contiguous(n, kids[0], &dt);
 		break;
 	case 2:
 	case 3:
 		for (int i = 0; i < n && ok; i++)
 			ok = map_add(m, i * disps[0], lens[0], km[0]);
 		if (ok)
-			ret = dtype_new_hvector(n, lens[0], disps[0], kids[0], &dt);
+			ret = prog_dtype_new_hvector(n, lens[0], disps[0], kids[0], &dt);
 		break;
 	case 4:
 		for (int i = 0; i < n && ok; i++)
 			ok = map_add(m, disps[i], lens[i], km[0]);
 		if (ok)
-			ret = dtype_new_hindexed(n, lens, disps, kids[0], &dt);
+			ret = prog_dtype_new_hindexed(n, lens, disps, kids[0], &dt);
 		break;
 	case 5:
 		ok = map_add(m, 0, 1, km[0]);
@@ -142,7 +142,7 @@ static struct dtype *random_type(int depth, int only, struct map *m)
 		m->ub = disps[0] + disps[1] + 40;
 		m->any = m->set = true;
 		if (ok)
-			ret = dtype_new_resized(disps[0], disps[1] + 40, kids[0], &dt);
+			ret = prog_dtype_new_resized(disps[0], disps[1] + 40, kids[0], &dt);
 		break;
 	case 6: {
 		const struct dtype *ck[4];
@@ -153,14 +153,14 @@ static struct dtype *random_type(int depth, int only, struct map *m)
 		for (int i = 0; i < n && ok; i++)
 			ok = map_add(m, disps[i], lens[i], km[i]);
 		if (ok)
-			ret = dtype_new_struct(n, lens, disps, ck, &dt);
+			ret = prog_dtype_new_struct(n, lens, disps, ck, &dt);
 		break;
 	}
 	}
 	assert_int_equal(ret, 0);
 out:
 	for (int i = 0; i < 4; i++) {
-		dtype_put(kids[i]);
+		prog_dtype_put(kids[i]);
 		free(km[i]);
 	}
 	return dt;
@@ -170,19 +170,19 @@ static void check_properties(const struct dtype *dt, const struct map *m)
 {
 	int64_t lo = 0, hi = 0;
 
-	assert_int_equal(dtype_size(dt), m->n);
-	assert_int_equal(dtype_lb(dt), m->any ? m->lb : 0);
-	assert_int_equal(dtype_extent(dt), m->any ? m->ub - m->lb : 0);
+	assert_int_equal(prog_dtype_size(dt), m->n);
+	assert_int_equal(prog_dtype_lb(dt), m->any ? m->lb : 0);
+	assert_int_equal(prog_dtype_extent(dt), m->any ? m->ub - m->lb : 0);
 	for (size_t i = 0; i < m->n; i++) {
 		if (!i || m->at[i] < lo)
 			lo = m->at[i];
 		if (!i || m->at[i] + 1 > hi)
 			hi = m->at[i] + 1;
 	}
-	assert_int_equal(dtype_true_lb(dt), lo);
-	assert_int_equal(dtype_true_ub(dt), hi);
-	assert_int_equal(dtype_basic(dt), m->basic < 0 ? 0 : m->basic);
-	if (dtype_contig(dt)) {
+	assert_int_equal(prog_dtype_true_lb(dt), lo);
+	assert_int_equal(prog_dtype_true_ub(dt), hi);
+	assert_int_equal(prog_dtype_basic(dt), m->basic < 0 ? 0 : m->basic);
+	if (prog_dtype_contig(dt)) {
 		for (size_t i = 0; i < m->n; i++)
 			assert_int_equal(m->at[i], m->at[0] + (int64_t)i);
 	}
@@ -194,10 +194,10 @@ static void check_walk(const struct dtype *dt, const struct map *m, uint64_t cou
 {
 	static unsigned char buf[2 * MAX_SPAN], ref[2 * MAX_SPAN];
 	unsigned char packed[8 * MAX_MAP + 2], want[8 * MAX_MAP];
-	int64_t ext = dtype_extent(dt), off;
+	int64_t ext = prog_dtype_extent(dt), off;
 	uint64_t got, pos = from;
-	struct dtype_iter it;
-	struct dtype_run run;
+	struct prog_dtype_iter it;
+	struct prog_dtype_run run;
 
 	for (uint64_t i = 0; i < len; i++) {
 		uint64_t b = from + i;
@@ -214,7 +214,7 @@ static void check_walk(const struct dtype *dt, const struct map *m, uint64_t cou
 		want[i] = buf[MAX_SPAN + (int64_t)(b / m->n) * ext + m->at[b % m->n]];
 	}
 	packed[0] = packed[len + 1] = 0xee;
-	assert_int_equal(dtype_pack(packed + 1, buf + MAX_SPAN, dt, count, from, len), 0);
+	assert_int_equal(prog_dtype_pack(packed + 1, buf + MAX_SPAN, dt, count, from, len), 0);
 	assert_memory_equal(packed + 1, want, len);
 	assert_int_equal(packed[0], 0xee);
 	assert_int_equal(packed[len + 1], 0xee);
@@ -226,22 +226,22 @@ static void check_walk(const struct dtype *dt, const struct map *m, uint64_t cou
 
 		ref[MAX_SPAN + (int64_t)(b / m->n) * ext + m->at[b % m->n]] = want[i];
 	}
-	assert_int_equal(dtype_unpack(buf + MAX_SPAN, dt, count, from, want, len), 0);
+	assert_int_equal(prog_dtype_unpack(buf + MAX_SPAN, dt, count, from, want, len), 0);
 	assert_memory_equal(buf, ref, sizeof(buf));
 
-	assert_int_equal(dtype_iter_init(&it, dt, count, from), 0);
-	while (pos < from + len && dtype_iter_next_run(&it, step, &run)) {
+	assert_int_equal(prog_dtype_iter_init(&it, dt, count, from), 0);
+	while (pos < from + len && prog_dtype_iter_next_run(&it, step, &run)) {
 		assert_true(run.count && run.bytes && run.count * run.bytes <= step);
 		for (uint64_t k = 0; k < run.count; k++)
 			for (uint64_t i = 0; i < run.bytes; i++, pos++)
 				assert_int_equal(run.off + (int64_t)k * run.stride + (int64_t)i,
 						 (int64_t)(pos / m->n) * ext + m->at[pos % m->n]);
-		assert_int_equal(dtype_iter_left(&it), count * m->n - pos);
+		assert_int_equal(prog_dtype_iter_left(&it), count * m->n - pos);
 	}
 	assert_true(pos >= from + len);
 	pos = from;
-	assert_int_equal(dtype_iter_seek(&it, from), 0);
-	while (pos < from + len && dtype_iter_next(&it, step, &off, &got)) {
+	assert_int_equal(prog_dtype_iter_seek(&it, from), 0);
+	while (pos < from + len && prog_dtype_iter_next(&it, step, &off, &got)) {
 		assert_true(got && got <= step);
 		for (uint64_t i = 0; i < got; i++, pos++)
 			assert_int_equal(off + (int64_t)i,
@@ -252,20 +252,20 @@ static void check_walk(const struct dtype *dt, const struct map *m, uint64_t cou
 
 static void check_wire(const struct dtype *dt)
 {
-	size_t len = dtype_encoded_size(dt);
+	size_t len = prog_dtype_encoded_size(dt);
 	unsigned char *buf = malloc(len + 1);
 	struct dtype *back = NULL;
 	char err[200] = "";
 
-	assert_int_equal(dtype_encode(dt, buf + 1, len - 1), -ENOSPC);
-	assert_int_equal(dtype_encode(dt, buf + 1, len), len);
-	assert_memory_equal(buf + 1, dtype_encoded(dt), len);
-	if (dtype_decode(buf + 1, len, &back, err, sizeof(err)))
+	assert_int_equal(prog_dtype_encode(dt, buf + 1, len - 1), -ENOSPC);
+	assert_int_equal(prog_dtype_encode(dt, buf + 1, len), len);
+	assert_memory_equal(buf + 1, prog_dtype_encoded(dt), len);
+	if (prog_dtype_decode(buf + 1, len, &back, err, sizeof(err)))
 		fail_msg("own program refused: %s", err);
-	assert_true(dtype_equal(dt, back));
-	assert_int_equal(dtype_hash(dt), dtype_hash(back));
-	assert_int_equal(dtype_contig(dt), dtype_contig(back));
-	dtype_put(back);
+	assert_true(prog_dtype_equal(dt, back));
+	assert_int_equal(prog_dtype_hash(dt), prog_dtype_hash(back));
+	assert_int_equal(prog_dtype_contig(dt), prog_dtype_contig(back));
+	prog_dtype_put(back);
 	free(buf);
 }
 
@@ -288,9 +288,9 @@ static void random_types(uint64_t seed, int types, int depth, bool all_offsets)
 		check_properties(dt, m);
 		check_wire(dt);
 		total = m->n * count;
-		assert_int_equal(dtype_span(dt, count, &lo, &hi), 0);
+		assert_int_equal(prog_dtype_span(dt, count, &lo, &hi), 0);
 		for (uint64_t i = 0; i < total; i++) {
-			int64_t d = (int64_t)(i / m->n) * dtype_extent(dt) + m->at[i % m->n];
+			int64_t d = (int64_t)(i / m->n) * prog_dtype_extent(dt) + m->at[i % m->n];
 
 			if (!i || d < wlo)
 				wlo = d;
@@ -314,10 +314,10 @@ static void random_types(uint64_t seed, int types, int depth, bool all_offsets)
 			check_walk(dt, m, count, 0, total, total);
 		}
 		/* beyond the end */
-		assert_int_equal(dtype_pack(NULL, NULL, dt, count, total + 1, 0), -ERANGE);
-		assert_int_equal(dtype_pack(NULL, NULL, dt, count, total, 1), -ERANGE);
-		assert_int_equal(dtype_pack(NULL, NULL, dt, count, total, 0), 0);
-		dtype_put(dt);
+		assert_int_equal(prog_dtype_pack(NULL, NULL, dt, count, total + 1, 0), -ERANGE);
+		assert_int_equal(prog_dtype_pack(NULL, NULL, dt, count, total, 1), -ERANGE);
+		assert_int_equal(prog_dtype_pack(NULL, NULL, dt, count, total, 0), 0);
+		prog_dtype_put(dt);
 	}
 	assert_int_equal(made, types);
 	free(m);
@@ -337,7 +337,7 @@ static uint32_t n_ops(const struct dtype *dt)
 {
 	struct prog_dtype_hdr h;
 
-	memcpy(&h, dtype_encoded(dt), sizeof(h));
+	memcpy(&h, prog_dtype_encoded(dt), sizeof(h));
 	return le32toh(h.n_ops);
 }
 
@@ -347,85 +347,85 @@ static void test_normal_form(void **state)
 	struct dtype *i32, *a, *b, *c, *d;
 	int64_t disps[100], lens[100];
 
-	assert_int_equal(dtype_new_basic(PROG_TYPE_I32, &i32), 0);
+	assert_int_equal(prog_dtype_new_basic(PROG_TYPE_I32, &i32), 0);
 	for (int i = 0; i < 100; i++) {
 		disps[i] = i * 4;
 		lens[i] = 1;
 	}
-	assert_int_equal(dtype_new_contiguous(100, i32, &a), 0);
-	assert_int_equal(dtype_new_hindexed(100, lens, disps, i32, &b), 0);
-	assert_true(dtype_equal(a, b) && dtype_contig(a) && n_ops(a) == 1);
-	dtype_put(b);
-	dtype_put(a);
+	assert_int_equal(prog_dtype_new_contiguous(100, i32, &a), 0);
+	assert_int_equal(prog_dtype_new_hindexed(100, lens, disps, i32, &b), 0);
+	assert_true(prog_dtype_equal(a, b) && prog_dtype_contig(a) && n_ops(a) == 1);
+	prog_dtype_put(b);
+	prog_dtype_put(a);
 
 	for (int i = 0; i < 100; i++)
 		disps[i] = i * 64;
-	assert_int_equal(dtype_new_hvector(100, 1, 64, i32, &a), 0);
-	assert_int_equal(dtype_new_hindexed_block(100, 1, disps, i32, &b), 0);
-	assert_true(dtype_equal(a, b) && n_ops(a) == 2);
-	dtype_put(b);
+	assert_int_equal(prog_dtype_new_hvector(100, 1, 64, i32, &a), 0);
+	assert_int_equal(prog_dtype_new_hindexed_block(100, 1, disps, i32, &b), 0);
+	assert_true(prog_dtype_equal(a, b) && n_ops(a) == 2);
+	prog_dtype_put(b);
 
 	/* 100 rows of an item that continue each other */
-	assert_int_equal(dtype_new_resized(0, 6400, a, &b), 0);
-	assert_int_equal(dtype_new_contiguous(50, b, &c), 0);
+	assert_int_equal(prog_dtype_new_resized(0, 6400, a, &b), 0);
+	assert_int_equal(prog_dtype_new_contiguous(50, b, &c), 0);
 	assert_int_equal(n_ops(c), 2);
 	/* a block of a matrix row by row, and the same as indexed rows */
-	assert_int_equal(dtype_new_hvector(30, 1, 10000, a, &d), 0);
+	assert_int_equal(prog_dtype_new_hvector(30, 1, 10000, a, &d), 0);
 	assert_int_equal(n_ops(d), 3);
-	dtype_put(c);
+	prog_dtype_put(c);
 	for (int i = 0; i < 30; i++)
 		disps[i] = i * 10000;
-	assert_int_equal(dtype_new_hindexed_block(30, 1, disps, a, &c), 0);
-	assert_true(dtype_equal(c, d));
-	dtype_put(a);
-	dtype_put(b);
-	dtype_put(c);
-	dtype_put(d);
-	dtype_put(i32);
+	assert_int_equal(prog_dtype_new_hindexed_block(30, 1, disps, a, &c), 0);
+	assert_true(prog_dtype_equal(c, d));
+	prog_dtype_put(a);
+	prog_dtype_put(b);
+	prog_dtype_put(c);
+	prog_dtype_put(d);
+	prog_dtype_put(i32);
 }
 
 static void test_large(void **state)
 {
 	struct dtype *byte, *huge, *dt;
 	int64_t lo, hi, big = 1ll << 40, disp = INT64_MAX, one = 1;
-	struct dtype_iter it;
-	struct dtype_run run;
+	struct prog_dtype_iter it;
+	struct prog_dtype_run run;
 	uint64_t total;
 
-	assert_int_equal(dtype_new_basic(PROG_TYPE_BYTE, &byte), 0);
+	assert_int_equal(prog_dtype_new_basic(PROG_TYPE_BYTE, &byte), 0);
 	/* 2^40 blocks of 4 bytes, 16 apart */
-	assert_int_equal(dtype_new_hvector(big, 4, 16, byte, &huge), 0);
-	assert_int_equal(dtype_size(huge), 1ull << 42);
-	assert_int_equal(dtype_span(huge, 100, &lo, &hi), 0);
+	assert_int_equal(prog_dtype_new_hvector(big, 4, 16, byte, &huge), 0);
+	assert_int_equal(prog_dtype_size(huge), 1ull << 42);
+	assert_int_equal(prog_dtype_span(huge, 100, &lo, &hi), 0);
 	assert_int_equal(lo, 0);
-	assert_int_equal(hi, 99 * dtype_extent(huge) + 16 * (big - 1) + 4);
-	assert_int_equal(dtype_iter_init(&it, huge, 100, 99 * dtype_size(huge) + 4 * 12345 + 1), 0);
-	assert_true(dtype_iter_next_run(&it, 100, &run));
-	assert_int_equal(run.off, 99 * dtype_extent(huge) + 16 * 12345 + 1);
+	assert_int_equal(hi, 99 * prog_dtype_extent(huge) + 16 * (big - 1) + 4);
+	assert_int_equal(prog_dtype_iter_init(&it, huge, 100, 99 * prog_dtype_size(huge) + 4 * 12345 + 1), 0);
+	assert_true(prog_dtype_iter_next_run(&it, 100, &run));
+	assert_int_equal(run.off, 99 * prog_dtype_extent(huge) + 16 * 12345 + 1);
 	assert_int_equal(run.bytes, 3);
 	/* the limit, and overflow of everything */
-	assert_int_equal(dtype_total(huge, 1 << 14, &total), 0);
-	assert_int_equal(dtype_total(huge, (1 << 14) + 1, &total), -EOVERFLOW);
-	assert_int_equal(dtype_total(huge, UINT64_MAX, &total), -EOVERFLOW);
-	assert_int_equal(dtype_span(huge, UINT64_MAX, &lo, &hi), -EOVERFLOW);
-	assert_int_equal(dtype_iter_init(&it, huge, UINT64_MAX / 4, 0), -EOVERFLOW);
+	assert_int_equal(prog_dtype_total(huge, 1 << 14, &total), 0);
+	assert_int_equal(prog_dtype_total(huge, (1 << 14) + 1, &total), -EOVERFLOW);
+	assert_int_equal(prog_dtype_total(huge, UINT64_MAX, &total), -EOVERFLOW);
+	assert_int_equal(prog_dtype_span(huge, UINT64_MAX, &lo, &hi), -EOVERFLOW);
+	assert_int_equal(prog_dtype_iter_init(&it, huge, UINT64_MAX / 4, 0), -EOVERFLOW);
 	dt = NULL;
-	assert_int_equal(dtype_new_contiguous(INT64_MAX, huge, &dt), -EOVERFLOW);
-	assert_int_equal(dtype_new_hvector(INT64_MAX, 1, INT64_MAX, byte, &dt), -EOVERFLOW);
-	assert_int_equal(dtype_new_hvector(3, 1, INT64_MIN, byte, &dt), -EOVERFLOW);
-	assert_int_equal(dtype_new_hindexed(1, &one, &disp, byte, &dt), -EOVERFLOW);
-	assert_int_equal(dtype_new_resized(0, INT64_MIN, byte, &dt), -EOVERFLOW);
-	assert_int_equal(dtype_new_resized(INT64_MAX, 1, byte, &dt), -EOVERFLOW);
-	assert_int_equal(dtype_new_contiguous(-1, byte, &dt), -EINVAL);
-	assert_int_equal(dtype_new_hvector(1, -1, 0, byte, &dt), -EINVAL);
+	assert_int_equal(prog_dtype_new_contiguous(INT64_MAX, huge, &dt), -EOVERFLOW);
+	assert_int_equal(prog_dtype_new_hvector(INT64_MAX, 1, INT64_MAX, byte, &dt), -EOVERFLOW);
+	assert_int_equal(prog_dtype_new_hvector(3, 1, INT64_MIN, byte, &dt), -EOVERFLOW);
+	assert_int_equal(prog_dtype_new_hindexed(1, &one, &disp, byte, &dt), -EOVERFLOW);
+	assert_int_equal(prog_dtype_new_resized(0, INT64_MIN, byte, &dt), -EOVERFLOW);
+	assert_int_equal(prog_dtype_new_resized(INT64_MAX, 1, byte, &dt), -EOVERFLOW);
+	assert_int_equal(prog_dtype_new_contiguous(-1, byte, &dt), -EINVAL);
+	assert_int_equal(prog_dtype_new_hvector(1, -1, 0, byte, &dt), -EINVAL);
 	one = -1;
 	disp = 0;
-	assert_int_equal(dtype_new_hindexed(1, &one, &disp, byte, &dt), -EINVAL);
-	assert_int_equal(dtype_new_basic(0, &dt), -EINVAL);
-	assert_int_equal(dtype_new_basic(PROG_TYPE_END, &dt), -EINVAL);
+	assert_int_equal(prog_dtype_new_hindexed(1, &one, &disp, byte, &dt), -EINVAL);
+	assert_int_equal(prog_dtype_new_basic(0, &dt), -EINVAL);
+	assert_int_equal(prog_dtype_new_basic(PROG_TYPE_END, &dt), -EINVAL);
 	assert_null(dt);
-	dtype_put(huge);
-	dtype_put(byte);
+	prog_dtype_put(huge);
+	prog_dtype_put(byte);
 }
 
 static void test_too_big(void **state)
@@ -435,30 +435,30 @@ static void test_too_big(void **state)
 	struct dtype *byte, *dt = NULL, *next;
 	int ret = 0, depth;
 
-	assert_int_equal(dtype_new_basic(PROG_TYPE_BYTE, &byte), 0);
+	assert_int_equal(prog_dtype_new_basic(PROG_TYPE_BYTE, &byte), 0);
 	rng = 5;
 	for (int64_t i = 0; i < n; i++)
 		disps[i] = at += 2 + (i & 1) + rnd(100);
-	assert_int_equal(dtype_new_hindexed_block(n, 1, disps, byte, &dt), -E2BIG);
-	assert_int_equal(dtype_new_hindexed_block(n / 2, 1, disps, byte, &dt), 0);
+	assert_int_equal(prog_dtype_new_hindexed_block(n, 1, disps, byte, &dt), -E2BIG);
+	assert_int_equal(prog_dtype_new_hindexed_block(n / 2, 1, disps, byte, &dt), 0);
 	check_wire(dt);
-	dtype_put(dt);
+	prog_dtype_put(dt);
 	free(disps);
 
 	/* the outer stride is never the inner loop's length: no two levels merge */
-	dt = dtype_get(byte);
+	dt = prog_dtype_get(byte);
 	for (depth = 0; depth < 2 * PROG_DTYPE_MAX_DEPTH; depth++) {
-		ret = dtype_new_hvector(2, 1, 7, dt, &next);
+		ret = prog_dtype_new_hvector(2, 1, 7, dt, &next);
 		if (ret)
 			break;
-		dtype_put(dt);
+		prog_dtype_put(dt);
 		dt = next;
 	}
 	assert_int_equal(depth, PROG_DTYPE_MAX_DEPTH);
 	assert_int_equal(ret, -E2BIG);
 	check_wire(dt);
-	dtype_put(dt);
-	dtype_put(byte);
+	prog_dtype_put(dt);
+	prog_dtype_put(byte);
 }
 
 /* MPI_BOTTOM: displacements are addresses. */
@@ -468,13 +468,13 @@ static void test_bottom(void **state)
 	int64_t lens[2] = { 1, 3 }, disps[2] = { (intptr_t)&a, (intptr_t)b };
 	struct dtype *i32, *dt;
 
-	assert_int_equal(dtype_new_basic(PROG_TYPE_I32, &i32), 0);
-	assert_int_equal(dtype_new_hindexed(2, lens, disps, i32, &dt), 0);
-	assert_int_equal(dtype_pack(out, NULL, dt, 1, 0, sizeof(out)), 0);
+	assert_int_equal(prog_dtype_new_basic(PROG_TYPE_I32, &i32), 0);
+	assert_int_equal(prog_dtype_new_hindexed(2, lens, disps, i32, &dt), 0);
+	assert_int_equal(prog_dtype_pack(out, NULL, dt, 1, 0, sizeof(out)), 0);
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(out[i], i + 1);
-	dtype_put(dt);
-	dtype_put(i32);
+	prog_dtype_put(dt);
+	prog_dtype_put(i32);
 }
 
 /* --- hostile input ------------------------------------------------------------------- */
@@ -512,12 +512,12 @@ static void refused(const struct program *p, size_t len, int error, const char *
 {
 	struct dtype *dt = NULL;
 	char err[256] = "";
-	int ret = dtype_decode(p, len, &dt, err, sizeof(err));
+	int ret = prog_dtype_decode(p, len, &dt, err, sizeof(err));
 
 	if (ret != error || dt || !strstr(err, word))
 		fail_msg("got %d \"%s\", expected %d naming \"%s\"", ret, err, error, word);
 	/* without room for a text */
-	assert_int_equal(dtype_decode(p, len, &dt, NULL, 0), error);
+	assert_int_equal(prog_dtype_decode(p, len, &dt, NULL, 0), error);
 }
 
 static void test_hostile(void **state)
@@ -526,9 +526,9 @@ static void test_hostile(void **state)
 	struct dtype *dt;
 	char err[256];
 
-	if (dtype_decode(&p, GOOD_LEN, &dt, err, sizeof(err)))
+	if (prog_dtype_decode(&p, GOOD_LEN, &dt, err, sizeof(err)))
 		fail_msg("%s", err);
-	dtype_put(dt);
+	prog_dtype_put(dt);
 	refused(&p, GOOD_LEN - 1, -EINVAL, "bytes for 4 ops");
 	refused(&p, GOOD_LEN + 32, -EINVAL, "bytes for 4 ops");
 	refused(&p, 0, -EINVAL, "header");
@@ -591,9 +591,9 @@ static void test_mutations(void **state)
 
 		if (!dt)
 			continue;
-		len = dtype_encoded_size(dt);
+		len = prog_dtype_encoded_size(dt);
 		buf = malloc(len);
-		memcpy(buf, dtype_encoded(dt), len);
+		memcpy(buf, prog_dtype_encoded(dt), len);
 		for (int k = 1 + rnd(3); k; k--) {
 			size_t at = rnd(4) ? 64 + rnd(len) : rnd(64);
 
@@ -601,34 +601,34 @@ static void test_mutations(void **state)
 				at = rnd(len);
 			buf[at] = rnd(2) ? rnd(256) : buf[at] ^ (1u << rnd(8));
 		}
-		if (dtype_decode(buf, len, &back, NULL, 0)) {
+		if (prog_dtype_decode(buf, len, &back, NULL, 0)) {
 			refusals++;
 		} else {
-			struct dtype_iter it;
+			struct prog_dtype_iter it;
 			uint64_t count = rnd(4), total, left;
 			int64_t lo, hi;
 
 			accepted++;
-			assert_memory_equal(dtype_encoded(back), buf, len);
-			if (!dtype_total(back, count, &total) && !dtype_span(back, count, &lo, &hi) &&
-			    !dtype_iter_init(&it, back, count, total ? rnd(total < 1000 ? total : 1000)
-					     : 0)) {
-				struct dtype_run r;
+			assert_memory_equal(prog_dtype_encoded(back), buf, len);
+			if (!prog_dtype_total(back, count, &total) && !prog_dtype_span(back, count, &lo, &hi) &&
+			    !prog_dtype_iter_init(&it, back, count, total ? rnd(total < 1000 ? total : 1000)
+						  : 0)) {
+				struct prog_dtype_run r;
 
 				for (int i = 0; i < 100; i++) {
-					left = dtype_iter_left(&it);
-					if (!dtype_iter_next_run(&it, 1 + rnd(500), &r))
+					left = prog_dtype_iter_left(&it);
+					if (!prog_dtype_iter_next_run(&it, 1 + rnd(500), &r))
 						break;
-					assert_int_equal(dtype_iter_left(&it), left - r.bytes * r.count);
+					assert_int_equal(prog_dtype_iter_left(&it), left - r.bytes * r.count);
 					assert_true(r.off >= lo && r.off + (int64_t)r.bytes <= hi);
 					r.off += (int64_t)(r.count - 1) * r.stride;
 					assert_true(r.off >= lo && r.off + (int64_t)r.bytes <= hi);
 				}
 			}
-			dtype_put(back);
+			prog_dtype_put(back);
 		}
 		free(buf);
-		dtype_put(dt);
+		prog_dtype_put(dt);
 	}
 	print_message("# %u accepted, %u refused\n", accepted, refusals);
 	assert_true(refusals > 10000);

@@ -131,21 +131,21 @@ static int move_dtype(const struct memref *m, bool write, int64_t disp, const st
 		      uint64_t count, uint64_t packed_off, void *buf, size_t len)
 {
 	struct iovec pieces[MEM_MAX_VEC];
-	struct dtype_iter it;
+	struct prog_dtype_iter it;
 	char *p = buf;
 	int ret;
 
-	ret = dtype_iter_init(&it, dt, count, packed_off);
+	ret = prog_dtype_iter_init(&it, dt, count, packed_off);
 	if (ret)
 		return ret;
-	if (len > dtype_iter_left(&it))
+	if (len > prog_dtype_iter_left(&it))
 		return -ERANGE;
 	while (len) {
 		uint64_t batch = 0, bytes;
 		int64_t off;
 		size_t n = 0;
 
-		while (n < MEM_MAX_VEC && dtype_iter_next(&it, len - batch, &off, &bytes)) {
+		while (n < MEM_MAX_VEC && prog_dtype_iter_next(&it, len - batch, &off, &bytes)) {
 			pieces[n].iov_base = mem_ptr(m, disp + off);
 			pieces[n++].iov_len = bytes;
 			batch += bytes;
@@ -163,7 +163,7 @@ int mem_read_dtype(const struct memref *m, int64_t disp, const struct dtype *dt,
 		   uint64_t count, uint64_t packed_off, void *dst, size_t len)
 {
 	if (mem_is_direct(m))
-		return dtype_pack(dst, mem_ptr(m, disp), dt, count, packed_off, len);
+		return prog_dtype_pack(dst, mem_ptr(m, disp), dt, count, packed_off, len);
 	return move_dtype(m, false, disp, dt, count, packed_off, dst, len);
 }
 
@@ -171,6 +171,6 @@ int mem_write_dtype(const struct memref *m, int64_t disp, const struct dtype *dt
 		    uint64_t count, uint64_t packed_off, const void *src, size_t len)
 {
 	if (mem_is_direct(m))
-		return dtype_unpack(mem_ptr(m, disp), dt, count, packed_off, src, len);
+		return prog_dtype_unpack(mem_ptr(m, disp), dt, count, packed_off, src, len);
 	return move_dtype(m, true, disp, dt, count, packed_off, (void *)src, len);
 }

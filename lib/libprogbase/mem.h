@@ -67,8 +67,8 @@ int mem_writev(const struct memref *m, const struct iovec *pieces, size_t n, con
 	       size_t len);
 
 /*
- * Packed bytes [packed_off, packed_off + len) of (@dt, @count) at @disp, as dtype_pack and
- * dtype_unpack. One system call moves up to IOV_MAX blocks. Also -EOVERFLOW, -ERANGE.
+ * Packed bytes [packed_off, packed_off + len) of (@dt, @count) at @disp, as prog_dtype_pack and
+ * prog_dtype_unpack. One system call moves up to IOV_MAX blocks. Also -EOVERFLOW, -ERANGE.
  */
 int mem_read_dtype(const struct memref *m, int64_t disp, const struct dtype *dt,
 		   uint64_t count, uint64_t packed_off, void *dst, size_t len);

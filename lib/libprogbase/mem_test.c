@@ -117,9 +117,9 @@ static void test_dtype(void **state)
 	struct dtype *byte, *dt;
 	unsigned int seed = 8;
 
-	assert_int_equal(dtype_new_basic(PROG_TYPE_BYTE, &byte), 0);
+	assert_int_equal(prog_dtype_new_basic(PROG_TYPE_BYTE, &byte), 0);
 	/* 20000 blocks: many system calls */
-	assert_int_equal(dtype_new_hvector(20000, 3, 37, byte, &dt), 0);
+	assert_int_equal(prog_dtype_new_hvector(20000, 3, 37, byte, &dt), 0);
 	for (size_t i = 0; i < SIZE; i++)
 		o->mem[i] = pattern(i);
 	for (int k = 0; k < 30; k++) {
@@ -149,8 +149,8 @@ static void test_dtype(void **state)
 	/* the hole is met in the middle of a batch */
 	assert_int_equal(mem_read_dtype(&far, SIZE - 4096 - 500 * 37, dt, 1, 0, a, 6000), -EFAULT);
 	assert_int_equal(mem_read_dtype(&far, SIZE - 4096 - 500 * 37, dt, 1, 0, a, 1500), 0);
-	dtype_put(dt);
-	dtype_put(byte);
+	prog_dtype_put(dt);
+	prog_dtype_put(byte);
 }
 
 static void test_pieces(void **state)

@@ -225,15 +225,15 @@ bool winctl_attached(const struct winctl *wc, uint64_t lo, uint64_t hi, uint32_t
 int winctl_blocks_attached(const struct winctl *wc, int64_t disp, const struct dtype *dt, uint64_t count,
 			   uint64_t off, uint64_t len, uint32_t steps)
 {
-	struct dtype_iter it;
+	struct prog_dtype_iter it;
 	int64_t from, to;
 	uint32_t at = 0;
 	uint64_t n;
-	int err = dtype_iter_init(&it, dt, count, off);
+	int err = prog_dtype_iter_init(&it, dt, count, off);
 
 	if (err)
 		return err;
-	for (; len && dtype_iter_next(&it, len, &from, &n); len -= n)
+	for (; len && prog_dtype_iter_next(&it, len, &from, &n); len -= n)
 		if (__builtin_add_overflow(from, disp, &from) ||
 		    __builtin_add_overflow(from, (int64_t)n, &to) || from < 0 ||
 		    !winctl_attached(wc, (uint64_t)from, (uint64_t)to, &at, &steps))

@@ -67,7 +67,7 @@ bool winctl_attached(const struct winctl *wc, uint64_t lo, uint64_t hi, uint32_t
 /*
  * The same for each block of packed [@off, @off + @len) of (@dt, @count) at @disp: a type made of absolute addresses
  * may reach ranges that are far apart.  0, -ERANGE (also when @steps are not enough: blocks in no order over
- * very many ranges), or as dtype_iter_init().
+ * very many ranges), or as prog_dtype_iter_init().
  */
 int winctl_blocks_attached(const struct winctl *wc, int64_t disp, const struct dtype *dt, uint64_t count,
 			   uint64_t off, uint64_t len, uint32_t steps);

@@ -18,7 +18,7 @@
 #define FENCE		(WIRE_F_FENCE | WIRE_F_PARITY)
 #define MAXP		WIRE_MAX_PAYLOAD
 
-#define WIRE_SEND_FLAGS	(PROG_P2PF_SYNC | PROG_P2PF_EARLY)
+#define WIRE_RTS_FLAGS	(PROG_P2PF_SYNC | PROG_P2PF_EAGER)
 
 /* largest element of optype.h is 32 bytes; CAS carries two */
 #define CAS_MAX		64
@@ -41,40 +41,40 @@ static const struct wire_type table[] = {
 	ROW(PING,	   OPENER | ACCEPTOR, 0, 0, LANE | WIRE_HAS_VALUE, 0),
 	ROW(PONG,	   OPENER | ACCEPTOR, 0, 0, LANE | WIRE_HAS_VALUE, 0),
 
-	ROW(DTYPE,    OPENER, 1, MAXP, STREAM_OP | WIRE_HAS_DTYPE | WIRE_HAS_RANGE, WIRE_F_LAST),
-	ROW(PUT,      OPENER, 0, MAXP,
+	ROW(RMA_DTYPE,     OPENER, 1, MAXP, STREAM_OP | WIRE_HAS_DTYPE | WIRE_HAS_RANGE, WIRE_F_LAST),
+	ROW(RMA_PUT,       OPENER, 0, MAXP,
 	    STREAM_OP | WIRE_HAS_DTYPE | WIRE_HAS_DISP | WIRE_HAS_RANGE, WIRE_F_LAST | FENCE),
-	ROW(GET,      OPENER, 0, 0,
+	ROW(RMA_GET,       OPENER, 0, 0,
 	    STREAM_OP | WIRE_HAS_DTYPE | WIRE_HAS_DISP | WIRE_HAS_WANT, WIRE_F_LAST | FENCE),
-	ROW(ACC,      OPENER, 0, MAXP,
+	ROW(RMA_ACC,       OPENER, 0, MAXP,
 	    STREAM_OP | WIRE_HAS_OP | WIRE_HAS_ETYPE | WIRE_HAS_DTYPE | WIRE_HAS_DISP |
 	    WIRE_HAS_RANGE, WIRE_F_LAST | FENCE),
 	/* NO_OP sends no operand: the range is what is wanted back */
-	ROW(GET_ACC,  OPENER, 0, MAXP,
+	ROW(RMA_GET_ACC,   OPENER, 0, MAXP,
 	    STREAM_OP | WIRE_HAS_OP | WIRE_HAS_ETYPE | WIRE_HAS_DTYPE | WIRE_HAS_DISP |
 	    WIRE_HAS_WANT, WIRE_F_LAST | FENCE),
-	ROW(CAS,      OPENER, 2, CAS_MAX,
+	ROW(RMA_CAS,       OPENER, 2, CAS_MAX,
 	    STREAM_OP | WIRE_HAS_ETYPE | WIRE_HAS_DISP | WIRE_HAS_WANT, WIRE_F_LAST | FENCE),
-	ROW(LOCK,     OPENER, 0, 0, STREAM_OP, WIRE_F_LAST | WIRE_F_EXCL),
-	ROW(UNLOCK,   OPENER, 0, 0, STREAM_OP, WIRE_F_LAST | WIRE_F_EXCL),
-	ROW(POST,     OPENER, 0, 0, STREAM_OP, WIRE_F_LAST),
-	ROW(COMPLETE, OPENER, 0, 0, STREAM_OP, WIRE_F_LAST),
-	ROW(GONE,     OPENER, 0, 0, STREAM, 0),
+	ROW(RMA_LOCK,      OPENER, 0, 0, STREAM_OP, WIRE_F_LAST | WIRE_F_EXCL),
+	ROW(RMA_UNLOCK,    OPENER, 0, 0, STREAM_OP, WIRE_F_LAST | WIRE_F_EXCL),
+	ROW(RMA_POST,      OPENER, 0, 0, STREAM_OP, WIRE_F_LAST),
+	ROW(RMA_COMPLETE,  OPENER, 0, 0, STREAM_OP, WIRE_F_LAST),
+	ROW(RMA_GONE,      OPENER, 0, 0, STREAM, 0),
 
-	ROW(ACK,      ACCEPTOR, WIRE_ACK_SIZE, MAXP, JOB, 0),
-	ROW(DATA,     ACCEPTOR, 0, MAXP, STREAM_OP | WIRE_HAS_RANGE, WIRE_F_LAST),
-	ROW(STOP,     ACCEPTOR, 0, 0, STREAM, 0),
-	ROW(GO,	      ACCEPTOR, 0, 0, STREAM, 0),
+	ROW(RMA_ACK,       ACCEPTOR, WIRE_ACK_SIZE, MAXP, JOB, 0),
+	ROW(RMA_DATA,      ACCEPTOR, 0, MAXP, STREAM_OP | WIRE_HAS_RANGE, WIRE_F_LAST),
+	ROW(RMA_STOP,      ACCEPTOR, 0, 0, STREAM, 0),
+	ROW(RMA_GO,        ACCEPTOR, 0, 0, STREAM, 0),
 
-	ROW(SEND,     OPENER, sizeof(struct wire_send), sizeof(struct wire_send),
+	ROW(RNDV_RTS,      OPENER, sizeof(struct wire_rts), sizeof(struct wire_rts),
 	    STREAM | WIRE_HAS_DISP, 0),
-	ROW(PULL,     OPENER, 0, 0, STREAM_OP | WIRE_HAS_DISP | WIRE_HAS_WANT, 0),
-	ROW(FIN,      OPENER, sizeof(struct wire_fin), sizeof(struct wire_fin),
+	ROW(RNDV_GET_REQ,  OPENER, 0, 0, STREAM_OP | WIRE_HAS_DISP | WIRE_HAS_WANT, 0),
+	ROW(RNDV_ATS,      OPENER, sizeof(struct wire_ats), sizeof(struct wire_ats),
 	    STREAM_OP | WIRE_HAS_DISP, 0),
-	ROW(PIECE,    ACCEPTOR, 1, MAXP, JOB | WIRE_HAS_SEQ | WIRE_HAS_RANGE, WIRE_F_LAST),
-	ROW(REFUSE,   ACCEPTOR, 0, 0, JOB | WIRE_HAS_SEQ | WIRE_HAS_DISP, 0),
-	ROW(FINED,    ACCEPTOR, 0, 0, JOB | WIRE_HAS_SEQ, 0),
-	ROW(LATER,    ACCEPTOR, 0, 0, STREAM | WIRE_HAS_DISP | WIRE_HAS_VALUE, 0),
+	ROW(RNDV_DATA,     ACCEPTOR, 1, MAXP, JOB | WIRE_HAS_SEQ | WIRE_HAS_RANGE, WIRE_F_LAST),
+	ROW(RNDV_REFUSE,   ACCEPTOR, 0, 0, JOB | WIRE_HAS_SEQ | WIRE_HAS_DISP, 0),
+	ROW(RNDV_ATS_ACK,  ACCEPTOR, 0, 0, JOB | WIRE_HAS_SEQ, 0),
+	ROW(RNDV_RTS_RETRY, ACCEPTOR, 0, 0, STREAM | WIRE_HAS_DISP | WIRE_HAS_VALUE, 0),
 };
 
 const struct wire_type *wire_type(uint8_t type)
@@ -161,7 +161,7 @@ int wire_decode(const void *buf, int from, struct wire_frame *f, const char **wh
 		return refuse(why, "etype: no such element type, or not used by this type");
 	if (t->fields & WIRE_HAS_DTYPE ? f->dtype > 255 : f->dtype)
 		return refuse(why, "dtype: above 255, or not used by this type");
-	if (f->type == WIRE_DTYPE && !f->dtype)
+	if (f->type == WIRE_RMA_DTYPE && !f->dtype)
 		return refuse(why, "dtype: 0 cannot be defined");
 	if (!(t->fields & WIRE_HAS_STREAM) && (f->win || f->origin || f->target))
 		return refuse(why, "win, origin, target: must be 0");
@@ -172,7 +172,7 @@ int wire_decode(const void *buf, int from, struct wire_frame *f, const char **wh
 	if (t->fields & (WIRE_HAS_RANGE | WIRE_HAS_WANT)) {
 		if (f->off > f->total || f->total - f->off < f->len)
 			/* CAS: two operands come, one value goes back */
-			if (f->type != WIRE_CAS || f->off > f->total)
+			if (f->type != WIRE_RMA_CAS || f->off > f->total)
 				return refuse(why, "off, len: beyond total");
 		if (t->fields & WIRE_HAS_RANGE &&
 		    !(f->flags & WIRE_F_LAST) != (f->total - f->off != f->len))
@@ -180,7 +180,7 @@ int wire_decode(const void *buf, int from, struct wire_frame *f, const char **wh
 	} else if (f->off || f->total) {
 		return refuse(why, "off, total: must be 0");
 	}
-	if (f->type == WIRE_ACK && f->len % WIRE_ACK_SIZE)
+	if (f->type == WIRE_RMA_ACK && f->len % WIRE_ACK_SIZE)
 		return refuse(why, "len: not a multiple of one acknowledgement");
 	return 0;
 }
@@ -242,24 +242,24 @@ int wire_hello_get(const void *buf, struct wire_hello_info *h)
 	return 0;
 }
 
-void wire_send_put(void *buf, const struct wire_sendrec *r)
+void wire_rts_put(void *buf, const struct wire_rtsrec *r)
 {
-	struct wire_send w = {
+	struct wire_rts w = {
 		.comm = htole64(r->comm),
 		.ord = htole64(r->ord),
 		.tag = htole32((uint32_t)r->tag),
 		.gen = htole32(r->gen),
 		.len = htole64(r->len),
-		.early = htole64(r->early),
+		.eager = htole64(r->eager),
 		.flags = htole32(r->flags),
 	};
 
 	memcpy(buf, &w, sizeof(w));
 }
 
-int wire_send_get(const void *buf, struct wire_sendrec *r)
+int wire_rts_get(const void *buf, struct wire_rtsrec *r)
 {
-	struct wire_send w;
+	struct wire_rts w;
 
 	memcpy(&w, buf, sizeof(w));
 	r->comm = le64toh(w.comm);
@@ -267,33 +267,33 @@ int wire_send_get(const void *buf, struct wire_sendrec *r)
 	r->tag = (int32_t)le32toh(w.tag);
 	r->gen = le32toh(w.gen);
 	r->len = le64toh(w.len);
-	r->early = le64toh(w.early);
+	r->eager = le64toh(w.eager);
 	r->flags = le32toh(w.flags);
-	if (r->len > PROG_DTYPE_MAX_BYTES || r->flags & ~WIRE_SEND_FLAGS || w.reserved)
+	if (r->len > PROG_DTYPE_MAX_BYTES || r->flags & ~WIRE_RTS_FLAGS || w.reserved)
 		return -EPROTO;
 	return 0;
 }
 
-void wire_fin_put(void *buf, const struct wire_finrec *r)
+void wire_ats_put(void *buf, const struct wire_atsrec *r)
 {
-	struct wire_fin w = {
+	struct wire_ats w = {
 		.status = htole32(r->status),
-		.flags = htole32(r->waits ? WIRE_FIN_WAITS : 0),
-		.early = htole64(r->early),
+		.flags = htole32(r->blocking ? WIRE_ATS_HINT_BLOCKING : 0),
+		.eager = htole64(r->eager),
 	};
 
 	memcpy(buf, &w, sizeof(w));
 }
 
-int wire_fin_get(const void *buf, struct wire_finrec *r)
+int wire_ats_get(const void *buf, struct wire_atsrec *r)
 {
-	struct wire_fin w;
+	struct wire_ats w;
 
 	memcpy(&w, buf, sizeof(w));
 	r->status = le32toh(w.status);
-	r->early = le64toh(w.early);
-	r->waits = w.flags & htole32(WIRE_FIN_WAITS);
-	if (r->status > 4095 || w.flags & ~htole32(WIRE_FIN_WAITS))
+	r->eager = le64toh(w.eager);
+	r->blocking = w.flags & htole32(WIRE_ATS_HINT_BLOCKING);
+	if (r->status > 4095 || w.flags & ~htole32(WIRE_ATS_HINT_BLOCKING))
 		return -EPROTO;
 	return 0;
 }

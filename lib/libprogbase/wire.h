@@ -51,7 +51,7 @@ struct wire_frame {		/* meaning of the fields: struct wire_hdr */
 #define WIRE_LANE	0x400	/* the transport's own: never seen by the engine */
 
 struct wire_type {
-	const char *name;	/* "PUT"; NULL: no such type */
+	const char *name;	/* "RMA_PUT"; NULL: no such type */
 	uint32_t min_len;	/* payload bytes */
 	uint32_t max_len;
 	uint16_t fields;	/* WIRE_HAS_... */
@@ -99,29 +99,29 @@ void wire_ack_put(void *buf, uint32_t i, const struct wire_ackrec *a);
 /* 0 or -EPROTO: seq 0, status above 4095 or unknown flags. */
 int wire_ack_get(const void *buf, uint32_t i, struct wire_ackrec *a);
 
-/* Payload of SEND and FIN in host order; @buf needs no alignment. */
-struct wire_sendrec {
+/* Payload of RTS and ATS in host order; @buf needs no alignment. */
+struct wire_rtsrec {
 	uint64_t comm, ord;
 	int32_t tag;
 	uint32_t gen;
 	uint64_t len;		/* <= PROG_DTYPE_MAX_BYTES */
-	uint64_t early;
-	uint32_t flags;		/* PROG_P2PF_SYNC, PROG_P2PF_EARLY */
+	uint64_t eager;
+	uint32_t flags;		/* PROG_P2PF_SYNC, PROG_P2PF_EAGER */
 };
 
-void wire_send_put(void *buf, const struct wire_sendrec *r);
+void wire_rts_put(void *buf, const struct wire_rtsrec *r);
 /* 0 or -EPROTO: len, flags or reserved bytes. */
-int wire_send_get(const void *buf, struct wire_sendrec *r);
+int wire_rts_get(const void *buf, struct wire_rtsrec *r);
 
-struct wire_finrec {
+struct wire_atsrec {
 	uint32_t status;	/* 0 or a positive errno */
-	bool waits;
-	uint64_t early;
+	bool blocking;		/* the receiver waits for the sender's messages at once */
+	uint64_t eager;
 };
 
-void wire_fin_put(void *buf, const struct wire_finrec *r);
+void wire_ats_put(void *buf, const struct wire_atsrec *r);
 /* 0 or -EPROTO: status above 4095 or reserved bytes set. */
-int wire_fin_get(const void *buf, struct wire_finrec *r);
+int wire_ats_get(const void *buf, struct wire_atsrec *r);
 
 /* HELLO and HELLO_ACK in host order. */
 struct wire_hello_info {

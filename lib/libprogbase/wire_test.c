@@ -85,7 +85,7 @@ static void test_golden(void **state)
 		0x05, 0, 0, 0, 0, 0, 0, 0, 0x0e, 0, 0, 0, 0, 0, 0, 0,
 	};
 	const struct wire_frame f = {
-		.type = WIRE_PUT, .flags = WIRE_F_LAST | WIRE_F_FENCE, .len = 8, .job = 2,
+		.type = WIRE_RMA_PUT, .flags = WIRE_F_LAST | WIRE_F_FENCE, .len = 8, .job = 2,
 		.dtype = 255, .win = 0x1122334455667788, .origin = 1, .target = 0x10002,
 		.seq = 123456789, .disp = 0x8000000000001000, .off = 0x40000, .total = 0x40008,
 	};
@@ -149,17 +149,17 @@ static void test_golden_messages(void **state)
 		0x0e, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
 	};
 	const struct wire_frame f = {
-		.type = WIRE_PULL, .job = 2, .win = 0x1122334455667788, .origin = 1, .target = 0x10002,
-		.seq = 9, .disp = WIRE_NAME(1023, 0x01020304), .off = 0x40000, .total = 0x80008,
+		.type = WIRE_RNDV_GET_REQ, .job = 2, .win = 0x1122334455667788, .origin = 1, .target = 0x10002,
+		.seq = 9, .disp = WIRE_RNDV_ID(1023, 0x01020304), .off = 0x40000, .total = 0x80008,
 	};
-	const struct wire_sendrec s = {
+	const struct wire_rtsrec s = {
 		.comm = 0x0102030405060708, .ord = 9, .tag = -3, .gen = 5, .len = 1 << 20,
-		.early = 66560, .flags = 9,
+		.eager = 66560, .flags = 9,
 	};
-	const struct wire_finrec n = { .status = 14, .early = UINT64_MAX };
+	const struct wire_atsrec n = { .status = 14, .eager = UINT64_MAX };
 	struct wire_frame out;
-	struct wire_sendrec s2;
-	struct wire_finrec n2;
+	struct wire_rtsrec s2;
+	struct wire_atsrec n2;
 	uint8_t buf[WIRE_HDR_SIZE];
 
 	wire_encode(&f, buf);
@@ -167,40 +167,40 @@ static void test_golden_messages(void **state)
 	assert_int_equal(wire_decode(pull, WIRE_FROM_OPENER, &out, NULL), 0);
 	assert_memory_equal(&out, &f, sizeof(f));
 
-	wire_send_put(buf, &s);
+	wire_rts_put(buf, &s);
 	assert_memory_equal(buf, send, sizeof(send));
-	assert_int_equal(wire_send_get(send, &s2), 0);
+	assert_int_equal(wire_rts_get(send, &s2), 0);
 	assert_int_equal(s2.comm, s.comm);
 	assert_int_equal(s2.ord, s.ord);
 	assert_int_equal(s2.tag, s.tag);
 	assert_int_equal(s2.gen, s.gen);
 	assert_int_equal(s2.len, s.len);
-	assert_int_equal(s2.early, s.early);
+	assert_int_equal(s2.eager, s.eager);
 	assert_int_equal(s2.flags, s.flags);
 	buf[44] = 1;			/* reserved */
-	assert_int_equal(wire_send_get(buf, &s2), -EPROTO);
+	assert_int_equal(wire_rts_get(buf, &s2), -EPROTO);
 	buf[44] = 0, buf[40] = 2;	/* flags */
-	assert_int_equal(wire_send_get(buf, &s2), -EPROTO);
+	assert_int_equal(wire_rts_get(buf, &s2), -EPROTO);
 	buf[40] = 0, buf[31] = 1;	/* len */
-	assert_int_equal(wire_send_get(buf, &s2), -EPROTO);
+	assert_int_equal(wire_rts_get(buf, &s2), -EPROTO);
 
-	wire_fin_put(buf, &n);
+	wire_ats_put(buf, &n);
 	assert_memory_equal(buf, fin, sizeof(fin));
-	assert_int_equal(wire_fin_get(fin, &n2), 0);
+	assert_int_equal(wire_ats_get(fin, &n2), 0);
 	assert_int_equal(n2.status, n.status);
-	assert_int_equal(n2.early, n.early);
+	assert_int_equal(n2.eager, n.eager);
 	buf[1] = 0x10;			/* status */
-	assert_int_equal(wire_fin_get(buf, &n2), -EPROTO);
-	assert_false(n2.waits);
+	assert_int_equal(wire_ats_get(buf, &n2), -EPROTO);
+	assert_false(n2.blocking);
 	buf[1] = 0, buf[4] = 1;		/* flags */
-	assert_int_equal(wire_fin_get(buf, &n2), 0);
-	assert_true(n2.waits);
-	wire_fin_put(buf, &n2);
+	assert_int_equal(wire_ats_get(buf, &n2), 0);
+	assert_true(n2.blocking);
+	wire_ats_put(buf, &n2);
 	assert_int_equal(buf[4], 1);
 	buf[4] = 2;
-	assert_int_equal(wire_fin_get(buf, &n2), -EPROTO);
+	assert_int_equal(wire_ats_get(buf, &n2), -EPROTO);
 	buf[4] = 1, buf[7] = 0x80;
-	assert_int_equal(wire_fin_get(buf, &n2), -EPROTO);
+	assert_int_equal(wire_ats_get(buf, &n2), -EPROTO);
 }
 
 /* Every type as it should be, and with one thing wrong at a time. */
@@ -302,24 +302,24 @@ static void test_rules(void **state)
 
 static void test_special(void **state)
 {
-	struct wire_frame f = sample(WIRE_ACK);
+	struct wire_frame f = sample(WIRE_RMA_ACK);
 
 	f.len = 33;
 	assert_int_equal(check(&f), -EPROTO);
 	f.len = 64;
 	assert_int_equal(check(&f), 0);
 	assert_int_equal(wire_ack_count(&f), 2);
-	f = sample(WIRE_DTYPE);
+	f = sample(WIRE_RMA_DTYPE);
 	f.dtype = 0;
 	assert_int_equal(check(&f), -EPROTO);
 	/* an empty put, a get of nothing, a compare-and-swap that sends more than comes back */
-	f = sample(WIRE_PUT);
+	f = sample(WIRE_RMA_PUT);
 	f.len = 0, f.total = f.off;
 	assert_int_equal(check(&f), 0);
-	f = sample(WIRE_GET);
+	f = sample(WIRE_RMA_GET);
 	f.total = f.off + (1ull << 40);
 	assert_int_equal(check(&f), 0);
-	f = sample(WIRE_CAS);
+	f = sample(WIRE_RMA_CAS);
 	f.len = 16, f.off = 0, f.total = 8;
 	assert_int_equal(check(&f), 0);
 }
@@ -333,7 +333,7 @@ static void test_random(void **state)
 	int i, k;
 
 	for (i = 0; i < 500000; i++) {
-		f = sample(WIRE_PUT + rand_r(&seed) % 10);
+		f = sample(WIRE_RMA_PUT + rand_r(&seed) % 10);
 		wire_encode(&f, in);
 		for (k = rand_r(&seed) % 4; k; k--)
 			in[rand_r(&seed) % WIRE_HDR_SIZE] = rand_r(&seed);

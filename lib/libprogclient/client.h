@@ -184,7 +184,7 @@ struct prog_session {
 	struct prog_addr addr[PROG_MAX_ADDRS];
 	uint64_t limits[4];
 	uint64_t pin_max, pin_cache;
-	uint64_t move_min;		/* see struct prog_msg_hello_reply */
+	uint64_t move_min;		/* see struct prog_ctrl_hello_reply */
 	void (*progress)(void *arg);
 	void *progress_arg;
 	int sock;
@@ -573,7 +573,7 @@ struct side {
 };
 
 struct op {
-	uint8_t opcode;			/* PROG_OP_PUT, GET, ACC, GET_ACC, CAS */
+	uint8_t opcode;			/* PROG_SQE_OP_PUT, GET, ACC, GET_ACC, CAS */
 	uint8_t op, etype;
 	unsigned int flags;		/* PROG_OPF_* */
 	struct side origin;		/* CAS: compare and new value, packed */
@@ -605,7 +605,7 @@ int local_acc(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, uint6
 
 /* The window of kind SPACE opens: -EEXIST, -ENOMEM, -EOPNOTSUPP (by the daemon). */
 int msgs_open(struct prog_win *w);
-/* [nranks] what prog_msg_set_waits() said, for others of this node to read; NULL: @w carries no messages. */
+/* [nranks] what prog_msg_set_blocking() said, for others of this node to read; NULL: @w carries no messages. */
 const uint8_t *msgs_waits(const struct prog_win *w);
 /* It is mapped: messages may go. */
 int msgs_start(struct prog_win *w, near_fn *is_near);

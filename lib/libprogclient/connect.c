@@ -63,7 +63,7 @@ void prog_win_endpoint(const struct prog_win *w, struct prog_endpoint *out)
 		.mem = w->mem,
 		.size = w->size,
 		.base = w->mem == PROG_MEM_VA ? (uintptr_t)w->base :
-			w->kind == PROG_WIN_SPACE ? (uintptr_t)msgs_waits(w) : 0,
+			w->kind == PROG_WIN_MSG_CONTEXT ? (uintptr_t)msgs_waits(w) : 0,
 		.pidns = pid_namespace(),
 		.probe = (uintptr_t)&s->cma_value,
 		.probe_value = s->cma_value,
@@ -92,7 +92,7 @@ static int check_endpoint(const struct prog_win *w, uint32_t rank, const struct 
 	} else if (ep->rank != rank) {
 		*reason = client_reason("endpoint %u: is of rank %u; they must be in rank order", rank,
 					ep->rank);
-	} else if (ep->naddrs > PROG_MAX_ADDRS || ep->mem > PROG_MEM_SPACE ||
+	} else if (ep->naddrs > PROG_MAX_ADDRS || ep->mem > PROG_MEM_MSG_CONTEXT ||
 		   ep->size > PROG_DTYPE_MAX_BYTES) {
 		*reason = client_reason("endpoint %u: addresses, memory kind or size out of range",
 					rank);
@@ -217,8 +217,8 @@ static void connect_copy(const struct prog_win *w, struct prog_win *copy, uint32
 
 int prog_win_connect(struct prog_win *w, const struct prog_endpoint *all, const char **reason)
 {
-	struct prog_msg_win_create req = { 0 };
-	struct prog_msg_slot rep = { 0 };
+	struct prog_ctrl_win_create req = { 0 };
+	struct prog_ctrl_slot rep = { 0 };
 	uint32_t nnodes = 0, i;
 	const char *unused;
 	bool all_shared = true, singles = true;
@@ -269,12 +269,12 @@ int prog_win_connect(struct prog_win *w, const struct prog_endpoint *all, const 
 	req.region = w->mem_region;
 	req.base = w->mem == PROG_MEM_VA ? (uintptr_t)w->base : w->mem_off;
 	req.size = w->size;
-	req.flags = (w->native ? 0 : PROG_WIN_MULTINODE) | (uint64_t)w->ncopies << PROG_WIN_COPIES_SHIFT;
+	req.flags = (w->native ? 0 : PROG_WINF_MULTINODE) | (uint64_t)w->ncopies << PROG_WINF_COPIES_SHIFT;
 	if (w->mem == PROG_MEM_VA && win_pins_useful(w) && !pin_get(w->s, w->base, w->size, &w->pin)) {
 		req.region = w->pin->id;
-		req.flags |= PROG_WIN_PINNED;
+		req.flags |= PROG_WINF_PINNED;
 	}
-	err = session_request(w->s, PROG_MSG_WIN_CREATE, &req, sizeof(req), fds, 2, &rep, sizeof(rep), NULL, NULL);
+	err = session_request(w->s, PROG_CTRL_WIN_CREATE, &req, sizeof(req), fds, 2, &rep, sizeof(rep), NULL, NULL);
 	close(table);
 	if (err) {
 		rep.reason[PROG_REASON_SIZE - 1] = '\0';
@@ -427,8 +427,8 @@ static int map_copy(const struct prog_win *w, struct prog_win *copy, uint32_t i,
 static int map_peer(struct prog_win *w, uint32_t rank, void *direct)
 {
 	struct stream *st = &w->streams[rank];
-	struct prog_msg_win_peer req = { .slot = w->slot, .rank = rank };
-	struct prog_msg_win_peer_reply rep = { 0 };
+	struct prog_ctrl_win_peer req = { .slot = w->slot, .rank = rank };
+	struct prog_ctrl_win_peer_reply rep = { 0 };
 	unsigned int nfds = 2, i;
 	struct local_peer *lp;
 	struct endpoint ep;
@@ -450,7 +450,7 @@ static int map_peer(struct prog_win *w, uint32_t rank, void *direct)
 		st->mem = w->kind == PROG_WIN_DYNAMIC ? NULL : w->base;
 		return 0;
 	}
-	err = session_request(w->s, PROG_MSG_WIN_PEER, &req, sizeof(req), NULL, 0, &rep, sizeof(rep),
+	err = session_request(w->s, PROG_CTRL_WIN_PEER, &req, sizeof(req), NULL, 0, &rep, sizeof(rep),
 			      fds, &nfds);
 	if (err)
 		goto free_peer;
@@ -502,7 +502,7 @@ int prog_win_map(struct prog_win *w, void *const *direct)
 
 	if (!w->connected || !w->peers)
 		return -EINVAL;
-	if (w->kind == PROG_WIN_SPACE) {
+	if (w->kind == PROG_WIN_MSG_CONTEXT) {
 		err = msgs_start(w, win_near);
 		if (err)
 			return err;

@@ -208,12 +208,12 @@ static int recv_reply(int sock, void *rep, size_t size, int *rfds, unsigned int 
 		*nrfds = got;
 	/* an older daemon's shorter reply reads as zeros */
 	memset((char *)rep + n, 0, size - (size_t)n);
-	if (msg.msg_flags & MSG_CTRUNC || (size_t)n < sizeof(struct prog_msg_hdr)) {
+	if (msg.msg_flags & MSG_CTRUNC || (size_t)n < sizeof(struct prog_ctrl_hdr)) {
 		while (got)
 			close(rfds[--got]);
 		if (nrfds)
 			*nrfds = 0;
-		return (size_t)n < sizeof(struct prog_msg_hdr) ? -EPROTO : -EMFILE;
+		return (size_t)n < sizeof(struct prog_ctrl_hdr) ? -EPROTO : -EMFILE;
 	}
 	return 0;
 }
@@ -222,7 +222,7 @@ int session_exchange(int sock, uint16_t type, void *req, size_t size, const int 
 		     unsigned int nfds, void *rep, size_t rep_size, int *rfds, unsigned int *nrfds,
 		     bool *broken)
 {
-	struct prog_msg_hdr *q = req, *r = rep;
+	struct prog_ctrl_hdr *q = req, *r = rep;
 	unsigned int asked = nrfds ? *nrfds : 0;
 	int err;
 
@@ -252,7 +252,7 @@ int session_exchange(int sock, uint16_t type, void *req, size_t size, const int 
 int session_request(struct prog_session *s, uint16_t type, void *req, size_t size, const int *fds,
 		    unsigned int nfds, void *rep, size_t rep_size, int *rfds, unsigned int *nrfds)
 {
-	struct prog_msg_hdr probe;
+	struct prog_ctrl_hdr probe;
 	bool broken = true;
 	int err = 0;
 
@@ -282,7 +282,7 @@ int session_request(struct prog_session *s, uint16_t type, void *req, size_t siz
 
 void session_probe(struct prog_session *s, uint64_t now)
 {
-	struct prog_msg_hdr ping = { .type = PROG_MSG_PING, .size = sizeof(ping) }, rep;
+	struct prog_ctrl_hdr ping = { .type = PROG_CTRL_PING, .size = sizeof(ping) }, rep;
 	bool dead = false;
 
 	/* a request that is under way has a limit of its own */

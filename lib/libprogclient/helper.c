@@ -53,7 +53,7 @@ static int copy_typed(const struct prog_helper_job *j, void *payload, void *resu
 	int64_t at = (int64_t)j->va;
 	int err;
 
-	if (j->opcode == PROG_OP_PUT) {
+	if (j->opcode == PROG_SQE_OP_PUT) {
 		err = mem_write_dtype(&self, at, dt, count, j->off, payload, j->len);
 		if (err == -EPERM || err == -ENOSYS)
 			err = mem_write_dtype(&plain, at, dt, count, j->off, payload, j->len);
@@ -80,26 +80,26 @@ static int apply_to(struct prog_session *s, struct prog_win *w, const struct pro
 {
 	struct apply_win aw = w->aw;
 	const struct reduce_type *type = reduce_type(j->etype);
-	bool acc = j->opcode == PROG_OP_ACC || j->opcode == PROG_OP_GET_ACC;
+	bool acc = j->opcode == PROG_SQE_OP_ACC || j->opcode == PROG_SQE_OP_GET_ACC;
 	uint64_t count, end = j->off + j->len, each;
 
 	aw.timeout_ns = STRIPE_TIMEOUT_NS;
-	if (end < j->off || ((acc || j->opcode == PROG_OP_CAS) && !type))
+	if (end < j->off || ((acc || j->opcode == PROG_SQE_OP_CAS) && !type))
 		return -EINVAL;
-	each = dt ? dtype_size(dt) : acc ? type->packed : 1;
+	each = dt ? prog_dtype_size(dt) : acc ? type->packed : 1;
 	if (!each)
 		return -EINVAL;
 	count = end / each + (end % each != 0);
-	if (w->kind == PROG_WIN_SPACE)
-		return !dt || (j->opcode != PROG_OP_PUT && j->opcode != PROG_OP_GET) ? -EINVAL :
+	if (w->kind == PROG_WIN_MSG_CONTEXT)
+		return !dt || (j->opcode != PROG_SQE_OP_PUT && j->opcode != PROG_SQE_OP_GET) ? -EINVAL :
 		       copy_typed(j, payload, result, dt, count);
 	if (w->by_address) {
 		/* CAS: the payload is two elements */
-		int64_t lo = 0, hi = j->opcode == PROG_OP_CAS ? type->used : (int64_t)end;
+		int64_t lo = 0, hi = j->opcode == PROG_SQE_OP_CAS ? type->used : (int64_t)end;
 		int err = 0;
 
 		if (dt)
-			err = dtype_span(dt, count, &lo, &hi);
+			err = prog_dtype_span(dt, count, &lo, &hi);
 		else if (acc)
 			hi = (int64_t)reduce_span(type, count);
 		if (err)
@@ -114,17 +114,17 @@ static int apply_to(struct prog_session *s, struct prog_win *w, const struct pro
 		aw.hi = hi;
 	}
 	switch (j->opcode) {
-	case PROG_OP_PUT:
+	case PROG_SQE_OP_PUT:
 		return apply_put(&aw, (int64_t)j->va, dt, count, j->off, payload, j->len);
-	case PROG_OP_GET:
+	case PROG_SQE_OP_GET:
 		return apply_get(&aw, (int64_t)j->va, dt, count, j->off, result, j->len);
-	case PROG_OP_ACC:
+	case PROG_SQE_OP_ACC:
 		return apply_acc(&aw, j->op, j->etype, (int64_t)j->va, dt, count, j->off, payload,
 				 j->len, NULL, NULL);
-	case PROG_OP_GET_ACC:
+	case PROG_SQE_OP_GET_ACC:
 		return apply_acc(&aw, j->op, j->etype, (int64_t)j->va, dt, count, j->off, payload,
 				 j->len, result, NULL);
-	case PROG_OP_CAS:
+	case PROG_SQE_OP_CAS:
 		if (j->len != 2u * type->packed)
 			return -EINVAL;
 		return apply_cas(&aw, j->etype, (int64_t)j->va, payload, (char *)payload + type->packed,
@@ -136,8 +136,8 @@ static int apply_to(struct prog_session *s, struct prog_win *w, const struct pro
 
 static int apply_job(struct prog_session *s, const struct prog_helper_job *j)
 {
-	bool reads = j->opcode != PROG_OP_GET;
-	bool answers = j->opcode != PROG_OP_PUT && j->opcode != PROG_OP_ACC;
+	bool reads = j->opcode != PROG_SQE_OP_GET;
+	bool answers = j->opcode != PROG_SQE_OP_PUT && j->opcode != PROG_SQE_OP_ACC;
 	void *payload = reads ? bounce_at(s, j->bounce, j->len) : NULL;
 	void *result = answers ? bounce_at(s, j->result, j->len) : NULL;
 	struct dtype *dt = NULL;
@@ -149,7 +149,7 @@ static int apply_job(struct prog_session *s, const struct prog_helper_job *j)
 	if (j->dtype != ~0ull) {
 		const void *program = bounce_at(s, j->dtype, j->dtype_len);
 
-		err = program ? dtype_decode(program, j->dtype_len, &dt, NULL, 0) : -EINVAL;
+		err = program ? prog_dtype_decode(program, j->dtype_len, &dt, NULL, 0) : -EINVAL;
 		if (err)
 			return err;
 	}
@@ -157,7 +157,7 @@ static int apply_job(struct prog_session *s, const struct prog_helper_job *j)
 	w = find_win(s, j->win);
 	err = w ? apply_to(s, w, j, payload, result, dt) : -ENOENT;
 	pthread_mutex_unlock(&s->helper_lock);
-	dtype_put(dt);
+	prog_dtype_put(dt);
 	return err;
 }
 
@@ -241,13 +241,13 @@ static void *helper_main(void *arg)
 		seen = __atomic_load_n(&ring->event, __ATOMIC_SEQ_CST);
 		nap = msgs_look(s, seen != looked);
 		looked = seen;
-		/* Dekker with who adds jobs: it bumps event, then looks at sleeping */
-		__atomic_store_n(&ring->sleeping, 1, __ATOMIC_SEQ_CST);
+		/* Dekker with who adds jobs: it bumps event, then looks at need_wakeup */
+		__atomic_store_n(&ring->need_wakeup, 1, __ATOMIC_SEQ_CST);
 		if (__atomic_load_n(&ring->event, __ATOMIC_SEQ_CST) == seen &&
 		    __atomic_load_n(&ring->tail, __ATOMIC_SEQ_CST) == done &&
 		    !__atomic_load_n(&s->helper_exit, __ATOMIC_ACQUIRE))
 			futex_wait(&ring->event, seen, nap);
-		__atomic_store_n(&ring->sleeping, 0, __ATOMIC_RELAXED);
+		__atomic_store_n(&ring->need_wakeup, 0, __ATOMIC_RELAXED);
 	}
 	return NULL;
 }

@@ -39,7 +39,7 @@ static int put_or_get(const struct apply_win *aw, const struct op *op)
 	int err = 0;
 
 	if (!o->dt)
-		return op->opcode == PROG_OP_PUT ?
+		return op->opcode == PROG_SQE_OP_PUT ?
 		       apply_put(aw, disp, t->dt, t->count, 0, o->p, o->total) :
 		       apply_get(aw, disp, t->dt, t->count, 0, o->p, o->total);
 	/* one copy when the other side is plain memory that we see; its range was checked */
@@ -48,20 +48,20 @@ static int put_or_get(const struct apply_win *aw, const struct op *op)
 
 		if (disp < aw->lo || disp > aw->hi || t->total > (uint64_t)(aw->hi - disp))
 			return -ERANGE;
-		return op->opcode == PROG_OP_PUT ?
-		       dtype_pack(p, o->p, o->dt, o->count, 0, o->total) :
-		       dtype_unpack(o->p, o->dt, o->count, 0, p, o->total);
+		return op->opcode == PROG_SQE_OP_PUT ?
+		       prog_dtype_pack(p, o->p, o->dt, o->count, 0, o->total) :
+		       prog_dtype_unpack(o->p, o->dt, o->count, 0, p, o->total);
 	}
 	for (off = 0; off < o->total && !err; off += n) {
 		n = o->total - off < BOUNCE ? o->total - off : BOUNCE;
-		if (op->opcode == PROG_OP_PUT) {
-			err = dtype_pack(bounce, o->p, o->dt, o->count, off, n);
+		if (op->opcode == PROG_SQE_OP_PUT) {
+			err = prog_dtype_pack(bounce, o->p, o->dt, o->count, off, n);
 			if (!err)
 				err = apply_put(aw, disp, t->dt, t->count, off, bounce, n);
 		} else {
 			err = apply_get(aw, disp, t->dt, t->count, off, bounce, n);
 			if (!err)
-				err = dtype_unpack(o->p, o->dt, o->count, off, bounce, n);
+				err = prog_dtype_unpack(o->p, o->dt, o->count, off, bounce, n);
 		}
 	}
 	return err;
@@ -118,7 +118,7 @@ int local_acc(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, uint6
 static int accumulate(struct stream *st, const struct apply_win *aw, const struct op *op)
 {
 	const struct side *o = &op->origin, *r = &op->result;
-	bool fetch = op->opcode == PROG_OP_GET_ACC, input = op->op != PROG_OP_NO_OP;
+	bool fetch = op->opcode == PROG_SQE_OP_GET_ACC, input = op->op != PROG_OP_NO_OP;
 	const struct acc_elems e = {
 		.op = op->op, .etype = op->etype, .disp = op->disp, .dt = op->target.dt,
 		.count = op->target.dt ? op->target.count : op->target.count / op->esize,
@@ -132,12 +132,12 @@ static int accumulate(struct stream *st, const struct apply_win *aw, const struc
 	for (off = 0; off < total && !err; off += n) {
 		n = total - off < step ? total - off : step;
 		if (input && o->dt)
-			err = dtype_pack(in, o->p, o->dt, o->count, off, n);
+			err = prog_dtype_pack(in, o->p, o->dt, o->count, off, n);
 		if (!err)
 			err = acc_piece(st, aw, &e, off, !input ? NULL : o->dt ? in : o->p + off,
 					!fetch ? NULL : r->dt ? out : r->p + off, n);
 		if (!err && fetch && r->dt)
-			err = dtype_unpack(r->p, r->dt, r->count, off, out, n);
+			err = prog_dtype_unpack(r->p, r->dt, r->count, off, out, n);
 	}
 	return err;
 }
@@ -161,7 +161,7 @@ static int touched(const struct op *op, int64_t *lo, int64_t *hi)
 	const struct side *t = &op->target;
 
 	if (t->dt)
-		return dtype_span(t->dt, t->count, lo, hi);
+		return prog_dtype_span(t->dt, t->count, lo, hi);
 	*lo = 0;
 	*hi = (int64_t)t->total;
 	if (op->esize > 1)
@@ -193,11 +193,11 @@ int local_op(struct stream *st, const struct op *op)
 		aw = &range;
 	}
 	switch (op->opcode) {
-	case PROG_OP_PUT:
-	case PROG_OP_GET:
+	case PROG_SQE_OP_PUT:
+	case PROG_SQE_OP_GET:
 		return put_or_get(aw, op);
-	case PROG_OP_ACC:
-	case PROG_OP_GET_ACC:
+	case PROG_SQE_OP_ACC:
+	case PROG_SQE_OP_GET_ACC:
 		return accumulate(st, aw, op);
 	default:
 		return compare_and_swap(st, aw, op);

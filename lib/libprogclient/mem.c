@@ -180,10 +180,10 @@ static int pool_get(size_t bytes, size_t page, struct pool **out, size_t *at)
 static void registration_drop(struct registration *reg)
 {
 	if (!reg->err && !session_lost(reg->s)) {
-		struct prog_msg_slot req = { .slot = reg->id }, rep;
+		struct prog_ctrl_slot req = { .slot = reg->id }, rep;
 
 		/* nothing to be done about a failure: the daemon ends the region with the session */
-		(void)session_request(reg->s, PROG_MSG_REGION_DEL, &req, sizeof(req), NULL, 0, &rep,
+		(void)session_request(reg->s, PROG_CTRL_REGION_DEL, &req, sizeof(req), NULL, 0, &rep,
 				      sizeof(rep), NULL, NULL);
 	}
 	free(reg);
@@ -335,8 +335,8 @@ int region_lookup(struct prog_session *s, const void *addr, size_t size, uint32_
 		if (reg->s == s)
 			break;
 	if (!reg) {
-		struct prog_msg_region_add req = { .size = pool->size };
-		struct prog_msg_slot rep = { 0 };
+		struct prog_ctrl_region_add req = { .size = pool->size };
+		struct prog_ctrl_slot rep = { 0 };
 
 		reg = calloc(1, sizeof(*reg));
 		if (!reg) {
@@ -344,7 +344,7 @@ int region_lookup(struct prog_session *s, const void *addr, size_t size, uint32_
 			goto unlock;
 		}
 		reg->s = s;
-		reg->err = session_request(s, PROG_MSG_REGION_ADD, &req, sizeof(req), &pool->file.fd, 1, &rep,
+		reg->err = session_request(s, PROG_CTRL_REGION_ADD, &req, sizeof(req), &pool->file.fd, 1, &rep,
 					   sizeof(rep), NULL, NULL);
 		reg->id = rep.slot;
 		reg->next = pool->regs;

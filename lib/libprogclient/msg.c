@@ -129,9 +129,9 @@ static void reap(struct msgs *ms, uint32_t n)
 
 static void wake_for_left(struct msgs *ms)
 {
-	const uint32_t *state = &ms->s->bell->state[ms->recv_ring].sleeping;
+	const uint32_t *state = &ms->s->bell->state[ms->recv_ring].need_wakeup;
 
-	if (ms->left.n && __atomic_load_n(state, __ATOMIC_SEQ_CST) != PROG_AWAKE)
+	if (ms->left.n && __atomic_load_n(state, __ATOMIC_SEQ_CST) != PROG_WAKEUP_NONE)
 		session_kick(ms->s, ms->recv_ring);
 }
 
@@ -161,10 +161,10 @@ static int locate(struct msgs *ms, struct post *p)
 	int err;
 
 	if (sd->dt) {
-		err = dtype_span(sd->dt, sd->count, &lo, &hi);
+		err = prog_dtype_span(sd->dt, sd->count, &lo, &hi);
 		if (err)
 			return err;
-		if (dtype_encoded_size(sd->dt) > PROG_DTYPE_PROGRAM_MAX)
+		if (prog_dtype_encoded_size(sd->dt) > PROG_DTYPE_PROGRAM_MAX)
 			return -E2BIG;
 	}
 	p->loc = PROG_SQE_VA;
@@ -219,8 +219,8 @@ static void fill(struct msgs *ms, struct prog_msg *m, const struct post *p)
 	if (sd->dt) {
 		/* offsets are those of the session's arena, of which ours is the end */
 		sl->dtype = CLIENT_ARENA + m->program;
-		sl->dtype_len = (uint32_t)dtype_encode(sd->dt, ms->s->arena_mem + sl->dtype,
-						       dtype_encoded_size(sd->dt));
+		sl->dtype_len = (uint32_t)prog_dtype_encode(sd->dt, ms->s->arena_mem + sl->dtype,
+							    prog_dtype_encoded_size(sd->dt));
 	}
 	sl->peer_slot = p->peer_slot;
 	sl->peer_serial = p->peer_serial;
@@ -249,10 +249,10 @@ static int post(struct msgs *ms, struct post *p, struct prog_msg **out)
 	reap(ms, ms->free.n ? 1 : ms->left.n);
 	err = -EAGAIN;
 	if (ms->free.n && p->side.dt) {
-		program = arena_alloc(&ms->arena, dtype_encoded_size(p->side.dt));
+		program = arena_alloc(&ms->arena, prog_dtype_encoded_size(p->side.dt));
 		if (program == CLIENT_NO_ARENA) {
 			reap(ms, ms->left.n);
-			program = arena_alloc(&ms->arena, dtype_encoded_size(p->side.dt));
+			program = arena_alloc(&ms->arena, prog_dtype_encoded_size(p->side.dt));
 		}
 	}
 	if (!ms->free.n || (p->side.dt && program == CLIENT_NO_ARENA)) {
@@ -300,12 +300,12 @@ static const struct near *near_find(const struct msgs *ms, uint32_t rank)
 	return NULL;
 }
 
-bool prog_msg_near(const struct prog_win *w, uint32_t rank)
+bool prog_msg_same_node(const struct prog_win *w, uint32_t rank)
 {
 	return w->msgs && near_find(w->msgs, rank);
 }
 
-void prog_msg_set_waits(struct prog_win *w, uint32_t rank, bool yes)
+void prog_msg_set_blocking(struct prog_win *w, uint32_t rank, bool yes)
 {
 	struct msgs *ms = w->msgs;
 
@@ -313,7 +313,7 @@ void prog_msg_set_waits(struct prog_win *w, uint32_t rank, bool yes)
 		return;
 	__atomic_store_n(&ms->waits[rank], yes, __ATOMIC_RELAXED);
 	if (!session_lost(w->s))
-		__atomic_store_n(&ms->peers[rank].waits, yes, __ATOMIC_RELAXED);
+		__atomic_store_n(&ms->peers[rank].blocking, yes, __ATOMIC_RELAXED);
 }
 
 bool prog_msg_leave(struct prog_win *w, uint32_t rank)
@@ -358,7 +358,7 @@ static void set_key(struct prog_p2p_key *to, const struct prog_msg_key *key)
 }
 
 int prog_msg_send(struct prog_win *w, const struct prog_msg_key *key, const struct prog_buf *b,
-		  unsigned int flags, struct prog_msg_name *name, prog_msg **out)
+		  unsigned int flags, struct prog_msg_id *name, prog_msg **out)
 {
 	struct msgs *ms = w->msgs;
 	struct post p = { .kind = PROG_P2P_SEND };
@@ -368,7 +368,7 @@ int prog_msg_send(struct prog_win *w, const struct prog_msg_key *key, const stru
 
 	if (!ms)
 		return unusable(w);
-	if (key->src != ms->self || key->dst >= ms->nranks || flags & ~(PROG_MSG_SYNC | PROG_MSG_EARLY | PROG_MSG_WAITS))
+	if (key->src != ms->self || key->dst >= ms->nranks || flags & ~(PROG_MSGF_SYNC | PROG_MSGF_EAGER | PROG_MSGF_HINT_BLOCKING))
 		return -EINVAL;
 	err = side_of_buf(&p.side, b);
 	if (err)
@@ -376,18 +376,18 @@ int prog_msg_send(struct prog_win *w, const struct prog_msg_key *key, const stru
 	set_key(&p.key, key);
 	/* what is taken early may be gone from where it was when the receiver comes to copy it */
 	near = near_find(ms, key->dst);
-	if (flags & PROG_MSG_SYNC)
+	if (flags & PROG_MSGF_SYNC)
 		p.flags |= PROG_P2PF_SYNC;
-	if (flags & PROG_MSG_EARLY && !near)
-		p.flags |= PROG_P2PF_EARLY;
-	if (flags & PROG_MSG_WAITS)
-		p.hints |= PROG_P2PH_WAITS;
+	if (flags & PROG_MSGF_EAGER && !near)
+		p.flags |= PROG_P2PF_EAGER;
+	if (flags & PROG_MSGF_HINT_BLOCKING)
+		p.hints |= PROG_P2PH_BLOCKING;
 	p.worker = key->dst % ms->workers;
 	p.wake = p.side.total < CLIENT_KICK_BYTES ? WAKE_SLEEPER : WAKE_NOW;
 	err = post(ms, &p, &m);
 	if (err)
 		return err;
-	*name = (struct prog_msg_name){
+	*name = (struct prog_msg_id){
 		.src = ms->self,
 		.slot = m->index,
 		.serial = m->serial,
@@ -407,19 +407,19 @@ int prog_msg_recv(struct prog_win *w, const struct prog_msg_key *key, const stru
 
 	if (!ms)
 		return unusable(w);
-	if (key->dst != ms->self || key->src >= ms->nranks || flags & ~(PROG_MSG_DROP | PROG_MSG_HURRY | PROG_MSG_WAITS))
+	if (key->dst != ms->self || key->src >= ms->nranks || flags & ~(PROG_MSGF_DROP | PROG_MSGF_URGENT | PROG_MSGF_HINT_BLOCKING))
 		return -EINVAL;
-	if (flags & PROG_MSG_DROP)
+	if (flags & PROG_MSGF_DROP)
 		p.flags |= PROG_P2PF_DROP;
 	else
 		err = side_of_buf(&p.side, b);
 	if (err)
 		return err;
-	if (flags & PROG_MSG_WAITS)
-		p.hints |= PROG_P2PH_WAITS;
+	if (flags & PROG_MSGF_HINT_BLOCKING)
+		p.hints |= PROG_P2PH_BLOCKING;
 	set_key(&p.key, key);
 	p.worker = ms->recv_ring;
-	p.wake = flags & PROG_MSG_HURRY ? WAKE_NOW : WAKE_NOT;
+	p.wake = flags & PROG_MSGF_URGENT ? WAKE_NOW : WAKE_NOT;
 	p.waits = &ms->s->p2p->unmatched;
 	return post(ms, &p, out);
 }
@@ -449,7 +449,7 @@ int near_alive(const struct near *near)
  * Copy as much of @name as fits straight from its sender.  Its memory stays as it is until somebody says that
  * it has the message, which only we can: a RECV that the daemon matches would not be named here.  0: done.
  */
-static int copy_near(const struct near *near, const struct prog_msg_name *name, const struct side *sd)
+static int copy_near(const struct near *near, const struct prog_msg_id *name, const struct side *sd)
 {
 	struct memref from = mem_remote(near->pid, name->addr);
 	uint64_t len = name->len < sd->total ? name->len : sd->total, n;
@@ -466,38 +466,38 @@ static int copy_near(const struct near *near, const struct prog_msg_name *name, 
 			n = len - off < COPY_PART ? len - off : COPY_PART;
 			err = mem_read(&from, (int64_t)off, buf, n);
 			if (!err)
-				err = dtype_unpack(sd->p, sd->dt, sd->count, off, buf, n);
+				err = prog_dtype_unpack(sd->p, sd->dt, sd->count, off, buf, n);
 		}
 		free(buf);
 	}
 	return err ? err : near_alive(near);
 }
 
-int prog_msg_recv_named(struct prog_win *w, const struct prog_msg_name *name, const struct prog_buf *b,
+int prog_msg_recv_by_id(struct prog_win *w, const struct prog_msg_id *name, const struct prog_buf *b,
 			bool whole, unsigned int flags, prog_msg **out)
 {
 	struct msgs *ms = w->msgs;
-	struct post p = { .kind = PROG_P2P_RECV, .flags = PROG_P2PF_NAMED, .wake = WAKE_NOW };
+	struct post p = { .kind = PROG_P2P_RECV, .flags = PROG_P2PF_BY_ID, .wake = WAKE_NOW };
 	const struct near *near = NULL;
 	uint64_t fits;
 	int err = 0;
 
 	if (!ms)
 		return unusable(w);
-	if (name->src >= ms->nranks || !name->serial || flags & ~(PROG_MSG_DROP | PROG_MSG_HURRY | PROG_MSG_WAITS))
+	if (name->src >= ms->nranks || !name->serial || flags & ~(PROG_MSGF_DROP | PROG_MSGF_URGENT | PROG_MSGF_HINT_BLOCKING))
 		return -EINVAL;
-	if (flags & PROG_MSG_DROP)
+	if (flags & PROG_MSGF_DROP)
 		p.flags |= PROG_P2PF_DROP;
 	else
 		err = side_of_buf(&p.side, b);
 	if (err)
 		return err;
-	if (flags & PROG_MSG_WAITS)
-		p.hints |= PROG_P2PH_WAITS;
+	if (flags & PROG_MSGF_HINT_BLOCKING)
+		p.hints |= PROG_P2PH_BLOCKING;
 	if (!whole)
 		p.flags |= PROG_P2PF_HEAD;
 	fits = name->len < p.side.total ? name->len : p.side.total;
-	if (whole && flags & PROG_MSG_HURRY && !(flags & PROG_MSG_DROP) && name->addr && fits)
+	if (whole && flags & PROG_MSGF_URGENT && !(flags & PROG_MSGF_DROP) && name->addr && fits)
 		near = near_find(ms, name->src);
 	if (near && !copy_near(near, name, &p.side)) {
 		p.flags |= PROG_P2PF_DROP | PROG_P2PF_COPIED;
@@ -619,7 +619,7 @@ size_t prog_msg_head(struct prog_win *w, const prog_msg *m, const void **head)
  * A copy of the message @name in @pool, of @size bytes; NULL: it is not there, or there is no memory.  The daemon
  * may only be thought to be lost, and still be at it: then the entry goes before anything else comes to that place.
  */
-static void *copy_pooled(const struct prog_pool_dir *pool, uint64_t size, const struct prog_msg_name *name)
+static void *copy_pooled(const struct prog_pool_dir *pool, uint64_t size, const struct prog_msg_id *name)
 {
 	uint64_t most = (size - sizeof(*pool)) / sizeof(pool->entry[0]);
 	uint32_t count;
@@ -649,7 +649,7 @@ static void *copy_pooled(const struct prog_pool_dir *pool, uint64_t size, const 
 	return NULL;
 }
 
-int prog_msg_rescue(struct prog_win *w, const struct prog_msg_name *name, void **copy)
+int prog_msg_rescue(struct prog_win *w, const struct prog_msg_id *name, void **copy)
 {
 	struct msgs *ms = w->msgs;
 	void *pool;
@@ -724,7 +724,7 @@ int prog_msg_withdraw(struct prog_win *w, prog_msg *m)
 
 	if (!ms)
 		return unusable(w);
-	if (m->slot->kind != PROG_P2P_RECV || m->slot->flags & PROG_P2PF_NAMED)
+	if (m->slot->kind != PROG_P2P_RECV || m->slot->flags & PROG_P2PF_BY_ID)
 		return -EINVAL;
 	a.refused = __atomic_load_n(&m->slot->refused, __ATOMIC_ACQUIRE);
 	pthread_mutex_lock(&s->msg_lock);
@@ -810,7 +810,7 @@ void prog_msg_candidates(struct prog_win *w, uint32_t n)
 	before = __atomic_exchange_n(&s->p2p->candidates, n, __ATOMIC_SEQ_CST);
 	if (n <= before || !__atomic_load_n(&s->p2p->unmatched, __ATOMIC_SEQ_CST))
 		return;
-	futex_post(&s->helper_ring->event, &s->helper_ring->sleeping);
+	futex_post(&s->helper_ring->event, &s->helper_ring->need_wakeup);
 }
 
 uint64_t msgs_look(struct prog_session *s, bool fresh)
@@ -900,8 +900,8 @@ static void add_pool(struct msgs *ms)
 {
 	struct prog_session *s = ms->s;
 	uint64_t size = __atomic_load_n(&s->p2p->pool_size, __ATOMIC_ACQUIRE);
-	struct prog_msg_region_add req = { .size = size };
-	struct prog_msg_slot rep = { 0 };
+	struct prog_ctrl_region_add req = { .size = size };
+	struct prog_ctrl_slot rep = { 0 };
 	int fd, err;
 	void *mem;
 
@@ -910,7 +910,7 @@ static void add_pool(struct msgs *ms)
 	err = client_memfd("asyncprog-early", size, &fd, &mem);
 	if (!err) {
 		munmap(mem, size);
-		err = session_request(s, PROG_MSG_REGION_ADD, &req, sizeof(req), &fd, 1, &rep, sizeof(rep),
+		err = session_request(s, PROG_CTRL_REGION_ADD, &req, sizeof(req), &fd, 1, &rep, sizeof(rep),
 				      NULL, NULL);
 		if (err)
 			close(fd);
@@ -986,11 +986,11 @@ void msgs_close(struct prog_win *w)
 	if (!is_owner(w))
 		return;
 	if (ms->pool_region && !session_lost(s)) {
-		struct prog_msg_slot req = { .slot = ms->pool_region - 1 }, rep;
+		struct prog_ctrl_slot req = { .slot = ms->pool_region - 1 }, rep;
 
 		__atomic_store_n(&s->p2p->pool_region, 0, __ATOMIC_RELEASE);
 		/* nothing to be done about a failure: the daemon ends the region with the session */
-		(void)session_request(s, PROG_MSG_REGION_DEL, &req, sizeof(req), NULL, 0, &rep, sizeof(rep),
+		(void)session_request(s, PROG_CTRL_REGION_DEL, &req, sizeof(req), NULL, 0, &rep, sizeof(rep),
 				      NULL, NULL);
 	}
 	w->msgs = NULL;

@@ -17,17 +17,17 @@
 /* Is (@dt, @count) one block of memory? Then where. */
 static bool one_block(const struct dtype *dt, uint64_t count, uint64_t total, int64_t *at)
 {
-	struct dtype_iter it;
+	struct prog_dtype_iter it;
 	int64_t lo, hi;
 	uint64_t len;
 
-	*at = dtype_true_lb(dt);
-	if (dtype_contig(dt))
+	*at = prog_dtype_true_lb(dt);
+	if (prog_dtype_contig(dt))
 		return true;
 	/* cheap test first; blocks in another order than in memory pass it, but not the walk */
-	if (dtype_span(dt, count, &lo, &hi) || (uint64_t)(hi - lo) != total)
+	if (prog_dtype_span(dt, count, &lo, &hi) || (uint64_t)(hi - lo) != total)
 		return false;
-	if (dtype_iter_init(&it, dt, count, 0) || !dtype_iter_next(&it, total, at, &len))
+	if (prog_dtype_iter_init(&it, dt, count, 0) || !prog_dtype_iter_next(&it, total, at, &len))
 		return false;
 	return len == total;
 }
@@ -40,7 +40,7 @@ int op_side(struct side *sd, void *addr, const struct dtype *dt, uint64_t count)
 	*sd = (struct side){ .p = addr, .count = count, .total = count };
 	if (!dt)
 		return count > PROG_DTYPE_MAX_BYTES ? -EOVERFLOW : 0;
-	err = dtype_total(dt, count, &sd->total);
+	err = prog_dtype_total(dt, count, &sd->total);
 	if (err)
 		return err;
 	if (!sd->total || one_block(dt, count, sd->total, &at)) {
@@ -83,7 +83,7 @@ static int check_range(const struct stream *st, const struct op *op)
 		bytes = target_bytes(op);
 		return op->disp > size || bytes > size - op->disp ? -ERANGE : 0;
 	}
-	err = dtype_span(op->target.dt, op->target.count, &lo, &hi);
+	err = prog_dtype_span(op->target.dt, op->target.count, &lo, &hi);
 	if (err)
 		return err;
 	if (__builtin_add_overflow((int64_t)op->disp, lo, &lo) ||
@@ -105,7 +105,7 @@ static void pack(void *dst, const struct side *sd, uint64_t off, uint64_t len)
 {
 	/* cannot fail: type, count and range were checked with the totals */
 	if (sd->dt)
-		(void)dtype_pack(dst, sd->p, sd->dt, sd->count, off, len);
+		(void)prog_dtype_pack(dst, sd->p, sd->dt, sd->count, off, len);
 	else
 		memcpy(dst, sd->p + off, len);
 }
@@ -114,7 +114,7 @@ static void unpack_later(struct op_meta *m, const struct side *sd, uint64_t off,
 			 uint64_t from)
 {
 	m->dst = sd->p;
-	m->dt = sd->dt ? dtype_get(sd->dt) : NULL;
+	m->dt = sd->dt ? prog_dtype_get(sd->dt) : NULL;
 	m->count = sd->count;
 	m->off = off;
 	m->copy_len = (uint32_t)len;
@@ -320,12 +320,12 @@ static int ring_cas(struct stream *st, const struct op *op, uint64_t *seq)
 static int ring_simple(struct stream *st, const struct op *op, uint64_t *seq)
 {
 	switch (op->opcode) {
-	case PROG_OP_PUT:
-	case PROG_OP_ACC:
+	case PROG_SQE_OP_PUT:
+	case PROG_SQE_OP_ACC:
 		return ring_put(st, op, seq);
-	case PROG_OP_GET:
+	case PROG_SQE_OP_GET:
 		return ring_get(st, op, seq);
-	case PROG_OP_GET_ACC:
+	case PROG_SQE_OP_GET_ACC:
 		return ring_fetch(st, op, seq);
 	default:
 		return ring_cas(st, op, seq);
@@ -340,18 +340,18 @@ static int ring_blocks(struct stream *st, const struct op *op, uint64_t *seq)
 {
 	const struct reduce_type *type = op->esize > 1 ? reduce_type(op->etype) : NULL;
 	bool split = type && type->used != type->packed;
-	struct dtype_iter it;
+	struct prog_dtype_iter it;
 	uint64_t last = 0, at = 0, len;
 	int64_t off;
 	int err;
 
-	err = dtype_iter_init(&it, op->target.dt, op->target.count, 0);
-	while (!err && dtype_iter_next(&it, split ? type->part0 : UINT64_MAX, &off, &len)) {
+	err = prog_dtype_iter_init(&it, op->target.dt, op->target.count, 0);
+	while (!err && prog_dtype_iter_next(&it, split ? type->part0 : UINT64_MAX, &off, &len)) {
 		struct op part = *op;
 		int64_t second;
 		uint64_t rest;
 
-		if (split && dtype_iter_next(&it, type->part1, &second, &rest))
+		if (split && prog_dtype_iter_next(&it, type->part1, &second, &rest))
 			len += rest;
 		part.target = (struct side){ .count = len, .total = len };
 		part.disp = op->disp + (uint64_t)off;
@@ -373,10 +373,10 @@ static struct pin *movable(struct stream *st, const struct op *op)
 {
 	struct prog_session *s = st->win->s;
 
-	if (!st->movable || (op->opcode != PROG_OP_PUT && op->opcode != PROG_OP_GET) || op->target.dt ||
+	if (!st->movable || (op->opcode != PROG_SQE_OP_PUT && op->opcode != PROG_SQE_OP_GET) || op->target.dt ||
 	    op->origin.dt || op->target.total < s->move_min)
 		return NULL;
-	return pin_use(s, op->origin.p + op->skip, op->target.total, op->opcode == PROG_OP_GET);
+	return pin_use(s, op->origin.p + op->skip, op->target.total, op->opcode == PROG_SQE_OP_GET);
 }
 
 /* @op's displacement becomes the one by which all ranks and daemons name the place. */
@@ -397,7 +397,7 @@ static int issue(struct stream *st, struct op *op, uint64_t *seq)
 		err = ring_located(st, op, &where, pin, &number);
 	} else if (!err && st->reach != REACH_RING) {
 		err = local_op(st, op);
-	} else if (!err && op->target.dt && dtype_encoded_size(op->target.dt) > PROG_DTYPE_PROGRAM_MAX) {
+	} else if (!err && op->target.dt && prog_dtype_encoded_size(op->target.dt) > PROG_DTYPE_PROGRAM_MAX) {
 		err = ring_blocks(st, op, &number);
 	} else if (!err) {
 		err = ring_simple(st, op, &number);
@@ -467,7 +467,7 @@ int prog_put(struct prog_win *w, const struct prog_buf *o, const struct prog_dst
 			*seq = 0;
 		return 0;
 	}
-	return put_or_get(w, PROG_OP_PUT, o, t, flags, seq);
+	return put_or_get(w, PROG_SQE_OP_PUT, o, t, flags, seq);
 }
 
 int prog_get(struct prog_win *w, const struct prog_buf *o, const struct prog_dst *t,
@@ -481,7 +481,7 @@ int prog_get(struct prog_win *w, const struct prog_buf *o, const struct prog_dst
 			*seq = 0;
 		return 0;
 	}
-	return put_or_get(w, PROG_OP_GET, o, t, flags, seq);
+	return put_or_get(w, PROG_SQE_OP_GET, o, t, flags, seq);
 }
 
 /* The accumulate that is compared with a loop: packed on all sides, elements without gaps, memory mapped here. */
@@ -502,7 +502,7 @@ static int accumulate(struct stream *st, const struct reduce_type *type, const s
 		      unsigned int flags, uint64_t *seq)
 {
 	struct op op = {
-		.opcode = result ? PROG_OP_GET_ACC : PROG_OP_ACC,
+		.opcode = result ? PROG_SQE_OP_GET_ACC : PROG_SQE_OP_ACC,
 		.op = op_no,
 		.etype = etype,
 		.flags = flags,
@@ -525,7 +525,7 @@ static int accumulate(struct stream *st, const struct reduce_type *type, const s
 		return -EINVAL;
 	if (!op.target.total || (op_no == PROG_OP_NO_OP && !result))
 		return 0;
-	if (t->type && dtype_basic(t->type) != etype)
+	if (t->type && prog_dtype_basic(t->type) != etype)
 		return -EINVAL;
 	return issue(st, &op, seq);
 }
@@ -553,7 +553,7 @@ int prog_compare_and_swap(struct prog_win *w, const void *value, const void *com
 	const struct reduce_type *type = reduce_type(etype);
 	char both[64];
 	struct op op = {
-		.opcode = PROG_OP_CAS,
+		.opcode = PROG_SQE_OP_CAS,
 		.etype = etype,
 		.flags = flags,
 		.disp = disp,

@@ -38,31 +38,31 @@ void pins_init(struct pins *p)
 /* Why something is not pinned, for the daemon's reports. */
 static void tell(struct prog_session *s, int error)
 {
-	struct prog_msg_pin_add req = { .error = error };
-	struct prog_msg_slot rep;
+	struct prog_ctrl_pin_add req = { .error = error };
+	struct prog_ctrl_slot rep;
 
 	/* nothing depends on it */
-	(void)session_request(s, PROG_MSG_PIN_ADD, &req, sizeof(req), NULL, 0, &rep, sizeof(rep), NULL,
+	(void)session_request(s, PROG_CTRL_PIN_ADD, &req, sizeof(req), NULL, 0, &rep, sizeof(rep), NULL,
 			      NULL);
 }
 
 /* The context: our own, or, where the device is the daemon's only, one that it opens. */
 static int start(struct prog_session *s)
 {
-	struct prog_msg_pin_device req = { 0 };
+	struct prog_ctrl_pin_device req = { 0 };
 	struct pins *p = &s->pins;
-	struct prog_msg_slot rep = { 0 };
+	struct prog_ctrl_slot rep = { 0 };
 	unsigned int nfds = 1;
 	int err, fd = -1;
 
 	if (!pin_dev_open(&p->dev)) {
-		err = session_request(s, PROG_MSG_PIN_DEVICE, &req, sizeof(req), &p->dev.fd, 1, &rep,
+		err = session_request(s, PROG_CTRL_PIN_DEVICE, &req, sizeof(req), &p->dev.fd, 1, &rep,
 				      sizeof(rep), NULL, NULL);
 		if (err)
 			pin_dev_close(&p->dev);
 		return err;
 	}
-	err = session_request(s, PROG_MSG_PIN_DEVICE, &req, sizeof(req), NULL, 0, &rep, sizeof(rep), &fd,
+	err = session_request(s, PROG_CTRL_PIN_DEVICE, &req, sizeof(req), NULL, 0, &rep, sizeof(rep), &fd,
 			      &nfds);
 	if (err)
 		return err;
@@ -93,8 +93,8 @@ static bool started(struct prog_session *s)
 /* Under the lock. */
 static int pin_new(struct prog_session *s, void *addr, size_t size, bool write, struct pin **out)
 {
-	struct prog_msg_pin_add req = { .addr = (uintptr_t)addr, .size = size };
-	struct prog_msg_slot rep = { 0 };
+	struct prog_ctrl_pin_add req = { .addr = (uintptr_t)addr, .size = size };
+	struct prog_ctrl_slot rep = { 0 };
 	struct pins *p = &s->pins;
 	struct pin *pin;
 	int err;
@@ -110,7 +110,7 @@ static int pin_new(struct prog_session *s, void *addr, size_t size, bool write, 
 		return err;
 	}
 	req.handle = pin->r.handle;
-	err = session_request(s, PROG_MSG_PIN_ADD, &req, sizeof(req), NULL, 0, &rep, sizeof(rep), NULL,
+	err = session_request(s, PROG_CTRL_PIN_ADD, &req, sizeof(req), NULL, 0, &rep, sizeof(rep), NULL,
 			      NULL);
 	if (err) {
 		pin_unregister(&p->dev, pin->r.handle);
@@ -131,7 +131,7 @@ static int pin_new(struct prog_session *s, void *addr, size_t size, bool write, 
 /* Under the lock; nobody uses it. */
 static void pin_end(struct prog_session *s, struct pin *pin)
 {
-	struct prog_msg_slot req = { .slot = pin->id }, rep;
+	struct prog_ctrl_slot req = { .slot = pin->id }, rep;
 	struct pins *p = &s->pins;
 	struct pin **at;
 
@@ -143,7 +143,7 @@ static void pin_end(struct prog_session *s, struct pin *pin)
 	if (p->state == PINS_ON) {
 		/* the daemon must not look at it when it ends */
 		if (!session_lost(s))
-			(void)session_request(s, PROG_MSG_REGION_DEL, &req, sizeof(req), NULL, 0, &rep,
+			(void)session_request(s, PROG_CTRL_REGION_DEL, &req, sizeof(req), NULL, 0, &rep,
 					      sizeof(rep), NULL, NULL);
 		pin_unregister(&p->dev, pin->r.handle);
 	}

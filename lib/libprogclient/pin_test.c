@@ -38,7 +38,7 @@ static char *mem;
 
 static void answer(int sock, uint16_t type, int status, uint32_t slot, int fd)
 {
-	struct prog_msg_slot rep = { .hdr = { type, sizeof(rep), status }, .slot = slot };
+	struct prog_ctrl_slot rep = { .hdr = { type, sizeof(rep), status }, .slot = slot };
 	SCM_BUF(1) ctl;
 	struct iovec iov = { &rep, sizeof(rep) };
 	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
@@ -50,9 +50,9 @@ static void answer(int sock, uint16_t type, int status, uint32_t slot, int fd)
 static void *serve(void *arg)
 {
 	union {
-		struct prog_msg_hdr hdr;
-		struct prog_msg_pin_add add;
-		struct prog_msg_slot slot;
+		struct prog_ctrl_hdr hdr;
+		struct prog_ctrl_pin_add add;
+		struct prog_ctrl_slot slot;
 		char bytes[1024];
 	} m;
 	SCM_BUF(4) ctl;
@@ -68,7 +68,7 @@ static void *serve(void *arg)
 			return NULL;
 		scm_take(&mh, &fd, 1);
 		switch (m.hdr.type) {
-		case PROG_MSG_PIN_DEVICE:
+		case PROG_CTRL_PIN_DEVICE:
 			d.devices++;
 			d.sent_fds += fd >= 0;
 			if (fd >= 0)
@@ -80,7 +80,7 @@ static void *serve(void *arg)
 			if (fd >= 0)
 				close(fd);
 			break;
-		case PROG_MSG_PIN_ADD:
+		case PROG_CTRL_PIN_ADD:
 			if (!m.add.handle) {
 				d.notes++;
 				d.note = m.add.error;
@@ -94,7 +94,7 @@ static void *serve(void *arg)
 				d.handle[i] = m.add.handle;
 			answer(d.sock, m.hdr.type, d.add_err, i, -1);
 			break;
-		case PROG_MSG_REGION_DEL:
+		case PROG_CTRL_REGION_DEL:
 			d.dels++;
 			d.handle[m.slot.slot] = 0;
 			answer(d.sock, m.hdr.type, 0, 0, -1);

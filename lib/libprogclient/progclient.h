@@ -75,7 +75,7 @@ enum prog_win_kind {
 	PROG_WIN_ALLOCATE	= 1,	/* the library allocates (shared with same-node ranks) */
 	PROG_WIN_CREATE		= 2,	/* the caller's memory */
 	PROG_WIN_DYNAMIC	= 3,	/* ranges attached later; displacements are addresses */
-	PROG_WIN_SPACE		= 4,	/* no memory: for two-sided messages among its ranks; one per
+	PROG_WIN_MSG_CONTEXT	= 4,	/* no memory: for two-sided messages among its ranks; one per
 					 * session, of all of the job's processes that exchange such */
 };
 
@@ -108,7 +108,7 @@ struct prog_endpoint { uint8_t bytes[256]; };
  * prog_win_connect() with all of them in rank order, agrees with the others that it succeeded
  * everywhere, and only then calls prog_win_map() (maps same-node peers) and operations.
  * Closing: complete all operations, synchronise with all ranks, then prog_win_close().
- * A window of kind SPACE: -EOPNOTSUPP: the daemon is too old; -EEXIST: the session has one.
+ * A message context (PROG_WIN_MSG_CONTEXT): -EOPNOTSUPP: the daemon is too old; -EEXIST: the session has one.
  */
 int prog_win_open(struct prog_session *s, const struct prog_win_cfg *cfg, struct prog_win **w);
 void prog_win_endpoint(const struct prog_win *w, struct prog_endpoint *ep);
@@ -125,8 +125,8 @@ void prog_win_close(struct prog_win *w);
  * exchange of what it gives, prog_win_ready() with all of it, operations, a synchronisation of all ranks when they
  * are complete, prog_win_end().
  *
- * From prog_win_begin() on @w is of @cfg's kind (not SPACE), memory and size; key, ranks and max_ranges are those it
- * was opened with.  Memory that others reach is there when it returns, so what follows the exchange needs no
+ * From prog_win_begin() on @w is of @cfg's kind (no message context), memory and size; key, ranks and max_ranges
+ * are those it was opened with.  Memory that others reach is there when it returns, so what follows the exchange needs no
  * further synchronisation, unless prog_win_ready() may fail: *@maps.
  */
 struct prog_use { uint8_t bytes[64]; };
@@ -260,7 +260,7 @@ void prog_win_set_check(struct prog_win *w, int (*check)(void *arg, uint32_t ran
  * matched here is a key: the n-th message of a channel (communicator, source, destination, tag, generation).
  * Documentation/two-sided.md says how callers find n, and why it cannot be wrong.
  *
- * All functions take a window of kind PROG_WIN_SPACE that is connected and mapped, and may be called from any
+ * All functions take a window of kind PROG_WIN_MSG_CONTEXT that is connected and mapped, and may be called from any
  * thread at any time, with or without PROG_SESSION_MT (also from look(), see prog_msg_set_look()).  Buffers are
  * (address, datatype, count) as in struct prog_buf and belong to the library until the message has ended.
  * Errors of all: -EINVAL: another kind of window, not mapped, ranks or flags out of range; -EOPNOTSUPP: the daemon is
@@ -274,8 +274,8 @@ struct prog_msg_key {
 	uint64_t ord;			/* n, from 0 */
 };
 
-/* A SEND as its receiver must name it when it was not predicted. */
-struct prog_msg_name {
+/* A send as its receiver must name it when no receive was pre-matched with it. */
+struct prog_msg_id {
 	uint32_t src;			/* rank */
 	uint32_t slot, serial;
 	uint64_t len;			/* packed bytes */
@@ -284,33 +284,33 @@ struct prog_msg_name {
 
 typedef struct prog_msg prog_msg;	/* one side of a message; the library's until prog_msg_free() */
 
-#define PROG_MSG_SYNC	(1u << 0)	/* send: not done before a receive matched it */
-#define PROG_MSG_EARLY	(1u << 1)	/* send: the sender would gain if it were taken before; not for a receiver
+#define PROG_MSGF_SYNC	(1u << 0)	/* send: not done before a receive matched it */
+#define PROG_MSGF_EAGER	(1u << 1)	/* send: the sender would gain if it were taken before; not for a receiver
 					 * of the same node, which copies it by itself when it waits */
-#define PROG_MSG_DROP	(1u << 2)	/* recv: end the send, take no data; the buffer is not used */
-#define PROG_MSG_HURRY	(1u << 3)	/* recv: the caller is going to wait: wake the daemon at once */
-#define PROG_MSG_WAITS	(1u << 4)	/* a hint: the caller usually waits at once, so its processor will be free */
+#define PROG_MSGF_DROP	(1u << 2)	/* recv: end the send, take no data; the buffer is not used */
+#define PROG_MSGF_URGENT	(1u << 3)	/* recv: the caller is going to wait: wake the daemon at once */
+#define PROG_MSGF_HINT_BLOCKING	(1u << 4)	/* a hint: the caller usually waits at once, so its processor will be free */
 
 /*
- * A message to key->dst; key->src is the own rank.  @name is what the receiver may need.  Wakes the daemon.
+ * A message to key->dst; key->src is the own rank.  @id is what the receiver may need.  Wakes the daemon.
  * -EAGAIN: no slot, no room for the datatype, or the daemon cannot reach the buffer: let the MPI library do it;
  * -ECONNRESET: the daemon is lost; -E2BIG: the datatype's program is too long (PROG_DTYPE_PROGRAM_MAX);
  * -EOVERFLOW: the buffer is longer than PROG_DTYPE_MAX_BYTES.
  */
 int prog_msg_send(struct prog_win *w, const struct prog_msg_key *key, const struct prog_buf *b,
-		  unsigned int flags, struct prog_msg_name *name, prog_msg **m);
+		  unsigned int flags, struct prog_msg_id *id, prog_msg **m);
 /*
  * Announce the receive of message @key; key->dst is the own rank.  The first 240 bytes of the payload are
  * not written to the buffer but kept for prog_msg_head().  Costs no system call unless a message waits for it
- * or PROG_MSG_HURRY.  Errors as above.
+ * or PROG_MSGF_URGENT.  Errors as above.
  */
 int prog_msg_recv(struct prog_win *w, const struct prog_msg_key *key, const struct prog_buf *b,
 		  unsigned int flags, prog_msg **m);
 /*
- * Receive the SEND @name.  @whole: all of it goes to the buffer, else as above.  Wakes the daemon.  Errors as above.
- * With @whole and PROG_MSG_HURRY a message of the same node may be copied at once, by the caller.
+ * Receive the message of send @id.  @whole: all of it goes to the buffer, else as above.  Wakes the daemon.  Errors as above.
+ * With @whole and PROG_MSGF_URGENT a message of the same node may be copied at once, by the caller.
  */
-int prog_msg_recv_named(struct prog_win *w, const struct prog_msg_name *name, const struct prog_buf *b,
+int prog_msg_recv_by_id(struct prog_win *w, const struct prog_msg_id *id, const struct prog_buf *b,
 			bool whole, unsigned int flags, prog_msg **m);
 
 struct prog_msg_result {
@@ -328,14 +328,14 @@ int prog_msg_wait_for(struct prog_win *w, prog_msg *m, struct prog_msg_result *r
 size_t prog_msg_head(struct prog_win *w, const prog_msg *m, const void **head);
 
 /*
- * The daemon is lost, and the message @name may have been taken to this session's memory before: then its sender
- * was told that it is done.  *@copy: its name->len packed bytes, to be freed by the caller.  -ENOENT: it is not
+ * The daemon is lost, and the message @id may have been taken to this session's memory before: then its sender
+ * was told that it is done.  *@copy: its id->len packed bytes, to be freed by the caller.  -ENOENT: it is not
  * there, or no memory; -EINVAL: the daemon is not lost.  Any thread.
  */
-int prog_msg_rescue(struct prog_win *w, const struct prog_msg_name *name, void **copy);
+int prog_msg_rescue(struct prog_win *w, const struct prog_msg_id *id, void **copy);
 /*
  * Give it back; NULL is fine.  A message that has not ended: a receive is withdrawn (it must not be matched any
- * more: its message came another way); a send, and a receive with PROG_MSG_DROP, is forgotten when it ends.
+ * more: its message came another way); a send, and a receive with PROG_MSGF_DROP, is forgotten when it ends.
  */
 void prog_msg_free(struct prog_win *w, prog_msg *m);
 /*
@@ -346,12 +346,12 @@ void prog_msg_free(struct prog_win *w, prog_msg *m);
 int prog_msg_withdraw(struct prog_win *w, prog_msg *m);
 
 /* Can a receiver here copy messages of @rank, of the same node, by itself? */
-bool prog_msg_near(const struct prog_win *w, uint32_t rank);
+bool prog_msg_same_node(const struct prog_win *w, uint32_t rank);
 /*
  * Tell @rank whether its messages are waited for at once here, so that there is nothing to be gained from the
  * daemon; no at first.
  */
-void prog_msg_set_waits(struct prog_win *w, uint32_t rank, bool yes);
+void prog_msg_set_blocking(struct prog_win *w, uint32_t rank, bool yes);
 /*
  * Should the next large message to @rank be left to the MPI library, as it waits so for those from here?  Says
  * no, too, when somebody has said that such messages go to the daemon all the same.  Of a rank of the same node it
@@ -363,8 +363,9 @@ bool prog_msg_leave(struct prog_win *w, uint32_t rank);
 /* Packed bytes from which on messages to @rank should be sent this way; UINT64_MAX: none. Never below prog_msg_min(). */
 uint64_t prog_msg_threshold(struct prog_win *w, uint32_t rank);
 uint64_t prog_msg_min(struct prog_win *w);
-/* For the daemon's choice of thresholds: a non-blocking large message of @bytes, and how long the program was away. */
-void prog_msg_account(struct prog_win *w, uint32_t rank, bool send, uint64_t bytes, uint64_t away_ns);
+/* For the daemon's choice of thresholds: a non-blocking large message of @bytes, and how long the program
+ * computed before it looked at it. */
+void prog_msg_account(struct prog_win *w, uint32_t rank, bool send, uint64_t bytes, uint64_t overlap_ns);
 /* ... and what became of a prediction: true: there was none (late), false: it was wrong (withdrawn). */
 void prog_msg_account_miss(struct prog_win *w, uint32_t rank, bool late);
 
@@ -377,6 +378,23 @@ void prog_msg_account_miss(struct prog_win *w, uint32_t rank, bool late);
  */
 void prog_msg_set_look(struct prog_win *w, void (*look)(void *arg), void *arg);
 void prog_msg_candidates(struct prog_win *w, uint32_t n);
+
+/*
+ * Old names, for one release.  The library has its functions by them, too.  A program that does not use them defines
+ * PROG_NO_OLD_NAMES.
+ */
+#ifndef PROG_NO_OLD_NAMES
+#define PROG_MSG_SYNC		PROG_MSGF_SYNC
+#define PROG_MSG_EARLY		PROG_MSGF_EAGER
+#define PROG_MSG_DROP		PROG_MSGF_DROP
+#define PROG_MSG_HURRY		PROG_MSGF_URGENT
+#define PROG_MSG_WAITS		PROG_MSGF_HINT_BLOCKING
+#define PROG_WIN_SPACE		PROG_WIN_MSG_CONTEXT
+#define prog_msg_name		prog_msg_id
+#define prog_msg_recv_named	prog_msg_recv_by_id
+#define prog_msg_near		prog_msg_same_node
+#define prog_msg_set_waits	prog_msg_set_blocking
+#endif
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

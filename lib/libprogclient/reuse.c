@@ -59,7 +59,7 @@ int prog_win_begin(struct prog_win *w, const struct prog_win_cfg *cfg, struct pr
 	struct region_file file;
 	int err = 0;
 
-	if (!w->by_address || cfg->size > PROG_DTYPE_MAX_BYTES || cfg->kind == PROG_WIN_SPACE)
+	if (!w->by_address || cfg->size > PROG_DTYPE_MAX_BYTES || cfg->kind == PROG_WIN_MSG_CONTEXT)
 		return -EINVAL;
 	if (session_lost(w->s))
 		return -ECONNRESET;

@@ -52,7 +52,7 @@ static void release_slot(struct prog_session *s, uint32_t slot)
 	if (m->arena != CLIENT_NO_ARENA)
 		arena_free(&s->arena, m->arena);
 	if (m->dt)
-		dtype_put(m->dt);
+		prog_dtype_put(m->dt);
 	m->dt = NULL;
 	pin_unuse(s, m->pin);
 	m->pin = NULL;
@@ -65,7 +65,7 @@ static void copy_out(struct prog_session *s, const struct op_meta *m)
 	const char *from = s->arena_mem + m->copy_from;
 
 	if (m->dt)
-		dtype_unpack(m->dst, m->dt, m->count, m->off, from, m->copy_len);
+		prog_dtype_unpack(m->dst, m->dt, m->count, m->off, from, m->copy_len);
 	else
 		memcpy((char *)m->dst + m->off, from, m->copy_len);
 }
@@ -159,16 +159,16 @@ static uint32_t dtype_id(struct prog_win *w, const struct dtype *dt)
 	}
 	if (w->dtypes[w->dtype_last].dt == dt)
 		return w->dtype_last;
-	hash = dtype_hash(dt);
+	hash = prog_dtype_hash(dt);
 	for (i = 1; i < CLIENT_DTYPES; i++) {
 		struct dtype_slot *d = &w->dtypes[i];
 
-		if (d->dt && d->hash == hash && (d->dt == dt || dtype_equal(d->dt, dt)))
+		if (d->dt && d->hash == hash && (d->dt == dt || prog_dtype_equal(d->dt, dt)))
 			return w->dtype_last = i;
 	}
 	i = 1 + w->dtype_next++ % (CLIENT_DTYPES - 1);
-	dtype_put(w->dtypes[i].dt);
-	w->dtypes[i].dt = dtype_get(dt);
+	prog_dtype_put(w->dtypes[i].dt);
+	w->dtypes[i].dt = prog_dtype_get(dt);
 	w->dtypes[i].hash = hash;
 	w->dtypes[i].gen = ++w->dtype_gens;
 	return w->dtype_last = i;
@@ -196,8 +196,8 @@ void ring_push(struct prog_session *s, struct ring *r, uint32_t worker, uint32_t
 	__atomic_store_n(&r->idx[tail % r->size], entry, __ATOMIC_RELAXED);
 	/* Dekker with the worker: tail, then its state; it announces sleep, then reads the tail */
 	__atomic_store_n(&sq->tail, tail + 1, __ATOMIC_SEQ_CST);
-	state = __atomic_load_n(&s->bell->state[worker].sleeping, __ATOMIC_SEQ_CST);
-	if (state == PROG_AWAKE) {
+	state = __atomic_load_n(&s->bell->state[worker].need_wakeup, __ATOMIC_SEQ_CST);
+	if (state == PROG_WAKEUP_NONE) {
 		r->kicked = false;
 		return;
 	}
@@ -205,7 +205,7 @@ void ring_push(struct prog_session *s, struct ring *r, uint32_t worker, uint32_t
 	if (waits && __atomic_load_n(waits, __ATOMIC_SEQ_CST))
 		wake = WAKE_NOW;
 	/* a worker that dozes looks soon; only what takes longer than that anyway is worth a kick */
-	if (wake == WAKE_NOT || (state == PROG_DOZING && wake == WAKE_SLEEPER))
+	if (wake == WAKE_NOT || (state == PROG_WAKEUP_COALESCED && wake == WAKE_SLEEPER))
 		return;
 	/*
 	 * While the entry we kicked for last is not consumed, that kick still stands: the worker
@@ -255,11 +255,11 @@ static void define(struct stream *st, uint32_t id, const struct dtype *dt, uint6
 {
 	struct prog_session *s = st->win->s;
 	struct prog_sqe *e = &s->sqe[slot];
-	uint64_t size = dtype_encoded_size(dt);
+	uint64_t size = prog_dtype_encoded_size(dt);
 
-	memcpy(s->arena_mem + off, dtype_encoded(dt), size);
+	memcpy(s->arena_mem + off, prog_dtype_encoded(dt), size);
 	*e = (struct prog_sqe){
-		.opcode = PROG_OP_DTYPE,
+		.opcode = PROG_SQE_OP_DTYPE,
 		.flags = PROG_SQE_ARENA,
 		.win = st->win->slot,
 		.target = st->rank,
@@ -300,7 +300,7 @@ static bool try_reserve(void *arg)
 			goto failed;
 		}
 		if (st->dtype_gen[id] != st->win->dtypes[id].gen) {
-			program_size = dtype_encoded_size(r->dt);
+			program_size = prog_dtype_encoded_size(r->dt);
 			slots = 2;
 		}
 	}

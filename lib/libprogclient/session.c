@@ -206,7 +206,7 @@ static void allow_ptrace(void)
 static int hello(struct prog_session *s, const struct prog_session_cfg *cfg, int seg_fd,
 		 const char **reason)
 {
-	struct prog_msg_hello req = {
+	struct prog_ctrl_hello req = {
 		.magic = PROG_SESSION_MAGIC,
 		.abi_major = PROG_ABI_MAJOR,
 		.abi_minor = PROG_ABI_MINOR,
@@ -215,7 +215,7 @@ static int hello(struct prog_session *s, const struct prog_session_cfg *cfg, int
 		.cma_value = s->cma_value,
 		.rank = cfg->rank,
 	};
-	struct prog_msg_hello_reply rep = { 0 };
+	struct prog_ctrl_hello_reply rep = { 0 };
 	int fds[CLIENT_MAX_FDS], err;
 	unsigned int nfds = CLIENT_MAX_FDS, i;
 	bool broken;
@@ -223,7 +223,7 @@ static int hello(struct prog_session *s, const struct prog_session_cfg *cfg, int
 
 	memcpy(req.jobid, cfg->jobid, sizeof(req.jobid));
 	memcpy(req.jobkey, cfg->jobkey, sizeof(req.jobkey));
-	err = session_exchange(s->sock, PROG_MSG_HELLO, &req, sizeof(req), &seg_fd, 1, &rep,
+	err = session_exchange(s->sock, PROG_CTRL_HELLO, &req, sizeof(req), &seg_fd, 1, &rep,
 			       sizeof(rep), fds, &nfds, &broken);
 	sodium_memzero(req.jobkey, sizeof(req.jobkey));
 	if (broken) {
@@ -529,21 +529,21 @@ void prog_session_close(struct prog_session *s)
 
 int prog_session_ping(struct prog_session *s)
 {
-	struct prog_msg_hdr req = { 0 }, rep;
+	struct prog_ctrl_hdr req = { 0 }, rep;
 
-	return session_request(s, PROG_MSG_PING, &req, sizeof(req), NULL, 0, &rep, sizeof(rep), NULL,
+	return session_request(s, PROG_CTRL_PING, &req, sizeof(req), NULL, 0, &rep, sizeof(rep), NULL,
 			       NULL);
 }
 
 int prog_session_note(struct prog_session *s, const char *reason)
 {
-	struct prog_msg_note req = { 0 };
-	struct prog_msg_hdr rep;
+	struct prog_ctrl_note req = { 0 };
+	struct prog_ctrl_hdr rep;
 
 	if (s->abi_minor < 1)
 		return -ENOSYS;
 	snprintf(req.reason, sizeof(req.reason), "%s", reason);
-	return session_request(s, PROG_MSG_NOTE, &req, sizeof(req), NULL, 0, &rep, sizeof(rep), NULL,
+	return session_request(s, PROG_CTRL_NOTE, &req, sizeof(req), NULL, 0, &rep, sizeof(rep), NULL,
 			       NULL);
 }
 

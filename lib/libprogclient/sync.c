@@ -140,7 +140,7 @@ int prog_flush_local_all(struct prog_win *w)
 /* An operation without data: LOCK, UNLOCK, POST, COMPLETE. */
 static int control_op(struct stream *st, uint8_t opcode, uint8_t flags, uint64_t *seq)
 {
-	struct reserve r = { .st = st, .lock_op = opcode == PROG_OP_LOCK };
+	struct reserve r = { .st = st, .lock_op = opcode == PROG_SQE_OP_LOCK };
 	int err = stream_reserve(&r);
 
 	if (err)
@@ -237,7 +237,7 @@ int prog_lock(struct prog_win *w, uint32_t rank, unsigned int flags)
 			}
 		}
 	} else {
-		err = control_op(st, PROG_OP_LOCK, excl ? PROG_SQE_EXCL : 0, &seq);
+		err = control_op(st, PROG_SQE_OP_LOCK, excl ? PROG_SQE_EXCL : 0, &seq);
 		if (!err && flags & PROG_LOCKF_WAIT) {
 			err = stream_wait(st, seq);
 		} else if (!err && flags & PROG_LOCKF_ORDER) {
@@ -317,7 +317,7 @@ int prog_unlock(struct prog_win *w, uint32_t rank)
 	if (st->local) {
 		err = unlock_local(st);
 	} else {
-		err = control_op(st, PROG_OP_UNLOCK, 0, &seq);
+		err = control_op(st, PROG_SQE_OP_UNLOCK, 0, &seq);
 		if (!err)
 			err = stream_wait(st, seq);
 	}
@@ -340,7 +340,7 @@ int prog_unlock_all(struct prog_win *w, const uint32_t *ranks, uint32_t n, int *
 		errs[i] = start_ending(st) ? 0 : -EPERM;
 		if (errs[i] || st->local)
 			continue;
-		errs[i] = control_op(st, PROG_OP_UNLOCK, 0, &seq);
+		errs[i] = control_op(st, PROG_SQE_OP_UNLOCK, 0, &seq);
 		if (errs[i])
 			unclaim(st);
 	}
@@ -391,7 +391,7 @@ int prog_post(struct prog_win *w, const uint32_t *ranks, uint32_t n, int *errs)
 		if (st->local)
 			bump(st, false);
 		else
-			err = control_op(st, PROG_OP_POST, 0, &seq);
+			err = control_op(st, PROG_SQE_OP_POST, 0, &seq);
 		if (errs)
 			errs[i] = err;
 		first = first ? first : err;
@@ -411,7 +411,7 @@ int prog_complete(struct prog_win *w, const uint32_t *ranks, uint32_t n, int *er
 		struct stream *st = &w->streams[ranks[i]];
 
 		if (!st->local) {
-			err = control_op(st, PROG_OP_COMPLETE, 0, &seq);
+			err = control_op(st, PROG_SQE_OP_COMPLETE, 0, &seq);
 		} else {
 			/* what went by the ring must be applied before the peer reads the count */
 			err = flush(st, true);

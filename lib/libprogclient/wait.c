@@ -69,7 +69,7 @@ static void record(struct prog_session *s, uint64_t took)
 
 static void ring_hurry(struct prog_session *s, const struct ring *r, uint32_t worker)
 {
-	if (r->sq && __atomic_load_n(&s->bell->state[worker].sleeping, __ATOMIC_SEQ_CST) == PROG_DOZING &&
+	if (r->sq && __atomic_load_n(&s->bell->state[worker].need_wakeup, __ATOMIC_SEQ_CST) == PROG_WAKEUP_COALESCED &&
 	    __atomic_load_n(&r->sq->head, __ATOMIC_RELAXED) !=
 	    __atomic_load_n(&r->sq->tail, __ATOMIC_RELAXED))
 		session_kick(s, worker);
@@ -90,12 +90,12 @@ static void rings_hurry(struct prog_session *s)
 /* For the daemon: this thread's processor is free from here on, but for looks now and then. */
 static void rest_begin(struct prog_session *s)
 {
-	__atomic_fetch_add(&s->hdr->resting, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&s->hdr->blocked, 1, __ATOMIC_RELAXED);
 }
 
 static void rest_end(struct prog_session *s)
 {
-	__atomic_fetch_sub(&s->hdr->resting, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_sub(&s->hdr->blocked, 1, __ATOMIC_RELAXED);
 }
 
 /* Times of one wait, shared by the two kinds of sleeping. */

@@ -50,8 +50,8 @@ static int open_memory(struct prog_win *w, const struct prog_win_cfg *cfg)
 	case PROG_WIN_DYNAMIC:
 		w->mem = PROG_MEM_DYNAMIC;
 		return 0;
-	case PROG_WIN_SPACE:
-		w->mem = PROG_MEM_SPACE;
+	case PROG_WIN_MSG_CONTEXT:
+		w->mem = PROG_MEM_MSG_CONTEXT;
 		return msgs_open(w);
 	}
 	return -EINVAL;
@@ -84,7 +84,7 @@ static int win_alloc(struct prog_session *s, const struct prog_win_cfg *cfg, uin
 	w->key = key;
 	w->rank = cfg->rank;
 	w->nranks = cfg->nranks;
-	w->ntargets = cfg->kind == PROG_WIN_SPACE ? 0 : cfg->nranks;
+	w->ntargets = cfg->kind == PROG_WIN_MSG_CONTEXT ? 0 : cfg->nranks;
 	w->ctl_fd = -1;
 	pthread_mutex_init(&w->range_lock, NULL);
 	w->streams = aligned_alloc(PROG_CACHELINE, ((size_t)w->nranks * sizeof(*w->streams) +
@@ -234,11 +234,11 @@ void prog_win_close(struct prog_win *w)
 	if (*p)
 		*p = w->next;
 	pthread_mutex_unlock(&s->helper_lock);
-	if (w->kind == PROG_WIN_SPACE)
+	if (w->kind == PROG_WIN_MSG_CONTEXT)
 		msgs_quiesce(w);
 	if (w->connected && !session_lost(s)) {
-		struct prog_msg_slot req = { .slot = w->slot }, rep;
-		int err = session_request(s, PROG_MSG_WIN_FREE, &req, sizeof(req), NULL, 0, &rep,
+		struct prog_ctrl_slot req = { .slot = w->slot }, rep;
+		int err = session_request(s, PROG_CTRL_WIN_FREE, &req, sizeof(req), NULL, 0, &rep,
 					  sizeof(rep), NULL, NULL);
 
 		if (err && err != -ECONNRESET)
@@ -249,7 +249,7 @@ void prog_win_close(struct prog_win *w)
 	for (i = 0; w->range_pin && i < w->wc.nranges; i++)
 		pin_put(s, w->range_pin[i]);
 	free(w->range_pin);
-	if (w->kind == PROG_WIN_SPACE)
+	if (w->kind == PROG_WIN_MSG_CONTEXT)
 		msgs_close(w);
 	for (i = 0; w->streams && i < w->nranks; i++) {
 		if (w->streams[i].win)
@@ -258,7 +258,7 @@ void prog_win_close(struct prog_win *w)
 		free(w->streams[i].dtype_gen);
 	}
 	for (i = 0; w->dtypes && i < CLIENT_DTYPES; i++)
-		dtype_put(w->dtypes[i].dt);
+		prog_dtype_put(w->dtypes[i].dt);
 	free(w->dtypes);
 	for (i = 0; i < w->ncopies; i++)
 		prog_win_close(w->copy[i]);

@@ -64,11 +64,11 @@ static struct dtype *random_vector(unsigned int *seed, unsigned int basic, uint6
 	/* the whole must fit */
 	while ((uint64_t)(n * (len + gap)) * esize > room)
 		n = n / 2 + !(n / 2), len = n == 1 ? 1 : len, gap = n == 1 ? 0 : gap;
-	CHECK_INT(dtype_new_basic(basic, &b), 0);
-	CHECK_INT(dtype_new_hvector(n, len, (len + gap) * (int64_t)esize, b, &v), 0);
-	dtype_put(b);
+	CHECK_INT(prog_dtype_new_basic(basic, &b), 0);
+	CHECK_INT(prog_dtype_new_hvector(n, len, (len + gap) * (int64_t)esize, b, &v), 0);
+	prog_dtype_put(b);
 	*items = 1;
-	while ((uint64_t)dtype_extent(v) * (*items * 2) <= room && *items < 64)
+	while ((uint64_t)prog_dtype_extent(v) * (*items * 2) <= room && *items < 64)
 		*items *= 2;
 	return v;
 }
@@ -144,7 +144,7 @@ static void body_random_once(struct prog_session *s, bool regions)
 			tdt = random_vector(&seed, acc ? PROG_TYPE_I64 : PROG_TYPE_BYTE, acc ? 8 : 1, room,
 					    &d.count);
 			d.type = tdt;
-			CHECK_INT(dtype_total(tdt, d.count, &total), 0);
+			CHECK_INT(prog_dtype_total(tdt, d.count, &total), 0);
 		} else {
 			uint64_t max = rand_r(&seed) % 8 ? 512 : room;
 
@@ -163,9 +163,9 @@ static void body_random_once(struct prog_session *s, bool regions)
 			struct dtype *b;
 
 			/* every second 8 bytes */
-			CHECK_INT(dtype_new_basic(PROG_TYPE_I64, &b), 0);
-			CHECK_INT(dtype_new_hvector((int64_t)(total / 8), 1, 16, b, &odt), 0);
-			dtype_put(b);
+			CHECK_INT(prog_dtype_new_basic(PROG_TYPE_I64, &b), 0);
+			CHECK_INT(prog_dtype_new_hvector((int64_t)(total / 8), 1, 16, b, &odt), 0);
+			prog_dtype_put(b);
 			p->size = 2 * total;
 		} else {
 			p->size = total;
@@ -178,7 +178,7 @@ static void body_random_once(struct prog_session *s, bool regions)
 		o.count = odt ? 1 : total;
 		if (what < 2 || acc) {
 			if (odt)
-				CHECK_INT(dtype_unpack(o.addr, odt, 1, 0, packed, total), 0);
+				CHECK_INT(prog_dtype_unpack(o.addr, odt, 1, 0, packed, total), 0);
 			else
 				memcpy(o.addr, packed, total);
 		}
@@ -193,7 +193,7 @@ static void body_random_once(struct prog_session *s, bool regions)
 			CHECK_INT(apply_get(&aw, (int64_t)off, tdt, d.count, 0, packed, total), 0);
 			p->want = calloc(1, p->size);
 			if (odt)
-				CHECK_INT(dtype_unpack(p->want, odt, 1, 0, packed, total), 0);
+				CHECK_INT(prog_dtype_unpack(p->want, odt, 1, 0, packed, total), 0);
 			else
 				memcpy(p->want, packed, total);
 			CHECK_INT(prog_get(w, &o, &d, 0, &p->seq), 0);
@@ -229,8 +229,8 @@ static void body_random_once(struct prog_session *s, bool regions)
 		}
 		if (rand_r(&seed) % 10 == 0)
 			CHECK_INT(prog_flush(w, t), 0);
-		dtype_put(odt);
-		dtype_put(tdt);
+		prog_dtype_put(odt);
+		prog_dtype_put(tdt);
 		free(packed);
 		free(old);
 	}
@@ -512,11 +512,11 @@ static void body_errors(void)
 	CHECK_INT(prog_accumulate(w, &o, NULL, &d, 99, PROG_TYPE_F64, 0, NULL), -EINVAL);
 	CHECK_INT(prog_accumulate(w, &o, NULL, &d, PROG_OP_SUM, 200, 0, NULL), -EINVAL);
 	CHECK_INT(prog_compare_and_swap(w, &v, &v, &back, t, disp[t], PROG_TYPE_DOUBLE_INT, 0), -EINVAL);
-	CHECK_INT(dtype_new_basic(PROG_TYPE_I32, &dt), 0);
+	CHECK_INT(prog_dtype_new_basic(PROG_TYPE_I32, &dt), 0);
 	d.type = dt;
 	d.count = 2;
 	CHECK_INT(prog_accumulate(w, &o, NULL, &d, PROG_OP_SUM, PROG_TYPE_I64, 0, NULL), -EINVAL);
-	dtype_put(dt);
+	prog_dtype_put(dt);
 	d.type = NULL;
 	d.count = 0;
 	o.count = 0;
@@ -562,7 +562,7 @@ static void body_types(void)
 		origin[i] = (struct pair){ i % 2 ? 20 : 10, (int)(i % 4) + (int)(i % 2) * 100 };
 	}
 	rank_barrier();
-	CHECK_INT(dtype_new_basic(PROG_TYPE_DOUBLE_INT, &pair), 0);
+	CHECK_INT(prog_dtype_new_basic(PROG_TYPE_DOUBLE_INT, &pair), 0);
 	{
 		struct prog_buf o = { .addr = origin, .type = pair, .count = N / 2 };
 		struct prog_dst d = { .rank = t, .disp = disp[t], .type = pair, .count = N / 2 };
@@ -577,8 +577,8 @@ static void body_types(void)
 		disps[i] = disps[j];
 		disps[j] = (int64_t)((N / 2 + i) * sizeof(struct pair));
 	}
-	CHECK_INT(dtype_new_hindexed_block(N / 2, 1, disps, pair, &many), 0);
-	CHECK(dtype_encoded_size(many) > PROG_DTYPE_PROGRAM_MAX);
+	CHECK_INT(prog_dtype_new_hindexed_block(N / 2, 1, disps, pair, &many), 0);
+	CHECK(prog_dtype_encoded_size(many) > PROG_DTYPE_PROGRAM_MAX);
 	{
 		struct prog_buf o = { .addr = origin, .type = pair, .count = N / 2 };
 		struct prog_dst d = { .rank = t, .disp = disp[t], .type = many, .count = 1 };
@@ -599,8 +599,8 @@ static void body_types(void)
 			CHECK_INT(p[k]->i, (int)(i % 4) + (i % 2 ? 100 : 0));
 		}
 	}
-	dtype_put(pair);
-	dtype_put(many);
+	prog_dtype_put(pair);
+	prog_dtype_put(many);
 	free(disps);
 	free(origin);
 	body_end(s, w, mem);

@@ -79,7 +79,7 @@ struct fake_shared {
 	/* observed */
 	uint32_t kicks, helper_jobs, dtypes, ops, regions, dozing;
 	uint32_t msg_entries, msg_withdraws, msg_ends, passes;
-	uint32_t msg_hints, cpu, resting;	/* with the last of these entries */
+	uint32_t msg_hints, cpu, blocked;	/* with the last of these entries */
 };
 
 /* ---- the double ---------------------------------------------------------------------------- */
@@ -99,7 +99,7 @@ struct fake_stream {
 
 struct fake_win {
 	bool used;
-	struct prog_msg_win_create msg;
+	struct prog_ctrl_win_create msg;
 	int ctl_fd, mem_fd;
 	struct winctl wc;
 	char *mem;			/* SHARED */
@@ -147,7 +147,7 @@ static void fake_reply(struct fake_session *s, void *rep, size_t size, uint16_t 
 		       const int *fds, unsigned int nfds)
 {
 	SCM_BUF(1 + PROG_MAX_WORKERS) ctl;
-	struct prog_msg_hdr *h = rep;
+	struct prog_ctrl_hdr *h = rep;
 	struct iovec iov = { rep, size };
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
 	uint32_t fault = fk->fault_msg == type ? fk->fault : FAULT_NONE;
@@ -173,13 +173,13 @@ static void fake_reply(struct fake_session *s, void *rep, size_t size, uint16_t 
 		break;
 	case FAULT_REFUSE:
 		h->status = -EDQUOT;
-		if (type == PROG_MSG_HELLO)
-			strcpy(((struct prog_msg_hello_reply *)rep)->reason, "too many of you");
+		if (type == PROG_CTRL_HELLO)
+			strcpy(((struct prog_ctrl_hello_reply *)rep)->reason, "too many of you");
 		nfds = 0;
 		break;
 	case FAULT_VERSION:
 		h->status = -EPROTO;
-		((struct prog_msg_hello_reply *)rep)->abi_major = 9;
+		((struct prog_ctrl_hello_reply *)rep)->abi_major = 9;
 		nfds = 0;
 		break;
 	case FAULT_ZERO:
@@ -192,9 +192,9 @@ static void fake_reply(struct fake_session *s, void *rep, size_t size, uint16_t 
 	(void)!sendmsg(s->sock, &msg, MSG_NOSIGNAL);
 }
 
-static void fake_hello(struct fake_session *s, const struct prog_msg_hello *m, int *fds, unsigned int n)
+static void fake_hello(struct fake_session *s, const struct prog_ctrl_hello *m, int *fds, unsigned int n)
 {
-	struct prog_msg_hello_reply rep = { .abi_major = PROG_ABI_MAJOR,
+	struct prog_ctrl_hello_reply rep = { .abi_major = PROG_ABI_MAJOR,
 		.abi_minor = fk->old ? 1 : PROG_ABI_MINOR, .session = s->id,
 		.workers = fk->workers, .naddrs = 1, .features = fk->cma ? PROG_FEAT_CMA : 0 };
 	int out[1 + PROG_MAX_WORKERS];
@@ -214,7 +214,7 @@ static void fake_hello(struct fake_session *s, const struct prog_msg_hello *m, i
 	out[0] = fake_bell_fd;
 	for (i = 0; i < fk->workers; i++)
 		out[1 + i] = fake_kick[i];
-	fake_reply(s, &rep, sizeof(rep), PROG_MSG_HELLO, 0, out, 1 + fk->workers);
+	fake_reply(s, &rep, sizeof(rep), PROG_CTRL_HELLO, 0, out, 1 + fk->workers);
 }
 
 static struct prog_p2p_area *fake_area(struct fake_session *s)
@@ -249,10 +249,10 @@ static void fake_space(struct fake_session *s, struct fake_win *w)
 	area->pool_size = fk->pool;
 }
 
-static void fake_win_create(struct fake_session *s, const struct prog_msg_win_create *m, int *fds,
+static void fake_win_create(struct fake_session *s, const struct prog_ctrl_win_create *m, int *fds,
 			    unsigned int n)
 {
-	struct prog_msg_slot rep = { 0 };
+	struct prog_ctrl_slot rep = { 0 };
 	const struct prog_win_table *t;
 	struct fake_win *w = NULL;
 	const char *why = "";
@@ -268,11 +268,11 @@ static void fake_win_create(struct fake_session *s, const struct prog_msg_win_cr
 	CHECK(w);
 	CHECK(n == 2 || n == 3);
 	CHECK(m->nranks <= FAKE_RANKS);
-	if (m->mem == PROG_MEM_SPACE && fk->msg_off) {
+	if (m->mem == PROG_MEM_MSG_CONTEXT && fk->msg_off) {
 		strcpy(rep.reason, "two_sided is off");
 		close(fds[0]);
 		close(fds[1]);
-		fake_reply(s, &rep, sizeof(rep), PROG_MSG_WIN_CREATE, -EPERM, NULL, 0);
+		fake_reply(s, &rep, sizeof(rep), PROG_CTRL_WIN_CREATE, -EPERM, NULL, 0);
 		return;
 	}
 	memset(w, 0, sizeof(*w));
@@ -301,11 +301,11 @@ static void fake_win_create(struct fake_session *s, const struct prog_msg_win_cr
 		CHECK(p && m->base + m->size <= size);
 		w->mem = p + m->base;
 	}
-	if (m->mem == PROG_MEM_SPACE) {
+	if (m->mem == PROG_MEM_MSG_CONTEXT) {
 		CHECK(!s->space);
 		fake_space(s, w);
 	}
-	fake_reply(s, &rep, sizeof(rep), PROG_MSG_WIN_CREATE, 0, NULL, 0);
+	fake_reply(s, &rep, sizeof(rep), PROG_CTRL_WIN_CREATE, 0, NULL, 0);
 }
 
 static struct fake_win *fake_find(uint64_t key, uint32_t rank, struct fake_session **owner)
@@ -325,9 +325,9 @@ static struct fake_win *fake_find(uint64_t key, uint32_t rank, struct fake_sessi
 	return NULL;
 }
 
-static void fake_win_peer(struct fake_session *s, const struct prog_msg_win_peer *m)
+static void fake_win_peer(struct fake_session *s, const struct prog_ctrl_win_peer *m)
 {
-	struct prog_msg_win_peer_reply rep = { 0 };
+	struct prog_ctrl_win_peer_reply rep = { 0 };
 	struct fake_session *owner;
 	struct fake_win *w;
 	int fds[2];
@@ -343,7 +343,7 @@ static void fake_win_peer(struct fake_session *s, const struct prog_msg_win_peer
 	rep.size = w->msg.size;
 	fds[0] = w->ctl_fd;
 	fds[1] = w->mem_fd;
-	fake_reply(s, &rep, sizeof(rep), PROG_MSG_WIN_PEER, 0, fds, w->mem_fd >= 0 ? 2 : 1);
+	fake_reply(s, &rep, sizeof(rep), PROG_CTRL_WIN_PEER, 0, fds, w->mem_fd >= 0 ? 2 : 1);
 }
 
 static void fake_request(struct fake_session *s)
@@ -353,8 +353,8 @@ static void fake_request(struct fake_session *s)
 	struct iovec iov = { buf, sizeof(buf) };
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = ctl.buf,
 			      .msg_controllen = sizeof(ctl.buf) };
-	struct prog_msg_hdr *h = (void *)buf;
-	struct prog_msg_slot rep = { 0 };
+	struct prog_ctrl_hdr *h = (void *)buf;
+	struct prog_ctrl_slot rep = { 0 };
 	int fds[4], i;
 	unsigned int n;
 	ssize_t len = recvmsg(s->sock, &msg, MSG_CMSG_CLOEXEC);
@@ -368,7 +368,7 @@ static void fake_request(struct fake_session *s)
 		for (i = 0; i < FAKE_SESSIONS; i++)
 			for (j = 0; j < FAKE_WINS; j++)
 				if (fake_sessions[i].win[j].used &&
-				    fake_sessions[i].win[j].msg.mem != PROG_MEM_SPACE)
+				    fake_sessions[i].win[j].msg.mem != PROG_MEM_MSG_CONTEXT)
 					winlock_recover(&fake_sessions[i].win[j].wc, s->id, &dropped);
 		memset(s->win, 0, sizeof(s->win));
 		s->space = NULL;
@@ -378,17 +378,17 @@ static void fake_request(struct fake_session *s)
 	CHECK_INT(msg.msg_flags & MSG_CTRUNC, 0);
 	n = scm_take(&msg, fds, 4);
 	switch (h->type) {
-	case PROG_MSG_HELLO:
+	case PROG_CTRL_HELLO:
 		fake_hello(s, (void *)buf, fds, n);
 		break;
-	case PROG_MSG_WIN_CREATE:
+	case PROG_CTRL_WIN_CREATE:
 		fake_win_create(s, (void *)buf, fds, n);
 		break;
-	case PROG_MSG_WIN_PEER:
+	case PROG_CTRL_WIN_PEER:
 		fake_win_peer(s, (void *)buf);
 		break;
-	case PROG_MSG_WIN_FREE: {
-		struct fake_win *w = &s->win[((struct prog_msg_slot *)(void *)buf)->slot % FAKE_WINS];
+	case PROG_CTRL_WIN_FREE: {
+		struct fake_win *w = &s->win[((struct prog_ctrl_slot *)(void *)buf)->slot % FAKE_WINS];
 
 		CHECK(w->used);
 		if (w == s->space)
@@ -401,7 +401,7 @@ static void fake_request(struct fake_session *s)
 		fake_reply(s, &rep, sizeof(rep), h->type, 0, NULL, 0);
 		break;
 	}
-	case PROG_MSG_REGION_ADD:
+	case PROG_CTRL_REGION_ADD:
 		for (i = 0; i < FAKE_REGIONS && s->region[i].mem; i++)
 			;
 		CHECK(i < FAKE_REGIONS && n == 1);
@@ -411,8 +411,8 @@ static void fake_request(struct fake_session *s)
 		__atomic_fetch_add(&fk->regions, 1, __ATOMIC_RELAXED);
 		fake_reply(s, &rep, sizeof(rep), h->type, 0, NULL, 0);
 		break;
-	case PROG_MSG_REGION_DEL:
-		i = (int)((struct prog_msg_slot *)(void *)buf)->slot;
+	case PROG_CTRL_REGION_DEL:
+		i = (int)((struct prog_ctrl_slot *)(void *)buf)->slot;
 		CHECK(i < FAKE_REGIONS && s->region[i].mem);
 		munmap(s->region[i].mem, s->region[i].size);
 		close(s->region[i].fd);
@@ -420,13 +420,13 @@ static void fake_request(struct fake_session *s)
 		fake_reply(s, &rep, sizeof(rep), h->type, 0, NULL, 0);
 		break;
 	default:
-		if (h->type == PROG_MSG_PING && s->space) {
+		if (h->type == PROG_CTRL_PING && s->space) {
 			struct prog_p2p_peer *peer = (struct prog_p2p_peer *)(void *)s->space->wc.peers;
 
 			peer->offload = fk->peer.offload;
 			fk->peer = *peer;
 		}
-		fake_reply(s, h, sizeof(*h), h->type, h->type == PROG_MSG_PING ? 0 : -ENOSYS, NULL, 0);
+		fake_reply(s, h, sizeof(*h), h->type, h->type == PROG_CTRL_PING ? 0 : -ENOSYS, NULL, 0);
 	}
 }
 
@@ -440,7 +440,7 @@ static int fake_job(struct fake_session *s, struct prog_helper_job job)
 	__atomic_fetch_add(&fk->helper_jobs, 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&r->tail, ++s->helper_tail, __ATOMIC_SEQ_CST);
 	__atomic_fetch_add(&r->event, 1, __ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&r->sleeping, __ATOMIC_SEQ_CST))
+	if (__atomic_load_n(&r->need_wakeup, __ATOMIC_SEQ_CST))
 		futex_wake_all(&r->event);
 	while (__atomic_load_n(&r->done, __ATOMIC_ACQUIRE) != s->helper_tail) {
 		if (s->sock <= 0 || (kill(s->pid, 0) && errno == ESRCH))
@@ -516,8 +516,8 @@ static int fake_apply(struct fake_session *to, struct fake_win *t, const struct 
 		      const struct dtype *dt, char *in, char *out)
 {
 	const struct reduce_type *type = reduce_type(e->etype);
-	bool acc = e->opcode == PROG_OP_ACC || e->opcode == PROG_OP_GET_ACC;
-	uint64_t each = dt ? dtype_size(dt) : acc ? type->packed : 1;
+	bool acc = e->opcode == PROG_SQE_OP_ACC || e->opcode == PROG_SQE_OP_GET_ACC;
+	uint64_t each = dt ? prog_dtype_size(dt) : acc ? type->packed : 1;
 	uint64_t end = e->off + e->len, count = (end + each - 1) / each;
 	struct apply_win aw = { .hi = (int64_t)t->msg.size, .stripes = t->wc.stripes,
 		.stripe_mask = t->wc.stripe_mask, .owner = PROG_OWNER_WORKER, .timeout_ns = -1 };
@@ -533,21 +533,21 @@ static int fake_apply(struct fake_session *to, struct fake_win *t, const struct 
 			int64_t lo = 0, hi = (int64_t)(acc ? count * type->extent : e->len);
 
 			if (dt)
-				CHECK_INT(dtype_span(dt, count, &lo, &hi), 0);
+				CHECK_INT(prog_dtype_span(dt, count, &lo, &hi), 0);
 			err = fake_range(&t->wc, e->disp + (uint64_t)lo, e->disp + (uint64_t)hi, &aw);
 			if (err)
 				return err;
 		}
 		switch (e->opcode) {
-		case PROG_OP_PUT:
+		case PROG_SQE_OP_PUT:
 			return apply_put(&aw, (int64_t)e->disp, dt, count, e->off, in, e->len);
-		case PROG_OP_GET:
+		case PROG_SQE_OP_GET:
 			return apply_get(&aw, (int64_t)e->disp, dt, count, e->off, out, e->len);
-		case PROG_OP_CAS:
+		case PROG_SQE_OP_CAS:
 			return apply_cas(&aw, e->etype, (int64_t)e->disp, in, in + type->packed, out);
 		default:
 			return apply_acc(&aw, e->op, e->etype, (int64_t)e->disp, dt, count, e->off, in,
-					 e->len, e->opcode == PROG_OP_GET_ACC ? out : NULL, NULL);
+					 e->len, e->opcode == PROG_SQE_OP_GET_ACC ? out : NULL, NULL);
 		}
 	}
 	/* through the target's helper thread, which gets it in pieces of at most a quarter */
@@ -555,8 +555,8 @@ static int fake_apply(struct fake_session *to, struct fake_win *t, const struct 
 	job.result = to->hdr->bounce_size / 4;
 	if (dt) {
 		job.dtype = to->hdr->bounce_size / 2;
-		job.dtype_len = (uint32_t)dtype_encoded_size(dt);
-		memcpy(bounce + job.dtype, dtype_encoded(dt), job.dtype_len);
+		job.dtype_len = (uint32_t)prog_dtype_encoded_size(dt);
+		memcpy(bounce + job.dtype, prog_dtype_encoded(dt), job.dtype_len);
 	}
 	for (job.win = 0; &to->win[job.win] != t; job.win++)
 		;
@@ -564,7 +564,7 @@ static int fake_apply(struct fake_session *to, struct fake_win *t, const struct 
 		memcpy(bounce, in, e->len);
 	err = fake_job(to, job);
 	if (!err && out)
-		memcpy(out, bounce + job.result, e->opcode == PROG_OP_CAS ? type->packed : e->len);
+		memcpy(out, bounce + job.result, e->opcode == PROG_SQE_OP_CAS ? type->packed : e->len);
 	return err;
 }
 
@@ -572,14 +572,14 @@ static int fake_data(struct fake_session *s, struct fake_stream *st, struct fake
 		     struct fake_win *t, const struct prog_sqe *e)
 {
 	const struct reduce_type *type = reduce_type(e->etype);
-	bool answers = e->opcode != PROG_OP_PUT && e->opcode != PROG_OP_ACC;
+	bool answers = e->opcode != PROG_SQE_OP_PUT && e->opcode != PROG_SQE_OP_ACC;
 	struct dtype *dt = e->dtype ? st->dtypes[e->dtype] : NULL;
 	char *in = NULL, *out = NULL;
 	uint64_t done, n;
 	int err = 0;
 
 	CHECK(e->dtype < 256 && (!e->dtype || dt));
-	if (e->opcode != PROG_OP_GET) {
+	if (e->opcode != PROG_SQE_OP_GET) {
 		in = malloc(e->len);
 		err = fake_origin(s, e, in, false);
 	}
@@ -596,11 +596,11 @@ static int fake_data(struct fake_session *s, struct fake_stream *st, struct fake
 		part.len = n;
 		err = fake_apply(to, t, &part, dt, in ? in + done : NULL, out ? out + done : NULL);
 	}
-	if (!err && e->opcode == PROG_OP_GET)
+	if (!err && e->opcode == PROG_SQE_OP_GET)
 		err = fake_origin(s, e, out, true);
 	else if (!err && answers)
 		memcpy(s->seg + s->hdr->arena_off + 8ull * e->result, out,
-		       e->opcode == PROG_OP_CAS ? type->packed : e->len);
+		       e->opcode == PROG_SQE_OP_CAS ? type->packed : e->len);
 	free(in);
 	free(out);
 	if (e->flags & PROG_SQE_FENCE) {
@@ -625,35 +625,35 @@ static bool fake_op(struct fake_session *s, struct fake_win *w, struct fake_stre
 	CHECK_INT(e->seq, st->seen + 1);
 	CHECK(t);
 	switch (e->opcode) {
-	case PROG_OP_DTYPE: {
+	case PROG_SQE_OP_DTYPE: {
 		char why[200] = "", *program = malloc(e->len);
 		struct dtype *dt = NULL;
 
 		__atomic_fetch_add(&fk->dtypes, 1, __ATOMIC_RELAXED);
 		CHECK(e->dtype && e->dtype < 256 && e->len <= PROG_DTYPE_PROGRAM_MAX);
 		CHECK_INT(fake_origin(s, e, program, false), 0);
-		CHECK_INT(dtype_decode(program, e->len, &dt, why, sizeof(why)), 0);
+		CHECK_INT(prog_dtype_decode(program, e->len, &dt, why, sizeof(why)), 0);
 		free(program);
-		dtype_put(st->dtypes[e->dtype]);
+		prog_dtype_put(st->dtypes[e->dtype]);
 		st->dtypes[e->dtype] = dt;
 		break;
 	}
-	case PROG_OP_LOCK:
+	case PROG_SQE_OP_LOCK:
 		granted = st->lock_waits ? winlock_granted(&t->wc, origin) :
 			  winlock_request(&t->wc, origin, e->flags & PROG_SQE_EXCL, owner);
 		st->lock_waits = !granted;
 		if (!granted)
 			return false;
 		break;
-	case PROG_OP_UNLOCK:
+	case PROG_SQE_OP_UNLOCK:
 		winlock_release(&t->wc, origin, owner, &err);
 		/* its workers are ours: the next round looks at all locks */
 		break;
-	case PROG_OP_POST:
+	case PROG_SQE_OP_POST:
 		__atomic_fetch_add(&t->wc.peers[origin].posted, 1, __ATOMIC_SEQ_CST);
 		winctl_wake(t->wc.ctl);
 		break;
-	case PROG_OP_COMPLETE:
+	case PROG_SQE_OP_COMPLETE:
 		__atomic_fetch_add(&t->wc.peers[origin].completed, 1, __ATOMIC_SEQ_CST);
 		winctl_wake(t->wc.ctl);
 		break;
@@ -743,7 +743,7 @@ static int fake_msg_copy(struct fake_session *s, const struct prog_p2p_slot *sl,
 {
 	struct prog_sqe e = { .flags = sl->loc, .region = sl->region };
 	struct dtype *dt = NULL;
-	struct dtype_iter it;
+	struct prog_dtype_iter it;
 	char why[200] = "";
 	int64_t at;
 	uint64_t n;
@@ -756,14 +756,14 @@ static int fake_msg_copy(struct fake_session *s, const struct prog_p2p_slot *sl,
 		return len ? fake_origin(s, &e, buf, write) : 0;
 	}
 	CHECK(sl->dtype + sl->dtype_len <= s->hdr->arena_size && sl->dtype_len <= PROG_DTYPE_PROGRAM_MAX);
-	CHECK_INT(dtype_decode(s->seg + s->hdr->arena_off + sl->dtype, sl->dtype_len, &dt, why, sizeof(why)), 0);
-	CHECK_INT(dtype_iter_init(&it, dt, sl->count, off), 0);
-	for (; !err && len && dtype_iter_next(&it, len, &at, &n); buf += n, len -= n) {
+	CHECK_INT(prog_dtype_decode(s->seg + s->hdr->arena_off + sl->dtype, sl->dtype_len, &dt, why, sizeof(why)), 0);
+	CHECK_INT(prog_dtype_iter_init(&it, dt, sl->count, off), 0);
+	for (; !err && len && prog_dtype_iter_next(&it, len, &at, &n); buf += n, len -= n) {
 		e.addr = sl->addr + (uint64_t)at;
 		e.len = n;
 		err = fake_origin(s, &e, buf, write);
 	}
-	dtype_put(dt);
+	prog_dtype_put(dt);
 	return err;
 }
 
@@ -828,7 +828,7 @@ static void fake_msg_move(struct fake_session *to, uint32_t rslot, struct fake_s
 	int err = 0;
 
 	if (!(r->flags & PROG_P2PF_DROP)) {
-		if (!(r->flags & PROG_P2PF_NAMED) || r->flags & PROG_P2PF_HEAD)
+		if (!(r->flags & PROG_P2PF_BY_ID) || r->flags & PROG_P2PF_HEAD)
 			head = n < PROG_P2P_HEAD ? n : PROG_P2P_HEAD;
 		if (fk->pass && from != to && sl->loc == PROG_SQE_VA && r->loc == PROG_SQE_VA &&
 		    sl->dtype == ~0ull && r->dtype == ~0ull) {
@@ -867,7 +867,7 @@ static int fake_msg_find(struct fake_session *to, const struct prog_p2p_slot *r,
 
 		if ((*from)->msg[i] != FAKE_MSG_WAITS || sl->kind != PROG_P2P_SEND || sl->key.dst != r->key.dst)
 			continue;
-		if (r->flags & PROG_P2PF_NAMED ?
+		if (r->flags & PROG_P2PF_BY_ID ?
 		    (uint32_t)i == r->peer_slot && sl->serial == r->peer_serial && sl->len == r->peer_len :
 		    fake_same_channel(&sl->key, &r->key) && sl->key.ord == r->key.ord)
 			return i;
@@ -926,7 +926,7 @@ static void fake_msg_count(struct fake_session *s)
 	if (!__atomic_load_n(&area->candidates, __ATOMIC_SEQ_CST) || !n)
 		return;
 	__atomic_fetch_add(&hr->event, 1, __ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&hr->sleeping, __ATOMIC_SEQ_CST))
+	if (__atomic_load_n(&hr->need_wakeup, __ATOMIC_SEQ_CST))
 		futex_wake_all(&hr->event);
 }
 
@@ -949,7 +949,7 @@ static bool fake_msg_take(struct fake_session *s)
 
 			fk->msg_hints = sl->hints;
 			fk->cpu = __atomic_load_n(&s->hdr->cpu, __ATOMIC_RELAXED);
-			fk->resting = __atomic_load_n(&s->hdr->resting, __ATOMIC_RELAXED);
+			fk->blocked = __atomic_load_n(&s->hdr->blocked, __ATOMIC_RELAXED);
 			__atomic_fetch_add(&fk->msg_entries, 1, __ATOMIC_RELEASE);
 			CHECK_INT(i, (sl->kind == PROG_P2P_SEND ? sl->key.dst : s->space->msg.rank) % fk->workers);
 			if (e & PROG_P2P_WITHDRAW) {
@@ -1027,13 +1027,13 @@ static void fake_main(int listener)
 			busy |= fake_msgs();
 		if (doze) {
 			for (i = 0; i < fk->workers; i++)
-				__atomic_store_n(&fake_bell->state[i].sleeping, PROG_DOZING,
+				__atomic_store_n(&fake_bell->state[i].need_wakeup, PROG_WAKEUP_COALESCED,
 						 __ATOMIC_SEQ_CST);
 			/* and will, until it is kicked */
 			__atomic_store_n(&fk->dozing, 1, __ATOMIC_RELEASE);
 		} else if (!busy) {
 			for (i = 0; i < fk->workers; i++)
-				__atomic_store_n(&fake_bell->state[i].sleeping, 1, __ATOMIC_SEQ_CST);
+				__atomic_store_n(&fake_bell->state[i].need_wakeup, 1, __ATOMIC_SEQ_CST);
 			for (i = 0; i < FAKE_SESSIONS; i++)
 				busy |= fake_serve(&fake_sessions[i]);
 			busy |= fake_msgs();
@@ -1048,7 +1048,7 @@ static void fake_main(int listener)
 		poll(p, (nfds_t)n, busy ? 0 : 1);
 		for (i = 0; i < fk->workers; i++) {
 			if (!doze)
-				__atomic_store_n(&fake_bell->state[i].sleeping, 0, __ATOMIC_RELAXED);
+				__atomic_store_n(&fake_bell->state[i].need_wakeup, 0, __ATOMIC_RELAXED);
 			if (read(fake_kick[i], &v, sizeof(v)) == sizeof(v)) {
 				__atomic_store_n(&fk->dozing, 0, __ATOMIC_RELEASE);
 				__atomic_fetch_add(&fk->kicks, 1, __ATOMIC_RELEASE);

@@ -252,14 +252,14 @@ static void body_dtypes(void)
 			struct prog_dst d = { .rank = t, .count = 1 };
 			struct dtype *b, *v;
 
-			CHECK_INT(dtype_new_basic(PROG_TYPE_BYTE, &b), 0);
-			CHECK_INT(dtype_new_hvector(2, 1, 2 + i, b, &v), 0);
+			CHECK_INT(prog_dtype_new_basic(PROG_TYPE_BYTE, &b), 0);
+			CHECK_INT(prog_dtype_new_hvector(2, 1, 2 + i, b, &v), 0);
 			d.type = v;
 			memset(data, (int)i, 2);
 			CHECK_INT(prog_put(w, &o, &d, 0, NULL), 0);
 			CHECK_INT(prog_put(w, &o, &d, 0, NULL), 0);
-			dtype_put(b);
-			dtype_put(v);
+			prog_dtype_put(b);
+			prog_dtype_put(v);
 		}
 	CHECK_INT(prog_flush(w, t), 0);
 	rank_barrier();
@@ -377,7 +377,7 @@ static void body_hello_faults(void)
 	size_t i;
 
 	for (i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-		fk->fault_msg = PROG_MSG_HELLO;
+		fk->fault_msg = PROG_CTRL_HELLO;
 		fk->fault = cases[i].fault;
 		why = "";
 		CHECK_INT(open_one(&s, &why), cases[i].err);
@@ -404,8 +404,8 @@ static void test_hello_faults(void **state)
 /* A broken answer to any later request ends the session cleanly; a refusal only the request. */
 static void body_request_faults(void)
 {
-	static const uint32_t msgs[] = { PROG_MSG_PING, PROG_MSG_WIN_CREATE, PROG_MSG_WIN_FREE,
-					 PROG_MSG_REGION_ADD };
+	static const uint32_t msgs[] = { PROG_CTRL_PING, PROG_CTRL_WIN_CREATE, PROG_CTRL_WIN_FREE,
+					 PROG_CTRL_REGION_ADD };
 	size_t i;
 	uint32_t f;
 

@@ -19,7 +19,7 @@ static uint64_t msg_max = 8u << 20;	/* bytes */
 
 static struct prog_win *msg_space(struct prog_session *s)
 {
-	return rank_window(s, PROG_WIN_SPACE, MSG_KEY, NULL, 0);
+	return rank_window(s, PROG_WIN_MSG_CONTEXT, MSG_KEY, NULL, 0);
 }
 
 /* ---- repeatable randomness: both ranks of a message know what it is to be --------------------------- */
@@ -77,11 +77,11 @@ static void mbuf_new(struct mbuf *m, uint64_t total, struct dice *d, struct prog
 	struct dtype *byte;
 
 	*m = (struct mbuf){ .total = total, .size = total, .b.count = total };
-	CHECK_INT(dtype_new_basic(PROG_TYPE_BYTE, &byte), 0);
+	CHECK_INT(prog_dtype_new_basic(PROG_TYPE_BYTE, &byte), 0);
 	if (kind == 1 && total && total % 48 == 0) {
-		CHECK_INT(dtype_new_hvector(3, 16, 16 + (int64_t)dice_roll(d, 40), byte, &m->dt), 0);
+		CHECK_INT(prog_dtype_new_hvector(3, 16, 16 + (int64_t)dice_roll(d, 40), byte, &m->dt), 0);
 		m->b.count = total / 48;
-		m->size = (size_t)dtype_extent(m->dt) * m->b.count;
+		m->size = (size_t)prog_dtype_extent(m->dt) * m->b.count;
 	} else if (kind == 2 && total) {
 		n = 2 + (uint32_t)dice_roll(d, 22);
 		for (i = 0; i < n; i++) {
@@ -101,11 +101,11 @@ static void mbuf_new(struct mbuf *m, uint64_t total, struct dice *d, struct prog
 			lens[i] = lens[j];
 			lens[j] = t;
 		}
-		CHECK_INT(dtype_new_hindexed(n, lens, disps, byte, &m->dt), 0);
+		CHECK_INT(prog_dtype_new_hindexed(n, lens, disps, byte, &m->dt), 0);
 		m->b.count = 1;
 		m->size = (size_t)at;
 	}
-	dtype_put(byte);
+	prog_dtype_put(byte);
 	m->region = dice_roll(d, 2);
 	if (m->region)
 		CHECK_INT(prog_mem_alloc(s, m->size, (void **)&m->mem), 0);
@@ -121,14 +121,14 @@ static void mbuf_free(struct mbuf *m, struct prog_session *s)
 		CHECK_INT(prog_mem_free(s, m->mem), 0);
 	else
 		free(m->mem);
-	dtype_put(m->dt);
+	prog_dtype_put(m->dt);
 }
 
 /* Packed [@off, @off + @n) of the buffer become @packed. */
 static void mbuf_put(struct mbuf *m, uint64_t off, const char *packed, uint64_t n)
 {
 	if (m->dt)
-		CHECK_INT(dtype_unpack(m->mem, m->dt, m->b.count, off, packed, n), 0);
+		CHECK_INT(prog_dtype_unpack(m->mem, m->dt, m->b.count, off, packed, n), 0);
 	else
 		memcpy(m->mem + off, packed, n);
 }
@@ -182,7 +182,7 @@ static struct plan plan_for(uint64_t seed, uint32_t src, uint32_t dst, uint32_t 
 	if (p.len > msg_max)
 		p.len = msg_max;
 	p.how = dice_roll(&d, 4) ? (enum how)dice_roll(&d, BY_NAME_HEAD + 1) : (enum how)dice_roll(&d, HOWS);
-	p.flags = (dice_roll(&d, 4) ? 0 : PROG_MSG_SYNC) | (dice_roll(&d, 3) ? 0 : PROG_MSG_EARLY);
+	p.flags = (dice_roll(&d, 4) ? 0 : PROG_MSGF_SYNC) | (dice_roll(&d, 3) ? 0 : PROG_MSGF_EAGER);
 	p.room = p.len;
 	if (!dice_roll(&d, 6))
 		p.room = dice_roll(&d, p.len + 1);
@@ -203,7 +203,7 @@ struct one {			/* a message under way, at one side */
 /* Names of the sends, for receivers; one per channel and place in the pipeline. */
 struct mailbox {
 	uint32_t full;
-	struct prog_msg_name name;
+	struct prog_msg_id name;
 };
 
 static struct mailbox *mailbox_of(uint32_t src, uint32_t dst, uint32_t n)
@@ -218,7 +218,7 @@ static void random_send(struct prog_session *s, struct prog_win *w, uint64_t see
 {
 	struct prog_msg_key key = { .comm = 77, .src = my_rank, .dst = to, .tag = -5, .gen = 1, .ord = n };
 	struct mailbox *box = mailbox_of(my_rank, to, n);
-	struct prog_msg_name name;
+	struct prog_msg_id name;
 	char *packed;
 	int err;
 
@@ -243,7 +243,7 @@ static void random_recv(struct prog_session *s, struct prog_win *w, uint64_t see
 {
 	struct prog_msg_key key = { .comm = 77, .src = from, .dst = my_rank, .tag = -5, .gen = 1, .ord = n };
 	struct mailbox *box = mailbox_of(from, my_rank, n);
-	struct prog_msg_name name;
+	struct prog_msg_id name;
 	unsigned int flags = 0;
 	int err;
 
@@ -252,13 +252,13 @@ static void random_recv(struct prog_session *s, struct prog_win *w, uint64_t see
 	memset(o->buf.mem, 0x5a, o->buf.size);
 	switch (o->p.how) {
 	case BY_KEY_HURRY:
-		flags = PROG_MSG_HURRY;
+		flags = PROG_MSGF_URGENT;
 		/* fallthrough */
 	case BY_KEY:
 		err = prog_msg_recv(w, &key, &o->buf.b, flags, &o->m);
 		break;
 	case DROP_BY_KEY:
-		err = prog_msg_recv(w, &key, &o->buf.b, PROG_MSG_DROP, &o->m);
+		err = prog_msg_recv(w, &key, &o->buf.b, PROG_MSGF_DROP, &o->m);
 		break;
 	default:
 		while (!__atomic_load_n(&box->full, __ATOMIC_ACQUIRE))
@@ -266,9 +266,9 @@ static void random_recv(struct prog_session *s, struct prog_win *w, uint64_t see
 		name = box->name;
 		/* before the send can end, after which the place is used again */
 		__atomic_store_n(&box->full, 0, __ATOMIC_RELEASE);
-		err = prog_msg_recv_named(w, &name, &o->buf.b, o->p.how != BY_NAME_HEAD,
-					  o->p.how == DROP_BY_NAME ? PROG_MSG_DROP :
-					  o->p.content.x & 2 ? PROG_MSG_HURRY : 0, &o->m);
+		err = prog_msg_recv_by_id(w, &name, &o->buf.b, o->p.how != BY_NAME_HEAD,
+					  o->p.how == DROP_BY_NAME ? PROG_MSGF_DROP :
+					  o->p.content.x & 2 ? PROG_MSGF_URGENT : 0, &o->m);
 	}
 	CHECK_INT(err, 0);
 }
@@ -407,14 +407,14 @@ static void *mt_main(void *arg)
 		struct prog_msg_key none = { .comm = 6, .src = peer, .dst = my_rank, .tag = tag, .ord = i };
 		struct prog_buf bi = { .addr = in, .count = MT_LEN }, bo = { .addr = out, .count = MT_LEN };
 		struct prog_msg_result r;
-		struct prog_msg_name name;
+		struct prog_msg_id name;
 		prog_msg *s, *m, *n;
 		const void *head;
 
 		memset(out, (int)(i + my_rank + (uint32_t)tag), MT_LEN);
 		CHECK_INT(prog_msg_recv(mt_win, &from, &bi, 0, &m), 0);
 		CHECK_INT(prog_msg_recv(mt_win, &none, &bo, 0, &n), 0);
-		CHECK_INT(prog_msg_send(mt_win, &to, &bo, i % 7 ? 0 : PROG_MSG_SYNC, &name, &s), 0);
+		CHECK_INT(prog_msg_send(mt_win, &to, &bo, i % 7 ? 0 : PROG_MSGF_SYNC, &name, &s), 0);
 		prog_msg_candidates(mt_win, i % 2);
 		if (i % 3)
 			CHECK_INT(prog_msg_wait(mt_win, m, &r), 0);

@@ -118,11 +118,11 @@ static struct prog_msg_key key_of(uint32_t src, uint32_t dst, int32_t tag, uint6
 }
 
 static prog_msg *send_to(uint32_t dst, int32_t tag, uint64_t ord, void *buf, uint64_t n,
-			 struct prog_msg_name *name)
+			 struct prog_msg_id *name)
 {
 	struct prog_msg_key key = key_of(my_rank, dst, tag, ord);
 	struct prog_buf b = { .addr = buf, .count = n };
-	struct prog_msg_name unused;
+	struct prog_msg_id unused;
 	prog_msg *m;
 
 	CHECK_INT(prog_msg_send(win, &key, &b, 0, name ? name : &unused, &m), 0);
@@ -139,12 +139,12 @@ static prog_msg *recv_from(uint32_t src, int32_t tag, uint64_t ord, void *buf, u
 	return m;
 }
 
-static prog_msg *recv_name(const struct prog_msg_name *name, void *buf, uint64_t n, bool whole)
+static prog_msg *recv_name(const struct prog_msg_id *name, void *buf, uint64_t n, bool whole)
 {
 	struct prog_buf b = { .addr = buf, .count = n };
 	prog_msg *m;
 
-	CHECK_INT(prog_msg_recv_named(win, name, &b, whole, 0, &m), 0);
+	CHECK_INT(prog_msg_recv_by_id(win, name, &b, whole, 0, &m), 0);
 	return m;
 }
 
@@ -257,7 +257,7 @@ static void test_uneven_random(void **state)
 
 /* Not announced: the helper thread finds the message, while the receiver's own thread sleeps elsewhere. */
 struct look_for {
-	struct prog_msg_name name;
+	struct prog_msg_id name;
 	uint32_t full;
 };
 
@@ -332,13 +332,13 @@ static void body_early(void)
 	for (round = 0; round < 300 && early < 10; round++) {
 		struct prog_msg_key key = key_of(0, 1, 1, round);
 		struct prog_buf b = { .addr = buf, .count = EARLY_LEN };
-		struct prog_msg_name name;
+		struct prog_msg_id name;
 		prog_msg *m;
 
 		rank_barrier();
 		if (!my_rank) {
 			make(buf, EARLY_LEN, 1, round);
-			CHECK_INT(prog_msg_send(win, &key, &b, PROG_MSG_EARLY, &name, &m), 0);
+			CHECK_INT(prog_msg_send(win, &key, &b, PROG_MSGF_EAGER, &name, &m), 0);
 			/* the receive comes when this is over */
 			pause_ms(1);
 			*done = (uint32_t)prog_msg_test(win, m, NULL);
@@ -379,7 +379,7 @@ static void test_two_early(void **state)
 static void body_race(void)
 {
 	static const char zeros[RACE_LEN];
-	struct prog_msg_name *names = (struct prog_msg_name *)(void *)rs->data;
+	struct prog_msg_id *names = (struct prog_msg_id *)(void *)rs->data;
 	struct dice d = dice_for(rs->value[63], my_rank, 3, 4);
 	uint32_t round, i, cancelled = 0, refused = 0;
 	char *buf = malloc(RACE_MSGS * RACE_LEN);
@@ -456,7 +456,7 @@ static void test_two_race(void **state)
 static void body_full(void)
 {
 	prog_msg *m[PROG_P2P_SLOTS];
-	struct prog_msg_name name;
+	struct prog_msg_id name;
 	uint32_t round, i;
 	char *buf = calloc(PROG_P2P_SLOTS, 64);
 
@@ -531,7 +531,7 @@ static void others_go_on(void)
 /* What is under way from a rank that dies ends, well or not; what it had finished is right. */
 static void body_sender_dies(void)
 {
-	struct prog_msg_name *names = (struct prog_msg_name *)(void *)rs->data;
+	struct prog_msg_id *names = (struct prog_msg_id *)(void *)rs->data;
 	char *buf = malloc((size_t)BIG * DEATH_MSGS);
 	uint32_t victim = my_ranks - 1, i, good = 0;
 	prog_msg *m[DEATH_MSGS];
@@ -633,7 +633,7 @@ static void test_two_receiver_dies(void **state)
 /* The daemon of rank 1 is killed while messages go both ways. */
 static void body_daemon_dies(void)
 {
-	struct prog_msg_name *names = (struct prog_msg_name *)(void *)rs->data, *mine = names + my_rank * DEATH_MSGS;
+	struct prog_msg_id *names = (struct prog_msg_id *)(void *)rs->data, *mine = names + my_rank * DEATH_MSGS;
 	char *out = malloc((size_t)BIG), *in = malloc((size_t)BIG * DEATH_MSGS);
 	prog_msg *s[DEATH_MSGS], *r[DEATH_MSGS];
 	uint32_t peer = 1 - my_rank, i;
@@ -728,7 +728,7 @@ static void body_rescue(void)
 {
 	enum { N = 3 };
 	static const uint64_t len[N] = { 100000, BIG / 2, 50000 };
-	struct prog_msg_name *names = (struct prog_msg_name *)(void *)rs->data, bad;
+	struct prog_msg_id *names = (struct prog_msg_id *)(void *)rs->data, bad;
 	char *buf = malloc(BIG);
 	void *copy;
 
@@ -739,7 +739,7 @@ static void body_rescue(void)
 		prog_msg *m;
 
 		make(buf, len[i], 1, i);
-		CHECK_INT(prog_msg_send(win, &key, &b, PROG_MSG_EARLY, &names[i], &m), 0);
+		CHECK_INT(prog_msg_send(win, &key, &b, PROG_MSGF_EAGER, &names[i], &m), 0);
 		CHECK_INT(ended(m), 0);
 	}
 	rank_barrier();
@@ -811,12 +811,12 @@ static void body_waits(void)
 
 	space_open();
 	/* where CMA is forbidden nobody can ask */
-	told = told && prog_msg_near(win, peer);
+	told = told && prog_msg_same_node(win, peer);
 	CHECK(!prog_msg_leave(win, peer));
 	rank_barrier();
 	if (!my_rank) {
-		prog_msg_set_waits(win, 1, true);
-		prog_msg_set_waits(win, 99, true);
+		prog_msg_set_blocking(win, 1, true);
+		prog_msg_set_blocking(win, 99, true);
 	}
 	rank_barrier();
 	CHECK_INT(prog_msg_leave(win, peer), my_rank && told);
@@ -824,7 +824,7 @@ static void body_waits(void)
 	CHECK(!prog_msg_leave(win, 99));
 	rank_barrier();
 	if (!my_rank)
-		prog_msg_set_waits(win, 1, false);
+		prog_msg_set_blocking(win, 1, false);
 	rank_barrier();
 	CHECK(!prog_msg_leave(win, peer));
 	rank_finish(ses, win);
@@ -843,10 +843,10 @@ static void body_far_waits(void)
 		bool yes = ord % 3 != 2;
 
 		if (my_rank)
-			prog_msg_set_waits(win, 0, yes);
+			prog_msg_set_blocking(win, 0, yes);
 		rank_barrier();
 		if (my_rank)
-			CHECK_INT(ended(recv_from(0, 1, ord, buf, sizeof(buf), PROG_MSG_HURRY)), 0);
+			CHECK_INT(ended(recv_from(0, 1, ord, buf, sizeof(buf), PROG_MSGF_URGENT)), 0);
 		else
 			CHECK_INT(ended(send_to(1, 1, ord, buf, sizeof(buf), NULL)), 0);
 		for (i = n = 0; i < 40; i++)

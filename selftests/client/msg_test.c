@@ -79,11 +79,11 @@ static struct prog_msg_key self_key(int32_t tag, uint64_t ord)
 	return (struct prog_msg_key){ .comm = 1, .tag = tag, .ord = ord };
 }
 
-static prog_msg *self_send(int32_t tag, uint64_t ord, const void *buf, uint64_t n, struct prog_msg_name *name)
+static prog_msg *self_send(int32_t tag, uint64_t ord, const void *buf, uint64_t n, struct prog_msg_id *name)
 {
 	struct prog_msg_key key = self_key(tag, ord);
 	struct prog_buf b = { .addr = (void *)(uintptr_t)buf, .count = n };
-	struct prog_msg_name unused;
+	struct prog_msg_id unused;
 	prog_msg *m;
 
 	CHECK_INT(prog_msg_send(self_w, &key, &b, 0, name ? name : &unused, &m), 0);
@@ -120,7 +120,7 @@ static void until(const uint32_t *count, uint32_t value)
 
 static void body_window(void)
 {
-	struct prog_win_cfg cfg = { .kind = PROG_WIN_SPACE, .key = 9, .nranks = 1 };
+	struct prog_win_cfg cfg = { .kind = PROG_WIN_MSG_CONTEXT, .key = 9, .nranks = 1 };
 	struct prog_session *s = rank_session(NULL);
 	struct prog_win *w, *other;
 	struct prog_endpoint ep;
@@ -129,7 +129,7 @@ static void body_window(void)
 	struct prog_buf b = { .addr = &v, .count = 8 };
 	struct prog_dst d = { .count = 8 };
 	struct prog_msg_key key = { .comm = 1 };
-	struct prog_msg_name name = { .serial = 1 };
+	struct prog_msg_id name = { .serial = 1 };
 	const char *why = "";
 	prog_msg *m;
 
@@ -180,7 +180,7 @@ static void body_window(void)
 	CHECK_INT(prog_win_map(other, NULL), 0);
 	CHECK_INT(prog_msg_send(other, &key, &b, 0, &name, &m), -EINVAL);
 	CHECK_INT(prog_msg_recv(other, &key, &b, 0, &m), -EINVAL);
-	CHECK_INT(prog_msg_recv_named(other, &name, &b, true, 0, &m), -EINVAL);
+	CHECK_INT(prog_msg_recv_by_id(other, &name, &b, true, 0, &m), -EINVAL);
 	CHECK(prog_msg_threshold(other, 0) == UINT64_MAX);
 	CHECK(prog_msg_min(other) == UINT64_MAX);
 	prog_msg_candidates(other, 5);
@@ -196,7 +196,7 @@ static void test_window(void **state)
 
 static void body_old(void)
 {
-	struct prog_win_cfg cfg = { .kind = PROG_WIN_SPACE, .key = 9, .nranks = 1 };
+	struct prog_win_cfg cfg = { .kind = PROG_WIN_MSG_CONTEXT, .key = 9, .nranks = 1 };
 	struct prog_session *s = rank_session(NULL);
 	struct prog_msg_key key = { .comm = 1 };
 	struct prog_endpoint ep;
@@ -245,7 +245,7 @@ static void body_pool(void)
 	CHECK_INT(fk->regions, before + 2);
 	/* refused: messages go all the same */
 	prog_win_close(self_w);
-	fk->fault_msg = PROG_MSG_REGION_ADD;
+	fk->fault_msg = PROG_CTRL_REGION_ADD;
 	fk->fault = FAULT_REFUSE;
 	self_w = msg_space(self_s);
 	prog_msg_free(self_w, self_recv(0, 0, NULL, 0, 0));
@@ -266,7 +266,7 @@ static void test_pool(void **state)
 static void body_errors(void)
 {
 	struct prog_msg_key key = self_key(0, 0);
-	struct prog_msg_name name = { .serial = 1 };
+	struct prog_msg_id name = { .serial = 1 };
 	int64_t *lens = calloc(40000, sizeof(*lens)), *disps = calloc(40000, sizeof(*disps));
 	struct prog_buf b = { .count = 8 };
 	struct prog_msg_result r;
@@ -287,13 +287,13 @@ static void body_errors(void)
 	CHECK_INT(prog_msg_send(self_w, &key, &b, 0, &name, &m), -EINVAL);
 	CHECK_INT(prog_msg_recv(self_w, &key, &b, 0, &m), -EINVAL);
 	key.src = 0;
-	CHECK_INT(prog_msg_send(self_w, &key, &b, PROG_MSG_DROP, &name, &m), -EINVAL);
-	CHECK_INT(prog_msg_recv(self_w, &key, &b, PROG_MSG_SYNC, &m), -EINVAL);
-	CHECK_INT(prog_msg_recv_named(self_w, &name, &b, true, PROG_MSG_EARLY, &m), -EINVAL);
+	CHECK_INT(prog_msg_send(self_w, &key, &b, PROG_MSGF_DROP, &name, &m), -EINVAL);
+	CHECK_INT(prog_msg_recv(self_w, &key, &b, PROG_MSGF_SYNC, &m), -EINVAL);
+	CHECK_INT(prog_msg_recv_by_id(self_w, &name, &b, true, PROG_MSGF_EAGER, &m), -EINVAL);
 	name.src = 1;
-	CHECK_INT(prog_msg_recv_named(self_w, &name, &b, true, 0, &m), -EINVAL);
-	name = (struct prog_msg_name){ 0 };
-	CHECK_INT(prog_msg_recv_named(self_w, &name, &b, true, 0, &m), -EINVAL);
+	CHECK_INT(prog_msg_recv_by_id(self_w, &name, &b, true, 0, &m), -EINVAL);
+	name = (struct prog_msg_id){ 0 };
+	CHECK_INT(prog_msg_recv_by_id(self_w, &name, &b, true, 0, &m), -EINVAL);
 	b.count = UINT64_MAX;
 	CHECK_INT(prog_msg_recv(self_w, &key, &b, 0, &m), -EOVERFLOW);
 	/* a program of 40000 blocks of different lengths */
@@ -301,16 +301,16 @@ static void body_errors(void)
 		lens[i] = 1 + rand_r(&dice) % 7;
 		disps[i] = 16 * (int64_t)i + rand_r(&dice) % 8;
 	}
-	CHECK_INT(dtype_new_basic(PROG_TYPE_BYTE, &byte), 0);
-	CHECK_INT(dtype_new_hindexed(40000, lens, disps, byte, &many), 0);
-	CHECK(dtype_encoded_size(many) > PROG_DTYPE_PROGRAM_MAX);
+	CHECK_INT(prog_dtype_new_basic(PROG_TYPE_BYTE, &byte), 0);
+	CHECK_INT(prog_dtype_new_hindexed(40000, lens, disps, byte, &many), 0);
+	CHECK(prog_dtype_encoded_size(many) > PROG_DTYPE_PROGRAM_MAX);
 	b = (struct prog_buf){ .addr = lens, .type = many, .count = 1 };
 	CHECK_INT(prog_msg_send(self_w, &key, &b, 0, &name, &m), -E2BIG);
 	b.count = UINT64_MAX / 2;
 	CHECK_INT(prog_msg_send(self_w, &key, &b, 0, &name, &m), -EOVERFLOW);
-	dtype_put(many);
+	prog_dtype_put(many);
 	/* programs of 128 KiB: the arena has room for some */
-	CHECK_INT(dtype_new_hindexed(7000, lens, disps, byte, &many), 0);
+	CHECK_INT(prog_dtype_new_hindexed(7000, lens, disps, byte, &many), 0);
 	b.count = 1;
 	b.type = many;
 	fk->msg_hold = 1;
@@ -336,15 +336,15 @@ static void body_errors(void)
 			key.ord++;
 		}
 	}
-	dtype_put(many);
-	dtype_put(byte);
+	prog_dtype_put(many);
+	prog_dtype_put(byte);
 	/* a send cannot be withdrawn, a named receive neither; what ended is refused */
 	m = self_send(1, 0, &v, 8, &name);
 	CHECK_INT(prog_msg_withdraw(self_w, m), -EINVAL);
 	prog_msg_free(self_w, m);
 	fk->msg_status = -EPERM;
 	b = (struct prog_buf){ .addr = &v, .count = 8 };
-	CHECK_INT(prog_msg_recv_named(self_w, &name, &b, true, 0, &m), 0);
+	CHECK_INT(prog_msg_recv_by_id(self_w, &name, &b, true, 0, &m), 0);
 	CHECK_INT(prog_msg_wait(self_w, m, &r), 0);
 	CHECK_INT(r.status, -EPERM);
 	CHECK_INT(prog_msg_withdraw(self_w, m), -EINVAL);
@@ -353,7 +353,7 @@ static void body_errors(void)
 	fk->msg_status = 5;
 	fk->msg_head_len = 100000;
 	prog_msg_free(self_w, self_send(2, 0, &v, 8, NULL));
-	m = self_recv(2, 0, &v, 8, PROG_MSG_HURRY);
+	m = self_recv(2, 0, &v, 8, PROG_MSGF_URGENT);
 	CHECK_INT(prog_msg_wait(self_w, m, &r), 0);
 	CHECK_INT(r.status, -EIO);
 	CHECK(prog_msg_head(self_w, m, &head) <= 240);
@@ -374,7 +374,7 @@ static void test_errors(void **state)
 static void body_unreachable(void)
 {
 	struct prog_msg_key key = self_key(0, 0);
-	struct prog_msg_name name;
+	struct prog_msg_id name;
 	char c[300] = "abc", *region;
 	struct prog_buf b = { .addr = c, .count = 300 };
 	prog_msg *m;
@@ -392,7 +392,7 @@ static void body_unreachable(void)
 	m = self_recv(0, 1, NULL, 0, 0);
 	CHECK_INT(ended(self_send(0, 1, NULL, 0, NULL)), 0);
 	CHECK_INT(ended(m), 0);
-	m = self_recv(0, 2, c, 300, PROG_MSG_DROP);
+	m = self_recv(0, 2, c, 300, PROG_MSGF_DROP);
 	CHECK_INT(ended(self_send(0, 2, region, 300, NULL)), 0);
 	CHECK_INT(ended(m), 0);
 	CHECK_INT(prog_mem_free(self_s, region), 0);
@@ -410,7 +410,7 @@ static void body_full(void)
 {
 	static prog_msg *m[PROG_P2P_SLOTS + 1];
 	struct prog_msg_key key = self_key(3, PROG_P2P_SLOTS);
-	struct prog_msg_name name;
+	struct prog_msg_id name;
 	char c = 1;
 	struct prog_buf b = { .addr = &c, .count = 1 };
 	uint32_t i, round;
@@ -448,7 +448,7 @@ static void test_full(void **state)
 /* Names differ for a slot's uses; rings wrap. */
 static void body_wrap(void)
 {
-	struct prog_msg_name name, last = { 0 };
+	struct prog_msg_id name, last = { 0 };
 	char in[4] = "abc", out[4];
 	struct prog_buf b = { .addr = out, .count = 4 };
 	prog_msg *sent, *m;
@@ -464,19 +464,19 @@ static void body_wrap(void)
 			break;
 		case 1:
 			sent = self_send(5, i, in, 4, &name);
-			CHECK_INT(prog_msg_recv_named(self_w, &name, &b, true, 0, &m), 0);
+			CHECK_INT(prog_msg_recv_by_id(self_w, &name, &b, true, 0, &m), 0);
 			break;
 		case 2:
 			/* not the message it was announced for: withdrawn */
 			prog_msg_free(self_w, self_recv(5, i, out, 4, 0));
 			sent = self_send(6, i, in, 4, &name);
-			m = self_recv(6, i, NULL, 0, PROG_MSG_DROP);
+			m = self_recv(6, i, NULL, 0, PROG_MSGF_DROP);
 			break;
 		default:
 			sent = self_send(5, i, in, 4, &name);
 			/* both left to themselves */
 			prog_msg_free(self_w, sent);
-			prog_msg_free(self_w, self_recv(5, i, NULL, 0, PROG_MSG_DROP));
+			prog_msg_free(self_w, self_recv(5, i, NULL, 0, PROG_MSGF_DROP));
 			continue;
 		}
 		CHECK(name.serial && (name.slot != last.slot || name.serial != last.serial));
@@ -551,7 +551,7 @@ static void body_withdraw(void)
 		prog_msg_free(self_w, a);
 		b = self_recv(3, 2 * i + 1, buf[1], 300, 0);
 		/* matched with the first, or with this one */
-		again = self_recv(3, 2 * i, buf[0], 300, PROG_MSG_HURRY);
+		again = self_recv(3, 2 * i, buf[0], 300, PROG_MSGF_URGENT);
 		CHECK_INT(ended(sent), 0);
 		prog_msg_free(self_w, again);
 		CHECK_INT(prog_msg_test(self_w, b, &r), 0);
@@ -599,7 +599,7 @@ static void body_doorbell(void)
 	prog_msg_free(self_w, self_recv(3, 0, big, 65536, 0));
 	until(&fk->kicks, kicks + 1);
 	kicks = until_dozing();
-	CHECK_INT(ended(self_recv(2, 0, c, 8, PROG_MSG_HURRY)), 0);
+	CHECK_INT(ended(self_recv(2, 0, c, 8, PROG_MSGF_URGENT)), 0);
 	CHECK_INT(ended(sent), 0);
 	CHECK(__atomic_load_n(&fk->kicks, __ATOMIC_ACQUIRE) > kicks);
 	/* a small one is not worth it, but for who waits */
@@ -686,7 +686,7 @@ static prog_msg *hint_post(uint32_t ord, unsigned int flags)
 {
 	static uint64_t v;
 	uint32_t entries = fk->msg_entries;
-	prog_msg *m = self_recv(4, ord, &v, 8, flags | PROG_MSG_HURRY);
+	prog_msg *m = self_recv(4, ord, &v, 8, flags | PROG_MSGF_URGENT);
 
 	until(&fk->msg_entries, entries + 1);
 	return m;
@@ -713,23 +713,23 @@ static void body_hints(void)
 	CPU_SET(sched_getcpu(), &here);
 	CHECK_INT(sched_setaffinity(0, sizeof(here), &here), 0);
 	self_open(PROG_SESSION_MT);
-	waited = hint_post(0, PROG_MSG_WAITS);
-	CHECK_INT(fk->msg_hints, PROG_P2PH_WAITS);
+	waited = hint_post(0, PROG_MSGF_HINT_BLOCKING);
+	CHECK_INT(fk->msg_hints, PROG_P2PH_BLOCKING);
 	CHECK_INT(fk->cpu, sched_getcpu() + 1);
-	CHECK_INT(fk->resting, 0);
+	CHECK_INT(fk->blocked, 0);
 	prog_msg_free(self_w, hint_post(1, 0));
 	CHECK_INT(fk->msg_hints, 0);
 	CHECK_INT(pthread_create(&id, NULL, hint_wait, waited), 0);
 	do
 		prog_msg_free(self_w, hint_post(ord++, 0));
-	while (!fk->resting);
-	CHECK_INT(fk->resting, 1);
+	while (!fk->blocked);
+	CHECK_INT(fk->blocked, 1);
 	sent = self_send(4, 0, &v, 8, NULL);
 	CHECK_INT(pthread_join(id, NULL), 0);
 	prog_msg_free(self_w, waited);
 	CHECK_INT(ended(sent), 0);
 	prog_msg_free(self_w, hint_post(ord, 0));
-	CHECK_INT(fk->resting, 0);
+	CHECK_INT(fk->blocked, 0);
 	self_close();
 }
 
@@ -742,7 +742,7 @@ static void test_hints(void **state)
 
 static uint32_t looks, look_closed, look_arrived;
 static char look_buf[300];
-static struct prog_msg_name look_name;
+static struct prog_msg_id look_name;
 static prog_msg *look_found;
 
 /* What the hooks do: give the daemon the receive that the message names. */
@@ -756,7 +756,7 @@ static void look_take(void *arg)
 	if (__atomic_add_fetch(&looks, 1, __ATOMIC_ACQ_REL) < 3 || look_found ||
 	    !__atomic_load_n(&look_arrived, __ATOMIC_ACQUIRE))
 		return;
-	CHECK_INT(prog_msg_recv_named(self_w, &look_name, &b, false, 0, &look_found), 0);
+	CHECK_INT(prog_msg_recv_by_id(self_w, &look_name, &b, false, 0, &look_found), 0);
 }
 
 static void look_count(void *arg)
@@ -857,7 +857,7 @@ static void body_fork(void)
 	struct prog_msg_key key = self_key(1, 1);
 	char c[300] = "x";
 	struct prog_buf b = { .addr = c, .count = 300 };
-	struct prog_msg_name name;
+	struct prog_msg_id name;
 	prog_msg *sent, *posted, *done, *m;
 	pthread_t th;
 	int i, st;
@@ -904,7 +904,7 @@ static void body_fork(void)
 	CHECK_INT(prog_msg_test(self_w, posted, NULL), 0);
 	CHECK_INT(ended(self_send(3, 0, c, 300, NULL)), 0);
 	CHECK_INT(ended(posted), 0);
-	CHECK_INT(prog_msg_recv_named(self_w, &name, &b, true, 0, &m), 0);
+	CHECK_INT(prog_msg_recv_by_id(self_w, &name, &b, true, 0, &m), 0);
 	CHECK_INT(ended(m), 0);
 	CHECK_INT(ended(sent), 0);
 	prog_msg_free(self_w, done);
@@ -926,7 +926,7 @@ static void body_death(void)
 	char c[300] = "x", d[300];
 	struct prog_buf b = { .addr = c, .count = 300 };
 	prog_msg *done, *sent, *posted, *matched, *m;
-	struct prog_msg_name name;
+	struct prog_msg_id name;
 	uint32_t n;
 	int err;
 

@@ -132,7 +132,7 @@ static json_t *messages(int node)
 static void space_open(void)
 {
 	ses = rank_session(NULL);
-	win = rank_window(ses, PROG_WIN_SPACE, 0x5ace, NULL, 0);
+	win = rank_window(ses, PROG_WIN_MSG_CONTEXT, 0x5ace, NULL, 0);
 	buf = malloc(4 * MIB);
 	CHECK(buf);
 }
@@ -141,13 +141,13 @@ static prog_msg *post(uint64_t n)
 {
 	struct prog_msg_key key = { .comm = 9, .src = 0, .dst = 1, .tag = 4, .ord = ord++ };
 	struct prog_buf b = { .addr = buf, .count = n };
-	struct prog_msg_name name;
+	struct prog_msg_id name;
 	prog_msg *m;
 
 	if (my_rank)
 		CHECK_INT(prog_msg_recv(win, &key, &b, 0, &m), 0);
 	else
-		CHECK_INT(prog_msg_send(win, &key, &b, PROG_MSG_EARLY, &name, &m), 0);
+		CHECK_INT(prog_msg_send(win, &key, &b, PROG_MSGF_EAGER, &name, &m), 0);
 	return m;
 }
 
@@ -371,7 +371,7 @@ static void body_passed(void)
 		json_t *r = messages(0);
 
 		CHECK_INT(number(r, "on_this_node"), ROUNDS);
-		CHECK_INT(number(r, "copied_by_helper"), prog_msg_near(win, 1) ? ROUNDS : 0);
+		CHECK_INT(number(r, "copied_by_helper"), prog_msg_same_node(win, 1) ? ROUNDS : 0);
 		CHECK_INT(number(r, "bytes"), (long long)(ROUNDS * n));
 		json_decref(r);
 	}

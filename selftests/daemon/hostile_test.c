@@ -112,7 +112,7 @@ static int get_reply(int sock, void *rep, size_t size, int *fds, unsigned int *n
 	k = scm_take(&mh, fds, fds ? 32 : 0);
 	if (nfds)
 		*nfds = k;
-	return ((struct prog_msg_hdr *)rep)->status;
+	return ((struct prog_ctrl_hdr *)rep)->status;
 }
 
 /* The area for messages, at offset @at. */
@@ -166,10 +166,10 @@ static void raw_segment(struct raw *r)
 	assert_true(r->mem != MAP_FAILED);
 }
 
-static struct prog_msg_hello hello_for(struct raw *r)
+static struct prog_ctrl_hello hello_for(struct raw *r)
 {
-	struct prog_msg_hello h = {
-		.hdr = { PROG_MSG_HELLO, sizeof(h), 0 }, .magic = PROG_SESSION_MAGIC,
+	struct prog_ctrl_hello h = {
+		.hdr = { PROG_CTRL_HELLO, sizeof(h), 0 }, .magic = PROG_SESSION_MAGIC,
 		.abi_major = PROG_ABI_MAJOR, .cma_probe = (uintptr_t)&r->probe, .cma_value = r->probe,
 	};
 
@@ -178,9 +178,9 @@ static struct prog_msg_hello hello_for(struct raw *r)
 	return h;
 }
 
-static int raw_hello(struct raw *r, struct prog_msg_hello *h)
+static int raw_hello(struct raw *r, struct prog_ctrl_hello *h)
 {
-	struct prog_msg_hello_reply rep;
+	struct prog_ctrl_hello_reply rep;
 	unsigned int nfds = 0;
 	int fds[32], st;
 
@@ -221,12 +221,12 @@ static int make_table(const uint8_t *guid, uint32_t nranks)
 static int raw_window(struct raw *r, uint64_t key, uint32_t rank, int mem_fd)
 {
 	size_t size = winctl_size(2, 0);
-	struct prog_msg_win_create q = {
-		.hdr = { PROG_MSG_WIN_CREATE, sizeof(q), 0 }, .key = key, .rank = rank, .nranks = 2,
+	struct prog_ctrl_win_create q = {
+		.hdr = { PROG_CTRL_WIN_CREATE, sizeof(q), 0 }, .key = key, .rank = rank, .nranks = 2,
 		.mem = PROG_MEM_VA, .base = (uintptr_t)r->mem, .size = WIN_BYTES,
-		.flags = PROG_WIN_MULTINODE,
+		.flags = PROG_WINF_MULTINODE,
 	};
-	struct prog_msg_slot rep;
+	struct prog_ctrl_slot rep;
 	void *mem;
 	int fds[3] = { -1, -1, mem_fd };
 
@@ -377,7 +377,7 @@ static int teardown(void **state)
 
 static void test_hello(void **state)
 {
-	struct prog_msg_hello h;
+	struct prog_ctrl_hello h;
 	struct raw r;
 
 #define BAD_HELLO(change) do { \
@@ -394,7 +394,7 @@ static void test_hello(void **state)
 	BAD_HELLO(h.hdr.size++);
 	BAD_HELLO(h.hdr.type = 99);
 	BAD_HELLO(h.hdr.type = 0);
-	BAD_HELLO(h.hdr.type = PROG_MSG_WIN_CREATE);
+	BAD_HELLO(h.hdr.type = PROG_CTRL_WIN_CREATE);
 	BAD_HELLO(r.hdr->magic++);
 	BAD_HELLO(r.hdr->abi_major++);
 	BAD_HELLO(r.hdr->seg_size = r.seg_size + 1);
@@ -441,7 +441,7 @@ static void test_hello(void **state)
 	h = hello_for(&r);
 	assert_int_equal(raw_hello(&r, &h), 0);
 	assert_true(send_fds(r.sock, &h, sizeof(h), &r.seg_fd, 1) == 0);
-	struct prog_msg_hello_reply rep;
+	struct prog_ctrl_hello_reply rep;
 
 	assert_true(get_reply(r.sock, &rep, sizeof(rep), NULL, NULL) != 0);
 	assert_true(closed(r.sock, 20000));
@@ -471,8 +471,8 @@ static void test_hello(void **state)
 
 static void test_messages(void **state)
 {
-	struct prog_msg_slot slot = { .hdr = { 0, sizeof(slot), 0 } };
-	struct prog_msg_hello h;
+	struct prog_ctrl_slot slot = { .hdr = { 0, sizeof(slot), 0 } };
+	struct prog_ctrl_hello h;
 	uint8_t junk[4096];
 	int fds[20];
 	struct raw r;
@@ -488,8 +488,8 @@ static void test_messages(void **state)
 		for (size_t i = 0; i < n; i++)
 			junk[i] = rnd() % 3 ? 0 : rnd();
 		if (n >= 8 && rnd() % 4) {
-			((struct prog_msg_hdr *)junk)->size = n;
-			((struct prog_msg_hdr *)junk)->type = 1 + rnd() % 8;
+			((struct prog_ctrl_hdr *)junk)->size = n;
+			((struct prog_ctrl_hdr *)junk)->type = 1 + rnd() % 8;
 		}
 		for (unsigned int i = 0; i < nfds; i++)
 			fds[i] = rnd() % 2 ? r.seg_fd : r.sock;
@@ -504,12 +504,12 @@ static void test_messages(void **state)
 	h = hello_for(&r);
 	assert_int_equal(raw_hello(&r, &h), 0);
 	for (int k = 0; k < 2; k++) {
-		slot.hdr.type = k ? PROG_MSG_WIN_FREE : PROG_MSG_REGION_DEL;
+		slot.hdr.type = k ? PROG_CTRL_WIN_FREE : PROG_CTRL_REGION_DEL;
 		for (uint64_t s = 0; s < 33; s++) {
 			slot.slot = s ? 1ull << (s - 1) : 0;
 			slot.hdr.status = 0;
 			assert_int_equal(send_fds(r.sock, &slot, sizeof(slot), NULL, 0), 0);
-			struct prog_msg_slot rep;
+			struct prog_ctrl_slot rep;
 
 			st = get_reply(r.sock, &rep, sizeof(rep), NULL, NULL);
 			assert_int_equal(st, -ENOENT);
@@ -521,7 +521,7 @@ static void test_messages(void **state)
 
 static void test_windows(void **state)
 {
-	struct prog_msg_hello h;
+	struct prog_ctrl_hello h;
 	struct raw r;
 
 	raw_segment(&r);
@@ -533,12 +533,12 @@ static void test_windows(void **state)
 	/* one that lies in every field of its control segment in turn */
 	for (size_t field = 0; field < 200; field++) {
 		size_t size = winctl_size(2, 4);
-		struct prog_msg_win_create q = {
-			.hdr = { PROG_MSG_WIN_CREATE, sizeof(q), 0 }, .key = 100 + field, .rank = 1,
+		struct prog_ctrl_win_create q = {
+			.hdr = { PROG_CTRL_WIN_CREATE, sizeof(q), 0 }, .key = 100 + field, .rank = 1,
 			.nranks = 2, .mem = PROG_MEM_VA, .base = (uintptr_t)r.mem,
 			.size = WIN_BYTES,
 		};
-		struct prog_msg_slot rep;
+		struct prog_ctrl_slot rep;
 		int fds[2];
 		void *mem;
 
@@ -555,8 +555,8 @@ static void test_windows(void **state)
 			q.nranks = rnd();
 		assert_int_equal(send_fds(r.sock, &q, sizeof(q), fds, 2), 0);
 		if (!get_reply(r.sock, &rep, sizeof(rep), NULL, NULL)) {
-			struct prog_msg_slot f = {
-				.hdr = { PROG_MSG_WIN_FREE, sizeof(f), 0 }, .slot = rep.slot,
+			struct prog_ctrl_slot f = {
+				.hdr = { PROG_CTRL_WIN_FREE, sizeof(f), 0 }, .slot = rep.slot,
 			};
 
 			assert_int_equal(send_fds(r.sock, &f, sizeof(f), NULL, 0), 0);
@@ -571,11 +571,11 @@ static void test_windows(void **state)
 }
 
 /* @n windows by one request, the control segment of @bad (if it is one) of another rank. */
-static int raw_copies(struct raw *r, const struct prog_msg_win_create *base, uint32_t n, size_t each, uint32_t bad,
+static int raw_copies(struct raw *r, const struct prog_ctrl_win_create *base, uint32_t n, size_t each, uint32_t bad,
 		      uint32_t *slot)
 {
-	struct prog_msg_win_create q = *base;
-	struct prog_msg_slot rep;
+	struct prog_ctrl_win_create q = *base;
+	struct prog_ctrl_slot rep;
 	int fds[2], st;
 	void *mem;
 
@@ -583,7 +583,7 @@ static int raw_copies(struct raw *r, const struct prog_msg_win_create *base, uin
 	for (uint32_t i = 0; i < n && each >= winctl_size(2, 4); i++)
 		winctl_format((char *)mem + i * each, q.key + i, i != bad, 2, 4);
 	fds[1] = make_table(r->guid, 2);
-	q.flags |= (uint64_t)(n - 1) << PROG_WIN_COPIES_SHIFT;
+	q.flags |= (uint64_t)(n - 1) << PROG_WINF_COPIES_SHIFT;
 	assert_int_equal(send_fds(r->sock, &q, sizeof(q), fds, 2), 0);
 	st = get_reply(r->sock, &rep, sizeof(rep), NULL, NULL);
 	if (slot)
@@ -598,7 +598,7 @@ static int raw_copies(struct raw *r, const struct prog_msg_win_create *base, uin
 static void test_copies(void **state)
 {
 	size_t each = winctl_size(2, 4);
-	struct prog_msg_hello h;
+	struct prog_ctrl_hello h;
 	struct raw r;
 
 	raw_segment(&r);
@@ -606,8 +606,8 @@ static void test_copies(void **state)
 	assert_int_equal(raw_hello(&r, &h), 0);
 	/* the daemon's quota is 20 windows: what a refused request leaves would soon be noticed */
 	for (uint32_t i = 0; i < 30; i++) {
-		struct prog_msg_win_create q = {
-			.hdr = { PROG_MSG_WIN_CREATE, sizeof(q), 0 }, .key = 7000, .rank = 1, .nranks = 2,
+		struct prog_ctrl_win_create q = {
+			.hdr = { PROG_CTRL_WIN_CREATE, sizeof(q), 0 }, .key = 7000, .rank = 1, .nranks = 2,
 			.mem = PROG_MEM_DYNAMIC,
 		};
 		uint32_t slot;
@@ -619,7 +619,7 @@ static void test_copies(void **state)
 		q.key = ~0ull - 2;
 		assert_int_equal(raw_copies(&r, &q, 8, each, 8, NULL), -EINVAL);
 		q.key = 7000;
-		q.mem = i % 2 ? PROG_MEM_VA : PROG_MEM_SPACE;
+		q.mem = i % 2 ? PROG_MEM_VA : PROG_MEM_MSG_CONTEXT;
 		assert_int_equal(raw_copies(&r, &q, 8, each, 8, NULL), -EINVAL);
 		q.mem = PROG_MEM_DYNAMIC;
 		/* one of the keys is taken */
@@ -627,8 +627,8 @@ static void test_copies(void **state)
 		q.key = 6998;
 		assert_int_equal(raw_copies(&r, &q, 8, each, 8, NULL), -EEXIST);
 		for (uint32_t k = 0; k < 4; k++) {
-			struct prog_msg_slot f = {
-				.hdr = { PROG_MSG_WIN_FREE, sizeof(f), 0 }, .slot = slot + k,
+			struct prog_ctrl_slot f = {
+				.hdr = { PROG_CTRL_WIN_FREE, sizeof(f), 0 }, .slot = slot + k,
 			}, rep;
 
 			assert_int_equal(send_fds(r.sock, &f, sizeof(f), NULL, 0), 0);
@@ -641,7 +641,7 @@ static void test_copies(void **state)
 
 static void test_quotas(void **state)
 {
-	struct prog_msg_hello h;
+	struct prog_ctrl_hello h;
 	struct raw r, more[40];
 	int st = 0, n;
 
@@ -649,8 +649,8 @@ static void test_quotas(void **state)
 	h = hello_for(&r);
 	assert_int_equal(raw_hello(&r, &h), 0);
 	for (n = 0; !st && n < 40; n++) {
-		struct prog_msg_region_add q = { { PROG_MSG_REGION_ADD, sizeof(q), 0 }, 4096 };
-		struct prog_msg_slot rep;
+		struct prog_ctrl_region_add q = { { PROG_CTRL_REGION_ADD, sizeof(q), 0 }, 4096 };
+		struct prog_ctrl_slot rep;
 		int fd = memfd(4096, F_SEAL_SHRINK, NULL);
 
 		assert_int_equal(send_fds(r.sock, &q, sizeof(q), &fd, 1), 0);
@@ -702,7 +702,7 @@ static void files_limit(pid_t pid, rlim_t cur, struct rlimit *old)
 /* A request of @type with @n descriptors too many is refused with a reason that names it. */
 static void too_many(struct raw *r, uint16_t type, size_t size, unsigned int n, size_t reason)
 {
-	union { struct prog_msg_hdr hdr; char bytes[512]; } q = { .hdr = { type, size, 0 } }, rep;
+	union { struct prog_ctrl_hdr hdr; char bytes[512]; } q = { .hdr = { type, size, 0 } }, rep;
 	int fds[32];
 
 	for (unsigned int i = 0; i < n; i++)
@@ -719,21 +719,21 @@ static void too_many(struct raw *r, uint16_t type, size_t size, unsigned int n, 
 static void test_descriptors_many(void **state)
 {
 	static const struct { uint16_t type; size_t size; unsigned int max; size_t reason; } kinds[] = {
-		{ PROG_MSG_WIN_CREATE, sizeof(struct prog_msg_win_create), 3,
-		  offsetof(struct prog_msg_slot, reason) },
-		{ PROG_MSG_WIN_PEER, sizeof(struct prog_msg_win_peer), 0,
-		  offsetof(struct prog_msg_win_peer_reply, reason) },
-		{ PROG_MSG_WIN_FREE, sizeof(struct prog_msg_slot), 0, offsetof(struct prog_msg_slot, reason) },
-		{ PROG_MSG_REGION_ADD, sizeof(struct prog_msg_region_add), 1,
-		  offsetof(struct prog_msg_slot, reason) },
-		{ PROG_MSG_REGION_DEL, sizeof(struct prog_msg_slot), 0, offsetof(struct prog_msg_slot, reason) },
-		{ PROG_MSG_PIN_DEVICE, sizeof(struct prog_msg_pin_device), 1,
-		  offsetof(struct prog_msg_slot, reason) },
-		{ PROG_MSG_PIN_ADD, sizeof(struct prog_msg_pin_add), 0, offsetof(struct prog_msg_slot, reason) },
-		{ PROG_MSG_NOTE, sizeof(struct prog_msg_note), 0, 0 },
-		{ PROG_MSG_PING, sizeof(struct prog_msg_hdr), 0, 0 },
+		{ PROG_CTRL_WIN_CREATE, sizeof(struct prog_ctrl_win_create), 3,
+		  offsetof(struct prog_ctrl_slot, reason) },
+		{ PROG_CTRL_WIN_PEER, sizeof(struct prog_ctrl_win_peer), 0,
+		  offsetof(struct prog_ctrl_win_peer_reply, reason) },
+		{ PROG_CTRL_WIN_FREE, sizeof(struct prog_ctrl_slot), 0, offsetof(struct prog_ctrl_slot, reason) },
+		{ PROG_CTRL_REGION_ADD, sizeof(struct prog_ctrl_region_add), 1,
+		  offsetof(struct prog_ctrl_slot, reason) },
+		{ PROG_CTRL_REGION_DEL, sizeof(struct prog_ctrl_slot), 0, offsetof(struct prog_ctrl_slot, reason) },
+		{ PROG_CTRL_PIN_DEVICE, sizeof(struct prog_ctrl_pin_device), 1,
+		  offsetof(struct prog_ctrl_slot, reason) },
+		{ PROG_CTRL_PIN_ADD, sizeof(struct prog_ctrl_pin_add), 0, offsetof(struct prog_ctrl_slot, reason) },
+		{ PROG_CTRL_NOTE, sizeof(struct prog_ctrl_note), 0, 0 },
+		{ PROG_CTRL_PING, sizeof(struct prog_ctrl_hdr), 0, 0 },
 	};
-	struct prog_msg_hello h;
+	struct prog_ctrl_hello h;
 	struct rlimit old;
 	struct raw r, twin;
 
@@ -762,7 +762,7 @@ static void test_descriptors_many(void **state)
 	raw_segment(&r);
 	h = hello_for(&r);
 	int fds[12] = { r.seg_fd, r.seg_fd, 0 };
-	struct prog_msg_hello_reply rep;
+	struct prog_ctrl_hello_reply rep;
 
 	assert_int_equal(send_fds(r.sock, &h, sizeof(h), fds, 12), 0);
 	assert_int_equal(get_reply(r.sock, &rep, sizeof(rep), NULL, NULL), -EPROTO);
@@ -776,9 +776,9 @@ static void test_descriptors_many(void **state)
 /* A daemon at its limit of open files refuses what comes with descriptors, and goes on. */
 static void test_descriptors_daemon(void **state)
 {
-	struct prog_msg_hdr ping = { PROG_MSG_PING, sizeof(ping), 0 };
+	struct prog_ctrl_hdr ping = { PROG_CTRL_PING, sizeof(ping), 0 };
 	unsigned int refused = 0;
-	struct prog_msg_hello h;
+	struct prog_ctrl_hello h;
 	struct raw r, late;
 	struct rlimit old;
 	int st = -EMFILE;
@@ -799,12 +799,12 @@ static void test_descriptors_daemon(void **state)
 	raw_close(&late);
 	/* from none that is left to enough: one of two may come through */
 	for (rlim_t left = 3; st == -EMFILE && left < 400; left++) {
-		struct prog_msg_win_create q = {
-			.hdr = { PROG_MSG_WIN_CREATE, sizeof(q), 0 }, .key = 6, .rank = 0, .nranks = 2,
+		struct prog_ctrl_win_create q = {
+			.hdr = { PROG_CTRL_WIN_CREATE, sizeof(q), 0 }, .key = 6, .rank = 0, .nranks = 2,
 			.mem = PROG_MEM_VA, .base = (uintptr_t)r.mem, .size = WIN_BYTES,
 		};
 		int fds[2] = { memfd(winctl_size(2, 0), F_SEAL_SHRINK, NULL), make_table(r.guid, 2) };
-		struct prog_msg_slot rep;
+		struct prog_ctrl_slot rep;
 		void *mem = mmap(NULL, winctl_size(2, 0), PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
 
 		winctl_format(mem, 6, 0, 2, 0);
@@ -869,10 +869,10 @@ static void test_descriptors_client(void **state)
 /* Each kind of corruption ends the session with one line that names it. */
 static void test_ring(void **state)
 {
-	struct prog_msg_hello h;
+	struct prog_ctrl_hello h;
 	struct raw r;
 	static const struct prog_sqe ok = {
-		.opcode = PROG_OP_PUT, .target = 0, .seq = 1, .len = 8,
+		.opcode = PROG_SQE_OP_PUT, .target = 0, .seq = 1, .len = 8,
 	};
 	struct {
 		const char *what;
@@ -912,22 +912,22 @@ static void test_ring(void **state)
 	bad[9].e.region = 5;
 	bad[10].e.flags = PROG_SQE_VA;
 	bad[10].e.addr = ~0ull;
-	bad[11].e.opcode = PROG_OP_ACC;
+	bad[11].e.opcode = PROG_SQE_OP_ACC;
 	bad[11].e.op = 99;
-	bad[12].e.opcode = PROG_OP_ACC;
+	bad[12].e.opcode = PROG_SQE_OP_ACC;
 	bad[12].e.op = PROG_OP_SUM;
 	bad[12].e.etype = PROG_TYPE_I64;
 	bad[12].e.len = 7;
 	bad[13].e.len = ~0ull;
-	bad[14].e.opcode = PROG_OP_CAS;
+	bad[14].e.opcode = PROG_SQE_OP_CAS;
 	bad[14].e.etype = PROG_TYPE_I64;
-	bad[15].e.opcode = PROG_OP_GET_ACC;
+	bad[15].e.opcode = PROG_SQE_OP_GET_ACC;
 	bad[15].e.op = PROG_OP_SUM;
 	bad[15].e.etype = PROG_TYPE_I64;
 	bad[15].e.flags = PROG_SQE_ARENA;
 	bad[15].e.result = ~0u;
-	bad[16].e.opcode = PROG_OP_DTYPE;
-	bad[17].e.opcode = PROG_OP_LOCK;
+	bad[16].e.opcode = PROG_SQE_OP_DTYPE;
+	bad[17].e.opcode = PROG_SQE_OP_LOCK;
 	bad[18].e.seq = 7;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		raw_segment(&r);
@@ -951,7 +951,7 @@ static void test_ring(void **state)
 	h = hello_for(&r);
 	assert_int_equal(raw_hello(&r, &h), 0);
 	assert_int_equal(raw_window(&r, 5, 1, -1), 0);
-	raw_sqe(&r)[0] = (struct prog_sqe){ .opcode = PROG_OP_PUT, .win = r.win, .target = 1, .seq = 1 };
+	raw_sqe(&r)[0] = (struct prog_sqe){ .opcode = PROG_SQE_OP_PUT, .win = r.win, .target = 1, .seq = 1 };
 	raw_idx(&r, 1)[0] = 0;
 	raw_idx(&r, 1)[1] = 0;
 	__atomic_store_n(&raw_sq(&r, 1)->tail, 2, __ATOMIC_RELEASE);
@@ -969,7 +969,7 @@ static void own_put(struct raw *r, struct winctl *wc, uint64_t seq, uint64_t dis
 {
 	uint64_t end = nodes_now() + 20000000000ull;
 	uint32_t slot = seq % SLOTS;
-	struct prog_sqe e = { .opcode = PROG_OP_PUT, .win = r->win, .target = 0, .seq = seq,
+	struct prog_sqe e = { .opcode = PROG_SQE_OP_PUT, .win = r->win, .target = 0, .seq = seq,
 			      .disp = disp, .len = 8 };
 
 	memcpy(e.inl, &seq, 8);
@@ -985,7 +985,7 @@ static void own_put(struct raw *r, struct winctl *wc, uint64_t seq, uint64_t dis
 /* The valid form of what is fuzzed. */
 static void test_valid(void **state)
 {
-	struct prog_msg_hello h;
+	struct prog_ctrl_hello h;
 	struct winctl wc;
 	const char *why;
 	struct raw r;
@@ -1006,7 +1006,7 @@ static void test_valid(void **state)
 /* Window memory whose page cannot be provided: an error for who uses it, and nothing else. */
 static void test_bad_memory(void **state)
 {
-	struct prog_msg_hello h;
+	struct prog_ctrl_hello h;
 	struct badmem bad = { .fd = -1 };
 	struct winctl wc;
 	const char *why;
@@ -1039,9 +1039,9 @@ static void test_bad_memory(void **state)
 /* Reasons that are no text, and more of them than are kept. */
 static void test_notes(void **state)
 {
-	struct prog_msg_note n = { .hdr = { PROG_MSG_NOTE, sizeof(n), 0 } };
-	struct prog_msg_hello h;
-	struct prog_msg_hdr rep;
+	struct prog_ctrl_note n = { .hdr = { PROG_CTRL_NOTE, sizeof(n), 0 } };
+	struct prog_ctrl_hello h;
+	struct prog_ctrl_hdr rep;
 	struct raw r;
 
 	raw_segment(&r);
@@ -1063,7 +1063,7 @@ static void test_notes(void **state)
 
 static int ask_pin(struct raw *r, void *q, size_t size, const int *fds, unsigned int nfds, uint32_t *slot)
 {
-	struct prog_msg_slot rep;
+	struct prog_ctrl_slot rep;
 	int st;
 
 	assert_int_equal(send_fds(r->sock, q, size, fds, nfds), 0);
@@ -1078,10 +1078,10 @@ static int ask_pin(struct raw *r, void *q, size_t size, const int *fds, unsigned
 /* A window of private memory that is said to be pinned as @region. */
 static int pinned_window(struct raw *r, uint32_t region)
 {
-	struct prog_msg_win_create q = {
-		.hdr = { PROG_MSG_WIN_CREATE, sizeof(q), 0 }, .key = 9, .nranks = 2,
+	struct prog_ctrl_win_create q = {
+		.hdr = { PROG_CTRL_WIN_CREATE, sizeof(q), 0 }, .key = 9, .nranks = 2,
 		.mem = PROG_MEM_VA, .region = region, .base = (uintptr_t)r->mem, .size = WIN_BYTES,
-		.flags = PROG_WIN_MULTINODE | PROG_WIN_PINNED,
+		.flags = PROG_WINF_MULTINODE | PROG_WINF_PINNED,
 	};
 	int fds[2], st;
 	void *mem;
@@ -1099,10 +1099,10 @@ static int pinned_window(struct raw *r, uint32_t region)
 /* Pinned memory, by whoever has none: descriptors of other things, handles of nothing. */
 static void test_pinned(void **state)
 {
-	struct prog_msg_pin_device dev = { { PROG_MSG_PIN_DEVICE, sizeof(dev), 0 } };
-	struct prog_msg_pin_add add = { .hdr = { PROG_MSG_PIN_ADD, sizeof(add), 0 } };
-	struct prog_msg_region_add region = { { PROG_MSG_REGION_ADD, sizeof(region), 0 }, 4096 };
-	struct prog_msg_hello h;
+	struct prog_ctrl_pin_device dev = { { PROG_CTRL_PIN_DEVICE, sizeof(dev), 0 } };
+	struct prog_ctrl_pin_add add = { .hdr = { PROG_CTRL_PIN_ADD, sizeof(add), 0 } };
+	struct prog_ctrl_region_add region = { { PROG_CTRL_REGION_ADD, sizeof(region), 0 }, 4096 };
+	struct prog_ctrl_hello h;
 	int fds[2], pipes[2];
 	struct raw r;
 	uint32_t id;
@@ -1151,7 +1151,7 @@ static void test_guard_kept(void **state)
 {
 	enum { NOBODY = 0x3ffffff };
 	uint64_t limit;
-	struct prog_msg_hello h;
+	struct prog_ctrl_hello h;
 	struct raw r, holder;
 	struct winctl wc;
 	const char *why;
@@ -1185,7 +1185,7 @@ static void test_guard_kept(void **state)
 /* Entries that are nearly valid, in rings whose words change while the daemon reads. */
 static void fuzz_ring(uint64_t seed)
 {
-	struct prog_msg_hello h;
+	struct prog_ctrl_hello h;
 	uint64_t seq[2] = { 1, 1 };
 	struct raw r;
 
@@ -1223,24 +1223,24 @@ static void fuzz_ring(uint64_t seed)
 				};
 				unsigned int size[] = { 8, 1, 12, 4 }, t = rnd() % 4;
 
-				if (e.opcode >= PROG_OP_LOCK)
+				if (e.opcode >= PROG_SQE_OP_LOCK)
 					e.len = e.off = 0;
-				if (e.opcode == PROG_OP_DTYPE) {
+				if (e.opcode == PROG_SQE_OP_DTYPE) {
 					e.dtype = 1 + rnd() % 255;
 					e.off = 0;
 					e.len = 1 + rnd() % 300;
 				}
-				if (e.opcode == PROG_OP_CAS && t == 2)
+				if (e.opcode == PROG_SQE_OP_CAS && t == 2)
 					t = 0;
-				if (e.opcode == PROG_OP_ACC || e.opcode == PROG_OP_GET_ACC ||
-				    e.opcode == PROG_OP_CAS) {
+				if (e.opcode == PROG_SQE_OP_ACC || e.opcode == PROG_SQE_OP_GET_ACC ||
+				    e.opcode == PROG_SQE_OP_CAS) {
 					e.etype = types[t];
 					e.op = t == 2 ? PROG_OP_MAXLOC : rnd() % 2 ? PROG_OP_SUM :
 					       rnd() % 2 ? PROG_OP_NO_OP : PROG_OP_REPLACE;
 					e.len -= e.len % size[t];
 					e.off -= e.off % size[t];
 				}
-				if (e.opcode == PROG_OP_CAS) {
+				if (e.opcode == PROG_SQE_OP_CAS) {
 					e.len = 2 * size[t];
 					e.off = 0;
 				}
@@ -1252,12 +1252,12 @@ static void fuzz_ring(uint64_t seed)
 			}
 			if ((e.flags & 3) == PROG_SQE_VA && rnd() % 2)
 				e.addr = (uintptr_t)r.mem + rnd() % 9000;
-			if (e.opcode == PROG_OP_GET_ACC || e.opcode == PROG_OP_CAS)
+			if (e.opcode == PROG_SQE_OP_GET_ACC || e.opcode == PROG_SQE_OP_CAS)
 				e.result = rnd() % (rnd() % 100 && e.len < ARENA ?
 						    (ARENA - e.len) / 8 + 1 : ~0u);
 			if (rnd() % 200 == 0)
 				((uint8_t *)&e)[rnd() % 64] = rnd();
-			if (e.opcode == PROG_OP_DTYPE && e.len)
+			if (e.opcode == PROG_SQE_OP_DTYPE && e.len)
 				for (unsigned int b = 0; b < 256; b++)
 					r.seg[r.hdr->arena_off + rnd() % ARENA] = rnd();
 			if (slot < SLOTS)
@@ -1299,11 +1299,11 @@ static void raw_space(struct raw *r)
 {
 	static uint64_t key = 1000;	/* the one before may not be gone yet */
 	size_t size = winctl_size(2, 0);
-	struct prog_msg_win_create q = {
-		.hdr = { PROG_MSG_WIN_CREATE, sizeof(q), 0 }, .key = ++key, .nranks = 2,
-		.mem = PROG_MEM_SPACE, .flags = PROG_WIN_MULTINODE,
+	struct prog_ctrl_win_create q = {
+		.hdr = { PROG_CTRL_WIN_CREATE, sizeof(q), 0 }, .key = ++key, .nranks = 2,
+		.mem = PROG_MEM_MSG_CONTEXT, .flags = PROG_WINF_MULTINODE,
 	};
-	struct prog_msg_slot rep;
+	struct prog_ctrl_slot rep;
 	void *mem;
 	int fds[2];
 
@@ -1320,7 +1320,7 @@ static void raw_space(struct raw *r)
 
 static void raw_messages(struct raw *r)
 {
-	struct prog_msg_hello h;
+	struct prog_ctrl_hello h;
 
 	raw_segment(r);
 	h = hello_for(r);
@@ -1447,9 +1447,9 @@ static void test_message_slots(void **state)
 	BAD_SLOT("outside the arena", recv->dtype = 0; recv->dtype_len = ~0u);
 	BAD_SLOT("datatype is not valid", send->dtype = 0; send->dtype_len = 64);
 	BAD_SLOT("datatype is not valid", recv->dtype = 0; recv->dtype_len = 0);
-	BAD_SLOT("peer_slot", recv->flags = PROG_P2PF_NAMED);
-	BAD_SLOT("peer_slot", recv->flags = PROG_P2PF_NAMED; recv->peer_serial = 1; recv->peer_slot = 1024);
-	BAD_SLOT("peer_len", recv->flags = PROG_P2PF_NAMED; recv->peer_serial = 1; recv->peer_len = ~0ull);
+	BAD_SLOT("peer_slot", recv->flags = PROG_P2PF_BY_ID);
+	BAD_SLOT("peer_slot", recv->flags = PROG_P2PF_BY_ID; recv->peer_serial = 1; recv->peer_slot = 1024);
+	BAD_SLOT("peer_len", recv->flags = PROG_P2PF_BY_ID; recv->peer_serial = 1; recv->peer_len = ~0ull);
 	posted = 0;
 	BAD_SLOT("slot 1024 of", raw_post(&r, 0, 1024); raw_kick(&r));
 	BAD_SLOT("slot 2147483647 of", raw_post(&r, 1, ~0u); raw_kick(&r));
@@ -1475,7 +1475,7 @@ static void test_message_left(void **state)
 			if (n % 4 == 2 && i % 2 == 0)
 				raw_slot(&r, i)->key.dst = 1;
 			if (n % 4 == 3)
-				raw_slot(&r, i)->flags = i % 2 ? 0 : PROG_P2PF_EARLY;
+				raw_slot(&r, i)->flags = i % 2 ? 0 : PROG_P2PF_EAGER;
 			raw_post(&r, n % 4 == 2 && i % 2 == 0 ? 1 : 0, i);
 		}
 		raw_kick(&r);
@@ -1489,10 +1489,10 @@ static void test_message_left(void **state)
 /* A region for messages, of which a page cannot be provided: to receive into, or as the pool. */
 static void bad_region(bool pool)
 {
-	struct prog_msg_region_add q = { { PROG_MSG_REGION_ADD, sizeof(q), 0 }, BADMEM_SIZE };
+	struct prog_ctrl_region_add q = { { PROG_CTRL_REGION_ADD, sizeof(q), 0 }, BADMEM_SIZE };
 	struct badmem bad = { .fd = -1 };
 	struct prog_p2p_slot *s;
-	struct prog_msg_slot rep;
+	struct prog_ctrl_slot rep;
 	struct raw r;
 
 	assert_int_equal(badmem_make(&bad), 0);
@@ -1509,7 +1509,7 @@ static void bad_region(bool pool)
 		raw_pair(&r, ord);
 		if (pool) {
 			/* it ends when it is in the pool, or was to be; nobody receives it */
-			raw_slot(&r, 0)->flags = PROG_P2PF_EARLY;
+			raw_slot(&r, 0)->flags = PROG_P2PF_EAGER;
 			raw_go(&r, 0);
 			assert_int_equal(raw_ended(&r, 0), -EFAULT);
 			continue;

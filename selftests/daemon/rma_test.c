@@ -201,8 +201,8 @@ static void strided(enum prog_win_kind kind)
 	struct prog_dst t = { 1, 0, NULL, 1 };
 	uint64_t seq;
 
-	assert_int_equal(dtype_new_basic(PROG_TYPE_BYTE, &el), 0);
-	assert_int_equal(dtype_new_hvector(count, block, 2 * block, el, &vec), 0);
+	assert_int_equal(prog_dtype_new_basic(PROG_TYPE_BYTE, &el), 0);
+	assert_int_equal(prog_dtype_new_hvector(count, block, 2 * block, el, &vec), 0);
 	pair_open(&p, kind, 2 * block * count);
 	fill(src, block * count);
 	t.type = vec;
@@ -220,8 +220,8 @@ static void strided(enum prog_win_kind kind)
 	assert_int_equal(prog_unlock(p.w[0], 1), 0);
 	assert_memory_equal(dst, src, block * count);
 	pair_close(&p, kind);
-	dtype_put(vec);
-	dtype_put(el);
+	prog_dtype_put(vec);
+	prog_dtype_put(el);
 	free(src);
 	free(dst);
 }

@@ -30,29 +30,29 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void walk(const struct dtype *dt, uint64_t count, uint64_t from)
 {
 	static unsigned char packed[1 << 16];
-	struct dtype_iter it, other;
-	struct dtype_run run;
+	struct prog_dtype_iter it, other;
+	struct prog_dtype_run run;
 	uint64_t total, pos;
 	int64_t lo, hi, off;
 	uint64_t len;
 
-	if (dtype_total(dt, count, &total) || dtype_span(dt, count, &lo, &hi)) {
-		require(dtype_iter_init(&it, dt, count, 0));
+	if (prog_dtype_total(dt, count, &total) || prog_dtype_span(dt, count, &lo, &hi)) {
+		require(prog_dtype_iter_init(&it, dt, count, 0));
 		return;
 	}
 	pos = total ? from % total : 0;
-	require(!dtype_iter_init(&it, dt, count, pos));
-	require(!dtype_iter_init(&other, dt, count, 0));
-	for (int i = 0; i < 64 && dtype_iter_next_run(&it, 1 + (from >> i % 32) % 5000, &run); i++) {
+	require(!prog_dtype_iter_init(&it, dt, count, pos));
+	require(!prog_dtype_iter_init(&other, dt, count, 0));
+	for (int i = 0; i < 64 && prog_dtype_iter_next_run(&it, 1 + (from >> i % 32) % 5000, &run); i++) {
 		int64_t end = run.off + (int64_t)(run.count - 1) * run.stride;
 
 		require(run.off >= lo && run.off + (int64_t)run.bytes <= hi);
 		require(end >= lo && end + (int64_t)run.bytes <= hi);
-		require(!dtype_iter_seek(&other, pos));
-		require(dtype_iter_next(&other, 1, &off, &len));
+		require(!prog_dtype_iter_seek(&other, pos));
+		require(prog_dtype_iter_next(&other, 1, &off, &len));
 		require(off == run.off && len == 1);
 		pos += run.bytes * run.count;
-		require(dtype_iter_left(&it) == total - pos);
+		require(prog_dtype_iter_left(&it) == total - pos);
 	}
 	if (hi - lo <= (int64_t)sizeof(packed) && total && total <= sizeof(packed)) {
 		/* the sanitizer watches the ends */
@@ -60,10 +60,10 @@ static void walk(const struct dtype *dt, uint64_t count, uint64_t from)
 
 		require(exact);
 		memset(exact, 1, hi - lo);
-		require(!dtype_pack(packed, (void *)((uintptr_t)exact - (uintptr_t)lo), dt, count, 0,
-				    total));
-		require(!dtype_unpack((void *)((uintptr_t)exact - (uintptr_t)lo), dt, count, 0, packed,
-				      total));
+		require(!prog_dtype_pack(packed, (void *)((uintptr_t)exact - (uintptr_t)lo), dt, count, 0,
+					 total));
+		require(!prog_dtype_unpack((void *)((uintptr_t)exact - (uintptr_t)lo), dt, count, 0, packed,
+					   total));
 		free(exact);
 	}
 }
@@ -77,16 +77,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	for (size_t i = 0; i < size; i++)
 		pick = pick * 31 + data[i];
-	ret = dtype_decode(data, size, &dt, err, sizeof(err));
+	ret = prog_dtype_decode(data, size, &dt, err, sizeof(err));
 	if (ret) {
 		require(ret < 0 && !dt && err[0]);
 		return 0;
 	}
-	require(dtype_encoded_size(dt) == size && !memcmp(dtype_encoded(dt), data, size));
+	require(prog_dtype_encoded_size(dt) == size && !memcmp(prog_dtype_encoded(dt), data, size));
 	walk(dt, 1, pick);
 	walk(dt, 2 + pick % 5, pick);
 	walk(dt, pick, pick);
-	dtype_put(dt);
+	prog_dtype_put(dt);
 	return 0;
 }
 
@@ -108,7 +108,7 @@ static void one_random(void)
 	unsigned char *buf;
 	size_t len;
 
-	if (dtype_new_basic(1 + rnd(PROG_TYPE_END - 1), &dt))
+	if (prog_dtype_new_basic(1 + rnd(PROG_TYPE_END - 1), &dt))
 		return;
 	for (int depth = rnd(5); depth; depth--) {
 		int64_t lens[4], disps[4];
@@ -117,17 +117,17 @@ static void one_random(void)
 			lens[i] = rnd(4);
 			disps[i] = (int64_t)rnd(300) - 100;
 		}
-		if (rnd(2) ? dtype_new_hindexed(1 + rnd(4), lens, disps, dt, &next) :
-		    dtype_new_hvector(1 + rnd(5), rnd(3), disps[0], dt, &next))
+		if (rnd(2) ? prog_dtype_new_hindexed(1 + rnd(4), lens, disps, dt, &next) :
+		    prog_dtype_new_hvector(1 + rnd(5), rnd(3), disps[0], dt, &next))
 			break;
-		dtype_put(dt);
+		prog_dtype_put(dt);
 		dt = next;
 	}
-	len = dtype_encoded_size(dt);
+	len = prog_dtype_encoded_size(dt);
 	buf = malloc(len);
 	require(buf);
-	memcpy(buf, dtype_encoded(dt), len);
-	dtype_put(dt);
+	memcpy(buf, prog_dtype_encoded(dt), len);
+	prog_dtype_put(dt);
 	for (int k = rnd(4); k; k--) {
 		size_t at = rnd(len);
 

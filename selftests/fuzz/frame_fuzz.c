@@ -51,8 +51,8 @@ static int end(void *ctx, const struct wire_frame *f, const void *payload, void 
 	const uint8_t *p = payload;
 	struct wire_ackrec ack;
 	struct wire_hello_info hello;
-	struct wire_sendrec send;
-	struct wire_finrec fin;
+	struct wire_rtsrec send;
+	struct wire_atsrec fin;
 	uint32_t i;
 
 	demand(t && t->from & st.role && f->len >= t->min_len && f->len <= t->max_len);
@@ -65,13 +65,13 @@ static int end(void *ctx, const struct wire_frame *f, const void *payload, void 
 	}
 	for (i = 0; p && i < f->len; i++)
 		st.sum += p[i];
-	if (f->type == WIRE_ACK && p)
+	if (f->type == WIRE_RMA_ACK && p)
 		for (i = 0; i < wire_ack_count(f); i++)
 			if (!wire_ack_get(p, i, &ack))
 				demand(ack.seq && ack.status < 4096);
-	if (f->type == WIRE_SEND && p && !wire_send_get(p, &send))
+	if (f->type == WIRE_RNDV_RTS && p && !wire_rts_get(p, &send))
 		demand(send.len <= PROG_DTYPE_MAX_BYTES);
-	if (f->type == WIRE_FIN && p && !wire_fin_get(p, &fin))
+	if (f->type == WIRE_RNDV_ATS && p && !wire_ats_get(p, &fin))
 		demand(fin.status < 4096);
 	if (f->type == WIRE_HELLO || f->type == WIRE_HELLO_ACK)
 		wire_hello_get(p, &hello);

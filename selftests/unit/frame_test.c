@@ -16,8 +16,8 @@
 
 static void test_streams(void **state)
 {
-	static const uint8_t types[] = { WIRE_HELLO, WIRE_JOB_OPEN, WIRE_PUT, WIRE_PUT, WIRE_GET,
-					 WIRE_ACC, WIRE_LOCK, WIRE_ACK, WIRE_DATA, WIRE_DTYPE };
+	static const uint8_t types[] = { WIRE_HELLO, WIRE_JOB_OPEN, WIRE_RMA_PUT, WIRE_RMA_PUT, WIRE_RMA_GET,
+					 WIRE_RMA_ACC, WIRE_RMA_LOCK, WIRE_RMA_ACK, WIRE_RMA_DATA, WIRE_RMA_DTYPE };
 	const char *s = getenv("PROG_SEED");
 	unsigned int seed = s ? strtoul(s, NULL, 0) : (unsigned int)time(NULL);
 	uint8_t *in = malloc(MAX);

@@ -289,10 +289,10 @@ static json_t *do_status(struct ctl *c, json_t *req, const char **why)
 }
 
 static const char *const op_names[STATS_OPS] = {
-	[PROG_OP_DTYPE] = "dtype", [PROG_OP_PUT] = "put", [PROG_OP_GET] = "get",
-	[PROG_OP_ACC] = "accumulate", [PROG_OP_GET_ACC] = "get_accumulate",
-	[PROG_OP_CAS] = "compare_and_swap", [PROG_OP_LOCK] = "lock", [PROG_OP_UNLOCK] = "unlock",
-	[PROG_OP_POST] = "post", [PROG_OP_COMPLETE] = "complete",
+	[PROG_SQE_OP_DTYPE] = "dtype", [PROG_SQE_OP_PUT] = "put", [PROG_SQE_OP_GET] = "get",
+	[PROG_SQE_OP_ACC] = "accumulate", [PROG_SQE_OP_GET_ACC] = "get_accumulate",
+	[PROG_SQE_OP_CAS] = "compare_and_swap", [PROG_SQE_OP_LOCK] = "lock", [PROG_SQE_OP_UNLOCK] = "unlock",
+	[PROG_SQE_OP_POST] = "post", [PROG_SQE_OP_COMPLETE] = "complete",
 };
 
 /* Two-sided messages of a job; NULL: it had none. */
@@ -474,11 +474,11 @@ static void add_win(struct win *w, void *arg)
 	put_u64(o, "bytes", bytes);
 	json_object_set_new(o, "reached_by",
 			    json_string(mem == PROG_MEM_SHARED || (map && !map->device) ? "mapping" :
-					mem == PROG_MEM_NONE || mem == PROG_MEM_SPACE ? "-" :
+					mem == PROG_MEM_NONE || mem == PROG_MEM_MSG_CONTEXT ? "-" :
 					map && win_map_usable(map) ? "pinned mapping" :
 					w->access.cma ? "cma" : "helper"));
 	/* one for messages has no locks, and something else where they would be */
-	for (uint32_t i = 0; i < (mem == PROG_MEM_SPACE ? 0 : w->nranks); i++) {
+	for (uint32_t i = 0; i < (mem == PROG_MEM_MSG_CONTEXT ? 0 : w->nranks); i++) {
 		static const char *const st[] = {
 			NULL, "waits for shared", "waits for exclusive", "shared", "exclusive",
 		};

@@ -143,7 +143,7 @@ int helper_post(struct helper *h, unsigned int worker, const struct prog_helper_
 	h->tail++;
 	__atomic_store_n(&h->ring->tail, h->tail, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&h->lock);
-	futex_post(&h->ring->event, &h->ring->sleeping);
+	futex_post(&h->ring->event, &h->ring->need_wakeup);
 	return 0;
 }
 

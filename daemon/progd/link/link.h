@@ -214,7 +214,7 @@ struct link {
 	struct link_retry retry;
 	struct stats_block nostats;	/* for jobs that have none */
 	const struct link_ops *ops[LINK_ENGINES];
-	const struct link_ops *of_type[WIRE_LATER + 1];	/* whose frames these are; NULL: nobody's */
+	const struct link_ops *of_type[WIRE_RNDV_RTS_RETRY + 1];	/* whose frames these are; NULL: nobody's */
 	struct rma *rma;		/* NULL: not there; as the next */
 	struct rndv *rndv;
 };

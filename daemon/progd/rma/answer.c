@@ -40,7 +40,7 @@ void origin_stop(struct rma_peer *p, struct win_job *job, const struct wire_fram
 
 	if (!s || s->peer != p)
 		return;
-	s->stopped = f->type == WIRE_STOP;
+	s->stopped = f->type == WIRE_RMA_STOP;
 	if (s->stopped) {
 		stats_add(&s->conn->lc.stats->stops, 1);
 		deactivate(s);
@@ -105,7 +105,7 @@ bool origin_place(struct rma_peer *p, struct win_job *job, const struct wire_fra
 		return false;
 	iov->iov_base = to;
 	iov->iov_len = f->len;
-	*map = win_map_get(op->map && op->opcode == PROG_OP_GET ? op->map : s->conn->c->view.seg);
+	*map = win_map_get(op->map && op->opcode == PROG_SQE_OP_GET ? op->map : s->conn->c->view.seg);
 	return true;
 }
 

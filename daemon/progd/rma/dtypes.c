@@ -12,14 +12,14 @@
 
 static bool dtype_is_fine(const struct dtype *dt)
 {
-	struct dtype_iter it;
+	struct prog_dtype_iter it;
 	uint64_t len, bytes = 0;
 	unsigned int n = 0;
 	int64_t off;
 
-	if (dtype_contig(dt) || dtype_iter_init(&it, dt, 1, 0))
+	if (prog_dtype_contig(dt) || prog_dtype_iter_init(&it, dt, 1, 0))
 		return false;
-	while (n < 64 && dtype_iter_next(&it, UINT64_MAX, &off, &len)) {
+	while (n < 64 && prog_dtype_iter_next(&it, UINT64_MAX, &off, &len)) {
 		bytes += len;
 		n++;
 	}
@@ -55,11 +55,11 @@ int exec_dtype(struct tstream *ts, const struct wire_frame *f, const uint8_t *pa
 		ts->dt_len += f->len;
 		if (!(f->flags & WIRE_F_LAST))
 			return 0;
-		err = dtype_decode(ts->dt_buf, ts->dt_len, &dt, why, sizeof(why));
+		err = prog_dtype_decode(ts->dt_buf, ts->dt_len, &dt, why, sizeof(why));
 		free(ts->dt_buf);
 		ts->dt_buf = NULL;
 	} else {
-		err = dtype_decode(payload, f->len, &dt, why, sizeof(why));
+		err = prog_dtype_decode(payload, f->len, &dt, why, sizeof(why));
 	}
 	if (err) {
 		prog_log_limited(PROG_LOG_WARN, "lane %s: datatype of rank %u refused: %s",
@@ -67,7 +67,7 @@ int exec_dtype(struct tstream *ts, const struct wire_frame *f, const uint8_t *pa
 				 why);
 		return err;
 	}
-	dtype_put(ts->dtypes[f->dtype].dt);
+	prog_dtype_put(ts->dtypes[f->dtype].dt);
 	ts->dtypes[f->dtype].dt = dt;
 	ts->dtypes[f->dtype].fine = dtype_is_fine(dt);
 	return 0;

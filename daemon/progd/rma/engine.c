@@ -68,7 +68,7 @@ static void answer_begin(struct link_job *j, const struct wire_frame *f, struct 
 {
 	struct win_map *map;
 
-	if (f->type == WIRE_DATA && j->peer->rma && origin_place(j->peer->rma, j->job, f, &sink->iov[0], &map)) {
+	if (f->type == WIRE_RMA_DATA && j->peer->rma && origin_place(j->peer->rma, j->job, f, &sink->iov[0], &map)) {
 		sink->niov = 1;
 		sink->token = map;
 	}
@@ -82,9 +82,9 @@ static int answer_end(struct link_job *j, const struct wire_frame *f, const void
 
 	if (!p) {
 		/* the job ended here meanwhile */
-	} else if (f->type == WIRE_DATA) {
+	} else if (f->type == WIRE_RMA_DATA) {
 		err = origin_data(p, j->job, f, payload);
-	} else if (f->type == WIRE_STOP || f->type == WIRE_GO) {
+	} else if (f->type == WIRE_RMA_STOP || f->type == WIRE_RMA_GO) {
 		origin_stop(p, j->job, f);
 	} else {
 		for (uint32_t i = 0; i < wire_ack_count(f) && !err; i++) {
@@ -152,7 +152,7 @@ static void lost(struct link_from *lf)
 }
 
 static const struct link_ops rma_ops = {
-	.first = WIRE_DTYPE, .last = WIRE_GO,
+	.first = WIRE_RMA_DTYPE, .last = WIRE_RMA_GO,
 	.poll = poll,
 	.job_gone = job_gone,
 	.opened = origin_opened,

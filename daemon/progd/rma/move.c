@@ -20,7 +20,7 @@ static struct op *op_at(const struct stream *s, uint32_t slot)
 static struct wire_frame frame_of(const struct stream *s, const struct op *op)
 {
 	struct wire_frame f = {
-		.type = op->opcode + (WIRE_DTYPE - PROG_OP_DTYPE), .flags = WIRE_F_LAST,
+		.type = op->opcode + (WIRE_RMA_DTYPE - PROG_SQE_OP_DTYPE), .flags = WIRE_F_LAST,
 		.job = s->key.job->number, .win = s->key.win, .origin = s->key.origin,
 		.target = s->key.target, .seq = op->seq, .disp = op->disp, .total = op->len,
 	};
@@ -32,7 +32,7 @@ static struct wire_frame frame_of(const struct stream *s, const struct op *op)
 
 static bool candidate(const struct op *op)
 {
-	return (op->opcode == PROG_OP_PUT || op->opcode == PROG_OP_GET) && op->map && op->map->device &&
+	return (op->opcode == PROG_SQE_OP_PUT || op->opcode == PROG_SQE_OP_GET) && op->map && op->map->device &&
 	       !op->dtype && !op->off && !op->sent && !op->got && !op->status && !op->hollow;
 }
 
@@ -46,7 +46,7 @@ static bool conflict(const struct op *a, const struct op *b)
 {
 	if (a->opcode != b->opcode)
 		return true;
-	if (a->opcode == PROG_OP_PUT)
+	if (a->opcode == PROG_SQE_OP_PUT)
 		return overlap(a->disp, a->len, b->disp, b->len);
 	return overlap(a->map->addr + a->addr, a->len, b->map->addr + b->addr, b->len);
 }
@@ -97,7 +97,7 @@ static bool begin(struct stream *s, struct op *op)
 
 	if (!target_where(s->to, &f, &map, &at))
 		return false;
-	op->moving = op->opcode == PROG_OP_PUT ?
+	op->moving = op->opcode == PROG_SQE_OP_PUT ?
 		     copy_engine_submit(r->copy_engine, map, at, op->map, op->addr, op->len, busy(s, op),
 					s->conn->lc.stats, copied, op) :
 		     copy_engine_submit(r->copy_engine, op->map, op->addr, map, at, op->len, busy(s, op),

@@ -188,17 +188,17 @@ static void put_or_get(uint8_t opcode, uint64_t disp, uint64_t at, uint64_t len,
 
 static void put(uint64_t disp, uint64_t at, uint64_t len)
 {
-	put_or_get(PROG_OP_PUT, disp, at, len, 0);
+	put_or_get(PROG_SQE_OP_PUT, disp, at, len, 0);
 }
 
 static void get(uint64_t disp, uint64_t at, uint64_t len)
 {
-	put_or_get(PROG_OP_GET, disp, at, len, 0);
+	put_or_get(PROG_SQE_OP_GET, disp, at, len, 0);
 }
 
 static void put_byte(uint64_t disp, uint8_t value)
 {
-	submit((struct prog_sqe){ .opcode = PROG_OP_PUT, .disp = disp, .len = 1, .inl = { value } });
+	submit((struct prog_sqe){ .opcode = PROG_SQE_OP_PUT, .disp = disp, .len = 1, .inl = { value } });
 }
 
 static void simple(uint8_t opcode, uint8_t flags)
@@ -241,11 +241,11 @@ static void test_put_and_get(void **state)
 	assert_int_equal(st()->copies[STATS_COPY_DMA], 2);
 	assert_int_equal(st()->copy_bytes[STATS_COPY_DMA], 2 * LEN);
 	assert_int_equal(st()->copies[STATS_COPY_CPU], 0);
-	assert_int_equal(st()->applied[PROG_OP_PUT], 1);
-	assert_int_equal(st()->applied_bytes[PROG_OP_PUT], LEN);
-	assert_int_equal(st()->applied[PROG_OP_GET], 1);
-	assert_int_equal(st()->applied_bytes[PROG_OP_GET], LEN);
-	assert_int_equal(st()->bytes[PROG_OP_GET], LEN);
+	assert_int_equal(st()->applied[PROG_SQE_OP_PUT], 1);
+	assert_int_equal(st()->applied_bytes[PROG_SQE_OP_PUT], LEN);
+	assert_int_equal(st()->applied[PROG_SQE_OP_GET], 1);
+	assert_int_equal(st()->applied_bytes[PROG_SQE_OP_GET], LEN);
+	assert_int_equal(st()->bytes[PROG_SQE_OP_GET], LEN);
 	/* shorter ones are not worth it */
 	put(0, 0, 65535);
 	work();
@@ -263,7 +263,7 @@ static void test_order(void **state)
 		put(i * 2 * LEN, i * LEN, LEN);
 	put_byte(2 * LEN, 0xff);
 	memcpy(seg->arena, &one, sizeof(one));
-	submit((struct prog_sqe){ .opcode = PROG_OP_ACC, .flags = PROG_SQE_ARENA, .op = PROG_OP_SUM,
+	submit((struct prog_sqe){ .opcode = PROG_SQE_OP_ACC, .flags = PROG_SQE_ARENA, .op = PROG_OP_SUM,
 				  .etype = PROG_TYPE_F64, .disp = 9 * LEN / 8 * 8, .len = 8 });
 	put(9 * LEN, 0, LEN);
 	settle();
@@ -376,10 +376,10 @@ static void test_lock(void **state)
 	int err;
 
 	assert_true(winlock_request(&wc[1], 1, true, 2));
-	simple(PROG_OP_LOCK, PROG_SQE_EXCL);
+	simple(PROG_SQE_OP_LOCK, PROG_SQE_EXCL);
 	put(0, 0, LEN);
 	put(LEN, 0, LEN);
-	simple(PROG_OP_UNLOCK, 0);
+	simple(PROG_SQE_OP_UNLOCK, 0);
 	settle();
 	assert_int_equal(acked(), 0);
 	assert_int_equal(pin_fake.copies.taken, 0);
@@ -401,9 +401,9 @@ static void test_lock(void **state)
 
 static void test_fence(void **state)
 {
-	put_or_get(PROG_OP_PUT, 0, 0, LEN, PROG_SQE_FENCE);
-	put_or_get(PROG_OP_PUT, LEN, 0, LEN, PROG_SQE_FENCE | PROG_SQE_PARITY);
-	put_or_get(PROG_OP_PUT, 2 * LEN, 0, LEN, PROG_SQE_FENCE | PROG_SQE_PARITY);
+	put_or_get(PROG_SQE_OP_PUT, 0, 0, LEN, PROG_SQE_FENCE);
+	put_or_get(PROG_SQE_OP_PUT, LEN, 0, LEN, PROG_SQE_FENCE | PROG_SQE_PARITY);
+	put_or_get(PROG_SQE_OP_PUT, 2 * LEN, 0, LEN, PROG_SQE_FENCE | PROG_SQE_PARITY);
 	settle();
 	assert_int_equal(wc[1].ctl->applied[0], 0);
 	work();

@@ -217,7 +217,7 @@ static bool answered(uint32_t target)
 static void inlined(uint32_t target, uint8_t opcode, uint8_t flags)
 {
 	submit(target, (struct prog_sqe){ .opcode = opcode, .flags = flags,
-					  .len = opcode == PROG_OP_PUT ? 8 : 0 });
+					  .len = opcode == PROG_SQE_OP_PUT ? 8 : 0 });
 }
 
 static void all_kinds(uint32_t target)
@@ -226,40 +226,40 @@ static void all_kinds(uint32_t target)
 	struct prog_sqe e;
 	struct dtype *el, *vec;
 
-	assert_int_equal(dtype_new_basic(PROG_TYPE_I64, &el), 0);
-	assert_int_equal(dtype_new_hvector(100, 1, 16, el, &vec), 0);
-	memcpy(seg->arena, dtype_encoded(vec), dtype_encoded_size(vec));
-	submit(target, (struct prog_sqe){ .opcode = PROG_OP_DTYPE, .flags = PROG_SQE_ARENA, .dtype = 1,
-					  .len = dtype_encoded_size(vec) });
-	dtype_put(vec);
-	dtype_put(el);
+	assert_int_equal(prog_dtype_new_basic(PROG_TYPE_I64, &el), 0);
+	assert_int_equal(prog_dtype_new_hvector(100, 1, 16, el, &vec), 0);
+	memcpy(seg->arena, prog_dtype_encoded(vec), prog_dtype_encoded_size(vec));
+	submit(target, (struct prog_sqe){ .opcode = PROG_SQE_OP_DTYPE, .flags = PROG_SQE_ARENA, .dtype = 1,
+					  .len = prog_dtype_encoded_size(vec) });
+	prog_dtype_put(vec);
+	prog_dtype_put(el);
 	for (int k = 0; k < 2; k++) {
-		e = (struct prog_sqe){ .opcode = PROG_OP_PUT, .flags = PROG_SQE_ARENA, .dtype = 1,
+		e = (struct prog_sqe){ .opcode = PROG_SQE_OP_PUT, .flags = PROG_SQE_ARENA, .dtype = 1,
 				       .len = 800, .addr = 8192 };
 		submit(target, e);
-		e.opcode = PROG_OP_ACC;
+		e.opcode = PROG_SQE_OP_ACC;
 		e.op = PROG_OP_SUM;
 		e.etype = PROG_TYPE_I64;
 		submit(target, e);
-		e.opcode = PROG_OP_GET_ACC;
+		e.opcode = PROG_SQE_OP_GET_ACC;
 		e.result = 16384 / 8;
 		submit(target, e);
 		e.op = PROG_OP_NO_OP;
 		submit(target, e);
-		submit(target, (struct prog_sqe){ .opcode = PROG_OP_CAS, .flags = PROG_SQE_ARENA,
+		submit(target, (struct prog_sqe){ .opcode = PROG_SQE_OP_CAS, .flags = PROG_SQE_ARENA,
 						  .etype = PROG_TYPE_I64, .len = 16, .addr = 8192,
 						  .result = 16384 / 8 });
-		inlined(target, PROG_OP_LOCK, 0);
-		e = (struct prog_sqe){ .opcode = PROG_OP_PUT, .flags = places[k], .len = LARGE };
+		inlined(target, PROG_SQE_OP_LOCK, 0);
+		e = (struct prog_sqe){ .opcode = PROG_SQE_OP_PUT, .flags = places[k], .len = LARGE };
 		if (places[k] == PROG_SQE_VA)
 			e.addr = (uintptr_t)regions[0]->mem;
 		submit(target, e);
-		e.opcode = PROG_OP_GET;
+		e.opcode = PROG_SQE_OP_GET;
 		submit(target, e);
-		inlined(target, PROG_OP_PUT, 0);
-		inlined(target, PROG_OP_UNLOCK, 0);
+		inlined(target, PROG_SQE_OP_PUT, 0);
+		inlined(target, PROG_SQE_OP_UNLOCK, 0);
 	}
-	inlined(target, PROG_OP_COMPLETE, 0);
+	inlined(target, PROG_SQE_OP_COMPLETE, 0);
 }
 
 static void scenario(void)
@@ -288,7 +288,7 @@ static void check(void)
 		struct prog_win_stream *st = &wc[0].streams[t];
 
 		do {
-			struct prog_sqe e = { .opcode = PROG_OP_PUT, .disp = 512, .len = 8 };
+			struct prog_sqe e = { .opcode = PROG_SQE_OP_PUT, .disp = 512, .len = 8 };
 
 			st->err_seq = 0;
 			v++;

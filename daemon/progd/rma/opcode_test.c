@@ -10,12 +10,12 @@
 
 static void test_table(void **state)
 {
-	for (unsigned int i = PROG_OP_DTYPE; i < RMA_OPCODES; i++) {
+	for (unsigned int i = PROG_SQE_OP_DTYPE; i < RMA_OPCODES; i++) {
 		const struct rma_opcode *o = &rma_opcodes[i];
-		const struct wire_type *t = wire_type(WIRE_DTYPE + i - PROG_OP_DTYPE);
+		const struct wire_type *t = wire_type(WIRE_RMA_DTYPE + i - PROG_SQE_OP_DTYPE);
 
 		assert_non_null(t);
-		assert_ptr_equal(rma_opcode(WIRE_DTYPE + i - PROG_OP_DTYPE), o);
+		assert_ptr_equal(rma_opcode(WIRE_RMA_DTYPE + i - PROG_SQE_OP_DTYPE), o);
 		print_message("%s\n", t->name);
 		assert_non_null(o->validate);
 		assert_non_null(o->execute);
@@ -26,8 +26,8 @@ static void test_table(void **state)
 		assert_true(!o->pieces || t->fields & (WIRE_HAS_RANGE | WIRE_HAS_WANT));
 		assert_true(!o->result || o->want);
 	}
-	assert_null(rma_opcodes[PROG_OP_NOP].execute);
-	assert_int_equal(WIRE_DTYPE + PROG_OP_COMPLETE - PROG_OP_DTYPE, WIRE_COMPLETE);
+	assert_null(rma_opcodes[PROG_SQE_OP_NOP].execute);
+	assert_int_equal(WIRE_RMA_DTYPE + PROG_SQE_OP_COMPLETE - PROG_SQE_OP_DTYPE, WIRE_RMA_COMPLETE);
 }
 
 int main(void)

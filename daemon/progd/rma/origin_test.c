@@ -47,7 +47,7 @@ static void answer(struct lane *l, const struct wire_frame *f)
 {
 	static uint8_t bytes[WIRE_MAX_PAYLOAD];
 	struct wire_frame d = {
-		.type = WIRE_DATA, .flags = WIRE_F_LAST, .job = f->job, .win = f->win,
+		.type = WIRE_RMA_DATA, .flags = WIRE_F_LAST, .job = f->job, .win = f->win,
 		.origin = f->origin, .target = f->target, .seq = f->seq, .off = f->off,
 		.len = f->total - f->off, .total = f->total,
 	};
@@ -61,7 +61,7 @@ static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const v
 {
 	struct wire_ackrec rec = { .win = f->win, .origin = f->origin, .target = f->target,
 				   .seq = f->seq };
-	struct wire_frame ack = { .type = WIRE_ACK, .job = f->job, .len = WIRE_ACK_SIZE };
+	struct wire_frame ack = { .type = WIRE_RMA_ACK, .job = f->job, .len = WIRE_ACK_SIZE };
 	uint8_t buf[WIRE_ACK_SIZE];
 
 	if (f->win != KEY) {
@@ -69,10 +69,10 @@ static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const v
 		return 0;
 	}
 	b.job = f->job;
-	b.puts += f->type == WIRE_PUT;
+	b.puts += f->type == WIRE_RMA_PUT;
 	if (!(f->flags & WIRE_F_LAST))
 		return 0;
-	if (f->type == WIRE_GET)
+	if (f->type == WIRE_RMA_GET)
 		answer(l, f);
 	wire_ack_put(buf, 0, &rec);
 	assert_int_equal(lane_send(l, &ack, buf, NULL, NULL), 0);
@@ -203,7 +203,7 @@ static void submit(struct prog_sqe e)
 
 static struct prog_sqe put(uint64_t seq)
 {
-	return (struct prog_sqe){ .opcode = PROG_OP_PUT, .target = 1, .seq = seq, .len = 8 };
+	return (struct prog_sqe){ .opcode = PROG_SQE_OP_PUT, .target = 1, .seq = seq, .len = 8 };
 }
 
 static uint64_t acked(void)
@@ -246,7 +246,7 @@ static void test_region_gone(void **state)
 	enum { LEN = 100000 };
 	struct prog_win_stream *st = &a.wc.streams[1];
 	struct prog_sqe e = {
-		.opcode = PROG_OP_PUT, .flags = PROG_SQE_REGION, .target = 1, .seq = 1, .len = LEN,
+		.opcode = PROG_SQE_OP_PUT, .flags = PROG_SQE_REGION, .target = 1, .seq = 1, .len = LEN,
 	};
 
 	break_region(make_region(0, LEN));
@@ -257,7 +257,7 @@ static void test_region_gone(void **state)
 	assert_int_equal(st->err, -EFAULT);
 	st->err_seq = 0;
 	e = (struct prog_sqe){
-		.opcode = PROG_OP_GET, .flags = PROG_SQE_REGION, .target = 1, .seq = 2, .len = LEN,
+		.opcode = PROG_SQE_OP_GET, .flags = PROG_SQE_REGION, .target = 1, .seq = 2, .len = LEN,
 		.region = 1,
 	};
 	break_region(make_region(1, LEN));
@@ -294,7 +294,7 @@ static void test_stop(void **state)
 
 	submit(e);
 	RUN(acked() == 1);
-	tell(WIRE_STOP);
+	tell(WIRE_RMA_STOP);
 	for (int i = 0; i < 20; i++)
 		step();
 	for (uint64_t seq = 2; seq <= 10; seq++)
@@ -310,11 +310,11 @@ static void test_stop(void **state)
 	assert_int_equal(acked(), 1);
 	assert_int_equal(b.puts, 11);
 	assert_int_equal(job->stats->block[0].stops, 1);
-	tell(WIRE_GO);
+	tell(WIRE_RMA_GO);
 	RUN(acked() == 10);
 	assert_int_equal(a.wc.streams[1].err_seq, 0);
 	/* the lane's end is the end of that, too */
-	tell(WIRE_STOP);
+	tell(WIRE_RMA_STOP);
 	for (int i = 0; i < 20; i++)
 		step();
 	submit(put(11));
@@ -388,7 +388,7 @@ static void test_open_on_full_lane(void **state)
 {
 	static uint8_t bytes[50000];
 	struct wire_frame f = {
-		.type = WIRE_PUT, .flags = WIRE_F_LAST, .win = 1, .target = 1, .len = sizeof(bytes),
+		.type = WIRE_RMA_PUT, .flags = WIRE_F_LAST, .win = 1, .target = 1, .len = sizeof(bytes),
 		.total = sizeof(bytes),
 	};
 	struct link_job *j = other_job();

@@ -43,7 +43,7 @@ enum move {
 
 /* One entry the daemon holds: a private copy, so it is checked once and never read again. */
 struct op {
-	uint8_t opcode;			/* PROG_OP_NOP: the slot is the client's */
+	uint8_t opcode;			/* PROG_SQE_OP_NOP: the slot is the client's */
 	uint8_t flags, op, etype;
 	uint32_t next;			/* slot of the stream's next operation */
 	uint32_t dtype;
@@ -110,7 +110,7 @@ struct ojob {				/* helper job for an operation of this node's client */
 	uint8_t payload[];
 };
 
-struct gone {				/* WIRE_GONE that found the lane full */
+struct gone {				/* WIRE_RMA_GONE that found the lane full */
 	struct wire_frame f;
 	struct gone *next;
 };
@@ -172,7 +172,7 @@ struct to_target {
 	void *(*reserve)(struct stream *s, uint32_t len, int *err);
 	int (*commit)(struct stream *s, const struct wire_frame *f);
 	void (*cancel)(struct stream *s);
-	/* WIRE_GONE: soon. */
+	/* WIRE_RMA_GONE: soon. */
 	void (*gone)(struct stream *s, const struct wire_frame *f);
 	/* As move_next(); NULL: no engine reaches the target. */
 	int (*move)(struct stream *s);
@@ -341,13 +341,13 @@ struct rma_opcode {
 	int (*resume)(struct tstream *ts);
 };
 
-#define RMA_OPCODES	(PROG_OP_COMPLETE + 1)
+#define RMA_OPCODES	(PROG_SQE_OP_COMPLETE + 1)
 extern const struct rma_opcode rma_opcodes[RMA_OPCODES];
 
 /* The opcode that frames of @type are of. */
 static inline unsigned int rma_opcode_of(uint8_t type)
 {
-	return type - WIRE_DTYPE + PROG_OP_DTYPE;
+	return type - WIRE_RMA_DTYPE + PROG_SQE_OP_DTYPE;
 }
 
 static inline const struct rma_opcode *rma_opcode(uint8_t type)

@@ -35,10 +35,10 @@ static int ask_helper(struct tstream *ts, struct target *t, uint32_t len)
 	uint64_t max = helper_max(ts->win->access.helper);
 	int err;
 
-	max -= t->dt ? dtype_encoded_size(t->dt) + 128 : 128;
+	max -= t->dt ? prog_dtype_encoded_size(t->dt) + 128 : 128;
 	if (max > len || (int64_t)max <= 0)
 		max = len;
-	if (f.type == WIRE_GET_ACC)
+	if (f.type == WIRE_RMA_GET_ACC)
 		max -= max % reduce_type(f.etype)->packed;
 	f.off = ts->cur_off;
 	f.len = 0;
@@ -117,7 +117,7 @@ static int send_copy(struct tstream *ts, const struct target *t, uint32_t len)
 	buf = tl->chan->reserve(tl, len);
 	if (!buf)
 		return later(ts);
-	if (f->type == WIRE_GET_ACC) {
+	if (f->type == WIRE_RMA_GET_ACC) {
 		err = apply_acc(&t->aw, PROG_OP_NO_OP, f->etype, t->disp, t->dt, t->count, ts->cur_off, NULL, len,
 				buf, &done);
 	} else {
@@ -144,7 +144,7 @@ static int send_copy(struct tstream *ts, const struct target *t, uint32_t len)
 
 static int send_piece(struct tstream *ts, struct target *t)
 {
-	bool acc = ts->cur.type == WIRE_GET_ACC;
+	bool acc = ts->cur.type == WIRE_RMA_GET_ACC;
 	uint64_t left = ts->cur.total - ts->cur_off;
 	uint32_t len = left < WIRE_MAX_PAYLOAD ? left : WIRE_MAX_PAYLOAD;
 	int ret;

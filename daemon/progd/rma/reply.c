@@ -119,7 +119,7 @@ void reply_notice(struct tstream *ts, uint8_t type)
 		.target = ts->key.target,
 	};
 
-	ts->stopped = type == WIRE_STOP;
+	ts->stopped = type == WIRE_RMA_STOP;
 	ts->tl->nstopped += ts->stopped ? 1 : -1;
 	ts->tl->chan->stop(ts, &f);
 }
@@ -165,7 +165,7 @@ static bool acks(struct rma_lane *tl)
 		return false;
 	while (tl->nacks) {
 		uint32_t job = tl->acks[0].job, n = 0, kept = 0;
-		struct wire_frame f = { .type = WIRE_ACK, .job = job };
+		struct wire_frame f = { .type = WIRE_RMA_ACK, .job = job };
 		void *buf;
 
 		for (uint32_t i = 0; i < tl->nacks && n < WIRE_MAX_ACKS; i++)

@@ -23,10 +23,10 @@ int target_resolve(struct tstream *ts, const struct wire_frame *f, struct target
 			return -EINVAL;
 		t->dt = ts->dtypes[f->dtype].dt;
 		fine = ts->dtypes[f->dtype].fine;
-		if (!dtype_size(t->dt))
+		if (!prog_dtype_size(t->dt))
 			return f->total ? -ERANGE : -EINVAL;
-		t->count = (f->total + dtype_size(t->dt) - 1) / dtype_size(t->dt);
-		err = dtype_span(t->dt, t->count, &lo, &hi);
+		t->count = (f->total + prog_dtype_size(t->dt) - 1) / prog_dtype_size(t->dt);
+		err = prog_dtype_span(t->dt, t->count, &lo, &hi);
 		if (err)
 			return err;
 		if (__builtin_add_overflow(lo, t->disp, &lo) ||

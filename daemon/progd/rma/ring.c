@@ -75,7 +75,7 @@ static bool payload_locate(struct conn *c, uint32_t slot, const struct prog_sqe 
 	switch (e->flags & PROG_SQE_LOC_MASK) {
 	case PROG_SQE_INLINE:
 		/* the last word is where results go, for operations that have one */
-		if ((e->opcode == PROG_OP_GET && e->len) ||
+		if ((e->opcode == PROG_SQE_OP_GET && e->len) ||
 		    e->len > (op->want ? offsetof(struct prog_sqe, result) - offsetof(struct prog_sqe, inl) :
 					 PROG_SQE_INLINE_MAX)) {
 			link_client_bad(&c->lc, "slot %u: %llu bytes inline", slot, (unsigned long long)e->len);
@@ -95,7 +95,7 @@ static bool payload_locate(struct conn *c, uint32_t slot, const struct prog_sqe 
 			return false;
 		}
 		/* pinned memory that is not that any more, or not for this: by its address */
-		if (!win_map_serves(m, e->opcode == PROG_OP_GET)) {
+		if (!win_map_serves(m, e->opcode == PROG_SQE_OP_GET)) {
 			op->flags |= PROG_SQE_VA;
 			op->addr += m->addr;
 			stats_add(&c->lc.stats->fallback[STATS_FB_STALE], 1);
@@ -139,7 +139,7 @@ static bool op_init(struct conn *c, uint32_t slot, const struct prog_sqe *e)
 		goto bad;
 	return true;
 bad:
-	op->opcode = PROG_OP_NOP;
+	op->opcode = PROG_SQE_OP_NOP;
 	return false;
 }
 
@@ -194,13 +194,13 @@ static int take(struct conn *c, uint32_t slot)
 		link_client_bad(&c->lc, "slot %u of %u", slot, cl->slots);
 		return TAKE_BAD;
 	}
-	if (c->ops[slot].opcode != PROG_OP_NOP) {
+	if (c->ops[slot].opcode != PROG_SQE_OP_NOP) {
 		link_client_bad(&c->lc, "slot %u submitted again while in flight", slot);
 		return TAKE_BAD;
 	}
 	for (unsigned int i = 0; i < sizeof(copy.word) / sizeof(uint64_t); i++)
 		copy.word[i] = __atomic_load_n((uint64_t *)&cl->sqe[slot] + i, __ATOMIC_RELAXED);
-	if (e->opcode == PROG_OP_NOP)
+	if (e->opcode == PROG_SQE_OP_NOP)
 		return TAKE_OK;
 	w = entry_window(c, slot, e);
 	if (!w)

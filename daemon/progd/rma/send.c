@@ -231,7 +231,7 @@ static int send_payload(struct stream *s, struct op *op, struct wire_frame *f)
 static struct wire_frame op_frame(const struct stream *s, const struct op *op)
 {
 	struct wire_frame f = {
-		.type = op->opcode + (WIRE_DTYPE - PROG_OP_DTYPE),
+		.type = op->opcode + (WIRE_RMA_DTYPE - PROG_SQE_OP_DTYPE),
 		.job = s->lj ? s->lj->index : s->key.job->number,
 		.win = s->key.win, .origin = s->key.origin, .target = s->key.target,
 		.seq = op->seq,
@@ -251,7 +251,7 @@ static struct wire_frame piece_frame(const struct stream *s, const struct op *op
 	f.len = len;
 	if (!has_payload(op) || op->sent + len == op->len)
 		f.flags |= WIRE_F_LAST;
-	if (op->opcode == PROG_OP_LOCK && op->flags & PROG_SQE_EXCL)
+	if (op->opcode == PROG_SQE_OP_LOCK && op->flags & PROG_SQE_EXCL)
 		f.flags |= WIRE_F_EXCL;
 	if (fields & WIRE_HAS_OP)
 		f.op = op->op;
@@ -263,7 +263,7 @@ static struct wire_frame piece_frame(const struct stream *s, const struct op *op
 		f.disp = op->disp;
 	if (fields & (WIRE_HAS_RANGE | WIRE_HAS_WANT)) {
 		f.off = op->off + op->sent;
-		f.total = op->opcode == PROG_OP_CAS ? op->want : op->off + op->len;
+		f.total = op->opcode == PROG_SQE_OP_CAS ? op->want : op->off + op->len;
 	}
 	return f;
 }
@@ -274,7 +274,7 @@ static int send_hollow(struct stream *s, struct op *op)
 	struct wire_frame f = op_frame(s, op);
 	int err;
 
-	f.type = WIRE_PUT;
+	f.type = WIRE_RMA_PUT;
 	f.flags |= WIRE_F_LAST;
 	err = tx(s, &f, NULL);
 	if (err)
@@ -301,7 +301,7 @@ static bool credit(const struct stream *s, const struct op *op, uint64_t left, u
 {
 	uint64_t room = WIRE_CREDIT - s->behind;
 
-	if (op->opcode == PROG_OP_LOCK)
+	if (op->opcode == PROG_SQE_OP_LOCK)
 		return room >= WIRE_HDR_SIZE;
 	/* small remainders are not worth a frame of their own */
 	if (room < WIRE_HDR_SIZE + (left < 4096 ? left : 4096))
@@ -353,7 +353,7 @@ static int send_one(struct stream *s)
 	}
 	if (s->locks_out)
 		s->behind += WIRE_HDR_SIZE + f.len;
-	if (op->opcode == PROG_OP_LOCK)
+	if (op->opcode == PROG_SQE_OP_LOCK)
 		s->locks_out++;
 	return SENT;
 }

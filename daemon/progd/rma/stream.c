@@ -28,7 +28,7 @@ static void op_release(struct conn *c, struct op *op)
 	}
 	win_map_put(op->map);
 	op->map = NULL;
-	op->opcode = PROG_OP_NOP;
+	op->opcode = PROG_SQE_OP_NOP;
 	c->inflight--;
 }
 
@@ -56,7 +56,7 @@ void stream_advance(struct stream *s)
 			s->peer->rtt_ns = s->peer->rtt_ns ? s->peer->rtt_ns - s->peer->rtt_ns / 8 +
 				ns / 8 : ns;
 		}
-		if (op->opcode == PROG_OP_LOCK && s->locks_out && !--s->locks_out)
+		if (op->opcode == PROG_SQE_OP_LOCK && s->locks_out && !--s->locks_out)
 			s->behind = 0;
 		if (s->data == s->first) {
 			s->data = SLOT_NONE;	/* failed before its data came */
@@ -213,7 +213,7 @@ void stream_put(struct stream *s)
 static void say_gone(struct stream *s)
 {
 	struct wire_frame f = {
-		.type = WIRE_GONE, .job = s->lj ? s->lj->index : s->key.job->number, .win = s->key.win,
+		.type = WIRE_RMA_GONE, .job = s->lj ? s->lj->index : s->key.job->number, .win = s->key.win,
 		.origin = s->key.origin, .target = s->key.target,
 	};
 

@@ -33,7 +33,7 @@ static int exec(struct tstream *ts, const struct wire_frame *f, const uint8_t *p
 	if (!ts->win || win_is_dead(ts->win))
 		ts->status = ts->refuse;
 	/* payloads look after jobs themselves: puts to the helper follow each other */
-	if (ts->jobs && (ts->status || placed || !f->len || f->type == WIRE_DTYPE))
+	if (ts->jobs && (ts->status || placed || !f->len || f->type == WIRE_RMA_DTYPE))
 		return ts_wait_jobs(ts);
 	if (ts->job_seq == f->seq && ts->job_status)
 		ts->status = ts->job_status;
@@ -43,7 +43,7 @@ static int exec(struct tstream *ts, const struct wire_frame *f, const uint8_t *p
 			return ret;
 		if (ret < 0)
 			ts->status = ret;
-	} else if (f->type == WIRE_LOCK) {
+	} else if (f->type == WIRE_RMA_LOCK) {
 		ts_lock_settled(ts);
 	}
 	if (f->flags & WIRE_F_LAST) {
@@ -68,7 +68,7 @@ void ts_run(struct tstream *ts)
 		free(p);
 	}
 	if (ts->stopped && !ts->parked)
-		reply_notice(ts, WIRE_GO);
+		reply_notice(ts, WIRE_RMA_GO);
 }
 
 bool ts_resume(struct tstream *ts)
@@ -96,7 +96,7 @@ int target_begin(struct rma_from *from, const struct wire_frame *f, struct lane_
 	struct target t;
 
 	tl->rx_placed = false;
-	if (f->type != WIRE_PUT || f->dtype)
+	if (f->type != WIRE_RMA_PUT || f->dtype)
 		return 0;
 	ts = ts_get(from, f);
 	if (!ts)
@@ -159,7 +159,7 @@ static int keep(struct tstream *ts, const struct wire_frame *f, const void *payl
 	int err = ts_park(ts, f, payload);
 
 	/* the origin counts what it sends behind a lock, not the lock itself */
-	if (!err && f->type == WIRE_LOCK)
+	if (!err && f->type == WIRE_RMA_LOCK)
 		ts->locks_parked++;
 	return err;
 }
@@ -172,11 +172,11 @@ static int next_frame(struct tstream *ts, const struct wire_frame *f, const void
 
 	if (ts->state != TS_RUN || ts->parked)
 		return keep(ts, f, payload);
-	if (f->type == WIRE_LOCK)
+	if (f->type == WIRE_RMA_LOCK)
 		ts->locks_parked++;
 	if (exec(ts, f, payload, &skip, placed) != KEEP)
 		return 0;
-	if (f->type == WIRE_LOCK)
+	if (f->type == WIRE_RMA_LOCK)
 		ts->locks_parked--;
 	err = keep(ts, f, payload);
 	if (!err)
@@ -198,7 +198,7 @@ static int arrive(struct tstream *ts, const struct wire_frame *f, const void *pa
 		repeated(ts, f);
 		return 0;
 	}
-	if (in_seq == f->seq && f->off != frag_end && (f->len || f->type != WIRE_PUT))
+	if (in_seq == f->seq && f->off != frag_end && (f->len || f->type != WIRE_RMA_PUT))
 		return -EPROTO;
 	ts->in_seq = f->seq;
 	ts->frag_end = f->off + f->len;
@@ -226,7 +226,7 @@ int target_frame(struct rma_from *from, const struct wire_frame *f, const void *
 	struct tstream *ts;
 	int err;
 
-	if (f->type == WIRE_GONE) {
+	if (f->type == WIRE_RMA_GONE) {
 		ts = ts_find(from, f);
 		if (ts)
 			ts_end(ts);

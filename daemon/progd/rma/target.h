@@ -28,7 +28,7 @@ static inline struct wire_frame reply_frame(const struct tstream *ts, uint64_t s
 					    uint64_t total)
 {
 	return (struct wire_frame){
-		.type = WIRE_DATA, .flags = off + len == total ? WIRE_F_LAST : 0,
+		.type = WIRE_RMA_DATA, .flags = off + len == total ? WIRE_F_LAST : 0,
 		.job = ts->index, .win = ts->key.win, .origin = ts->key.origin,
 		.target = ts->key.target, .seq = seq, .off = off, .len = len, .total = total,
 	};

@@ -50,17 +50,17 @@ static uint8_t guid_a[16] = { 1 }, guid_b[16] = { 2 }, jobid[16] = { 3 }, jobkey
 static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const void *payload,
 		  void *token)
 {
-	if (f->type == WIRE_DATA) {
+	if (f->type == WIRE_RMA_DATA) {
 		assert_true(f->off + f->len <= sizeof(a.data));
 		memcpy(a.data + f->off, payload, f->len);
 		a.got += f->len;
 		return 0;
 	}
-	if (f->type == WIRE_STOP || f->type == WIRE_GO) {
+	if (f->type == WIRE_RMA_STOP || f->type == WIRE_RMA_GO) {
 		assert_int_equal(f->origin, 0);
 		assert_int_equal(f->target, 2);
-		a.stops += f->type == WIRE_STOP;
-		a.gos += f->type == WIRE_GO;
+		a.stops += f->type == WIRE_RMA_STOP;
+		a.gos += f->type == WIRE_RMA_GO;
 		return 0;
 	}
 	for (uint32_t i = 0; i < wire_ack_count(f); i++) {
@@ -234,7 +234,7 @@ static struct wire_frame op(uint8_t type, uint32_t origin, uint64_t seq, uint64_
 		f.disp = disp;
 	if (t->fields & (WIRE_HAS_RANGE | WIRE_HAS_WANT))
 		f.total = len;
-	if (t->max_len && type != WIRE_GET)
+	if (t->max_len && type != WIRE_RMA_GET)
 		f.len = len;
 	return f;
 }
@@ -246,7 +246,7 @@ static void send_frame(const struct wire_frame *f, const void *payload)
 
 static void put(uint32_t origin, uint64_t seq, uint64_t disp, uint64_t value)
 {
-	struct wire_frame f = op(WIRE_PUT, origin, seq, disp, 8);
+	struct wire_frame f = op(WIRE_RMA_PUT, origin, seq, disp, 8);
 
 	send_frame(&f, &value);
 }
@@ -290,7 +290,7 @@ static void test_batch(void **state)
 static void test_replay(void **state)
 {
 	int64_t one = 1;
-	struct wire_frame f = op(WIRE_ACC, 0, 1, 0, 8);
+	struct wire_frame f = op(WIRE_RMA_ACC, 0, 1, 0, 8);
 
 	f.op = PROG_OP_SUM;
 	f.etype = PROG_TYPE_I64;
@@ -327,31 +327,31 @@ static void test_refusals(void **state)
 		RUN(acked(0) == seq); \
 		assert_int_equal(status_of(0, seq), err); \
 	} while (0)
-	REFUSED(op(WIRE_PUT, 0, 0, SIZE - 7, 8), -ERANGE);
-	REFUSED(op(WIRE_PUT, 0, 0, ~0ull, 8), -ERANGE);
-	REFUSED(op(WIRE_PUT, 0, 0, INT64_MAX, 8), -ERANGE);
-	REFUSED(op(WIRE_GET, 0, 0, SIZE, 1), -ERANGE);
-	REFUSED(op(WIRE_GET, 0, 0, 0, ~0ull), -ERANGE);
-	REFUSED(op(WIRE_UNLOCK, 0, 0, 0, 0), -EPERM);
-	f = op(WIRE_PUT, 0, 0, 0, 8);
+	REFUSED(op(WIRE_RMA_PUT, 0, 0, SIZE - 7, 8), -ERANGE);
+	REFUSED(op(WIRE_RMA_PUT, 0, 0, ~0ull, 8), -ERANGE);
+	REFUSED(op(WIRE_RMA_PUT, 0, 0, INT64_MAX, 8), -ERANGE);
+	REFUSED(op(WIRE_RMA_GET, 0, 0, SIZE, 1), -ERANGE);
+	REFUSED(op(WIRE_RMA_GET, 0, 0, 0, ~0ull), -ERANGE);
+	REFUSED(op(WIRE_RMA_UNLOCK, 0, 0, 0, 0), -EPERM);
+	f = op(WIRE_RMA_PUT, 0, 0, 0, 8);
 	f.dtype = 9;
 	REFUSED(f, -EINVAL);
-	f = op(WIRE_ACC, 0, 0, 0, 8);
+	f = op(WIRE_RMA_ACC, 0, 0, 0, 8);
 	f.op = PROG_OP_MAXLOC;
 	f.etype = PROG_TYPE_I64;
 	REFUSED(f, -EINVAL);
-	f = op(WIRE_ACC, 0, 0, SIZE, 8);
+	f = op(WIRE_RMA_ACC, 0, 0, SIZE, 8);
 	f.op = PROG_OP_SUM;
 	f.etype = PROG_TYPE_I64;
 	REFUSED(f, -ERANGE);
-	f = op(WIRE_CAS, 0, 0, 0, 12);
+	f = op(WIRE_RMA_CAS, 0, 0, 0, 12);
 	f.etype = PROG_TYPE_DOUBLE_INT;
 	f.len = 24;
 	REFUSED(f, -EINVAL);
-	f = op(WIRE_CAS, 0, 0, 0, 4);
+	f = op(WIRE_RMA_CAS, 0, 0, 0, 4);
 	f.etype = PROG_TYPE_I64;
 	REFUSED(f, -EINVAL);
-	f = op(WIRE_DTYPE, 0, 0, 0, 100);
+	f = op(WIRE_RMA_DTYPE, 0, 0, 0, 100);
 	f.dtype = 1;
 	REFUSED(f, -EINVAL);
 	/* the stream goes on */
@@ -366,7 +366,7 @@ static void test_refusals(void **state)
 	put(100, 1, 0, 1);
 	RUN(acked(100) == 1);
 	assert_int_equal(status_of(100, 1), -ENOENT);
-	f = op(WIRE_PUT, 1, 1, 0, 8);
+	f = op(WIRE_RMA_PUT, 1, 1, 0, 8);
 	f.win++;
 	send_frame(&f, buf);
 	RUN(acked(1) == 1);
@@ -383,7 +383,7 @@ static void test_unknown_windows(void **state)
 
 	put(0, 1, 0, 1);
 	for (uint32_t n = 1; n <= 1000; n++) {
-		struct wire_frame f = op(WIRE_PUT, 1, 1, 0, 8);
+		struct wire_frame f = op(WIRE_RMA_PUT, 1, 1, 0, 8);
 
 		f.win += n;
 		send_frame(&f, &v);
@@ -400,7 +400,7 @@ static void test_unknown_windows(void **state)
 
 static void test_fragments(void **state)
 {
-	struct wire_frame f = op(WIRE_PUT, 0, 1, 0, 300);
+	struct wire_frame f = op(WIRE_RMA_PUT, 0, 1, 0, 300);
 	uint8_t buf[300];
 
 	for (int i = 0; i < 300; i++)
@@ -432,7 +432,7 @@ static void test_fragments(void **state)
 static void test_dtype_grows(void **state)
 {
 	static uint8_t buf[WIRE_MAX_PAYLOAD];
-	struct wire_frame f = op(WIRE_DTYPE, 0, 1, 0, 100);
+	struct wire_frame f = op(WIRE_RMA_DTYPE, 0, 1, 0, 100);
 
 	f.dtype = 1;
 	f.flags = 0;
@@ -455,7 +455,7 @@ static void test_dtype_grows(void **state)
 
 static void test_get_large(void **state)
 {
-	struct wire_frame f = op(WIRE_GET, 0, 1, 0, SIZE);
+	struct wire_frame f = op(WIRE_RMA_GET, 0, 1, 0, SIZE);
 
 	for (unsigned int i = 0; i < SIZE; i++)
 		b.mem[i] = i * 7 + i / 256;
@@ -467,7 +467,7 @@ static void test_get_large(void **state)
 
 static void lock(uint32_t origin, uint64_t seq, bool excl)
 {
-	struct wire_frame f = op(WIRE_LOCK, origin, seq, 0, 0);
+	struct wire_frame f = op(WIRE_RMA_LOCK, origin, seq, 0, 0);
 
 	if (excl)
 		f.flags |= WIRE_F_EXCL;
@@ -476,7 +476,7 @@ static void lock(uint32_t origin, uint64_t seq, bool excl)
 
 static void unlock(uint32_t origin, uint64_t seq)
 {
-	struct wire_frame f = op(WIRE_UNLOCK, origin, seq, 0, 0);
+	struct wire_frame f = op(WIRE_RMA_UNLOCK, origin, seq, 0, 0);
 
 	send_frame(&f, NULL);
 }
@@ -525,7 +525,7 @@ static void test_credit(void **state)
 	/* all that the credit allows */
 	for (unsigned int used = 0; used + WIRE_HDR_SIZE + 1024 <= WIRE_CREDIT;
 	     used += WIRE_HDR_SIZE + 1024) {
-		struct wire_frame f = op(WIRE_PUT, 0, seq++, 0, 1024);
+		struct wire_frame f = op(WIRE_RMA_PUT, 0, seq++, 0, 1024);
 
 		send_frame(&f, buf);
 	}
@@ -534,7 +534,7 @@ static void test_credit(void **state)
 	assert_int_equal(acked(0), 0);
 	/* and one more */
 	for (int i = 0; i < 2 && a.lane; i++) {
-		struct wire_frame f = op(WIRE_PUT, 0, seq++, 0, 1024);
+		struct wire_frame f = op(WIRE_RMA_PUT, 0, seq++, 0, 1024);
 
 		send_frame(&f, buf);
 		settle();
@@ -558,7 +558,7 @@ static void test_replies_full(void **state)
 	lock(1, 1, false);
 	for (uint64_t seq = 2; seq < 2 + GETS; seq++) {
 		for (uint32_t origin = 0; origin < 2; origin++) {
-			struct wire_frame f = op(WIRE_GET, origin, seq, 0, LEN);
+			struct wire_frame f = op(WIRE_RMA_GET, origin, seq, 0, LEN);
 
 			send_frame(&f, NULL);
 		}
@@ -617,7 +617,7 @@ static void test_guard_kept(void **state)
 /* The same when the lock is to be released because its holder is gone. */
 static void test_guard_kept_gone(void **state)
 {
-	struct wire_frame f = op(WIRE_GONE, 0, 0, 0, 0);
+	struct wire_frame f = op(WIRE_RMA_GONE, 0, 0, 0, 0);
 	uint32_t *guard = &b.wc.ctl->lock.guard;
 
 	f.flags = 0;
@@ -647,7 +647,7 @@ static void test_guard_kept_gone(void **state)
 
 static void test_gone(void **state)
 {
-	struct wire_frame f = op(WIRE_GONE, 0, 0, 0, 0);
+	struct wire_frame f = op(WIRE_RMA_GONE, 0, 0, 0, 0);
 
 	f.flags = 0;
 	lock(0, 1, true);
@@ -694,7 +694,7 @@ static void send_old(struct lane *old, uint32_t job, struct wire_frame f, const 
 /* Locks held and asked for on the old lane are over, and what still comes there counts no more. */
 static void test_reopened(void **state)
 {
-	struct wire_frame gone = op(WIRE_GONE, 0, 0, 0, 0);
+	struct wire_frame gone = op(WIRE_RMA_GONE, 0, 0, 0, 0);
 	uint32_t job = a.job;
 	struct lane *old;
 	uint64_t v = 9;
@@ -711,9 +711,9 @@ static void test_reopened(void **state)
 	assert_int_equal(b.wc.peers[0].lock_state, PROG_LOCK_SHARED);
 	assert_int_equal(b.wc.ctl->lock.nshared, 1);
 	/* late frames: of a number that was not taken there, and of one that was */
-	send_old(old, job, op(WIRE_PUT, 0, 3, 0, 8), &v);
-	send_old(old, job, op(WIRE_PUT, 0, 5, 0, 8), &v);
-	send_old(old, job, op(WIRE_LOCK, 1, 1, 0, 0), NULL);
+	send_old(old, job, op(WIRE_RMA_PUT, 0, 3, 0, 8), &v);
+	send_old(old, job, op(WIRE_RMA_PUT, 0, 5, 0, 8), &v);
+	send_old(old, job, op(WIRE_RMA_LOCK, 1, 1, 0, 0), NULL);
 	gone.flags = 0;
 	send_old(old, job, gone, NULL);
 	settle();
@@ -754,7 +754,7 @@ static void test_reopened_waiting(void **state)
 {
 	struct lane *old;
 	uint64_t big[1024] = { 0 };
-	struct wire_frame f = op(WIRE_PUT, 1, 1, 0, 2 * sizeof(big));
+	struct wire_frame f = op(WIRE_RMA_PUT, 1, 1, 0, 2 * sizeof(big));
 	uint32_t job = a.job;
 	int err;
 
@@ -793,7 +793,7 @@ static void test_reopened_waiting(void **state)
 static void test_window_freed(void **state)
 {
 	struct win *w = b.win;
-	struct wire_frame f = op(WIRE_PUT, 0, 2, 0, 8);
+	struct wire_frame f = op(WIRE_RMA_PUT, 0, 2, 0, 8);
 	uint64_t v = 1;
 
 	put(0, 1, 0, 1);
@@ -820,10 +820,10 @@ static void test_freed_while_waiting(void **state)
 	put(0, 1, 0, 1);
 	lock(0, 2, true);
 	put(0, 3, 0, 5);
-	f = op(WIRE_GET, 0, 4, 0, 64);
+	f = op(WIRE_RMA_GET, 0, 4, 0, 64);
 	send_frame(&f, NULL);
 	/* half of an operation: the rest comes later */
-	f = op(WIRE_PUT, 0, 5, 0, 16);
+	f = op(WIRE_RMA_PUT, 0, 5, 0, 16);
 	f.flags = 0;
 	f.len = 8;
 	send_frame(&f, &v);
@@ -875,13 +875,13 @@ static void test_freed_with_jobs(void **state)
 	struct win_map *seg = win_map_get(b.win->mem_map);
 	struct prog_helper_ring *ring;
 	struct helper *h = only_helper(seg, &ring);
-	struct wire_frame f = op(WIRE_GET, 1, 2, 0, 64);
+	struct wire_frame f = op(WIRE_RMA_GET, 1, 2, 0, 64);
 
 	put(0, 1, 0, 1);
 	put(0, 2, 8, 1);
 	put(1, 1, 16, 1);
 	send_frame(&f, NULL);		/* waits for the put */
-	f = op(WIRE_GET, 0, 3, 0, 64);
+	f = op(WIRE_RMA_GET, 0, 3, 0, 64);
 	send_frame(&f, NULL);
 	RUN(ring->tail == 3);
 	settle();
@@ -913,7 +913,7 @@ static uint64_t put_until_stop(void)
 	uint64_t seq = 0;
 
 	while (!a.stops) {
-		struct wire_frame f = op(WIRE_PUT, 0, ++seq, 0, sizeof(buf));
+		struct wire_frame f = op(WIRE_RMA_PUT, 0, ++seq, 0, sizeof(buf));
 
 		assert_true(seq < 2 * PARK_STOP / sizeof(buf));
 		send_frame(&f, buf);
@@ -960,7 +960,7 @@ static void test_stop_freed(void **state)
 	struct prog_helper_ring *ring;
 	struct helper *h = only_helper(seg, &ring);
 	uint64_t last = put_until_stop();
-	struct wire_frame f = op(WIRE_PUT, 0, last + 1, 0, 8);
+	struct wire_frame f = op(WIRE_RMA_PUT, 0, last + 1, 0, 8);
 
 	free_window();
 	RUN(a.gos == 1);
@@ -999,7 +999,7 @@ static void test_fence_count(void **state)
 	uint64_t v = 1;
 
 	for (uint64_t seq = 1; seq <= 10; seq++) {
-		struct wire_frame f = op(WIRE_PUT, 0, seq, seq == 4 ? SIZE : 0, 8);
+		struct wire_frame f = op(WIRE_RMA_PUT, 0, seq, seq == 4 ? SIZE : 0, 8);
 
 		f.flags |= WIRE_F_FENCE | (seq % 2 ? WIRE_F_PARITY : 0);
 		send_frame(&f, &v);
@@ -1023,7 +1023,7 @@ static void test_memory_gone(void **state)
 	put(0, 2, 64, 6);
 	RUN(acked(0) == 2);
 	assert_int_equal(status_of(0, 2), -EFAULT);
-	f = op(WIRE_GET, 0, 3, 64, 8);
+	f = op(WIRE_RMA_GET, 0, 3, 64, 8);
 	send_frame(&f, NULL);
 	lock(0, 4, true);
 	RUN(acked(0) == 4);
@@ -1038,7 +1038,7 @@ static void test_memory_gone(void **state)
 static void test_memory_gone_receiving(void **state)
 {
 	static uint8_t buf[WIRE_MAX_PAYLOAD];
-	struct wire_frame f = op(WIRE_PUT, 0, 1, 0, sizeof(buf));
+	struct wire_frame f = op(WIRE_RMA_PUT, 0, 1, 0, sizeof(buf));
 
 	send_frame(&f, buf);
 	RUN(b.rma->tlanes->next && b.rma->tlanes->next->rx_placed);
@@ -1052,7 +1052,7 @@ static void test_memory_gone_receiving(void **state)
 /* ... and while it sends from there. */
 static void test_memory_gone_sending(void **state)
 {
-	struct wire_frame f = op(WIRE_GET, 0, 1, 0, LARGE);
+	struct wire_frame f = op(WIRE_RMA_GET, 0, 1, 0, LARGE);
 
 	break_memory();
 	send_frame(&f, NULL);

@@ -13,7 +13,7 @@ static void tjob_fill(void *arg, void *mem)
 	if (j->f.len)
 		memcpy(mem, j->payload, j->f.len);
 	if (j->dt)
-		dtype_encode(j->dt, (char *)mem + j->dtype, dtype_encoded_size(j->dt));
+		prog_dtype_encode(j->dt, (char *)mem + j->dtype, prog_dtype_encoded_size(j->dt));
 }
 
 static void tjob_done(void *arg, int status, void *bounce)
@@ -68,7 +68,7 @@ int tjob_post(struct tstream *ts, const struct wire_frame *f, const struct targe
 	struct prog_helper_job job = {
 		.kind = PROG_HELP_APPLY, .opcode = rma_opcode_of(f->type), .op = f->op,
 		.etype = f->etype, .va = f->disp, .off = f->off,
-		.len = f->type == WIRE_GET || (f->type == WIRE_GET_ACC && !f->len) ? want : f->len,
+		.len = f->type == WIRE_RMA_GET || (f->type == WIRE_RMA_GET_ACC && !f->len) ? want : f->len,
 		.dtype = ~0ull,
 	};
 	struct tjob *j = malloc(sizeof(*j));
@@ -84,7 +84,7 @@ int tjob_post(struct tstream *ts, const struct wire_frame *f, const struct targe
 	job.result = j->result;
 	if (t->dt) {
 		job.dtype = j->dtype;
-		job.dtype_len = dtype_encoded_size(t->dt);
+		job.dtype_len = prog_dtype_encoded_size(t->dt);
 		size += job.dtype_len;
 	}
 	/* the client knows its windows by its own slots */

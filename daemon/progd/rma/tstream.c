@@ -47,7 +47,7 @@ static void ts_free(struct tstream *ts)
 {
 	if (ts->dtypes) {
 		for (unsigned int i = 0; i < 256; i++)
-			dtype_put(ts->dtypes[i].dt);
+			prog_dtype_put(ts->dtypes[i].dt);
 		free(ts->dtypes);
 	}
 	free(ts->dt_buf);
@@ -78,7 +78,7 @@ void ts_unpark(struct rma_lane *tl, struct parked *p)
 				continue;
 			HASH_ITER(hh, from->streams, ts, tmp)
 				if (ts->stopped)
-					reply_notice(ts, WIRE_GO);
+					reply_notice(ts, WIRE_RMA_GO);
 		}
 	}
 	if (tl->held && tl->parked_bytes < PARK_LOW) {
@@ -95,7 +95,7 @@ void ts_end(struct tstream *ts)
 	acks_collect(tl);
 	/* if it still sends, it is answered that there is no such window any more */
 	if (ts->stopped)
-		reply_notice(ts, WIRE_GO);
+		reply_notice(ts, WIRE_RMA_GO);
 	lock_drop(ts);
 	ts_unwait(ts);
 	while (ts->parked) {
@@ -262,7 +262,7 @@ int ts_park(struct tstream *ts, const struct wire_frame *f, const void *payload)
 		p->counted = cost;
 		tl->parked_bytes += cost;
 		if (tl->parked_bytes > PARK_STOP && !ts->stopped)
-			reply_notice(ts, WIRE_STOP);
+			reply_notice(ts, WIRE_RMA_STOP);
 		if (!tl->held && tl->parked_bytes > PARK_HIGH) {
 			tl->held = true;
 			tl->chan->hold(tl, true);

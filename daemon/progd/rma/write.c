@@ -123,7 +123,7 @@ int exec_put(struct tstream *ts, const struct wire_frame *f, const uint8_t *payl
 		return exec_write(ts, f, payload, skip, 0, put);
 	/* it was received in place */
 	stats_add(&ts->stats->direct_bytes, f->len);
-	stats_add(&ts->stats->applied_bytes[PROG_OP_PUT], f->len);
+	stats_add(&ts->stats->applied_bytes[PROG_SQE_OP_PUT], f->len);
 	ts->tl->bytes += f->len;
 	return ts->tl->rx_map && !win_map_alive(ts->tl->rx_map) ? -EFAULT : DONE;
 }

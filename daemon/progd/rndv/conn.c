@@ -20,7 +20,7 @@ struct conn *conn_find(struct rndv *r, struct win_job *job, uint64_t win, uint32
 
 bool conn_rests(const struct conn *c)
 {
-	return __atomic_load_n(c->lc.view->resting, __ATOMIC_RELAXED);
+	return __atomic_load_n(c->lc.view->blocked, __ATOMIC_RELAXED);
 }
 
 /*

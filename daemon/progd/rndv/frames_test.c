@@ -26,7 +26,7 @@ static struct {
 
 static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const void *payload, void *token)
 {
-	if (f->type == WIRE_PIECE)
+	if (f->type == WIRE_RNDV_DATA)
 		t.piece_bytes += f->len;
 	if (t.ngot < 64)
 		t.got[t.ngot++] = *f;
@@ -140,17 +140,17 @@ static struct wire_frame frame(uint8_t type, uint32_t origin, uint32_t target, u
 {
 	return (struct wire_frame){
 		.type = type, .job = t.job, .win = KEY, .origin = origin, .target = target,
-		.disp = WIRE_NAME(slot, serial),
+		.disp = WIRE_RNDV_ID(slot, serial),
 	};
 }
 
 static void say_send(uint32_t src, uint32_t dst, uint32_t slot, uint32_t serial, uint64_t ord, uint64_t len)
 {
-	struct wire_frame f = frame(WIRE_SEND, src, dst, slot, serial);
-	struct wire_sendrec rec = { .comm = 9, .ord = ord, .tag = -3, .gen = 1, .len = len };
-	uint8_t buf[sizeof(struct wire_send)];
+	struct wire_frame f = frame(WIRE_RNDV_RTS, src, dst, slot, serial);
+	struct wire_rtsrec rec = { .comm = 9, .ord = ord, .tag = -3, .gen = 1, .len = len };
+	uint8_t buf[sizeof(struct wire_rts)];
 
-	wire_send_put(buf, &rec);
+	wire_rts_put(buf, &rec);
 	f.len = sizeof(buf);
 	send_frame(t.lane, &f, buf);
 }
@@ -158,7 +158,7 @@ static void say_send(uint32_t src, uint32_t dst, uint32_t slot, uint32_t serial,
 static void pull(uint32_t src, uint32_t dst, uint32_t slot, uint32_t serial, uint64_t token, uint64_t off,
 		 uint64_t end)
 {
-	struct wire_frame f = frame(WIRE_PULL, src, dst, slot, serial);
+	struct wire_frame f = frame(WIRE_RNDV_GET_REQ, src, dst, slot, serial);
 
 	f.seq = token;
 	f.off = off;
@@ -168,11 +168,11 @@ static void pull(uint32_t src, uint32_t dst, uint32_t slot, uint32_t serial, uin
 
 static void fin(uint32_t src, uint32_t dst, uint32_t slot, uint32_t serial, uint64_t token, int status)
 {
-	struct wire_frame f = frame(WIRE_FIN, src, dst, slot, serial);
-	struct wire_finrec rec = { .status = -status };
-	uint8_t buf[sizeof(struct wire_fin)];
+	struct wire_frame f = frame(WIRE_RNDV_ATS, src, dst, slot, serial);
+	struct wire_atsrec rec = { .status = -status };
+	uint8_t buf[sizeof(struct wire_ats)];
 
-	wire_fin_put(buf, &rec);
+	wire_ats_put(buf, &rec);
 	f.len = sizeof(buf);
 	f.seq = token;
 	send_frame(t.lane, &f, buf);
@@ -201,11 +201,11 @@ static unsigned int count(uint8_t type)
 
 static void expect_refusal(uint64_t token, int err)
 {
-	unsigned int before = count(WIRE_REFUSE);
+	unsigned int before = count(WIRE_RNDV_REFUSE);
 
-	UNTIL(count(WIRE_REFUSE) > before);
-	assert_int_equal(got(WIRE_REFUSE)->seq, token);
-	assert_int_equal(got(WIRE_REFUSE)->disp, -err);
+	UNTIL(count(WIRE_RNDV_REFUSE) > before);
+	assert_int_equal(got(WIRE_RNDV_REFUSE)->seq, token);
+	assert_int_equal(got(WIRE_RNDV_REFUSE)->disp, -err);
 	assert_int_equal(t.piece_bytes, 0);
 }
 
@@ -246,16 +246,16 @@ static void test_pull_refused(void **state)
 	pull(2, 0, s, serial, 10, 0, 3000);
 	UNTIL(t.piece_bytes == 3000);
 	pull(2, 0, s, serial, 11, 0, 3000);
-	UNTIL(count(WIRE_REFUSE) == 10);
+	UNTIL(count(WIRE_RNDV_REFUSE) == 10);
 	pull(2, 0, s, serial, 10, 2000, 5000);
-	UNTIL(count(WIRE_REFUSE) == 11);
+	UNTIL(count(WIRE_RNDV_REFUSE) == 11);
 	pull(2, 0, s, serial, 10, 3000, 5000);
 	UNTIL(t.piece_bytes == 5000);
 	fin(2, 0, s, serial, 77, 0);
 	UNTIL(DONE(2, s));
 	assert_int_equal(slot_of(2, s)->status, 0);
-	UNTIL(count(WIRE_FINED) == 1);
-	assert_int_equal(got(WIRE_FINED)->seq, 77);
+	UNTIL(count(WIRE_RNDV_ATS_ACK) == 1);
+	assert_int_equal(got(WIRE_RNDV_ATS_ACK)->seq, 77);
 }
 
 static void test_fin_refused(void **state)
@@ -272,7 +272,7 @@ static void test_fin_refused(void **state)
 	fin(2, 3, here, slot_of(2, here)->serial, 3, 0);
 	fin(2, 0, 5000, serial, 4, 0);
 	fin(1, 0, s, serial, 5, 0);
-	UNTIL(count(WIRE_FINED) == 5);
+	UNTIL(count(WIRE_RNDV_ATS_ACK) == 5);
 	assert_int_equal(state_of(2, s), PROG_P2P_POSTED);
 	assert_int_equal(state_of(2, here), PROG_P2P_POSTED);
 	fin(2, 0, s, serial, 6, -EFAULT);
@@ -280,7 +280,7 @@ static void test_fin_refused(void **state)
 	assert_int_equal(slot_of(2, s)->status, -EFAULT);
 	/* again: from a lane that was thought lost */
 	fin(2, 0, s, serial, 6, 0);
-	UNTIL(count(WIRE_FINED) == 7);
+	UNTIL(count(WIRE_RNDV_ATS_ACK) == 7);
 	assert_int_equal(slot_of(2, s)->status, -EFAULT);
 	assert_int_equal(t.downs, 0);
 }
@@ -291,8 +291,8 @@ static void test_send_refused(void **state)
 {
 	static uint8_t mem[1000];
 	struct buf b = { .place = PRIVATE, .mem = mem, .count = 1000, .len = 1000 };
-	struct wire_frame f = frame(WIRE_SEND, 0, 2, 1, 1);
-	uint8_t bytes[sizeof(struct wire_send)];
+	struct wire_frame f = frame(WIRE_RNDV_RTS, 0, 2, 1, 1);
+	uint8_t bytes[sizeof(struct wire_rts)];
 	uint32_t r;
 
 	/* from a rank that is not that node's, or is none at all: nothing */
@@ -303,9 +303,9 @@ static void test_send_refused(void **state)
 	assert_int_equal(t.ngot, 0);
 	/* for a rank that is not here: later */
 	say_send(0, 1, 4, 9, 1, 1000);
-	UNTIL(count(WIRE_LATER) == 1);
-	assert_int_equal(got(WIRE_LATER)->seq, ENOENT);
-	assert_int_equal(got(WIRE_LATER)->disp, WIRE_NAME(4, 9));
+	UNTIL(count(WIRE_RNDV_RTS_RETRY) == 1);
+	assert_int_equal(got(WIRE_RNDV_RTS_RETRY)->seq, ENOENT);
+	assert_int_equal(got(WIRE_RNDV_RTS_RETRY)->disp, WIRE_RNDV_ID(4, 9));
 	/* twice, and an older one of the slot */
 	say_send(0, 2, 1, 5, 1, 1000);
 	say_send(0, 2, 1, 5, 1, 1000);
@@ -314,17 +314,17 @@ static void test_send_refused(void **state)
 	assert_int_equal(clients[2].seg->area.unmatched, 1);
 	/* another one of the same key */
 	say_send(0, 2, 2, 6, 1, 1000);
-	UNTIL(count(WIRE_LATER) == 2);
-	assert_int_equal(got(WIRE_LATER)->seq, EEXIST);
+	UNTIL(count(WIRE_RNDV_RTS_RETRY) == 2);
+	assert_int_equal(got(WIRE_RNDV_RTS_RETRY)->seq, EEXIST);
 	/* the slot is used again: that message is over */
 	say_send(0, 2, 1, 6, 3, 1000);
 	rest();
 	assert_int_equal(clients[2].seg->area.unmatched, 1);
 	r = post_recv(0, 2, 3, 0, &b);
 	UNTIL(t.in);
-	UNTIL(count(WIRE_PULL) == 1);
-	assert_int_equal(got(WIRE_PULL)->disp, WIRE_NAME(1, 6));
-	assert_int_equal(got(WIRE_PULL)->total, 1000);
+	UNTIL(count(WIRE_RNDV_GET_REQ) == 1);
+	assert_int_equal(got(WIRE_RNDV_GET_REQ)->disp, WIRE_RNDV_ID(1, 6));
+	assert_int_equal(got(WIRE_RNDV_GET_REQ)->total, 1000);
 	assert_int_equal(state_of(2, r), PROG_P2P_POSTED);
 	/* a payload that is none */
 	memset(bytes, 0xff, sizeof(bytes));
@@ -342,8 +342,8 @@ static void test_send_quota(void **state)
 	kit_conf.max_sends = 1000;
 	for (uint32_t i = 0; i < 60; i++)
 		say_send(i % 2, 2, i, 1, i, 1000);
-	UNTIL(count(WIRE_LATER) == 10);
-	assert_int_equal(got(WIRE_LATER)->seq, EDQUOT);
+	UNTIL(count(WIRE_RNDV_RTS_RETRY) == 10);
+	assert_int_equal(got(WIRE_RNDV_RTS_RETRY)->seq, EDQUOT);
 	assert_int_equal(clients[2].seg->area.unmatched, 50);
 }
 
@@ -354,7 +354,7 @@ static uint32_t start_pull(uint64_t len)
 	uint32_t r = post_recv(0, 2, 1, 0, &b);
 
 	say_send(0, 2, 1, 1, 1, len);
-	UNTIL(count(WIRE_PULL) == 1);
+	UNTIL(count(WIRE_RNDV_GET_REQ) == 1);
 	return r;
 }
 
@@ -362,7 +362,7 @@ static void piece(uint64_t token, uint64_t off, uint32_t len, uint64_t total)
 {
 	static uint8_t bytes[WIRE_MAX_PAYLOAD];
 	struct wire_frame f = {
-		.type = WIRE_PIECE, .job = got(WIRE_PULL)->job, .seq = token, .off = off, .len = len,
+		.type = WIRE_RNDV_DATA, .job = got(WIRE_RNDV_GET_REQ)->job, .seq = token, .off = off, .len = len,
 		.total = total, .flags = off + len == total ? WIRE_F_LAST : 0,
 	};
 
@@ -372,7 +372,7 @@ static void piece(uint64_t token, uint64_t off, uint32_t len, uint64_t total)
 static void test_pieces(void **state)
 {
 	uint32_t r = start_pull(500000);
-	uint64_t token = got(WIRE_PULL)->seq;
+	uint64_t token = got(WIRE_RNDV_GET_REQ)->seq;
 
 	/* for nobody: an answer that comes too late */
 	piece(token + 100, 0, 100, 500000);
@@ -388,21 +388,21 @@ static void test_pieces(void **state)
 	assert_int_equal(slot_of(2, r)->moved, 200000 - PROG_P2P_HEAD);
 	assert_int_equal(slot_of(2, r)->head_len, PROG_P2P_HEAD);
 	/* its sender is told on the next lane */
-	UNTIL(count(WIRE_FIN) == 1);
+	UNTIL(count(WIRE_RNDV_ATS) == 1);
 }
 
 static void test_piece_beyond(void **state)
 {
 	uint32_t r = start_pull(1000);
 
-	piece(got(WIRE_PULL)->seq, 0, 1001, 1001);
+	piece(got(WIRE_RNDV_GET_REQ)->seq, 0, 1001, 1001);
 	UNTIL(!t.in && DONE(2, r));
 	assert_true(slot_of(2, r)->status < 0);
 }
 
 static void answer(uint8_t type, uint64_t seq, uint64_t disp)
 {
-	struct wire_frame f = { .type = type, .job = got(WIRE_PULL)->job, .seq = seq, .disp = disp };
+	struct wire_frame f = { .type = type, .job = got(WIRE_RNDV_GET_REQ)->job, .seq = seq, .disp = disp };
 
 	send_frame(t.in, &f, NULL);
 }
@@ -411,18 +411,18 @@ static void test_refusal(void **state)
 {
 	uint32_t r = start_pull(1000);
 
-	answer(WIRE_REFUSE, got(WIRE_PULL)->seq + 5, EIO);
-	answer(WIRE_FINED, 12345, 0);
+	answer(WIRE_RNDV_REFUSE, got(WIRE_RNDV_GET_REQ)->seq + 5, EIO);
+	answer(WIRE_RNDV_ATS_ACK, 12345, 0);
 	rest();
 	assert_int_equal(state_of(2, r), PROG_P2P_POSTED);
-	answer(WIRE_REFUSE, got(WIRE_PULL)->seq, EIO);
+	answer(WIRE_RNDV_REFUSE, got(WIRE_RNDV_GET_REQ)->seq, EIO);
 	UNTIL(DONE(2, r));
 	assert_int_equal(slot_of(2, r)->status, -EIO);
-	UNTIL(count(WIRE_FIN) == 1);
-	answer(WIRE_FINED, got(WIRE_FIN)->seq, 0);
+	UNTIL(count(WIRE_RNDV_ATS) == 1);
+	answer(WIRE_RNDV_ATS_ACK, got(WIRE_RNDV_ATS)->seq, 0);
 	rest();
 	/* an errno that is none */
-	answer(WIRE_REFUSE, 1, 5000);
+	answer(WIRE_RNDV_REFUSE, 1, 5000);
 	UNTIL(!t.in);
 }
 
@@ -430,20 +430,20 @@ static void test_refusal(void **state)
 static void test_fin_again(void **state)
 {
 	uint32_t r = start_pull(1000);
-	struct wire_finrec rec;
+	struct wire_atsrec rec;
 	struct rndv_info i;
 
-	piece(got(WIRE_PULL)->seq, 0, 1000, 1000);
-	UNTIL(DONE(2, r) && count(WIRE_FIN) == 1);
+	piece(got(WIRE_RNDV_GET_REQ)->seq, 0, 1000, 1000);
+	UNTIL(DONE(2, r) && count(WIRE_RNDV_ATS) == 1);
 	assert_int_equal(slot_of(2, r)->status, 0);
 	lane_close(t.in, -ECONNRESET, "test");
-	UNTIL(count(WIRE_FIN) == 2);
-	assert_int_equal(got(WIRE_FIN)->disp, WIRE_NAME(1, 1));
-	assert_int_equal(wire_fin_get(t.last, &rec), 0);
+	UNTIL(count(WIRE_RNDV_ATS) == 2);
+	assert_int_equal(got(WIRE_RNDV_ATS)->disp, WIRE_RNDV_ID(1, 1));
+	assert_int_equal(wire_ats_get(t.last, &rec), 0);
 	assert_int_equal(rec.status, 0);
 	rndv_info(node_b.rndv, &i);
 	assert_int_equal(i.fins, 1);
-	answer(WIRE_FINED, got(WIRE_FIN)->seq, 0);
+	answer(WIRE_RNDV_ATS_ACK, got(WIRE_RNDV_ATS)->seq, 0);
 	for (i.fins = 1; i.fins; rndv_info(node_b.rndv, &i))
 		go();
 }
@@ -466,7 +466,7 @@ static void test_lanes_follow(void **state)
 	open_lane();
 	assert_ptr_not_equal(t.lane, first);
 	say_send(1, 2, 7, 1, 1, 1000);
-	UNTIL(count(WIRE_LATER) || clients[2].seg->area.unmatched == 1);
+	UNTIL(count(WIRE_RNDV_RTS_RETRY) || clients[2].seg->area.unmatched == 1);
 	rest();
 	assert_int_equal(clients[2].seg->area.unmatched, 1);
 	/* late frames of the first are nobody's, its end changes nothing */

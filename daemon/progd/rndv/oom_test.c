@@ -60,7 +60,7 @@ static void round_of(bool must)
 		ord++;
 		if (!m[i].named && !m[i].early)
 			m[i].r = post_recv(m[i].src, m[i].dst, ord, 0, &rb);
-		m[i].s = post_send(m[i].src, m[i].dst, ord, PROG_P2PF_EARLY, &sb);
+		m[i].s = post_send(m[i].src, m[i].dst, ord, PROG_P2PF_EAGER, &sb);
 		if (m[i].named)
 			m[i].r = post_named(m[i].src, m[i].s, m[i].dst, 0, &rb);
 	}

@@ -148,7 +148,7 @@ void fin_send(struct rndv *r, struct conn *on, struct rndv_job *pj, struct rsend
 {
 	int64_t early = thresh_answer(on->sp->thresh, s->name.src, loop_now());
 	bool waits = thresh_waits(on->sp->thresh, s->name.src);
-	struct wire_finrec rec = { .status = -status, .waits = waits, .early = (uint64_t)early };
+	struct wire_atsrec rec = { .status = -status, .blocking = waits, .eager = (uint64_t)early };
 
 	if (!pj) {
 		struct conn *from = conn_find(r, on->key.job, s->win, s->name.src);
@@ -166,10 +166,10 @@ void fin_send(struct rndv *r, struct conn *on, struct rndv_job *pj, struct rsend
 	DL_APPEND(pj->fins, s);
 	s->out.kind = OUT_FIN;
 	s->out.f = (struct wire_frame){
-		.type = WIRE_FIN, .len = sizeof(struct wire_fin), .win = s->win, .origin = s->name.src,
-		.target = s->key.dst, .seq = s->token, .disp = WIRE_NAME(s->name.slot, s->name.serial),
+		.type = WIRE_RNDV_ATS, .len = sizeof(struct wire_ats), .win = s->win, .origin = s->name.src,
+		.target = s->key.dst, .seq = s->token, .disp = WIRE_RNDV_ID(s->name.slot, s->name.serial),
 	};
-	wire_fin_put(s->out.payload, &rec);
+	wire_ats_put(s->out.payload, &rec);
 	peer_send(pj, &s->out);
 }
 

@@ -97,7 +97,7 @@ enum out_kind { OUT_SEND, OUT_PULL, OUT_FIN };
 struct out {				/* a frame to a peer */
 	enum out_kind kind;
 	struct wire_frame f;
-	uint8_t payload[sizeof(struct wire_send)];
+	uint8_t payload[sizeof(struct wire_rts)];
 	struct conn *from;		/* OUT_SEND: only compared */
 	bool queued;
 	struct out *next, *prev;
@@ -128,7 +128,7 @@ struct rsend {
 	struct prog_p2p_key key;	/* by name only: src and dst */
 	uint64_t win;			/* of the receiver's window of kind SPACE */
 	uint64_t len;
-	uint8_t flags;			/* PROG_P2PF_SYNC, PROG_P2PF_EARLY */
+	uint8_t flags;			/* PROG_P2PF_SYNC, PROG_P2PF_EAGER */
 	uint64_t early;			/* the sender's wish */
 	uint64_t from;			/* link_from.id it came from; 0: this node */
 	struct early *pooled;		/* its payload is in the pool, or on its way there */
@@ -147,8 +147,8 @@ struct pull {
 	uint32_t slot;
 	struct prog_p2p_key key;
 	struct match_name name;		/* NAMED */
-	uint8_t flags;			/* PROG_P2PF_NAMED, PROG_P2PF_DROP, PROG_P2PF_HEAD, PROG_P2PF_COPIED */
-	bool waits;			/* PROG_P2PH_WAITS */
+	uint8_t flags;			/* PROG_P2PF_BY_ID, PROG_P2PF_DROP, PROG_P2PF_HEAD, PROG_P2PF_COPIED */
+	bool waits;			/* PROG_P2PH_BLOCKING */
 	struct side to;
 	/* matched: one worker's */
 	struct conn *on;
@@ -229,7 +229,7 @@ struct serve {				/* a SEND being pulled; until FIN */
 	struct conn *on;		/* whose SEND; NULL: gone */
 	uint32_t job;			/* index on the lane */
 	uint32_t slot, serial;
-	bool waits;			/* PROG_P2PH_WAITS */
+	bool waits;			/* PROG_P2PH_BLOCKING */
 	uint32_t dst;			/* rank */
 	uint64_t token;
 	uint64_t since;			/* ns */

@@ -20,7 +20,7 @@ static void wake_candidates(struct conn *c)
 
 	if (!ring || !__atomic_load_n(&c->sp->c.area->candidates, __ATOMIC_RELAXED))
 		return;
-	futex_post(&ring->event, &ring->sleeping);
+	futex_post(&ring->event, &ring->need_wakeup);
 }
 
 int send_arrived(struct conn *on, struct rsend *s)
@@ -39,7 +39,7 @@ int send_arrived(struct conn *on, struct rsend *s)
 	}
 	/* who posts RECVs is served by one worker, and only that one uses the pool */
 	early = thresh_arrived(on->sp->thresh, s->name.src, s->len, (int64_t)s->early, loop_now()) &&
-		s->flags & PROG_P2PF_EARLY && !(s->flags & PROG_P2PF_SYNC) &&
+		s->flags & PROG_P2PF_EAGER && !(s->flags & PROG_P2PF_SYNC) &&
 		worker == on->r->link->o.index;
 	err = match_send(on->sp->match, &s->key, &s->name, s, (void **)&p, (void **)&replaced);
 	rsend_forget(replaced);
@@ -103,7 +103,7 @@ static void finish(struct pull *p)
 		fin_send(on->r, on, p->pj, s, p->status);
 		return;
 	}
-	if (p->flags & PROG_P2PF_NAMED)
+	if (p->flags & PROG_P2PF_BY_ID)
 		match_take_end(p->sp->match, &p->name);
 	else
 		match_end(p->sp->match, &p->key);
@@ -191,8 +191,8 @@ static void ask(struct pull *p, uint64_t end)
 
 	p->out.kind = OUT_PULL;
 	p->out.f = (struct wire_frame){
-		.type = WIRE_PULL, .win = s->win, .origin = s->name.src, .target = p->key.dst,
-		.seq = p->token, .disp = WIRE_NAME(s->name.slot, s->name.serial), .off = p->asked,
+		.type = WIRE_RNDV_GET_REQ, .win = s->win, .origin = s->name.src, .target = p->key.dst,
+		.seq = p->token, .disp = WIRE_RNDV_ID(s->name.slot, s->name.serial), .off = p->asked,
 		.total = end,
 	};
 	p->asked = end;
@@ -235,7 +235,7 @@ void pull_start(struct pull *p, struct conn *on, struct rndv_job *pj, struct rse
 	p->pj = pj;
 	p->since = loop_now();
 	p->want = s->len < p->to.len ? s->len : p->to.len;
-	if (!p->into && (!(p->flags & PROG_P2PF_NAMED) || p->flags & PROG_P2PF_HEAD))
+	if (!p->into && (!(p->flags & PROG_P2PF_BY_ID) || p->flags & PROG_P2PF_HEAD))
 		p->head = p->want < PROG_P2P_HEAD ? p->want : PROG_P2P_HEAD;
 	DL_APPEND(on->pulls, p);
 	PROG_PROBE(match, p->key.comm, s->name.src, p->key.dst, p->key.ord, s->len);

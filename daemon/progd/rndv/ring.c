@@ -17,9 +17,9 @@ static int announce(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s
 {
 	const struct prog_win_node *node = node_of(c, s->key.dst);
 	struct told *t = &c->told[slot];
-	struct wire_sendrec rec = {
+	struct wire_rtsrec rec = {
 		.comm = s->key.comm, .ord = s->key.ord, .tag = s->key.tag, .gen = s->key.gen,
-		.len = s->len, .flags = s->flags & (PROG_P2PF_SYNC | PROG_P2PF_EARLY), .early = t->wish,
+		.len = s->len, .flags = s->flags & (PROG_P2PF_SYNC | PROG_P2PF_EAGER), .eager = t->wish,
 	};
 	struct rndv_job *pj;
 	struct out *o;
@@ -39,7 +39,7 @@ static int announce(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s
 		rs->win = c->key.win;
 		rs->len = s->len;
 		rs->flags = rec.flags;
-		rs->early = rec.early;
+		rs->early = rec.eager;
 		err = send_arrived(on, rs);
 		if (err)
 			free(rs);
@@ -53,10 +53,10 @@ static int announce(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s
 	o->kind = OUT_SEND;
 	o->from = c;
 	o->f = (struct wire_frame){
-		.type = WIRE_SEND, .len = sizeof(struct wire_send), .win = c->key.win,
-		.origin = c->key.rank, .target = s->key.dst, .disp = WIRE_NAME(slot, s->serial),
+		.type = WIRE_RNDV_RTS, .len = sizeof(struct wire_rts), .win = c->key.win,
+		.origin = c->key.rank, .target = s->key.dst, .disp = WIRE_RNDV_ID(slot, s->serial),
 	};
-	wire_send_put(o->payload, &rec);
+	wire_rts_put(o->payload, &rec);
 	err = peer_send(pj, o);
 	if (err) {
 		free(o);
@@ -163,7 +163,7 @@ static void count_recv(struct conn *c, uint8_t flags)
 {
 	stats_add(flags & PROG_P2PF_COPIED ? &c->stats->copied :
 		  flags & PROG_P2PF_DROP ? &c->stats->dropped :
-		  flags & PROG_P2PF_NAMED ? &c->stats->named : &c->stats->predicted, 1);
+		  flags & PROG_P2PF_BY_ID ? &c->stats->named : &c->stats->predicted, 1);
 }
 
 /* Can the RECV be one?  If not the client is bad. */
@@ -176,7 +176,7 @@ static bool recv_valid(struct conn *c, uint32_t slot, const struct prog_p2p_slot
 			 s->key.dst, s->key.src, c->key.rank, nranks);
 		return false;
 	}
-	if (s->flags & PROG_P2PF_NAMED && (!s->peer_serial || s->peer_slot >= PROG_P2P_SLOTS ||
+	if (s->flags & PROG_P2PF_BY_ID && (!s->peer_serial || s->peer_slot >= PROG_P2P_SLOTS ||
 					   s->peer_len > PROG_DTYPE_MAX_BYTES)) {
 		link_client_bad(&c->lc, "message slot %u: peer_slot %u, peer_serial %u, peer_len %llu", slot,
 			 s->peer_slot, s->peer_serial, (unsigned long long)s->peer_len);
@@ -194,8 +194,8 @@ static struct pull *pull_alloc(struct conn *c, uint32_t slot, const struct prog_
 	p->sp = c->sp;
 	p->slot = slot;
 	p->key = s->key;
-	p->flags = s->flags & (PROG_P2PF_NAMED | PROG_P2PF_DROP | PROG_P2PF_HEAD | PROG_P2PF_COPIED);
-	p->waits = s->hints & PROG_P2PH_WAITS;
+	p->flags = s->flags & (PROG_P2PF_BY_ID | PROG_P2PF_DROP | PROG_P2PF_HEAD | PROG_P2PF_COPIED);
+	p->waits = s->hints & PROG_P2PH_BLOCKING;
 	return p;
 }
 
@@ -210,7 +210,7 @@ static void named_send(struct rsend *rs, const struct conn *c, const struct pull
 
 static int take_recv(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s)
 {
-	bool named = s->flags & PROG_P2PF_NAMED;
+	bool named = s->flags & PROG_P2PF_BY_ID;
 	struct rsend *known = NULL, *rs = NULL;
 	struct rndv_job *pj = NULL;
 	const char *why = "";
@@ -304,7 +304,7 @@ static int take_withdraw(struct conn *c, uint32_t slot)
 
 	if (__atomic_load_n(&p->state, __ATOMIC_ACQUIRE) == PROG_P2P_WITHDRAWN)
 		return TAKE_OK;		/* answered */
-	if (slot_read(c, slot, &s) && s.kind == PROG_P2P_RECV && !(s.flags & PROG_P2PF_NAMED))
+	if (slot_read(c, slot, &s) && s.kind == PROG_P2P_RECV && !(s.flags & PROG_P2PF_BY_ID))
 		match_withdraw(c->sp->match, &s.key, s.flags & PROG_P2PF_WITHDRAW_ALL, collect, &list);
 	if (!list) {
 		__atomic_fetch_add(&p->refused, 1, __ATOMIC_RELEASE);
@@ -340,7 +340,7 @@ static int take(struct conn *c, uint32_t entry, bool ending)
 		link_client_bad(&c->lc, "message slot %u: serial 0", slot);
 		return TAKE_BAD;
 	}
-	if (s.flags & ~(PROG_P2PF_SYNC | PROG_P2PF_NAMED | PROG_P2PF_DROP | PROG_P2PF_EARLY |
+	if (s.flags & ~(PROG_P2PF_SYNC | PROG_P2PF_BY_ID | PROG_P2PF_DROP | PROG_P2PF_EAGER |
 			PROG_P2PF_WITHDRAW_ALL | PROG_P2PF_HEAD | PROG_P2PF_COPIED)) {
 		link_client_bad(&c->lc, "message slot %u: flags 0x%x", slot, s.flags);
 		return TAKE_BAD;

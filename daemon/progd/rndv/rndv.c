@@ -274,7 +274,7 @@ static struct pull *pull_of(const struct link_job *j, const struct wire_frame *f
 
 static void answer_begin(struct link_job *j, const struct wire_frame *f, struct lane_sink *sink)
 {
-	struct pull *p = f->type == WIRE_PIECE ? pull_of(j, f) : NULL;
+	struct pull *p = f->type == WIRE_RNDV_DATA ? pull_of(j, f) : NULL;
 
 	if (!p || !pull_place(j->peer->rndv, p, f, sink))
 		return;
@@ -306,18 +306,18 @@ static int answer_end(struct link_job *j, const struct wire_frame *f, const void
 		return err;
 	}
 	switch (f->type) {
-	case WIRE_PIECE:
+	case WIRE_RNDV_DATA:
 		p = pull_of(j, f);
 		/* it may have ended meanwhile */
 		return p ? pull_piece(p, f, payload, false) : 0;
-	case WIRE_REFUSE:
+	case WIRE_RNDV_REFUSE:
 		p = pull_of(j, f);
 		if (!f->disp || f->disp > 4095)
 			return -EPROTO;
 		if (p)
 			pull_end(p, -(int)f->disp);
 		return 0;
-	case WIRE_FINED:
+	case WIRE_RNDV_ATS_ACK:
 		if (j->rndv)
 			fin_done(j->rndv, f->seq);
 		return 0;
@@ -370,7 +370,7 @@ static void lost(struct link_from *from)
 }
 
 static const struct link_ops rndv_ops = {
-	.first = WIRE_SEND, .last = WIRE_LATER,
+	.first = WIRE_RNDV_RTS, .last = WIRE_RNDV_RTS_RETRY,
 	.poll = poll,
 	.job_gone = job_gone,
 	.opened = peer_opened,

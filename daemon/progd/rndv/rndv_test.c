@@ -11,11 +11,11 @@ static struct dtype *gaps(void)
 {
 	struct dtype *b, *v, *t;
 
-	assert_int_equal(dtype_new_basic(PROG_TYPE_I64, &b), 0);
-	assert_int_equal(dtype_new_contiguous(3, b, &v), 0);
-	assert_int_equal(dtype_new_resized(0, 40, v, &t), 0);
-	dtype_put(b);
-	dtype_put(v);
+	assert_int_equal(prog_dtype_new_basic(PROG_TYPE_I64, &b), 0);
+	assert_int_equal(prog_dtype_new_contiguous(3, b, &v), 0);
+	assert_int_equal(prog_dtype_new_resized(0, 40, v, &t), 0);
+	prog_dtype_put(b);
+	prog_dtype_put(v);
 	return t;
 }
 
@@ -48,7 +48,7 @@ static struct buf make_buf(uint32_t rank, enum place place, bool typed, uint64_t
 static void free_buf(struct buf *b)
 {
 	free(b->block);
-	dtype_put(b->dt);
+	prog_dtype_put(b->dt);
 }
 
 #define LONGEST	(4u << 20)
@@ -214,7 +214,7 @@ static void moved(uint64_t len, bool waits)
 
 	ord++;
 	r = post_slot(&clients[2], PROG_P2P_RECV, 0, kit_key(0, 2, ord), &rb, false);
-	slot_of(2, r)->hints = waits ? PROG_P2PH_WAITS : 0;
+	slot_of(2, r)->hints = waits ? PROG_P2PH_BLOCKING : 0;
 	publish(&clients[2], 0, r);
 	settle();
 	s = post_send(0, 2, ord, 0, &sb);
@@ -229,7 +229,7 @@ static void moved(uint64_t len, bool waits)
 static void test_place(void **state)
 {
 	clients[0].seg->cpu = 1 + 3;
-	clients[0].seg->resting = 1;
+	clients[0].seg->blocked = 1;
 	clients[2].seg->cpu = 1 + 5;
 	node_a.places = node_b.places = 0;
 	moved(PLACE_MIN - 1, false);
@@ -238,7 +238,7 @@ static void test_place(void **state)
 	assert_true(node_a.places && node_b.places);
 	expect_cpus(&node_a, 3, -1);
 	expect_cpus(&node_b, -1, 5);
-	clients[0].seg->resting = 0;
+	clients[0].seg->blocked = 0;
 	moved(PLACE_MIN, true);
 	expect_cpus(&node_a, -1, 3);
 	expect_cpus(&node_b, 5, -1);
@@ -378,7 +378,7 @@ static void spoil(int what, struct prog_p2p_slot *s)
 	case 10: s->addr = UINT64_MAX - 10; break;
 	case 11: s->dtype = ARENA; s->dtype_len = 64; break;
 	case 12: s->dtype = 0; s->dtype_len = 64; break;
-	case 13: s->flags |= PROG_P2PF_NAMED; break;
+	case 13: s->flags |= PROG_P2PF_BY_ID; break;
 	}
 }
 
@@ -726,7 +726,7 @@ static void test_early(void **state)
 			uint32_t s, r, n;
 
 			/* the sender is done before there is a RECV, and its buffer free */
-			s = post_send(src, dst, ++ord, PROG_P2PF_EARLY, &sb);
+			s = post_send(src, dst, ++ord, PROG_P2PF_EAGER, &sb);
 			RUN(DONE(src, s));
 			assert_int_equal(slot_of(src, s)->status, 0);
 			assert_int_equal(clients[dst].seg->area.unmatched, 1);
@@ -737,14 +737,14 @@ static void test_early(void **state)
 			/* by name, and while it is on its way */
 			fill(&sb, src + 1);
 			memset(rb.mem, CANARY, rb.len);
-			s = post_send(src, dst, ++ord, PROG_P2PF_EARLY, &sb);
+			s = post_send(src, dst, ++ord, PROG_P2PF_EAGER, &sb);
 			RUN(clients[dst].seg->area.unmatched == 1);
 			n = post_named(src, s, dst, 0, &rb);
 			RUN(DONE(src, s) && DONE(dst, n));
 			check_recv(dst, n, &rb, src + 1, 300000, true);
 			/* not: too long, synchronous */
-			s = post_send(src, dst, ++ord, PROG_P2PF_EARLY, &big);
-			r = post_send(src, dst, ++ord, PROG_P2PF_EARLY | PROG_P2PF_SYNC, &sb);
+			s = post_send(src, dst, ++ord, PROG_P2PF_EAGER, &big);
+			r = post_send(src, dst, ++ord, PROG_P2PF_EAGER | PROG_P2PF_SYNC, &sb);
 			RUN(clients[dst].seg->area.unmatched == 2);
 			settle();
 			assert_int_equal(state_of(src, s), PROG_P2P_POSTED);
@@ -771,7 +771,7 @@ static void test_pool_full(void **state)
 	for (int i = 0; i < 8; i++) {
 		sb[i] = send_buf(0, 250000, 10 + i);
 		rb[i] = make_buf(2, PRIVATE, false, 250000);
-		s[i] = post_send(0, 2, ord + 1 + i, PROG_P2PF_EARLY, &sb[i]);
+		s[i] = post_send(0, 2, ord + 1 + i, PROG_P2PF_EAGER, &sb[i]);
 	}
 	RUN(clients[2].seg->area.unmatched == 8);
 	settle();
@@ -799,7 +799,7 @@ static void test_early_lost(void **state)
 	/* taken: it needs neither the sender nor the lane any more */
 	fill(&sb, 1);
 	pin(2, 400000);
-	s = post_send(1, 2, ++ord, PROG_P2PF_EARLY, &sb);
+	s = post_send(1, 2, ++ord, PROG_P2PF_EAGER, &sb);
 	RUN(DONE(1, s));
 	reset(&clients[1]);
 	xport_each_lane(node_a.k.xw, kill_lane, NULL);
@@ -822,7 +822,7 @@ static void test_early_lost(void **state)
 			}
 		}
 		clients[1].stopped = true;
-		s = post_send(1, 2, ++ord, PROG_P2PF_EARLY, &sb);
+		s = post_send(1, 2, ++ord, PROG_P2PF_EAGER, &sb);
 		RUN(clients[2].seg->area.unmatched == 1 && under_way() >= 2);
 		if (n) {
 			xport_each_lane(node_a.k.xw, kill_lane, NULL);
@@ -848,7 +848,7 @@ static void test_early_lost(void **state)
 		}
 	}
 	clients[1].stopped = true;
-	s = post_send(1, 2, ++ord, PROG_P2PF_EARLY, &sb);
+	s = post_send(1, 2, ++ord, PROG_P2PF_EAGER, &sb);
 	RUN(clients[2].seg->area.unmatched == 1 && under_way() >= 2);
 	r = post_recv(1, 2, ord, 0, &rb);
 	settle();
@@ -859,9 +859,9 @@ static void test_early_lost(void **state)
 	reset(&clients[1]);
 	RUN(!under_way());
 	/* the receiver goes */
-	s = post_send(0, 2, ++ord, PROG_P2PF_EARLY, &sb);
+	s = post_send(0, 2, ++ord, PROG_P2PF_EAGER, &sb);
 	clients[1].stopped = true;
-	r = post_send(1, 2, ++ord, PROG_P2PF_EARLY, &sb);
+	r = post_send(1, 2, ++ord, PROG_P2PF_EAGER, &sb);
 	RUN(clients[2].seg->area.unmatched == 2 && DONE(0, s) && under_way() >= 2);
 	detach(&clients[2]);
 	RUN(DONE(1, r));
@@ -931,11 +931,11 @@ static void test_passed(void **state)
 		expect_passes(src, dst, 3 * MIB + 5, 4 * MIB, 0, 4);
 		/* what does not fit is not read */
 		expect_passes(src, dst, 3 * MIB, LEAST, 0, 1);
-		clients[src].seg->resting = 1;
+		clients[src].seg->blocked = 1;
 		expect_passes(src, dst, 2 * MIB + 1, 3 * MIB, 3, 0);
-		clients[dst].seg->resting = 1;
+		clients[dst].seg->blocked = 1;
 		expect_passes(src, dst, 2 * MIB, 3 * MIB, 0, 2);
-		clients[src].seg->resting = clients[dst].seg->resting = 0;
+		clients[src].seg->blocked = clients[dst].seg->blocked = 0;
 		assert_int_equal(st->msgs.peer_copied - before, 5);
 		expect_passes(src, (src + 2) % 4, LEAST, LEAST, 0, 0);
 	}
@@ -979,7 +979,7 @@ static void test_pass_ends(void **state)
 		uint32_t s, r;
 
 		for (unsigned int gone = 0; gone < 2; gone++) {
-			clients[0].seg->resting = by_sender;
+			clients[0].seg->blocked = by_sender;
 			by->stopped = true;
 			by->passes = 0;
 			r = post_recv(0, 1, ++ord, 0, &rb);

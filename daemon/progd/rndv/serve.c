@@ -155,7 +155,7 @@ static void serve_end(struct serve *s)
 
 static void refuse(struct rndv_lane *rl, uint32_t job, uint64_t token, int err)
 {
-	struct wire_frame f = { .type = WIRE_REFUSE, .job = job, .seq = token, .disp = -err };
+	struct wire_frame f = { .type = WIRE_RNDV_REFUSE, .job = job, .seq = token, .disp = -err };
 
 	note(rl, &f);
 }
@@ -184,7 +184,7 @@ static void sent(void *arg, int err)
 static struct wire_frame piece_frame(const struct serve *s, uint64_t len)
 {
 	return (struct wire_frame){
-		.type = WIRE_PIECE, .flags = s->off + len == s->end ? WIRE_F_LAST : 0, .job = s->job,
+		.type = WIRE_RNDV_DATA, .flags = s->off + len == s->end ? WIRE_F_LAST : 0, .job = s->job,
 		.seq = s->token, .off = s->off, .len = len, .total = s->end,
 	};
 }
@@ -399,7 +399,7 @@ static int start(struct link_from *from, const struct wire_frame *f, struct conn
 	s->job = f->job;
 	s->slot = slot;
 	s->serial = serial;
-	s->waits = sl.hints & PROG_P2PH_WAITS;
+	s->waits = sl.hints & PROG_P2PH_BLOCKING;
 	s->dst = f->target;
 	s->token = f->seq;
 	s->since = loop_now();
@@ -439,12 +439,12 @@ static void on_pull(struct link_from *from, const struct wire_frame *f, struct c
 static int on_fin(struct rndv_lane *rl, const struct wire_frame *f, struct conn *c, const void *payload)
 {
 	uint32_t slot = (uint32_t)f->disp, serial = f->disp >> 32;
-	struct wire_frame a = { .type = WIRE_FINED, .job = f->job, .seq = f->seq };
-	struct wire_finrec rec;
+	struct wire_frame a = { .type = WIRE_RNDV_ATS_ACK, .job = f->job, .seq = f->seq };
+	struct wire_atsrec rec;
 	struct prog_p2p_slot sl;
 	struct serve *s;
 
-	if (wire_fin_get(payload, &rec))
+	if (wire_ats_get(payload, &rec))
 		return -EPROTO;
 	s = c ? serve_find(c, slot, serial) : NULL;
 	if (s && s->dst == f->target && is_peer(rl, c, f->target)) {
@@ -455,9 +455,9 @@ static int on_fin(struct rndv_lane *rl, const struct wire_frame *f, struct conn 
 	if (c && slot < PROG_P2P_SLOTS && slot_read(c, slot, &sl) && sl.serial == serial &&
 	    sl.key.dst == f->target && is_peer(rl, c, f->target)) {
 		/* before the client sees the end, and sends the next one */
-		thresh_left(c->sp->thresh, f->target, rec.waits);
+		thresh_left(c->sp->thresh, f->target, rec.blocking);
 		if (slot_end_send(c, slot, serial, -(int)rec.status))
-			thresh_fin(c->sp->thresh, f->target, (int64_t)rec.early, loop_now());
+			thresh_fin(c->sp->thresh, f->target, (int64_t)rec.eager, loop_now());
 	}
 	note(rl, &a);
 	return 0;
@@ -467,14 +467,14 @@ static int on_send(struct link_from *from, const struct wire_frame *f, struct co
 {
 	struct rndv_lane *rl = from->lane->rndv;
 	struct wire_frame a = {
-		.type = WIRE_LATER, .job = f->job, .win = f->win, .origin = f->origin,
+		.type = WIRE_RNDV_RTS_RETRY, .job = f->job, .win = f->win, .origin = f->origin,
 		.target = f->target, .disp = f->disp, .seq = ENOENT,
 	};
-	struct wire_sendrec rec;
+	struct wire_rtsrec rec;
 	struct rsend *s;
 	int err;
 
-	if (wire_send_get(payload, &rec))
+	if (wire_rts_get(payload, &rec))
 		return -EPROTO;
 	if (!c) {
 		note(rl, &a);
@@ -497,7 +497,7 @@ static int on_send(struct link_from *from, const struct wire_frame *f, struct co
 		s->win = f->win;
 		s->len = rec.len;
 		s->flags = rec.flags;
-		s->early = rec.early;
+		s->early = rec.eager;
 		s->from = from->id;
 		err = send_arrived(c, s);
 	}
@@ -515,12 +515,12 @@ int serve_frame(struct link_from *from, const struct wire_frame *f, const void *
 {
 	struct rndv_lane *rl = from->lane->rndv;
 	struct win_job *job = link_from_job(from);
-	struct conn *c = job ? conn_find(rl->r, job, f->win, f->type == WIRE_SEND ? f->target : f->origin) : NULL;
+	struct conn *c = job ? conn_find(rl->r, job, f->win, f->type == WIRE_RNDV_RTS ? f->target : f->origin) : NULL;
 
 	switch (f->type) {
-	case WIRE_SEND:
+	case WIRE_RNDV_RTS:
 		return on_send(from, f, c, payload);
-	case WIRE_FIN:
+	case WIRE_RNDV_ATS:
 		return on_fin(rl, f, c, payload);
 	default:
 		on_pull(from, f, c);

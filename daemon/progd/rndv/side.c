@@ -24,11 +24,11 @@ static int type_of(struct side *sd, struct rndv_space *sp, const struct prog_p2p
 	if (!inside(s->dtype, s->dtype_len, c->view.arena_size))
 		return -EPROTO;
 	*why = "its datatype is not valid";
-	err = dtype_decode(c->view.arena + s->dtype, s->dtype_len, &sd->dt, NULL, 0);
+	err = prog_dtype_decode(c->view.arena + s->dtype, s->dtype_len, &sd->dt, NULL, 0);
 	if (err)
 		return err == -ENOMEM ? err : -EPROTO;
 	*why = "len is not that of count items";
-	if (dtype_total(sd->dt, s->count, &total) || total != s->len)
+	if (prog_dtype_total(sd->dt, s->count, &total) || total != s->len)
 		return -EPROTO;
 	sd->count = s->count;
 	return 0;
@@ -51,13 +51,13 @@ int side_init(struct side *sd, struct rndv_space *sp, const struct prog_p2p_slot
 			goto fail;
 		*why = "the items reach too far";
 		err = -EPROTO;
-		if (dtype_span(sd->dt, sd->count, &lo, &hi))
+		if (prog_dtype_span(sd->dt, sd->count, &lo, &hi))
 			goto fail;
-		if (dtype_contig(sd->dt)) {
-			addr += (uint64_t)dtype_true_lb(sd->dt);
+		if (prog_dtype_contig(sd->dt)) {
+			addr += (uint64_t)prog_dtype_true_lb(sd->dt);
 			hi -= lo;
 			lo = 0;
-			dtype_put(sd->dt);
+			prog_dtype_put(sd->dt);
 			sd->dt = NULL;
 		}
 	}
@@ -106,7 +106,7 @@ fail:
 void side_fini(struct side *sd)
 {
 	win_map_put(sd->map);
-	dtype_put(sd->dt);
+	prog_dtype_put(sd->dt);
 	sd->map = NULL;
 	sd->dt = NULL;
 }
@@ -141,7 +141,7 @@ int side_write(const struct side *sd, uint64_t off, const void *from, size_t len
 
 static uint64_t type_room(const struct side *sd)
 {
-	return sd->dt ? dtype_encoded_size(sd->dt) + 64 : 0;
+	return sd->dt ? prog_dtype_encoded_size(sd->dt) + 64 : 0;
 }
 
 uint64_t side_helper_max(const struct side *sd)
@@ -168,7 +168,7 @@ static void fill(void *arg, void *mem)
 	if (f->from)
 		memcpy(mem, f->from, f->len);
 	if (f->sd->dt)
-		dtype_encode(f->sd->dt, (char *)mem + f->type, dtype_encoded_size(f->sd->dt));
+		prog_dtype_encode(f->sd->dt, (char *)mem + f->type, prog_dtype_encoded_size(f->sd->dt));
 }
 
 static void filled(void *arg, int status, void *bounce)
@@ -197,12 +197,12 @@ int side_post(const struct side *sd, struct conn *c, uint64_t off, uint64_t len,
 			    .type = (len + 63) & ~63ull };
 	if (sd->dt) {
 		job.kind = PROG_HELP_APPLY;
-		job.opcode = from ? PROG_OP_PUT : PROG_OP_GET;
+		job.opcode = from ? PROG_SQE_OP_PUT : PROG_SQE_OP_GET;
 		job.win = c->sp->win->slot;
 		job.va = sd->ref.addr;
 		job.off = off;
 		job.dtype = f->type;
-		job.dtype_len = dtype_encoded_size(sd->dt);
+		job.dtype_len = prog_dtype_encoded_size(sd->dt);
 	}
 	err = helper_post(sd->sp->c.view.helper, c->r->link->o.index, &job, f->type + job.dtype_len, fill, filled, f);
 	if (err) {

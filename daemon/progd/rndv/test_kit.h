@@ -43,7 +43,7 @@ struct segment {
 	struct prog_p2p_area area __attribute__((aligned(64)));
 	struct prog_sq sq[PROG_MAX_WORKERS];
 	uint32_t idx[PROG_MAX_WORKERS][PROG_P2P_RING];
-	uint32_t event, waiters, cpu, resting;
+	uint32_t event, waiters, cpu, blocked;
 	struct prog_helper_ring ring __attribute__((aligned(64)));
 	struct prog_p2p_slot slot[PROG_P2P_SLOTS] __attribute__((aligned(64)));
 	uint8_t arena[ARENA] __attribute__((aligned(64)));
@@ -150,14 +150,14 @@ static inline void play_helper(struct client *cl)
 			j->status = play_pass(cl, j);
 			break;
 		default:
-			assert_int_equal(dtype_decode(b + j->dtype, j->dtype_len, &dt, NULL, 0), 0);
-			if (j->opcode == PROG_OP_PUT)
-				j->status = dtype_unpack((void *)(uintptr_t)j->va, dt, 1u << 30, j->off,
-							 b + j->bounce, j->len);
+			assert_int_equal(prog_dtype_decode(b + j->dtype, j->dtype_len, &dt, NULL, 0), 0);
+			if (j->opcode == PROG_SQE_OP_PUT)
+				j->status = prog_dtype_unpack((void *)(uintptr_t)j->va, dt, 1u << 30, j->off,
+							      b + j->bounce, j->len);
 			else
-				j->status = dtype_pack(b + j->result, (void *)(uintptr_t)j->va, dt,
-						       1u << 30, j->off, j->len);
-			dtype_put(dt);
+				j->status = prog_dtype_pack(b + j->result, (void *)(uintptr_t)j->va, dt,
+							    1u << 30, j->off, j->len);
+			prog_dtype_put(dt);
 		}
 	}
 }
@@ -196,7 +196,7 @@ static inline void make_win(struct client *cl)
 	};
 	struct win_create wc = {
 		.job = job, .key = KEY, .rank = cl->rank, .nranks = RANKS, .session = 1 + cl->rank,
-		.pid = getpid(), .mem = PROG_MEM_SPACE, .slot = 3, .mem_fd = -1,
+		.pid = getpid(), .mem = PROG_MEM_MSG_CONTEXT, .slot = 3, .mem_fd = -1,
 	};
 	const char *why = "";
 
@@ -264,7 +264,7 @@ static inline void make_client(struct client *cl, uint32_t rank, bool cma)
 	cl->c.view.event = &cl->seg->event;
 	cl->c.view.waiters = &cl->seg->waiters;
 	cl->c.view.cpu = &cl->seg->cpu;
-	cl->c.view.resting = &cl->seg->resting;
+	cl->c.view.blocked = &cl->seg->blocked;
 	cl->c.view.ring = &cl->seg->ring;
 	cl->c.view.regions.map = cl->regions;
 	cl->c.view.regions.max = 2;
@@ -397,7 +397,7 @@ static inline uint32_t post_slot(struct client *cl, int kind, unsigned int flags
 		s->len = b->len;
 		if (b->dt) {
 			s->dtype = slot * 512u;
-			s->dtype_len = dtype_encode(b->dt, cl->seg->arena + s->dtype, 512);
+			s->dtype_len = prog_dtype_encode(b->dt, cl->seg->arena + s->dtype, 512);
 		}
 	}
 	__atomic_store_n(&s->state, PROG_P2P_POSTED, __ATOMIC_RELEASE);
@@ -422,7 +422,7 @@ static inline uint32_t post_named(uint32_t src, uint32_t slot, uint32_t dst, uns
 				  const struct buf *b)
 {
 	const struct prog_p2p_slot *sl = &clients[src].seg->slot[slot];
-	uint32_t r = post_slot(&clients[dst], PROG_P2P_RECV, flags | PROG_P2PF_NAMED, kit_key(src, dst, 0), b,
+	uint32_t r = post_slot(&clients[dst], PROG_P2P_RECV, flags | PROG_P2PF_BY_ID, kit_key(src, dst, 0), b,
 			       false);
 	struct prog_p2p_slot *rs = &clients[dst].seg->slot[r];
 

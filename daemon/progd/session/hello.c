@@ -107,7 +107,7 @@ static int check_segment(struct session *s, bool helper, const char **why)
 	s->c.view.event = &shared->event;
 	s->c.view.waiters = &shared->waiters;
 	s->c.view.cpu = &shared->cpu;
-	s->c.view.resting = &shared->resting;
+	s->c.view.blocked = &shared->blocked;
 	if (!helper)
 		return 0;
 	s->c.view.ring = (struct prog_helper_ring *)(base + h->helper_off);
@@ -125,7 +125,7 @@ static int check_segment(struct session *s, bool helper, const char **why)
  * Can process_vm_readv reach the client?  Tried only for the same user: with privileges it would
  * work for others too, and must not be used then.
  */
-static bool probe_cma(const struct session *s, const struct prog_msg_hello *m)
+static bool probe_cma(const struct session *s, const struct prog_ctrl_hello *m)
 {
 	uint64_t value = 0;
 	struct iovec here = { &value, sizeof(value) };
@@ -178,7 +178,7 @@ void session_client_free(struct session *s)
 static int attach(struct session *s, struct msg *m, const char **why)
 {
 	struct sessions *all = s->all;
-	struct prog_msg_hello *h = &m->hello;
+	struct prog_ctrl_hello *h = &m->hello;
 	struct win_job *job;
 	int err, fd;
 
@@ -248,7 +248,7 @@ leave:
 int do_hello(struct session *s, struct msg *m)
 {
 	struct sessions *all = s->all;
-	struct prog_msg_hello_reply r = {
+	struct prog_ctrl_hello_reply r = {
 		.abi_major = PROG_ABI_MAJOR, .abi_minor = PROG_ABI_MINOR,
 	};
 	int fds[PROG_MAX_WORKERS + 1];
@@ -262,7 +262,7 @@ int do_hello(struct session *s, struct msg *m)
 		msg_reason(r.reason, why);
 		prog_log_limited(PROG_LOG_WARN, "pid %d of uid %u: refused: %s", (int)s->pid,
 				 (unsigned int)s->uid, why);
-		msg_reply(s, &r, sizeof(r), PROG_MSG_HELLO, err, NULL, 0);
+		msg_reply(s, &r, sizeof(r), PROG_CTRL_HELLO, err, NULL, 0);
 		return -EPROTO;		/* the connection ends */
 	}
 	loop_timer_cancel(&s->hello_timer);
@@ -292,5 +292,5 @@ int do_hello(struct session *s, struct msg *m)
 			 s->c.view.cma ? "" : ", no CMA");
 	if (all->o.count)
 		all->o.count(all->o.ctx, all->counts.now);
-	return msg_reply(s, &r, sizeof(r), PROG_MSG_HELLO, 0, fds, all->o.workers + 1);
+	return msg_reply(s, &r, sizeof(r), PROG_CTRL_HELLO, 0, fds, all->o.workers + 1);
 }

@@ -73,7 +73,7 @@ int msg_reply(struct session *s, void *msg, size_t size, uint16_t type, int stat
 	      unsigned int nfds)
 {
 	SCM_BUF(PROG_MAX_WORKERS + 1) ctl;
-	struct prog_msg_hdr *h = msg;
+	struct prog_ctrl_hdr *h = msg;
 	struct iovec iov = { .iov_base = msg, .iov_len = size };
 	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
 	ssize_t n;

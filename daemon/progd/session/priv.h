@@ -77,14 +77,14 @@ struct sessions {
 
 struct msg {
 	union {
-		struct prog_msg_hdr hdr;
-		struct prog_msg_hello hello;
-		struct prog_msg_win_create win_create;
-		struct prog_msg_win_peer win_peer;
-		struct prog_msg_slot slot;
-		struct prog_msg_region_add region_add;
-		struct prog_msg_note note;
-		struct prog_msg_pin_add pin_add;
+		struct prog_ctrl_hdr hdr;
+		struct prog_ctrl_hello hello;
+		struct prog_ctrl_win_create win_create;
+		struct prog_ctrl_win_peer win_peer;
+		struct prog_ctrl_slot slot;
+		struct prog_ctrl_region_add region_add;
+		struct prog_ctrl_note note;
+		struct prog_ctrl_pin_add pin_add;
 		uint8_t bytes[MSG_MAX];
 	};
 	size_t size;

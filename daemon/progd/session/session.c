@@ -21,23 +21,23 @@
 
 static int do_ping(struct session *s, struct msg *m)
 {
-	struct prog_msg_hdr r = { 0 };
+	struct prog_ctrl_hdr r = { 0 };
 
-	return msg_reply(s, &r, sizeof(r), PROG_MSG_PING, 0, NULL, 0);
+	return msg_reply(s, &r, sizeof(r), PROG_CTRL_PING, 0, NULL, 0);
 }
 
 static int do_note(struct session *s, struct msg *m)
 {
-	struct prog_msg_hdr r = { 0 };
+	struct prog_ctrl_hdr r = { 0 };
 
 	m->note.reason[PROG_REASON_SIZE - 1] = '\0';
 	win_job_reason(s->c.view.job, "left to the MPI library", m->note.reason);
-	return msg_reply(s, &r, sizeof(r), PROG_MSG_NOTE, 0, NULL, 0);
+	return msg_reply(s, &r, sizeof(r), PROG_CTRL_NOTE, 0, NULL, 0);
 }
 
-#define SLOT_REPLY	sizeof(struct prog_msg_slot), offsetof(struct prog_msg_slot, reason)
-#define PEER_REPLY	sizeof(struct prog_msg_win_peer_reply), offsetof(struct prog_msg_win_peer_reply, reason)
-#define BARE_REPLY	sizeof(struct prog_msg_hdr), 0
+#define SLOT_REPLY	sizeof(struct prog_ctrl_slot), offsetof(struct prog_ctrl_slot, reason)
+#define PEER_REPLY	sizeof(struct prog_ctrl_win_peer_reply), offsetof(struct prog_ctrl_win_peer_reply, reason)
+#define BARE_REPLY	sizeof(struct prog_ctrl_hdr), 0
 
 static const struct {
 	const char *name;
@@ -48,33 +48,33 @@ static const struct {
 	int (*fn)(struct session *s, struct msg *m);
 } requests[] = {
 	/* counts its descriptors itself, as it ends the connection when it refuses */
-	[PROG_MSG_HELLO] = { "HELLO", sizeof(struct prog_msg_hello), true, MAX_FDS, BARE_REPLY, do_hello },
-	[PROG_MSG_WIN_CREATE] = { "WIN_CREATE", sizeof(struct prog_msg_win_create), false, 3, SLOT_REPLY,
+	[PROG_CTRL_HELLO] = { "HELLO", sizeof(struct prog_ctrl_hello), true, MAX_FDS, BARE_REPLY, do_hello },
+	[PROG_CTRL_WIN_CREATE] = { "WIN_CREATE", sizeof(struct prog_ctrl_win_create), false, 3, SLOT_REPLY,
 				  do_win_create },
-	[PROG_MSG_WIN_PEER] = { "WIN_PEER", sizeof(struct prog_msg_win_peer), false, 0, PEER_REPLY,
+	[PROG_CTRL_WIN_PEER] = { "WIN_PEER", sizeof(struct prog_ctrl_win_peer), false, 0, PEER_REPLY,
 				do_win_peer },
 	/* the reason is a reply's: requests may leave it out */
-	[PROG_MSG_WIN_FREE] = { "WIN_FREE", offsetof(struct prog_msg_slot, reason), false, 0, SLOT_REPLY,
+	[PROG_CTRL_WIN_FREE] = { "WIN_FREE", offsetof(struct prog_ctrl_slot, reason), false, 0, SLOT_REPLY,
 				do_win_free },
-	[PROG_MSG_REGION_ADD] = { "REGION_ADD", sizeof(struct prog_msg_region_add), false, 1, SLOT_REPLY,
+	[PROG_CTRL_REGION_ADD] = { "REGION_ADD", sizeof(struct prog_ctrl_region_add), false, 1, SLOT_REPLY,
 				  do_region_add },
-	[PROG_MSG_REGION_DEL] = { "REGION_DEL", offsetof(struct prog_msg_slot, reason), false, 0,
+	[PROG_CTRL_REGION_DEL] = { "REGION_DEL", offsetof(struct prog_ctrl_slot, reason), false, 0,
 				  SLOT_REPLY, do_region_del },
-	[PROG_MSG_NOTE] = { "NOTE", sizeof(struct prog_msg_note), false, 0, BARE_REPLY, do_note },
-	[PROG_MSG_PIN_DEVICE] = { "PIN_DEVICE", sizeof(struct prog_msg_pin_device), false, 1, SLOT_REPLY,
+	[PROG_CTRL_NOTE] = { "NOTE", sizeof(struct prog_ctrl_note), false, 0, BARE_REPLY, do_note },
+	[PROG_CTRL_PIN_DEVICE] = { "PIN_DEVICE", sizeof(struct prog_ctrl_pin_device), false, 1, SLOT_REPLY,
 				  do_pin_device },
-	[PROG_MSG_PIN_ADD] = { "PIN_ADD", sizeof(struct prog_msg_pin_add), false, 0, SLOT_REPLY,
+	[PROG_CTRL_PIN_ADD] = { "PIN_ADD", sizeof(struct prog_ctrl_pin_add), false, 0, SLOT_REPLY,
 			       do_pin_add },
-	[PROG_MSG_PING] = { "PING", sizeof(struct prog_msg_hdr), true, 0, BARE_REPLY, do_ping },
+	[PROG_CTRL_PING] = { "PING", sizeof(struct prog_ctrl_hdr), true, 0, BARE_REPLY, do_ping },
 };
 
 /* A request whose descriptors are not what it should have is refused; the session goes on. */
 static int refuse_fds(struct session *s, unsigned int type, int err, const char *why)
 {
 	union {
-		struct prog_msg_hdr hdr;
-		struct prog_msg_slot slot;
-		struct prog_msg_win_peer_reply peer;
+		struct prog_ctrl_hdr hdr;
+		struct prog_ctrl_slot slot;
+		struct prog_ctrl_win_peer_reply peer;
 		char bytes[1];
 	} r;
 	char text[PROG_REASON_SIZE];
@@ -94,7 +94,7 @@ static int dispatch(struct session *s, struct msg *m, const char **why)
 {
 	unsigned int type;
 
-	if (m->size < sizeof(struct prog_msg_hdr) || m->hdr.size != m->size) {
+	if (m->size < sizeof(struct prog_ctrl_hdr) || m->hdr.size != m->size) {
 		*why = "message: size does not match";
 		return -EPROTO;
 	}
@@ -118,7 +118,7 @@ static int dispatch(struct session *s, struct msg *m, const char **why)
 		return -EPROTO;
 	}
 	*why = NULL;
-	if (type != PROG_MSG_HELLO && m->fd_err)
+	if (type != PROG_CTRL_HELLO && m->fd_err)
 		return refuse_fds(s, type, m->fd_err, m->fd_why);
 	if (m->nfds > requests[type].fds)
 		return refuse_fds(s, type, -EPROTO, "more descriptors than this request has");
@@ -239,8 +239,8 @@ static bool is_other(const struct sessions *all, uid_t uid)
 /* Tell a client, of which nothing has been read nor will be; its library starts a private daemon then. */
 static void refuse(struct sessions *all, int fd, pid_t pid, uid_t uid)
 {
-	struct prog_msg_hello_reply r = {
-		.hdr = { .type = PROG_MSG_HELLO, .size = sizeof(r), .status = -EUSERS },
+	struct prog_ctrl_hello_reply r = {
+		.hdr = { .type = PROG_CTRL_HELLO, .size = sizeof(r), .status = -EUSERS },
 		.abi_major = PROG_ABI_MAJOR, .abi_minor = PROG_ABI_MINOR,
 	};
 	uid_t served = all->o.only_own_uid ? geteuid() : all->counts.uid;
@@ -259,7 +259,7 @@ static void refuse(struct sessions *all, int fd, pid_t pid, uid_t uid)
 static bool may_read(struct session *s)
 {
 	struct sessions *all = s->all;
-	struct prog_msg_hdr hdr = { 0 };
+	struct prog_ctrl_hdr hdr = { 0 };
 
 	if (all->renewing)
 		return false;
@@ -267,7 +267,7 @@ static bool may_read(struct session *s)
 		return true;
 	/* nothing changes for who has gone, or asks without attaching, as progctl doctor does */
 	if (recv(s->fd, &hdr, sizeof(hdr), MSG_PEEK | MSG_DONTWAIT) < (ssize_t)sizeof(hdr) ||
-	    (hdr.type != PROG_MSG_HELLO && !all->counts.now))
+	    (hdr.type != PROG_CTRL_HELLO && !all->counts.now))
 		return true;
 	if (all->counts.now || all->o.only_own_uid) {
 		refuse(all, s->fd, s->pid, s->uid);

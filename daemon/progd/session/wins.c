@@ -125,14 +125,14 @@ static int create_copies(struct session *s, struct win_create *c, uint32_t n, ui
 static int win_create_check(const struct session *s, const struct msg *m, uint32_t copies, struct win_create *c,
 			    const char **why)
 {
-	const struct prog_msg_win_create *q = &m->win_create;
-	bool shared = q->mem == PROG_MEM_SHARED, pinned = q->mem == PROG_MEM_VA && q->flags & PROG_WIN_PINNED;
+	const struct prog_ctrl_win_create *q = &m->win_create;
+	bool shared = q->mem == PROG_MEM_SHARED, pinned = q->mem == PROG_MEM_VA && q->flags & PROG_WINF_PINNED;
 
 	if (copies && (q->mem != PROG_MEM_DYNAMIC || copies >= PROG_WIN_COPIES_MAX || q->key + copies < q->key)) {
 		*why = "a request for several windows is not for dynamic ones, or for too many";
 		return -EINVAL;
 	}
-	if (q->mem == PROG_MEM_SPACE && (s->space || !s->n.area)) {
+	if (q->mem == PROG_MEM_MSG_CONTEXT && (s->space || !s->n.area)) {
 		*why = s->space ? "a process has one window for messages" :
 				  "a window for messages without an area for them";
 		return s->space ? -EEXIST : -EOPNOTSUPP;
@@ -157,7 +157,7 @@ static int create_one(struct session *s, const struct win_create *c, const char 
 	if (err)
 		return err;
 	keep_win(s, c->slot, w);
-	if (c->mem == PROG_MEM_SPACE) {
+	if (c->mem == PROG_MEM_MSG_CONTEXT) {
 		err = space_begin(s, w);
 		if (err) {
 			*why = "the daemon is out of memory";
@@ -172,7 +172,7 @@ static int create_one(struct session *s, const struct win_create *c, const char 
 }
 
 /* What became of a new window or region: @what names the refusal to those who look at the job, or the log. */
-static int reply_slot(struct session *s, struct prog_msg_slot *r, uint16_t type, const char *what, int err,
+static int reply_slot(struct session *s, struct prog_ctrl_slot *r, uint16_t type, const char *what, int err,
 		      const char *why)
 {
 	if (err) {
@@ -185,9 +185,9 @@ static int reply_slot(struct session *s, struct prog_msg_slot *r, uint16_t type,
 
 int do_win_create(struct session *s, struct msg *m)
 {
-	uint32_t copies = (uint32_t)(m->win_create.flags >> PROG_WIN_COPIES_SHIFT & PROG_WIN_COPIES_MASK);
-	struct prog_msg_win_create *q = &m->win_create;
-	struct prog_msg_slot r = { 0 };
+	uint32_t copies = (uint32_t)(m->win_create.flags >> PROG_WINF_COPIES_SHIFT & PROG_WINF_COPIES_MASK);
+	struct prog_ctrl_win_create *q = &m->win_create;
+	struct prog_ctrl_slot r = { 0 };
 	struct win_create c = {
 		.job = s->c.view.job, .key = q->key, .rank = q->rank, .nranks = q->nranks, .mem = q->mem,
 		.base = q->base, .size = q->size, .flags = q->flags, .session = s->id, .pid = s->pid,
@@ -216,12 +216,12 @@ int do_win_create(struct session *s, struct msg *m)
 	c.mem_fd = msg_take_fd(m, 2);
 	err = copies ? create_copies(s, &c, copies + 1, &r.slot, &why) : create_one(s, &c, &why);
 out:
-	return reply_slot(s, &r, PROG_MSG_WIN_CREATE, "window refused", err, why);
+	return reply_slot(s, &r, PROG_CTRL_WIN_CREATE, "window refused", err, why);
 }
 
 int do_win_free(struct session *s, struct msg *m)
 {
-	struct prog_msg_slot r = { .slot = m->slot.slot };
+	struct prog_ctrl_slot r = { .slot = m->slot.slot };
 	int err = 0;
 
 	if (r.slot >= MAX_WINS || !atomic_load(&s->c.wins[r.slot])) {
@@ -230,12 +230,12 @@ int do_win_free(struct session *s, struct msg *m)
 	} else {
 		drop_win(s, r.slot);
 	}
-	return msg_reply(s, &r, sizeof(r), PROG_MSG_WIN_FREE, err, NULL, 0);
+	return msg_reply(s, &r, sizeof(r), PROG_CTRL_WIN_FREE, err, NULL, 0);
 }
 
 int do_win_peer(struct session *s, struct msg *m)
 {
-	struct prog_msg_win_peer_reply r = { 0 };
+	struct prog_ctrl_win_peer_reply r = { 0 };
 	struct win *own, *w = NULL;
 	int fds[2], err = 0;
 	unsigned int nfds = 0;
@@ -262,7 +262,7 @@ int do_win_peer(struct session *s, struct msg *m)
 	if (w->mem_map && w->mem_map->fd >= 0)
 		fds[nfds++] = w->mem_map->fd;
 out:
-	err = msg_reply(s, &r, sizeof(r), PROG_MSG_WIN_PEER, err, fds, nfds);
+	err = msg_reply(s, &r, sizeof(r), PROG_CTRL_WIN_PEER, err, fds, nfds);
 	win_put(w);
 	return err;
 }
@@ -289,7 +289,7 @@ static void region_keep(struct session *s, uint32_t slot, struct win_map *map)
 
 int do_region_add(struct session *s, struct msg *m)
 {
-	struct prog_msg_slot r = { 0 };
+	struct prog_ctrl_slot r = { 0 };
 	struct win_map *map;
 	const char *why = "";
 	int err;
@@ -308,12 +308,12 @@ int do_region_add(struct session *s, struct msg *m)
 	else
 		region_keep(s, r.slot, map);
 out:
-	return reply_slot(s, &r, PROG_MSG_REGION_ADD, "region refused", err, why);
+	return reply_slot(s, &r, PROG_CTRL_REGION_ADD, "region refused", err, why);
 }
 
 int do_region_del(struct session *s, struct msg *m)
 {
-	struct prog_msg_slot r = { .slot = m->slot.slot };
+	struct prog_ctrl_slot r = { .slot = m->slot.slot };
 	struct win_map *map = r.slot < MAX_REGIONS ? atomic_exchange(&s->c.view.regions.map[r.slot], NULL) : NULL;
 	int err = 0;
 
@@ -331,12 +331,12 @@ int do_region_del(struct session *s, struct msg *m)
 			s->region_hint = r.slot;
 		s->nregions--;
 	}
-	return msg_reply(s, &r, sizeof(r), PROG_MSG_REGION_DEL, err, NULL, 0);
+	return msg_reply(s, &r, sizeof(r), PROG_CTRL_REGION_DEL, err, NULL, 0);
 }
 
 int do_pin_device(struct session *s, struct msg *m)
 {
-	struct prog_msg_slot r = { 0 };
+	struct prog_ctrl_slot r = { 0 };
 	const char *why = "";
 	unsigned int nfds = 0;
 	int err, fd = -1;
@@ -362,13 +362,13 @@ int do_pin_device(struct session *s, struct msg *m)
 		win_job_reason(s->c.view.job, "memory not pinned", why);
 		prog_log_limited(PROG_LOG_INFO, "session %u: %s: %s", s->id, why, strerror(-err));
 	}
-	return msg_reply(s, &r, sizeof(r), PROG_MSG_PIN_DEVICE, err, &fd, nfds);
+	return msg_reply(s, &r, sizeof(r), PROG_CTRL_PIN_DEVICE, err, &fd, nfds);
 }
 
 int do_pin_add(struct session *s, struct msg *m)
 {
-	struct prog_msg_pin_add *q = &m->pin_add;
-	struct prog_msg_slot r = { 0 };
+	struct prog_ctrl_pin_add *q = &m->pin_add;
+	struct prog_ctrl_slot r = { 0 };
 	struct win_limits lim;
 	struct win_map *map;
 	const char *why = "";
@@ -377,7 +377,7 @@ int do_pin_add(struct session *s, struct msg *m)
 	if (!q->handle) {
 		/* told for the reports */
 		win_job_reason(s->c.view.job, "memory not pinned", pin_why(q->error));
-		return msg_reply(s, &r, sizeof(r), PROG_MSG_PIN_ADD, 0, NULL, 0);
+		return msg_reply(s, &r, sizeof(r), PROG_CTRL_PIN_ADD, 0, NULL, 0);
 	}
 	win_limits_get(&lim);
 	if (m->nfds || !s->device) {
@@ -402,7 +402,7 @@ out:
 		win_job_reason(s->c.view.job, "memory not pinned", why);
 		prog_log_limited(PROG_LOG_WARN, "session %u: pinned region refused: %s", s->id, why);
 	}
-	return msg_reply(s, &r, sizeof(r), PROG_MSG_PIN_ADD, err, NULL, 0);
+	return msg_reply(s, &r, sizeof(r), PROG_CTRL_PIN_ADD, err, NULL, 0);
 }
 
 void session_wins_end(struct session *s)

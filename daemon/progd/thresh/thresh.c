@@ -98,7 +98,7 @@ static void publish_pair(struct thresh *t, struct pair *p)
 	const struct dir *out = &p->dir[THRESH_OUT];
 
 	publish(&c->offload, out->pinned ? offload_of(t, out) : 0);
-	publish(&c->early, early_of(t, &p->dir[THRESH_IN]));
+	publish(&c->eager, early_of(t, &p->dir[THRESH_IN]));
 }
 
 static void publish_all(struct thresh *t)
@@ -436,7 +436,7 @@ int64_t thresh_answer(struct thresh *t, uint32_t peer, uint64_t now)
 
 bool thresh_waits(const struct thresh *t, uint32_t peer)
 {
-	return peer < t->o.nranks && __atomic_load_n(&t->o.peers[peer].waits, __ATOMIC_RELAXED) == 1;
+	return peer < t->o.nranks && __atomic_load_n(&t->o.peers[peer].blocking, __ATOMIC_RELAXED) == 1;
 }
 
 void thresh_left(struct thresh *t, uint32_t peer, bool waits)

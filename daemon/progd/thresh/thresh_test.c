@@ -134,7 +134,7 @@ static void test_present(void **state)
 {
 	for (int i = 0; i < 40; i++)
 		assert_false(one(MIB, 0, (20000 + MIB) * 4 / 10, true));
-	assert_int_equal(peers[1][0].early, 0);
+	assert_int_equal(peers[1][0].eager, 0);
 	assert_int_equal(info(1).switches, 0);
 	assert_int_equal(info(1).messages, 40);
 	assert_int_equal(info(1).rendezvous, 40);
@@ -148,7 +148,7 @@ static void test_receiver_away(void **state)
 
 	while (!one(MIB - 64, 0, (20000 + MIB) * 6 / 10, true))
 		assert_true(n++ < 20);
-	assert_int_equal(peers[1][0].early, MIB + 1024);
+	assert_int_equal(peers[1][0].eager, MIB + 1024);
 	assert_int_equal(info(1).early, MIB + 1024);
 	assert_int_equal(info(1).switches, 1);
 	/* the sender learns it, and did not ask */
@@ -159,12 +159,12 @@ static void test_receiver_away(void **state)
 	n = 0;
 	while (!one(3 * MIB, 0, 3 * MIB, true))
 		assert_true(n++ < 20);
-	assert_int_equal(peers[1][0].early, 4 * MIB + 1024);
+	assert_int_equal(peers[1][0].eager, 4 * MIB + 1024);
 	assert_true(one(MIB, 0, 0, true));
 	/* it never falls */
 	for (int i = 0; i < 40; i++)
 		assert_true(one(200 * KIB, 0, 0, true));
-	assert_int_equal(peers[1][0].early, 4 * MIB + 1024);
+	assert_int_equal(peers[1][0].eager, 4 * MIB + 1024);
 }
 
 /* The header counts: one byte more than a power of two is the next one.  And the mean of a mixture. */
@@ -174,13 +174,13 @@ static void test_mean(void **state)
 
 	for (int i = 0; i < 5; i++)
 		one(MIB - 63, 0, 4 * MIB, true);
-	assert_int_equal(peers[1][0].early, 2 * MIB + 1024);
+	assert_int_equal(peers[1][0].eager, 2 * MIB + 1024);
 	/* 6.1 MiB, beyond the bound; what is early does not count */
 	for (int i = 0; i < 20; i++)
 		one(MIB, 0, 4 * MIB, true);
 	for (int i = 0; i < 5; i++)
 		one((mixed[i] + 2) * MIB - MIB / 2, 0, 16 * MIB, true);
-	assert_int_equal(peers[1][0].early, 8 * MIB);
+	assert_int_equal(peers[1][0].eager, 8 * MIB);
 }
 
 /* The sender is away, the receiver is not: the larger of both sides' values wins. */
@@ -192,7 +192,7 @@ static void test_sender_away(void **state)
 		assert_true(n++ < 20);
 	assert_int_equal(info(0).switches, 1);
 	assert_int_equal(info(1).early, MIB + 1024);
-	assert_int_equal(peers[1][0].early, MIB + 1024);
+	assert_int_equal(peers[1][0].eager, MIB + 1024);
 }
 
 static void test_bound(void **state)
@@ -201,16 +201,16 @@ static void test_bound(void **state)
 
 	for (int i = 0; i < 20; i++)
 		assert_false(one(20 * MIB, 0, 100 * MIB, true));
-	assert_int_equal(peers[1][0].early, 8 * MIB);
+	assert_int_equal(peers[1][0].eager, 8 * MIB);
 	assert_true(one(8 * MIB, 0, 0, true));
 	/* a hostile sender's wish, too */
 	assert_false(thresh_arrived(t[1], 2, 100 * MIB, INT64_MAX, now));
-	assert_int_equal(peers[1][2].early, 8 * MIB);
+	assert_int_equal(peers[1][2].eager, 8 * MIB);
 	assert_false(thresh_arrived(t[1], 2, 8 * MIB + 1, INT64_MIN, now));
 	/* lowered while it runs */
 	c.early_max = MIB;
 	thresh_conf_set(&c);
-	assert_int_equal(peers[1][0].early, MIB);
+	assert_int_equal(peers[1][0].eager, MIB);
 	assert_false(one(2 * MIB, 0, 0, true));
 }
 
@@ -247,13 +247,13 @@ static void test_begin(void **state)
 	thresh_conf_set(&c);
 	assert_true(one(256 * KIB, 0, 0, true));
 	assert_false(one(256 * KIB + 1, 0, 0, true));
-	assert_int_equal(peers[1][0].early, 256 * KIB);
+	assert_int_equal(peers[1][0].eager, 256 * KIB);
 	for (int i = 0; i < 20; i++)
 		assert_true(one(200 * KIB, MIB, MIB, true));
 	assert_int_equal(info(1).switches, 0);
 	while (!one(MIB - 64, 0, 4 * MIB, true))
 		assert_true(n++ < 20);
-	assert_int_equal(peers[1][0].early, MIB + 1024);
+	assert_int_equal(peers[1][0].eager, MIB + 1024);
 	/* a pin may be lower */
 	assert_int_equal(thresh_pin(JOB, 1, 0, THRESH_IN, 0, false), 0);
 	assert_false(one(200 * KIB, 0, 0, true));
@@ -267,10 +267,10 @@ static void test_no_pool_at_all(void **state)
 	thresh_conf_set(&c);
 	assert_false(thresh_arrived(t[1], 0, MIB, MIB + 1024, now));
 	assert_int_equal(thresh_answer(t[1], 0, now), THRESH_REFUSED);
-	assert_int_equal(peers[1][0].early, 0);
+	assert_int_equal(peers[1][0].eager, 0);
 	for (int i = 0; i < 20; i++)
 		assert_false(one(MIB, 0, 4 * MIB, true));
-	assert_int_equal(peers[1][0].early, 0);
+	assert_int_equal(peers[1][0].eager, 0);
 }
 
 static void test_pins(void **state)
@@ -282,7 +282,7 @@ static void test_pins(void **state)
 	assert_int_equal(thresh_pin(JOB, 0, 1, THRESH_OUT, 32 * KIB - 1, false), -ERANGE);
 	assert_int_equal(thresh_pin(JOB, 1, 0, THRESH_IN, 8 * MIB + 1, false), -ERANGE);
 	assert_int_equal(peers[0][1].offload, 0);
-	assert_int_equal(peers[1][0].early, 0);
+	assert_int_equal(peers[1][0].eager, 0);
 
 	assert_int_equal(thresh_pin(JOB, 0, 1, THRESH_OUT, 32 * KIB - 1, true), -ERANGE);
 	assert_int_equal(thresh_pin(JOB, 0, 1, THRESH_OUT, 32 * KIB, true), 0);
@@ -300,16 +300,16 @@ static void test_pins(void **state)
 	assert_int_equal(thresh_pin(JOB, 1, 0, THRESH_IN, 0, false), 0);
 	for (int i = 0; i < 40; i++)
 		assert_false(one(MIB, 4 * MIB, 4 * MIB, true));
-	assert_int_equal(peers[1][0].early, 0);
+	assert_int_equal(peers[1][0].eager, 0);
 	assert_true(info(1).early_pinned);
 	assert_int_equal(thresh_pin(JOB, 1, 0, THRESH_IN, 2 * MIB, false), 0);
-	assert_int_equal(peers[1][0].early, 2 * MIB);
+	assert_int_equal(peers[1][0].eager, 2 * MIB);
 	assert_true(one(2 * MIB, 0, 0, true));
 	assert_false(one(2 * MIB + 1, 0, 0, true));
 	/* given back: what adaptation has found meanwhile */
 	assert_int_equal(thresh_pin(JOB, 1, 0, THRESH_IN, THRESH_UNPIN, false), 0);
 	assert_false(info(1).early_pinned);
-	assert_int_equal(peers[1][0].early, info(1).early);
+	assert_int_equal(peers[1][0].eager, info(1).early);
 }
 
 static void test_estimate(void **state)
@@ -352,7 +352,7 @@ static void test_hostile_counters(void **state)
 		peers[1][0].bytes = bad[n / 5 % 5];
 		peers[1][0].idle_ns = bad[n / 25 % 5];
 		thresh_arrived(t[1], 0, MIB + n, 0, now);
-		assert_true(peers[1][0].early <= usual.early_max);
+		assert_true(peers[1][0].eager <= usual.early_max);
 	}
 	/* ranks that do not exist */
 	assert_false(thresh_arrived(t[1], RANKS, MIB, 0, now));

@@ -285,7 +285,7 @@ static int win_memory(struct win *w, const struct win_create *c, int *mem_fd, co
 	w->access.mem = c->mem;
 	switch (c->mem) {
 	case PROG_MEM_NONE:
-	case PROG_MEM_SPACE:
+	case PROG_MEM_MSG_CONTEXT:
 		if (c->size) {
 			*why = "a window without memory has a size";
 			return -EINVAL;

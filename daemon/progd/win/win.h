@@ -272,7 +272,7 @@ struct win_create {
 	struct helper *helper;
 	const struct win_regions *regions;
 	int ctl_fd, table_fd, mem_fd;	/* taken over, also on errors; mem_fd may be -1 */
-	struct win_map *mem_map;	/* SHARED without mem_fd, VA with PROG_WIN_PINNED: region that
+	struct win_map *mem_map;	/* SHARED without mem_fd, VA with PROG_WINF_PINNED: region that
 					 * holds it (not taken over) */
 	/* one of several in a file: in place of ctl_fd (not taken over, as table_fd is not then) */
 	struct win_map *ctl_map;

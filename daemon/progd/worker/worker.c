@@ -39,7 +39,7 @@ struct worker {
 	struct loop *loop;
 	struct loop_watch *kick;
 	int efd;
-	uint32_t own_sleeping;
+	uint32_t own_need_wakeup;
 	pthread_t thread;
 	pid_t tid;			/* 0 until the thread runs */
 	bool running;			/* thread to be joined; main thread only */
@@ -71,7 +71,7 @@ struct worker {
 
 static _Thread_local struct worker *self;
 
-/* Orders the store to *sleeping before the loads of what others publish, and vice versa. */
+/* Orders the store to *need_wakeup before the loads of what others publish, and vice versa. */
 static void full_fence(void)
 {
 	__sync_synchronize();
@@ -86,7 +86,7 @@ static void count(uint64_t *counter, uint64_t n)
 static void doze_end(struct worker *w)
 {
 	w->doze_until = 0;
-	__atomic_store_n(w->o.sleeping, PROG_AWAKE, __ATOMIC_RELAXED);
+	__atomic_store_n(w->o.need_wakeup, PROG_WAKEUP_NONE, __ATOMIC_RELAXED);
 }
 
 /*
@@ -115,8 +115,8 @@ int worker_new(const struct worker_opts *o, struct worker **out)
 		w->cpus = *o->cpus;
 		w->o.cpus = &w->cpus;
 	}
-	if (!w->o.sleeping)
-		w->o.sleeping = &w->own_sleeping;
+	if (!w->o.need_wakeup)
+		w->o.need_wakeup = &w->own_need_wakeup;
 	w->load_fd = -1;
 	w->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (w->efd < 0) {
@@ -175,7 +175,7 @@ void worker_kick(struct worker *w)
 	uint64_t one = 1;
 
 	full_fence();
-	if (!__atomic_load_n(w->o.sleeping, __ATOMIC_RELAXED))
+	if (!__atomic_load_n(w->o.need_wakeup, __ATOMIC_RELAXED))
 		return;
 	/* EAGAIN is impossible before 2^64 - 1 kicks; nothing else can fail */
 	while (write(w->efd, &one, sizeof(one)) < 0 && errno == EINTR)
@@ -425,14 +425,14 @@ static int go_to_sleep(struct worker *w, uint64_t now)
 	if (!w->doze_until) {
 		w->dozed = more_expected(w, now);
 		if (w->dozed)
-			w->doze_until = now + PROG_DOZE_NS;
+			w->doze_until = now + PROG_WAKEUP_COALESCE_NS;
 	} else if (now >= w->doze_until) {
 		doze_end(w);
 		return 0;
 	}
 	if (w->doze_until)
 		timeout = w->doze_until - now;
-	__atomic_store_n(w->o.sleeping, w->doze_until ? PROG_DOZING : PROG_ASLEEP, __ATOMIC_SEQ_CST);
+	__atomic_store_n(w->o.need_wakeup, w->doze_until ? PROG_WAKEUP_COALESCED : PROG_WAKEUP_NEEDED, __ATOMIC_SEQ_CST);
 	full_fence();
 	n = poll_sources(w);
 	if (!n && !atomic_load(&w->stop)) {
@@ -440,7 +440,7 @@ static int go_to_sleep(struct worker *w, uint64_t now)
 		n = loop_run_once(w->loop, timeout);
 	}
 	if (!w->doze_until)
-		__atomic_store_n(w->o.sleeping, PROG_AWAKE, __ATOMIC_RELAXED);
+		__atomic_store_n(w->o.need_wakeup, PROG_WAKEUP_NONE, __ATOMIC_RELAXED);
 	return n;
 }
 

@@ -3,14 +3,14 @@
  * worker: a thread with an event loop, progress sources and a mailbox. It knows no engine.
  *
  * It runs sources and loop while there is something to do, and for a while after (see poll_ns).
- * Then it announces that it sleeps (*sleeping = 1), fences, looks at all sources and the mailbox
+ * Then it announces that it sleeps (*need_wakeup = 1), fences, looks at all sources and the mailbox
  * once more, and blocks in the loop. Who publishes work for a source publishes, fences, reads
- * *sleeping, and writes the worker's eventfd when it is set. An idle worker is never woken.
+ * *need_wakeup, and writes the worker's eventfd when it is set. An idle worker is never woken.
  *
  * While clients post entries at short intervals, a worker that shares its processor with them would
  * be woken for each, and run for each at once: two context switches per entry. It dozes instead
- * (*sleeping = 2): who need not wait for its entry does not wake it. Entries gather for
- * PROG_DOZE_NS, while events of the loop are served, and it dozes again as long as it finds several
+ * (*need_wakeup = 2): who need not wait for its entry does not wake it. Entries gather for
+ * PROG_WAKEUP_COALESCE_NS, while events of the loop are served, and it dozes again as long as it finds several
  * entries each time.
  */
 #ifndef PROGD_WORKER_H
@@ -38,7 +38,7 @@ struct worker_opts {
 					 * up to 50 us while events come at shorter intervals and
 					 * there is a core that nobody else could run on, else 0 */
 	const cpu_set_t *cpus;		/* may run here only; NULL: leave to the scheduler */
-	uint32_t *sleeping;		/* doorbell word shared with clients; NULL: private one */
+	uint32_t *need_wakeup;		/* doorbell word shared with clients; NULL: private one */
 };
 
 struct worker;

@@ -61,7 +61,7 @@ static struct worker *make_with(const struct worker_opts *o)
 
 static struct worker *make(uint32_t *sleeping)
 {
-	struct worker_opts o = { .loop = kind, .poll_ns = poll_ns, .sleeping = sleeping,
+	struct worker_opts o = { .loop = kind, .poll_ns = poll_ns, .need_wakeup = sleeping,
 				 .prio = WORKER_PRIO_NONE };
 
 	return make_with(&o);
@@ -81,7 +81,7 @@ static bool wait_sleeping(uint32_t *sleeping)
 struct tail {
 	uint32_t published, pad[15], consumed;
 	struct worker *w;
-	uint32_t *sleeping;
+	uint32_t *need_wakeup;
 };
 
 static int consume(void *ctx)
@@ -101,7 +101,7 @@ static int consume(void *ctx)
 static void test_doorbell(void **state)
 {
 	uint32_t sleeping = 0;
-	struct tail t = { .sleeping = &sleeping };
+	struct tail t = { .need_wakeup = &sleeping };
 	struct worker *w = make(&sleeping);
 	unsigned int seed = 7, i, k;
 	uint64_t one = 1;
@@ -144,7 +144,7 @@ static void test_doze(void **state)
 	struct timespec quiet = { .tv_nsec = 100000000 };
 	struct worker_stats before, after;
 	uint32_t sleeping = 0, s;
-	struct tail t = { .sleeping = &sleeping };
+	struct tail t = { .need_wakeup = &sleeping };
 	unsigned int i, n, kicks = 0, kicked = 0, dozing = 0;
 	struct worker *w;
 	cpu_set_t old, here;
@@ -169,11 +169,11 @@ static void test_doze(void **state)
 		__atomic_store_n(&t.published, i, __ATOMIC_RELEASE);
 		__sync_synchronize();
 		s = __atomic_load_n(&sleeping, __ATOMIC_RELAXED);
-		assert_true(s <= PROG_DOZING);
-		if (s == PROG_DOZING)
+		assert_true(s <= PROG_WAKEUP_COALESCED);
+		if (s == PROG_WAKEUP_COALESCED)
 			dozing++;
 		/* a kick stands until its entry is consumed */
-		if (s != PROG_ASLEEP || __atomic_load_n(&t.consumed, __ATOMIC_ACQUIRE) < kicked)
+		if (s != PROG_WAKEUP_NEEDED || __atomic_load_n(&t.consumed, __ATOMIC_ACQUIRE) < kicked)
 			continue;
 		kicks++;
 		kicked = i;
@@ -188,7 +188,7 @@ static void test_doze(void **state)
 			fail_msg("%u of %u entries seen", t.consumed, n);
 	if (!kicks || kicks > n / 10)
 		fail_msg("%u kicks for %u entries", kicks, n);
-	while (__atomic_load_n(&sleeping, __ATOMIC_ACQUIRE) != PROG_ASLEEP)
+	while (__atomic_load_n(&sleeping, __ATOMIC_ACQUIRE) != PROG_WAKEUP_NEEDED)
 		if (time(NULL) > limit + 10)
 			fail_msg("state %u, for ever", sleeping);
 	nanosleep(&quiet, NULL);
@@ -392,7 +392,7 @@ static void test_doorbell_full(void **state)
 {
 	uint64_t one = 1, most = UINT64_MAX - 1;
 	uint32_t sleeping = 0, i;
-	struct tail t = { .sleeping = &sleeping };
+	struct tail t = { .need_wakeup = &sleeping };
 	struct worker *w = make(&sleeping);
 	time_t limit = time(NULL) + 30;
 

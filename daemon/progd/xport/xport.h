@@ -131,7 +131,7 @@ int xport_new(const struct xport_opts *o, struct xport **out, char *err);
  * interface or address.
  */
 int xport_listen(struct xport *x, struct loop *main_loop, char *err);
-/* Addresses for PROG_MSG_HELLO replies; returns how many, at most PROG_MAX_ADDRS. */
+/* Addresses for PROG_CTRL_HELLO replies; returns how many, at most PROG_MAX_ADDRS. */
 unsigned int xport_addrs(const struct xport *x, struct prog_addr out[PROG_MAX_ADDRS]);
 /*
  * Stop accepting; on the thread of @main_loop, which it runs, so not from inside a callback of it.

@@ -343,10 +343,10 @@ static void test_frames(void **state)
 	assert_memory_equal(lane_jobid(b.lane, job), lane_jobid(a.lane, job), 16);
 	a.len_of = b.len_of = random_len;
 	while (a.expect < n || b.expect < n) {
-		while (to_b < n && rand_r(&seed) % 8 && send_numbered(&a, l, WIRE_PUT, job, to_b))
+		while (to_b < n && rand_r(&seed) % 8 && send_numbered(&a, l, WIRE_RMA_PUT, job, to_b))
 			to_b++;
 		while (to_a < n && rand_r(&seed) % 8 &&
-		       send_numbered(&b, b.lane, WIRE_DATA, job, to_a))
+		       send_numbered(&b, b.lane, WIRE_RMA_DATA, job, to_a))
 			to_a++;
 		assert_true(lane_queued(l) < (1 << 20) + (4 << 20) + (1 << 18));
 		RUN(&a, &b, true);
@@ -380,10 +380,10 @@ static void test_close(void **state)
 	job = open_job(&a, &b, l, 0x11);
 	a.len_of = b.len_of = random_len;
 	while (n < 300 && lane_queued(l) < 900000)
-		n += send_numbered(&a, l, WIRE_PUT, job, n);
+		n += send_numbered(&a, l, WIRE_RMA_PUT, job, n);
 	lane_close(l, 0, NULL);
 	assert_int_equal(lane_state(l), LANE_CLOSING);
-	assert_int_equal(lane_send(l, &(struct wire_frame){ .type = WIRE_PUT, .job = job }, NULL,
+	assert_int_equal(lane_send(l, &(struct wire_frame){ .type = WIRE_RMA_PUT, .job = job }, NULL,
 				   NULL, NULL), -ENOTCONN);
 	RUN(&a, &b, a.downs && b.downs);
 	assert_int_equal(b.expect, n);
@@ -418,7 +418,7 @@ static void test_jobs(void **state)
 	assert_int_equal(a.job_err, -ENOENT);
 	open_job(&a, &b, l, 0x77);
 	assert_int_equal(a.job_err, -EACCES);
-	f = frame(WIRE_PUT, a.job, 1, 0);
+	f = frame(WIRE_RMA_PUT, a.job, 1, 0);
 	assert_int_equal(lane_send(l, &f, NULL, NULL, NULL), -EPERM);
 	job = open_job(&a, &b, l, 0x11);
 	assert_int_equal(a.job_err, 0);
@@ -426,9 +426,9 @@ static void test_jobs(void **state)
 	assert_ptr_equal(lane_job_priv(l, job), &a);
 
 	/* replies that come after the job was closed are dropped, large ones too */
-	f = frame(WIRE_DATA, job, 1, 100000);
+	f = frame(WIRE_RMA_DATA, job, 1, 100000);
 	assert_int_equal(lane_send(b.lane, &f, b.area, NULL, NULL), 0);
-	f = frame(WIRE_DATA, job, 2, 10);
+	f = frame(WIRE_RMA_DATA, job, 2, 10);
 	assert_int_equal(lane_send(b.lane, &f, b.area, NULL, NULL), 0);
 	lane_job_close(l, job);
 	assert_null(lane_jobid(l, job));
@@ -445,7 +445,7 @@ static void test_jobs(void **state)
 	for (k = 0; k < XPORT_MAX_JOBS + 100; k++) {
 		job = open_job(&a, &b, l, 0x20 + k % 16);
 		assert_int_equal(a.job_err, 0);
-		f = frame(WIRE_DATA, job, k + 1, 10);
+		f = frame(WIRE_RMA_DATA, job, k + 1, 10);
 		assert_int_equal(lane_send(b.lane, &f, b.area, NULL, NULL), 0);
 		lane_job_close(l, job);
 	}
@@ -480,7 +480,7 @@ static void test_hold_and_ping(void **state)
 	lane_hold(b.lane);
 	lane_hold(b.lane);
 	for (i = 0; i < 1000; i++) {
-		f = frame(WIRE_PUT, job, i + 1, 16);
+		f = frame(WIRE_RMA_PUT, job, i + 1, 16);
 		assert_int_equal(lane_send(l, &f, a.area, NULL, NULL), 0);
 	}
 	RUN(&a, &b, !lane_queued(l));
@@ -508,7 +508,7 @@ static void test_hold_then_sleep(void **state)
 	job = open_job(&a, &b, l, 0x11);
 	lane_hold(b.lane);
 	for (i = 0; i < 10; i++) {
-		f = frame(WIRE_PUT, job, i + 1, 16);
+		f = frame(WIRE_RMA_PUT, job, i + 1, 16);
 		assert_int_equal(lane_send(l, &f, a.area, NULL, NULL), 0);
 	}
 	RUN(&a, &b, !lane_queued(l));
@@ -770,7 +770,7 @@ static void test_silent_crowd(void **state)
 
 static void test_bad_proof(void **state)
 {
-	struct wire_frame put = frame(WIRE_PUT, 1, 1, 4);
+	struct wire_frame put = frame(WIRE_RMA_PUT, 1, 1, 4);
 	struct wire_job_auth old;
 	struct node b;
 	struct raw r;
@@ -843,7 +843,7 @@ static void test_bad_frames(void **state)
 	node_start(&b, 2);
 	for (i = 0; i < 200; i++) {
 		raw_ready(&r, &b);
-		f = frame(WIRE_PUT, 1, 1, 0);
+		f = frame(WIRE_RMA_PUT, 1, 1, 0);
 		wire_encode(&f, buf);
 		do
 			buf[rand_r(&seed) % WIRE_HDR_SIZE] ^= 1 << rand_r(&seed) % 8;
@@ -855,7 +855,7 @@ static void test_bad_frames(void **state)
 	assert_int_equal(b.frames, 0);
 	/* frames of the other direction */
 	raw_ready(&r, &b);
-	f = frame(WIRE_DATA, 1, 1, 4);
+	f = frame(WIRE_RMA_DATA, 1, 1, 4);
 	raw_put(&r, &f, "abcd");
 	raw_closed(&r, &b);
 	if (!strstr(b.last_why, "DATA") || !strstr(b.last_why, "direction"))
@@ -883,11 +883,11 @@ static void test_death(void **state)
 	int expect;
 
 	node_start(&b, 2);
-	f = frame(WIRE_PUT, 1, 1, 8);
+	f = frame(WIRE_RMA_PUT, 1, 1, 8);
 	wire_encode(&f, stream);
-	f = frame(WIRE_PUT, 1, 2, big);
+	f = frame(WIRE_RMA_PUT, 1, 2, big);
 	wire_encode(&f, stream + WIRE_HDR_SIZE + 8);
-	f = frame(WIRE_PUT, 1, 3, 8);
+	f = frame(WIRE_RMA_PUT, 1, 3, 8);
 	wire_encode(&f, stream + 2 * WIRE_HDR_SIZE + 8 + big);
 	for (k = 0; k <= total; k += k < 200 || k > total - 200 ? 1 : 97) {
 		b.frames = b.downs = b.ups = 0;
@@ -912,7 +912,7 @@ static void test_death(void **state)
  */
 static int reply_big(struct node *n, struct lane *l, const struct wire_frame *f)
 {
-	struct wire_frame d = frame(WIRE_DATA, f->job, f->seq, 60000);
+	struct wire_frame d = frame(WIRE_RMA_DATA, f->job, f->seq, 60000);
 
 	assert_true(lane_queued(l) <= 1 << 20);
 	if (lane_send(l, &d, n->area, NULL, NULL))
@@ -938,7 +938,7 @@ static void test_slow_peer(void **state)
 	/* until b has taken nothing for a long while */
 	while (quiet < 200) {
 		if (off == sizeof(buf)) {
-			f = frame(WIRE_PUT, 1, ++seq, sizeof(buf) - WIRE_HDR_SIZE);
+			f = frame(WIRE_RMA_PUT, 1, ++seq, sizeof(buf) - WIRE_HDR_SIZE);
 			wire_encode(&f, buf);
 			off = 0;
 		}
@@ -962,7 +962,7 @@ static void test_slow_peer(void **state)
 				continue;
 		}
 		assert_true(raw_get(&r, &b, &f, in));
-		assert_int_equal(f.type, WIRE_DATA);
+		assert_int_equal(f.type, WIRE_RMA_DATA);
 		assert_int_equal(f.seq, ++replies);
 	}
 	close(r.fd);
@@ -987,7 +987,7 @@ static void test_full_queue(void **state)
 	lane_hold(b.lane);
 	/* the sockets take some at first */
 	for (quiet = 0; quiet < 200; ) {
-		f = frame(WIRE_PUT, job, n + 1, 50000);
+		f = frame(WIRE_RMA_PUT, job, n + 1, 50000);
 		ret = lane_send(l, &f, a.area, NULL, NULL);
 		n += !ret;
 		quiet = ret ? quiet + 1 : 0;
@@ -1007,7 +1007,7 @@ static void test_full_queue(void **state)
 	RUN(&a, &b, a.writables == 1);
 	RUN(&a, &b, b.frames == n);
 	/* by reference: dropped ones are given back with an error */
-	f = frame(WIRE_PUT, job, n + 1, 100);
+	f = frame(WIRE_RMA_PUT, job, n + 1, 100);
 	{
 		struct { struct node *n; uint8_t data[100]; } *ref = calloc(1, sizeof(*ref));
 
@@ -1063,7 +1063,7 @@ static void test_chunks(void **state)
 		total += WIRE_HDR_SIZE + random_len(i);
 	stream = malloc(total);
 	for (i = 0; i < frames; i++) {
-		f = frame(WIRE_PUT, 1, i + 1, random_len(i));
+		f = frame(WIRE_RMA_PUT, 1, i + 1, random_len(i));
 		wire_encode(&f, stream + at);
 		memcpy(stream + at + WIRE_HDR_SIZE, pattern(i), f.len);
 		at += WIRE_HDR_SIZE + f.len;

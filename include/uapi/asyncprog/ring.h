@@ -13,8 +13,18 @@
 
 #include <linux/types.h>
 
+/*
+ * Names of the release before stand at the end of this file, and in unions with the new ones here, for one release.
+ * A program that does not use them defines PROG_NO_OLD_NAMES.
+ */
+#ifdef PROG_NO_OLD_NAMES
+#define __PROG_RENAMED(type, name, old)	type name
+#else
+#define __PROG_RENAMED(type, name, old)	union { type name; type old; }
+#endif
+
 #define PROG_ABI_MAJOR		1
-#define PROG_ABI_MINOR		6	/* 1: PROG_MSG_NOTE; 2: two-sided messages; 3: pinned regions; 4: move_min;
+#define PROG_ABI_MINOR		6	/* 1: PROG_CTRL_NOTE; 2: two-sided messages; 3: pinned regions; 4: move_min;
 					 * 5: PROG_HELP_PULL, PROG_HELP_PUSH, struct prog_pool_dir;
 					 * 6: struct prog_win_single, PROG_WIN_COPIES */
 #define PROG_MAX_WORKERS	16
@@ -65,25 +75,26 @@ struct prog_session_hdr {
 	__u32	waiters;		/* C: threads about to sleep on event (Dekker with event) */
 	/* Hints for the choice of workers' processors: */
 	__u32	cpu;			/* C: processor + 1 from which an entry was posted last; 0: not known */
-	__u32	resting;		/* C: threads that wait and leave their processors to others meanwhile */
+	__PROG_RENAMED(__u32, blocked, resting);	/* C: threads that wait and leave their processors to
+							 * others meanwhile */
 	__u32	pad[12];
 };
 
 /* Opcodes.  DTYPE..COMPLETE become the wire frames of the same names. */
 enum {
-	PROG_OP_NOP	= 0,
-	PROG_OP_DTYPE	= 1,		/* define datatype id `dtype' for this stream; program in the
+	PROG_SQE_OP_NOP		= 0,
+	PROG_SQE_OP_DTYPE	= 1,		/* define datatype id `dtype' for this stream; program in the
 					 * arena, at most PROG_DTYPE_PROGRAM_MAX bytes */
-	PROG_OP_PUT	= 2,
-	PROG_OP_GET	= 3,
-	PROG_OP_ACC	= 4,
-	PROG_OP_GET_ACC	= 5,		/* result goes to arena offset `result'; with op NO_OP the
+	PROG_SQE_OP_PUT		= 2,
+	PROG_SQE_OP_GET		= 3,
+	PROG_SQE_OP_ACC		= 4,
+	PROG_SQE_OP_GET_ACC	= 5,		/* result goes to arena offset `result'; with op NO_OP the
 					 * payload is readable, but nobody needs to look at it */
-	PROG_OP_CAS	= 6,		/* 2 elements (compare, new) as payload, old value to `result' */
-	PROG_OP_LOCK	= 7,
-	PROG_OP_UNLOCK	= 8,
-	PROG_OP_POST	= 9,
-	PROG_OP_COMPLETE = 10,
+	PROG_SQE_OP_CAS		= 6,		/* 2 elements (compare, new) as payload, old value to `result' */
+	PROG_SQE_OP_LOCK	= 7,
+	PROG_SQE_OP_UNLOCK	= 8,
+	PROG_SQE_OP_POST	= 9,
+	PROG_SQE_OP_COMPLETE = 10,
 };
 
 #define PROG_SQE_LOC_MASK	0x03	/* where the origin's packed bytes are (put/acc) or go (get) */
@@ -105,7 +116,7 @@ struct prog_sqe {
 	__u8	flags;
 	__u8	op;			/* wire/optype.h */
 	__u8	etype;
-	__u32	win;			/* slot from PROG_MSG_WIN_CREATE */
+	__u32	win;			/* slot from PROG_CTRL_WIN_CREATE */
 	__u32	target;			/* rank in the window */
 	__u32	dtype;			/* target datatype id; 0: contiguous */
 	__u64	seq;			/* client's number on stream (win, target): 1, 2, 3, ... no gaps */
@@ -133,7 +144,7 @@ enum {
 	PROG_HELP_WRITE	= 2,		/* copy the bounce area to [va, len) */
 	PROG_HELP_APPLY	= 3,		/* apply a window operation (payload and result in bounce) */
 	/*
-	 * Copy [off, len) of the process of rank `win', one of this node in the window of kind SPACE, to
+	 * Copy [off, len) of the process of rank `win', one of this node in the message context, to
 	 * [va, len) of this one, or the other way.  The first `head' bytes, at most PROG_P2P_HEAD, go to the
 	 * bounce area instead.  A client that cannot, or does not know these, says so, and the daemon finds
 	 * another way.
@@ -143,10 +154,10 @@ enum {
 };
 struct prog_helper_job {
 	__u8	kind;
-	__u8	opcode;			/* APPLY: PROG_OP_PUT, GET, ACC, GET_ACC, CAS */
+	__u8	opcode;			/* APPLY: PROG_SQE_OP_PUT, GET, ACC, GET_ACC, CAS */
 	__u8	op;
 	__u8	etype;
-	__u32	win;			/* APPLY: window slot of this client; of kind SPACE: PUT and GET only, of
+	__u32	win;			/* APPLY: window slot of this client; the message context: PUT and GET only, of
 					 * typed memory of the process, va is its address.  PULL, PUSH: rank */
 	__s32	status;			/* helper: 0 or -errno, before done */
 	__u32	worker;			/* whose eventfd to kick */
@@ -164,26 +175,26 @@ struct prog_helper_ring {
 	__u32	event;			/* D: futex; also bumped to ask for exit */
 	__u32	pad0[14];
 	__u32	done;			/* helper: jobs finished; free-running, in order */
-	__u32	sleeping;		/* helper: about to sleep on event (Dekker with event) */
+	__PROG_RENAMED(__u32, need_wakeup, sleeping);	/* helper: about to sleep on event (Dekker with event) */
 	__u32	pad1[14];
 	struct prog_helper_job job[PROG_HELPER_SLOTS];
 };
 
 /*
  * Doorbell page: the daemon's memfd, read-only for clients.  A client that published an entry
- * fences and reads state[worker].sleeping; unless the worker is awake it writes the worker's
- * eventfd.  A worker that dozes looks at the rings by itself within PROG_DOZE_NS: who is not going
- * to wait for the entry need not wake it.
+ * fences and reads state[worker].need_wakeup; unless that is PROG_WAKEUP_NONE it writes the worker's
+ * eventfd.  A worker that coalesces wake-ups looks at the rings by itself within
+ * PROG_WAKEUP_COALESCE_NS: a client that is not going to wait for the entry need not wake it.
  */
-#define PROG_DOZE_NS		50000u
-enum {
-	PROG_AWAKE	= 0,
-	PROG_ASLEEP	= 1,
-	PROG_DOZING	= 2,
+#define PROG_WAKEUP_COALESCE_NS		50000u
+enum {	/* prog_doorbell.state[].need_wakeup */
+	PROG_WAKEUP_NONE	= 0,	/* the worker runs */
+	PROG_WAKEUP_NEEDED	= 1,
+	PROG_WAKEUP_COALESCED	= 2,	/* it looks by itself soon */
 };
 struct prog_doorbell {
 	struct {
-		__u32	sleeping;	/* D */
+		__PROG_RENAMED(__u32, need_wakeup, sleeping);	/* D: PROG_WAKEUP_* */
 		__u32	pad[15];
 	} state[PROG_MAX_WORKERS];
 };
@@ -193,16 +204,16 @@ struct prog_doorbell {
 /*
  * A message slot is one side of a message whose matching the MPI library does and whose payload the
  * daemons move (Documentation/two-sided.md).  Ranks are those of the session's window of memory
- * PROG_MEM_SPACE.  Slots are the client's: it fills one, sets state POSTED and publishes the slot's number in
+ * PROG_MEM_MSG_CONTEXT.  Slots are the client's: it fills one, sets state POSTED and publishes the slot's number in
  * ring sq[w]; w is dst % workers for SEND, the own rank % workers for RECV.  The slot's contents but for
  * what is marked D stay as they are until state is DONE or WITHDRAWN, after which the client reuses it.
  *
- * A SEND is named by (source rank, slot, serial): serial changes with each use of a slot.  Its payload is
- * pulled by the receiving side, which says FIN when it has it; then the SEND is DONE.
+ * A SEND's id is (source rank, slot, serial): serial changes with each use of a slot.  Its payload is
+ * got by the receiving side, which acknowledges it when it has it (ATS); then the SEND is DONE.
  *
- * A RECV is matched by its key (predicted: the n-th message of the channel) or, with PROG_P2PF_NAMED, is for
- * the SEND it names.  The first PROG_P2P_HEAD payload bytes of a predicted one go to `head', as the MPI
- * library may still write a descriptor to where they belong; a named one's all go to the buffer unless it has
+ * A RECV is matched by its key (pre-matched: with the n-th message of the channel) or, with PROG_P2PF_BY_ID, is for
+ * the SEND of that id.  The first PROG_P2P_HEAD payload bytes of a pre-matched one go to `head', as the MPI
+ * library may still write a descriptor to where they belong; all bytes of one by id go to the buffer unless it has
  * PROG_P2PF_HEAD.
  *
  * The daemon bumps the session's event (and wakes) after each DONE, WITHDRAWN and `refused'.  It answers a
@@ -227,16 +238,16 @@ enum {
 };
 
 #define PROG_P2PF_SYNC		0x01	/* SEND: not to be taken before a RECV matched it */
-#define PROG_P2PF_NAMED		0x02	/* RECV: for SEND (src, peer_slot, peer_serial) */
+#define PROG_P2PF_BY_ID		0x02	/* RECV: for SEND (src, peer_slot, peer_serial) */
 #define PROG_P2PF_DROP		0x04	/* RECV: end the message's SEND, take no data */
-#define PROG_P2PF_EARLY		0x08	/* SEND: the sender would gain if it were taken before it is matched */
-#define PROG_P2PF_HEAD		0x20	/* RECV, NAMED: the first bytes to `head' all the same */
-#define PROG_P2PF_COPIED	0x40	/* RECV, NAMED, DROP: as the receiver has copied it by itself */
+#define PROG_P2PF_EAGER		0x08	/* SEND: the sender would gain if it were taken before it is matched */
+#define PROG_P2PF_HEAD		0x20	/* RECV, BY_ID: the first bytes to `head' all the same */
+#define PROG_P2PF_COPIED	0x40	/* RECV, BY_ID, DROP: as the receiver has copied it by itself */
 #define PROG_P2PF_WITHDRAW_ALL	0x10	/* C, before a WITHDRAW: this one and all with higher ordinals of the
 					 * channel, or none if one of them is matched */
 
 /* Nothing that is wrong with these does harm; the daemon ignores what it does not know. */
-#define PROG_P2PH_WAITS		0x01	/* the client is about to wait for it, and leaves its processor meanwhile */
+#define PROG_P2PH_BLOCKING		0x01	/* the client is about to wait for it, and leaves its processor meanwhile */
 
 struct prog_p2p_key {			/* the n-th message of a channel */
 	__u64	comm;			/* communicator, the same number at all its members */
@@ -254,16 +265,16 @@ struct prog_p2p_slot {
 	__u8	loc;			/* C: PROG_SQE_REGION or PROG_SQE_VA */
 	__u8	hints;			/* C: PROG_P2PH_* */
 	__u32	region;			/* C */
-	struct prog_p2p_key key;	/* C; NAMED: src and dst only */
+	struct prog_p2p_key key;	/* C; BY_ID: src and dst only */
 	__u64	addr;			/* C: address, or offset in region, of item 0 */
 	__u64	count;			/* C: items of the datatype; bytes without */
 	__u64	len;			/* C: packed bytes of the buffer */
 	__u64	dtype;			/* C: arena offset of an encoded datatype; ~0: contiguous */
 	__u32	dtype_len;		/* at most PROG_DTYPE_PROGRAM_MAX */
-	__u32	peer_slot;		/* C: NAMED */
+	__u32	peer_slot;		/* C: BY_ID */
 	__u32	peer_serial;
 	__u32	refused;		/* D: ++ for each WITHDRAW that came too late */
-	__u64	peer_len;		/* C: NAMED: packed bytes of the SEND */
+	__u64	peer_len;		/* C: BY_ID: packed bytes of the SEND */
 	/* D */
 	__s32	status;			/* 0 or -errno */
 	__u32	head_len;		/* RECV: bytes in head */
@@ -277,18 +288,19 @@ struct prog_p2p_slot {
 #define PROG_P2P_RING		(2 * PROG_P2P_SLOTS)	/* entries: each slot is in it at most twice */
 
 /*
- * What progctl shows and sets per pair: a PROG_MEM_SPACE window's control segment has one of these for each
+ * What progctl shows and sets per pair: a PROG_MEM_MSG_CONTEXT window's control segment has one of these for each
  * rank in place of struct prog_win_peer.  0: the default.
  */
 struct prog_p2p_peer {
 	__u64	offload;		/* D: messages to the peer from this size on are sent this way; ~0: none */
-	__u64	early;			/* D: messages from the peer up to this size are taken before they are matched */
+	/* D: messages from the peer up to this size are taken before they are matched */
+	__PROG_RENAMED(__u64, eager, early);
 	/* C: since the session began; free-running, relaxed */
 	__u64	sends, recvs;		/* large messages posted without blocking */
 	__u64	bytes;			/* ... their size */
 	__u64	idle_ns;		/* ... time from posting to the first completion call */
-	__u32	late, withdrawn;	/* receives that were not predicted; predicted wrongly */
-	__u32	waits;			/* C: 1: messages from the peer are waited for at once, lately */
+	__u32	late, withdrawn;	/* receives that were not pre-matched; pre-matched wrongly */
+	__PROG_RENAMED(__u32, blocking, waits);	/* C: 1: messages from the peer are waited for at once, lately */
 	__u32	left;			/* D: 1: the peer said so of those to it: they may be left to the MPI library */
 };
 
@@ -300,7 +312,7 @@ struct prog_p2p_peer {
 #define PROG_POOL_MAGIC		0x4c505250u	/* "PRPL" */
 struct prog_pool_entry {
 	__u32	serial;			/* D: 0: none; stored last, release, and 0 before anything of it changes */
-	__u32	src, slot;		/* D: with serial the name of the SEND */
+	__u32	src, slot;		/* D: with serial the id of the SEND */
 	__u32	reserved;
 	__u64	off, len;		/* D: in the region; packed bytes */
 };
@@ -315,7 +327,7 @@ struct prog_pool_dir {
 
 struct prog_p2p_area {
 	__u32	nslots;			/* C, constant: PROG_P2P_SLOTS */
-	__u32	pool_region;		/* C: region + 1 of the memory for messages that are taken early, added after
+	__u32	pool_region;		/* C: region + 1 of the memory for messages that are taken before they are matched, added after
 					 * WIN_CREATE; 0: none.  Set once, release */
 	__u64	sq_off;			/* struct prog_sq [nrings]; from the segment's start, as all here */
 	__u64	idx_off;		/* __u32 [nrings][PROG_P2P_RING] */
@@ -438,19 +450,19 @@ struct prog_win_ctl {
  */
 
 enum {
-	PROG_MSG_HELLO		= 1,	/* fds: session segment */
-	PROG_MSG_WIN_CREATE	= 2,	/* fds: control segment, table, [memory] */
-	PROG_MSG_WIN_PEER	= 3,	/* reply fds: control segment, [memory] */
-	PROG_MSG_WIN_FREE	= 4,
-	PROG_MSG_REGION_ADD	= 5,	/* fds: memory */
-	PROG_MSG_REGION_DEL	= 6,
-	PROG_MSG_PING		= 7,
-	PROG_MSG_NOTE		= 8,	/* to a daemon of ABI minor 1 or later */
-	PROG_MSG_PIN_DEVICE	= 9,	/* these two to a daemon with PROG_FEAT_PINNED. fds: [context] */
-	PROG_MSG_PIN_ADD	= 10,
+	PROG_CTRL_HELLO		= 1,	/* fds: session segment */
+	PROG_CTRL_WIN_CREATE	= 2,	/* fds: control segment, table, [memory] */
+	PROG_CTRL_WIN_PEER	= 3,	/* reply fds: control segment, [memory] */
+	PROG_CTRL_WIN_FREE	= 4,
+	PROG_CTRL_REGION_ADD	= 5,	/* fds: memory */
+	PROG_CTRL_REGION_DEL	= 6,
+	PROG_CTRL_PING		= 7,
+	PROG_CTRL_NOTE		= 8,	/* to a daemon of ABI minor 1 or later */
+	PROG_CTRL_PIN_DEVICE	= 9,	/* these two to a daemon with PROG_FEAT_PINNED. fds: [context] */
+	PROG_CTRL_PIN_ADD	= 10,
 };
 
-struct prog_msg_hdr {			/* starts every request and reply */
+struct prog_ctrl_hdr {			/* starts every request and reply */
 	__u16	type;
 	__u16	size;			/* whole message; longer than known: tail must be zero */
 	__s32	status;			/* reply: 0 or -errno */
@@ -468,8 +480,8 @@ struct prog_addr {
 #define PROG_FEAT_HELPER	(1ull << 1)	/* request: the client runs a helper thread */
 #define PROG_FEAT_PINNED	(1ull << 2)	/* reply: the daemon maps pinned regions */
 
-struct prog_msg_hello {
-	struct prog_msg_hdr hdr;
+struct prog_ctrl_hello {
+	struct prog_ctrl_hdr hdr;
 	__u32	magic;			/* PROG_SESSION_MAGIC */
 	__u16	abi_major;
 	__u16	abi_minor;
@@ -482,8 +494,8 @@ struct prog_msg_hello {
 	__u32	reserved;
 };
 
-struct prog_msg_hello_reply {		/* fds: doorbell, then one eventfd per worker */
-	struct prog_msg_hdr hdr;
+struct prog_ctrl_hello_reply {		/* fds: doorbell, then one eventfd per worker */
+	struct prog_ctrl_hdr hdr;
 	__u16	abi_major;
 	__u16	abi_minor;
 	__u32	session;		/* id of this session on the node, 1..2^24: lock and stripe owner */
@@ -509,32 +521,32 @@ enum {
 	PROG_MEM_SHARED		= 1,
 	PROG_MEM_VA		= 2,
 	PROG_MEM_DYNAMIC	= 3,
-	PROG_MEM_SPACE		= 4,	/* no memory of its own: who is where, for two-sided messages; one
+	PROG_MEM_MSG_CONTEXT		= 4,	/* no memory of its own: who is where, for two-sided messages; one
 					 * per session */
 };
 
-struct prog_msg_win_create {
-	struct prog_msg_hdr hdr;
+struct prog_ctrl_win_create {
+	struct prog_ctrl_hdr hdr;
 	__u64	key;
 	__u32	rank;
 	__u32	nranks;
 	__u32	mem;			/* PROG_MEM_* */
-	__u32	region;			/* SHARED without memory fd, and VA with PROG_WIN_PINNED: region
+	__u32	region;			/* SHARED without memory fd, and VA with PROG_WINF_PINNED: region
 					 * id that holds it */
 	__u64	base;			/* VA: address in the client; SHARED: offset in the memory fd */
 	__u64	size;
 	__u64	flags;			/* PROG_WIN_* */
 };
-#define PROG_WIN_MULTINODE	(1ull << 0)	/* a daemon writes here: accumulates use stripes */
-#define PROG_WIN_PINNED		(1ull << 1)	/* mem is VA, and pinned as `region' */
+#define PROG_WINF_MULTINODE	(1ull << 0)	/* a daemon writes here: accumulates use stripes */
+#define PROG_WINF_PINNED	(1ull << 1)	/* mem is VA, and pinned as `region' */
 /*
  * ABI minor 6, mem DYNAMIC.  n > 0: n + 1 windows of the same ranks are made, or none: of keys key, key + 1, ...
  * Their control segments lie one after the other in the memory file, whose size is divided among them, each a
  * multiple of 4096 bytes.  The reply has the slot of the first, the others' follow; each is freed alone.  WIN_PEER gives
  * the file for each of them.
  */
-#define PROG_WIN_COPIES_SHIFT	32
-#define PROG_WIN_COPIES_MASK	0xffull
+#define PROG_WINF_COPIES_SHIFT	32
+#define PROG_WINF_COPIES_MASK	0xffull
 #define PROG_WIN_COPIES_MAX	64u	/* windows of one request */
 
 /* The table memfd: who is where.  The daemon copies and checks it. */
@@ -550,22 +562,22 @@ struct prog_win_table {
 	/* struct prog_win_node node[nnodes]; then __u32 node_of_rank[nranks] */
 };
 
-struct prog_msg_slot {			/* WIN_FREE, REGION_DEL requests; CREATE, ADD replies */
-	struct prog_msg_hdr hdr;
+struct prog_ctrl_slot {			/* WIN_FREE, REGION_DEL requests; CREATE, ADD replies */
+	struct prog_ctrl_hdr hdr;
 	__u32	slot;
 	__u32	reserved;
 	char	reason[PROG_REASON_SIZE];
 };
 
-struct prog_msg_win_peer {
-	struct prog_msg_hdr hdr;
+struct prog_ctrl_win_peer {
+	struct prog_ctrl_hdr hdr;
 	__u32	slot;
 	__u32	rank;
 };
 #define PROG_PEER_PINNED	1u	/* its memory is pinned, for the daemon */
 
-struct prog_msg_win_peer_reply {
-	struct prog_msg_hdr hdr;
+struct prog_ctrl_win_peer_reply {
+	struct prog_ctrl_hdr hdr;
 	__u32	mem;			/* PROG_MEM_* */
 	__u32	session;		/* owner id of the peer */
 	__s32	pid;			/* as the daemon sees it */
@@ -576,13 +588,13 @@ struct prog_msg_win_peer_reply {
 };
 
 /* Something was left to the MPI library: counted by reason, for reports. */
-struct prog_msg_note {
-	struct prog_msg_hdr hdr;
+struct prog_ctrl_note {
+	struct prog_ctrl_hdr hdr;
 	char	reason[PROG_REASON_SIZE];	/* ends with NUL */
 };
 
-struct prog_msg_region_add {
-	struct prog_msg_hdr hdr;
+struct prog_ctrl_region_add {
+	struct prog_ctrl_hdr hdr;
 	__u64	size;
 };
 
@@ -590,18 +602,18 @@ struct prog_msg_region_add {
  * Pinned regions: memory of the client that it registered with /dev/asyncprog (asyncprog.h), with
  * ASYNCPROG_ACCESS_MAP and ASYNCPROG_CONSENT_FD.  A session has one context of that device, which
  * the client sends with PIN_DEVICE; if it sends none the daemon opens one, and the reply has it.
- * The reply to either request is a struct prog_msg_slot.
+ * The reply to either request is a struct prog_ctrl_slot.
  *
  * A pinned region is named and deleted (REGION_DEL) as others are, and offsets count from its
  * registered first byte.  When its mark says that it is stale the daemon does not touch it any
  * more, and reaches the memory by its address as if it were not pinned.  The client ends the
  * registration after REGION_DEL only.
  */
-struct prog_msg_pin_device {
-	struct prog_msg_hdr hdr;
+struct prog_ctrl_pin_device {
+	struct prog_ctrl_hdr hdr;
 };
-struct prog_msg_pin_add {
-	struct prog_msg_hdr hdr;
+struct prog_ctrl_pin_add {
+	struct prog_ctrl_hdr hdr;
 	__u64	handle;			/* 0: memory could not be registered, for reports only: ... */
 	__u64	addr;			/* of the first byte, in the client */
 	__u64	size;			/* as registered */
@@ -617,5 +629,54 @@ _Static_assert(sizeof(struct prog_helper_job) == 72, "prog_helper_job");
 _Static_assert(sizeof(struct prog_p2p_slot) == 512, "prog_p2p_slot");
 _Static_assert(sizeof(struct prog_p2p_peer) == 64, "prog_p2p_peer");
 _Static_assert(sizeof(struct prog_addr) == 24, "prog_addr");
+
+/* ---- old names, for one release ------------------------------------------------------------ */
+
+#ifndef PROG_NO_OLD_NAMES
+#define PROG_MSG_HELLO		PROG_CTRL_HELLO
+#define PROG_MSG_WIN_CREATE	PROG_CTRL_WIN_CREATE
+#define PROG_MSG_WIN_PEER	PROG_CTRL_WIN_PEER
+#define PROG_MSG_WIN_FREE	PROG_CTRL_WIN_FREE
+#define PROG_MSG_REGION_ADD	PROG_CTRL_REGION_ADD
+#define PROG_MSG_REGION_DEL	PROG_CTRL_REGION_DEL
+#define PROG_MSG_PING		PROG_CTRL_PING
+#define PROG_MSG_NOTE		PROG_CTRL_NOTE
+#define PROG_MSG_PIN_DEVICE	PROG_CTRL_PIN_DEVICE
+#define PROG_MSG_PIN_ADD	PROG_CTRL_PIN_ADD
+#define prog_msg_hdr		prog_ctrl_hdr
+#define prog_msg_hello		prog_ctrl_hello
+#define prog_msg_hello_reply	prog_ctrl_hello_reply
+#define prog_msg_win_create	prog_ctrl_win_create
+#define prog_msg_win_peer	prog_ctrl_win_peer
+#define prog_msg_win_peer_reply	prog_ctrl_win_peer_reply
+#define prog_msg_slot		prog_ctrl_slot
+#define prog_msg_note		prog_ctrl_note
+#define prog_msg_region_add	prog_ctrl_region_add
+#define prog_msg_pin_device	prog_ctrl_pin_device
+#define prog_msg_pin_add	prog_ctrl_pin_add
+#define PROG_OP_NOP		PROG_SQE_OP_NOP
+#define PROG_OP_DTYPE		PROG_SQE_OP_DTYPE
+#define PROG_OP_PUT		PROG_SQE_OP_PUT
+#define PROG_OP_GET		PROG_SQE_OP_GET
+#define PROG_OP_ACC		PROG_SQE_OP_ACC
+#define PROG_OP_GET_ACC		PROG_SQE_OP_GET_ACC
+#define PROG_OP_CAS		PROG_SQE_OP_CAS
+#define PROG_OP_LOCK		PROG_SQE_OP_LOCK
+#define PROG_OP_UNLOCK		PROG_SQE_OP_UNLOCK
+#define PROG_OP_POST		PROG_SQE_OP_POST
+#define PROG_OP_COMPLETE	PROG_SQE_OP_COMPLETE
+#define PROG_WIN_MULTINODE	PROG_WINF_MULTINODE
+#define PROG_WIN_PINNED		PROG_WINF_PINNED
+#define PROG_WIN_COPIES_SHIFT	PROG_WINF_COPIES_SHIFT
+#define PROG_WIN_COPIES_MASK	PROG_WINF_COPIES_MASK
+#define PROG_MEM_SPACE		PROG_MEM_MSG_CONTEXT
+#define PROG_P2PF_EARLY		PROG_P2PF_EAGER
+#define PROG_P2PF_NAMED		PROG_P2PF_BY_ID
+#define PROG_P2PH_WAITS		PROG_P2PH_BLOCKING
+#define PROG_AWAKE		PROG_WAKEUP_NONE
+#define PROG_ASLEEP		PROG_WAKEUP_NEEDED
+#define PROG_DOZING		PROG_WAKEUP_COALESCED
+#define PROG_DOZE_NS		PROG_WAKEUP_COALESCE_NS
+#endif
 
 #endif

@@ -36,7 +36,7 @@ static const struct wire_type table[] = {
 	ROW(JOB_PROOF,	   OPENER,   sizeof(struct wire_job_auth), sizeof(struct wire_job_auth),
 	    LANE | JOB, 0),
 	ROW(JOB_ACCEPT,	   ACCEPTOR, 0, 0, LANE | JOB, 0),
-	ROW(JOB_REFUSE,	   ACCEPTOR, 0, 0, LANE | JOB | WIRE_HAS_VALUE, 0),
+	ROW(JOB_REFUSE,	   ACCEPTOR, 0, 0, LANE | JOB | WIRE_HAS_ERROR, 0),
 	ROW(BYE,	   OPENER,   0, 0, LANE, 0),
 	ROW(PING,	   OPENER | ACCEPTOR, 0, 0, LANE | WIRE_HAS_VALUE, 0),
 	ROW(PONG,	   OPENER | ACCEPTOR, 0, 0, LANE | WIRE_HAS_VALUE, 0),
@@ -72,9 +72,9 @@ static const struct wire_type table[] = {
 	ROW(RNDV_ATS,      OPENER, sizeof(struct wire_ats), sizeof(struct wire_ats),
 	    STREAM_OP | WIRE_HAS_DISP, 0),
 	ROW(RNDV_DATA,     ACCEPTOR, 1, MAXP, JOB | WIRE_HAS_SEQ | WIRE_HAS_RANGE, WIRE_F_LAST),
-	ROW(RNDV_REFUSE,   ACCEPTOR, 0, 0, JOB | WIRE_HAS_SEQ | WIRE_HAS_DISP, 0),
+	ROW(RNDV_REFUSE,   ACCEPTOR, 0, 0, JOB | WIRE_HAS_SEQ | WIRE_HAS_ERROR, 0),
 	ROW(RNDV_ATS_ACK,  ACCEPTOR, 0, 0, JOB | WIRE_HAS_SEQ, 0),
-	ROW(RNDV_RTS_RETRY, ACCEPTOR, 0, 0, STREAM | WIRE_HAS_DISP | WIRE_HAS_VALUE, 0),
+	ROW(RNDV_RTS_RETRY, ACCEPTOR, 0, 0, STREAM | WIRE_HAS_DISP | WIRE_HAS_ERROR, 0),
 };
 
 const struct wire_type *wire_type(uint8_t type)
@@ -89,6 +89,16 @@ const char *wire_type_name(uint8_t type)
 	const struct wire_type *t = wire_type(type);
 
 	return t ? t->name : "unknown";
+}
+
+/* Where the error of a frame stands; NULL: the type has none. */
+static __le64 *error_of(struct wire_hdr *h)
+{
+	const struct wire_type *t = wire_type(h->type);
+
+	if (!t || !(t->fields & WIRE_HAS_ERROR))
+		return NULL;
+	return t->fields & WIRE_HAS_SEQ ? &h->disp : &h->seq;
 }
 
 void wire_encode(const struct wire_frame *f, void *buf)
@@ -109,7 +119,10 @@ void wire_encode(const struct wire_frame *f, void *buf)
 		.off = htole64(f->off),
 		.total = htole64(f->total),
 	};
+	__le64 *error = error_of(&h);
 
+	if (error)
+		*error = htole64(f->error);
 	memcpy(buf, &h, sizeof(h));
 }
 
@@ -124,6 +137,7 @@ int wire_decode(const void *buf, int from, struct wire_frame *f, const char **wh
 {
 	const struct wire_type *t;
 	struct wire_hdr h;
+	__le64 *error;
 
 	memcpy(&h, buf, sizeof(h));
 	f->type = h.type;	/* also for the message about a bad one */
@@ -137,6 +151,14 @@ int wire_decode(const void *buf, int from, struct wire_frame *f, const char **wh
 	if ((h.flags & FENCE) == WIRE_F_PARITY)
 		return refuse(why, "flags: parity without fence");
 
+	f->error = 0;
+	error = error_of(&h);
+	if (error) {
+		f->error = le64toh(*error);
+		if (!f->error || f->error > 4095)
+			return refuse(why, "error: not 1..4095");
+		*error = 0;
+	}
 	f->flags = h.flags;
 	f->op = h.op;
 	f->etype = h.etype;

@@ -31,6 +31,7 @@ struct wire_frame {		/* meaning of the fields: struct wire_hdr */
 	uint64_t disp;
 	uint64_t off;
 	uint64_t total;		/* end of the operation in its packed bytes: off + len <= total */
+	uint64_t error;		/* a positive errno; on the wire it stands in a field that the type has no use for */
 };
 
 /* Who sent the frame; also the direction a type is allowed in. */
@@ -48,7 +49,8 @@ struct wire_frame {		/* meaning of the fields: struct wire_hdr */
 #define WIRE_HAS_DISP	0x080
 #define WIRE_HAS_RANGE	0x100	/* off and total; WIRE_F_LAST if and only if off + len == total */
 #define WIRE_HAS_WANT	0x200	/* bytes off..total of the packed bytes are wanted */
-#define WIRE_LANE	0x400	/* the transport's own: never seen by the engine */
+#define WIRE_HAS_ERROR	0x400	/* error, 1..4095: in disp of types that have a seq, in seq of others */
+#define WIRE_LANE	0x800	/* the transport's own: never seen by the engine */
 
 struct wire_type {
 	const char *name;	/* "RMA_PUT"; NULL: no such type */

@@ -34,6 +34,8 @@ static struct wire_frame sample(uint8_t type)
 		f.seq = 9;
 	if (t->fields & WIRE_HAS_DISP)
 		f.disp = 4096;
+	if (t->fields & WIRE_HAS_ERROR)
+		f.error = 12;
 	if (t->fields & (WIRE_HAS_RANGE | WIRE_HAS_WANT)) {
 		f.off = 64;
 		f.total = 64 + f.len;
@@ -263,11 +265,18 @@ static void test_rules(void **state)
 			g = f, g.target = 1;
 			assert_int_equal(check(&g), -EPROTO);
 		}
-		if (!(t->fields & WIRE_HAS_VALUE)) {
+		if (t->fields & WIRE_HAS_ERROR) {
+			g = f, g.error = 0;
+			assert_int_equal(check(&g), -EPROTO);
+			g.error = 4096;
+			assert_int_equal(check(&g), -EPROTO);
+			g.error = 4095;
+			assert_int_equal(check(&g), 0);
+		} else if (!(t->fields & WIRE_HAS_VALUE)) {
 			g = f, g.seq = f.seq ? 0 : 1;
 			assert_int_equal(check(&g), -EPROTO);
 		}
-		if (!(t->fields & WIRE_HAS_DISP)) {
+		if (!(t->fields & (WIRE_HAS_DISP | WIRE_HAS_ERROR))) {
 			g = f, g.disp = 1;
 			assert_int_equal(check(&g), -EPROTO);
 		}

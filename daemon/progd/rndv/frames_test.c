@@ -205,7 +205,7 @@ static void expect_refusal(uint64_t token, int err)
 
 	UNTIL(count(WIRE_RNDV_REFUSE) > before);
 	assert_int_equal(got(WIRE_RNDV_REFUSE)->seq, token);
-	assert_int_equal(got(WIRE_RNDV_REFUSE)->disp, -err);
+	assert_int_equal(got(WIRE_RNDV_REFUSE)->error, -err);
 	assert_int_equal(t.piece_bytes, 0);
 }
 
@@ -304,7 +304,7 @@ static void test_send_refused(void **state)
 	/* for a rank that is not here: later */
 	say_send(0, 1, 4, 9, 1, 1000);
 	UNTIL(count(WIRE_RNDV_RTS_RETRY) == 1);
-	assert_int_equal(got(WIRE_RNDV_RTS_RETRY)->seq, ENOENT);
+	assert_int_equal(got(WIRE_RNDV_RTS_RETRY)->error, ENOENT);
 	assert_int_equal(got(WIRE_RNDV_RTS_RETRY)->disp, WIRE_RNDV_ID(4, 9));
 	/* twice, and an older one of the slot */
 	say_send(0, 2, 1, 5, 1, 1000);
@@ -315,7 +315,7 @@ static void test_send_refused(void **state)
 	/* another one of the same key */
 	say_send(0, 2, 2, 6, 1, 1000);
 	UNTIL(count(WIRE_RNDV_RTS_RETRY) == 2);
-	assert_int_equal(got(WIRE_RNDV_RTS_RETRY)->seq, EEXIST);
+	assert_int_equal(got(WIRE_RNDV_RTS_RETRY)->error, EEXIST);
 	/* the slot is used again: that message is over */
 	say_send(0, 2, 1, 6, 3, 1000);
 	rest();
@@ -343,7 +343,7 @@ static void test_send_quota(void **state)
 	for (uint32_t i = 0; i < 60; i++)
 		say_send(i % 2, 2, i, 1, i, 1000);
 	UNTIL(count(WIRE_RNDV_RTS_RETRY) == 10);
-	assert_int_equal(got(WIRE_RNDV_RTS_RETRY)->seq, EDQUOT);
+	assert_int_equal(got(WIRE_RNDV_RTS_RETRY)->error, EDQUOT);
 	assert_int_equal(clients[2].seg->area.unmatched, 50);
 }
 
@@ -400,9 +400,9 @@ static void test_piece_beyond(void **state)
 	assert_true(slot_of(2, r)->status < 0);
 }
 
-static void answer(uint8_t type, uint64_t seq, uint64_t disp)
+static void answer(uint8_t type, uint64_t seq, uint64_t error)
 {
-	struct wire_frame f = { .type = type, .job = got(WIRE_RNDV_GET_REQ)->job, .seq = seq, .disp = disp };
+	struct wire_frame f = { .type = type, .job = got(WIRE_RNDV_GET_REQ)->job, .seq = seq, .error = error };
 
 	send_frame(t.in, &f, NULL);
 }

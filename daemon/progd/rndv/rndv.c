@@ -312,10 +312,8 @@ static int answer_end(struct link_job *j, const struct wire_frame *f, const void
 		return p ? pull_piece(p, f, payload, false) : 0;
 	case WIRE_RNDV_REFUSE:
 		p = pull_of(j, f);
-		if (!f->disp || f->disp > 4095)
-			return -EPROTO;
 		if (p)
-			pull_end(p, -(int)f->disp);
+			pull_end(p, -(int)f->error);
 		return 0;
 	case WIRE_RNDV_ATS_ACK:
 		if (j->rndv)
@@ -323,10 +321,8 @@ static int answer_end(struct link_job *j, const struct wire_frame *f, const void
 		return 0;
 	default:
 		c = conn_find(j->peer->link->rndv, j->job, f->win, f->origin);
-		if (!f->seq || f->seq > 4095)
-			return -EPROTO;
 		if (c)
-			ring_later(c, (uint32_t)f->disp, f->disp >> 32, -(int)f->seq);
+			ring_later(c, (uint32_t)f->disp, f->disp >> 32, -(int)f->error);
 		return 0;
 	}
 }

@@ -155,7 +155,7 @@ static void serve_end(struct serve *s)
 
 static void refuse(struct rndv_lane *rl, uint32_t job, uint64_t token, int err)
 {
-	struct wire_frame f = { .type = WIRE_RNDV_REFUSE, .job = job, .seq = token, .disp = -err };
+	struct wire_frame f = { .type = WIRE_RNDV_REFUSE, .job = job, .seq = token, .error = -err };
 
 	note(rl, &f);
 }
@@ -468,7 +468,7 @@ static int on_send(struct link_from *from, const struct wire_frame *f, struct co
 	struct rndv_lane *rl = from->lane->rndv;
 	struct wire_frame a = {
 		.type = WIRE_RNDV_RTS_RETRY, .job = f->job, .win = f->win, .origin = f->origin,
-		.target = f->target, .disp = f->disp, .seq = ENOENT,
+		.target = f->target, .disp = f->disp, .error = ENOENT,
 	};
 	struct wire_rtsrec rec;
 	struct rsend *s;
@@ -506,7 +506,7 @@ static int on_send(struct link_from *from, const struct wire_frame *f, struct co
 	free(s);
 	if (err == -ESTALE)
 		return 0;			/* taken by name before it came */
-	a.seq = -err;
+	a.error = -err;
 	note(rl, &a);
 	return 0;
 }

@@ -278,14 +278,15 @@ static void start_send(struct lane *l)
 }
 
 /* A frame of the transport's own, from the slack of the queue. */
-static bool send_own(struct lane *l, uint8_t type, uint32_t job, uint64_t seq,
+static bool send_own(struct lane *l, uint8_t type, uint32_t job, uint64_t value,
 		     const void *payload, uint32_t len)
 {
-	struct wire_frame f = { .type = type, .job = job, .seq = seq, .len = len };
+	struct wire_frame f = { .type = type, .job = job, .len = len };
 	uint8_t *p = tx_room(&l->tx, WIRE_HDR_SIZE + len, 1, true);
 
 	if (!p)
 		return false;
+	*(type == WIRE_JOB_REFUSE ? &f.error : &f.seq) = value;
 	wire_encode(&f, p);
 	if (len)
 		memcpy(p + WIRE_HDR_SIZE, payload, len);
@@ -787,8 +788,8 @@ static int own_frame(struct lane *l, const struct wire_frame *f, const void *pay
 		if (f->type == WIRE_JOB_ACCEPT)
 			job_result(l, f->job, 0);
 		else
-			job_result(l, f->job, f->seq == ENOENT ? -ENOENT :
-					      f->seq == EMFILE ? -ENOSPC : -EACCES);
+			job_result(l, f->job, f->error == ENOENT ? -ENOENT :
+					      f->error == EMFILE ? -ENOSPC : -EACCES);
 		return 0;
 	case WIRE_BYE:
 		lane_close(l, 0, "the peer said goodbye");

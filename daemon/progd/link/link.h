@@ -25,7 +25,7 @@
 #include <uthash.h>
 
 #include "link/client.h"
-#include "link/reach.h"
+#include "link/peer_backoff.h"
 #include "link/retry.h"
 #include "xport/xport.h"
 
@@ -55,7 +55,7 @@ struct link_peer {			/* a node that engines of this worker send to */
 	struct lane *lane;		/* NULL: down */
 	struct link_job *jobs;
 	bool due;			/* some of them are to be opened when the lane has room */
-	struct reach reach;
+	struct peer_backoff backoff;
 	struct loop_timer alive;	/* runs while something is awaited: does the peer still answer? */
 	uint64_t downs;
 	struct rma_peer *rma;		/* NULL: it does not use it (yet); as the next */
@@ -87,7 +87,7 @@ void link_job_released(struct link_job *j);
 /* How long until a lane can be made, ns; not 0. */
 static inline uint64_t link_wait_ns(const struct link_peer *p)
 {
-	return reach_wait_ns(&p->reach);
+	return peer_backoff_wait_ns(&p->backoff);
 }
 /* Something is awaited of the peer: the first of it, as far as the engine knows. */
 void link_await_first(struct link_peer *p);

@@ -153,7 +153,7 @@ int link_job_connect(struct link_job *j)
 	if (j->state != LINK_CLOSED || j->due)
 		return 0;
 	if (!p->lane) {
-		err = reach_wait(&p->reach);
+		err = peer_backoff_wait(&p->backoff);
 		if (err)
 			return err;
 		p->lane = lane_open(p->link->xw, p->key.guid, p->key.addr, p->key.naddrs);
@@ -204,7 +204,7 @@ void link_peers_retry(struct link *l)
 
 void link_peer_up(struct link_peer *p)
 {
-	reach_up(&p->reach);
+	peer_backoff_up(&p->backoff);
 }
 
 void link_peer_down(struct link_peer *p, int err)
@@ -212,7 +212,7 @@ void link_peer_down(struct link_peer *p, int err)
 	struct link *l = p->link;
 	struct link_job *j;
 
-	reach_down(&p->reach, err);
+	peer_backoff_down(&p->backoff, err);
 	p->lane = NULL;
 	p->due = false;
 	p->downs++;
@@ -254,7 +254,7 @@ static void on_alive(void *ctx)
 	if (!awaits(p))
 		return;
 	/* connecting has a time limit of its own */
-	if (p->lane && lane_state(p->lane) == LANE_UP && !reach_check(&p->reach, p->lane))
+	if (p->lane && lane_state(p->lane) == LANE_UP && !peer_backoff_check(&p->backoff, p->lane))
 		return;
 	link_await_first(p);
 }
@@ -265,7 +265,7 @@ void link_await_first(struct link_peer *p)
 
 	if (!l->o.peer_timeout_ns)
 		return;
-	reach_listen(&p->reach, p->lane);
+	peer_backoff_listen(&p->backoff, p->lane);
 	loop_timer_set(l->o.loop, &p->alive, l->o.peer_timeout_ns / 2, on_alive, p);
 }
 

@@ -322,7 +322,7 @@ static void test_stop(void **state)
 	RUN(acked() == 11);
 	assert_int_equal(a.wc.streams[1].err_seq, 11);
 	a.wc.streams[1].err_seq = 0;
-	usleep(REACH_MIN_NS / 1000);
+	usleep(PEER_BACKOFF_MIN_NS / 1000);
 	submit(put(12));
 	RUN(acked() == 12);
 	assert_int_equal(a.wc.streams[1].err_seq, 0);
@@ -438,7 +438,7 @@ static void test_lane_of_others(void **state)
 	submit(put(1));
 	RUN(acked() == 1);
 	assert_int_equal(b.ups, 1);
-	usleep(REACH_MAX_NS / 1000);
+	usleep(PEER_BACKOFF_MAX_NS / 1000);
 	lane_close(b.lane, -EIO, "test");
 	RUN(!j->peer->lane);
 	submit(put(2));

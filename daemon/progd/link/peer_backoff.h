@@ -3,41 +3,41 @@
  * What every user of lanes keeps for a peer: when it may be connected to again after a lane ended, and
  * whether it still answers.  Part of the user's own structure, zeroed; for the thread of its worker only.
  */
-#ifndef PROGD_REACH_H
-#define PROGD_REACH_H
+#ifndef PROGD_PEER_BACKOFF_H
+#define PROGD_PEER_BACKOFF_H
 
 #include "xport/xport.h"
 
-#define REACH_MIN_NS	50000000ull	/* from one lane that failed to the next: this, doubled ... */
-#define REACH_MAX_NS	800000000ull	/* ... up to this; a lane that was up for so long begins anew */
+#define PEER_BACKOFF_MIN_NS	50000000ull	/* from one lane that failed to the next: this, doubled ... */
+#define PEER_BACKOFF_MAX_NS	800000000ull	/* ... up to this; a lane that was up for so long begins anew */
 
-struct reach {
+struct peer_backoff {
 	uint64_t up_at;			/* when the lane came up, ns; 0: not yet */
 	uint64_t backoff, retry_at;	/* no new lane before, ns; 0: at any time */
 	int down_err;			/* what the last lane ended with */
 	bool ping_out;
-	uint64_t heard;			/* rx_frames of the lane when reach_listen was called */
+	uint64_t heard;			/* rx_frames of the lane when peer_backoff_listen was called */
 };
 
 /* The lane is up. */
-void reach_up(struct reach *h);
+void peer_backoff_up(struct peer_backoff *h);
 /* It ended, or could not be made; @err says why. */
-void reach_down(struct reach *h, int err);
+void peer_backoff_down(struct peer_backoff *h, int err);
 /*
  * 0: a lane may be made now.  Else what the last one ended with: one that could not be made, or did not
  * last, is not asked for again at once, or a client that goes on with operations for a node that is gone
  * would have us connect as fast as it can.
  */
-int reach_wait(const struct reach *h);
+int peer_backoff_wait(const struct peer_backoff *h);
 /* Time until one may be made, ns; not 0, so that it can be a timer's. */
-uint64_t reach_wait_ns(const struct reach *h);
+uint64_t peer_backoff_wait_ns(const struct peer_backoff *h);
 
 /* What has been heard on @l (NULL: no lane) counts as heard. */
-void reach_listen(struct reach *h, const struct lane *l);
+void peer_backoff_listen(struct peer_backoff *h, const struct lane *l);
 /*
- * @l has had time to answer since reach_listen: if nothing was heard a PING goes out, and if one was out
+ * @l has had time to answer since peer_backoff_listen: if nothing was heard a PING goes out, and if one was out
  * already the lane is closed with -ETIMEDOUT and false returned.  @h must live as long as the lane.
  */
-bool reach_check(struct reach *h, struct lane *l);
+bool peer_backoff_check(struct peer_backoff *h, struct lane *l);
 
 #endif

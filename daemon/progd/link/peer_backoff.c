@@ -2,22 +2,22 @@
 #include <errno.h>
 
 #include "loop/loop.h"
-#include "link/reach.h"
+#include "link/peer_backoff.h"
 
-void reach_up(struct reach *h)
+void peer_backoff_up(struct peer_backoff *h)
 {
 	h->up_at = loop_now();
 }
 
-void reach_down(struct reach *h, int err)
+void peer_backoff_down(struct peer_backoff *h, int err)
 {
 	uint64_t now = loop_now();
 
-	if (h->up_at && now - h->up_at >= REACH_MAX_NS)
+	if (h->up_at && now - h->up_at >= PEER_BACKOFF_MAX_NS)
 		h->backoff = 0;
 	else if (!h->backoff)
-		h->backoff = REACH_MIN_NS;
-	else if (h->backoff < REACH_MAX_NS)
+		h->backoff = PEER_BACKOFF_MIN_NS;
+	else if (h->backoff < PEER_BACKOFF_MAX_NS)
 		h->backoff *= 2;
 	h->up_at = 0;
 	h->down_err = err;
@@ -25,31 +25,31 @@ void reach_down(struct reach *h, int err)
 	h->ping_out = false;
 }
 
-int reach_wait(const struct reach *h)
+int peer_backoff_wait(const struct peer_backoff *h)
 {
 	return h->backoff && loop_now() < h->retry_at ? h->down_err : 0;
 }
 
-uint64_t reach_wait_ns(const struct reach *h)
+uint64_t peer_backoff_wait_ns(const struct peer_backoff *h)
 {
 	uint64_t now = loop_now();
 
-	return h->retry_at > now ? h->retry_at - now : REACH_MIN_NS;
+	return h->retry_at > now ? h->retry_at - now : PEER_BACKOFF_MIN_NS;
 }
 
-void reach_listen(struct reach *h, const struct lane *l)
+void peer_backoff_listen(struct peer_backoff *h, const struct lane *l)
 {
 	h->heard = l ? lane_stats(l)->rx_frames : 0;
 }
 
 static void on_pong(void *ctx, int64_t rtt_ns)
 {
-	struct reach *h = ctx;
+	struct peer_backoff *h = ctx;
 
 	h->ping_out = false;
 }
 
-bool reach_check(struct reach *h, struct lane *l)
+bool peer_backoff_check(struct peer_backoff *h, struct lane *l)
 {
 	if (h->heard != lane_stats(l)->rx_frames)
 		return true;

@@ -278,7 +278,7 @@ static json_t *do_status(struct ctl *c, json_t *req, const char **why)
 		put_u64(w, "streams", a.info.streams);
 		put_u64(w, "target_streams", a.info.target_streams);
 		put_u64(w, "lock_waits", a.info.lock_waits);
-		put_u64(w, "parked_bytes", a.info.parked_bytes);
+		put_u64(w, "parked_bytes", a.info.held_bytes);
 		put_u64(w, "peers", a.info.peers);
 		json_object_set_new(w, "copy_engine", json_string(engine_now(&a.engine_info)));
 		put_u64(w, "copies_under_way", a.engine_info.flying + a.engine_info.queued);

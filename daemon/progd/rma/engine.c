@@ -338,5 +338,5 @@ void rma_info(const struct rma *r, struct rma_info *i)
 	DL_FOREACH2(r->waiting, ts, wait_next)
 		i->lock_waits += ts->state == TS_LOCK;
 	DL_FOREACH(r->tlanes, tl)
-		i->parked_bytes += tl->parked_bytes;
+		i->held_bytes += tl->held_bytes;
 }

@@ -22,7 +22,7 @@ static int send_frame(struct stream *s, const struct wire_frame *f, const void *
 {
 	int err;
 
-	if (s->to->tl->held)
+	if (s->to->tl->on_hold)
 		return -EAGAIN;		/* hold() lets us go on */
 	err = target_frame(s->to, f, payload, false);
 	if (err == -ENOMEM || err >= 0)

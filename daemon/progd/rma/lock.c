@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
  * Window locks that the target has taken for origins, and lets go for those that are gone.  When the guard of a lock
- * is taken just then, the lock is still owed, and is released soon.
+ * is taken just then, the unlock is held, and done soon.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "rma/target.h"
 
-static struct owed *find(struct rma *r, const struct win *win, uint32_t origin)
+static struct held_unlock *find(struct rma *r, const struct win *win, uint32_t origin)
 {
-	struct owed *o;
+	struct held_unlock *o;
 
-	LL_FOREACH(r->owed, o)
+	LL_FOREACH(r->held_unlocks, o)
 		if (o->win == win && o->origin == origin)
 			return o;
 	return NULL;
 }
 
-bool lock_owed(struct rma *r, const struct win *win, uint32_t origin)
+bool lock_unlock_held(struct rma *r, const struct win *win, uint32_t origin)
 {
 	return find(r, win, origin);
 }
 
-static void owed_free(struct rma *r, struct owed *o)
+static void held_unlock_free(struct rma *r, struct held_unlock *o)
 {
-	LL_DELETE(r->owed, o);
+	LL_DELETE(r->held_unlocks, o);
 	win_put(o->win);
 	free(o);
 }
@@ -36,11 +36,11 @@ void lock_kick_granted(struct rma *r, uint32_t mask)
 		r->host->kick(r->host, mask);
 }
 
-void lock_owed_poll(struct rma *r)
+void lock_held_unlocks(struct rma *r)
 {
-	struct owed *o, *tmp;
+	struct held_unlock *o, *tmp;
 
-	LL_FOREACH_SAFE(r->owed, o, tmp) {
+	LL_FOREACH_SAFE(r->held_unlocks, o, tmp) {
 		int err = 0;
 
 		if (!win_is_dead(o->win))
@@ -49,7 +49,7 @@ void lock_owed_poll(struct rma *r)
 		if (err == -EAGAIN)
 			link_retry_arm(&r->retry);
 		else
-			owed_free(r, o);
+			held_unlock_free(r, o);
 	}
 }
 
@@ -57,7 +57,7 @@ void lock_drop(struct tstream *ts)
 {
 	struct rma *r = ts->tl->r;
 	uint64_t since = 0;
-	struct owed *o;
+	struct held_unlock *o;
 	uint32_t mask;
 	int err;
 
@@ -73,9 +73,9 @@ void lock_drop(struct tstream *ts)
 	if (err == -EAGAIN) {
 		o = malloc(sizeof(*o));
 		if (o) {
-			*o = (struct owed){ .win = win_get(ts->win), .origin = ts->key.origin,
+			*o = (struct held_unlock){ .win = win_get(ts->win), .origin = ts->key.origin,
 					    .since = since };
-			LL_PREPEND(r->owed, o);
+			LL_PREPEND(r->held_unlocks, o);
 			link_retry_arm(&r->retry);
 			return;
 		}
@@ -84,8 +84,8 @@ void lock_drop(struct tstream *ts)
 	lock_kick_granted(r, mask);
 }
 
-void lock_owed_forget(struct rma *r)
+void lock_forget_unlocks(struct rma *r)
 {
-	while (r->owed)
-		owed_free(r, r->owed);
+	while (r->held_unlocks)
+		held_unlock_free(r, r->held_unlocks);
 }

@@ -33,7 +33,7 @@ static struct wire_frame frame_of(const struct stream *s, const struct op *op)
 static bool candidate(const struct op *op)
 {
 	return (op->opcode == PROG_SQE_OP_PUT || op->opcode == PROG_SQE_OP_GET) && op->map && op->map->device &&
-	       !op->dtype && !op->off && !op->sent && !op->got && !op->status && !op->hollow;
+	       !op->dtype && !op->off && !op->sent && !op->got && !op->status && !op->failed_nop;
 }
 
 static bool overlap(uint64_t a, uint64_t alen, uint64_t b, uint64_t blen)

@@ -16,10 +16,10 @@
 #define RING_BATCH	64		/* entries of one client taken per poll */
 #define REF_MIN		16384u		/* payloads from here on are sent from where they are */
 #define LANE_REFS	2		/* such payloads queued per lane: more would delay small ones */
-#define PARK_STOP	(1u << 20)	/* bytes kept for waiting streams of a lane: they are told to stop */
-#define PARK_GO		(512u << 10)	/* ... and to go on */
-#define PARK_HIGH	(32u << 20)	/* far more than can be under way then: stop reading the lane */
-#define PARK_LOW	(8u << 20)
+#define HELD_STOP	(1u << 20)	/* bytes kept for waiting streams of a lane: they are told to stop */
+#define HELD_GO		(512u << 10)	/* ... and to go on */
+#define HELD_HIGH	(32u << 20)	/* far more than can be under way then: stop reading the lane */
+#define HELD_LOW	(8u << 20)
 #define STRIPE_TRY_NS	200000		/* wait for a stripe at most this long ... */
 #define STRIPE_AGAIN_NS	20000		/* ... and this when that was in vain: others wait for us */
 #define STRIPE_GIVE_UP_NS 10000000000ull /* then somebody broke the window's stripes */
@@ -59,7 +59,7 @@ struct op {
 	uint8_t move;			/* MOVE_* of enum move */
 	struct copy_req *moving;	/* MOVE_UNDER_WAY: counts as pending; NULL: cancelled */
 	struct stream *moving_of;	/* ... its stream */
-	bool hollow;			/* its bytes cannot be read: sent as an empty PUT */
+	bool failed_nop;		/* its bytes cannot be read: sent as an empty PUT */
 	uint8_t inl[PROG_SQE_INLINE_MAX];
 	uint64_t t0;			/* when it was read from the ring, ns */
 };
@@ -87,7 +87,7 @@ struct stream {
 	uint64_t ack_to;		/* acknowledged by the peer */
 	uint64_t acked;			/* told to the client */
 	uint32_t locks_out;		/* LOCKs sent and not acknowledged */
-	uint32_t behind;		/* bytes sent behind them */
+	uint32_t credit_used;		/* bytes sent behind them */
 	bool sent_any;			/* the peer knows the stream */
 	bool active;			/* on its peer's list */
 	bool blocked;			/* by credit or a helper job: made active by their end */
@@ -205,11 +205,11 @@ struct tkey {
 	uint64_t win;
 };
 
-struct parked {				/* a frame that waits for its stream */
-	struct parked *next;
+struct held_frame {			/* a frame that waits for its stream */
+	struct held_frame *next;
 	struct wire_frame f;
 	uint32_t skip;			/* payload bytes already applied */
-	uint32_t counted;		/* in tl->parked_bytes */
+	uint32_t counted;		/* in tl->held_bytes */
 	uint8_t payload[];
 };
 
@@ -217,8 +217,8 @@ enum ts_state {
 	TS_RUN,
 	TS_LOCK,			/* LOCK in `cur' not granted */
 	TS_SEND,			/* reply of `cur' does not fit the lane yet, or is being sent */
-	TS_RETRY,			/* first parked frame: stripe, helper ring or lane was busy */
-	TS_HELPER,			/* first parked frame waits for the stream's helper jobs */
+	TS_RETRY,			/* first held frame: stripe, helper ring or lane was busy */
+	TS_HELPER,			/* first held frame waits for the stream's helper jobs */
 };
 
 struct tstream {
@@ -241,9 +241,9 @@ struct tstream {
 	int32_t status;
 	uint64_t applied;		/* last operation done */
 	bool locked;			/* holds the window's lock */
-	uint32_t locks_parked;		/* LOCKs that wait (cur or parked) */
-	uint32_t behind;		/* bytes parked behind them: WIRE_CREDIT */
-	struct parked *parked, *parked_tail;
+	uint32_t locks_waiting;		/* LOCKs that wait (cur or held) */
+	uint32_t credit_used;		/* bytes held behind them: WIRE_CREDIT */
+	struct held_frame *held, *held_tail;
 	struct wire_frame cur;		/* TS_LOCK, TS_SEND: the frame in progress */
 	uint64_t cur_off;		/* TS_SEND: next byte of the reply */
 	uint64_t blocked_since;		/* TS_RETRY by a stripe or the lock's guard: ns, 0: not */
@@ -297,8 +297,8 @@ struct rma_lane {			/* a lane on which operations arrive */
 	struct ackrec *acks;
 	uint32_t nacks, max_acks;
 	struct reply *replies, *replies_tail;
-	uint64_t parked_bytes;
-	bool held;
+	uint64_t held_bytes;
+	bool on_hold;			/* is not read on: too much waits */
 	uint32_t nstopped;
 	struct wire_frame *notices;	/* STOP and GO to be sent */
 	uint32_t nnotices, max_notices;
@@ -311,11 +311,11 @@ struct rma_lane {			/* a lane on which operations arrive */
 	struct rma_lane *next, *prev;
 };
 
-struct owed {				/* a lock to be released whose guard was taken */
+struct held_unlock {			/* a lock to be released whose guard was taken */
 	struct win *win;		/* held */
 	uint32_t origin;
 	uint64_t since;
-	struct owed *next;
+	struct held_unlock *next;
 };
 
 /* ---- operations: opcode.c ------------------------------------------------------------------- */
@@ -383,7 +383,7 @@ struct rma {
 	struct rma_lane *tlanes;
 	struct rma_lane *local_tl;
 	struct rma_from *froms;
-	struct owed *owed;
+	struct held_unlock *held_unlocks;
 	struct tstream *waiting;	/* TS_LOCK, TS_RETRY, TS_SEND; in order of wait_round */
 	uint64_t wait_round;		/* walks over it so far */
 	struct sendref *free_refs;

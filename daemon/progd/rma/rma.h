@@ -76,7 +76,7 @@ struct rma_peer_info {
 void rma_each_peer(struct rma *r, void (*fn)(void *arg, const struct rma_peer_info *i), void *arg);
 
 struct rma_info {
-	uint32_t clients, streams, target_streams, lock_waits, parked_bytes, peers;
+	uint32_t clients, streams, target_streams, lock_waits, held_bytes, peers;
 };
 void rma_info(const struct rma *r, struct rma_info *i);
 

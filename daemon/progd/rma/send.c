@@ -70,7 +70,7 @@ static void oread_done(void *arg, int status, void *bounce)
 	s->blocked = false;
 	if (status && !op->status) {
 		op->status = status;
-		op->hollow = true;
+		op->failed_nop = true;
 	}
 	if (!op->status && !op->all_sent) {
 		err = tx(s, &j->f, bounce);
@@ -136,14 +136,14 @@ enum { SENT = 1, BLOCKED = 0 };
 /* What became of a payload that is not sent (0), or an error. */
 enum {
 	PAYLOAD_ASKED = 1,	/* the helper thread reads it */
-	PAYLOAD_UNREADABLE,	/* the operation's turn comes again as a hollow one */
+	PAYLOAD_UNREADABLE,	/* the operation's turn comes again as a failed_nop */
 	PAYLOAD_LATER,
 };
 
 static int unreadable(struct op *op, int err)
 {
 	op->status = err;
-	op->hollow = true;
+	op->failed_nop = true;
 	return PAYLOAD_UNREADABLE;
 }
 
@@ -269,7 +269,7 @@ static struct wire_frame piece_frame(const struct stream *s, const struct op *op
 }
 
 /* Its bytes cannot be read: it takes its place in the stream as an empty PUT. */
-static int send_hollow(struct stream *s, struct op *op)
+static int send_failed_nop(struct stream *s, struct op *op)
 {
 	struct wire_frame f = op_frame(s, op);
 	int err;
@@ -299,7 +299,7 @@ static void send_copied(struct stream *s, struct op *op)
  */
 static bool credit(const struct stream *s, const struct op *op, uint64_t left, uint64_t *max)
 {
-	uint64_t room = WIRE_CREDIT - s->behind;
+	uint64_t room = WIRE_CREDIT - s->credit_used;
 
 	if (op->opcode == PROG_SQE_OP_LOCK)
 		return room >= WIRE_HDR_SIZE;
@@ -319,8 +319,8 @@ static int send_one(struct stream *s)
 	struct wire_frame f;
 	int ret;
 
-	if (op->hollow)
-		return send_hollow(s, op);
+	if (op->failed_nop)
+		return send_failed_nop(s, op);
 	ret = s->peer->chan->move ? s->peer->chan->move(s) : MOVE_USUAL;
 	if (ret == MOVE_OVER) {
 		send_copied(s, op);
@@ -352,7 +352,7 @@ static int send_one(struct stream *s)
 			op_sent(s, op);
 	}
 	if (s->locks_out)
-		s->behind += WIRE_HDR_SIZE + f.len;
+		s->credit_used += WIRE_HDR_SIZE + f.len;
 	if (op->opcode == PROG_SQE_OP_LOCK)
 		s->locks_out++;
 	return SENT;

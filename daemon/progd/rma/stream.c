@@ -57,7 +57,7 @@ void stream_advance(struct stream *s)
 				ns / 8 : ns;
 		}
 		if (op->opcode == PROG_SQE_OP_LOCK && s->locks_out && !--s->locks_out)
-			s->behind = 0;
+			s->credit_used = 0;
 		if (s->data == s->first) {
 			s->data = SLOT_NONE;	/* failed before its data came */
 			lost_data = true;
@@ -113,7 +113,7 @@ void stream_fail(struct stream *s, int err)
 	s->seq_sent = s->seq_in;
 	s->ack_to = s->seq_in;
 	s->locks_out = 0;
-	s->behind = 0;
+	s->credit_used = 0;
 	s->blocked = false;
 	free(s->stash);
 	s->stash = NULL;

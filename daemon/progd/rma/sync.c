@@ -9,7 +9,7 @@ static int request(struct tstream *ts, const struct wire_frame *f)
 	struct rma *r = ts->tl->r;
 	int ret;
 
-	if (lock_owed(r, ts->win, ts->key.origin))
+	if (lock_unlock_held(r, ts->win, ts->key.origin))
 		return ts_wait_retry(ts);
 	/* one record per origin: another worker of its node, or nobody we know, has it */
 	if (ts->locked || __atomic_load_n(&ts->win->ctl.peers[ts->key.origin].lock_state,

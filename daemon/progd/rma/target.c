@@ -57,17 +57,17 @@ static int exec(struct tstream *ts, const struct wire_frame *f, const uint8_t *p
 
 void ts_run(struct tstream *ts)
 {
-	while (ts->state == TS_RUN && ts->parked) {
-		struct parked *p = ts->parked;
+	while (ts->state == TS_RUN && ts->held) {
+		struct held_frame *p = ts->held;
 		int ret = exec(ts, &p->f, p->payload, &p->skip, false);
 
 		if (ret == KEEP)
 			return;
-		ts->parked = p->next;
-		ts_unpark(ts->tl, p);
+		ts->held = p->next;
+		ts_release_held(ts->tl, p);
 		free(p);
 	}
-	if (ts->stopped && !ts->parked)
+	if (ts->stopped && !ts->held)
 		reply_notice(ts, WIRE_RMA_GO);
 }
 
@@ -101,7 +101,7 @@ int target_begin(struct rma_from *from, const struct wire_frame *f, struct lane_
 	ts = ts_get(from, f);
 	if (!ts)
 		return -ENOMEM;
-	if (ts->state != TS_RUN || ts->parked || ts->jobs || !ts->win || win_is_dead(ts->win) ||
+	if (ts->state != TS_RUN || ts->held || ts->jobs || !ts->win || win_is_dead(ts->win) ||
 	    !is_next(ts, f) || (ts->exec_seq == f->seq && ts->status))
 		return 0;
 	if (target_resolve(ts, f, &t) || !mem_is_direct(&t.where.ref))
@@ -156,11 +156,11 @@ static void repeated(struct tstream *ts, const struct wire_frame *f)
 
 static int keep(struct tstream *ts, const struct wire_frame *f, const void *payload)
 {
-	int err = ts_park(ts, f, payload);
+	int err = ts_hold(ts, f, payload);
 
 	/* the origin counts what it sends behind a lock, not the lock itself */
 	if (!err && f->type == WIRE_RMA_LOCK)
-		ts->locks_parked++;
+		ts->locks_waiting++;
 	return err;
 }
 
@@ -170,17 +170,17 @@ static int next_frame(struct tstream *ts, const struct wire_frame *f, const void
 	uint32_t skip = 0;
 	int err;
 
-	if (ts->state != TS_RUN || ts->parked)
+	if (ts->state != TS_RUN || ts->held)
 		return keep(ts, f, payload);
 	if (f->type == WIRE_RMA_LOCK)
-		ts->locks_parked++;
+		ts->locks_waiting++;
 	if (exec(ts, f, payload, &skip, placed) != KEEP)
 		return 0;
 	if (f->type == WIRE_RMA_LOCK)
-		ts->locks_parked--;
+		ts->locks_waiting--;
 	err = keep(ts, f, payload);
 	if (!err)
-		ts->parked->skip = skip;
+		ts->held->skip = skip;
 	if (err != -ENOMEM || ts->jobs)
 		return err;
 	/* nothing of the stream is under way: the operation can end here */
@@ -242,7 +242,7 @@ int target_frame(struct rma_from *from, const struct wire_frame *f, const void *
 	if (placed)
 		rx_end(tl);
 	/* a peer can name any number of windows that are not here: nothing is kept of them */
-	if (!err && !ts->win && ts->state == TS_RUN && !ts->parked && !ts->in_seq)
+	if (!err && !ts->win && ts->state == TS_RUN && !ts->held && !ts->in_seq)
 		ts_end(ts);
 	return err;
 }
@@ -251,7 +251,7 @@ int target_frame(struct rma_from *from, const struct wire_frame *f, const void *
 
 static bool is_idle(const struct tstream *ts)
 {
-	return ts->state == TS_RUN && !ts->parked && !ts->jobs && !ts->in_seq;
+	return ts->state == TS_RUN && !ts->held && !ts->jobs && !ts->in_seq;
 }
 
 bool target_where(struct rma_from *from, const struct wire_frame *f, struct win_map **map, uint64_t *at)
@@ -306,8 +306,8 @@ int target_poll(struct rma *r)
 	uint64_t round = ++r->wait_round;
 	int n = 0;
 
-	if (r->owed && r->retry.now)
-		lock_owed_poll(r);
+	if (r->held_unlocks && r->retry.now)
+		lock_held_unlocks(r);
 	DL_FOREACH_SAFE2(r->waiting, ts, tmp, wait_next) {
 		/* from here on they were put back by this very loop: next time */
 		if (ts->wait_round == round)
@@ -429,7 +429,7 @@ static void ts_refuse(struct tstream *ts)
 {
 	struct rma_lane *tl = ts->tl;
 	const struct tjob *j;
-	const struct parked *p;
+	const struct held_frame *p;
 
 	acks_collect(tl);		/* first what was done */
 	if (ts->state == TS_LOCK || ts->state == TS_SEND) {
@@ -439,7 +439,7 @@ static void ts_refuse(struct tstream *ts)
 			if (j->f.flags & WIRE_F_LAST)
 				ack_push(tl, ts, j->f.seq, -ENOENT);
 	}
-	LL_FOREACH(ts->parked, p)
+	LL_FOREACH(ts->held, p)
 		if (p->f.flags & WIRE_F_LAST)
 			ack_push(tl, ts, p->f.seq, -ENOENT);
 	ts_end(ts);
@@ -479,5 +479,5 @@ void target_fini(struct rma *r)
 		target_from_end(r->froms);
 	target_flush(r->local_tl);
 	target_lane_free(r->local_tl);
-	lock_owed_forget(r);
+	lock_forget_unlocks(r);
 }

@@ -20,7 +20,7 @@
 #include "rma/priv.h"
 
 /* What became of a frame. */
-enum { DONE, TAKEN, KEEP };	/* finished; cur or a job has it; to be done again: park it */
+enum { DONE, TAKEN, KEEP };	/* finished; cur or a job has it; to be done again: hold it */
 
 /* ---- reply.c -------------------------------------------------------------------------------- */
 
@@ -54,9 +54,9 @@ void acks_collect(struct rma_lane *tl);
 /* ---- lock.c --------------------------------------------------------------------------------- */
 
 /* Is a lock of @win still to be released that @origin had in our name? */
-bool lock_owed(struct rma *r, const struct win *win, uint32_t origin);
-void lock_owed_poll(struct rma *r);
-void lock_owed_forget(struct rma *r);
+bool lock_unlock_held(struct rma *r, const struct win *win, uint32_t origin);
+void lock_held_unlocks(struct rma *r);
+void lock_forget_unlocks(struct rma *r);
 /* The lock that the stream has, or waits for. */
 void lock_drop(struct tstream *ts);
 /* Other workers, to whose streams a lock was granted. */
@@ -82,14 +82,14 @@ void ts_unwait(struct tstream *ts);
 int ts_wait_jobs(struct tstream *ts);
 int ts_wait_retry(struct tstream *ts);
 /* Keep a frame; @payload NULL: it has none.  -EPROTO: more than the origin may send behind a lock. */
-int ts_park(struct tstream *ts, const struct wire_frame *f, const void *payload);
+int ts_hold(struct tstream *ts, const struct wire_frame *f, const void *payload);
 /* @p is kept no longer. */
-void ts_unpark(struct rma_lane *tl, struct parked *p);
+void ts_release_held(struct rma_lane *tl, struct held_frame *p);
 
 static inline void ts_lock_settled(struct tstream *ts)
 {
-	if (ts->locks_parked && !--ts->locks_parked)
-		ts->behind = 0;
+	if (ts->locks_waiting && !--ts->locks_waiting)
+		ts->credit_used = 0;
 }
 
 /* ---- resolve.c ------------------------------------------------------------------------------ */

@@ -915,11 +915,11 @@ static uint64_t put_until_stop(void)
 	while (!a.stops) {
 		struct wire_frame f = op(WIRE_RMA_PUT, 0, ++seq, 0, sizeof(buf));
 
-		assert_true(seq < 2 * PARK_STOP / sizeof(buf));
+		assert_true(seq < 2 * HELD_STOP / sizeof(buf));
 		send_frame(&f, buf);
 		settle();
 	}
-	assert_true(seq > PARK_STOP / 2 / sizeof(buf));
+	assert_true(seq > HELD_STOP / 2 / sizeof(buf));
 	assert_int_equal(a.stops, 1);
 	assert_int_equal(a.gos, 0);
 	return seq;
@@ -947,7 +947,7 @@ static void test_stop(void **state)
 	}
 	RUN(a.gos == 1);
 	rma_info(b.rma, &i);
-	assert_int_equal(i.parked_bytes, 0);
+	assert_int_equal(i.held_bytes, 0);
 	assert_int_equal(a.stops, 1);
 	helper_put(h);
 	win_map_put(seg);

@@ -64,12 +64,12 @@ void ts_put(struct tstream *ts)
 		ts_free(ts);
 }
 
-void ts_unpark(struct rma_lane *tl, struct parked *p)
+void ts_release_held(struct rma_lane *tl, struct held_frame *p)
 {
-	uint64_t before = tl->parked_bytes;
+	uint64_t before = tl->held_bytes;
 
-	tl->parked_bytes -= p->counted;
-	if (tl->nstopped && before >= PARK_GO && tl->parked_bytes < PARK_GO) {
+	tl->held_bytes -= p->counted;
+	if (tl->nstopped && before >= HELD_GO && tl->held_bytes < HELD_GO) {
 		struct tstream *ts, *tmp;
 		struct rma_from *from;
 
@@ -81,8 +81,8 @@ void ts_unpark(struct rma_lane *tl, struct parked *p)
 					reply_notice(ts, WIRE_RMA_GO);
 		}
 	}
-	if (tl->held && tl->parked_bytes < PARK_LOW) {
-		tl->held = false;
+	if (tl->on_hold && tl->held_bytes < HELD_LOW) {
+		tl->on_hold = false;
 		tl->chan->hold(tl, false);
 	}
 }
@@ -98,11 +98,11 @@ void ts_end(struct tstream *ts)
 		reply_notice(ts, WIRE_RMA_GO);
 	lock_drop(ts);
 	ts_unwait(ts);
-	while (ts->parked) {
-		struct parked *p = ts->parked;
+	while (ts->held) {
+		struct held_frame *p = ts->held;
 
-		ts->parked = p->next;
-		ts_unpark(tl, p);
+		ts->held = p->next;
+		ts_release_held(tl, p);
 		free(p);
 	}
 	if (tl->rx == ts)
@@ -225,9 +225,9 @@ void ts_finish(struct tstream *ts, const struct wire_frame *f, int status)
 
 /* ---- frames that wait ---- */
 
-static struct parked *parked_new(const struct wire_frame *f, const void *payload)
+static struct held_frame *held_frame_new(const struct wire_frame *f, const void *payload)
 {
-	struct parked *p = malloc(sizeof(*p) + f->len);
+	struct held_frame *p = malloc(sizeof(*p) + f->len);
 
 	if (!p)
 		return NULL;
@@ -240,16 +240,16 @@ static struct parked *parked_new(const struct wire_frame *f, const void *payload
 	return p;
 }
 
-int ts_park(struct tstream *ts, const struct wire_frame *f, const void *payload)
+int ts_hold(struct tstream *ts, const struct wire_frame *f, const void *payload)
 {
 	struct rma_lane *tl = ts->tl;
 	uint32_t cost = WIRE_HDR_SIZE + f->len;
-	struct parked *p = parked_new(f, payload);
+	struct held_frame *p = held_frame_new(f, payload);
 
 	if (!p)
 		return -ENOMEM;
-	if (ts->locks_parked) {
-		if (cost > WIRE_CREDIT - ts->behind) {
+	if (ts->locks_waiting) {
+		if (cost > WIRE_CREDIT - ts->credit_used) {
 			free(p);
 			prog_log_limited(PROG_LOG_WARN,
 					 "lane %s: rank %u sent more than %u bytes behind a lock",
@@ -257,21 +257,21 @@ int ts_park(struct tstream *ts, const struct wire_frame *f, const void *payload)
 					 WIRE_CREDIT);
 			return -EPROTO;
 		}
-		ts->behind += cost;
+		ts->credit_used += cost;
 	} else {
 		p->counted = cost;
-		tl->parked_bytes += cost;
-		if (tl->parked_bytes > PARK_STOP && !ts->stopped)
+		tl->held_bytes += cost;
+		if (tl->held_bytes > HELD_STOP && !ts->stopped)
 			reply_notice(ts, WIRE_RMA_STOP);
-		if (!tl->held && tl->parked_bytes > PARK_HIGH) {
-			tl->held = true;
+		if (!tl->on_hold && tl->held_bytes > HELD_HIGH) {
+			tl->on_hold = true;
 			tl->chan->hold(tl, true);
 		}
 	}
-	if (ts->parked)
-		ts->parked_tail->next = p;
+	if (ts->held)
+		ts->held_tail->next = p;
 	else
-		ts->parked = p;
-	ts->parked_tail = p;
+		ts->held = p;
+	ts->held_tail = p;
 	return 0;
 }

@@ -50,10 +50,10 @@ struct bad {
 	char why[PROG_REASON_SIZE];
 };
 
-struct leftover {			/* locks of an ended session that could not be released yet */
+struct session_unlock {		/* locks of an ended session that could not be released yet */
 	struct win_job *job;		/* held */
 	uint32_t owner;
-	struct leftover *next;
+	struct session_unlock *next;
 };
 
 struct sessions {
@@ -65,8 +65,8 @@ struct sessions {
 	bool renewing;			/* until sessions_renewed() */
 	uint32_t next_id;
 	struct session_counts counts;
-	struct leftover *leftovers;
-	struct loop_timer leftover_timer;
+	struct session_unlock *held_unlocks;
+	struct loop_timer unlock_timer;
 	int bad_fd;			/* eventfd: bad_list is not empty */
 	struct loop_watch *bad_watch;
 	pthread_mutex_t lock;		/* bad_list */

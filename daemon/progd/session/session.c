@@ -15,7 +15,7 @@
 
 #include "session/priv.h"
 
-#define LEFTOVER_NS	5000000ull	/* try again to release locks */
+#define HELD_UNLOCK_NS	5000000ull	/* try again to release locks */
 
 /* ---- requests -------------------------------------------------------------------------------------------- */
 
@@ -140,29 +140,29 @@ static bool release_owner(struct sessions *all, struct win_job *job, uint32_t ow
 	return done;
 }
 
-static void leftover_free(struct sessions *all, struct leftover *l)
+static void session_unlock_free(struct sessions *all, struct session_unlock *l)
 {
-	LL_DELETE(all->leftovers, l);
+	LL_DELETE(all->held_unlocks, l);
 	win_job_put(l->job);
 	free(l);
 }
 
-static void on_leftovers(void *ctx)
+static void on_held_unlocks(void *ctx)
 {
 	struct sessions *all = ctx;
-	struct leftover *l, *tmp;
+	struct session_unlock *l, *tmp;
 
-	LL_FOREACH_SAFE(all->leftovers, l, tmp)
+	LL_FOREACH_SAFE(all->held_unlocks, l, tmp)
 		if (release_owner(all, l->job, l->owner))
-			leftover_free(all, l);
-	if (all->leftovers)
-		loop_timer_set(all->o.loop, &all->leftover_timer, LEFTOVER_NS, on_leftovers, all);
+			session_unlock_free(all, l);
+	if (all->held_unlocks)
+		loop_timer_set(all->o.loop, &all->unlock_timer, HELD_UNLOCK_NS, on_held_unlocks, all);
 }
 
 /* The locks of an ended session go to others, soon if not at once. */
 static void release_soon(struct sessions *all, struct win_job *job, uint32_t owner)
 {
-	struct leftover *l;
+	struct session_unlock *l;
 
 	if (release_owner(all, job, owner))
 		return;
@@ -172,10 +172,10 @@ static void release_soon(struct sessions *all, struct win_job *job, uint32_t own
 			;
 		return;
 	}
-	*l = (struct leftover){ .job = win_job_get(job), .owner = owner };
-	LL_PREPEND(all->leftovers, l);
-	if (!loop_timer_running(&all->leftover_timer))
-		loop_timer_set(all->o.loop, &all->leftover_timer, LEFTOVER_NS, on_leftovers, all);
+	*l = (struct session_unlock){ .job = win_job_get(job), .owner = owner };
+	LL_PREPEND(all->held_unlocks, l);
+	if (!loop_timer_running(&all->unlock_timer))
+		loop_timer_set(all->o.loop, &all->unlock_timer, HELD_UNLOCK_NS, on_held_unlocks, all);
 }
 
 static void detach(struct session *s)
@@ -284,9 +284,9 @@ static bool may_read(struct session *s)
 void sessions_renewed(struct sessions *all, const struct session_opts *o)
 {
 	/* locks of processes that are gone, on windows that are gone as well */
-	loop_timer_cancel(&all->leftover_timer);
-	while (all->leftovers)
-		leftover_free(all, all->leftovers);
+	loop_timer_cancel(&all->unlock_timer);
+	while (all->held_unlocks)
+		session_unlock_free(all, all->held_unlocks);
 	all->o = *o;
 	all->counts.bound = false;
 	all->counts.renewed++;
@@ -493,9 +493,9 @@ void sessions_free(struct sessions *all)
 	all->ending = true;
 	DL_FOREACH_SAFE(all->list, s, tmp)
 		session_end(s, NULL);
-	loop_timer_cancel(&all->leftover_timer);
-	while (all->leftovers)
-		leftover_free(all, all->leftovers);
+	loop_timer_cancel(&all->unlock_timer);
+	while (all->held_unlocks)
+		session_unlock_free(all, all->held_unlocks);
 	loop_unwatch(all->bad_watch);
 	close(all->bad_fd);
 	while (all->bad_list) {

@@ -57,7 +57,6 @@ void lock_drop(struct tstream *ts)
 {
 	struct rma *r = ts->tl->r;
 	uint64_t since = 0;
-	struct held_unlock *o;
 	uint32_t mask;
 	int err;
 
@@ -70,18 +69,14 @@ void lock_drop(struct tstream *ts)
 	ts->locked = false;
 	stats_add(&ts->stats->locks_dropped, 1);
 	mask = winlock_release_soon(&ts->win->ctl, ts->key.origin, r->owner, &since, &err);
-	if (err == -EAGAIN) {
-		o = malloc(sizeof(*o));
-		if (o) {
-			*o = (struct held_unlock){ .win = win_get(ts->win), .origin = ts->key.origin,
-					    .since = since };
-			LL_PREPEND(r->held_unlocks, o);
-			link_retry_arm(&r->retry);
-			return;
-		}
-		mask = winlock_release(&ts->win->ctl, ts->key.origin, r->owner, &err);
+	if (err != -EAGAIN) {
+		lock_kick_granted(r, mask);
+		return;
 	}
-	lock_kick_granted(r, mask);
+	*ts->unlock = (struct held_unlock){ .win = win_get(ts->win), .origin = ts->key.origin, .since = since };
+	LL_PREPEND(r->held_unlocks, ts->unlock);
+	ts->unlock = NULL;
+	link_retry_arm(&r->retry);
 }
 
 void lock_forget_unlocks(struct rma *r)

@@ -241,6 +241,7 @@ struct tstream {
 	int32_t status;
 	uint64_t applied;		/* last operation done */
 	bool locked;			/* holds the window's lock */
+	struct held_unlock *unlock;	/* since the first LOCK: what is kept if the unlock must wait */
 	uint32_t locks_waiting;		/* LOCKs that wait (cur or held) */
 	uint32_t credit_used;		/* bytes held behind them: WIRE_CREDIT */
 	struct held_frame *held, *held_tail;

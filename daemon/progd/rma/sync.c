@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* LOCK, UNLOCK, POST and COMPLETE at the target. */
 #include <errno.h>
+#include <stdlib.h>
 
 #include "rma/target.h"
 
@@ -15,6 +16,10 @@ static int request(struct tstream *ts, const struct wire_frame *f)
 	if (ts->locked || __atomic_load_n(&ts->win->ctl.peers[ts->key.origin].lock_state,
 					  __ATOMIC_RELAXED) != PROG_LOCK_NONE)
 		return -EALREADY;
+	if (!ts->unlock)
+		ts->unlock = malloc(sizeof(*ts->unlock));
+	if (!ts->unlock)
+		return -ENOMEM;
 	ret = winlock_request_soon(&ts->win->ctl, ts->key.origin, f->flags & WIRE_F_EXCL, r->owner,
 				   &ts->blocked_since);
 	if (ret < 0)

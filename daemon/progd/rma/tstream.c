@@ -51,6 +51,7 @@ static void ts_free(struct tstream *ts)
 		free(ts->dtypes);
 	}
 	free(ts->dt_buf);
+	free(ts->unlock);
 	if (ts->win)
 		win_stream_uncharge(ts->win->job->user);
 	win_put(ts->win);

@@ -41,6 +41,7 @@ struct session {
 	uint32_t space_slot;
 	uint32_t nwins, nregions;
 	uint32_t win_hint, region_hint;	/* lowest slot that may be free */
+	struct win_job *unlock_job;	/* it has ended, and its locks could not be released yet; held */
 	struct session *next, *prev;
 };
 
@@ -48,12 +49,6 @@ struct bad {
 	struct bad *next;
 	uint32_t id;			/* the session may have ended since: looked up by id */
 	char why[PROG_REASON_SIZE];
-};
-
-struct session_unlock {		/* locks of an ended session that could not be released yet */
-	struct win_job *job;		/* held */
-	uint32_t owner;
-	struct session_unlock *next;
 };
 
 struct sessions {
@@ -65,7 +60,7 @@ struct sessions {
 	bool renewing;			/* until sessions_renewed() */
 	uint32_t next_id;
 	struct session_counts counts;
-	struct session_unlock *held_unlocks;
+	struct session *held_unlocks;	/* ended */
 	struct loop_timer unlock_timer;
 	int bad_fd;			/* eventfd: bad_list is not empty */
 	struct loop_watch *bad_watch;

@@ -140,40 +140,29 @@ static bool release_owner(struct sessions *all, struct win_job *job, uint32_t ow
 	return done;
 }
 
-static void session_unlock_free(struct sessions *all, struct session_unlock *l)
+static void held_unlock_free(struct sessions *all, struct session *s)
 {
-	LL_DELETE(all->held_unlocks, l);
-	win_job_put(l->job);
-	free(l);
+	DL_DELETE(all->held_unlocks, s);
+	win_job_put(s->unlock_job);
+	free(s);
 }
 
 static void on_held_unlocks(void *ctx)
 {
 	struct sessions *all = ctx;
-	struct session_unlock *l, *tmp;
+	struct session *s, *tmp;
 
-	LL_FOREACH_SAFE(all->held_unlocks, l, tmp)
-		if (release_owner(all, l->job, l->owner))
-			session_unlock_free(all, l);
+	DL_FOREACH_SAFE(all->held_unlocks, s, tmp)
+		if (release_owner(all, s->unlock_job, s->id))
+			held_unlock_free(all, s);
 	if (all->held_unlocks)
 		loop_timer_set(all->o.loop, &all->unlock_timer, HELD_UNLOCK_NS, on_held_unlocks, all);
 }
 
-/* The locks of an ended session go to others, soon if not at once. */
-static void release_soon(struct sessions *all, struct win_job *job, uint32_t owner)
+/* The locks of an ended session go to others, soon if not at once: what is left of it is kept until then. */
+static void hold_unlock(struct sessions *all, struct session *s)
 {
-	struct session_unlock *l;
-
-	if (release_owner(all, job, owner))
-		return;
-	l = malloc(sizeof(*l));
-	if (!l) {
-		while (!release_owner(all, job, owner))
-			;
-		return;
-	}
-	*l = (struct session_unlock){ .job = win_job_get(job), .owner = owner };
-	LL_PREPEND(all->held_unlocks, l);
+	DL_PREPEND(all->held_unlocks, s);
 	if (!loop_timer_running(&all->unlock_timer))
 		loop_timer_set(all->o.loop, &all->unlock_timer, HELD_UNLOCK_NS, on_held_unlocks, all);
 }
@@ -187,8 +176,8 @@ static void detach(struct session *s)
 	session_space_end(s);
 	tell_detach(s);
 	/* else the client lives, and is in its critical section still */
-	if (!all->ending)
-		release_soon(all, job, s->id);
+	if (!all->ending && !release_owner(all, job, s->id))
+		s->unlock_job = win_job_get(job);
 	session_wins_end(s);
 	win_job_get(job);
 	if (win_job_leave(job))
@@ -219,7 +208,10 @@ static void session_end(struct session *s, const char *why)
 	if (s->attached)
 		detach(s);
 	close(s->fd);
-	free(s);
+	if (s->unlock_job)
+		hold_unlock(all, s);
+	else
+		free(s);
 }
 
 /* ---- one user at a time ------------------------------------------------------------------------------------ */
@@ -286,7 +278,7 @@ void sessions_renewed(struct sessions *all, const struct session_opts *o)
 	/* locks of processes that are gone, on windows that are gone as well */
 	loop_timer_cancel(&all->unlock_timer);
 	while (all->held_unlocks)
-		session_unlock_free(all, all->held_unlocks);
+		held_unlock_free(all, all->held_unlocks);
 	all->o = *o;
 	all->counts.bound = false;
 	all->counts.renewed++;
@@ -495,7 +487,7 @@ void sessions_free(struct sessions *all)
 		session_end(s, NULL);
 	loop_timer_cancel(&all->unlock_timer);
 	while (all->held_unlocks)
-		session_unlock_free(all, all->held_unlocks);
+		held_unlock_free(all, all->held_unlocks);
 	loop_unwatch(all->bad_watch);
 	close(all->bad_fd);
 	while (all->bad_list) {

@@ -221,7 +221,7 @@ static void place(struct link_host *h, unsigned int worker, const cpu_set_t *idl
 
 static bool leave(struct link_host *h, unsigned int worker)
 {
-	return worker_dozes(host_of(h)->worker[worker]);
+	return worker_coalesces(host_of(h)->worker[worker]);
 }
 
 static void kick(struct link_host *h, uint32_t mask)

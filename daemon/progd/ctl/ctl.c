@@ -323,7 +323,7 @@ static json_t *msgs_json(uint32_t job, const struct stats_msgs *m)
 	put_u64(o, "on_this_node", m->local);
 	put_u64(o, "copied_by_helper", m->peer_copied);
 	put_u64(o, "bytes", m->bytes);
-	put_u64(o, "bytes_while_computing", m->away_bytes);
+	put_u64(o, "bytes_while_computing", m->overlap_bytes);
 	put_u64(o, "not_kept", m->unkept);
 	put_u64(o, "errors", m->errors);
 	put_u64(o, "not_predicted", th.late);
@@ -593,12 +593,12 @@ static json_t *do_conf_set(struct ctl *c, json_t *req, const char **why)
 
 /* ---- thresholds ---- */
 
-static void set_away(json_t *row, const char *side, const struct thresh_info *i)
+static void set_overlap(json_t *row, const char *side, const struct thresh_info *i)
 {
 	char key[32];
 
 	snprintf(key, sizeof(key), "%s_away", side);
-	json_object_set_new(row, key, i->away < 0 ? json_null() : json_real(i->away));
+	json_object_set_new(row, key, i->overlap < 0 ? json_null() : json_real(i->overlap));
 }
 
 /* A direction is one row, also when both of its ranks are here and each tells its side of it. */
@@ -628,7 +628,7 @@ static void add_thresh(void *arg, const struct thresh_info *i)
 	} else {
 		json_object_set_new(row, "early_pinned", json_boolean(i->early_pinned));
 	}
-	set_away(row, out ? "sender" : "receiver", i);
+	set_overlap(row, out ? "sender" : "receiver", i);
 	/* the rest is the receiver's to say, if it is here */
 	if (out && !fresh)
 		return;

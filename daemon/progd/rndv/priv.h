@@ -267,7 +267,7 @@ struct rndv {
 	struct pull *copying;		/* on this node, in turn */
 	struct link_retry retry;
 	struct loop_timer trim;		/* pools keep memory warm */
-	bool look;			/* a SEND came: look at the rings, dozing or not */
+	bool look;			/* a SEND came: look at the rings, coalescing or not */
 	uint8_t *scratch;		/* CHUNK */
 	uint32_t nserves, nfins;
 };

@@ -361,7 +361,7 @@ void pull_count(struct pull *p, uint64_t len)
 		return;
 	stats_add(&st->bytes, len);
 	if (!__atomic_load_n(p->sp->c.view.waiters, __ATOMIC_RELAXED))
-		stats_add(&st->away_bytes, len);
+		stats_add(&st->overlap_bytes, len);
 }
 
 /* Bytes from p->pos on, which is moved on: to the slot, the buffer, or the helper. 0 or negative errno. */

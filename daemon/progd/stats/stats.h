@@ -55,7 +55,7 @@ struct stats_msgs {
 	uint64_t local;			/* of both, from a sender on this node */
 	uint64_t peer_copied;		/* ... whose bytes a helper thread copied from process to process */
 	uint64_t bytes;			/* that came to a receiver's buffer */
-	uint64_t away_bytes;		/* ... while nobody awaited it: the program was outside MPI */
+	uint64_t overlap_bytes;		/* ... while nobody awaited it: the program was outside MPI */
 	uint64_t unkept;		/* SENDs that were not kept: too many, or no memory */
 	uint64_t errors;		/* messages that failed */
 };

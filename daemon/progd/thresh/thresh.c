@@ -13,7 +13,7 @@
 #include <wire/wire.h>
 
 #define WINDOW		4u		/* rendezvous messages from one look at a direction to the next */
-#define AWAY		0.5		/* of the transfer's time: from here on the program is away */
+#define OVERLAP_MIN	0.5		/* overlap time over the time of the transfer: the threshold rises from here on */
 #define EXTRA		1024u		/* what a threshold has beyond the power of two */
 #define DECAY		0.875		/* weight of what was measured before the last transfer */
 /* until the first transfer ends */
@@ -266,8 +266,8 @@ void thresh_moved(struct thresh *t, uint32_t peer, uint64_t bytes, uint64_t ns)
 	pthread_mutex_unlock(&t->lock);
 }
 
-/* Time away from MPI over the estimated time of @msgs transfers of together @bytes; < 0: there were none. */
-static double away(const struct pair *p, uint64_t msgs, uint64_t bytes, uint64_t idle)
+/* Overlap time, outside of MPI, over the estimated time of @msgs transfers of together @bytes; < 0: there were none. */
+static double overlap(const struct pair *p, uint64_t msgs, uint64_t bytes, uint64_t idle)
 {
 	double ns, ns_per_byte;
 
@@ -311,7 +311,7 @@ static void raise_to(struct thresh *t, struct pair *p, struct dir *d, uint64_t v
 	publish_pair(t, p);
 }
 
-/* Has the program been away while messages above the threshold moved? */
+/* Has the program computed while messages above the threshold moved? */
 static void look(struct thresh *t, struct pair *p, struct dir *d)
 {
 	const struct prog_p2p_peer *c = &t->o.peers[p->peer];
@@ -326,7 +326,7 @@ static void look(struct thresh *t, struct pair *p, struct dir *d)
 	if (msgs - d->was_msgs < WINDOW)
 		return;
 	mean = (d->rdv_bytes - d->was_rdv_bytes) / n + WIRE_HDR_SIZE;
-	if (away(p, msgs - d->was_msgs, bytes - d->was_bytes, idle - d->was_idle) >= AWAY)
+	if (overlap(p, msgs - d->was_msgs, bytes - d->was_bytes, idle - d->was_idle) >= OVERLAP_MIN)
 		raise_to(t, p, d, threshold_for(mean));
 	d->was_rdv = d->rdv;
 	d->was_rdv_bytes = d->rdv_bytes;
@@ -465,7 +465,7 @@ static void fill(const struct thresh *t, const struct pair *p, int dir, struct t
 		.rendezvous = d->rdv, .rendezvous_bytes = d->rdv_bytes,
 		.switches = d->switches, .refused = d->refused,
 	};
-	i->away = away(p, client_u64(&c->sends) + client_u64(&c->recvs), client_u64(&c->bytes),
+	i->overlap = overlap(p, client_u64(&c->sends) + client_u64(&c->recvs), client_u64(&c->bytes),
 		       client_u64(&c->idle_ns));
 	if (p->x > 0) {
 		estimate(p, &i->latency_ns, &ns_per_byte);

@@ -95,7 +95,7 @@ struct thresh_info {
 	bool marked;			/* refused, and not asked again yet */
 	uint64_t messages, bytes;	/* of this direction */
 	uint64_t rendezvous, rendezvous_bytes;	/* ... larger than the early value of their time */
-	double away;			/* time from posting to completing / estimated time of transfer; of both
+	double overlap;			/* time from posting to completing / estimated time of transfer; of both
 					 * directions; < 0: nothing known */
 	double bandwidth, latency_ns;	/* estimate: bytes per second; bandwidth 0: no message yet */
 	uint32_t switches, refused;

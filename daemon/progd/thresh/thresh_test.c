@@ -64,7 +64,7 @@ static void completes(uint32_t rank, uint64_t len, uint64_t idle)
 }
 
 /*
- * A message at 1 ns a byte and 20 us; both programs stay away for so long.  @memory: the pool has some.
+ * A message at 1 ns a byte and 20 us; both programs compute for so long.  @memory: the pool has some.
  * True: it was taken early.
  */
 static bool one(uint64_t len, uint64_t idle_sender, uint64_t idle_receiver, bool memory)
@@ -138,11 +138,11 @@ static void test_present(void **state)
 	assert_int_equal(info(1).switches, 0);
 	assert_int_equal(info(1).messages, 40);
 	assert_int_equal(info(1).rendezvous, 40);
-	assert_true(info(1).away > 0.35 && info(1).away < 0.45);
+	assert_true(info(1).overlap > 0.35 && info(1).overlap < 0.45);
 }
 
-/* One that is away for longer: 2^ceil(log2(mean + header)) + 1024, from then on early. */
-static void test_receiver_away(void **state)
+/* One that computes for longer: 2^ceil(log2(mean + header)) + 1024, from then on early. */
+static void test_receiver_overlap(void **state)
 {
 	int n = 0;
 
@@ -183,8 +183,8 @@ static void test_mean(void **state)
 	assert_int_equal(peers[1][0].eager, 8 * MIB);
 }
 
-/* The sender is away, the receiver is not: the larger of both sides' values wins. */
-static void test_sender_away(void **state)
+/* The sender computes, the receiver does not: the larger of both sides' values wins. */
+static void test_sender_overlap(void **state)
 {
 	int n = 0;
 
@@ -392,8 +392,8 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_defaults), T(test_present), T(test_receiver_away), T(test_mean),
-		T(test_sender_away), T(test_bound), T(test_refused), T(test_no_pool_at_all), T(test_begin),
+		T(test_defaults), T(test_present), T(test_receiver_overlap), T(test_mean),
+		T(test_sender_overlap), T(test_bound), T(test_refused), T(test_no_pool_at_all), T(test_begin),
 		T(test_pins), T(test_estimate), T(test_hostile_counters), T(test_sum),
 	};
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 /* Worker threads: sources, mailbox, and when to sleep. */
 #include <errno.h>
-#include <hwloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -21,7 +20,7 @@
 
 #define MAX_SOURCES	16
 #define AUTO_SPIN_NS	50000ull
-#define DOZE_GAP_NS	25000ull	/* postings at shorter intervals: doze */
+#define COALESCE_GAP_NS	25000ull	/* postings at shorter intervals: coalesce wake-ups */
 #define PLACED_NS	50000000ull	/* no such work for so long: it may run anywhere again */
 #define TURN_NS		20000ull	/* a round that took longer: other workers of this processor are next */
 #define LOAD_AGE_NS	20000000ull	/* look again who runs, after this */
@@ -54,8 +53,8 @@ struct worker {
 	uint64_t gap_ns;		/* running mean of the time from one event to the next */
 	uint64_t posted_at;		/* when it went to sleep after the last posting */
 	unsigned int posted;		/* entries since the last sleep */
-	uint64_t doze_until;		/* 0: does not doze */
-	bool dozed;			/* the last sleep was none in earnest */
+	uint64_t coalesce_until;	/* 0: does not coalesce wake-ups */
+	bool coalesced;			/* the last sleep was a coalescing one */
 	bool realtime;			/* SCHED_RR */
 	uint64_t load_checked;
 	bool core_free;
@@ -83,9 +82,9 @@ static void count(uint64_t *counter, uint64_t n)
 	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
 }
 
-static void doze_end(struct worker *w)
+static void coalesce_end(struct worker *w)
 {
-	w->doze_until = 0;
+	w->coalesce_until = 0;
 	__atomic_store_n(w->o.need_wakeup, PROG_WAKEUP_NONE, __ATOMIC_RELAXED);
 }
 
@@ -100,7 +99,7 @@ static void kicked(void *ctx)
 
 	while (read(w->efd, &n, sizeof(n)) < 0 && errno == EINTR)
 		;
-	doze_end(w);
+	coalesce_end(w);
 }
 
 int worker_new(const struct worker_opts *o, struct worker **out)
@@ -398,18 +397,18 @@ void worker_posted(struct worker *w, unsigned int n)
 	w->posted += n;
 }
 
-bool worker_dozes(const struct worker *w)
+bool worker_coalesces(const struct worker *w)
 {
-	return w->doze_until;
+	return w->coalesce_until;
 }
 
-/* More entries are likely to come at once: enough came in the last doze, or the last two came fast. */
+/* More entries are likely to come at once: enough came in the last sleep that coalesced, or the last two came fast. */
 static bool more_expected(struct worker *w, uint64_t now)
 {
 	bool yes = false;
 
 	if (w->posted) {
-		yes = w->dozed ? w->posted > 1 : now - w->posted_at < DOZE_GAP_NS;
+		yes = w->coalesced ? w->posted > 1 : now - w->posted_at < COALESCE_GAP_NS;
 		w->posted_at = now;
 	}
 	w->posted = 0;
@@ -422,24 +421,25 @@ static int go_to_sleep(struct worker *w, uint64_t now)
 	int64_t timeout = -1;
 	int n;
 
-	if (!w->doze_until) {
-		w->dozed = more_expected(w, now);
-		if (w->dozed)
-			w->doze_until = now + PROG_WAKEUP_COALESCE_NS;
-	} else if (now >= w->doze_until) {
-		doze_end(w);
+	if (!w->coalesce_until) {
+		w->coalesced = more_expected(w, now);
+		if (w->coalesced)
+			w->coalesce_until = now + PROG_WAKEUP_COALESCE_NS;
+	} else if (now >= w->coalesce_until) {
+		coalesce_end(w);
 		return 0;
 	}
-	if (w->doze_until)
-		timeout = w->doze_until - now;
-	__atomic_store_n(w->o.need_wakeup, w->doze_until ? PROG_WAKEUP_COALESCED : PROG_WAKEUP_NEEDED, __ATOMIC_SEQ_CST);
+	if (w->coalesce_until)
+		timeout = w->coalesce_until - now;
+	__atomic_store_n(w->o.need_wakeup, w->coalesce_until ? PROG_WAKEUP_COALESCED : PROG_WAKEUP_NEEDED,
+			 __ATOMIC_SEQ_CST);
 	full_fence();
 	n = poll_sources(w);
 	if (!n && !atomic_load(&w->stop)) {
 		count(&w->st.sleeps, 1);
 		n = loop_run_once(w->loop, timeout);
 	}
-	if (!w->doze_until)
+	if (!w->coalesce_until)
 		__atomic_store_n(w->o.need_wakeup, PROG_WAKEUP_NONE, __ATOMIC_RELAXED);
 	return n;
 }
@@ -613,69 +613,4 @@ void worker_stats(const struct worker *w, struct worker_stats *out)
 const char *worker_describe(const struct worker *w)
 {
 	return w->describe;
-}
-
-/* ---- placement -------------------------------------------------------------------------- */
-
-/* Not by hwloc_bitmap_list_sscanf(), for which "3-1" and "7x" are no processor at all, and no mistake. */
-int worker_cpus_parse(const char *list, cpu_set_t *out)
-{
-	const char *p = list;
-	char *end;
-	long a, b;
-
-	CPU_ZERO(out);
-	while (*p == ' ' || *p == '\t')
-		p++;
-	if (!*p)
-		return -ENOENT;
-	for (;;) {
-		if (*p < '0' || *p > '9')
-			return -EINVAL;
-		a = b = strtol(p, &end, 10);
-		if (*end == '-') {
-			p = end + 1;
-			if (*p < '0' || *p > '9')
-				return -EINVAL;
-			b = strtol(p, &end, 10);
-		}
-		if (a > b)
-			return -EINVAL;
-		if (b >= CPU_SETSIZE)
-			return -ERANGE;
-		for (; a <= b; a++)
-			CPU_SET(a, out);
-		p = end;
-		if (!*p)
-			return 0;
-		if (*p++ != ',')
-			return -EINVAL;
-	}
-}
-
-int worker_cpus_numa(unsigned int index, cpu_set_t *out)
-{
-	hwloc_topology_t topo;
-	hwloc_obj_t node;
-	int n, ret = -ENOENT;
-	unsigned int cpu;
-
-	if (hwloc_topology_init(&topo))
-		return -ENOMEM;
-	if (hwloc_topology_load(topo))
-		goto out;
-	n = hwloc_get_nbobjs_by_type(topo, HWLOC_OBJ_NUMANODE);
-	if (n < 2)
-		goto out;
-	node = hwloc_get_obj_by_type(topo, HWLOC_OBJ_NUMANODE, index % n);
-	CPU_ZERO(out);
-	hwloc_bitmap_foreach_begin(cpu, node->cpuset)
-		if (cpu < CPU_SETSIZE)
-			CPU_SET(cpu, out);
-	hwloc_bitmap_foreach_end();
-	if (CPU_COUNT(out))
-		ret = 0;
-out:
-	hwloc_topology_destroy(topo);
-	return ret;
 }

@@ -8,9 +8,9 @@
  * *need_wakeup, and writes the worker's eventfd when it is set. An idle worker is never woken.
  *
  * While clients post entries at short intervals, a worker that shares its processor with them would
- * be woken for each, and run for each at once: two context switches per entry. It dozes instead
- * (*need_wakeup = 2): who need not wait for its entry does not wake it. Entries gather for
- * PROG_WAKEUP_COALESCE_NS, while events of the loop are served, and it dozes again as long as it finds several
+ * be woken for each, and run for each at once: two context switches per entry. It coalesces wake-ups
+ * instead (*need_wakeup = 2): who need not wait for its entry does not wake it. Entries gather for
+ * PROG_WAKEUP_COALESCE_NS, while events of the loop are served, and gather again as long as it finds several
  * entries each time.
  */
 #ifndef PROGD_WORKER_H
@@ -83,8 +83,8 @@ void worker_place(struct worker *w, const cpu_set_t *idle, const cpu_set_t *busy
 
 /* On the worker, from a source: clients had posted @n entries. */
 void worker_posted(struct worker *w, unsigned int n);
-/* On the worker: should a source leave what clients post for later? */
-bool worker_dozes(const struct worker *w);
+/* On the worker, while it coalesces wake-ups: a source leaves what clients post for later. */
+bool worker_coalesces(const struct worker *w);
 
 /* Wake it, if it sleeps: after making something visible that a source will see. Any thread. */
 void worker_kick(struct worker *w);

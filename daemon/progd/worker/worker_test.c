@@ -127,7 +127,7 @@ static void test_doorbell(void **state)
 static int consume_posted(void *ctx)
 {
 	struct tail *t = ctx;
-	int n = worker_dozes(t->w) ? 0 : consume(t);
+	int n = worker_coalesces(t->w) ? 0 : consume(t);
 
 	if (n)
 		worker_posted(t->w, n);
@@ -136,16 +136,16 @@ static int consume_posted(void *ctx)
 
 /*
  * Entries at short intervals from the worker's own processor: most of them need no kick, all are
- * seen although none is given to a worker that dozes, and afterwards it sleeps in earnest.
+ * seen although none is given to a worker that coalesces them, and afterwards it sleeps in earnest.
  */
-static void test_doze(void **state)
+static void test_coalesce(void **state)
 {
 	enum { N = 50000 };
 	struct timespec quiet = { .tv_nsec = 100000000 };
 	struct worker_stats before, after;
 	uint32_t sleeping = 0, s;
 	struct tail t = { .need_wakeup = &sleeping };
-	unsigned int i, n, kicks = 0, kicked = 0, dozing = 0;
+	unsigned int i, n, kicks = 0, kicked = 0, coalescing = 0;
 	struct worker *w;
 	cpu_set_t old, here;
 	uint64_t one = 1;
@@ -161,9 +161,9 @@ static void test_doze(void **state)
 	assert_true(wait_sleeping(&sleeping));
 	/*
 	 * Whether a thread that is woken runs before its waker's slice ends is the scheduler's affair:
-	 * this one gives way to the worker until it has seen it doze, for as long as that takes.
+	 * this one gives way to the worker until it has seen it coalesce, for as long as that takes.
 	 */
-	for (i = 1; i <= N || (!dozing && poll_ns <= 0 && time(NULL) < limit); i++) {
+	for (i = 1; i <= N || (!coalescing && poll_ns <= 0 && time(NULL) < limit); i++) {
 		for (unsigned int k = 500; k; k--)
 			__asm__ volatile("");
 		__atomic_store_n(&t.published, i, __ATOMIC_RELEASE);
@@ -171,14 +171,14 @@ static void test_doze(void **state)
 		s = __atomic_load_n(&sleeping, __ATOMIC_RELAXED);
 		assert_true(s <= PROG_WAKEUP_COALESCED);
 		if (s == PROG_WAKEUP_COALESCED)
-			dozing++;
+			coalescing++;
 		/* a kick stands until its entry is consumed */
 		if (s != PROG_WAKEUP_NEEDED || __atomic_load_n(&t.consumed, __ATOMIC_ACQUIRE) < kicked)
 			continue;
 		kicks++;
 		kicked = i;
 		assert_int_equal(write(worker_eventfd(w), &one, sizeof(one)), 8);
-		while (!dozing && poll_ns <= 0 &&
+		while (!coalescing && poll_ns <= 0 &&
 		       __atomic_load_n(&t.consumed, __ATOMIC_ACQUIRE) != i && time(NULL) < limit)
 			sched_yield();
 	}
@@ -197,9 +197,9 @@ static void test_doze(void **state)
 	worker_stats(w, &after);
 	assert_int_equal(after.sleeps, before.sleeps);
 	/* one that polls first for longer than entries are apart need not */
-	assert_true(dozing || poll_ns > 0);
+	assert_true(coalescing || poll_ns > 0);
 
-	/* one that dozes can be woken like one that sleeps */
+	/* one that coalesces wake-ups can be woken like one that sleeps */
 	for (i = n + 1; i <= n + 1000; i++) {
 		__atomic_store_n(&t.published, i, __ATOMIC_RELEASE);
 		__sync_synchronize();
@@ -591,7 +591,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cpus),
 		cmocka_unit_test_setup(test_setup, epoll_sleep),
-		ALL(test_doorbell), ALL(test_doze), ALL(test_doorbell_full), ALL(test_idle),
+		ALL(test_doorbell), ALL(test_coalesce), ALL(test_doorbell_full), ALL(test_idle),
 		ALL(test_mailbox), ALL(test_place), ALL(test_turns),
 	};
 

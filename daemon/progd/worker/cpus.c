@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/* Lists of processors, and those of a NUMA node. */
+#include <errno.h>
+#include <hwloc.h>
+#include <stdlib.h>
+
+#include "worker/worker.h"
+
+/* Not by hwloc_bitmap_list_sscanf(), for which "3-1" and "7x" are no processor at all, and no mistake. */
+int worker_cpus_parse(const char *list, cpu_set_t *out)
+{
+	const char *p = list;
+	char *end;
+	long a, b;
+
+	CPU_ZERO(out);
+	while (*p == ' ' || *p == '\t')
+		p++;
+	if (!*p)
+		return -ENOENT;
+	for (;;) {
+		if (*p < '0' || *p > '9')
+			return -EINVAL;
+		a = b = strtol(p, &end, 10);
+		if (*end == '-') {
+			p = end + 1;
+			if (*p < '0' || *p > '9')
+				return -EINVAL;
+			b = strtol(p, &end, 10);
+		}
+		if (a > b)
+			return -EINVAL;
+		if (b >= CPU_SETSIZE)
+			return -ERANGE;
+		for (; a <= b; a++)
+			CPU_SET(a, out);
+		p = end;
+		if (!*p)
+			return 0;
+		if (*p++ != ',')
+			return -EINVAL;
+	}
+}
+
+int worker_cpus_numa(unsigned int index, cpu_set_t *out)
+{
+	hwloc_topology_t topo;
+	hwloc_obj_t node;
+	int n, ret = -ENOENT;
+	unsigned int cpu;
+
+	if (hwloc_topology_init(&topo))
+		return -ENOMEM;
+	if (hwloc_topology_load(topo))
+		goto out;
+	n = hwloc_get_nbobjs_by_type(topo, HWLOC_OBJ_NUMANODE);
+	if (n < 2)
+		goto out;
+	node = hwloc_get_obj_by_type(topo, HWLOC_OBJ_NUMANODE, index % n);
+	CPU_ZERO(out);
+	hwloc_bitmap_foreach_begin(cpu, node->cpuset)
+		if (cpu < CPU_SETSIZE)
+			CPU_SET(cpu, out);
+	hwloc_bitmap_foreach_end();
+	if (CPU_COUNT(out))
+		ret = 0;
+out:
+	hwloc_topology_destroy(topo);
+	return ret;
+}

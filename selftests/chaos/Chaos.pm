@@ -246,7 +246,7 @@ sub daemon_idle
 	push @has, 'windows ' . JSON::PP->new->canonical->encode($wins) if @$wins;
 	push @has, 'jobs ' . JSON::PP->new->canonical->encode($stats->{jobs}) if @{$stats->{jobs}};
 	for my $w (@{$status->{workers}}) {
-		for my $key (qw(clients streams target_streams lock_waits parked_bytes)) {
+		for my $key (qw(clients streams target_streams lock_waits held_bytes)) {
 			push @has, "worker $w->{index}: $key $w->{$key}" if $w->{$key};
 		}
 	}

@@ -226,14 +226,17 @@ static void body_pins(void)
 	CHECK_INT(number(r, "offload"), 512 * KIB);
 	CHECK_INT(number(r, "messages"), 4);
 	CHECK_INT(number(r, "mean_bytes"), 256 * KIB);
-	CHECK(json_is_number(json_object_get(r, "sender_away")));
-	CHECK(json_is_null(json_object_get(r, "receiver_away")));
+	CHECK(json_is_number(json_object_get(r, "sender_overlap")));
+	CHECK(json_is_null(json_object_get(r, "receiver_overlap")));
+	/* under their old names, too */
+	CHECK(json_equal(json_object_get(r, "sender_overlap"), json_object_get(r, "sender_away")));
+	CHECK(json_equal(json_object_get(r, "receiver_overlap"), json_object_get(r, "receiver_away")));
 	json_decref(r);
 	r = row(1);
 	CHECK_INT(number(r, "early"), 0);
 	CHECK_INT(number(r, "messages"), 4);
 	CHECK(json_is_null(json_object_get(r, "offload")));
-	CHECK(json_is_number(json_object_get(r, "receiver_away")));
+	CHECK(json_is_number(json_object_get(r, "receiver_overlap")));
 	CHECK(json_is_number(json_object_get(r, "bandwidth")));
 	json_decref(r);
 	snprintf(args, sizeof(args), "thresh --job %lld", job + 1);
@@ -241,7 +244,7 @@ static void body_pins(void)
 	CHECK_INT(json_array_size(r), 0);
 	json_decref(r);
 	CHECK_INT(ctl(0, "thresh"), 0);
-	CHECK(strstr(output, "sender_away"));
+	CHECK(strstr(output, "sender_overlap") && !strstr(output, "sender_away"));
 
 	/* offload is pinned where the sender is */
 	CHECK_INT(prog_msg_threshold(win, 1), 512 * KIB);

@@ -32,6 +32,7 @@
 
 #define SYSTEM_SOCKET	"/run/progd/progd.sock"
 #define CHUNK		65536u
+#define SCHEMA		2		/* of replies */
 #define REPLY_TIMEOUT_S	10
 
 static bool as_json;
@@ -123,6 +124,9 @@ static json_t *ask(json_t *req)
 	json_t *rep, *res = NULL;
 	int fd = open_control(path);
 
+	/* who reads JSON may know the old names only */
+	if (!as_json)
+		json_object_set_new(req, "schema", json_integer(SCHEMA));
 	if (fd < 0) {
 		fprintf(stderr, "progctl: %s.ctl: %s\n", path,
 			fd == -ENOENT || fd == -ECONNREFUSED ?
@@ -390,7 +394,7 @@ static int show_thresh(json_t *res)
 {
 	static const char *const cols[] = {
 		"job", "from", "to", "offload", "early", "pinned", "messages", "mean_bytes", "rendezvous",
-		"sender_away", "receiver_away", "switches", "refused", NULL,
+		"sender_overlap", "receiver_overlap", "switches", "refused", NULL,
 	};
 	json_t *row;
 	size_t i;

@@ -3,8 +3,11 @@
  * ctl: the control socket that progctl talks to: SOCK_SEQPACKET at <socket>.ctl, for root and the
  * daemon's own user.  One JSON object per message:
  *
- *	request   {"cmd": "status", ...}
- *	reply     {"ok": true, "result": ...} or {"ok": false, "error": "a sentence"}
+ *	request   {"cmd": "status", "schema": 2, ...}
+ *	reply     {"ok": true, "schema": 2, "result": ...} or {"ok": false, "error": "a sentence"}
+ *
+ * Schema 2 has new names for some members.  Who does not ask for it gets these under their old names, too, until
+ * the next release.
  *
  * A reply that is longer than CTL_CHUNK bytes comes in several messages; all but the last are
  * exactly CTL_CHUNK bytes long, and a reply of a multiple of it ends with an empty line ("\n").
@@ -21,6 +24,7 @@
 #include "session/session.h"
 #include "xport/xport.h"
 
+#define CTL_SCHEMA	2
 #define CTL_CHUNK	65536u
 #define CTL_MAX_REQUEST	65536u
 

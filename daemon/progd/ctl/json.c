@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/* What replies consist of. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "ctl/priv.h"
+#include "stats/stats.h"
+
+/* Since schema 2.  The old names go with the next release. */
+static const struct {
+	const char *name, *old;
+} renamed[] = {
+	{ "held_bytes", "parked_bytes" },
+	{ "sender_overlap", "sender_away" },
+	{ "receiver_overlap", "receiver_away" },
+};
+
+void ctl_old_names(json_t *j)
+{
+	const char *key;
+	json_t *v;
+	size_t i;
+
+	json_array_foreach(j, i, v)
+		ctl_old_names(v);
+	json_object_foreach(j, key, v)
+		ctl_old_names(v);
+	for (i = 0; json_is_object(j) && i < sizeof(renamed) / sizeof(renamed[0]); i++) {
+		v = json_object_get(j, renamed[i].name);
+		if (v)
+			json_object_set(j, renamed[i].old, v);
+	}
+}
+
+json_t *ctl_hex(const uint8_t *p, size_t n)
+{
+	char s[65];
+
+	for (size_t i = 0; i < n && i < 32; i++)
+		snprintf(s + 2 * i, 3, "%02x", p[i]);
+	return json_string(s);
+}
+
+void ctl_put_u64(json_t *o, const char *key, uint64_t v)
+{
+	json_object_set_new(o, key, json_integer((json_int_t)v));
+}
+
+uint64_t ctl_cpu_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+}
+
+json_t *ctl_copiers(const uint64_t *copies, const uint64_t *bytes)
+{
+	json_t *o = json_object();
+
+	for (unsigned int i = 0; i < STATS_COPIERS; i++) {
+		json_t *p = json_object();
+
+		ctl_put_u64(p, "copies", copies[i]);
+		ctl_put_u64(p, "bytes", bytes[i]);
+		json_object_set_new(o, stats_copiers[i], p);
+	}
+	return o;
+}

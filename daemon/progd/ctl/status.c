@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/* The daemon, and its workers. */
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "conf/keys.h"
+#include "copy_engine/copy_engine.h"
+#include "ctl/priv.h"
+#include "win/win.h"
+
+struct ask {
+	struct rma *rma;
+	struct rma_info info;
+	const struct copy_engine *engine;
+	struct copy_engine_info engine_info;
+};
+
+static void ask_info(void *arg)
+{
+	struct ask *a = arg;
+
+	rma_info(a->rma, &a->info);
+	copy_engine_info(a->engine, &a->engine_info);
+}
+
+/* What a worker's copy engine has open. */
+static const char *engine_now(const struct copy_engine_info *i)
+{
+	if (i->open)
+		return i->kind == COPIER_KERNEL ? "kernel threads of asyncprog" :
+		       i->engine ? i->name : "kernel threads of ioat_copy";
+	return i->why ? copy_engine_why(i->why) : "not in use";
+}
+
+static uint64_t rss(void)
+{
+	unsigned long size, res = 0;
+	FILE *f = fopen("/proc/self/statm", "r");
+
+	if (f) {
+		if (fscanf(f, "%lu %lu", &size, &res) != 2)
+			res = 0;
+		fclose(f);
+	}
+	return (uint64_t)res * sysconf(_SC_PAGESIZE);
+}
+
+/* Version of a loaded kernel module; NULL: it is not loaded. */
+static json_t *module_version(const char *name)
+{
+	char path[64], text[32] = "";
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/sys/module/%s/version", name);
+	f = fopen(path, "re");
+	if (!f)
+		return json_null();
+	if (fscanf(f, "%31s", text) != 1)
+		text[0] = '\0';
+	fclose(f);
+	return json_string(text);
+}
+
+static json_t *pins_json(void)
+{
+	json_t *o = json_object();
+	struct win_pins p;
+
+	win_pins(&p);
+	ctl_put_u64(o, "regions", p.regions);
+	ctl_put_u64(o, "bytes", p.bytes);
+	ctl_put_u64(o, "registered", p.added);
+	return o;
+}
+
+/* What is configured, and what it came to; @probe: try it. */
+static json_t *engine_json(struct ctl *c, bool probe)
+{
+	static const char *const names[] = {
+		[COPY_ENGINE_AUTO] = "auto", [COPY_ENGINE_CPU] = "cpu", [COPY_ENGINE_KERNEL] = "kernel",
+		[COPY_ENGINE_DMA] = "dma",
+	};
+	char name[IOAT_COPY_NAME_SIZE];
+	struct copy_engine_totals t;
+	struct copy_engine_conf mc;
+	json_t *o = json_object();
+
+	copy_engine_conf_get(&mc);
+	copy_engine_totals(&t);
+	json_object_set_new(o, "configured", json_string(names[mc.engine]));
+	ctl_put_u64(o, "min_bytes", mc.min);
+	if (probe) {
+		int err = copy_engine_probe(name);
+
+		json_object_set_new(o, "engine", name[0] ? json_string(name) : json_null());
+		json_object_set_new(o, "problem", err ? json_string(copy_engine_why(err)) : json_null());
+	}
+	json_object_set_new(o, "done_by", ctl_copiers(t.copies, t.bytes));
+	ctl_put_u64(o, "fallbacks", t.fallbacks);
+	return o;
+}
+
+json_t *ctl_do_status(struct ctl *c, json_t *req, const char **why)
+{
+	struct prog_addr addr[PROG_MAX_ADDRS];
+	struct session_counts sc;
+	json_t *o = json_object(), *workers = json_array(), *s;
+	unsigned int naddrs;
+
+	ctl_put_u64(o, "schema", CTL_SCHEMA);
+	json_object_set_new(o, "version", json_string(PROG_VERSION));
+	json_object_set_new(o, "abi", json_sprintf("%d.%d", PROG_ABI_MAJOR, PROG_ABI_MINOR));
+	ctl_put_u64(o, "pid", getpid());
+	ctl_put_u64(o, "uid", geteuid());
+	json_object_set_new(o, "mode", json_string(c->o.embedded ? "embedded" : "system"));
+	json_object_set_new(o, "socket", json_string(c->o.socket));
+	json_object_set_new(o, "config", c->o.config ? json_string(c->o.config) : json_null());
+	json_object_set_new(o, "node", ctl_hex(c->o.guid, PROG_GUID_SIZE));
+	ctl_put_u64(o, "uptime_s", (loop_now() - c->started) / 1000000000);
+	ctl_put_u64(o, "resident_bytes", rss());
+	ctl_put_u64(o, "cpu_ns", ctl_cpu_ns());
+	s = json_object();
+	json_object_set_new(s, "asyncprog", module_version("asyncprog"));
+	json_object_set_new(s, "ioat_copy", module_version("ioat_copy"));
+	json_object_set_new(o, "modules", s);
+	json_object_set_new(o, "pinned", pins_json());
+	json_object_set_new(o, "copy_engine", engine_json(c, json_is_true(json_object_get(req, "probe"))));
+	ctl_put_u64(o, "process_vm_calls", mem_vm_calls());
+	naddrs = xport_addrs(c->o.xport, addr);
+	s = json_array();
+	for (unsigned int i = 0; i < naddrs; i++) {
+		char ip[INET6_ADDRSTRLEN] = "?";
+
+		inet_ntop(addr[i].family, addr[i].ip, ip, sizeof(ip));
+		json_array_append_new(s, json_sprintf(addr[i].family == AF_INET6 ? "[%s]:%u" : "%s:%u",
+						      ip, ntohs(addr[i].port)));
+	}
+	json_object_set_new(o, "addresses", s);
+	sessions_counts(c->o.sessions, &sc);
+	json_object_set_new(o, "multi_user", json_string(conf_int(c->o.conf, KEY_MULTI_USER) ?
+							 "insecure" : "no"));
+	json_object_set_new(o, "serves_uid", sc.now && !conf_int(c->o.conf, KEY_MULTI_USER) ?
+			    json_integer(sc.uid) : json_null());
+	s = json_object();
+	ctl_put_u64(s, "now", sc.now);
+	ctl_put_u64(s, "accepted", sc.accepted);
+	ctl_put_u64(s, "refused", sc.refused);
+	ctl_put_u64(s, "other_user", sc.other_user);
+	ctl_put_u64(s, "renewed", sc.renewed);
+	ctl_put_u64(s, "corrupt", sc.corrupt);
+	ctl_put_u64(s, "ended", sc.ended);
+	json_object_set_new(o, "sessions", s);
+	for (unsigned int i = 0; i < c->o.workers; i++) {
+		struct ask a = { .rma = c->o.rma[i], .engine = c->o.copy_engine[i] };
+		struct worker_stats ws;
+		json_t *w = json_object();
+
+		worker_call(c->o.worker[i], ask_info, &a);
+		worker_stats(c->o.worker[i], &ws);
+		ctl_put_u64(w, "index", i);
+		json_object_set_new(w, "loop", json_string(worker_describe(c->o.worker[i])));
+		ctl_put_u64(w, "iterations", ws.iterations);
+		ctl_put_u64(w, "events", ws.events);
+		ctl_put_u64(w, "sleeps", ws.sleeps);
+		ctl_put_u64(w, "spin_ns", ws.spin_ns);
+		ctl_put_u64(w, "moves", ws.moves);
+		ctl_put_u64(w, "clients", a.info.clients);
+		ctl_put_u64(w, "streams", a.info.streams);
+		ctl_put_u64(w, "target_streams", a.info.target_streams);
+		ctl_put_u64(w, "lock_waits", a.info.lock_waits);
+		ctl_put_u64(w, "held_bytes", a.info.held_bytes);
+		ctl_put_u64(w, "peers", a.info.peers);
+		json_object_set_new(w, "copy_engine", json_string(engine_now(&a.engine_info)));
+		ctl_put_u64(w, "copies_under_way", a.engine_info.flying + a.engine_info.queued);
+		json_array_append_new(workers, w);
+	}
+	json_object_set_new(o, "workers", workers);
+	return o;
+}

@@ -36,7 +36,7 @@ struct recv {
 enum { KEPT, PAIRED, TAKEN };
 
 struct send {
-	struct match_name name;
+	struct match_id name;
 	UT_hash_handle hh_name;
 	struct prog_p2p_key key;
 	UT_hash_handle hh_key;		/* KEPT only */
@@ -125,7 +125,7 @@ static void kept_changed(struct match *m, int by)
 
 /* ---- slots of senders ---- */
 
-static struct slot *slot_find(struct match *m, const struct match_name *name)
+static struct slot *slot_find(struct match *m, const struct match_id *name)
 {
 	struct slot *l;
 
@@ -149,7 +149,7 @@ static void slot_is_old(struct match *m, struct slot *l)
 }
 
 /* The slot of @name, made if need be; it is not on the list of old ones afterwards.  NULL: no memory. */
-static struct slot *slot_get(struct match *m, const struct match_name *name)
+static struct slot *slot_get(struct match *m, const struct match_id *name)
 {
 	struct slot *l = slot_find(m, name);
 
@@ -189,7 +189,7 @@ static struct recv *recv_find(struct match *m, const struct prog_p2p_key *key)
 	return r;
 }
 
-static struct send *send_find(struct match *m, const struct match_name *name)
+static struct send *send_find(struct match *m, const struct match_id *name)
 {
 	struct send *s;
 
@@ -346,7 +346,7 @@ int match_recv(struct match *m, const struct prog_p2p_key *key, void *recv, void
 	return ret;
 }
 
-static int do_send(struct match *m, const struct prog_p2p_key *key, const struct match_name *name,
+static int do_send(struct match *m, const struct prog_p2p_key *key, const struct match_id *name,
 		   void *send, void **recv, void **replaced)
 {
 	struct slot *l = slot_find(m, name);
@@ -410,7 +410,7 @@ no_name:
 	return -ENOMEM;
 }
 
-int match_send(struct match *m, const struct prog_p2p_key *key, const struct match_name *name,
+int match_send(struct match *m, const struct prog_p2p_key *key, const struct match_id *name,
 	       void *send, void **recv, void **replaced)
 {
 	int ret;
@@ -423,7 +423,7 @@ int match_send(struct match *m, const struct prog_p2p_key *key, const struct mat
 	return ret;
 }
 
-int match_early(struct match *m, const struct match_name *name)
+int match_eager(struct match *m, const struct match_id *name)
 {
 	struct send *s;
 	int ret = -ENOENT;
@@ -442,7 +442,7 @@ int match_early(struct match *m, const struct match_name *name)
 	return ret;
 }
 
-static int do_take(struct match *m, const struct match_name *name, void *recv, void **send, bool *early)
+static int do_take(struct match *m, const struct match_id *name, void *recv, void **send, bool *early)
 {
 	struct send *s = send_find(m, name);
 	struct slot *l;
@@ -482,7 +482,7 @@ static int do_take(struct match *m, const struct match_name *name, void *recv, v
 	return 0;
 }
 
-int match_take(struct match *m, const struct match_name *name, void *recv, void **send, bool *early)
+int match_take(struct match *m, const struct match_id *name, void *recv, void **send, bool *early)
 {
 	int ret;
 
@@ -509,7 +509,7 @@ void match_end(struct match *m, const struct prog_p2p_key *key)
 	pthread_mutex_unlock(&m->lock);
 }
 
-void match_take_end(struct match *m, const struct match_name *name)
+void match_take_end(struct match *m, const struct match_id *name)
 {
 	struct send *s;
 
@@ -522,7 +522,7 @@ void match_take_end(struct match *m, const struct match_name *name)
 	pthread_mutex_unlock(&m->lock);
 }
 
-void *match_drop(struct match *m, const struct match_name *name)
+void *match_drop(struct match *m, const struct match_id *name)
 {
 	struct send *s;
 	void *user = NULL;

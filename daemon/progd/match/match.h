@@ -21,7 +21,7 @@
 
 struct match;
 
-struct match_name {			/* one use of a slot of a sender */
+struct match_id {			/* one use of a slot of a sender */
 	uint32_t src, slot, serial;
 };
 
@@ -36,7 +36,7 @@ void match_free(struct match *m);
 
 /*
  * A predicted RECV.  *@send: the kept SEND of this key, now matched, the caller's again; NULL: there is
- * none, the RECV is kept.  *@early (may be NULL): the SEND was marked by match_early().
+ * none, the RECV is kept.  *@early (may be NULL): the SEND was marked by match_eager().
  * -EEXIST: a RECV of this key is kept or under way; -ENOMEM.  On errors nothing is kept.
  */
 int match_recv(struct match *m, const struct prog_p2p_key *key, void *recv, void **send, bool *early);
@@ -48,7 +48,7 @@ int match_recv(struct match *m, const struct prog_p2p_key *key, void *recv, void
  * Not kept: -ESTALE: it was taken by name, or a newer one of the same slot is known; -EEXIST: another SEND
  * with this key is kept or under way; -EDQUOT: too many; -ENOMEM.  *@replaced is set all the same.
  */
-int match_send(struct match *m, const struct prog_p2p_key *key, const struct match_name *name,
+int match_send(struct match *m, const struct prog_p2p_key *key, const struct match_id *name,
 	       void *send, void **recv, void **replaced);
 
 /*
@@ -56,22 +56,22 @@ int match_send(struct match *m, const struct prog_p2p_key *key, const struct mat
  * the same slot does not replace it.  -ENOENT: not kept (any more).  To be called before the sender can
  * know, that is, before FIN.
  */
-int match_early(struct match *m, const struct match_name *name);
+int match_eager(struct match *m, const struct match_id *name);
 
 /*
  * A RECV for the SEND it names.  *@send: the SEND, if it was kept, now matched; NULL: not known, it is to be
  * pulled by its name alone, and is -ESTALE should it arrive yet.  *@early as above.
  * -EBUSY: it is matched with another RECV, or was taken; -ENOMEM.
  */
-int match_take(struct match *m, const struct match_name *name, void *recv, void **send, bool *early);
+int match_take(struct match *m, const struct match_id *name, void *recv, void **send, bool *early);
 
 /* The transfer of a RECV of match_recv() that was matched ended, well or not.  Unknown keys are ignored. */
 void match_end(struct match *m, const struct prog_p2p_key *key);
 /* ... of match_take(). */
-void match_take_end(struct match *m, const struct match_name *name);
+void match_take_end(struct match *m, const struct match_id *name);
 
 /* A kept SEND is forgotten.  Its pointer, or NULL: it is not kept (any more). */
-void *match_drop(struct match *m, const struct match_name *name);
+void *match_drop(struct match *m, const struct match_id *name);
 /*
  * Forget all kept SENDs for which @which says so (the lane they came on is lost, ...; it is asked with
  * the mutex held, so the SEND is there); each is given to @fn.  Returns how many.

@@ -18,9 +18,9 @@ static struct prog_p2p_key key_of(uint32_t src, int32_t tag, uint64_t ord)
 	return (struct prog_p2p_key){ .comm = 7, .src = src, .dst = 1, .tag = tag, .ord = ord };
 }
 
-static struct match_name name_of(uint32_t src, uint32_t slot, uint32_t serial)
+static struct match_id name_of(uint32_t src, uint32_t slot, uint32_t serial)
 {
-	return (struct match_name){ src, slot, serial };
+	return (struct match_id){ src, slot, serial };
 }
 
 static uint32_t unmatched;
@@ -63,7 +63,7 @@ static int recv_fails(struct match *m, struct prog_p2p_key k)
 	return r;
 }
 
-static void *send_ok(struct match *m, struct prog_p2p_key k, struct match_name n, uintptr_t user)
+static void *send_ok(struct match *m, struct prog_p2p_key k, struct match_id n, uintptr_t user)
 {
 	void *recv, *replaced;
 
@@ -72,7 +72,7 @@ static void *send_ok(struct match *m, struct prog_p2p_key k, struct match_name n
 	return recv;
 }
 
-static int send_fails(struct match *m, struct prog_p2p_key k, struct match_name n)
+static int send_fails(struct match *m, struct prog_p2p_key k, struct match_id n)
 {
 	void *recv, *replaced;
 	int r = match_send(m, &k, &n, P(999), &recv, &replaced);
@@ -82,7 +82,7 @@ static int send_fails(struct match *m, struct prog_p2p_key k, struct match_name 
 	return r;
 }
 
-static void *take_ok(struct match *m, struct match_name n, uintptr_t user, bool want_early)
+static void *take_ok(struct match *m, struct match_id n, uintptr_t user, bool want_early)
 {
 	bool early;
 	void *send;
@@ -92,7 +92,7 @@ static void *take_ok(struct match *m, struct match_name n, uintptr_t user, bool 
 	return send;
 }
 
-static int take_fails(struct match *m, struct match_name n)
+static int take_fails(struct match *m, struct match_id n)
 {
 	void *send;
 	int r = match_take(m, &n, P(999), &send, NULL);
@@ -179,8 +179,8 @@ static void test_limit(void **state)
 	/* one that is matched at once needs no place */
 	assert_ptr_equal(send_ok(m, key_of(0, 0, 3), name_of(0, 4, 1), 2), P(1));
 	/* and one that went makes room */
-	assert_ptr_equal(match_drop(m, &(struct match_name){ 0, 0, 1 }), P(10));
-	assert_null(match_drop(m, &(struct match_name){ 0, 0, 1 }));
+	assert_ptr_equal(match_drop(m, &(struct match_id){ 0, 0, 1 }), P(10));
+	assert_null(match_drop(m, &(struct match_id){ 0, 0, 1 }));
 	assert_null(send_ok(m, key_of(0, 0, 4), name_of(0, 5, 1), 2));
 	match_free(m);
 }
@@ -188,7 +188,7 @@ static void test_limit(void **state)
 static void test_named(void **state)
 {
 	struct match *m = *state;
-	struct match_name n = name_of(2, 0, 8);
+	struct match_id n = name_of(2, 0, 8);
 	struct match_info i;
 
 	/* kept */
@@ -225,7 +225,7 @@ static void test_slots_are_reused(void **state)
 {
 	struct match *m = *state;
 	struct prog_p2p_key k = key_of(4, 0, 1);
-	struct match_name n = name_of(4, 7, 2);
+	struct match_id n = name_of(4, 7, 2);
 	void *recv, *replaced;
 
 	assert_null(send_ok(m, key_of(4, 0, 0), name_of(4, 7, 1), 1));
@@ -252,20 +252,20 @@ static void test_slots_are_reused(void **state)
 static void test_early(void **state)
 {
 	struct match *m = *state;
-	struct match_name n = name_of(1, 1, 5);
+	struct match_id n = name_of(1, 1, 5);
 	struct match_info i;
 	bool early;
 	void *send;
 
 	assert_null(send_ok(m, key_of(1, 0, 0), n, 1));
-	assert_int_equal(match_early(m, &n), 0);
-	assert_int_equal(match_early(m, &n), 0);
+	assert_int_equal(match_eager(m, &n), 0);
+	assert_int_equal(match_eager(m, &n), 0);
 	match_info(m, &i);
 	assert_int_equal(i.early, 1);
 	/* its slot is used again, several times */
 	n.serial = 6;
 	assert_null(send_ok(m, key_of(1, 0, 1), n, 2));
-	assert_int_equal(match_early(m, &n), 0);
+	assert_int_equal(match_eager(m, &n), 0);
 	n.serial = 7;
 	assert_null(send_ok(m, key_of(1, 0, 2), n, 3));
 	assert_int_equal(unmatched, 3);
@@ -277,7 +277,7 @@ static void test_early(void **state)
 	assert_ptr_equal(take_ok(m, n, 5, true), P(2));
 	n.serial = 7;
 	assert_ptr_equal(take_ok(m, n, 6, false), P(3));
-	assert_int_equal(match_early(m, &n), -ENOENT);
+	assert_int_equal(match_eager(m, &n), -ENOENT);
 	match_info(m, &i);
 	assert_int_equal(i.early, 0);
 	assert_int_equal(unmatched, 0);
@@ -336,10 +336,10 @@ static bool from_three(void *arg, void *send, bool early)
 static void test_drop_from(void **state)
 {
 	struct match *m = *state;
-	struct match_name n = name_of(3, 0, 1);
+	struct match_id n = name_of(3, 0, 1);
 
 	assert_null(send_ok(m, key_of(3, 0, 0), n, 30));
-	assert_int_equal(match_early(m, &n), 0);
+	assert_int_equal(match_eager(m, &n), 0);
 	assert_null(send_ok(m, key_of(3, 0, 1), name_of(3, 0, 2), 31));
 	assert_null(send_ok(m, key_of(3, 0, 2), name_of(3, 1, 1), 32));
 	assert_null(send_ok(m, key_of(4, 0, 0), name_of(4, 0, 1), 40));
@@ -360,7 +360,7 @@ static void test_old_slots(void **state)
 {
 	struct match *m = *state;
 	void *recv, *replaced;
-	struct match_name n = name_of(0, 0, 2);
+	struct match_id n = name_of(0, 0, 2);
 	struct prog_p2p_key k = key_of(0, 1, 0);
 
 	assert_null(send_ok(m, key_of(0, 0, 0), name_of(0, 0, 1), 1));
@@ -416,7 +416,7 @@ static void test_each(void **state)
 enum { M_NONE, M_KEPT, M_PAIRED, M_TAKEN };
 
 struct mrecv { struct prog_p2p_key k; uintptr_t user; uintptr_t send; };	/* send 0: kept */
-struct msend { struct prog_p2p_key k; struct match_name n; uintptr_t user; int state; bool early; };
+struct msend { struct prog_p2p_key k; struct match_id n; uintptr_t user; int state; bool early; };
 
 static struct {
 	struct mrecv recv[MAX];
@@ -451,7 +451,7 @@ static struct msend *m_kept(const struct prog_p2p_key *k)
 	return NULL;
 }
 
-static struct msend *m_name(const struct match_name *n)
+static struct msend *m_name(const struct match_id *n)
 {
 	for (unsigned int i = 0; i < mod.nsend; i++)
 		if (!memcmp(&mod.send[i].n, n, sizeof(*n)))
@@ -500,7 +500,7 @@ static struct prog_p2p_key any_key(void)
 	return key_of(rnd(SRCS), rnd(TAGS), rnd(ORDS));
 }
 
-static struct match_name any_name(uint32_t src)
+static struct match_id any_name(uint32_t src)
 {
 	uint32_t slot = rnd(SLOTS), newest = mod.newest[src][slot];
 
@@ -511,7 +511,7 @@ static struct match_name any_name(uint32_t src)
 static void random_step(struct match *m, uintptr_t id)
 {
 	struct prog_p2p_key k = any_key();
-	struct match_name n = any_name(k.src);
+	struct match_id n = any_name(k.src);
 	struct mrecv *r = m_recv(&k);
 	struct msend *s = m_kept(&k), *sn = m_name(&n);
 	uint32_t *newest = &mod.newest[n.src][n.slot];
@@ -611,7 +611,7 @@ static void random_step(struct match *m, uintptr_t id)
 		s = &mod.send[rnd(mod.nsend)];
 		n = s->n;
 		if (rnd(3)) {
-			assert_int_equal(match_early(m, &n), s->state == M_KEPT ? 0 : -ENOENT);
+			assert_int_equal(match_eager(m, &n), s->state == M_KEPT ? 0 : -ENOENT);
 			s->early |= s->state == M_KEPT;
 		} else {
 			p = match_drop(m, &n);
@@ -704,7 +704,7 @@ static void *senders(void *arg)
 
 	for (uint32_t i = 0; i < MSGS / 2; i++) {
 		struct prog_p2p_key k = key_of(src, 0, i);
-		struct match_name n = name_of(src, i % 1024, i / 1024 + 1);
+		struct match_id n = name_of(src, i % 1024, i / 1024 + 1);
 		int r;
 
 		do {

@@ -52,14 +52,14 @@ static void scenario(void)
 		assert_int_equal(AGAIN(match_recv(m, &k, P(c + 1), &send, &early)), 0);
 		assert_null(send);
 		k.ord = 1;
-		assert_int_equal(AGAIN(match_send(m, &k, &(struct match_name){ c, 0, 1 }, P(100 + c),
+		assert_int_equal(AGAIN(match_send(m, &k, &(struct match_id){ c, 0, 1 }, P(100 + c),
 						  &recv, &replaced)), 0);
 		assert_null(recv);
 		assert_int_equal(unmatched, c + 1);
 	}
 	for (uint32_t c = 0; c < CHANS; c++) {
 		struct prog_p2p_key k = { .comm = c, .src = c };
-		struct match_name n = { c, 1, 1 };
+		struct match_id n = { c, 1, 1 };
 
 		assert_int_equal(AGAIN(match_send(m, &k, &n, P(200 + c), &recv, &replaced)), 0);
 		assert_ptr_equal(recv, P(c + 1));
@@ -79,7 +79,7 @@ static void scenario(void)
 	for (uint32_t c = 0; c < CHANS; c++) {
 		struct prog_p2p_key k = { .comm = c, .src = c };
 
-		match_take_end(m, &(struct match_name){ c, 2, 1 });
+		match_take_end(m, &(struct match_id){ c, 2, 1 });
 		match_end(m, &k);
 		assert_int_equal(match_withdraw(m, &k, false, nothing, NULL), -ENOENT);
 		k.ord = 1;

@@ -30,7 +30,7 @@ static void turn_on(struct pull *p)
 /* Find the SEND's memory. */
 static int source(struct pull *p)
 {
-	const struct match_name *n = &p->send->name;
+	const struct match_id *n = &p->send->name;
 	struct conn *from = conn_find(p->on->r, p->on->key.job, p->send->win, n->src);
 	struct prog_p2p_slot s;
 	const char *why = "";

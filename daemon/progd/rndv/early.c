@@ -108,7 +108,7 @@ static void release(struct early *e)
 void early_written(struct pull *writer)
 {
 	struct early *e = writer->into;
-	struct match_name name = writer->name;
+	struct match_id name = writer->name;
 	struct rsend *s;
 
 	e->writer = NULL;
@@ -121,7 +121,7 @@ void early_written(struct pull *writer)
 		stats_add(&writer->on->stats->early, 1);
 		stats_add(&writer->on->stats->early_bytes, e->len);
 		pool_note(e->sp->pool, &e->buf, name.src, name.slot, name.serial, e->len);
-		match_early(e->sp->match, &name);	/* unless a RECV has it */
+		match_eager(e->sp->match, &name);	/* unless a RECV has it */
 		if (e->reader)
 			copy_start(e->reader);
 		return;

@@ -124,7 +124,7 @@ struct rndv_peer {
 
 /* A SEND as the receiving side knows it, until its sender's side knows the end. */
 struct rsend {
-	struct match_name name;
+	struct match_id name;
 	struct prog_p2p_key key;	/* by name only: src and dst */
 	uint64_t win;			/* of the receiver's window of kind SPACE */
 	uint64_t len;
@@ -146,7 +146,7 @@ struct pull {
 	struct rndv_space *sp;		/* not held: detaching ends it */
 	uint32_t slot;
 	struct prog_p2p_key key;
-	struct match_name name;		/* NAMED */
+	struct match_id name;		/* NAMED */
 	uint8_t flags;			/* PROG_P2PF_BY_ID, PROG_P2PF_DROP, PROG_P2PF_HEAD, PROG_P2PF_COPIED */
 	bool waits;			/* PROG_P2PH_BLOCKING */
 	struct side to;

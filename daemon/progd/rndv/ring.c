@@ -34,7 +34,7 @@ static int announce(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s
 		rs = calloc(1, sizeof(*rs));
 		if (!rs)
 			return -ENOMEM;
-		rs->name = (struct match_name){ .src = c->key.rank, .slot = slot, .serial = s->serial };
+		rs->name = (struct match_id){ .src = c->key.rank, .slot = slot, .serial = s->serial };
 		rs->key = s->key;
 		rs->win = c->key.win;
 		rs->len = s->len;
@@ -260,7 +260,7 @@ static int take_recv(struct conn *c, uint32_t slot, const struct prog_p2p_slot *
 			return TAKE_OK;
 		}
 	} else {
-		p->name = (struct match_name){ .src = s->key.src, .slot = s->peer_slot,
+		p->name = (struct match_id){ .src = s->key.src, .slot = s->peer_slot,
 					       .serial = s->peer_serial };
 		err = match_take(c->sp->match, &p->name, p, (void **)&known, NULL);
 	}

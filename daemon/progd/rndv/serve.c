@@ -488,7 +488,7 @@ static int on_send(struct link_from *from, const struct wire_frame *f, struct co
 	s = calloc(1, sizeof(*s));
 	err = -ENOMEM;
 	if (s) {
-		s->name = (struct match_name){ .src = f->origin, .slot = (uint32_t)f->disp,
+		s->name = (struct match_id){ .src = f->origin, .slot = (uint32_t)f->disp,
 					       .serial = f->disp >> 32 };
 		s->key = (struct prog_p2p_key){
 			.comm = rec.comm, .src = f->origin, .dst = f->target, .tag = rec.tag,

@@ -4,7 +4,7 @@
 
 #include "rndv/priv.h"
 
-const struct prog_win_node *node_of(const struct conn *c, uint32_t rank)
+const struct prog_win_node *conn_node(const struct conn *c, uint32_t rank)
 {
 	return &c->sp->win->nodes[c->sp->win->node_of_rank[rank]];
 }
@@ -18,16 +18,12 @@ struct conn *conn_find(struct rndv *r, struct win_job *job, uint64_t win, uint32
 	return c;
 }
 
-bool conn_rests(const struct conn *c)
+bool conn_blocked(const struct conn *c)
 {
 	return __atomic_load_n(c->lc.view->blocked, __ATOMIC_RELAXED);
 }
 
-/*
- * A message of @len bytes, or a piece of it, is about to be moved to or from the memory of @on, which @waits for it as far as is
- * known: it may not have come to rest yet, as we may be on its processor.
- */
-void place(const struct conn *on, uint64_t len, bool waits)
+void conn_place(const struct conn *on, uint64_t len, bool waits)
 {
 	struct rndv *r = on->r;
 	cpu_set_t idle, busy;
@@ -39,10 +35,10 @@ void place(const struct conn *on, uint64_t len, bool waits)
 	CPU_ZERO(&busy);
 	DL_FOREACH(r->list, c) {
 		uint32_t cpu = __atomic_load_n(c->lc.view->cpu, __ATOMIC_RELAXED) - 1;
-		bool rests = conn_rests(c) || (c == on && waits);
+		bool blocked = conn_blocked(c) || (c == on && waits);
 
 		if (cpu < CPU_SETSIZE)	/* it is only what the client says */
-			CPU_SET(cpu, rests ? &idle : &busy);
+			CPU_SET(cpu, blocked ? &idle : &busy);
 	}
 	r->host->place(r->host, r->link->o.index, &idle, &busy);
 }

@@ -442,9 +442,9 @@ static void test_fin_again(void **state)
 	assert_int_equal(wire_ats_get(t.last, &rec), 0);
 	assert_int_equal(rec.status, 0);
 	rndv_info(node_b.rndv, &i);
-	assert_int_equal(i.fins, 1);
+	assert_int_equal(i.ats, 1);
 	answer(WIRE_RNDV_ATS_ACK, got(WIRE_RNDV_ATS)->seq, 0);
-	for (i.fins = 1; i.fins; rndv_info(node_b.rndv, &i))
+	for (i.ats = 1; i.ats; rndv_info(node_b.rndv, &i))
 		go();
 }
 

@@ -134,9 +134,9 @@ static void all_fail(unsigned int run)
 			rndv_info(node_b.rndv, &b);
 			if (time(NULL) > limit)
 				fail_msg("%u pulls, %u serves, %u fins are left (allocations from %ld on)",
-					 a.pulls + b.pulls, a.serves + b.serves, a.fins + b.fins,
+					 a.recvs + b.recvs, a.sends + b.sends, a.ats + b.ats,
 					 oom_from);
-		} while (a.pulls + b.pulls + a.serves + b.serves + a.fins + b.fins);
+		} while (a.recvs + b.recvs + a.sends + b.sends + a.ats + b.ats);
 		if (!oom_happened) {
 			round_of(true);
 			kit_teardown(NULL);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
  * Nodes that this worker asks: the frames that wait for the lane and the job's proof, and what is lost with
- * the lane: pulls and announced SENDs fail, FINs go on the next lane until they are answered.
+ * the lane: what is received and announced SENDs fail, ATS go on the next lane until they are answered.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -9,7 +9,9 @@
 
 #include "rndv/priv.h"
 
-static void fins_wait(struct rndv_peer *p);
+#define ATS_TRIES	6		/* lanes that failed in a row: nobody is there to be told */
+
+static void ats_wait(struct rndv_peer *p);
 
 /* The engine's part of the peer; NULL: no memory. */
 static struct rndv_peer *peer_of(struct rndv *r, struct link_peer *lp)
@@ -29,7 +31,7 @@ static struct rndv_peer *peer_of(struct rndv *r, struct link_peer *lp)
 
 struct rndv_job *peer_job(struct conn *c, uint32_t rank)
 {
-	struct link_job *lj = link_job_get(c->r->link, c->key.job, node_of(c, rank));
+	struct link_job *lj = link_job_get(c->r->link, c->key.job, conn_node(c, rank));
 	struct rndv_peer *p = lj ? peer_of(c->r, lj->peer) : NULL;
 	struct rndv_job *pj;
 
@@ -46,27 +48,38 @@ struct rndv_job *peer_job(struct conn *c, uint32_t rank)
 
 /* ---- sending ---- */
 
-static void dequeue(struct rndv_job *pj, struct out *o)
+static void dequeue(struct rndv_job *pj, struct ctrl_tx *t)
 {
-	DL_DELETE(pj->outs, o);
-	o->queued = false;
+	DL_DELETE(pj->txs, t);
+	t->queued = false;
+}
+
+static void txs_drop(struct rndv_job *pj)
+{
+	struct ctrl_tx *t, *tmp;
+
+	DL_FOREACH_SAFE(pj->txs, t, tmp) {
+		dequeue(pj, t);
+		if (t->kind == CTRL_RTS)
+			free(t);
+	}
 }
 
 static void rsend_free(struct rsend *s)
 {
 	if (s->pj) {
-		out_cancel(s->pj, &s->out);
-		DL_DELETE(s->pj->fins, s);
-		s->pj->peer->r->nfins--;
+		peer_cancel(s->pj, &s->tx);
+		DL_DELETE(s->pj->ats, s);
+		s->pj->peer->r->nats--;
 	}
 	free(s);
 }
 
-/* FINs that need not be sent any more. */
-static void fins_drop(struct rndv_job *pj)
+/* ATS that need not be sent any more. */
+static void ats_drop(struct rndv_job *pj)
 {
-	while (pj->fins)
-		rsend_free(pj->fins);
+	while (pj->ats)
+		rsend_free(pj->ats);
 }
 
 /* Send what waits; the lane is there and the job open. */
@@ -74,19 +87,19 @@ static void flush(struct rndv_job *pj)
 {
 	struct rndv_peer *p = pj->peer;
 
-	while (pj->outs && pj->lj->state == LINK_OPEN && !p->full) {
-		struct out *o = pj->outs;
+	while (pj->txs && pj->lj->state == LINK_OPEN && !p->full) {
+		struct ctrl_tx *t = pj->txs;
 		int err;
 
-		o->f.job = pj->lj->index;
-		err = lane_send(p->lp->lane, &o->f, o->payload, NULL, NULL);
+		t->f.job = pj->lj->index;
+		err = lane_send(p->lp->lane, &t->f, t->payload, NULL, NULL);
 		if (err == -EAGAIN)
 			p->full = true;
 		if (err)
 			return;			/* else the lane is closing: peer_down follows */
-		dequeue(pj, o);
-		if (o->kind == OUT_SEND)
-			free(o);
+		dequeue(pj, t);
+		if (t->kind == CTRL_RTS)
+			free(t);
 	}
 }
 
@@ -109,51 +122,51 @@ void peer_refused(struct link_job *lj, int err)
 		return;
 	pjob_fail(pj, err);
 	if (err != -ENOENT && err != -EACCES) {
-		if (pj->fins)
-			fins_wait(pj->peer);
+		if (pj->ats)
+			ats_wait(pj->peer);
 		return;
 	}
-	/* no process of the job is there, so none waits for a FIN */
-	fins_drop(pj);
+	/* no process of the job is there, so none waits for an ATS */
+	ats_drop(pj);
 	if (lj->over)
 		pjob_free(pj);
 }
 
-int peer_send(struct rndv_job *pj, struct out *o)
+int peer_send(struct rndv_job *pj, struct ctrl_tx *t)
 {
 	struct rndv_peer *p = pj->peer;
 	int err = link_job_connect(pj->lj);
 
-	if (err && o->kind != OUT_FIN)
+	if (err && t->kind != CTRL_ATS)
 		return err;
-	DL_APPEND(pj->outs, o);
-	o->queued = true;
+	DL_APPEND(pj->txs, t);
+	t->queued = true;
 	if (err)
-		fins_wait(p);
+		ats_wait(p);
 	else
 		flush(pj);
 	link_await(p->lp);
 	return 0;
 }
 
-void out_cancel(struct rndv_job *pj, struct out *o)
+void peer_cancel(struct rndv_job *pj, struct ctrl_tx *t)
 {
-	if (o->queued)
-		dequeue(pj, o);
+	if (t->queued)
+		dequeue(pj, t);
 }
 
 /* ---- the end of a message, told to its sender's side ---- */
 
-void fin_send(struct rndv *r, struct conn *on, struct rndv_job *pj, struct rsend *s, int status)
+void ats_send(struct rndv *r, struct conn *on, struct rndv_job *pj, struct rsend *s, int status)
 {
-	int64_t early = thresh_answer(on->sp->thresh, s->name.src, loop_now());
-	bool waits = thresh_waits(on->sp->thresh, s->name.src);
+	int64_t early = thresh_answer(on->sp->thresh, s->id.src, loop_now());
+	bool waits = thresh_waits(on->sp->thresh, s->id.src);
 	struct wire_atsrec rec = { .status = -status, .blocking = waits, .eager = (uint64_t)early };
 
 	if (!pj) {
-		struct conn *from = conn_find(r, on->key.job, s->win, s->name.src);
+		struct conn *from = conn_find(r, on->key.job, s->win, s->id.src);
 
-		if (from && slot_end_send(from, s->name.slot, s->name.serial, status)) {
+		if (from && slot_end_send(from, s->id.slot, s->id.serial, status)) {
 			thresh_fin(from->sp->thresh, s->key.dst, early, loop_now());
 			thresh_left(from->sp->thresh, s->key.dst, waits);
 		}
@@ -162,34 +175,34 @@ void fin_send(struct rndv *r, struct conn *on, struct rndv_job *pj, struct rsend
 	}
 	s->token = ++r->tokens;
 	s->pj = pj;
-	r->nfins++;
-	DL_APPEND(pj->fins, s);
-	s->out.kind = OUT_FIN;
-	s->out.f = (struct wire_frame){
-		.type = WIRE_RNDV_ATS, .len = sizeof(struct wire_ats), .win = s->win, .origin = s->name.src,
-		.target = s->key.dst, .seq = s->token, .disp = WIRE_RNDV_ID(s->name.slot, s->name.serial),
+	r->nats++;
+	DL_APPEND(pj->ats, s);
+	s->tx.kind = CTRL_ATS;
+	s->tx.f = (struct wire_frame){
+		.type = WIRE_RNDV_ATS, .len = sizeof(struct wire_ats), .win = s->win, .origin = s->id.src,
+		.target = s->key.dst, .seq = s->token, .disp = WIRE_RNDV_ID(s->id.slot, s->id.serial),
 	};
-	wire_ats_put(s->out.payload, &rec);
-	peer_send(pj, &s->out);
+	wire_ats_put(s->tx.payload, &rec);
+	peer_send(pj, &s->tx);
 }
 
-void fin_done(struct rndv_job *pj, uint64_t token)
+void ats_acked(struct rndv_job *pj, uint64_t token)
 {
 	struct rsend *s;
 
 	/* answers come in order */
-	DL_FOREACH(pj->fins, s)
+	DL_FOREACH(pj->ats, s)
 		if (s->token == token)
 			break;
 	if (!s)
 		return;
 	rsend_free(s);
-	if (pj->lj->over && !pj->fins)
+	if (pj->lj->over && !pj->ats)
 		pjob_free(pj);
 }
 
 /* After a lane that failed: the next one for what must be told. */
-static void on_fins(void *ctx)
+static void on_ats_retry(void *ctx)
 {
 	struct rndv_peer *p = ctx;
 	struct link_job *lj, *tmp;
@@ -198,42 +211,42 @@ static void on_fins(void *ctx)
 	LL_FOREACH_SAFE(p->lp->jobs, lj, tmp) {
 		struct rndv_job *pj = lj->rndv;
 
-		if (!pj || !pj->fins)
+		if (!pj || !pj->ats)
 			continue;
-		if (p->failures >= FIN_TRIES) {
+		if (p->failures >= ATS_TRIES) {
 			prog_log_limited(PROG_LOG_WARN,
 					 "job %u: a node cannot be told that messages ended", lj->job->number);
 			/* if it still reaches us, it knows from its own lanes' end */
 			link_close_from(p->r->link, p->lp->key.guid, -EHOSTUNREACH, "no lane back to that node");
-			fins_drop(pj);
+			ats_drop(pj);
 			if (lj->over)
 				pjob_free(pj);
 			continue;
 		}
-		DL_FOREACH(pj->fins, s) {
-			if (!s->out.queued) {
-				DL_APPEND(pj->outs, &s->out);
-				s->out.queued = true;
+		DL_FOREACH(pj->ats, s) {
+			if (!s->tx.queued) {
+				DL_APPEND(pj->txs, &s->tx);
+				s->tx.queued = true;
 			}
 		}
 		if (link_job_connect(lj))
-			fins_wait(p);
+			ats_wait(p);
 		else
 			flush(pj);
 	}
 	link_await(p->lp);
 }
 
-static void fins_wait(struct rndv_peer *p)
+static void ats_wait(struct rndv_peer *p)
 {
 	if (!loop_timer_running(&p->retry))
-		loop_timer_set(p->r->link->o.loop, &p->retry, link_wait_ns(p->lp), on_fins, p);
+		loop_timer_set(p->r->link->o.loop, &p->retry, link_wait_ns(p->lp), on_ats_retry, p);
 }
 
 /* ---- lanes ---- */
 
 /* SENDs that were announced on the peer's lane, of @job (NULL: any), fail. */
-static void told_fail(struct rndv_peer *p, const struct win_job *job, int err)
+static void rts_fail(struct rndv_peer *p, const struct win_job *job, int err)
 {
 	struct conn *c;
 
@@ -241,39 +254,28 @@ static void told_fail(struct rndv_peer *p, const struct win_job *job, int err)
 		if (job && c->key.job != job)
 			continue;
 		for (uint32_t i = 0; i < PROG_P2P_SLOTS; i++) {
-			if (c->told[i].peer != p)
+			if (c->rts[i].peer != p)
 				continue;
-			c->told[i].peer = NULL;
-			slot_end_send(c, i, c->told[i].serial, err);
+			c->rts[i].peer = NULL;
+			slot_end_send(c, i, c->rts[i].serial, err);
 		}
 	}
 }
 
-/* What is under way on the lane ends with @err; FINs stay. */
+/* What is under way on the lane ends with @err; ATS stay. */
 static void pjob_fail(struct rndv_job *pj, int err)
 {
-	struct out *o, *tmp;
-
-	while (pj->pulls)
-		pull_end(pj->pulls, err);
-	DL_FOREACH_SAFE(pj->outs, o, tmp) {
-		dequeue(pj, o);
-		if (o->kind == OUT_SEND)
-			free(o);
-	}
-	told_fail(pj->peer, pj->lj->job, err);
+	while (pj->gets)
+		xfer_done(pj->gets, err);
+	txs_drop(pj);
+	rts_fail(pj->peer, pj->lj->job, err);
 }
 
 static void pjob_free(struct rndv_job *pj)
 {
 	struct link_job *lj = pj->lj;
-	struct out *o, *tmp;
 
-	DL_FOREACH_SAFE(pj->outs, o, tmp) {
-		dequeue(pj, o);
-		if (o->kind == OUT_SEND)
-			free(o);
-	}
+	txs_drop(pj);
 	free(pj);
 	lj->rndv = NULL;
 	link_job_released(lj);
@@ -283,7 +285,7 @@ void peer_down(struct link_peer *lp, int err)
 {
 	struct rndv_peer *p = lp->rndv;
 	struct link_job *lj;
-	bool fins = false;
+	bool ats = false;
 
 	if (!p)
 		return;
@@ -293,11 +295,11 @@ void peer_down(struct link_peer *lp, int err)
 		if (!lj->rndv)
 			continue;
 		pjob_fail(lj->rndv, err);
-		fins |= lj->rndv->fins != NULL;
+		ats |= lj->rndv->ats != NULL;
 	}
-	told_fail(p, NULL, err);
-	if (fins)
-		fins_wait(p);
+	rts_fail(p, NULL, err);
+	if (ats)
+		ats_wait(p);
 }
 
 void peer_writable(struct link_peer *lp)
@@ -321,13 +323,13 @@ bool peer_awaits(const struct link_peer *lp)
 	if (!p)
 		return false;
 	LL_FOREACH(lp->jobs, lj)
-		if (lj->rndv && (lj->rndv->pulls || lj->rndv->fins || lj->rndv->outs))
+		if (lj->rndv && (lj->rndv->gets || lj->rndv->ats || lj->rndv->txs))
 			return true;
 	DL_FOREACH(p->r->list, c) {
 		for (uint32_t i = 0; i < PROG_P2P_SLOTS; i++) {
-			const struct told *t = &c->told[i];
+			const struct rts_state *rts = &c->rts[i];
 
-			if (t->peer == p && atomic_load(&c->sp->ended[i]) != t->serial)
+			if (rts->peer == p && atomic_load(&c->sp->ended[i]) != rts->serial)
 				return true;
 		}
 	}
@@ -336,15 +338,15 @@ bool peer_awaits(const struct link_peer *lp)
 
 /* ---- the end ---- */
 
-void peer_job_gone(struct rndv *r, struct win_job *job)
+void peer_job_gone(struct link *l, struct win_job *job)
 {
 	struct link_peer *lp, *tmp;
 
-	HASH_ITER(hh, r->link->peers, lp, tmp) {
+	HASH_ITER(hh, l->peers, lp, tmp) {
 		struct link_job *lj, *ltmp;
 
 		LL_FOREACH_SAFE(lp->jobs, lj, ltmp)
-			if (lj->job == job && lj->rndv && !lj->rndv->fins)
+			if (lj->job == job && lj->rndv && !lj->rndv->ats)
 				pjob_free(lj->rndv);
 	}
 }
@@ -362,7 +364,7 @@ void peers_free(struct rndv *r)
 		LL_FOREACH_SAFE(lp->jobs, lj, ltmp) {
 			if (!lj->rndv)
 				continue;
-			fins_drop(lj->rndv);
+			ats_drop(lj->rndv);
 			pjob_free(lj->rndv);
 		}
 		free(lp->rndv->buf);

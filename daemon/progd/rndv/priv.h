@@ -15,18 +15,10 @@
 #include "rndv/rndv.h"
 #include "thresh/thresh.h"
 
-#define RING_BATCH	64		/* entries of one client taken per poll */
-#define PIECE		WIRE_MAX_PAYLOAD
-#define PIECE_MIN	65536u		/* messages are cut at least this fine to keep both nodes busy ... */
-#define PIECE_PARTS	4		/* ... into so many parts */
 #define CHUNK		(256u << 10)	/* copied on one node at a time: fits the second-level cache */
-#define LANE_QUEUED	(480u << 10)	/* bytes of a lane's queue that pieces may fill: others send too */
 #define HELPER_WINDOW	(1u << 20)	/* bytes asked for ahead of a receiver that only its helper reaches */
 #define PLACE_MIN	(128u << 10)	/* messages from here on are worth a move to another processor, some 10 us */
-#define REF_MIN		16384u		/* payloads from here on are sent from where they are */
 #define RETRY_MAX_NS	64000000	/* something was full or out of memory: again at least so often */
-#define FIN_TRIES	6		/* lanes that failed in a row: nobody is there to be told */
-#define ABSENT_NS	10000000000ull	/* a receiver that is not at its node: may come within this */
 
 /* ---- clients --------------------------------------------------------------------------------- */
 
@@ -43,8 +35,8 @@ struct rndv_space {
 	atomic_uint attached;		/* workers */
 	_Atomic uint32_t taken[PROG_P2P_SLOTS];	/* serial of the last SEND that was announced */
 	_Atomic uint32_t ended[PROG_P2P_SLOTS];	/* ... that ended: who sets it tells the client */
-	_Atomic uint32_t served[PROG_P2P_SLOTS];	/* ... that was pulled */
-	atomic_bool not_direct;		/* its helper thread cannot copy from and to other processes */
+	_Atomic uint32_t served[PROG_P2P_SLOTS];	/* ... of which bytes were wanted */
+	atomic_bool no_peer_copy;	/* its helper thread cannot copy from and to other processes */
 };
 
 struct conn_key {
@@ -53,7 +45,7 @@ struct conn_key {
 	uint32_t rank, pad;
 };
 
-struct told {				/* a SEND that was announced on a lane of ours */
+struct rts_state {			/* a SEND that was announced on a lane of ours */
 	struct rndv_peer *peer;		/* NULL: none */
 	uint32_t serial;
 	bool again;			/* to be announced again */
@@ -70,12 +62,12 @@ struct conn {				/* a client as this worker knows it */
 	uint32_t head;
 	unsigned int jobs;		/* helper jobs of its messages */
 	struct stats_msgs *stats;	/* of lc.stats */
-	struct told *told;		/* [PROG_P2P_SLOTS] */
+	struct rts_state *rts;		/* [PROG_P2P_SLOTS] */
 	unsigned int again;		/* entries of it to be announced again, ... */
 	uint64_t again_at, again_ns;	/* ... not before; and then in so much more, ns */
-	struct pull *pulls;		/* to its memory (on) */
-	struct pull *copies;		/* from its memory, on the same node (from) */
-	struct serve *serves;
+	struct recv_xfer *recvs;	/* to its memory (on) */
+	struct recv_xfer *reads;	/* from its memory, on the same node (from) */
+	struct send_xfer *sends;
 	struct conn *next, *prev;
 };
 
@@ -92,23 +84,22 @@ struct side {
 
 /* ---- peers: nodes that this worker asks ---------------------------------------------------------- */
 
-enum out_kind { OUT_SEND, OUT_PULL, OUT_FIN };
+enum ctrl_kind { CTRL_RTS, CTRL_GET, CTRL_ATS };
 
-struct out {				/* a frame to a peer */
-	enum out_kind kind;
+struct ctrl_tx {			/* a frame to a peer */
+	enum ctrl_kind kind;
 	struct wire_frame f;
 	uint8_t payload[sizeof(struct wire_rts)];
-	struct conn *from;		/* OUT_SEND: only compared */
 	bool queued;
-	struct out *next, *prev;
+	struct ctrl_tx *next, *prev;
 };
 
 struct rndv_job {			/* a job with a peer */
 	struct link_job *lj;
 	struct rndv_peer *peer;
-	struct out *outs;		/* to be sent, oldest first */
-	struct pull *pulls;		/* asked for */
-	struct rsend *fins;		/* FIN sent or to be sent, FINED awaited */
+	struct ctrl_tx *txs;		/* to be sent, oldest first */
+	struct recv_xfer *gets;		/* asked for */
+	struct rsend *ats;		/* ATS sent or to be sent, ATS_ACK awaited */
 };
 
 struct rndv_peer {
@@ -116,114 +107,151 @@ struct rndv_peer {
 	struct rndv *r;
 	bool full;			/* the lane refused: wait for its room */
 	unsigned int failures;		/* lanes that failed since one was good */
-	struct loop_timer retry;	/* FINs wait for the next lane */
-	uint8_t *buf;			/* PIECE: payload on its way into private memory */
+	struct loop_timer retry;	/* ATS wait for the next lane */
+	uint8_t *buf;			/* DATA: payload on its way into private memory */
 };
 
 /* ---- receiving ------------------------------------------------------------------------------------ */
 
 /* A SEND as the receiving side knows it, until its sender's side knows the end. */
 struct rsend {
-	struct match_id name;
-	struct prog_p2p_key key;	/* by name only: src and dst */
+	struct match_id id;
+	struct prog_p2p_key key;	/* matched by id only: src and dst */
 	uint64_t win;			/* of the receiver's window of kind SPACE */
 	uint64_t len;
 	uint8_t flags;			/* PROG_P2PF_SYNC, PROG_P2PF_EAGER */
 	uint64_t early;			/* the sender's wish */
 	uint64_t from;			/* link_from.id it came from; 0: this node */
-	struct early *pooled;		/* its payload is in the pool, or on its way there */
-	uint64_t token;			/* FIN: its number */
-	struct rndv_job *pj;		/* FIN: whose list it is on */
-	struct out out;
-	struct rsend *next, *prev;	/* pj->fins */
+	struct eager *eager;		/* its payload is in the pool, or on its way there */
+	uint64_t token;			/* ATS: its number */
+	struct rndv_job *pj;		/* ATS: whose list it is on */
+	struct ctrl_tx tx;
+	struct rsend *next, *prev;	/* pj->ats */
 };
 
+struct recv_xfer;
+
 /*
- * A RECV.  While it is kept in the matching table, it is no worker's; whoever matched it has it from
- * then on.
+ * A way in which the bytes of a message come.  What it moves it reports by xfer_advance(), an error by xfer_done(),
+ * and nothing else.  While x->busy it waits for an end of which it is told itself.
  */
-struct pull {
+struct xfer_ops {
+	/* To be begun: 0 or why it cannot be. */
+	int (*start)(struct recv_xfer *x);
+	/*
+	 * Move the next part of [pos, avail), in turn: 1; 0: nothing is to be done now (@x may be gone in both cases);
+	 * -EAGAIN: nobody tells when it can be; -EOPNOTSUPP: not in this way (any more), so the daemon has to copy what
+	 * follows pos; or what @x fails with.
+	 */
+	int (*step)(struct recv_xfer *x);
+	/* Begin nothing any more.  What is under way goes on and holds @x.  May be NULL. */
+	void (*stop)(struct recv_xfer *x);
+	/* After stop: the client goes, what is under way is nobody's.  May be NULL. */
+	void (*abandon)(struct recv_xfer *x);
+};
+
+extern const struct xfer_ops xfer_net;		/* from another node */
+extern const struct xfer_ops xfer_copy;		/* on this node, by the daemon */
+extern const struct xfer_ops xfer_peer_copy;	/* by a helper thread, from process to process */
+extern const struct xfer_ops xfer_engine;	/* by the copy engine */
+extern const struct xfer_ops xfer_eager;	/* from the eager pool, by the daemon */
+
+/* What a message is received for: a RECV, or the eager pool. */
+struct xfer_owner {
+	/* More of it is in place. */
+	void (*advanced)(struct recv_xfer *x);
+	/* It ended, and nothing writes to its memory.  Takes @s over. */
+	void (*ended)(struct recv_xfer *x, struct rsend *s);
+};
+
+enum xfer_state {
+	XFER_POSTED,			/* a RECV in the matching table, or not matched yet: no worker's */
+	XFER_MOVING,
+	XFER_STOPPED,			/* ends when nobody holds it */
+	XFER_ENDED,			/* both sides are told; freed when nobody holds it */
+};
+
+struct recv_xfer {
+	const struct xfer_owner *owner;
+	enum xfer_state state;		/* set by xfer_transition() only */
 	struct rndv_space *sp;		/* not held: detaching ends it */
 	uint32_t slot;
 	struct prog_p2p_key key;
-	struct match_id name;		/* NAMED */
+	struct match_id id;		/* NAMED */
 	uint8_t flags;			/* PROG_P2PF_BY_ID, PROG_P2PF_DROP, PROG_P2PF_HEAD, PROG_P2PF_COPIED */
 	bool waits;			/* PROG_P2PH_BLOCKING */
 	struct side to;
+	struct recv_xfer *list;		/* while several are dealt with */
 	/* matched: one worker's */
 	struct conn *on;
 	struct rsend *send;
-	struct early *into;		/* no RECV: the payload goes to the pool */
+	struct rndv_job *pj;		/* of its sender; NULL: on this node */
+	struct eager *into;		/* no RECV: the payload goes to the pool */
+	const struct xfer_ops *ops;	/* NULL: not started */
 	uint64_t since;			/* ns */
-	uint64_t token;
 	uint64_t want;			/* bytes that go somewhere: the message, or what fits */
-	uint64_t asked;			/* bytes asked for */
+	uint64_t avail;			/* bytes that can be moved by now */
 	uint64_t pos;			/* byte that comes next */
 	uint64_t landed;		/* bytes [0, landed) are in place */
 	uint32_t head;			/* bytes of it that go to the slot */
 	int status;
-	bool asking;			/* on pj->pulls */
-	bool over;			/* ends when jobs and rx are 0 */
-	bool ended;			/* the client knows; freed when jobs and rx are 0 */
-	unsigned int jobs;		/* helper jobs */
-	unsigned int rx;		/* payloads being received in place */
-	/* from another node */
-	struct rndv_job *pj;
-	struct out out;
+	unsigned int users;		/* that hold it: helper jobs, copies, payloads being received in place */
+	bool busy;
+	bool again;			/* after -EAGAIN */
+	bool turning;			/* on r->turn */
 	struct landing *landing, *landing_last;	/* bytes that the helper's ring had no room for */
-	/* from memory of this node: a client's, or its own pool */
-	bool copied;
-	struct conn *from;		/* client */
+	/* xfer_net */
+	uint64_t token;			/* 0: not on r->gets and pj->gets */
+	uint64_t asked;			/* bytes asked for */
+	struct ctrl_tx tx;
+	/* on this node */
+	struct conn *from;		/* client; NULL: its own pool */
 	struct side src;
-	struct copy_req *moving;	/* an engine copies all that is left ... */
-	bool asked_to_move;		/* ... or was asked to, once */
-	unsigned int directs;		/* jobs of a helper thread that copies by itself ... */
-	struct conn *direct_by;		/* ... which is this client's */
-	bool not_direct;		/* not (any more): it failed */
-	bool reading;			/* a helper job reads the next chunk ... */
-	uint64_t chunk;			/* ... of so many bytes */
-	bool again;			/* no room for the job: when retrying */
-	UT_hash_handle hh;		/* r->pulls, by token */
-	struct pull *next, *prev;	/* on->pulls */
-	struct pull *from_next, *from_prev;	/* from->copies */
-	struct pull *pj_next, *pj_prev;	/* pj->pulls */
-	struct pull *turn_next, *turn_prev;	/* r->copying */
-	bool turning;			/* on r->copying */
-	struct pull *list;		/* while several are dealt with */
+	uint64_t chunk;			/* that a helper job reads for xfer_copy */
+	bool engine_asked;
+	struct copy_req *engine_req;	/* under way */
+	unsigned int peer_jobs;		/* of a helper thread that copies by itself ... */
+	struct conn *peer_by;		/* ... which is this client's */
+	bool peer_failed;
+	UT_hash_handle hh;		/* r->gets, by token */
+	struct recv_xfer *next, *prev;	/* on->recvs */
+	struct recv_xfer *from_next, *from_prev;	/* from->reads */
+	struct recv_xfer *pj_next, *pj_prev;	/* pj->gets */
+	struct recv_xfer *turn_next, *turn_prev;	/* r->turn */
 };
 
-struct early {				/* a message in the pool */
+struct eager {				/* a message in the pool */
 	struct rndv_space *sp;		/* not held: detaching ends it */
 	struct pool_buf buf;
 	uint8_t *mem;
 	uint64_t len;
 	uint64_t landed;		/* bytes [0, landed) are there */
 	bool forsaken;			/* nobody will read it (any more) */
-	struct pull *writer;		/* NULL: it is complete, or failed */
-	struct pull *reader;		/* RECV that takes it from here */
+	struct recv_xfer *writer;	/* NULL: it is complete, or failed */
+	struct recv_xfer *reader;	/* takes it from here */
 };
 
 struct landing {			/* bytes for the helper thread */
-	struct pull *p;
+	struct recv_xfer *x;
 	uint64_t off, len;
 	struct landing *next;
 	uint8_t bytes[];
 };
 
-/* ---- serving ---------------------------------------------------------------------------------------- */
+/* ---- sending ---------------------------------------------------------------------------------------- */
 
 struct rndv_lane {			/* a lane on which others ask */
 	struct rndv *r;
 	struct lane *lane;
-	struct serve *serves;		/* all */
-	struct serve *turn;		/* with something to send now, served in turn */
+	struct send_xfer *sends;	/* all */
+	struct send_xfer *turn;		/* with something to send now, served in turn */
 	unsigned int refs;		/* payloads queued by reference */
-	struct wire_frame *notes;	/* REFUSE, FINED, LATER that found the lane full */
-	uint32_t nnotes, max_notes;
+	struct wire_frame *replies;	/* REFUSE, ATS_ACK, RTS_RETRY that found the lane full */
+	uint32_t nreplies, max_replies;
 	struct rndv_lane *next, *prev;
 };
 
-struct serve {				/* a SEND being pulled; until FIN */
+struct send_xfer {			/* a SEND of which bytes are wanted; until ATS */
 	struct rndv_lane *rl;		/* NULL: ended, freed with jobs and refs */
 	struct link_from *from_job;	/* who asked */
 	struct conn *on;		/* whose SEND; NULL: gone */
@@ -235,20 +263,20 @@ struct serve {				/* a SEND being pulled; until FIN */
 	uint64_t since;			/* ns */
 	struct side from;
 	uint64_t off, end;		/* to be sent */
-	uint32_t piece;
+	uint32_t part;
 	unsigned int jobs;		/* helper jobs: at most 1 */
 	unsigned int refs;		/* payloads queued by reference */
 	uint32_t job_len;		/* of the job, or what it read: */
 	uint8_t *stash;			/* the lane was full */
 	bool turning;			/* on rl->turn */
-	struct serve *next, *prev;	/* rl->serves */
-	struct serve *on_next, *on_prev;	/* on->serves */
-	struct serve *turn_next, *turn_prev;
+	struct send_xfer *next, *prev;	/* rl->sends */
+	struct send_xfer *on_next, *on_prev;	/* on->sends */
+	struct send_xfer *turn_next, *turn_prev;
 };
 
 struct ref {				/* a payload queued by reference */
 	struct win_map *map;		/* held */
-	struct serve *s;
+	struct send_xfer *s;
 };
 
 /* ---- engine --------------------------------------------------------------------------------------------- */
@@ -262,23 +290,27 @@ struct rndv {
 	struct conn *list;		/* the same, in order of attaching */
 	struct conn *zombies;		/* detached, with jobs */
 	struct rndv_lane *lanes;
-	struct pull *pulls;		/* hash by token */
+	struct recv_xfer *gets;		/* hash by token */
 	uint64_t tokens;
-	struct pull *copying;		/* on this node, in turn */
+	struct recv_xfer *turn;		/* with a part to be moved, in turn */
 	struct link_retry retry;
 	struct loop_timer trim;		/* pools keep memory warm */
 	bool look;			/* a SEND came: look at the rings, coalescing or not */
 	uint8_t *scratch;		/* CHUNK */
-	uint32_t nserves, nfins;
+	uint32_t nsends, nats;
 };
 
 /* conn.c */
-void place(const struct conn *on, uint64_t len, bool waits);
+/*
+ * A message of @len bytes, or a part of it, is about to be moved to or from the memory of @on, which @waits for it as
+ * far as is known: it may not be blocked yet, as we may be on its processor.
+ */
+void conn_place(const struct conn *on, uint64_t len, bool waits);
 /* A thread of the client sleeps in a wait, as far as the client says. */
-bool conn_rests(const struct conn *c);
+bool conn_blocked(const struct conn *c);
 struct conn *conn_find(struct rndv *r, struct win_job *job, uint64_t win, uint32_t rank);
 void conn_job_done(struct conn *c);
-const struct prog_win_node *node_of(const struct conn *c, uint32_t rank);
+const struct prog_win_node *conn_node(const struct conn *c, uint32_t rank);
 
 /* slot.c: the client's slots */
 /*
@@ -290,14 +322,6 @@ bool slot_end_send(struct conn *c, uint32_t slot, uint32_t serial, int status);
 void slot_progress(struct conn *c, uint32_t slot, uint64_t moved);
 void slot_end_recv(struct conn *c, uint32_t slot, int status, uint32_t head, uint64_t msg_len,
 		   uint64_t moved);
-
-/* ring.c: their rings */
-int ring_poll(struct conn *c);
-void ring_drain(struct conn *c);
-/* SEND (@slot, @serial) was not kept by its receiver (side): to be announced again after a while. */
-void ring_later(struct conn *c, uint32_t slot, uint32_t serial, int err);
-/* SENDs that were to be announced again. */
-void ring_again(struct conn *c);
 
 /* side.c: memory */
 /*
@@ -320,79 +344,125 @@ uint64_t side_helper_max(const struct side *sd);
 int side_post(const struct side *sd, struct conn *c, uint64_t off, uint64_t len, const void *from,
 	      helper_done_fn *done, void *arg);
 
+/* xfer.c: a message that is received, whatever way it comes */
+/* It is matched with @s, which is taken over as @x is.  @pj: of its sender, NULL: that is on this node. */
+void xfer_begin(struct recv_xfer *x, struct conn *on, struct rndv_job *pj, struct rsend *s);
+/* @len more bytes are in place.  May end it, and free it if nobody holds it. */
+void xfer_advance(struct recv_xfer *x, uint64_t len);
+/* It ends: when nobody holds it any more. */
+void xfer_done(struct recv_xfer *x, int status);
+/* ... at once: the client goes. */
+void xfer_abort(struct recv_xfer *x, int status);
+/* It is not busy any more, or more of it can be moved. */
+void xfer_ready(struct recv_xfer *x);
+static inline void xfer_hold(struct recv_xfer *x)
+{
+	x->users++;
+}
+void xfer_release(struct recv_xfer *x);
+/* One that was not begun, or as the last thing of its end. */
+void xfer_free(struct recv_xfer *x);
+int xfer_poll(struct rndv *r);
+uint32_t xfer_head_landed(const struct recv_xfer *x);
+
+/* land.c: bytes to where they belong */
+/*
+ * Bytes from x->pos on, which is moved on: to the slot, the buffer, or the helper thread, which reports them when they are
+ * there.  How many are there now, or a negative errno.
+ */
+int64_t land(struct recv_xfer *x, const uint8_t *bytes, uint64_t len);
+/* Give the helper thread what its ring had no room for. */
+void land_retry(struct recv_xfer *x);
+
 /* peer.c */
 /* The peer that has rank @rank of @c's window, and @c's job with it; NULL: no memory. */
 struct rndv_job *peer_job(struct conn *c, uint32_t rank);
-/* Send @o; negative errno: it cannot be (now), and is not queued.  OUT_FIN never fails: it waits. */
-int peer_send(struct rndv_job *pj, struct out *o);
-void out_cancel(struct rndv_job *pj, struct out *o);
+/* Send @t; negative errno: it cannot be (now), and is not queued.  CTRL_ATS never fails: it waits. */
+int peer_send(struct rndv_job *pj, struct ctrl_tx *t);
+void peer_cancel(struct rndv_job *pj, struct ctrl_tx *t);
 void peer_opened(struct link_job *lj);
 void peer_refused(struct link_job *lj, int err);
 void peer_down(struct link_peer *lp, int err);
 void peer_writable(struct link_peer *lp);
 bool peer_awaits(const struct link_peer *lp);
-void peer_job_gone(struct rndv *r, struct win_job *job);
+void peer_job_gone(struct link *l, struct win_job *job);
 void peers_free(struct rndv *r);
-/* Tell the sender's side that @s has ended; takes @s over. @pj: of its sender, NULL: is on this node. */
-void fin_send(struct rndv *r, struct conn *on, struct rndv_job *pj, struct rsend *s, int status);
-void fin_done(struct rndv_job *pj, uint64_t token);
+/* Tell the sender's side that @s has ended; takes @s over. @pj as in xfer_begin(). */
+void ats_send(struct rndv *r, struct conn *on, struct rndv_job *pj, struct rsend *s, int status);
+void ats_acked(struct rndv_job *pj, uint64_t token);
 
-/* pull.c */
-/* A SEND for @on's client: 0, or why it cannot be kept now; @s is taken over if 0. */
-int send_arrived(struct conn *on, struct rsend *s);
-/* A RECV is matched with @s; both are taken over. @pj as in fin_send(). */
-void pull_start(struct pull *p, struct conn *on, struct rndv_job *pj, struct rsend *s);
-/* It ends, as soon as nothing uses the memory. */
-void pull_end(struct pull *p, int status);
-/* ... at once: the client goes. */
-void pull_abort(struct pull *p, int status);
-void pull_free(struct pull *p);
-/* @len more bytes are where they belong. */
-void pull_count(struct pull *p, uint64_t len);
+/* net.c */
+/* The transfer that the job asked for, for which a frame came. */
+struct recv_xfer *net_find(const struct link_job *j, const struct wire_frame *f);
+/*
+ * Where the frame's payload can be received: straight into place, or into memory of the peer's from where it
+ * is copied.  False: the transport has to find some.
+ */
+bool net_place(struct rndv_peer *pe, struct recv_xfer *x, const struct wire_frame *f, struct lane_sink *sink);
+/* @placed: straight.  0 or -EPROTO. */
+int net_data(struct recv_xfer *x, const struct wire_frame *f, const void *payload, bool placed);
+
+/* copy.c, peer_copy.c */
+int copy_step(struct recv_xfer *x);
+/* Is it worth a helper thread, and is there one that can? */
+bool peer_copy_fits(const struct recv_xfer *x);
+
+/* eager.c: the pool */
+/* Take the payload of @s, which is kept in the matching table, to the pool.  @pj as in xfer_begin(). */
+void eager_begin(struct conn *on, struct rndv_job *pj, struct rsend *s);
 /* A SEND of which nobody need be told any more; NULL is fine. */
 void rsend_forget(struct rsend *s);
-/* Bytes are in place up to p->landed. */
-void pull_landed(struct pull *p);
-void pull_job_done(struct pull *p);
-void pull_rx_done(struct pull *p);
-struct pull *pull_find(struct rndv *r, uint64_t token);
-bool pull_place(struct rndv_peer *pe, struct pull *p, const struct wire_frame *f, struct lane_sink *sink);
-int pull_land(struct pull *p, const uint8_t *bytes, uint64_t len);
-int pull_piece(struct pull *p, const struct wire_frame *f, const void *payload, bool placed);
-void pull_retry(struct pull *p);
 
-/* early.c */
-/* Take the payload of @s, which is kept in the matching table, to the pool. @pj as in fin_send(). */
-void early_begin(struct conn *on, struct rndv_job *pj, struct rsend *s);
-void early_landed(struct pull *writer);
-void early_written(struct pull *writer);
-/* The SEND was matched: @p reads from there. */
-void early_read(struct early *e, struct pull *p);
-/* How far it may. */
-uint64_t early_avail(const struct early *e);
-/* It does not any more, or nobody ever will. */
-void early_free(struct early *e);
+/* receiver.c */
+/* A SEND for @on's client: 0, or why it cannot be kept now; @s is taken over if 0. */
+int receiver_rts(struct conn *on, struct rsend *s);
+enum take { TAKE_OK, TAKE_LATER, TAKE_BAD };
+enum take receiver_take(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s);
+void receiver_withdraw(struct conn *c, uint32_t slot);
+/* SENDs that came from there have failed at their node, or will. */
+void receiver_lost(struct rndv *r, const struct link_from *from);
+/* The last worker that knew the client: what is kept ends, and the senders' sides are told. */
+void receiver_end(struct conn *c);
 
-/* copy.c */
-void copy_start(struct pull *p);
-int copy_poll(struct rndv *r);
-void copy_stop(struct pull *p);
-void copy_retry(struct pull *p);
+/* sender.c */
+enum take sender_take(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s);
+/* SEND (@slot, @serial) was not kept by its receiver (side): to be announced again after a while. */
+void sender_retry(struct conn *c, uint32_t slot, uint32_t serial, int err);
+/* SENDs that were to be announced again. */
+void sender_again(struct conn *c);
+/* ATS has come on @rl; @c: of the sender, NULL: it is not here. */
+void sender_ats(struct rndv_lane *rl, const struct wire_frame *f, struct conn *c, const struct wire_atsrec *rec);
 
-/* direct.c: by a helper thread, from process to process */
-/* The next part is a helper thread's: 1; 0: it is not for one, or -EAGAIN: not now. */
-int direct_copy(struct pull *p);
-/* Enough are under way, or all have to come back first. */
-bool direct_busy(const struct pull *p);
+/* ring.c: their rings */
+int ring_poll(struct conn *c);
+void ring_drain(struct conn *c);
 
-/* serve.c */
+/* lane.c: on which others ask */
 struct rndv_lane *rlane_new(struct rndv *r, struct lane *l);
 void rlane_free(struct rndv_lane *rl);
+/* Does rank @rank of @c's window live on the lane's node? */
+bool rlane_has(const struct rndv_lane *rl, const struct conn *c, uint32_t rank);
+/* Answer with a frame without payload; kept while the lane is full. */
+void ctrl_reply(struct rndv_lane *rl, const struct wire_frame *f);
+void ctrl_reply_flush(struct rndv_lane *rl);
+
+/* send_xfer.c */
+void send_xfer_get(struct link_from *from, const struct wire_frame *f, struct conn *c);
+/* ATS of it has come; @ok: the receiving side has it. */
+void send_xfer_ats(struct send_xfer *s, bool ok);
+struct send_xfer *send_xfer_find(const struct conn *c, uint32_t slot, uint32_t serial);
+/* No more of it: its memory cannot be read, or its client goes. */
+void send_xfer_refuse(struct send_xfer *s, int err);
 /* What came from there is over. */
-void rlane_lost(struct rndv_lane *rl, struct link_from *from);
-int serve_frame(struct link_from *from, const struct wire_frame *f, const void *payload);
-void serve_refuse(struct serve *s, int err);
-int serve_poll(struct rndv *r);
-void serve_writable(struct rndv_lane *rl);
+void send_xfer_lost(struct rndv_lane *rl, const struct link_from *from);
+void send_xfer_pump(struct rndv_lane *rl);
+int send_xfer_poll(struct rndv *r);
+
+/* frames.c: what comes, both ways; as struct link_ops has it */
+int frames_begin(struct link_from *from, const struct wire_frame *f, struct lane_sink *sink);
+int frames_end(struct link_from *from, const struct wire_frame *f, const void *payload, void *token);
+void frames_answer_begin(struct link_job *j, const struct wire_frame *f, struct lane_sink *sink);
+int frames_answer_end(struct link_job *j, const struct wire_frame *f, const void *payload, void *token);
+void frames_answer_abort(void *token);
 
 #endif

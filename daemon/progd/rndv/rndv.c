@@ -72,8 +72,8 @@ int rndv_attach(struct rndv *r, struct rndv_space *sp)
 	LOOP_ASSERT(r->link->o.loop);
 	if (!c)
 		return -ENOMEM;
-	c->told = calloc(PROG_P2P_SLOTS, sizeof(*c->told));
-	if (!c->told) {
+	c->rts = calloc(PROG_P2P_SLOTS, sizeof(*c->rts));
+	if (!c->rts) {
 		free(c);
 		return -ENOMEM;
 	}
@@ -84,7 +84,7 @@ int rndv_attach(struct rndv *r, struct rndv_space *sp)
 	c->key.rank = sp->win->rank;
 	HASH_ADD(hh, r->conns, key, sizeof(c->key), c);
 	if (!c->hh.tbl) {
-		free(c->told);
+		free(c->rts);
 		free(c);
 		return -ENOMEM;
 	}
@@ -99,70 +99,11 @@ int rndv_attach(struct rndv *r, struct rndv_space *sp)
 	return 0;
 }
 
-static void collect_recv(void *arg, int what, void *user)
-{
-	struct pull **list = arg, *p = user;
-
-	if (what != MATCH_RECV)
-		return;
-	p->list = *list;
-	*list = p;
-}
-
-static bool any(void *arg, void *send, bool early)
-{
-	return true;
-}
-
-static void collect_send(void *arg, void *send)
-{
-	struct rsend **list = arg, *s = send;
-
-	s->next = *list;
-	*list = s;
-}
-
-/* The last worker: what is kept ends, and the senders' sides are told. */
-static void space_end(struct conn *c)
-{
-	struct rsend *sends = NULL, *s;
-	struct pull *recvs = NULL, *p;
-
-	match_drop_from(c->sp->match, any, collect_send, &sends);
-	while ((s = sends)) {
-		struct rndv_job *pj = NULL;
-
-		sends = s->next;
-		s->next = NULL;
-		if (s->pooled) {
-			rsend_forget(s);
-			continue;
-		}
-		if (s->from) {
-			pj = peer_job(c, s->name.src);
-			if (!pj) {
-				prog_log_limited(PROG_LOG_WARN,
-						 "session %u: no memory to tell that it does not receive",
-						 c->lc.view->session);
-				free(s);
-				continue;
-			}
-		}
-		fin_send(c->r, c, pj, s, -ESRCH);
-	}
-	match_each(c->sp->match, collect_recv, &recvs);
-	while ((p = recvs)) {
-		recvs = p->list;
-		pull_free(p);
-	}
-	space_fini(c->sp);
-}
-
 static void conn_free(struct conn *c)
 {
 	struct rndv_space *sp = c->sp;
 
-	free(c->told);
+	free(c->rts);
 	free(c);
 	rndv_space_put(sp);
 }
@@ -178,14 +119,16 @@ void rndv_detach(struct rndv *r, struct rndv_space *sp)
 	if (!c)
 		return;
 	ring_drain(c);
-	while (c->pulls)
-		pull_abort(c->pulls, -ESRCH);
-	while (c->copies)
-		pull_end(c->copies, -ESRCH);
-	while (c->serves)
-		serve_refuse(c->serves, -ESRCH);
-	if (atomic_fetch_sub(&sp->attached, 1) == 1)
-		space_end(c);
+	while (c->recvs)
+		xfer_abort(c->recvs, -ESRCH);
+	while (c->reads)
+		xfer_done(c->reads, -ESRCH);
+	while (c->sends)
+		send_xfer_refuse(c->sends, -ESRCH);
+	if (atomic_fetch_sub(&sp->attached, 1) == 1) {
+		receiver_end(c);
+		space_fini(sp);
+	}
 	__atomic_store_n(&sq->head, __atomic_load_n(&sq->tail, __ATOMIC_ACQUIRE), __ATOMIC_RELEASE);
 	DL_DELETE(r->list, c);
 	HASH_DEL(r->conns, c);
@@ -221,14 +164,16 @@ static void retry(struct rndv *r)
 	struct conn *c;
 
 	DL_FOREACH(r->list, c) {
-		struct pull *p, *tmp;
+		struct recv_xfer *x, *tmp;
 
-		ring_again(c);
-		DL_FOREACH_SAFE(c->pulls, p, tmp) {
-			if (p->again)
-				copy_retry(p);
-			else if (p->landing)
-				pull_retry(p);
+		sender_again(c);
+		DL_FOREACH_SAFE(c->recvs, x, tmp) {
+			if (x->again) {
+				x->again = false;
+				xfer_ready(x);
+			} else {
+				land_retry(x);
+			}
 		}
 	}
 }
@@ -251,86 +196,13 @@ static int poll(struct link *l)
 	zombies_poll(r);
 	if (r->retry.now)
 		retry(r);
-	n += copy_poll(r);
-	n += serve_poll(r);
+	n += xfer_poll(r);
+	n += send_xfer_poll(r);
 	n += link_retry_over(&r->retry, n + l->reaped);
 	return n + link_wake(l);
 }
 
-static void job_gone(struct link *l, struct win_job *job)
-{
-	peer_job_gone(l->rndv, job);
-}
-
 /* ---- what the link brings ---- */
-
-/* The pull that the job asks for, for which a frame came. */
-static struct pull *pull_of(const struct link_job *j, const struct wire_frame *f)
-{
-	struct pull *p = pull_find(j->peer->link->rndv, f->seq);
-
-	return p && p->pj && p->pj->lj == j ? p : NULL;
-}
-
-static void answer_begin(struct link_job *j, const struct wire_frame *f, struct lane_sink *sink)
-{
-	struct pull *p = f->type == WIRE_RNDV_DATA ? pull_of(j, f) : NULL;
-
-	if (!p || !pull_place(j->peer->rndv, p, f, sink))
-		return;
-	p->rx++;
-	atomic_fetch_add(&p->sp->refs, 1);
-	sink->token = p;
-}
-
-static void rx_over(struct pull *p)
-{
-	struct rndv_space *sp = p->sp;
-
-	pull_rx_done(p);
-	rndv_space_put(sp);
-}
-
-static int answer_end(struct link_job *j, const struct wire_frame *f, const void *payload, void *token)
-{
-	struct pull *p = token;
-	struct conn *c;
-	int err = 0;
-
-	if (p) {
-		bool direct = side_ptr(&p->to, 0);
-
-		if (!p->over)
-			err = pull_piece(p, f, direct ? NULL : p->pj->peer->buf, direct);
-		rx_over(p);
-		return err;
-	}
-	switch (f->type) {
-	case WIRE_RNDV_DATA:
-		p = pull_of(j, f);
-		/* it may have ended meanwhile */
-		return p ? pull_piece(p, f, payload, false) : 0;
-	case WIRE_RNDV_REFUSE:
-		p = pull_of(j, f);
-		if (p)
-			pull_end(p, -(int)f->error);
-		return 0;
-	case WIRE_RNDV_ATS_ACK:
-		if (j->rndv)
-			fin_done(j->rndv, f->seq);
-		return 0;
-	default:
-		c = conn_find(j->peer->link->rndv, j->job, f->win, f->origin);
-		if (c)
-			ring_later(c, (uint32_t)f->disp, f->disp >> 32, -(int)f->error);
-		return 0;
-	}
-}
-
-static void answer_abort(void *token)
-{
-	rx_over(token);
-}
 
 static int lane_new(struct link_lane *in)
 {
@@ -346,42 +218,33 @@ static void lane_free(struct link_lane *in)
 
 static void lane_writable(struct link_lane *in)
 {
-	serve_writable(in->rndv);
-}
-
-/* Nothing that others send is received in place. */
-static int begin(struct link_from *from, const struct wire_frame *f, struct lane_sink *sink)
-{
-	return 0;
-}
-
-static int end(struct link_from *from, const struct wire_frame *f, const void *payload, void *token)
-{
-	return serve_frame(from, f, payload);
+	ctrl_reply_flush(in->rndv);
+	send_xfer_pump(in->rndv);
 }
 
 static void lost(struct link_from *from)
 {
-	rlane_lost(from->lane->rndv, from);
+	receiver_lost(from->link->rndv, from);
+	send_xfer_lost(from->lane->rndv, from);
 }
 
 static const struct link_ops rndv_ops = {
 	.first = WIRE_RNDV_RTS, .last = WIRE_RNDV_RTS_RETRY,
 	.poll = poll,
-	.job_gone = job_gone,
+	.job_gone = peer_job_gone,
 	.opened = peer_opened,
 	.refused = peer_refused,
 	.down = peer_down,
 	.writable = peer_writable,
 	.awaits = peer_awaits,
-	.answer_begin = answer_begin,
-	.answer_end = answer_end,
-	.answer_abort = answer_abort,
+	.answer_begin = frames_answer_begin,
+	.answer_end = frames_answer_end,
+	.answer_abort = frames_answer_abort,
 	.lane_new = lane_new,
 	.lane_free = lane_free,
 	.lane_writable = lane_writable,
-	.begin = begin,
-	.end = end,
+	.begin = frames_begin,
+	.end = frames_end,
 	.lost = lost,
 };
 
@@ -431,14 +294,14 @@ void rndv_info(const struct rndv *r, struct rndv_info *i)
 	memset(i, 0, sizeof(*i));
 	DL_COUNT(r->list, c, i->clients);
 	DL_FOREACH(r->list, c) {
-		struct pull *p;
+		struct recv_xfer *x;
 		uint32_t n;
 
-		DL_COUNT(c->pulls, p, n);
-		i->pulls += n;
+		DL_COUNT(c->recvs, x, n);
+		i->recvs += n;
 	}
-	i->serves = r->nserves;
-	i->fins = r->nfins;
+	i->sends = r->nsends;
+	i->ats = r->nats;
 	HASH_ITER(hh, r->link->peers, lp, tmp)
 		i->peers += lp->rndv != NULL;
 }

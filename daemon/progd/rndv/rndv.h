@@ -5,8 +5,8 @@
  * message has one, the matching table of each receiving rank, and nothing else.
  *
  * SENDs and RECVs come from the rings of this node's clients, and SENDs from other nodes' daemons.  Which worker
- * sees the second half of a pair pulls the payload: from the sender's daemon (pull.c, serve.c), or on the same
- * node from one client to the other (copy.c).
+ * sees the second half of a pair has the payload moved: from the sender's daemon (net.c, send_xfer.c), or on the same
+ * node from one client to the other (copy.c, peer_copy.c, engine.c).
  *
  * The main thread hands objects over and takes them back through functions that must run on the worker
  * (worker_call); while one of those runs, nothing else of the engine does.
@@ -61,7 +61,7 @@ int rndv_attach(struct rndv *r, struct rndv_space *sp);
 void rndv_detach(struct rndv *r, struct rndv_space *sp);
 
 struct rndv_info {
-	uint32_t clients, pulls, serves, fins, peers;
+	uint32_t clients, recvs, sends, ats, peers;
 };
 void rndv_info(const struct rndv *r, struct rndv_info *i);
 

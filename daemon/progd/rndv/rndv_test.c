@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* Messages between two engines: all kinds of memory and ways to match, and everything that may go wrong. */
+#include <signal.h>
+#include <sys/wait.h>
+
 #include "rndv/test_kit.h"
 
 #define CANARY	0x5a
@@ -126,7 +129,7 @@ static uint64_t under_way(void)
 
 	rndv_info(node_a.rndv, &a);
 	rndv_info(node_b.rndv, &b);
-	return a.pulls + a.serves + a.fins + b.pulls + b.serves + b.fins;
+	return a.recvs + a.sends + a.ats + b.recvs + b.sends + b.ats;
 }
 
 /* ---- all the ways ---- */
@@ -1030,6 +1033,27 @@ static void test_pass_many(void **state)
 	RUN(!under_way());
 }
 
+#ifdef PROG_CHECKS
+/* A message that begins twice is caught. */
+static void test_states(void **state)
+{
+	struct recv_xfer x = { .state = XFER_MOVING };
+	struct rsend s = { 0 };
+	int st;
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (!pid) {
+		close(2);
+		xfer_begin(&x, NULL, NULL, &s);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &st, 0), pid);
+	assert_true(WIFSIGNALED(st));
+	assert_int_equal(WTERMSIG(st), SIGABRT);
+}
+#endif
+
 int main(int argc, char **argv)
 {
 	static const struct CMUnitTest tests[] = {
@@ -1059,6 +1083,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_pass_fails, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_pass_ends, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_pass_many, kit_setup, kit_teardown),
+#ifdef PROG_CHECKS
+		cmocka_unit_test(test_states),
+#endif
 	};
 
 	if (argc > 1)

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * The eager pool: messages that are taken to the receiver's node before a RECV matches them, received there like any
+ * other, and copied from there when the RECV comes, as far as they are there.  All of it happens on the worker that
+ * serves the receiver's RECVs.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "rndv/priv.h"
+
+static void on_trim(void *ctx)
+{
+	struct rndv *r = ctx;
+	uint64_t warm = 0, idle_ns = r->conf->pool_idle_ns;
+	struct conn *c;
+
+	DL_FOREACH(r->list, c)
+		if (c->sp->pool && c->key.rank % r->link->o.workers == r->link->o.index)
+			warm += pool_trim(c->sp->pool, loop_now(), idle_ns);
+	if (warm)
+		loop_timer_set(r->link->o.loop, &r->trim, idle_ns, on_trim, r);
+}
+
+/* The client's pool; NULL: it has none, or no memory. */
+static struct pool *pool_of(struct conn *c)
+{
+	struct rndv_space *sp = c->sp;
+	uint64_t bytes = c->r->conf->pool_bytes;
+	struct win_map *map;
+	uint32_t region;
+
+	if (!sp->pool) {
+		region = __atomic_load_n(&sp->c.area->pool_region, __ATOMIC_ACQUIRE) - 1;
+		map = win_region(&sp->c.view.regions, region);
+		if (!map || map->device || pool_new(sp->win->job->number, map->mem, map->size, bytes, &sp->pool))
+			return NULL;
+		sp->pool_map = win_map_get(map);
+		sp->pool_bytes = bytes;
+	}
+	if (sp->pool_bytes != bytes) {
+		pool_limit(sp->pool, bytes);
+		sp->pool_bytes = bytes;
+	}
+	if (!loop_timer_running(&c->r->trim))
+		loop_timer_set(c->r->link->o.loop, &c->r->trim, c->r->conf->pool_idle_ns, on_trim, c->r);
+	return sp->pool;
+}
+
+static void release(struct eager *e)
+{
+	pool_put(e->sp->pool, &e->buf);
+	free(e);
+}
+
+void rsend_forget(struct rsend *s)
+{
+	struct eager *e = s ? s->eager : NULL;
+
+	free(s);
+	if (!e)
+		return;
+	e->reader = NULL;
+	e->forsaken = true;
+	if (!e->writer)
+		release(e);
+}
+
+/* ---- to the pool ---- */
+
+/* Bytes [0, @landed) are there. */
+static void fill(struct eager *e, uint64_t landed)
+{
+	struct recv_xfer *x = e->reader;
+
+	e->landed = landed;
+	if (!x)
+		return;
+	x->avail = landed < x->want ? landed : x->want;
+	xfer_ready(x);
+}
+
+static void advanced(struct recv_xfer *x)
+{
+	fill(x->into, x->landed);
+}
+
+/* All of it is there, or what came before it failed. */
+static void written(struct recv_xfer *x)
+{
+	struct eager *e = x->into;
+	struct match_id id = x->id;
+
+	e->writer = NULL;
+	if (e->forsaken) {
+		release(e);
+		return;
+	}
+	if (!x->status) {
+		stats_add(&x->on->stats->early, 1);
+		stats_add(&x->on->stats->early_bytes, e->len);
+		pool_note(e->sp->pool, &e->buf, id.src, id.slot, id.serial, e->len);
+		match_eager(e->sp->match, &id);		/* unless a RECV has it */
+		fill(e, e->len);
+		return;
+	}
+	if (e->reader)
+		xfer_done(e->reader, x->status);
+	else
+		rsend_forget(match_drop(e->sp->match, &id));
+}
+
+static void ended(struct recv_xfer *x, struct rsend *s)
+{
+	written(x);
+	ats_send(x->on->r, x->on, x->pj, s, x->status);
+}
+
+static const struct xfer_owner to_pool = {
+	.advanced = advanced,
+	.ended = ended,
+};
+
+void eager_begin(struct conn *on, struct rndv_job *pj, struct rsend *s)
+{
+	struct pool *pool = pool_of(on);
+	struct pool_buf buf;
+	struct recv_xfer *x;
+	struct eager *e;
+	struct rsend *f;
+
+	if (!pool || pool_get(pool, s->len, &buf)) {
+		thresh_no_pool(on->sp->thresh, s->id.src, loop_now());
+		return;
+	}
+	e = calloc(1, sizeof(*e));
+	f = calloc(1, sizeof(*f));
+	x = calloc(1, sizeof(*x));
+	if (!e || !f || !x) {
+		free(e);
+		free(f);
+		free(x);
+		pool_put(pool, &buf);
+		return;
+	}
+	*e = (struct eager){ .sp = on->sp, .buf = buf, .mem = (uint8_t *)on->sp->pool_map->mem + buf.off,
+			     .len = s->len, .writer = x };
+	s->eager = e;
+	*f = (struct rsend){ .id = s->id, .key = s->key, .win = s->win, .len = s->len };
+	x->owner = &to_pool;
+	x->sp = on->sp;
+	x->key = s->key;
+	x->id = s->id;
+	x->into = e;
+	x->to = (struct side){ .sp = on->sp, .map = win_map_get(on->sp->pool_map),
+			       .ref = mem_direct(e->mem), .len = s->len };
+	/* may end at once, and s with it */
+	xfer_begin(x, on, pj, f);
+}
+
+/* ---- from the pool: as on this node, up to where it is filled ---- */
+
+static int start(struct recv_xfer *x)
+{
+	struct eager *e = x->send->eager;
+
+	e->reader = x;
+	x->src = (struct side){ .sp = e->sp, .map = win_map_get(e->sp->pool_map),
+				.ref = mem_direct(e->mem), .len = e->len };
+	x->avail = 0;
+	fill(e, e->writer ? e->landed : e->len);
+	return 0;
+}
+
+const struct xfer_ops xfer_eager = {
+	.start = start,
+	.step = copy_step,
+};

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/* Frames of messages that come: what others ask on their lanes, and what they answer on ours. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "rndv/priv.h"
+
+/* ---- what others ask ---- */
+
+static int rts(struct link_from *from, const struct wire_frame *f, struct conn *c, const void *payload)
+{
+	struct rndv_lane *rl = from->lane->rndv;
+	struct wire_frame a = {
+		.type = WIRE_RNDV_RTS_RETRY, .job = f->job, .win = f->win, .origin = f->origin,
+		.target = f->target, .disp = f->disp, .error = ENOENT,
+	};
+	struct wire_rtsrec rec;
+	struct rsend *s;
+	int err;
+
+	if (wire_rts_get(payload, &rec))
+		return -EPROTO;
+	if (!c) {
+		ctrl_reply(rl, &a);
+		return 0;
+	}
+	if (!rlane_has(rl, c, f->origin)) {
+		prog_log_limited(PROG_LOG_WARN, "lane %s: rank %u of window %llx is not of that node",
+				 lane_name(rl->lane), f->origin, (unsigned long long)f->win);
+		return 0;
+	}
+	s = calloc(1, sizeof(*s));
+	err = -ENOMEM;
+	if (s) {
+		s->id = (struct match_id){ .src = f->origin, .slot = (uint32_t)f->disp,
+					   .serial = f->disp >> 32 };
+		s->key = (struct prog_p2p_key){
+			.comm = rec.comm, .src = f->origin, .dst = f->target, .tag = rec.tag,
+			.gen = rec.gen, .ord = rec.ord,
+		};
+		s->win = f->win;
+		s->len = rec.len;
+		s->flags = rec.flags;
+		s->early = rec.eager;
+		s->from = from->id;
+		err = receiver_rts(c, s);
+	}
+	if (!err)
+		return 0;
+	free(s);
+	if (err == -ESTALE)
+		return 0;			/* matched by its id before it came */
+	a.error = -err;
+	ctrl_reply(rl, &a);
+	return 0;
+}
+
+/* Nothing that others send is received in place. */
+int frames_begin(struct link_from *from, const struct wire_frame *f, struct lane_sink *sink)
+{
+	return 0;
+}
+
+int frames_end(struct link_from *from, const struct wire_frame *f, const void *payload, void *token)
+{
+	struct rndv_lane *rl = from->lane->rndv;
+	struct win_job *job = link_from_job(from);
+	struct conn *c = job ? conn_find(rl->r, job, f->win, f->type == WIRE_RNDV_RTS ? f->target : f->origin) : NULL;
+	struct wire_atsrec rec;
+
+	switch (f->type) {
+	case WIRE_RNDV_RTS:
+		return rts(from, f, c, payload);
+	case WIRE_RNDV_ATS:
+		if (wire_ats_get(payload, &rec))
+			return -EPROTO;
+		sender_ats(rl, f, c, &rec);
+		return 0;
+	default:
+		send_xfer_get(from, f, c);
+		return 0;
+	}
+}
+
+/* ---- what they answer ---- */
+
+void frames_answer_begin(struct link_job *j, const struct wire_frame *f, struct lane_sink *sink)
+{
+	struct recv_xfer *x = f->type == WIRE_RNDV_DATA ? net_find(j, f) : NULL;
+
+	if (!x || !net_place(j->peer->rndv, x, f, sink))
+		return;
+	xfer_hold(x);
+	atomic_fetch_add(&x->sp->refs, 1);
+	sink->token = x;
+}
+
+static void received(struct recv_xfer *x)
+{
+	struct rndv_space *sp = x->sp;
+
+	xfer_release(x);
+	rndv_space_put(sp);
+}
+
+int frames_answer_end(struct link_job *j, const struct wire_frame *f, const void *payload, void *token)
+{
+	struct recv_xfer *x = token;
+	struct conn *c;
+	int err = 0;
+
+	if (x) {
+		bool placed = side_ptr(&x->to, 0);
+
+		if (x->state == XFER_MOVING)
+			err = net_data(x, f, placed ? NULL : x->pj->peer->buf, placed);
+		received(x);
+		return err;
+	}
+	switch (f->type) {
+	case WIRE_RNDV_DATA:
+		x = net_find(j, f);
+		/* it may have ended meanwhile */
+		return x ? net_data(x, f, payload, false) : 0;
+	case WIRE_RNDV_REFUSE:
+		x = net_find(j, f);
+		if (x)
+			xfer_done(x, -(int)f->error);
+		return 0;
+	case WIRE_RNDV_ATS_ACK:
+		if (j->rndv)
+			ats_acked(j->rndv, f->seq);
+		return 0;
+	default:
+		c = conn_find(j->peer->link->rndv, j->job, f->win, f->origin);
+		if (c)
+			sender_retry(c, (uint32_t)f->disp, f->disp >> 32, -(int)f->error);
+		return 0;
+	}
+}
+
+void frames_answer_abort(void *token)
+{
+	received(token);
+}

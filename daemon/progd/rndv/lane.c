@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/* Lanes on which other nodes ask, and the answers without payload. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rndv/priv.h"
+
+struct rndv_lane *rlane_new(struct rndv *r, struct lane *l)
+{
+	struct rndv_lane *rl = calloc(1, sizeof(*rl));
+
+	if (!rl)
+		return NULL;
+	rl->r = r;
+	rl->lane = l;
+	DL_APPEND(r->lanes, rl);
+	return rl;
+}
+
+void rlane_free(struct rndv_lane *rl)
+{
+	DL_DELETE(rl->r->lanes, rl);
+	free(rl->replies);
+	free(rl);
+}
+
+bool rlane_has(const struct rndv_lane *rl, const struct conn *c, uint32_t rank)
+{
+	return rank < c->sp->win->nranks &&
+	       !memcmp(conn_node(c, rank)->guid, lane_guid(rl->lane), PROG_GUID_SIZE);
+}
+
+void ctrl_reply(struct rndv_lane *rl, const struct wire_frame *f)
+{
+	int err = rl->nreplies ? -EAGAIN : lane_send(rl->lane, f, NULL, NULL, NULL);
+
+	if (err != -EAGAIN)
+		return;
+	if (rl->nreplies == rl->max_replies) {
+		uint32_t n = rl->max_replies ? 2 * rl->max_replies : 16;
+		struct wire_frame *p = realloc(rl->replies, n * sizeof(*p));
+
+		if (!p) {
+			lane_close(rl->lane, -ENOMEM, "no memory for answers");
+			return;
+		}
+		rl->replies = p;
+		rl->max_replies = n;
+	}
+	rl->replies[rl->nreplies++] = *f;
+}
+
+void ctrl_reply_flush(struct rndv_lane *rl)
+{
+	uint32_t n = 0;
+
+	while (n < rl->nreplies && lane_send(rl->lane, &rl->replies[n], NULL, NULL, NULL) != -EAGAIN)
+		n++;
+	if (n) {
+		rl->nreplies -= n;
+		memmove(rl->replies, rl->replies + n, rl->nreplies * sizeof(*rl->replies));
+	}
+}

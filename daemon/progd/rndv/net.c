@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/* The payload is at another node, whose daemon is asked for it: GET_REQ goes, DATA comes. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include <libprogbase/probe.h>
+
+#include "rndv/priv.h"
+
+/* Ask for bytes up to @end. */
+static int ask(struct recv_xfer *x, uint64_t end)
+{
+	struct rsend *s = x->send;
+
+	x->tx.kind = CTRL_GET;
+	x->tx.f = (struct wire_frame){
+		.type = WIRE_RNDV_GET_REQ, .win = s->win, .origin = s->id.src, .target = x->key.dst,
+		.seq = x->token, .disp = WIRE_RNDV_ID(s->id.slot, s->id.serial), .off = x->asked,
+		.total = end,
+	};
+	x->asked = end;
+	x->busy = end == x->want;
+	PROG_PROBE(pull, x->key.comm, s->id.src, x->key.dst, x->key.ord, end);
+	return peer_send(x->pj, &x->tx);
+}
+
+static int start(struct recv_xfer *x)
+{
+	struct rndv *r = x->on->r;
+
+	conn_place(x->on, x->want, x->waits);
+	x->token = ++r->tokens;
+	HASH_ADD(hh, r->gets, token, sizeof(x->token), x);
+	if (!x->hh.tbl) {
+		x->token = 0;
+		return -ENOMEM;
+	}
+	DL_APPEND2(x->pj->gets, x, pj_prev, pj_next);
+	return ask(x, x->to.helper && x->want > HELPER_WINDOW ? HELPER_WINDOW : x->want);
+}
+
+/* The second half of the window is on its way meanwhile. */
+static int step(struct recv_xfer *x)
+{
+	int err;
+
+	if (x->tx.queued || x->asked - x->landed > HELPER_WINDOW / 2)
+		return 0;
+	err = ask(x, x->want - x->asked < HELPER_WINDOW / 2 ? x->want : x->asked + HELPER_WINDOW / 2);
+	return err ? err : 1;
+}
+
+static void stop(struct recv_xfer *x)
+{
+	if (!x->token)
+		return;
+	HASH_DEL(x->on->r->gets, x);
+	DL_DELETE2(x->pj->gets, x, pj_prev, pj_next);
+	x->token = 0;
+	peer_cancel(x->pj, &x->tx);
+}
+
+const struct xfer_ops xfer_net = {
+	.start = start,
+	.step = step,
+	.stop = stop,
+};
+
+struct recv_xfer *net_find(const struct link_job *j, const struct wire_frame *f)
+{
+	struct recv_xfer *x;
+
+	HASH_FIND(hh, j->peer->link->rndv->gets, &f->seq, sizeof(f->seq), x);
+	return x && x->pj->lj == j ? x : NULL;
+}
+
+bool net_place(struct rndv_peer *pe, struct recv_xfer *x, const struct wire_frame *f, struct lane_sink *sink)
+{
+	uint64_t off = f->off, end = f->off + f->len;
+
+	if (f->off != x->pos || end > x->asked)
+		return false;
+	if (!side_ptr(&x->to, 0)) {
+		if (!pe->buf)
+			pe->buf = malloc(WIRE_MAX_PAYLOAD);
+		if (!pe->buf)
+			return false;
+		sink->iov[0] = (struct iovec){ pe->buf, f->len };
+		sink->niov = 1;
+		return true;
+	}
+	if (off < x->head) {
+		uint64_t n = x->head < end ? x->head : end;
+
+		sink->iov[sink->niov++] = (struct iovec){ x->sp->c.slot[x->slot].head + off, n - off };
+		off = n;
+	}
+	if (off < end)
+		sink->iov[sink->niov++] = (struct iovec){ side_ptr(&x->to, off), end - off };
+	return true;
+}
+
+int net_data(struct recv_xfer *x, const struct wire_frame *f, const void *payload, bool placed)
+{
+	int64_t n = f->len;
+
+	if (f->off != x->pos || f->off + f->len > x->asked)
+		return -EPROTO;
+	if (!placed)
+		n = land(x, payload, f->len);
+	else if (!win_map_alive(x->to.map) || !win_map_alive(x->sp->c.view.seg))
+		n = -EFAULT;
+	else
+		x->pos += f->len;
+	if (n < 0) {
+		xfer_done(x, n);
+		return 0;
+	}
+	if (x->landed + n < x->want)
+		conn_place(x->on, x->want, x->waits);
+	xfer_advance(x, n);
+	return 0;
+}

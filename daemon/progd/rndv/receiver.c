@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * RECVs of this node's clients, and SENDs that are announced to them: who comes second finds the other in the matching
+ * table, and the bytes come (xfer.c).  The end is told to the client, and to the sender's side (ATS).
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include <libprogbase/futex.h>
+
+#include "rndv/priv.h"
+
+/* ---- a message for a RECV ---- */
+
+static void recv_advanced(struct recv_xfer *x)
+{
+	slot_progress(x->on, x->slot, x->landed - xfer_head_landed(x));
+}
+
+static void recv_ended(struct recv_xfer *x, struct rsend *s)
+{
+	uint32_t head = xfer_head_landed(x);
+	struct conn *on = x->on;
+
+	if (x->flags & PROG_P2PF_BY_ID)
+		match_take_end(x->sp->match, &x->id);
+	else
+		match_end(x->sp->match, &x->key);
+	slot_end_recv(on, x->slot, x->status, head, s->len, x->landed - head);
+	stats_add(&on->stats->errors, x->status != 0);
+	if (s->eager) {
+		/* its sender was told, or will be when it is in the pool */
+		rsend_forget(s);
+		return;
+	}
+	stats_add(&on->stats->rendezvous, !x->status && !(x->flags & PROG_P2PF_DROP));
+	stats_add(&on->stats->local, !x->pj);
+	ats_send(on->r, on, x->pj, s, x->status);
+}
+
+static const struct xfer_owner for_recv = {
+	.advanced = recv_advanced,
+	.ended = recv_ended,
+};
+
+/* ---- SENDs that arrive ---- */
+
+/* The client's helper thread looks for the message among the receives that were not announced. */
+static void wake_candidates(struct conn *c)
+{
+	struct prog_helper_ring *ring = c->sp->c.view.ring;
+
+	if (!ring || !__atomic_load_n(&c->sp->c.area->candidates, __ATOMIC_RELAXED))
+		return;
+	futex_post(&ring->event, &ring->need_wakeup);
+}
+
+int receiver_rts(struct conn *on, struct rsend *s)
+{
+	uint32_t worker = on->key.rank % on->r->link->o.workers;	/* of its RECVs */
+	struct rsend *replaced = NULL;
+	struct rndv_job *pj = NULL;
+	struct recv_xfer *x = NULL;
+	bool eager;
+	int err;
+
+	if (s->from) {
+		pj = peer_job(on, s->id.src);
+		if (!pj)
+			return -ENOMEM;
+	}
+	/* who posts RECVs is served by one worker, and only that one uses the pool */
+	eager = thresh_arrived(on->sp->thresh, s->id.src, s->len, (int64_t)s->early, loop_now()) &&
+		s->flags & PROG_P2PF_EAGER && !(s->flags & PROG_P2PF_SYNC) &&
+		worker == on->r->link->o.index;
+	err = match_send(on->sp->match, &s->key, &s->id, s, (void **)&x, (void **)&replaced);
+	rsend_forget(replaced);
+	if (err) {
+		stats_add(&on->stats->unkept, err != -ESTALE);
+		return err;
+	}
+	if (x) {
+		xfer_begin(x, on, pj, s);
+		return 0;
+	}
+	stats_add(&on->stats->late, 1);
+	if (eager)
+		eager_begin(on, pj, s);
+	/* Dekker with a client that posts its RECV, then looks at `unmatched' */
+	full_barrier();
+	if (worker == on->r->link->o.index)
+		on->r->look = true;
+	else if (on->r->host->kick)
+		on->r->host->kick(on->r->host, 1u << worker);
+	wake_candidates(on);
+	return 0;
+}
+
+/* ---- RECVs that are posted ---- */
+
+static void count_recv(struct conn *c, uint8_t flags)
+{
+	stats_add(flags & PROG_P2PF_COPIED ? &c->stats->copied :
+		  flags & PROG_P2PF_DROP ? &c->stats->dropped :
+		  flags & PROG_P2PF_BY_ID ? &c->stats->named : &c->stats->predicted, 1);
+}
+
+/* Can the RECV be one?  If not the client is bad. */
+static bool recv_valid(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s)
+{
+	uint32_t nranks = c->sp->win->nranks;
+
+	if (s->key.dst != c->key.rank || s->key.src >= nranks) {
+		link_client_bad(&c->lc, "message slot %u: RECV at rank %u from rank %u; this is rank %u of %u", slot,
+			 s->key.dst, s->key.src, c->key.rank, nranks);
+		return false;
+	}
+	if (s->flags & PROG_P2PF_BY_ID && (!s->peer_serial || s->peer_slot >= PROG_P2P_SLOTS ||
+					   s->peer_len > PROG_DTYPE_MAX_BYTES)) {
+		link_client_bad(&c->lc, "message slot %u: peer_slot %u, peer_serial %u, peer_len %llu", slot,
+			 s->peer_slot, s->peer_serial, (unsigned long long)s->peer_len);
+		return false;
+	}
+	return true;
+}
+
+static struct recv_xfer *recv_alloc(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s)
+{
+	struct recv_xfer *x = calloc(1, sizeof(*x));
+
+	if (!x)
+		return NULL;
+	x->owner = &for_recv;
+	x->sp = c->sp;
+	x->slot = slot;
+	x->key = s->key;
+	x->flags = s->flags & (PROG_P2PF_BY_ID | PROG_P2PF_DROP | PROG_P2PF_HEAD | PROG_P2PF_COPIED);
+	x->waits = s->hints & PROG_P2PH_BLOCKING;
+	return x;
+}
+
+/* The SEND of that id has not come yet: what the RECV says of it. */
+static void say_id(struct rsend *rs, const struct conn *c, const struct recv_xfer *x, const struct prog_p2p_slot *s)
+{
+	rs->id = x->id;
+	rs->key = s->key;
+	rs->win = c->key.win;
+	rs->len = s->peer_len;
+}
+
+enum take receiver_take(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s)
+{
+	bool by_id = s->flags & PROG_P2PF_BY_ID;
+	struct rsend *known = NULL, *rs = NULL;
+	struct rndv_job *pj = NULL;
+	const char *why = "";
+	struct recv_xfer *x;
+	int err;
+
+	if (!recv_valid(c, slot, s))
+		return TAKE_BAD;
+	x = recv_alloc(c, slot, s);
+	if (!x)
+		return TAKE_LATER;
+	/* who must be told of the end: found before anything is matched, as there is no way back then */
+	if (!link_is_here(c->r->link, conn_node(c, s->key.src))) {
+		pj = peer_job(c, s->key.src);
+		if (!pj)
+			goto later;
+	}
+	if (by_id) {
+		rs = calloc(1, sizeof(*rs));
+		if (!rs)
+			goto later;
+	}
+	if (!(s->flags & PROG_P2PF_DROP)) {
+		err = side_init(&x->to, c->sp, s, &why);
+		if (err == -ENOMEM)
+			goto later;
+		if (err == -EPROTO) {
+			link_client_bad(&c->lc, "message slot %u: %s", slot, why);
+			free(rs);
+			free(x);
+			return TAKE_BAD;
+		}
+		if (err && !by_id) {
+			/* it has no way to its memory: nothing is matched with it */
+			slot_end_recv(c, slot, err, 0, 0, 0);
+			free(x);
+			return TAKE_OK;
+		}
+		if (err)
+			x->status = err;
+	}
+	if (!by_id) {
+		err = match_recv(c->sp->match, &x->key, x, (void **)&known, NULL);
+		if (!err && !known) {
+			/* another worker may have met its SEND meanwhile, and have freed it */
+			count_recv(c, s->flags);
+			return TAKE_OK;
+		}
+	} else {
+		x->id = (struct match_id){ .src = s->key.src, .slot = s->peer_slot, .serial = s->peer_serial };
+		err = match_take(c->sp->match, &x->id, x, (void **)&known, NULL);
+	}
+	if (err == -ENOMEM)
+		goto later;
+	if (err) {
+		/* -EEXIST, -EBUSY: there is another RECV for the same message */
+		slot_end_recv(c, slot, err, 0, 0, 0);
+		free(rs);
+		xfer_free(x);
+		return TAKE_OK;
+	}
+	if (!known) {
+		known = rs;
+		rs = NULL;
+		say_id(known, c, x, s);
+	}
+	free(rs);
+	count_recv(c, s->flags);
+	xfer_begin(x, c, pj, known);
+	return TAKE_OK;
+later:
+	free(rs);
+	xfer_free(x);
+	return TAKE_LATER;
+}
+
+/* ---- RECVs that are withdrawn ---- */
+
+static void collect(void *arg, void *recv)
+{
+	struct recv_xfer **list = arg, *x = recv;
+
+	x->list = *list;
+	*list = x;
+}
+
+void receiver_withdraw(struct conn *c, uint32_t slot)
+{
+	struct prog_p2p_slot *p = &c->sp->c.slot[slot];
+	struct recv_xfer *list = NULL;
+	struct prog_p2p_slot s;
+
+	if (__atomic_load_n(&p->state, __ATOMIC_ACQUIRE) == PROG_P2P_WITHDRAWN)
+		return;			/* answered */
+	if (slot_read(c, slot, &s) && s.kind == PROG_P2P_RECV && !(s.flags & PROG_P2PF_BY_ID))
+		match_withdraw(c->sp->match, &s.key, s.flags & PROG_P2PF_WITHDRAW_ALL, collect, &list);
+	if (!list) {
+		__atomic_fetch_add(&p->refused, 1, __ATOMIC_RELEASE);
+		stats_add(&c->stats->withdrawn_late, 1);
+	}
+	while (list) {
+		struct recv_xfer *w = list;
+
+		list = w->list;
+		stats_add(&c->stats->withdrawn, 1);
+		__atomic_store_n(&c->sp->c.slot[w->slot].state, PROG_P2P_WITHDRAWN, __ATOMIC_RELEASE);
+		xfer_free(w);
+	}
+	link_client_mark(&c->lc);
+}
+
+/* ---- all of them end ---- */
+
+static void collect_posted(void *arg, int what, void *user)
+{
+	if (what == MATCH_RECV)
+		collect(arg, user);
+}
+
+struct lost {
+	uint64_t from;			/* link_from.id; 0: any */
+	struct rsend *list;
+};
+
+static bool came_from(void *arg, void *send, bool eager)
+{
+	const struct lost *l = arg;
+
+	/* what is in the pool needs its sender no more */
+	return !l->from || (!eager && ((struct rsend *)send)->from == l->from);
+}
+
+static void collect_send(void *arg, void *send)
+{
+	struct lost *l = arg;
+	struct rsend *s = send;
+
+	s->next = l->list;
+	l->list = s;
+}
+
+void receiver_lost(struct rndv *r, const struct link_from *from)
+{
+	struct lost l = { .from = from->id };
+	struct rsend *s;
+	struct conn *c;
+
+	DL_FOREACH(r->list, c)
+		match_drop_from(c->sp->match, came_from, collect_send, &l);
+	while ((s = l.list)) {
+		l.list = s->next;
+		rsend_forget(s);
+	}
+}
+
+void receiver_end(struct conn *c)
+{
+	struct recv_xfer *recvs = NULL, *x;
+	struct lost l = { 0 };
+	struct rsend *s;
+
+	match_drop_from(c->sp->match, came_from, collect_send, &l);
+	while ((s = l.list)) {
+		struct rndv_job *pj = NULL;
+
+		l.list = s->next;
+		s->next = NULL;
+		if (s->eager) {
+			rsend_forget(s);
+			continue;
+		}
+		if (s->from) {
+			pj = peer_job(c, s->id.src);
+			if (!pj) {
+				prog_log_limited(PROG_LOG_WARN,
+						 "session %u: no memory to tell that it does not receive",
+						 c->lc.view->session);
+				free(s);
+				continue;
+			}
+		}
+		ats_send(c->r, c, pj, s, -ESRCH);
+	}
+	match_each(c->sp->match, collect_posted, &recvs);
+	while ((x = recvs)) {
+		recvs = x->list;
+		xfer_free(x);
+	}
+}

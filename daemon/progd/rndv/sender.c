@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * SENDs of this node's clients: they are announced to their receivers (RTS), again if those cannot keep them
+ * (RTS_RETRY), and end when the receiver's side says so (ATS).  send_xfer.c has their bytes.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "rndv/priv.h"
+
+#define AGAIN_NEW_NS	1000000000ull
+#define ABSENT_NS	10000000000ull	/* a receiver that is not at its node: may come within this */
+
+/* A SEND is told to the node of its receiver. */
+static int announce(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s)
+{
+	const struct prog_win_node *node = conn_node(c, s->key.dst);
+	struct rts_state *t = &c->rts[slot];
+	struct wire_rtsrec rec = {
+		.comm = s->key.comm, .ord = s->key.ord, .tag = s->key.tag, .gen = s->key.gen,
+		.len = s->len, .flags = s->flags & (PROG_P2PF_SYNC | PROG_P2PF_EAGER), .eager = t->wish,
+	};
+	struct rndv_job *pj;
+	struct ctrl_tx *tx;
+	int err;
+
+	if (link_is_here(c->r->link, node)) {
+		struct conn *on = conn_find(c->r, c->key.job, c->key.win, s->key.dst);
+		struct rsend *rs;
+
+		if (!on)
+			return -ENOENT;
+		rs = calloc(1, sizeof(*rs));
+		if (!rs)
+			return -ENOMEM;
+		rs->id = (struct match_id){ .src = c->key.rank, .slot = slot, .serial = s->serial };
+		rs->key = s->key;
+		rs->win = c->key.win;
+		rs->len = s->len;
+		rs->flags = rec.flags;
+		rs->early = rec.eager;
+		err = receiver_rts(on, rs);
+		if (err)
+			free(rs);
+		/* taken by name before it came */
+		return err == -ESTALE ? 0 : err;
+	}
+	pj = peer_job(c, s->key.dst);
+	tx = pj ? calloc(1, sizeof(*tx)) : NULL;
+	if (!tx)
+		return -ENOMEM;
+	tx->kind = CTRL_RTS;
+	tx->f = (struct wire_frame){
+		.type = WIRE_RNDV_RTS, .len = sizeof(struct wire_rts), .win = c->key.win,
+		.origin = c->key.rank, .target = s->key.dst, .disp = WIRE_RNDV_ID(slot, s->serial),
+	};
+	wire_rts_put(tx->payload, &rec);
+	err = peer_send(pj, tx);
+	if (err) {
+		free(tx);
+		if (err == -ENOMEM)
+			return err;
+		slot_end_send(c, slot, s->serial, err);
+		return 0;
+	}
+	t->peer = pj->peer;
+	t->serial = s->serial;
+	return 0;
+}
+
+static void say_again(struct conn *c, uint32_t slot, uint32_t serial)
+{
+	struct rts_state *t = &c->rts[slot];
+
+	if (t->serial != serial)
+		t->absent_since = 0;
+	t->serial = serial;
+	if (!t->again) {
+		t->again = true;
+		c->again++;
+	}
+	/* the first after a while, soon; then more and more seldom: there may be many */
+	if (loop_now() > c->again_at + AGAIN_NEW_NS) {
+		c->again_ns = RETRY_NS;
+		c->again_at = 0;
+	}
+	link_retry_arm(&c->r->retry);
+}
+
+void sender_retry(struct conn *c, uint32_t slot, uint32_t serial, int err)
+{
+	struct rts_state *t;
+
+	if (slot >= PROG_P2P_SLOTS || c->rts[slot].serial != serial)
+		return;
+	t = &c->rts[slot];
+	if (err != -ENOENT) {
+		t->absent_since = 0;
+	} else if (!t->absent_since) {
+		t->absent_since = loop_now();
+	} else if (loop_now() - t->absent_since > ABSENT_NS) {
+		slot_end_send(c, slot, serial, -ESRCH);
+		return;
+	}
+	say_again(c, slot, serial);
+}
+
+void sender_again(struct conn *c)
+{
+	uint64_t now = loop_now();
+
+	if (!c->again)
+		return;
+	if (now < c->again_at) {
+		link_retry_arm(&c->r->retry);
+		return;
+	}
+	c->again_at = now + c->again_ns;
+	c->again_ns = c->again_ns < RETRY_MAX_NS / 2 ? 2 * c->again_ns : RETRY_MAX_NS;
+	for (uint32_t i = 0; c->again && i < PROG_P2P_SLOTS; i++) {
+		struct rts_state *t = &c->rts[i];
+		struct prog_p2p_slot s;
+		int err;
+
+		if (!t->again)
+			continue;
+		t->again = false;
+		c->again--;
+		if (!slot_read(c, i, &s) || s.serial != t->serial || s.kind != PROG_P2P_SEND)
+			continue;
+		err = announce(c, i, &s);
+		if (err)
+			sender_retry(c, i, s.serial, err);
+	}
+}
+
+enum take sender_take(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s)
+{
+	uint32_t nranks = c->sp->win->nranks;
+	int err;
+
+	if (s->key.src != c->key.rank || s->key.dst >= nranks) {
+		link_client_bad(&c->lc, "message slot %u: SEND from rank %u to rank %u; this is rank %u of %u", slot,
+			 s->key.src, s->key.dst, c->key.rank, nranks);
+		return TAKE_BAD;
+	}
+	stats_add(&c->stats->sends, 1);
+	stats_add(&c->stats->send_bytes, s->len);
+	c->rts[slot] = (struct rts_state){
+		.serial = s->serial, .again = c->rts[slot].again,
+		.wish = thresh_wish(c->sp->thresh, s->key.dst, s->len, loop_now()),
+	};
+	err = announce(c, slot, s);
+	if (err)
+		sender_retry(c, slot, s->serial, err);
+	return TAKE_OK;
+}
+
+void sender_ats(struct rndv_lane *rl, const struct wire_frame *f, struct conn *c, const struct wire_atsrec *rec)
+{
+	uint32_t slot = (uint32_t)f->disp, serial = f->disp >> 32;
+	struct wire_frame a = { .type = WIRE_RNDV_ATS_ACK, .job = f->job, .seq = f->seq };
+	struct prog_p2p_slot sl;
+	struct send_xfer *s;
+
+	if (c && rlane_has(rl, c, f->target)) {
+		s = send_xfer_find(c, slot, serial);
+		if (s && s->dst == f->target)
+			send_xfer_ats(s, !rec->status);
+		if (slot < PROG_P2P_SLOTS && slot_read(c, slot, &sl) && sl.serial == serial &&
+		    sl.key.dst == f->target) {
+			/* before the client sees the end, and sends the next one */
+			thresh_left(c->sp->thresh, f->target, rec->blocking);
+			if (slot_end_send(c, slot, serial, -(int)rec->status))
+				thresh_fin(c->sp->thresh, f->target, (int64_t)rec->eager, loop_now());
+		}
+	}
+	ctrl_reply(rl, &a);
+}

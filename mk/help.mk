@@ -29,6 +29,7 @@ help:
 	@echo '  make soak-p2p    SOAK_PROGRAMS (5000) random two-sided programs, native and hooked'
 	@echo '  make soak-rma    likewise random one-sided programs'
 	@echo '  make dep-check   the layer rule, circles of calls, and every header compiles alone'
+	@echo '  make thread-check  what guards what, by clang'
 	@echo '  make format-check tidy compdb tags coverage   see CONTRIBUTING.md'
 	@echo '  make kmod        the kernel modules, KDIR=/lib/modules/RELEASE/build; modules_install'
 	@echo '                   check-kmod, check-kmod-debug in virtual machines; install-dkms'

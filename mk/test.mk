@@ -43,7 +43,7 @@ san_dir = $(BUILD)-$(subst $(comma),-,$(1))
 MPITEST_ALL = $(if $(MPITEST_C_PROGS),selftests-mpi)
 CHECK_GROUPS ?= unit daemon client kmod mpi chaos fuzz sanitizers
 
-.PHONY: tests san-tests fuzzers build-fuzz fuzz check check-quick build-check dep-check
+.PHONY: tests san-tests fuzzers build-fuzz fuzz check check-quick build-check dep-check thread-check
 tests: user $(TEST_TARGETS)
 # what a sanitizer build's tests need: no MPI program runs in it, so not the hooks, a fifth of all objects
 san-tests: $(filter-out $(LIB)/libprogmpi-%.so,$(USER_TARGETS)) $(TEST_TARGETS)
@@ -100,6 +100,15 @@ check-apps:
 	$(Q)packaging/install-deps packaging/deps-apps.list
 	$(Q)$(MAKE) user selftests-chaos
 	$(Q)selftests/run --build $(BUILD) apps
+
+# clang's analysis of locks, see lib/libprogbase/guard.h
+THREAD_CHECK_SRCS = $(filter-out %_fuzz.c,$(BASE_SRCS) $(CLIENT_SRCS) $(PROGD_SRCS))
+THREAD_CHECK = $(FUZZ_CC) -fsyntax-only -Wthread-safety -Wno-gcc-compat -Werror -std=gnu11 $(CPPFLAGS) \
+	-include selftests/thread-check.h
+thread-check:
+	$(Q)$(MAKE) deps
+	$(Q)printf '%s\n' $(THREAD_CHECK_SRCS) | xargs -P $(JOBS) -n 8 $(THREAD_CHECK)
+	@echo 'thread-check: $(words $(THREAD_CHECK_SRCS)) files, 0 offenders'
 
 dep-check: user
 	$(Q)CC='$(CC)' selftests/dep-check $(filter -I% -D%,$(CPPFLAGS)) -Iselftests

@@ -40,6 +40,7 @@
 #include <asyncprog/ring.h>
 #include <libprogbase/apply.h>
 #include <libprogbase/dtype.h>
+#include <libprogbase/guard.h>
 #include <libprogbase/pin.h>
 #include <libprogbase/winctl.h>
 #include <progclient.h>
@@ -251,13 +252,14 @@ struct prog_session {
 	struct prog_session *next;	/* all sessions of the process; for fork */
 };
 
-static inline void session_lock(struct prog_session *s)
+/* conditional, which the analysis does not know */
+static inline void session_lock(struct prog_session *s) GUARD_ACQUIRES(s->lock) GUARD_UNCHECKED
 {
 	if (s->mt)
 		pthread_mutex_lock(&s->lock);
 }
 
-static inline void session_unlock(struct prog_session *s)
+static inline void session_unlock(struct prog_session *s) GUARD_RELEASES(s->lock) GUARD_UNCHECKED
 {
 	if (s->mt)
 		pthread_mutex_unlock(&s->lock);
@@ -377,9 +379,9 @@ void pin_put(struct prog_session *s, struct pin *pin);	/* NULL is fine */
  */
 struct pin *pin_use(struct prog_session *s, void *addr, size_t size, bool write);
 void pin_unuse(struct prog_session *s, struct pin *pin);
-void pins_fork_prepare(struct pins *p);
-void pins_fork_parent(struct pins *p);
-void pins_fork_child(struct pins *p);
+void pins_fork_prepare(struct pins *p) GUARD_ACQUIRES(p->lock);
+void pins_fork_parent(struct pins *p) GUARD_RELEASES(p->lock);
+void pins_fork_child(struct pins *p) GUARD_RELEASES(p->lock);
 
 /* ---- windows: win.c ------------------------------------------------------------------------ */
 

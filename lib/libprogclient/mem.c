@@ -382,12 +382,12 @@ void region_forget_session(struct prog_session *s)
 	pthread_mutex_unlock(&mem_lock);
 }
 
-void region_fork_prepare(void)
+void region_fork_prepare(void) GUARD_ACQUIRES(mem_lock)
 {
 	pthread_mutex_lock(&mem_lock);
 }
 
-void region_fork_done(bool child)
+void region_fork_done(bool child) GUARD_RELEASES(mem_lock)
 {
 	struct pool *p;
 

@@ -275,7 +275,7 @@ static void define(struct stream *st, uint32_t id, const struct dtype *dt, uint6
 }
 
 /* One attempt; true when @r is filled (or has failed), with session.lock held unless it failed. */
-static bool try_reserve(void *arg)
+static bool try_reserve(void *arg) GUARD_UNCHECKED
 {
 	struct reserve *r = arg;
 	struct stream *st = r->st;
@@ -354,7 +354,7 @@ int stream_reserve(struct reserve *r)
 	return err ? err : r->err;
 }
 
-void stream_cancel(struct reserve *r)
+void stream_cancel(struct reserve *r) GUARD_UNCHECKED
 {
 	struct stream *st = r->st;
 	struct prog_session *s = st->win->s;
@@ -369,7 +369,7 @@ void stream_cancel(struct reserve *r)
 	session_unlock(s);
 }
 
-uint64_t stream_submit(struct reserve *r, bool local_done)
+uint64_t stream_submit(struct reserve *r, bool local_done) GUARD_UNCHECKED
 {
 	struct stream *st = r->st;
 	struct prog_session *s = st->win->s;

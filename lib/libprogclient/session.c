@@ -39,7 +39,8 @@ int prog_job_key_make(uint8_t jobid[16], uint8_t jobkey[32])
 
 /* ---- fork ------------------------------------------------------------------------------------ */
 
-static void fork_prepare(void)
+/* takes the locks of a list */
+static void fork_prepare(void) GUARD_UNCHECKED
 {
 	struct prog_session *s;
 
@@ -53,7 +54,7 @@ static void fork_prepare(void)
 	}
 }
 
-static void fork_done(bool child)
+static void fork_done(bool child) GUARD_UNCHECKED
 {
 	struct prog_session *s;
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include <libprogbase/futex.h>
+#include <libprogbase/guard.h>
 
 #define BOUNCE_ALIGN	64u
 
@@ -86,7 +87,7 @@ uint64_t helper_max(const struct helper *h)
 }
 
 /* Bounce space in posting order; a piece never wraps: the end of the area is skipped. */
-static bool bounce_take(struct helper *h, uint64_t size, struct job *j)
+static bool bounce_take(struct helper *h, uint64_t size, struct job *j) GUARD_NEEDS(h->lock)
 {
 	uint64_t at, from;
 

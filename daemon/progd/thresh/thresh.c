@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include <libprogbase/guard.h>
 #include <wire/wire.h>
 
 #define WINDOW		4u		/* rendezvous messages from one look at a direction to the next */
@@ -51,13 +52,13 @@ struct thresh {
 };
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;	/* taken before a struct's */
-static struct thresh *all;
-static struct thresh_conf conf;
+static struct thresh *all GUARDED_BY(all_lock);
+static struct thresh_conf conf GUARDED_BY(all_lock);
 static struct ended {
 	uint32_t job;			/* 0: free */
 	struct thresh_sum sum;
-} ended[THRESH_ENDED];			/* all_lock */
-static unsigned int next_ended;
+} ended[THRESH_ENDED] GUARDED_BY(all_lock);
+static unsigned int next_ended GUARDED_BY(all_lock);
 
 static uint64_t client_u64(const __u64 *p)
 {
@@ -101,7 +102,7 @@ static void publish_pair(struct thresh *t, struct pair *p)
 	publish(&c->eager, early_of(t, &p->dir[THRESH_IN]));
 }
 
-static void publish_all(struct thresh *t)
+static void publish_all(struct thresh *t) GUARD_NEEDS(all_lock)
 {
 	struct pair *p, *tmp;
 
@@ -151,8 +152,7 @@ int thresh_new(const struct thresh_opts *o, struct thresh **out)
 	return 0;
 }
 
-/* The caller holds the lock. */
-static void add_sum(const struct thresh *t, struct thresh_sum *s)
+static void add_sum(const struct thresh *t, struct thresh_sum *s) GUARD_NEEDS(all_lock)
 {
 	const struct pair *p;
 
@@ -172,7 +172,7 @@ static void add_sum(const struct thresh *t, struct thresh_sum *s)
 	}
 }
 
-static struct ended *ended_of(uint32_t job)
+static struct ended *ended_of(uint32_t job) GUARD_NEEDS(all_lock)
 {
 	for (unsigned int i = 0; i < THRESH_ENDED; i++)
 		if (ended[i].job == job)
@@ -204,7 +204,7 @@ void thresh_free(struct thresh *t)
 	free(t);
 }
 
-static struct pair *pair_get(struct thresh *t, uint32_t peer)
+static struct pair *pair_get(struct thresh *t, uint32_t peer) GUARD_NEEDS(t->lock)
 {
 	struct pair *p;
 
@@ -294,13 +294,13 @@ static bool marked(struct dir *d, uint64_t now)
 	return d->marked;
 }
 
-static void mark(struct thresh *t, struct dir *d, uint64_t now)
+static void mark(struct thresh *t, struct dir *d, uint64_t now) GUARD_NEEDS(t->lock)
 {
 	d->refused++;
 	d->marked = now + (t->conf.retry_ns ? t->conf.retry_ns : 1);
 }
 
-static void raise_to(struct thresh *t, struct pair *p, struct dir *d, uint64_t value)
+static void raise_to(struct thresh *t, struct pair *p, struct dir *d, uint64_t value) GUARD_NEEDS(t->lock)
 {
 	if (value > t->conf.early_max)
 		value = t->conf.early_max;
@@ -312,7 +312,7 @@ static void raise_to(struct thresh *t, struct pair *p, struct dir *d, uint64_t v
 }
 
 /* Has the program computed while messages above the threshold moved? */
-static void look(struct thresh *t, struct pair *p, struct dir *d)
+static void look(struct thresh *t, struct pair *p, struct dir *d) GUARD_NEEDS(t->lock)
 {
 	const struct prog_p2p_peer *c = &t->o.peers[p->peer];
 	uint64_t n = d->rdv - d->was_rdv, mean, msgs, bytes, idle;
@@ -336,6 +336,7 @@ static void look(struct thresh *t, struct pair *p, struct dir *d)
 }
 
 static void message(struct thresh *t, struct pair *p, struct dir *d, uint64_t len, uint64_t early)
+	GUARD_NEEDS(t->lock)
 {
 	d->messages++;
 	d->bytes += len;
@@ -448,6 +449,7 @@ void thresh_left(struct thresh *t, uint32_t peer, bool waits)
 /* ---- reports and pins ---- */
 
 static void fill(const struct thresh *t, const struct pair *p, int dir, struct thresh_info *i)
+	GUARD_NEEDS(t->lock)
 {
 	const struct prog_p2p_peer *c = &t->o.peers[p->peer];
 	const struct dir *d = &p->dir[dir];
@@ -494,7 +496,7 @@ void thresh_each(void (*fn)(void *arg, const struct thresh_info *i), void *arg)
 	pthread_mutex_unlock(&all_lock);
 }
 
-static int pin(struct thresh *t, uint32_t peer, int dir, uint64_t value, bool dry)
+static int pin(struct thresh *t, uint32_t peer, int dir, uint64_t value, bool dry) GUARD_NEEDS(t->lock)
 {
 	struct pair *p;
 

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-/*
- * Users and their quotas, mapped memfds and pinned memory, and the SIGBUS handler that keeps a
- * client's bad memory from ending the daemon.
- */
+/* Mapped memfds and pinned memory, and the SIGBUS handler that keeps a client's bad memory from ending the daemon. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -13,135 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <libprogbase/log.h>
-
 #include "win/map.h"
-
-static pthread_mutex_t user_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct win_user *users;			/* user_lock */
-static struct win_limits limits = {		/* user_lock */
-	.sessions = 1024, .regions = 16384, .windows = 16384, .bytes = 1ull << 46,
-	.streams = 1u << 20, .pin = 1ull << 30, .pin_cache = 64ull << 20,
-};
-
-void win_limits_set(const struct win_limits *l)
-{
-	pthread_mutex_lock(&user_lock);
-	limits = *l;
-	pthread_mutex_unlock(&user_lock);
-}
-
-void win_limits_get(struct win_limits *l)
-{
-	pthread_mutex_lock(&user_lock);
-	*l = limits;
-	pthread_mutex_unlock(&user_lock);
-}
-
-struct win_user *user_get(uid_t uid)
-{
-	struct win_user *u;
-
-	pthread_mutex_lock(&user_lock);
-	for (u = users; u; u = u->next)
-		if (u->uid == uid)
-			break;
-	if (!u) {
-		u = calloc(1, sizeof(*u));
-		if (u) {
-			u->uid = uid;
-			u->next = users;
-			users = u;
-		}
-	}
-	if (u)
-		u->refs++;
-	pthread_mutex_unlock(&user_lock);
-	return u;
-}
-
-struct win_user *user_ref(struct win_user *u)
-{
-	pthread_mutex_lock(&user_lock);
-	u->refs++;
-	pthread_mutex_unlock(&user_lock);
-	return u;
-}
-
-void user_put(struct win_user *u)
-{
-	struct win_user **p;
-
-	if (!u)
-		return;
-	pthread_mutex_lock(&user_lock);
-	if (--u->refs) {
-		u = NULL;
-	} else {
-		for (p = &users; *p != u; p = &(*p)->next)
-			;
-		*p = u->next;
-	}
-	pthread_mutex_unlock(&user_lock);
-	free(u);
-}
-
-int user_charge(struct win_user *u, enum user_item item, uint64_t n)
-{
-	const uint64_t max[USER_ITEMS] = {
-		limits.sessions, limits.regions, limits.windows, limits.bytes, limits.streams,
-	};
-	int r = 0;
-
-	if (!u)
-		return 0;
-	pthread_mutex_lock(&user_lock);
-	if (n > max[item] || u->used[item] > max[item] - n)
-		r = -EDQUOT;
-	else
-		u->used[item] += n;
-	pthread_mutex_unlock(&user_lock);
-	return r;
-}
-
-void user_uncharge(struct win_user *u, enum user_item item, uint64_t n)
-{
-	if (!u)
-		return;
-	pthread_mutex_lock(&user_lock);
-	u->used[item] -= n;
-	pthread_mutex_unlock(&user_lock);
-}
-
-int win_region_charge(struct win_user *user, const char **why)
-{
-	int r = user_charge(user, USER_REGIONS, 1);
-
-	if (r)
-		*why = "the user's quota of regions is used up (quota_regions)";
-	return r;
-}
-
-void win_region_uncharge(struct win_user *user)
-{
-	user_uncharge(user, USER_REGIONS, 1);
-}
-
-int win_stream_charge(struct win_user *user)
-{
-	int r = user_charge(user, USER_STREAMS, 1);
-
-	if (r)
-		prog_log_limited(PROG_LOG_WARN,
-				 "uid %u: the quota of streams is used up (quota_streams)",
-				 (unsigned int)user->uid);
-	return r;
-}
-
-void win_stream_uncharge(struct win_user *user)
-{
-	user_uncharge(user, USER_STREAMS, 1);
-}
+#include "win/user.h"
 
 /*
  * Mappings as the SIGBUS handler sees them.  Slots are never freed, only reused, and their list
@@ -251,7 +121,7 @@ int win_map_fd(struct win_user *user, int fd, size_t min_size, bool keep_fd,
 		r = -EINVAL;
 		goto close_fd;
 	}
-	r = user_charge(user, USER_BYTES, st.st_size);
+	r = win_user_charge(user, USER_BYTES, st.st_size);
 	if (r) {
 		*why = "the user's quota of mapped bytes is used up (quota_bytes)";
 		goto close_fd;
@@ -275,7 +145,7 @@ int win_map_fd(struct win_user *user, int fd, size_t min_size, bool keep_fd,
 		*why = "the daemon is out of memory";
 		goto unmap;
 	}
-	m->user = user ? user_ref(user) : NULL;
+	m->user = user ? win_user_ref(user) : NULL;
 	atomic_init(&m->refs, 1);
 	m->fd = fd;
 	if (!keep_fd) {
@@ -289,7 +159,7 @@ unmap:
 free_map:
 	free(m);
 uncharge:
-	user_uncharge(user, USER_BYTES, st.st_size);
+	win_user_uncharge(user, USER_BYTES, st.st_size);
 close_fd:
 	close(fd);
 	return r;
@@ -363,7 +233,7 @@ int win_map_pin(struct win_user *user, struct win_device *d, uint64_t handle, ui
 		*why = "a pinned region is not of the size that the message says, or wraps around the address space";
 		return -ERANGE;
 	}
-	r = user_charge(user, USER_BYTES, region.map_len);
+	r = win_user_charge(user, USER_BYTES, region.map_len);
 	if (r) {
 		*why = "the user's quota of mapped bytes is used up (quota_bytes)";
 		return r;
@@ -396,7 +266,7 @@ int win_map_pin(struct win_user *user, struct win_device *d, uint64_t handle, ui
 		goto del_slot;
 	}
 	atomic_fetch_add_explicit(&d->refs, 1, memory_order_relaxed);
-	m->user = user ? user_ref(user) : NULL;
+	m->user = user ? win_user_ref(user) : NULL;
 	atomic_init(&m->refs, 1);
 	atomic_fetch_add(&pin_regions, 1);
 	atomic_fetch_add(&pin_added, 1);
@@ -410,7 +280,7 @@ unmap:
 free_map:
 	free(m);
 uncharge:
-	user_uncharge(user, USER_BYTES, region.map_len);
+	win_user_uncharge(user, USER_BYTES, region.map_len);
 	return r;
 }
 
@@ -433,7 +303,7 @@ void win_map_put(struct win_map *m)
 		atomic_fetch_sub(&pin_bytes, m->len);
 		win_device_put(m->device);
 	}
-	user_uncharge(m->user, USER_BYTES, m->len);
-	user_put(m->user);
+	win_user_uncharge(m->user, USER_BYTES, m->len);
+	win_user_put(m->user);
 	free(m);
 }

@@ -1,26 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-/* The registry of jobs and windows. */
+/* The registry of windows. */
 #include "win/win.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <sodium.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <libprogbase/stripe.h>
-
-#include "win/map.h"
+#include <utlist.h>
 
 #define HASH_BITS	12
 #define HASH_SIZE	(1u << HASH_BITS)
 
-static pthread_rwlock_t reg_lock = PTHREAD_RWLOCK_INITIALIZER;
-static struct win_job *jobs;			/* reg_lock */
-static struct win *hash[HASH_SIZE];		/* reg_lock */
-static uint32_t next_job = 1;			/* main thread */
+static struct win *hash[HASH_SIZE] GUARDED_BY(win_registry);
 
 static uint32_t win_hash(const struct win_job *job, uint64_t key, uint32_t rank)
 {
@@ -29,180 +23,6 @@ static uint32_t win_hash(const struct win_job *job, uint64_t key, uint32_t rank)
 	h = (h ^ rank) * 0xff51afd7ed558ccdull;
 	return h >> (64 - HASH_BITS);
 }
-
-/* ---- jobs ---- */
-
-static struct win_job *job_lookup(const uint8_t *jobid)
-{
-	struct win_job *j;
-
-	for (j = jobs; j; j = j->next)
-		if (!memcmp(j->id, jobid, PROG_JOBID_SIZE))
-			return j;
-	return NULL;
-}
-
-int win_job_join(const uint8_t *jobid, const uint8_t *key, uid_t uid, struct win_job **job,
-		 const char **why)
-{
-	struct win_job *j = job_lookup(jobid);	/* only this thread adds and removes */
-	struct win_user *u;
-
-	if (j) {
-		if (j->uid != uid) {
-			*why = "the job belongs to another user";
-			return -EACCES;
-		}
-		if (sodium_memcmp(j->key, key, PROG_JOBKEY_SIZE)) {
-			*why = "the job key is not that of the job's other processes";
-			return -EACCES;
-		}
-		if (user_charge(j->user, USER_SESSIONS, 1)) {
-			*why = "the user's quota of sessions is used up (quota_sessions)";
-			return -EDQUOT;
-		}
-		j->sessions++;
-		*job = win_job_get(j);
-		return 0;
-	}
-	u = user_get(uid);
-	j = calloc(1, sizeof(*j));
-	if (!u || !j) {
-		free(j);
-		user_put(u);
-		*why = "the daemon is out of memory";
-		return -ENOMEM;
-	}
-	if (user_charge(u, USER_SESSIONS, 1)) {
-		free(j);
-		user_put(u);
-		*why = "the user's quota of sessions is used up (quota_sessions)";
-		return -EDQUOT;
-	}
-	memcpy(j->id, jobid, PROG_JOBID_SIZE);
-	memcpy(j->key, key, PROG_JOBKEY_SIZE);
-	j->uid = uid;
-	j->user = u;
-	j->number = next_job++;
-	j->sessions = 1;
-	atomic_init(&j->refs, 1);
-	pthread_rwlock_wrlock(&reg_lock);
-	j->next = jobs;
-	jobs = j;
-	pthread_rwlock_unlock(&reg_lock);
-	*job = j;
-	return 0;
-}
-
-/* Main thread only: a ring, `ended' counts all there ever were. */
-static struct win_ended ended_jobs[WIN_ENDED_JOBS];
-static uint64_t ended;
-
-static void remember(const struct win_job *job)
-{
-	struct win_ended *e = &ended_jobs[ended++ % WIN_ENDED_JOBS];
-
-	memset(e, 0, sizeof(*e));
-	e->number = job->number;
-	memcpy(e->id, job->id, sizeof(e->id));
-	e->uid = job->uid;
-	if (job->stats)
-		stats_sum(job->stats, &e->stats);
-	memcpy(e->reason, job->reason, sizeof(e->reason));
-}
-
-void win_ended_each(void (*fn)(const struct win_ended *e, void *arg), void *arg)
-{
-	uint64_t i = ended > WIN_ENDED_JOBS ? ended - WIN_ENDED_JOBS : 0;
-
-	for (; i < ended; i++)
-		fn(&ended_jobs[i % WIN_ENDED_JOBS], arg);
-}
-
-void win_job_reason(struct win_job *job, const char *what, const char *why)
-{
-	char text[PROG_REASON_SIZE];
-	unsigned int i;
-
-	snprintf(text, sizeof(text), "%s: %s", what, why);
-	for (char *p = text; *p; p++)
-		if (*p < ' ' || *p > '~')
-			*p = '?';
-	for (i = 0; i < WIN_REASONS - 1; i++)
-		if (!job->reason[i].count || !strcmp(job->reason[i].text, text))
-			break;
-	if (!job->reason[i].count++)
-		snprintf(job->reason[i].text, sizeof(text), "%s",
-			 i < WIN_REASONS - 1 ? text : "other reasons");
-}
-
-bool win_job_leave(struct win_job *job)
-{
-	struct win_job **p;
-	bool last = --job->sessions == 0;
-
-	user_uncharge(job->user, USER_SESSIONS, 1);
-	if (last) {
-		atomic_store(&job->over, true);
-		pthread_rwlock_wrlock(&reg_lock);
-		for (p = &jobs; *p != job; p = &(*p)->next)
-			;
-		*p = job->next;
-		pthread_rwlock_unlock(&reg_lock);
-		remember(job);
-	}
-	win_job_put(job);
-	return last;
-}
-
-struct win_job *win_job_find(const uint8_t *jobid)
-{
-	struct win_job *j;
-
-	pthread_rwlock_rdlock(&reg_lock);
-	j = job_lookup(jobid);
-	if (j)
-		win_job_get(j);
-	pthread_rwlock_unlock(&reg_lock);
-	return j;
-}
-
-bool win_job_key(void *ctx, const uint8_t *jobid, uint8_t *key)
-{
-	struct win_job *job = win_job_find(jobid);
-
-	if (!job)
-		return false;
-	memcpy(key, job->key, PROG_JOBKEY_SIZE);
-	win_job_put(job);
-	return true;
-}
-
-struct win_job *win_job_get(struct win_job *job)
-{
-	atomic_fetch_add_explicit(&job->refs, 1, memory_order_relaxed);
-	return job;
-}
-
-void win_job_put(struct win_job *job)
-{
-	if (!job || atomic_fetch_sub_explicit(&job->refs, 1, memory_order_acq_rel) != 1)
-		return;
-	user_put(job->user);
-	free(job->stats);
-	sodium_memzero(job->key, sizeof(job->key));
-	free(job);
-}
-
-void win_job_each(void (*fn)(struct win_job *job, void *arg), void *arg)
-{
-	pthread_rwlock_rdlock(&reg_lock);
-	for (struct win_job *j = jobs; j; j = j->next)
-		fn(j, arg);
-	pthread_rwlock_unlock(&reg_lock);
-}
-
-/* ---- windows ---- */
 
 /* Read exactly @len bytes of a memfd into memory of ours: the client cannot change them any more. */
 static int read_all(int fd, void *buf, size_t len, off_t off)
@@ -388,19 +208,17 @@ static int win_register(struct win *w)
 {
 	uint32_t h = win_hash(w->job, w->key, w->rank);
 
-	pthread_rwlock_wrlock(&reg_lock);
+	pthread_rwlock_wrlock(&win_registry);
 	for (struct win *o = hash[h]; o; o = o->hash_next) {
 		if (o->job == w->job && o->key == w->key && o->rank == w->rank) {
-			pthread_rwlock_unlock(&reg_lock);
+			pthread_rwlock_unlock(&win_registry);
 			return -EEXIST;
 		}
 	}
-	w->hash_next = hash[h];
-	hash[h] = w;
-	w->job_next = w->job->windows;
-	w->job->windows = w;
+	LL_PREPEND2(hash[h], w, hash_next);
+	LL_PREPEND2(w->job->windows, w, job_next);
 	w->job->nwindows++;
-	pthread_rwlock_unlock(&reg_lock);
+	pthread_rwlock_unlock(&win_registry);
 	return 0;
 }
 
@@ -416,7 +234,7 @@ int win_new(const struct win_create *c, struct win **out, const char **why)
 		r = -EINVAL;
 		goto fail;
 	}
-	r = user_charge(c->job->user, USER_WINDOWS, 1);
+	r = win_user_charge(c->job->user, USER_WINDOWS, 1);
 	if (r) {
 		*why = "the user's quota of windows is used up (quota_windows)";
 		goto fail;
@@ -457,7 +275,7 @@ fail:
 	if (w)
 		win_destroy(w);
 	if (charged)
-		user_uncharge(c->job->user, USER_WINDOWS, 1);
+		win_user_uncharge(c->job->user, USER_WINDOWS, 1);
 	if (ctl_fd >= 0)
 		close(ctl_fd);
 	if (mem_fd >= 0)
@@ -469,19 +287,15 @@ fail:
 
 void win_free(struct win *w)
 {
-	struct win **p;
+	uint32_t h = win_hash(w->job, w->key, w->rank);
 
-	pthread_rwlock_wrlock(&reg_lock);
-	for (p = &hash[win_hash(w->job, w->key, w->rank)]; *p != w; p = &(*p)->hash_next)
-		;
-	*p = w->hash_next;
-	for (p = &w->job->windows; *p != w; p = &(*p)->job_next)
-		;
-	*p = w->job_next;
+	pthread_rwlock_wrlock(&win_registry);
+	LL_DELETE2(hash[h], w, hash_next);
+	LL_DELETE2(w->job->windows, w, job_next);
 	w->job->nwindows--;
-	pthread_rwlock_unlock(&reg_lock);
+	pthread_rwlock_unlock(&win_registry);
 	atomic_store_explicit(&w->dead, true, memory_order_release);
-	user_uncharge(w->job->user, USER_WINDOWS, 1);
+	win_user_uncharge(w->job->user, USER_WINDOWS, 1);
 	win_put(w);
 }
 
@@ -489,14 +303,14 @@ struct win *win_find(struct win_job *job, uint64_t key, uint32_t rank)
 {
 	struct win *w;
 
-	pthread_rwlock_rdlock(&reg_lock);
+	pthread_rwlock_rdlock(&win_registry);
 	for (w = hash[win_hash(job, key, rank)]; w; w = w->hash_next) {
 		if (w->job == job && w->key == key && w->rank == rank) {
 			win_get(w);
 			break;
 		}
 	}
-	pthread_rwlock_unlock(&reg_lock);
+	pthread_rwlock_unlock(&win_registry);
 	return w;
 }
 
@@ -514,10 +328,10 @@ void win_put(struct win *w)
 
 void win_each(struct win_job *job, void (*fn)(struct win *w, void *arg), void *arg)
 {
-	pthread_rwlock_rdlock(&reg_lock);
+	pthread_rwlock_rdlock(&win_registry);
 	for (struct win *w = job->windows; w; w = w->job_next)
 		fn(w, arg);
-	pthread_rwlock_unlock(&reg_lock);
+	pthread_rwlock_unlock(&win_registry);
 }
 
 bool win_owner_dead(struct win_job *job, uint32_t owner, uint32_t *kick, uint32_t *locks,

@@ -110,6 +110,14 @@ thread-check:
 	$(Q)printf '%s\n' $(THREAD_CHECK_SRCS) | xargs -P $(JOBS) -n 8 $(THREAD_CHECK)
 	@echo 'thread-check: $(words $(THREAD_CHECK_SRCS)) files, 0 offenders'
 
+# make soak-suite [SUITE="--mpi mpich --nodes 2 rma pt2pt"]: MPICH's test programs, from Debian's source package
+.PHONY: soak-suite
+soak-suite:
+	$(Q)$(MAKE) deps
+	$(Q)packaging/install-deps packaging/deps-apps.list
+	$(Q)$(MAKE) user selftests-chaos
+	$(Q)PROG_BUILD=$(abspath $(BUILD)) selftests/apps/mpich_suite $(SUITE)
+
 dep-check: user
 	$(Q)CC='$(CC)' selftests/dep-check $(filter -I% -D%,$(CPPFLAGS)) -Iselftests
 	$(Q)selftests/call-check --build $(BUILD)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
-/* Inside of xport: reassembly (rx.c), send queue (tx.c), lanes (lane.c), sockets. */
+/* Inside of xport: reassembly (rx.c), send queue (tx.c), lanes (lane.c, job.c, lane_io.c, connect.c), sockets. */
 #ifndef PROGD_XPORT_LANE_H
 #define PROGD_XPORT_LANE_H
 
@@ -166,6 +166,83 @@ struct xport {
 
 /* ---- lanes ---------------------------------------------------------------------------------- */
 
+/* job states; opener: FREE -> OPENING -> PROVING -> PROVEN -> CLOSED, acceptor: FREE ->
+ * CHALLENGED -> PROVEN; a new JOB_OPEN starts again */
+#define JOB_FREE	0
+#define JOB_OPENING	1	/* opener: JOB_OPEN queued or sent */
+#define JOB_PROVING	2	/* opener: challenge was right, proof queued or sent */
+#define JOB_CHALLENGED	3	/* acceptor: proof awaited */
+#define JOB_PROVEN	4
+#define JOB_CLOSED	5	/* opener: index may be used again, late replies are dropped */
+
+/* lane.begun */
+#define BEGUN_ENGINE	1	/* frame_begin was called */
+#define BEGUN_DROP	2	/* late reply to a closed job */
+
+struct lane_job {
+	uint8_t state;
+	bool reused;		/* opener: replies to its former job may still come */
+	bool abandoned;		/* opener: closed by the engine while being proven */
+	bool proof_due;		/* opener: the queue was full, JOB_PROOF is to be sent */
+	uint8_t jobid[WIRE_JOBID_SIZE];
+	uint8_t key[PROG_JOBKEY_SIZE];	/* wiped when no longer needed */
+	uint8_t nonce_opener[WIRE_NONCE_SIZE];
+	uint8_t nonce_acceptor[WIRE_NONCE_SIZE];
+	void (*cb)(void *ctx, struct lane *l, uint32_t job, int err);
+	void *ctx;
+	void *priv;
+};
+
+struct lane {
+	struct xport_worker *xw;
+	struct lane *next, *prev;
+	struct lane *dirty_next;
+	bool dirty;
+	uint8_t state;			/* LANE_... */
+	bool opener;
+	bool announced;			/* the engine knows it */
+	bool draining;			/* CLOSING, but what is queued goes out first */
+	bool shut;			/* draining: all is sent, waiting for the peer's end */
+	bool rx_pending, tx_pending;	/* the loop has it */
+	bool rx_err;			/* end of stream seen */
+	bool bye_due, pong_due;
+	bool failing;			/* connecting: this address was given up */
+	uint8_t begun;			/* BEGUN_...: the frame in progress */
+	uint16_t index;
+	uint8_t guid[WIRE_GUID_SIZE];
+	char name[96];
+	struct loop_sock *sock;
+	struct loop_timer timer;	/* connecting, HELLO, first proof, closing */
+	/* opener: addresses being tried */
+	struct prog_addr addr[PROG_MAX_ADDRS];
+	unsigned int naddrs, cur;
+	struct loop_connect *conn;
+	uint8_t hello[WIRE_HDR_SIZE + sizeof(struct wire_hello)];
+	struct iovec hello_iov;
+	int err;
+	char why[256];
+	unsigned int holds;
+	unsigned int proofs_due;
+	uint64_t pong_seq;
+	uint64_t ping_seq, ping_start;
+	void (*ping_cb)(void *ctx, int64_t rtt_ns);
+	void *ping_ctx;
+	struct lane_job *job;		/* [njobs], index job - 1 */
+	uint32_t njobs;
+	const struct lane_connect *connect;	/* while CONNECTING */
+	void *priv;
+	struct lane_stats st;
+	struct rx rx;
+	struct tx tx;
+};
+
+/* What becomes of an address that is being tried: connect.c. */
+struct lane_connect {
+	/* this address does not work */
+	void (*failed)(struct lane *l, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+	void (*hello_acked)(struct lane *l, const struct wire_hello_info *h);
+};
+
 struct xport_worker {
 	struct xport *x;
 	struct loop *loop;
@@ -178,10 +255,46 @@ struct xport_worker {
 	bool detaching;
 };
 
-/* An accepted connection whose HELLO was good; on worker @xw. Takes @fd. */
+static inline const struct xport_handlers *lane_handlers(const struct lane *l)
+{
+	return l->xw->x->o.handlers;
+}
+
+/* One writer: no read-modify-write needed. */
+static inline void lane_count(uint64_t *counter, uint64_t n)
+{
+	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
+}
+
+/* lane.c: the one place where a lane changes state */
+void lane_set_state(struct lane *l, int state);
+void lane_set_name(struct lane *l, const char *peer);
+/* To be looked at before the loop waits. */
+void lane_mark_dirty(struct lane *l);
+/* A frame of the transport's own, from the slack of the queue. */
+bool lane_send_own(struct lane *l, uint8_t type, uint32_t job, uint64_t seq, const void *payload, uint32_t len);
+/* Counts a send that found no room: -EAGAIN. */
+int lane_starved(struct lane *l);
+
+/* job.c: proofs.  Frames: 0 or negative errno. */
+int lane_job_opened(struct lane *l, uint32_t job, const struct wire_job_open *open);
+int lane_job_challenge(struct lane *l, uint32_t job, const struct wire_job_auth *a);
+int lane_job_proof(struct lane *l, uint32_t job, const struct wire_job_auth *a);
+/* Opener: the end of a proof. */
+void lane_job_result(struct lane *l, uint32_t job, int err);
+bool lane_job_send_proof(struct lane *l, uint32_t job);
+
+/* lane_io.c */
+struct lane *lane_new(struct xport_worker *xw, bool opener);
+/* Stop now; lane_finish follows when the loop is done with the buffers. */
+void lane_kill(struct lane *l);
+/* The last of a lane: all its memory is the engine's again, then it is gone. */
+void lane_finish(void *l);
+int lane_start_recv(struct lane *l);
+/* connect.c: an accepted connection whose HELLO was good; on worker @xw. Takes @fd. */
 void lane_accept(struct xport_worker *xw, int fd, const struct wire_hello_info *hello,
 		 const char *peer);
-/* Drop it without draining; lane_down follows. */
+/* lane_io.c: drop it without draining; lane_down follows. */
 void lane_fail(struct lane *l, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* Prepare hook of the worker's loop. */

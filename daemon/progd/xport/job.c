@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/* Jobs of a lane, and the proof that both sides know their keys. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <libprogbase/log.h>
+
+#include "xport/lane.h"
+
+static void auth_of(const struct lane *l, const struct lane_job *j, struct auth_input *in)
+{
+	in->jobid = j->jobid;
+	in->nonce_opener = j->nonce_opener;
+	in->nonce_acceptor = j->nonce_acceptor;
+	in->guid_opener = l->opener ? l->xw->x->o.guid : l->guid;
+	in->guid_acceptor = l->opener ? l->guid : l->xw->x->o.guid;
+	in->lane = l->index;
+}
+
+bool lane_job_send_proof(struct lane *l, uint32_t job)
+{
+	struct lane_job *j = &l->job[job - 1];
+	struct wire_job_auth a;
+	struct auth_input in;
+
+	auth_of(l, j, &in);
+	memcpy(a.nonce, j->nonce_acceptor, sizeof(a.nonce));
+	auth_mac(a.mac, AUTH_OPENER, &in, j->key);
+	if (!lane_send_own(l, WIRE_JOB_PROOF, job, 0, &a, sizeof(a)))
+		return false;
+	auth_wipe(j->key, sizeof(j->key));
+	return true;
+}
+
+static struct lane_job *job_at(struct lane *l, uint32_t job)
+{
+	struct lane_job *j;
+	uint32_t n;
+
+	if (job > XPORT_MAX_JOBS)
+		return NULL;
+	if (job > l->njobs) {
+		n = (job + 7) & ~7u;
+		j = realloc(l->job, n * sizeof(*j));
+		if (!j)
+			return NULL;
+		memset(j + l->njobs, 0, (n - l->njobs) * sizeof(*j));
+		l->job = j;
+		l->njobs = n;
+	}
+	return &l->job[job - 1];
+}
+
+int lane_job_open(struct lane *l, const uint8_t jobid[WIRE_JOBID_SIZE],
+		  const uint8_t key[PROG_JOBKEY_SIZE],
+		  void (*cb)(void *ctx, struct lane *l, uint32_t job, int err), void *ctx)
+{
+	struct wire_frame f = { .type = WIRE_JOB_OPEN, .len = sizeof(struct wire_job_open) };
+	struct wire_job_open open;
+	struct lane_job *j = NULL;
+	uint32_t i;
+	uint8_t *p;
+
+	if (!l->opener)
+		return -EINVAL;
+	if (l->state == LANE_CLOSING)
+		return -ENOTCONN;
+	/* never used ones first: late replies to a former job are longest gone then */
+	for (i = 0; i < l->njobs && l->job[i].state != JOB_FREE; i++)
+		;
+	if (i == XPORT_MAX_JOBS)
+		for (i = 0; i < l->njobs && l->job[i].state != JOB_CLOSED; i++)
+			;
+	if (i == XPORT_MAX_JOBS)
+		return -ENOSPC;
+	j = job_at(l, i + 1);
+	if (!j)
+		return -ENOMEM;
+	p = tx_room(&l->tx, WIRE_HDR_SIZE + sizeof(open), 1, false);
+	if (!p)
+		return lane_starved(l);
+	*j = (struct lane_job){ .state = JOB_OPENING, .reused = j->state == JOB_CLOSED,
+				.cb = cb, .ctx = ctx };
+	memcpy(j->jobid, jobid, sizeof(j->jobid));
+	memcpy(j->key, key, sizeof(j->key));
+	auth_nonce(j->nonce_opener);
+	memcpy(open.jobid, jobid, sizeof(open.jobid));
+	memcpy(open.nonce, j->nonce_opener, sizeof(open.nonce));
+	f.job = i + 1;
+	wire_encode(&f, p);
+	memcpy(p + WIRE_HDR_SIZE, &open, sizeof(open));
+	tx_commit(&l->tx, p, WIRE_HDR_SIZE + sizeof(open));
+	lane_count(&l->st.tx_frames, 1);
+	lane_mark_dirty(l);
+	return i + 1;
+}
+
+void lane_job_close(struct lane *l, uint32_t job)
+{
+	struct lane_job *j = job && job <= l->njobs ? &l->job[job - 1] : NULL;
+
+	if (!j || !l->opener)
+		return;
+	j->priv = NULL;
+	if (j->state == JOB_PROVEN)
+		j->state = JOB_CLOSED;
+	else if (j->state == JOB_OPENING || j->state == JOB_PROVING)
+		/* the index is not free before the peer's answer has come */
+		j->abandoned = true;
+}
+
+const uint8_t *lane_jobid(const struct lane *l, uint32_t job)
+{
+	const struct lane_job *j = job && job <= l->njobs ? &l->job[job - 1] : NULL;
+
+	if (!j || (j->state != JOB_PROVEN && j->state != JOB_OPENING && j->state != JOB_PROVING))
+		return NULL;
+	return j->jobid;
+}
+
+void lane_job_set_priv(struct lane *l, uint32_t job, void *priv)
+{
+	if (job && job <= l->njobs)
+		l->job[job - 1].priv = priv;
+}
+
+void *lane_job_priv(const struct lane *l, uint32_t job)
+{
+	return job && job <= l->njobs ? l->job[job - 1].priv : NULL;
+}
+
+void lane_job_result(struct lane *l, uint32_t job, int err)
+{
+	struct lane_job *j = &l->job[job - 1];
+	bool tell = !j->abandoned;
+
+	auth_wipe(j->key, sizeof(j->key));
+	if (j->proof_due) {
+		j->proof_due = false;
+		l->proofs_due--;
+	}
+	j->state = err || j->abandoned ? JOB_CLOSED : JOB_PROVEN;
+	j->reused = false;
+	j->abandoned = false;
+	if (tell)
+		j->cb(j->ctx, l, job, err);
+}
+
+/* Acceptor: a job asks to be let in. */
+int lane_job_opened(struct lane *l, uint32_t job, const struct wire_job_open *open)
+{
+	struct lane_job *j = job_at(l, job);
+	struct wire_job_auth a;
+	struct auth_input in;
+
+	if (!j) {
+		prog_log_limited(PROG_LOG_WARN, "lane %s: refused job index %u: limit %u", l->name,
+				 job, XPORT_MAX_JOBS);
+		return lane_send_own(l, WIRE_JOB_REFUSE, job, EMFILE, NULL, 0) ? 0 : -ENOBUFS;
+	}
+	if (j->state == JOB_PROVEN && lane_handlers(l)->job_closed) {
+		lane_handlers(l)->job_closed(l->xw->ctx, l, job);
+		j = &l->job[job - 1];
+	}
+	auth_wipe(j->key, sizeof(j->key));
+	memset(j, 0, sizeof(*j));
+	memcpy(j->jobid, open->jobid, sizeof(j->jobid));
+	memcpy(j->nonce_opener, open->nonce, sizeof(j->nonce_opener));
+	if (!lane_handlers(l)->job_key(l->xw->ctx, j->jobid, j->key)) {
+		prog_log_limited(PROG_LOG_WARN, "lane %s: refused a job that has no session here",
+				 l->name);
+		return lane_send_own(l, WIRE_JOB_REFUSE, job, ENOENT, NULL, 0) ? 0 : -ENOBUFS;
+	}
+	auth_nonce(j->nonce_acceptor);
+	auth_of(l, j, &in);
+	memcpy(a.nonce, j->nonce_acceptor, sizeof(a.nonce));
+	auth_mac(a.mac, AUTH_ACCEPTOR, &in, j->key);
+	j->state = JOB_CHALLENGED;
+	return lane_send_own(l, WIRE_JOB_CHALLENGE, job, 0, &a, sizeof(a)) ? 0 : -ENOBUFS;
+}
+
+/* Acceptor: the opener's proof. */
+int lane_job_proof(struct lane *l, uint32_t job, const struct wire_job_auth *a)
+{
+	struct lane_job *j = job <= l->njobs ? &l->job[job - 1] : NULL;
+	uint8_t mac[WIRE_MAC_SIZE];
+	struct auth_input in;
+	bool ok;
+
+	if (!j || j->state != JOB_CHALLENGED)
+		return -EPROTO;
+	auth_of(l, j, &in);
+	auth_mac(mac, AUTH_OPENER, &in, j->key);
+	ok = auth_equal(mac, a->mac) && !memcmp(a->nonce, j->nonce_acceptor, sizeof(a->nonce));
+	auth_wipe(j->key, sizeof(j->key));
+	j->state = ok ? JOB_PROVEN : JOB_FREE;
+	if (!ok) {
+		prog_log_limited(PROG_LOG_WARN, "lane %s: refused a job: wrong proof of its key",
+				 l->name);
+		return lane_send_own(l, WIRE_JOB_REFUSE, job, EACCES, NULL, 0) ? 0 : -ENOBUFS;
+	}
+	loop_timer_cancel(&l->timer);
+	if (lane_handlers(l)->job_proven)
+		lane_handlers(l)->job_proven(l->xw->ctx, l, job);
+	return lane_send_own(l, WIRE_JOB_ACCEPT, job, 0, NULL, 0) ? 0 : -ENOBUFS;
+}
+
+/* Opener: the acceptor's challenge. */
+int lane_job_challenge(struct lane *l, uint32_t job, const struct wire_job_auth *a)
+{
+	struct lane_job *j = job <= l->njobs ? &l->job[job - 1] : NULL;
+	uint8_t mac[WIRE_MAC_SIZE];
+	struct auth_input in;
+
+	if (!j || j->state != JOB_OPENING)
+		return -EPROTO;
+	memcpy(j->nonce_acceptor, a->nonce, sizeof(j->nonce_acceptor));
+	auth_of(l, j, &in);
+	auth_mac(mac, AUTH_ACCEPTOR, &in, j->key);
+	if (!auth_equal(mac, a->mac)) {
+		prog_log_limited(PROG_LOG_WARN, "lane %s: the peer has another key for the job",
+				 l->name);
+		lane_job_result(l, job, -EACCES);
+		return 0;
+	}
+	if (j->abandoned) {
+		lane_job_result(l, job, -ECANCELED);
+		return 0;
+	}
+	j->state = JOB_PROVING;
+	if (!lane_job_send_proof(l, job)) {
+		j->proof_due = true;
+		l->proofs_due++;
+	}
+	return 0;
+}

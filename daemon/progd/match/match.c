@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-/* Four tables: RECVs by key, channels, SENDs by name and by key; and what is known of senders' slots. */
+/* Four tables: RECVs by key, channels, SENDs by id and by key; and what is known of senders' slots. */
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 #include <utlist.h>
@@ -13,13 +13,13 @@
 #include <string.h>
 
 #define CHAN_KEY	offsetof(struct prog_p2p_key, ord)	/* a channel is a key without its ordinal */
-#define OLD_SLOTS	4096u	/* slots remembered though no SEND of them is kept: late SENDs are told by these */
+#define OLD_SLOTS	4096u	/* slots remembered though no SEND of them is unexpected: late SENDs are told by these */
 
 struct chan {
 	struct prog_p2p_key key;	/* ord unused */
 	UT_hash_handle hh;
-	struct recv *kept;		/* in order of ordinals */
-	uint32_t recvs;			/* kept and under way: the channel goes with the last */
+	struct recv *posted;		/* the queue, in order of ordinals */
+	uint32_t recvs;			/* posted and under way: the channel goes with the last */
 	bool any_matched;
 	uint64_t matched_to;		/* highest ordinal matched while the channel was here */
 };
@@ -29,27 +29,27 @@ struct recv {
 	UT_hash_handle hh;
 	void *user;
 	struct chan *chan;
-	struct send *send;		/* NULL: kept */
-	struct recv *next, *prev;	/* chan->kept */
+	struct send *send;		/* NULL: posted */
+	struct recv *next, *prev;	/* chan->posted */
 };
 
-enum { KEPT, PAIRED, TAKEN };
+enum { UNEXPECTED, PAIRED, TAKEN };
 
 struct send {
-	struct match_id name;
-	UT_hash_handle hh_name;
+	struct match_id id;
+	UT_hash_handle hh_id;
 	struct prog_p2p_key key;
-	UT_hash_handle hh_key;		/* KEPT only */
-	void *user;			/* KEPT: the SEND; TAKEN: the RECV */
+	UT_hash_handle hh_key;		/* UNEXPECTED only */
+	void *user;			/* UNEXPECTED: the SEND; TAKEN: the RECV */
 	int state;
-	bool early;
+	bool eager;
 };
 
 struct slot {				/* of a sender */
 	uint32_t src, slot;
 	UT_hash_handle hh;
 	uint32_t newest;		/* serial: up to this one no SEND is new */
-	struct send *kept;		/* that a newer one replaces; NULL: on the list of old slots */
+	struct send *unexpected;	/* that a newer one replaces; NULL: on the list of old slots */
 	struct slot *next, *prev;
 };
 
@@ -59,7 +59,7 @@ struct match {
 	uint32_t *unmatched;		/* written under the lock */
 	struct recv *recvs;
 	struct chan *chans;
-	struct send *names, *keys;
+	struct send *ids, *keys;
 	struct slot *slots;
 	struct slot *old;		/* least recently used first */
 	uint32_t nold;
@@ -99,8 +99,8 @@ void match_free(struct match *m)
 		HASH_DEL(m->chans, c);
 		free(c);
 	}
-	HASH_ITER(hh_name, m->names, s, stmp) {
-		HASH_DELETE(hh_name, m->names, s);
+	HASH_ITER(hh_id, m->ids, s, stmp) {
+		HASH_DELETE(hh_id, m->ids, s);
 		free(s);
 	}
 	HASH_ITER(hh, m->slots, l, ltmp) {
@@ -111,9 +111,9 @@ void match_free(struct match *m)
 	free(m);
 }
 
-/* ---- the number of kept SENDs ---- */
+/* ---- the number of unexpected SENDs ---- */
 
-static void kept_changed(struct match *m, int by)
+static void unexpected_changed(struct match *m, int by)
 {
 	m->n.sends += by;
 	if (m->n.sends > m->n.sends_peak)
@@ -125,11 +125,11 @@ static void kept_changed(struct match *m, int by)
 
 /* ---- slots of senders ---- */
 
-static struct slot *slot_find(struct match *m, const struct match_id *name)
+static struct slot *slot_find(struct match *m, const struct match_id *id)
 {
 	struct slot *l;
 
-	HASH_FIND(hh, m->slots, &name->src, 2 * sizeof(uint32_t), l);
+	HASH_FIND(hh, m->slots, &id->src, 2 * sizeof(uint32_t), l);
 	return l;
 }
 
@@ -137,7 +137,7 @@ static void slot_is_old(struct match *m, struct slot *l)
 {
 	struct slot *oldest;
 
-	l->kept = NULL;
+	l->unexpected = NULL;
 	DL_APPEND(m->old, l);
 	if (++m->nold <= OLD_SLOTS)
 		return;
@@ -148,13 +148,13 @@ static void slot_is_old(struct match *m, struct slot *l)
 	free(oldest);
 }
 
-/* The slot of @name, made if need be; it is not on the list of old ones afterwards.  NULL: no memory. */
-static struct slot *slot_get(struct match *m, const struct match_id *name)
+/* The slot of @id, made if need be; it is not on the list of old ones afterwards.  NULL: no memory. */
+static struct slot *slot_get(struct match *m, const struct match_id *id)
 {
-	struct slot *l = slot_find(m, name);
+	struct slot *l = slot_find(m, id);
 
 	if (l) {
-		if (!l->kept) {
+		if (!l->unexpected) {
 			DL_DELETE(m->old, l);
 			m->nold--;
 		}
@@ -163,9 +163,9 @@ static struct slot *slot_get(struct match *m, const struct match_id *name)
 	l = calloc(1, sizeof(*l));
 	if (!l)
 		return NULL;
-	l->src = name->src;
-	l->slot = name->slot;
-	l->newest = name->serial - 1;
+	l->src = id->src;
+	l->slot = id->slot;
+	l->newest = id->serial - 1;
 	HASH_ADD(hh, m->slots, src, 2 * sizeof(uint32_t), l);
 	if (!l->hh.tbl) {
 		free(l);
@@ -189,11 +189,11 @@ static struct recv *recv_find(struct match *m, const struct prog_p2p_key *key)
 	return r;
 }
 
-static struct send *send_find(struct match *m, const struct match_id *name)
+static struct send *send_find(struct match *m, const struct match_id *id)
 {
 	struct send *s;
 
-	HASH_FIND(hh_name, m->names, name, sizeof(*name), s);
+	HASH_FIND(hh_id, m->ids, id, sizeof(*id), s);
 	return s;
 }
 
@@ -207,34 +207,34 @@ static struct send *send_by_key(struct match *m, const struct prog_p2p_key *key)
 
 static void send_free(struct match *m, struct send *s)
 {
-	HASH_DELETE(hh_name, m->names, s);
+	HASH_DELETE(hh_id, m->ids, s);
 	free(s);
 }
 
-/* A kept SEND is not kept any more. */
-static void send_unkeep(struct match *m, struct send *s, int state)
+/* It is matched, or nobody waits for it any more. */
+static void send_dequeue(struct match *m, struct send *s, int state)
 {
-	struct slot *l = slot_find(m, &s->name);
+	struct slot *l = slot_find(m, &s->id);
 
-	assert(s->state == KEPT);
+	assert(s->state == UNEXPECTED);
 	HASH_DELETE(hh_key, m->keys, s);
-	if (s->early)
-		m->n.early--;
-	else if (l && l->kept == s)
+	if (s->eager)
+		m->n.eager--;
+	else if (l && l->unexpected == s)
 		slot_is_old(m, l);
 	s->state = state;
-	kept_changed(m, -1);
+	unexpected_changed(m, -1);
 }
 
 /* ... and forgotten: should it be sent again, it is new.  Its user. */
 static void *send_drop(struct match *m, struct send *s)
 {
-	struct slot *l = slot_find(m, &s->name);
+	struct slot *l = slot_find(m, &s->id);
 	void *user = s->user;
 
-	if (l && l->newest == s->name.serial)
+	if (l && l->newest == s->id.serial)
 		l->newest--;
-	send_unkeep(m, s, KEPT);
+	send_dequeue(m, s, UNEXPECTED);
 	send_free(m, s);
 	return user;
 }
@@ -262,18 +262,18 @@ static void recv_free(struct match *m, struct recv *r)
 	free(r);
 }
 
-static void recv_keep(struct match *m, struct recv *r)
+static void recv_queue(struct match *m, struct recv *r)
 {
 	struct chan *c = r->chan;
-	struct recv *at = c->kept ? c->kept->prev : NULL;
+	struct recv *at = c->posted ? c->posted->prev : NULL;
 
 	/* they come in order but for a client that does not keep the rules */
 	while (at && at->key.ord > r->key.ord)
-		at = at == c->kept ? NULL : at->prev;
+		at = at == c->posted ? NULL : at->prev;
 	if (at)
-		DL_APPEND_ELEM(c->kept, at, r);
+		DL_APPEND_ELEM(c->posted, at, r);
 	else
-		DL_PREPEND(c->kept, r);
+		DL_PREPEND(c->posted, r);
 	m->n.recvs++;
 }
 
@@ -298,7 +298,7 @@ static int chan_get(struct match *m, struct recv *r)
 	return 0;
 }
 
-static int do_recv(struct match *m, const struct prog_p2p_key *key, void *recv, void **send, bool *early)
+static int do_recv(struct match *m, const struct prog_p2p_key *key, void *recv, void **send, bool *eager)
 {
 	struct recv *r;
 	struct send *s;
@@ -322,47 +322,47 @@ static int do_recv(struct match *m, const struct prog_p2p_key *key, void *recv, 
 	}
 	s = send_by_key(m, key);
 	if (!s) {
-		recv_keep(m, r);
+		recv_queue(m, r);
 		return 0;
 	}
 	*send = s->user;
-	if (early)
-		*early = s->early;
-	send_unkeep(m, s, PAIRED);
+	if (eager)
+		*eager = s->eager;
+	send_dequeue(m, s, PAIRED);
 	pair(m, r, s);
 	return 0;
 }
 
-int match_recv(struct match *m, const struct prog_p2p_key *key, void *recv, void **send, bool *early)
+int match_recv(struct match *m, const struct prog_p2p_key *key, void *recv, void **send, bool *eager)
 {
 	int ret;
 
 	*send = NULL;
-	if (early)
-		*early = false;
+	if (eager)
+		*eager = false;
 	pthread_mutex_lock(&m->lock);
-	ret = do_recv(m, key, recv, send, early);
+	ret = do_recv(m, key, recv, send, eager);
 	pthread_mutex_unlock(&m->lock);
 	return ret;
 }
 
-static int do_send(struct match *m, const struct prog_p2p_key *key, const struct match_id *name,
+static int do_send(struct match *m, const struct prog_p2p_key *key, const struct match_id *id,
 		   void *send, void **recv, void **replaced)
 {
-	struct slot *l = slot_find(m, name);
+	struct slot *l = slot_find(m, id);
 	struct send *s;
 	struct recv *r;
 
-	if (l && l->kept && newer(name->serial, l->kept->name.serial)) {
-		s = l->kept;
+	if (l && l->unexpected && newer(id->serial, l->unexpected->id.serial)) {
+		s = l->unexpected;
 		*replaced = s->user;
-		send_unkeep(m, s, KEPT);
+		send_dequeue(m, s, UNEXPECTED);
 		send_free(m, s);
 	}
-	if (send_find(m, name))
+	if (send_find(m, id))
 		return -ESTALE;
-	l = slot_find(m, name);
-	if (l && !newer(name->serial, l->newest))
+	l = slot_find(m, id);
+	if (l && !newer(id->serial, l->newest))
 		return -ESTALE;
 	r = recv_find(m, key);
 	if ((r && r->send) || send_by_key(m, key))
@@ -372,31 +372,31 @@ static int do_send(struct match *m, const struct prog_p2p_key *key, const struct
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return -ENOMEM;
-	s->name = *name;
+	s->id = *id;
 	s->key = *key;
 	s->user = send;
-	s->state = r ? PAIRED : KEPT;
-	HASH_ADD(hh_name, m->names, name, sizeof(s->name), s);
-	if (!s->hh_name.tbl)
-		goto no_name;
+	s->state = r ? PAIRED : UNEXPECTED;
+	HASH_ADD(hh_id, m->ids, id, sizeof(s->id), s);
+	if (!s->hh_id.tbl)
+		goto no_id;
 	if (!r) {
 		HASH_ADD(hh_key, m->keys, key, sizeof(s->key), s);
 		if (!s->hh_key.tbl)
 			goto no_key;
 	}
-	l = slot_get(m, name);
+	l = slot_get(m, id);
 	if (!l)
 		goto no_slot;
-	l->newest = name->serial;
+	l->newest = id->serial;
 	if (r) {
 		slot_is_old(m, l);
-		DL_DELETE(r->chan->kept, r);
+		DL_DELETE(r->chan->posted, r);
 		m->n.recvs--;
 		pair(m, r, s);
 		*recv = r->user;
 	} else {
-		l->kept = s;
-		kept_changed(m, 1);
+		l->unexpected = s;
+		unexpected_changed(m, 1);
 	}
 	return 0;
 
@@ -404,13 +404,13 @@ no_slot:
 	if (!r)
 		HASH_DELETE(hh_key, m->keys, s);
 no_key:
-	HASH_DELETE(hh_name, m->names, s);
-no_name:
+	HASH_DELETE(hh_id, m->ids, s);
+no_id:
 	free(s);
 	return -ENOMEM;
 }
 
-int match_send(struct match *m, const struct prog_p2p_key *key, const struct match_id *name,
+int match_send(struct match *m, const struct prog_p2p_key *key, const struct match_id *id,
 	       void *send, void **recv, void **replaced)
 {
 	int ret;
@@ -418,42 +418,42 @@ int match_send(struct match *m, const struct prog_p2p_key *key, const struct mat
 	*recv = NULL;
 	*replaced = NULL;
 	pthread_mutex_lock(&m->lock);
-	ret = do_send(m, key, name, send, recv, replaced);
+	ret = do_send(m, key, id, send, recv, replaced);
 	pthread_mutex_unlock(&m->lock);
 	return ret;
 }
 
-int match_eager(struct match *m, const struct match_id *name)
+int match_eager(struct match *m, const struct match_id *id)
 {
 	struct send *s;
 	int ret = -ENOENT;
 
 	pthread_mutex_lock(&m->lock);
-	s = send_find(m, name);
-	if (s && s->state == KEPT) {
+	s = send_find(m, id);
+	if (s && s->state == UNEXPECTED) {
 		ret = 0;
-		if (!s->early) {
-			s->early = true;
-			m->n.early++;
-			slot_is_old(m, slot_find(m, name));
+		if (!s->eager) {
+			s->eager = true;
+			m->n.eager++;
+			slot_is_old(m, slot_find(m, id));
 		}
 	}
 	pthread_mutex_unlock(&m->lock);
 	return ret;
 }
 
-static int do_take(struct match *m, const struct match_id *name, void *recv, void **send, bool *early)
+static int do_take(struct match *m, const struct match_id *id, void *recv, void **send, bool *eager)
 {
-	struct send *s = send_find(m, name);
+	struct send *s = send_find(m, id);
 	struct slot *l;
 
-	if (s && s->state != KEPT)
+	if (s && s->state != UNEXPECTED)
 		return -EBUSY;
 	if (s) {
 		*send = s->user;
-		if (early)
-			*early = s->early;
-		send_unkeep(m, s, TAKEN);
+		if (eager)
+			*eager = s->eager;
+		send_dequeue(m, s, TAKEN);
 		s->user = recv;
 		m->n.taken++;
 		return 0;
@@ -461,36 +461,36 @@ static int do_take(struct match *m, const struct match_id *name, void *recv, voi
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return -ENOMEM;
-	s->name = *name;
+	s->id = *id;
 	s->user = recv;
 	s->state = TAKEN;
-	HASH_ADD(hh_name, m->names, name, sizeof(s->name), s);
-	if (!s->hh_name.tbl) {
+	HASH_ADD(hh_id, m->ids, id, sizeof(s->id), s);
+	if (!s->hh_id.tbl) {
 		free(s);
 		return -ENOMEM;
 	}
-	l = slot_get(m, name);
+	l = slot_get(m, id);
 	if (!l) {
 		send_free(m, s);
 		return -ENOMEM;
 	}
-	if (newer(name->serial, l->newest))
-		l->newest = name->serial;
-	if (!l->kept)
+	if (newer(id->serial, l->newest))
+		l->newest = id->serial;
+	if (!l->unexpected)
 		slot_is_old(m, l);
 	m->n.taken++;
 	return 0;
 }
 
-int match_take(struct match *m, const struct match_id *name, void *recv, void **send, bool *early)
+int match_take(struct match *m, const struct match_id *id, void *recv, void **send, bool *eager)
 {
 	int ret;
 
 	*send = NULL;
-	if (early)
-		*early = false;
+	if (eager)
+		*eager = false;
 	pthread_mutex_lock(&m->lock);
-	ret = do_take(m, name, recv, send, early);
+	ret = do_take(m, id, recv, send, eager);
 	pthread_mutex_unlock(&m->lock);
 	return ret;
 }
@@ -509,12 +509,12 @@ void match_end(struct match *m, const struct prog_p2p_key *key)
 	pthread_mutex_unlock(&m->lock);
 }
 
-void match_take_end(struct match *m, const struct match_id *name)
+void match_take_end(struct match *m, const struct match_id *id)
 {
 	struct send *s;
 
 	pthread_mutex_lock(&m->lock);
-	s = send_find(m, name);
+	s = send_find(m, id);
 	if (s && s->state == TAKEN) {
 		send_free(m, s);
 		m->n.taken--;
@@ -522,20 +522,20 @@ void match_take_end(struct match *m, const struct match_id *name)
 	pthread_mutex_unlock(&m->lock);
 }
 
-void *match_drop(struct match *m, const struct match_id *name)
+void *match_drop(struct match *m, const struct match_id *id)
 {
 	struct send *s;
 	void *user = NULL;
 
 	pthread_mutex_lock(&m->lock);
-	s = send_find(m, name);
-	if (s && s->state == KEPT)
+	s = send_find(m, id);
+	if (s && s->state == UNEXPECTED)
 		user = send_drop(m, s);
 	pthread_mutex_unlock(&m->lock);
 	return user;
 }
 
-unsigned int match_drop_from(struct match *m, bool (*which)(void *arg, void *send, bool early),
+unsigned int match_drop_from(struct match *m, bool (*which)(void *arg, void *send, bool eager),
 			     void (*fn)(void *arg, void *send), void *arg)
 {
 	unsigned int n = 0;
@@ -543,7 +543,7 @@ unsigned int match_drop_from(struct match *m, bool (*which)(void *arg, void *sen
 
 	pthread_mutex_lock(&m->lock);
 	HASH_ITER(hh_key, m->keys, s, tmp) {
-		if (!which(arg, s->user, s->early))
+		if (!which(arg, s->user, s->eager))
 			continue;
 		fn(arg, send_drop(m, s));
 		n++;
@@ -567,7 +567,7 @@ int match_withdraw(struct match *m, const struct prog_p2p_key *key, bool all,
 	else
 		do {
 			next = all ? r->next : NULL;
-			DL_DELETE(r->chan->kept, r);
+			DL_DELETE(r->chan->posted, r);
 			m->n.recvs--;
 			n++;
 			fn(arg, r->user);
@@ -586,9 +586,9 @@ void match_each(struct match *m, void (*fn)(void *arg, int what, void *user), vo
 	pthread_mutex_lock(&m->lock);
 	HASH_ITER(hh, m->recvs, r, rtmp)
 		fn(arg, r->send ? MATCH_PAIR : MATCH_RECV, r->user);
-	HASH_ITER(hh_name, m->names, s, stmp)
+	HASH_ITER(hh_id, m->ids, s, stmp)
 		if (s->state != PAIRED)
-			fn(arg, s->state == KEPT ? MATCH_SEND : MATCH_TAKEN, s->user);
+			fn(arg, s->state == UNEXPECTED ? MATCH_SEND : MATCH_TAKEN, s->user);
 	pthread_mutex_unlock(&m->lock);
 }
 

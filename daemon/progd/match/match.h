@@ -26,61 +26,61 @@ struct match_id {			/* one use of a slot of a sender */
 };
 
 /*
- * @max_sends: SENDs kept without a RECV.  @unmatched: where their number is stored, 0 at
- * first, in order and before the call that changed it returns (prog_p2p_area.unmatched); may be NULL, must stay
- * valid until match_free().  0 or -ENOMEM.
+ * @max_sends: limit of the unexpected queue.  @unmatched: where its length is stored, 0 at first, in order and before
+ * the call that changed it returns (prog_p2p_area.unmatched); may be NULL, must stay valid until match_free().  0 or
+ * -ENOMEM.
  */
 int match_new(uint32_t max_sends, uint32_t *unmatched, struct match **out);
 /* What is in it is forgotten, see match_each().  NULL is fine. */
 void match_free(struct match *m);
 
 /*
- * A predicted RECV.  *@send: the kept SEND of this key, now matched, the caller's again; NULL: there is
- * none, the RECV is kept.  *@early (may be NULL): the SEND was marked by match_eager().
- * -EEXIST: a RECV of this key is kept or under way; -ENOMEM.  On errors nothing is kept.
+ * A RECV that is pre-matched: its key says which SEND it gets.  *@send: the unexpected SEND of this key, now matched, the
+ * caller's again; NULL: there is none, the RECV is posted.  *@eager (may be NULL): the SEND was marked by match_eager().
+ * -EEXIST: a RECV of this key is posted or under way; -ENOMEM.  On errors nothing is posted.
  */
-int match_recv(struct match *m, const struct prog_p2p_key *key, void *recv, void **send, bool *early);
+int match_recv(struct match *m, const struct prog_p2p_key *key, void *recv, void **send, bool *eager);
 
 /*
- * A SEND arrived.  *@recv: the kept RECV of its key, now matched, the caller's again; NULL: the SEND is
- * kept.  *@replaced: an older SEND of the same slot of the sender that was kept and is over, now the
+ * A SEND arrived.  *@recv: the posted RECV of its key, now matched, the caller's again; NULL: the SEND is in the
+ * unexpected queue.  *@replaced: an older SEND of the same slot of the sender that was unexpected and is over, now the
  * caller's; else NULL.
- * Not kept: -ESTALE: it was taken by name, or a newer one of the same slot is known; -EEXIST: another SEND
- * with this key is kept or under way; -EDQUOT: too many; -ENOMEM.  *@replaced is set all the same.
+ * Not taken: -ESTALE: it was matched by id, or a newer one of the same slot is known; -EEXIST: another SEND
+ * with this key is unexpected or under way; -EDQUOT: too many; -ENOMEM.  *@replaced is set all the same.
  */
-int match_send(struct match *m, const struct prog_p2p_key *key, const struct match_id *name,
+int match_send(struct match *m, const struct prog_p2p_key *key, const struct match_id *id,
 	       void *send, void **recv, void **replaced);
 
 /*
- * The kept SEND @name is taken into this node's memory before it is matched: from now on a newer one of
- * the same slot does not replace it.  -ENOENT: not kept (any more).  To be called before the sender can
- * know, that is, before FIN.
+ * The unexpected SEND @id is taken into this node's memory before it is matched: from now on a newer one of
+ * the same slot does not replace it.  -ENOENT: it is not unexpected (any more).  To be called before the sender can
+ * know, that is, before ATS.
  */
-int match_eager(struct match *m, const struct match_id *name);
+int match_eager(struct match *m, const struct match_id *id);
 
 /*
- * A RECV for the SEND it names.  *@send: the SEND, if it was kept, now matched; NULL: not known, it is to be
- * pulled by its name alone, and is -ESTALE should it arrive yet.  *@early as above.
- * -EBUSY: it is matched with another RECV, or was taken; -ENOMEM.
+ * A RECV that is matched by id.  *@send: the SEND, if it was unexpected; NULL: not known, its bytes are to be asked for by
+ * the id alone, and it is -ESTALE should it arrive yet.  *@eager as above.
+ * -EBUSY: it is matched with another RECV, or was; -ENOMEM.
  */
-int match_take(struct match *m, const struct match_id *name, void *recv, void **send, bool *early);
+int match_take(struct match *m, const struct match_id *id, void *recv, void **send, bool *eager);
 
 /* The transfer of a RECV of match_recv() that was matched ended, well or not.  Unknown keys are ignored. */
 void match_end(struct match *m, const struct prog_p2p_key *key);
 /* ... of match_take(). */
-void match_take_end(struct match *m, const struct match_id *name);
+void match_take_end(struct match *m, const struct match_id *id);
 
-/* A kept SEND is forgotten.  Its pointer, or NULL: it is not kept (any more). */
-void *match_drop(struct match *m, const struct match_id *name);
+/* An unexpected SEND is forgotten.  Its pointer, or NULL: it is not unexpected (any more). */
+void *match_drop(struct match *m, const struct match_id *id);
 /*
- * Forget all kept SENDs for which @which says so (the lane they came on is lost, ...; it is asked with
+ * Forget all unexpected SENDs for which @which says so (the lane they came on is lost, ...; it is asked with
  * the mutex held, so the SEND is there); each is given to @fn.  Returns how many.
  */
-unsigned int match_drop_from(struct match *m, bool (*which)(void *arg, void *send, bool early),
+unsigned int match_drop_from(struct match *m, bool (*which)(void *arg, void *send, bool eager),
 			     void (*fn)(void *arg, void *send), void *arg);
 
 /*
- * Withdraw the RECV @key, with @all also the kept RECVs with higher ordinals of its channel and generation.
+ * Withdraw the RECV @key, with @all also the posted RECVs with higher ordinals of its channel and generation.
  * Each that goes is given to @fn, in the order of ordinals.  Returns how many.
  * -ENOENT: not here (never was, or its transfer has ended); -EBUSY: it is matched, or, with @all, one with a higher
  * ordinal is or was since this one was posted.  Then nothing has changed.
@@ -89,16 +89,16 @@ int match_withdraw(struct match *m, const struct prog_p2p_key *key, bool all,
 		   void (*fn)(void *arg, void *recv), void *arg);
 
 enum {
-	MATCH_RECV		= 1,	/* kept */
-	MATCH_SEND		= 2,	/* kept */
+	MATCH_RECV		= 1,	/* posted */
+	MATCH_SEND		= 2,	/* unexpected */
 	MATCH_PAIR		= 3,	/* matched by key and under way: user is the RECV's */
-	MATCH_TAKEN		= 4,	/* by name and under way: user is the RECV's */
+	MATCH_TAKEN		= 4,	/* by id and under way: user is the RECV's */
 };
 /* All that is in it, in no order. */
 void match_each(struct match *m, void (*fn)(void *arg, int what, void *user), void *arg);
 
 struct match_info {
-	uint32_t recvs, sends, early;	/* kept; early ones are among the sends */
+	uint32_t recvs, sends, eager;	/* posted, unexpected; eager ones are among these */
 	uint32_t pairs, taken;		/* under way */
 	uint32_t sends_peak;
 };

@@ -18,7 +18,7 @@ static struct prog_p2p_key key_of(uint32_t src, int32_t tag, uint64_t ord)
 	return (struct prog_p2p_key){ .comm = 7, .src = src, .dst = 1, .tag = tag, .ord = ord };
 }
 
-static struct match_id name_of(uint32_t src, uint32_t slot, uint32_t serial)
+static struct match_id id_of(uint32_t src, uint32_t slot, uint32_t serial)
 {
 	return (struct match_id){ src, slot, serial };
 }
@@ -84,11 +84,11 @@ static int send_fails(struct match *m, struct prog_p2p_key k, struct match_id n)
 
 static void *take_ok(struct match *m, struct match_id n, uintptr_t user, bool want_early)
 {
-	bool early;
+	bool eager;
 	void *send;
 
-	assert_int_equal(match_take(m, &n, P(user), &send, &early), 0);
-	assert_int_equal(early, want_early);
+	assert_int_equal(match_take(m, &n, P(user), &send, &eager), 0);
+	assert_int_equal(eager, want_early);
 	return send;
 }
 
@@ -142,15 +142,15 @@ static void test_pairs(void **state)
 		case 4: other.gen++; break;
 		case 5: other.ord++; break;
 		}
-		assert_null(send_ok(m, other, name_of(3, f, 1), 50 + f));
+		assert_null(send_ok(m, other, id_of(3, f, 1), 50 + f));
 	}
 	assert_int_equal(unmatched, 6);
-	assert_ptr_equal(send_ok(m, k, name_of(3, 9, 1), 2), P(1));
+	assert_ptr_equal(send_ok(m, k, id_of(3, 9, 1), 2), P(1));
 	assert_int_equal(unmatched, 6);
 	/* as long as it is under way, neither side is accepted again */
 	assert_int_equal(recv_fails(m, k), -EEXIST);
-	assert_int_equal(send_fails(m, k, name_of(3, 10, 1)), -EEXIST);
-	assert_int_equal(take_fails(m, name_of(3, 9, 1)), -EBUSY);
+	assert_int_equal(send_fails(m, k, id_of(3, 10, 1)), -EEXIST);
+	assert_int_equal(take_fails(m, id_of(3, 9, 1)), -EBUSY);
 	assert_int_equal(withdraw(m, k, false), -EBUSY);
 	assert_int_equal(withdraw(m, k, true), -EBUSY);
 	match_info(m, &i);
@@ -174,21 +174,21 @@ static void test_limit(void **state)
 	assert_int_equal(match_new(3, &unmatched, &m), 0);
 	assert_null(recv_ok(m, key_of(0, 0, 3), 1));
 	for (uint32_t i = 0; i < 3; i++)
-		assert_null(send_ok(m, key_of(0, 0, i), name_of(0, i, 1), 10 + i));
-	assert_int_equal(send_fails(m, key_of(0, 0, 4), name_of(0, 4, 1)), -EDQUOT);
+		assert_null(send_ok(m, key_of(0, 0, i), id_of(0, i, 1), 10 + i));
+	assert_int_equal(send_fails(m, key_of(0, 0, 4), id_of(0, 4, 1)), -EDQUOT);
 	/* one that is matched at once needs no place */
-	assert_ptr_equal(send_ok(m, key_of(0, 0, 3), name_of(0, 4, 1), 2), P(1));
+	assert_ptr_equal(send_ok(m, key_of(0, 0, 3), id_of(0, 4, 1), 2), P(1));
 	/* and one that went makes room */
 	assert_ptr_equal(match_drop(m, &(struct match_id){ 0, 0, 1 }), P(10));
 	assert_null(match_drop(m, &(struct match_id){ 0, 0, 1 }));
-	assert_null(send_ok(m, key_of(0, 0, 4), name_of(0, 5, 1), 2));
+	assert_null(send_ok(m, key_of(0, 0, 4), id_of(0, 5, 1), 2));
 	match_free(m);
 }
 
 static void test_named(void **state)
 {
 	struct match *m = *state;
-	struct match_id n = name_of(2, 0, 8);
+	struct match_id n = id_of(2, 0, 8);
 	struct match_info i;
 
 	/* kept */
@@ -225,17 +225,17 @@ static void test_slots_are_reused(void **state)
 {
 	struct match *m = *state;
 	struct prog_p2p_key k = key_of(4, 0, 1);
-	struct match_id n = name_of(4, 7, 2);
+	struct match_id n = id_of(4, 7, 2);
 	void *recv, *replaced;
 
-	assert_null(send_ok(m, key_of(4, 0, 0), name_of(4, 7, 1), 1));
+	assert_null(send_ok(m, key_of(4, 0, 0), id_of(4, 7, 1), 1));
 	/* the older one was received some other way */
 	assert_int_equal(match_send(m, &k, &n, P(2), &recv, &replaced), 0);
 	assert_null(recv);
 	assert_ptr_equal(replaced, P(1));
 	assert_int_equal(unmatched, 1);
 	assert_null(recv_ok(m, key_of(4, 0, 0), 3));
-	/* the newer one is taken by name before it arrives: the older one goes when it does */
+	/* the newer one is taken by id before it arrives: the older one goes when it does */
 	n.serial = 3;
 	assert_null(take_ok(m, n, 4, false));
 	assert_int_equal(unmatched, 1);
@@ -245,23 +245,23 @@ static void test_slots_are_reused(void **state)
 	assert_ptr_equal(replaced, P(2));
 	assert_int_equal(unmatched, 0);
 	/* other slots and other sources have nothing to do with it */
-	assert_null(send_ok(m, key_of(4, 1, 0), name_of(4, 8, 1), 5));
-	assert_null(send_ok(m, key_of(5, 1, 0), name_of(5, 7, 1), 6));
+	assert_null(send_ok(m, key_of(4, 1, 0), id_of(4, 8, 1), 5));
+	assert_null(send_ok(m, key_of(5, 1, 0), id_of(5, 7, 1), 6));
 }
 
 static void test_early(void **state)
 {
 	struct match *m = *state;
-	struct match_id n = name_of(1, 1, 5);
+	struct match_id n = id_of(1, 1, 5);
 	struct match_info i;
-	bool early;
+	bool eager;
 	void *send;
 
 	assert_null(send_ok(m, key_of(1, 0, 0), n, 1));
 	assert_int_equal(match_eager(m, &n), 0);
 	assert_int_equal(match_eager(m, &n), 0);
 	match_info(m, &i);
-	assert_int_equal(i.early, 1);
+	assert_int_equal(i.eager, 1);
 	/* its slot is used again, several times */
 	n.serial = 6;
 	assert_null(send_ok(m, key_of(1, 0, 1), n, 2));
@@ -269,17 +269,17 @@ static void test_early(void **state)
 	n.serial = 7;
 	assert_null(send_ok(m, key_of(1, 0, 2), n, 3));
 	assert_int_equal(unmatched, 3);
-	/* the early ones are there, by key and by name */
-	assert_int_equal(match_recv(m, &(struct prog_p2p_key){ 7, 1, 1, 0, 0, 0 }, P(4), &send, &early), 0);
+	/* the eager ones are there, by key and by id */
+	assert_int_equal(match_recv(m, &(struct prog_p2p_key){ 7, 1, 1, 0, 0, 0 }, P(4), &send, &eager), 0);
 	assert_ptr_equal(send, P(1));
-	assert_true(early);
+	assert_true(eager);
 	n.serial = 6;
 	assert_ptr_equal(take_ok(m, n, 5, true), P(2));
 	n.serial = 7;
 	assert_ptr_equal(take_ok(m, n, 6, false), P(3));
 	assert_int_equal(match_eager(m, &n), -ENOENT);
 	match_info(m, &i);
-	assert_int_equal(i.early, 0);
+	assert_int_equal(i.eager, 0);
 	assert_int_equal(unmatched, 0);
 }
 
@@ -313,7 +313,7 @@ static void test_withdraw(void **state)
 	assert_null(recv_ok(m, key_of(0, 0, 1), 11));
 	assert_null(recv_ok(m, key_of(0, 0, 2), 12));
 	assert_null(recv_ok(m, key_of(0, 0, 3), 13));
-	assert_ptr_equal(send_ok(m, key_of(0, 0, 2), name_of(0, 0, 1), 1), P(12));
+	assert_ptr_equal(send_ok(m, key_of(0, 0, 2), id_of(0, 0, 1), 1), P(12));
 	assert_int_equal(withdraw(m, key_of(0, 0, 0), true), -EBUSY);
 	assert_int_equal(withdraw(m, key_of(0, 0, 1), true), -EBUSY);
 	k = key_of(0, 0, 2);
@@ -328,30 +328,30 @@ static void test_withdraw(void **state)
 	assert_null(recv_ok(m, key_of(0, 0, 1), 11));
 }
 
-static bool from_three(void *arg, void *send, bool early)
+static bool from_three(void *arg, void *send, bool eager)
 {
-	return (uintptr_t)send / 10 == 3 && !early;
+	return (uintptr_t)send / 10 == 3 && !eager;
 }
 
 static void test_drop_from(void **state)
 {
 	struct match *m = *state;
-	struct match_id n = name_of(3, 0, 1);
+	struct match_id n = id_of(3, 0, 1);
 
 	assert_null(send_ok(m, key_of(3, 0, 0), n, 30));
 	assert_int_equal(match_eager(m, &n), 0);
-	assert_null(send_ok(m, key_of(3, 0, 1), name_of(3, 0, 2), 31));
-	assert_null(send_ok(m, key_of(3, 0, 2), name_of(3, 1, 1), 32));
-	assert_null(send_ok(m, key_of(4, 0, 0), name_of(4, 0, 1), 40));
+	assert_null(send_ok(m, key_of(3, 0, 1), id_of(3, 0, 2), 31));
+	assert_null(send_ok(m, key_of(3, 0, 2), id_of(3, 1, 1), 32));
+	assert_null(send_ok(m, key_of(4, 0, 0), id_of(4, 0, 1), 40));
 	assert_null(recv_ok(m, key_of(3, 0, 3), 1));
-	assert_ptr_equal(send_ok(m, key_of(3, 0, 3), name_of(3, 2, 1), 33), P(1));
+	assert_ptr_equal(send_ok(m, key_of(3, 0, 3), id_of(3, 2, 1), 33), P(1));
 	got.n = 0;
 	assert_int_equal(match_drop_from(m, from_three, collect, NULL), 2);
 	assert_int_equal((uintptr_t)got.user[0] + (uintptr_t)got.user[1], 31 + 32);
 	assert_int_equal(unmatched, 2);
-	/* they may be sent again over another lane; what is under way or early is not new */
-	assert_null(send_ok(m, key_of(3, 0, 1), name_of(3, 0, 2), 31));
-	assert_int_equal(send_fails(m, key_of(3, 0, 3), name_of(3, 2, 1)), -ESTALE);
+	/* they may be sent again over another lane; what is under way or eager is not new */
+	assert_null(send_ok(m, key_of(3, 0, 1), id_of(3, 0, 2), 31));
+	assert_int_equal(send_fails(m, key_of(3, 0, 3), id_of(3, 2, 1)), -ESTALE);
 	assert_int_equal(send_fails(m, key_of(3, 0, 0), n), -ESTALE);
 }
 
@@ -360,17 +360,17 @@ static void test_old_slots(void **state)
 {
 	struct match *m = *state;
 	void *recv, *replaced;
-	struct match_id n = name_of(0, 0, 2);
+	struct match_id n = id_of(0, 0, 2);
 	struct prog_p2p_key k = key_of(0, 1, 0);
 
-	assert_null(send_ok(m, key_of(0, 0, 0), name_of(0, 0, 1), 1));
+	assert_null(send_ok(m, key_of(0, 0, 0), id_of(0, 0, 1), 1));
 	for (uint32_t i = 1; i <= 10000; i++) {
-		n = name_of(i, i % 1024, 5);
+		n = id_of(i, i % 1024, 5);
 		assert_null(take_ok(m, n, 2, false));
 		match_take_end(m, &n);
 	}
-	assert_int_equal(send_fails(m, key_of(10000, 0, 0), name_of(10000, 10000 % 1024, 5)), -ESTALE);
-	n = name_of(0, 0, 2);
+	assert_int_equal(send_fails(m, key_of(10000, 0, 0), id_of(10000, 10000 % 1024, 5)), -ESTALE);
+	n = id_of(0, 0, 2);
 	assert_int_equal(match_send(m, &k, &n, P(2), &recv, &replaced), 0);
 	assert_ptr_equal(replaced, P(1));
 }
@@ -388,11 +388,11 @@ static void test_each(void **state)
 
 	recv_ok(m, key_of(0, 0, 0), 1);
 	recv_ok(m, key_of(0, 0, 1), 2);
-	send_ok(m, key_of(0, 0, 1), name_of(0, 0, 1), 100);
-	send_ok(m, key_of(0, 0, 2), name_of(0, 1, 1), 200);
-	send_ok(m, key_of(0, 0, 3), name_of(0, 2, 1), 300);
-	take_ok(m, name_of(0, 2, 1), 4, false);
-	take_ok(m, name_of(0, 3, 1), 8, false);
+	send_ok(m, key_of(0, 0, 1), id_of(0, 0, 1), 100);
+	send_ok(m, key_of(0, 0, 2), id_of(0, 1, 1), 200);
+	send_ok(m, key_of(0, 0, 3), id_of(0, 2, 1), 300);
+	take_ok(m, id_of(0, 2, 1), 4, false);
+	take_ok(m, id_of(0, 3, 1), 8, false);
 	match_each(m, count, &c);
 	assert_int_equal(c.n[MATCH_RECV], 1);
 	assert_int_equal(c.sum[MATCH_RECV], 1);
@@ -413,10 +413,10 @@ static void test_each(void **state)
 #define LIMIT	12u
 #define MAX	4096u
 
-enum { M_NONE, M_KEPT, M_PAIRED, M_TAKEN };
+enum { M_NONE, M_UNEXPECTED, M_PAIRED, M_TAKEN };
 
 struct mrecv { struct prog_p2p_key k; uintptr_t user; uintptr_t send; };	/* send 0: kept */
-struct msend { struct prog_p2p_key k; struct match_id n; uintptr_t user; int state; bool early; };
+struct msend { struct prog_p2p_key k; struct match_id n; uintptr_t user; int state; bool eager; };
 
 static struct {
 	struct mrecv recv[MAX];
@@ -446,7 +446,7 @@ static struct mrecv *m_recv(const struct prog_p2p_key *k)
 static struct msend *m_kept(const struct prog_p2p_key *k)
 {
 	for (unsigned int i = 0; i < mod.nsend; i++)
-		if (mod.send[i].state == M_KEPT && !memcmp(&mod.send[i].k, k, sizeof(*k)))
+		if (mod.send[i].state == M_UNEXPECTED && !memcmp(&mod.send[i].k, k, sizeof(*k)))
 			return &mod.send[i];
 	return NULL;
 }
@@ -464,7 +464,7 @@ static unsigned int m_unmatched(void)
 	unsigned int n = 0;
 
 	for (unsigned int i = 0; i < mod.nsend; i++)
-		n += mod.send[i].state == M_KEPT;
+		n += mod.send[i].state == M_UNEXPECTED;
 	return n;
 }
 
@@ -505,7 +505,7 @@ static struct match_id any_name(uint32_t src)
 	uint32_t slot = rnd(SLOTS), newest = mod.newest[src][slot];
 
 	/* mostly the next one, sometimes one that was, sometimes one that comes later */
-	return name_of(src, slot, rnd(4) ? newest + 1 : newest + rnd(3));
+	return id_of(src, slot, rnd(4) ? newest + 1 : newest + rnd(3));
 }
 
 static void random_step(struct match *m, uintptr_t id)
@@ -518,21 +518,21 @@ static void random_step(struct match *m, uintptr_t id)
 	uintptr_t want_replaced = 0;
 	int ret, want = 0;
 	void *p, *q;
-	bool early;
+	bool eager;
 
 	if (!n.serial)
 		return;
 	switch (rnd(8)) {
 	case 0:
 	case 1:
-		ret = match_recv(m, &k, P(id), &p, &early);
+		ret = match_recv(m, &k, P(id), &p, &eager);
 		assert_int_equal(ret, r ? -EEXIST : 0);
 		if (r)
 			return;
 		mod.recv[mod.nrecv++] = (struct mrecv){ k, id, 0 };
 		assert_ptr_equal(p, s ? P(s->user) : NULL);
 		if (s) {
-			assert_int_equal(early, s->early);
+			assert_int_equal(eager, s->eager);
 			s->state = M_PAIRED;
 			m_pair(&mod.recv[mod.nrecv - 1], s->user);
 		}
@@ -542,7 +542,7 @@ static void random_step(struct match *m, uintptr_t id)
 		for (unsigned int i = 0; i < mod.nsend; i++) {
 			struct msend *o = &mod.send[i];
 
-			if (o->state != M_KEPT || o->early || o->n.src != n.src || o->n.slot != n.slot ||
+			if (o->state != M_UNEXPECTED || o->eager || o->n.src != n.src || o->n.slot != n.slot ||
 			    o->n.serial >= n.serial)
 				continue;
 			want_replaced = o->user;
@@ -564,17 +564,17 @@ static void random_step(struct match *m, uintptr_t id)
 		if (want)
 			return;
 		*newest = n.serial;
-		mod.send[mod.nsend++] = (struct msend){ k, n, id, r ? M_PAIRED : M_KEPT, false };
+		mod.send[mod.nsend++] = (struct msend){ k, n, id, r ? M_PAIRED : M_UNEXPECTED, false };
 		if (r)
 			m_pair(r, id);
 		break;
 	case 4:
-		ret = match_take(m, &n, P(id), &p, &early);
-		assert_int_equal(ret, sn && sn->state != M_KEPT ? -EBUSY : 0);
+		ret = match_take(m, &n, P(id), &p, &eager);
+		assert_int_equal(ret, sn && sn->state != M_UNEXPECTED ? -EBUSY : 0);
 		if (ret)
 			return;
 		assert_ptr_equal(p, sn ? P(sn->user) : NULL);
-		assert_int_equal(early, sn && sn->early);
+		assert_int_equal(eager, sn && sn->eager);
 		if (!sn) {
 			sn = &mod.send[mod.nsend++];
 			*sn = (struct msend){ .n = n };
@@ -611,11 +611,11 @@ static void random_step(struct match *m, uintptr_t id)
 		s = &mod.send[rnd(mod.nsend)];
 		n = s->n;
 		if (rnd(3)) {
-			assert_int_equal(match_eager(m, &n), s->state == M_KEPT ? 0 : -ENOENT);
-			s->early |= s->state == M_KEPT;
+			assert_int_equal(match_eager(m, &n), s->state == M_UNEXPECTED ? 0 : -ENOENT);
+			s->eager |= s->state == M_UNEXPECTED;
 		} else {
 			p = match_drop(m, &n);
-			assert_ptr_equal(p, s->state == M_KEPT ? P(s->user) : NULL);
+			assert_ptr_equal(p, s->state == M_UNEXPECTED ? P(s->user) : NULL);
 			newest = &mod.newest[n.src][n.slot];
 			if (p && *newest == n.serial)
 				--*newest;
@@ -663,7 +663,7 @@ static void test_random(void **state)
 	for (unsigned int round = 0; round < 20; round++) {
 		struct match *m;
 		struct match_info i;
-		unsigned int paired = 0, taken = 0, kept = 0, early = 0;
+		unsigned int paired = 0, taken = 0, kept = 0, eager = 0;
 
 		seed = first + round;
 		memset(&mod, 0, sizeof(mod));
@@ -675,14 +675,14 @@ static void test_random(void **state)
 		for (unsigned int j = 0; j < mod.nsend; j++) {
 			paired += mod.send[j].state == M_PAIRED;
 			taken += mod.send[j].state == M_TAKEN;
-			early += mod.send[j].state == M_KEPT && mod.send[j].early;
+			eager += mod.send[j].state == M_UNEXPECTED && mod.send[j].eager;
 		}
 		for (unsigned int j = 0; j < mod.nrecv; j++)
 			kept += !mod.recv[j].send;
 		match_info(m, &i);
 		assert_int_equal(i.pairs, paired);
 		assert_int_equal(i.taken, taken);
-		assert_int_equal(i.early, early);
+		assert_int_equal(i.eager, eager);
 		assert_int_equal(i.recvs, kept);
 		match_free(m);
 	}
@@ -704,7 +704,7 @@ static void *senders(void *arg)
 
 	for (uint32_t i = 0; i < MSGS / 2; i++) {
 		struct prog_p2p_key k = key_of(src, 0, i);
-		struct match_id n = name_of(src, i % 1024, i / 1024 + 1);
+		struct match_id n = id_of(src, i % 1024, i / 1024 + 1);
 		int r;
 
 		do {

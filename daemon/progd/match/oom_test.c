@@ -43,13 +43,13 @@ static void scenario(void)
 	struct match_info i;
 	uint32_t unmatched = 0;
 	void *send, *recv, *replaced;
-	bool early;
+	bool eager;
 
 	assert_int_equal(AGAIN(match_new(1000, &unmatched, &m)), 0);
 	for (uint32_t c = 0; c < CHANS; c++) {
 		struct prog_p2p_key k = { .comm = c, .src = c };
 
-		assert_int_equal(AGAIN(match_recv(m, &k, P(c + 1), &send, &early)), 0);
+		assert_int_equal(AGAIN(match_recv(m, &k, P(c + 1), &send, &eager)), 0);
 		assert_null(send);
 		k.ord = 1;
 		assert_int_equal(AGAIN(match_send(m, &k, &(struct match_id){ c, 0, 1 }, P(100 + c),
@@ -64,10 +64,10 @@ static void scenario(void)
 		assert_int_equal(AGAIN(match_send(m, &k, &n, P(200 + c), &recv, &replaced)), 0);
 		assert_ptr_equal(recv, P(c + 1));
 		k.ord = 1;
-		assert_int_equal(AGAIN(match_recv(m, &k, P(300 + c), &send, &early)), 0);
+		assert_int_equal(AGAIN(match_recv(m, &k, P(300 + c), &send, &eager)), 0);
 		assert_ptr_equal(send, P(100 + c));
 		n.slot = 2;
-		assert_int_equal(AGAIN(match_take(m, &n, P(400 + c), &send, &early)), 0);
+		assert_int_equal(AGAIN(match_take(m, &n, P(400 + c), &send, &eager)), 0);
 		assert_null(send);
 	}
 	match_info(m, &i);

@@ -23,7 +23,7 @@ bool conn_blocked(const struct conn *c)
 	return __atomic_load_n(c->lc.view->blocked, __ATOMIC_RELAXED);
 }
 
-void conn_place(const struct conn *on, uint64_t len, bool waits)
+void conn_place(const struct conn *on, uint64_t len, bool blocking)
 {
 	struct rndv *r = on->r;
 	cpu_set_t idle, busy;
@@ -35,7 +35,7 @@ void conn_place(const struct conn *on, uint64_t len, bool waits)
 	CPU_ZERO(&busy);
 	DL_FOREACH(r->list, c) {
 		uint32_t cpu = __atomic_load_n(c->lc.view->cpu, __ATOMIC_RELAXED) - 1;
-		bool blocked = conn_blocked(c) || (c == on && waits);
+		bool blocked = conn_blocked(c) || (c == on && blocking);
 
 		if (cpu < CPU_SETSIZE)	/* it is only what the client says */
 			CPU_SET(cpu, blocked ? &idle : &busy);

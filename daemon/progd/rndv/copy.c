@@ -18,7 +18,7 @@ static int source(struct recv_xfer *x)
 	if (!slot_read(from, id->slot, &s) || s.serial != id->serial || s.kind != PROG_P2P_SEND ||
 	    s.key.dst != x->key.dst || s.len < x->want)
 		return -ESTALE;
-	if (atomic_exchange(&from->sp->served[id->slot], id->serial) == id->serial)
+	if (atomic_exchange(&from->sp->wanted[id->slot], id->serial) == id->serial)
 		return -EBUSY;
 	err = side_init(&x->src, from->sp, &s, &why);
 	if (err == -EPROTO) {
@@ -111,7 +111,7 @@ int copy_step(struct recv_xfer *x)
 		x->ops = &xfer_engine;
 		return x->ops->step(x);
 	}
-	conn_place(x->on, x->want, x->waits);
+	conn_place(x->on, x->want, x->blocking);
 	if (x->pos < x->head && x->from && x->src.map && x->src.map->device && len > x->head - x->pos)
 		len = x->head - x->pos;		/* the rest may be for an engine */
 	if (x->src.helper)

@@ -61,7 +61,7 @@ void rsend_forget(struct rsend *s)
 	if (!e)
 		return;
 	e->reader = NULL;
-	e->forsaken = true;
+	e->abandoned = true;
 	if (!e->writer)
 		release(e);
 }
@@ -92,7 +92,7 @@ static void written(struct recv_xfer *x)
 	struct match_id id = x->id;
 
 	e->writer = NULL;
-	if (e->forsaken) {
+	if (e->abandoned) {
 		release(e);
 		return;
 	}

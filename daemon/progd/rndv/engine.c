@@ -34,7 +34,7 @@ static int step(struct recv_xfer *x)
 					 r->turn != NULL, x->on->lc.stats, copied, x);
 	if (!x->engine_req)
 		return -EOPNOTSUPP;
-	conn_place(x->on, x->want, x->waits);
+	conn_place(x->on, x->want, x->blocking);
 	xfer_hold(x);
 	x->busy = true;
 	return 1;

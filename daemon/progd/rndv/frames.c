@@ -41,7 +41,7 @@ static int rts(struct link_from *from, const struct wire_frame *f, struct conn *
 		s->win = f->win;
 		s->len = rec.len;
 		s->flags = rec.flags;
-		s->early = rec.eager;
+		s->eager_max = rec.eager;
 		s->from = from->id;
 		err = receiver_rts(c, s);
 	}

@@ -18,16 +18,16 @@ static struct {
 	uint32_t job;
 	bool ready;
 	unsigned int downs;
-	struct wire_frame got[64];	/* but for pieces */
+	struct wire_frame got[64];	/* but for DATA */
 	unsigned int ngot;
-	uint64_t piece_bytes;
+	uint64_t data_bytes;
 	uint8_t last[WIRE_MAX_PAYLOAD];	/* payload of the last frame */
 } t;
 
 static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const void *payload, void *token)
 {
 	if (f->type == WIRE_RNDV_DATA)
-		t.piece_bytes += f->len;
+		t.data_bytes += f->len;
 	if (t.ngot < 64)
 		t.got[t.ngot++] = *f;
 	if (payload)
@@ -144,7 +144,7 @@ static struct wire_frame frame(uint8_t type, uint32_t origin, uint32_t target, u
 	};
 }
 
-static void say_send(uint32_t src, uint32_t dst, uint32_t slot, uint32_t serial, uint64_t ord, uint64_t len)
+static void say_rts(uint32_t src, uint32_t dst, uint32_t slot, uint32_t serial, uint64_t ord, uint64_t len)
 {
 	struct wire_frame f = frame(WIRE_RNDV_RTS, src, dst, slot, serial);
 	struct wire_rtsrec rec = { .comm = 9, .ord = ord, .tag = -3, .gen = 1, .len = len };
@@ -155,7 +155,7 @@ static void say_send(uint32_t src, uint32_t dst, uint32_t slot, uint32_t serial,
 	send_frame(t.lane, &f, buf);
 }
 
-static void pull(uint32_t src, uint32_t dst, uint32_t slot, uint32_t serial, uint64_t token, uint64_t off,
+static void get(uint32_t src, uint32_t dst, uint32_t slot, uint32_t serial, uint64_t token, uint64_t off,
 		 uint64_t end)
 {
 	struct wire_frame f = frame(WIRE_RNDV_GET_REQ, src, dst, slot, serial);
@@ -166,7 +166,7 @@ static void pull(uint32_t src, uint32_t dst, uint32_t slot, uint32_t serial, uin
 	send_frame(t.lane, &f, NULL);
 }
 
-static void fin(uint32_t src, uint32_t dst, uint32_t slot, uint32_t serial, uint64_t token, int status)
+static void ats(uint32_t src, uint32_t dst, uint32_t slot, uint32_t serial, uint64_t token, int status)
 {
 	struct wire_frame f = frame(WIRE_RNDV_ATS, src, dst, slot, serial);
 	struct wire_atsrec rec = { .status = -status };
@@ -206,10 +206,10 @@ static void expect_refusal(uint64_t token, int err)
 	UNTIL(count(WIRE_RNDV_REFUSE) > before);
 	assert_int_equal(got(WIRE_RNDV_REFUSE)->seq, token);
 	assert_int_equal(got(WIRE_RNDV_REFUSE)->error, -err);
-	assert_int_equal(t.piece_bytes, 0);
+	assert_int_equal(t.data_bytes, 0);
 }
 
-static void test_pull_refused(void **state)
+static void test_get_refused(void **state)
 {
 	static uint8_t mem[5000];
 	struct buf b = { .place = PRIVATE, .mem = mem, .count = 5000, .len = 5000 };
@@ -218,47 +218,47 @@ static void test_pull_refused(void **state)
 	uint32_t r = post_slot(&clients[2], PROG_P2P_RECV, 0, kit_key(0, 2, 1), &b, false);
 	uint32_t serial = slot_of(2, s)->serial;
 
-	pull(2, 0, s, serial + 1, 1, 0, 5000);
+	get(2, 0, s, serial + 1, 1, 0, 5000);
 	expect_refusal(1, -ESTALE);
-	pull(2, 0, PROG_P2P_SLOTS, serial, 2, 0, 5000);
+	get(2, 0, PROG_P2P_SLOTS, serial, 2, 0, 5000);
 	expect_refusal(2, -EINVAL);
-	pull(2, 0, r, slot_of(2, r)->serial, 3, 0, 5000);
+	get(2, 0, r, slot_of(2, r)->serial, 3, 0, 5000);
 	expect_refusal(3, -ESTALE);
-	pull(2, 0, s, serial, 4, 0, 5001);
+	get(2, 0, s, serial, 4, 0, 5001);
 	expect_refusal(4, -ERANGE);
-	pull(2, 0, s, serial, 5, 1, 5000);
+	get(2, 0, s, serial, 5, 1, 5000);
 	expect_refusal(5, -EINVAL);
 	/* a SEND for another rank, and one for a rank that is not of this node */
-	pull(2, 1, s, serial, 6, 0, 5000);
+	get(2, 1, s, serial, 6, 0, 5000);
 	expect_refusal(6, -EACCES);
-	pull(2, 3, here, slot_of(2, here)->serial, 7, 0, 5000);
+	get(2, 3, here, slot_of(2, here)->serial, 7, 0, 5000);
 	expect_refusal(7, -EACCES);
 	/* no such rank here, no such window */
-	pull(1, 0, s, serial, 8, 0, 5000);
+	get(1, 0, s, serial, 8, 0, 5000);
 	expect_refusal(8, -ESRCH);
 	slot_of(2, s)->dtype_len = 64;
 	slot_of(2, s)->dtype = ARENA;
-	pull(2, 0, s, serial, 9, 0, 5000);
+	get(2, 0, s, serial, 9, 0, 5000);
 	expect_refusal(9, -EINVAL);
 	assert_true(strstr(clients[2].bad, "outside the arena"));
 	slot_of(2, s)->dtype = ~0ull;
 	/* and it is served all the same when all is right; once */
-	pull(2, 0, s, serial, 10, 0, 3000);
-	UNTIL(t.piece_bytes == 3000);
-	pull(2, 0, s, serial, 11, 0, 3000);
+	get(2, 0, s, serial, 10, 0, 3000);
+	UNTIL(t.data_bytes == 3000);
+	get(2, 0, s, serial, 11, 0, 3000);
 	UNTIL(count(WIRE_RNDV_REFUSE) == 10);
-	pull(2, 0, s, serial, 10, 2000, 5000);
+	get(2, 0, s, serial, 10, 2000, 5000);
 	UNTIL(count(WIRE_RNDV_REFUSE) == 11);
-	pull(2, 0, s, serial, 10, 3000, 5000);
-	UNTIL(t.piece_bytes == 5000);
-	fin(2, 0, s, serial, 77, 0);
+	get(2, 0, s, serial, 10, 3000, 5000);
+	UNTIL(t.data_bytes == 5000);
+	ats(2, 0, s, serial, 77, 0);
 	UNTIL(DONE(2, s));
 	assert_int_equal(slot_of(2, s)->status, 0);
 	UNTIL(count(WIRE_RNDV_ATS_ACK) == 1);
 	assert_int_equal(got(WIRE_RNDV_ATS_ACK)->seq, 77);
 }
 
-static void test_fin_refused(void **state)
+static void test_ats_refused(void **state)
 {
 	static uint8_t mem[100];
 	struct buf b = { .place = PRIVATE, .mem = mem, .count = 100, .len = 100 };
@@ -267,19 +267,19 @@ static void test_fin_refused(void **state)
 	uint32_t serial = slot_of(2, s)->serial;
 
 	/* all are answered, none but the right one counts */
-	fin(2, 0, s, serial - 1, 1, 0);
-	fin(2, 1, s, serial, 2, 0);
-	fin(2, 3, here, slot_of(2, here)->serial, 3, 0);
-	fin(2, 0, 5000, serial, 4, 0);
-	fin(1, 0, s, serial, 5, 0);
+	ats(2, 0, s, serial - 1, 1, 0);
+	ats(2, 1, s, serial, 2, 0);
+	ats(2, 3, here, slot_of(2, here)->serial, 3, 0);
+	ats(2, 0, 5000, serial, 4, 0);
+	ats(1, 0, s, serial, 5, 0);
 	UNTIL(count(WIRE_RNDV_ATS_ACK) == 5);
 	assert_int_equal(state_of(2, s), PROG_P2P_POSTED);
 	assert_int_equal(state_of(2, here), PROG_P2P_POSTED);
-	fin(2, 0, s, serial, 6, -EFAULT);
+	ats(2, 0, s, serial, 6, -EFAULT);
 	UNTIL(DONE(2, s));
 	assert_int_equal(slot_of(2, s)->status, -EFAULT);
 	/* again: from a lane that was thought lost */
-	fin(2, 0, s, serial, 6, 0);
+	ats(2, 0, s, serial, 6, 0);
 	UNTIL(count(WIRE_RNDV_ATS_ACK) == 7);
 	assert_int_equal(slot_of(2, s)->status, -EFAULT);
 	assert_int_equal(t.downs, 0);
@@ -287,7 +287,7 @@ static void test_fin_refused(void **state)
 
 /* ---- what the receiver's side is told ---- */
 
-static void test_send_refused(void **state)
+static void test_rts_refused(void **state)
 {
 	static uint8_t mem[1000];
 	struct buf b = { .place = PRIVATE, .mem = mem, .count = 1000, .len = 1000 };
@@ -296,28 +296,28 @@ static void test_send_refused(void **state)
 	uint32_t r;
 
 	/* from a rank that is not that node's, or is none at all: nothing */
-	say_send(3, 2, 1, 1, 1, 1000);
-	say_send(99, 2, 1, 1, 1, 1000);
+	say_rts(3, 2, 1, 1, 1, 1000);
+	say_rts(99, 2, 1, 1, 1, 1000);
 	rest();
 	assert_int_equal(clients[2].seg->area.unmatched, 0);
 	assert_int_equal(t.ngot, 0);
 	/* for a rank that is not here: later */
-	say_send(0, 1, 4, 9, 1, 1000);
+	say_rts(0, 1, 4, 9, 1, 1000);
 	UNTIL(count(WIRE_RNDV_RTS_RETRY) == 1);
 	assert_int_equal(got(WIRE_RNDV_RTS_RETRY)->error, ENOENT);
 	assert_int_equal(got(WIRE_RNDV_RTS_RETRY)->disp, WIRE_RNDV_ID(4, 9));
 	/* twice, and an older one of the slot */
-	say_send(0, 2, 1, 5, 1, 1000);
-	say_send(0, 2, 1, 5, 1, 1000);
-	say_send(0, 2, 1, 4, 2, 1000);
+	say_rts(0, 2, 1, 5, 1, 1000);
+	say_rts(0, 2, 1, 5, 1, 1000);
+	say_rts(0, 2, 1, 4, 2, 1000);
 	rest();
 	assert_int_equal(clients[2].seg->area.unmatched, 1);
 	/* another one of the same key */
-	say_send(0, 2, 2, 6, 1, 1000);
+	say_rts(0, 2, 2, 6, 1, 1000);
 	UNTIL(count(WIRE_RNDV_RTS_RETRY) == 2);
 	assert_int_equal(got(WIRE_RNDV_RTS_RETRY)->error, EEXIST);
 	/* the slot is used again: that message is over */
-	say_send(0, 2, 1, 6, 3, 1000);
+	say_rts(0, 2, 1, 6, 3, 1000);
 	rest();
 	assert_int_equal(clients[2].seg->area.unmatched, 1);
 	r = post_recv(0, 2, 3, 0, &b);
@@ -333,32 +333,32 @@ static void test_send_refused(void **state)
 	UNTIL(!t.lane);
 }
 
-/* More SENDs than are kept for one receiver are to be announced again later. */
-static void test_send_quota(void **state)
+/* More SENDs than a receiver's unexpected queue takes are to be announced again later. */
+static void test_rts_quota(void **state)
 {
 	free_client(&clients[2]);
 	kit_conf.max_sends = 50;
 	make_client(&clients[2], 2, true);
 	kit_conf.max_sends = 1000;
 	for (uint32_t i = 0; i < 60; i++)
-		say_send(i % 2, 2, i, 1, i, 1000);
+		say_rts(i % 2, 2, i, 1, i, 1000);
 	UNTIL(count(WIRE_RNDV_RTS_RETRY) == 10);
 	assert_int_equal(got(WIRE_RNDV_RTS_RETRY)->error, EDQUOT);
 	assert_int_equal(clients[2].seg->area.unmatched, 50);
 }
 
-static uint32_t start_pull(uint64_t len)
+static uint32_t start_get(uint64_t len)
 {
 	static uint8_t mem[600000];
 	struct buf b = { .place = PRIVATE, .mem = mem, .count = len, .len = len };
 	uint32_t r = post_recv(0, 2, 1, 0, &b);
 
-	say_send(0, 2, 1, 1, 1, len);
+	say_rts(0, 2, 1, 1, 1, len);
 	UNTIL(count(WIRE_RNDV_GET_REQ) == 1);
 	return r;
 }
 
-static void piece(uint64_t token, uint64_t off, uint32_t len, uint64_t total)
+static void data(uint64_t token, uint64_t off, uint32_t len, uint64_t total)
 {
 	static uint8_t bytes[WIRE_MAX_PAYLOAD];
 	struct wire_frame f = {
@@ -369,19 +369,19 @@ static void piece(uint64_t token, uint64_t off, uint32_t len, uint64_t total)
 	send_frame(t.in, &f, bytes);
 }
 
-static void test_pieces(void **state)
+static void test_data(void **state)
 {
-	uint32_t r = start_pull(500000);
+	uint32_t r = start_get(500000);
 	uint64_t token = got(WIRE_RNDV_GET_REQ)->seq;
 
 	/* for nobody: an answer that comes too late */
-	piece(token + 100, 0, 100, 500000);
+	data(token + 100, 0, 100, 500000);
 	rest();
 	assert_non_null(t.in);
-	piece(token, 0, 200000, 500000);
+	data(token, 0, 200000, 500000);
 	UNTIL(slot_of(2, r)->moved == 200000 - PROG_P2P_HEAD);
 	/* a gap */
-	piece(token, 200001, 1000, 500000);
+	data(token, 200001, 1000, 500000);
 	UNTIL(!t.in);
 	UNTIL(DONE(2, r));
 	assert_true(slot_of(2, r)->status < 0);
@@ -391,11 +391,11 @@ static void test_pieces(void **state)
 	UNTIL(count(WIRE_RNDV_ATS) == 1);
 }
 
-static void test_piece_beyond(void **state)
+static void test_data_beyond(void **state)
 {
-	uint32_t r = start_pull(1000);
+	uint32_t r = start_get(1000);
 
-	piece(got(WIRE_RNDV_GET_REQ)->seq, 0, 1001, 1001);
+	data(got(WIRE_RNDV_GET_REQ)->seq, 0, 1001, 1001);
 	UNTIL(!t.in && DONE(2, r));
 	assert_true(slot_of(2, r)->status < 0);
 }
@@ -409,7 +409,7 @@ static void answer(uint8_t type, uint64_t seq, uint64_t error)
 
 static void test_refusal(void **state)
 {
-	uint32_t r = start_pull(1000);
+	uint32_t r = start_get(1000);
 
 	answer(WIRE_RNDV_REFUSE, got(WIRE_RNDV_GET_REQ)->seq + 5, EIO);
 	answer(WIRE_RNDV_ATS_ACK, 12345, 0);
@@ -426,14 +426,14 @@ static void test_refusal(void **state)
 	UNTIL(!t.in);
 }
 
-/* FIN is said again on the next lane, until it is answered. */
-static void test_fin_again(void **state)
+/* ATS is sent again on the next lane, until it is answered. */
+static void test_ats_again(void **state)
 {
-	uint32_t r = start_pull(1000);
+	uint32_t r = start_get(1000);
 	struct wire_atsrec rec;
 	struct rndv_info i;
 
-	piece(got(WIRE_RNDV_GET_REQ)->seq, 0, 1000, 1000);
+	data(got(WIRE_RNDV_GET_REQ)->seq, 0, 1000, 1000);
 	UNTIL(DONE(2, r) && count(WIRE_RNDV_ATS) == 1);
 	assert_int_equal(slot_of(2, r)->status, 0);
 	lane_close(t.in, -ECONNRESET, "test");
@@ -458,20 +458,20 @@ static void test_lanes_follow(void **state)
 	struct xport *x2;
 	char err[XPORT_ERR];
 
-	say_send(0, 2, 1, 1, 1, 1000);
+	say_rts(0, 2, 1, 1, 1, 1000);
 	UNTIL(clients[2].seg->area.unmatched == 1);
 	memcpy(xo.guid, node_a.guid, 16);
 	assert_int_equal(xport_new(&xo, &x2, err), 0);
 	assert_int_equal(xport_attach(x2, 0, t.loop, NULL, &t.xw), 0);
 	open_lane();
 	assert_ptr_not_equal(t.lane, first);
-	say_send(1, 2, 7, 1, 1, 1000);
+	say_rts(1, 2, 7, 1, 1, 1000);
 	UNTIL(count(WIRE_RNDV_RTS_RETRY) || clients[2].seg->area.unmatched == 1);
 	rest();
 	assert_int_equal(clients[2].seg->area.unmatched, 1);
 	/* late frames of the first are nobody's, its end changes nothing */
 	t.lane = first;
-	say_send(0, 2, 1, 2, 2, 1000);
+	say_rts(0, 2, 1, 2, 2, 1000);
 	rest();
 	assert_int_equal(clients[2].seg->area.unmatched, 1);
 	lane_close(first, -ECONNRESET, "test");
@@ -486,14 +486,14 @@ static void test_lanes_follow(void **state)
 int main(int argc, char **argv)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_pull_refused, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_fin_refused, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_send_refused, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_send_quota, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_pieces, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_piece_beyond, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_get_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_ats_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_rts_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_rts_quota, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_data, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_data_beyond, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_refusal, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_fin_again, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_ats_again, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_lanes_follow, setup, teardown),
 	};
 

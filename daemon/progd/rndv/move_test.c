@@ -141,7 +141,7 @@ static void test_small_by_cpu(void **state)
 static void test_named(void **state)
 {
 	struct buf from = sending(0, 0, LEN, ++ord), to = receiving(1, 1, LEN);
-	uint32_t send = post_send(0, 1, ord, 0, &from), recv = post_named(0, send, 1, 0, &to);
+	uint32_t send = post_send(0, 1, ord, 0, &from), recv = post_by_id(0, send, 1, 0, &to);
 
 	work();
 	assert_true(DONE(1, recv) && DONE(0, send));

@@ -28,7 +28,7 @@ static int start(struct recv_xfer *x)
 {
 	struct rndv *r = x->on->r;
 
-	conn_place(x->on, x->want, x->waits);
+	conn_place(x->on, x->want, x->blocking);
 	x->token = ++r->tokens;
 	HASH_ADD(hh, r->gets, token, sizeof(x->token), x);
 	if (!x->hh.tbl) {
@@ -117,7 +117,7 @@ int net_data(struct recv_xfer *x, const struct wire_frame *f, const void *payloa
 		return 0;
 	}
 	if (x->landed + n < x->want)
-		conn_place(x->on, x->want, x->waits);
+		conn_place(x->on, x->want, x->blocking);
 	xfer_advance(x, n);
 	return 0;
 }

@@ -19,7 +19,7 @@ static uint64_t ord;
 
 struct msg {
 	uint32_t src, dst, s, r;
-	bool named, early;
+	bool by_id, eager;
 };
 
 static struct buf buf_of(uint8_t *mem)
@@ -36,7 +36,7 @@ static void check(const struct msg *m, unsigned int i, bool must)
 	if (r->status)
 		return;
 	/* who gets no error has the bytes */
-	for (uint32_t k = m->named ? 0 : PROG_P2P_HEAD; k < LEN; k += 97)
+	for (uint32_t k = m->by_id ? 0 : PROG_P2P_HEAD; k < LEN; k += 97)
 		if (rbuf[i][k] != (uint8_t)(m->src + k))
 			fail_msg("%u to %u: byte %u (allocations from %ld on)", m->src, m->dst, k,
 				 oom_from);
@@ -53,16 +53,16 @@ static void round_of(bool must)
 
 		m[i].src = i % 4;
 		m[i].dst = i % 3 ? (i + 2) % 4 : (i + 1) % 4;
-		m[i].named = i % 4 == 3;
-		m[i].early = i % 4 == 2;
+		m[i].by_id = i % 4 == 3;
+		m[i].eager = i % 4 == 2;
 		memset(rbuf[i], 0, LEN);
 		sb = buf_of(sbuf[m[i].src]);
 		ord++;
-		if (!m[i].named && !m[i].early)
+		if (!m[i].by_id && !m[i].eager)
 			m[i].r = post_recv(m[i].src, m[i].dst, ord, 0, &rb);
 		m[i].s = post_send(m[i].src, m[i].dst, ord, PROG_P2PF_EAGER, &sb);
-		if (m[i].named)
-			m[i].r = post_named(m[i].src, m[i].s, m[i].dst, 0, &rb);
+		if (m[i].by_id)
+			m[i].r = post_by_id(m[i].src, m[i].s, m[i].dst, 0, &rb);
 	}
 	for (int i = 0; i < 40; i++)
 		step();
@@ -70,9 +70,9 @@ static void round_of(bool must)
 		struct buf rb = buf_of(rbuf[i]);
 
 		/* a program sees the descriptor only of a message that did not fail before */
-		if (m[i].early)
-			m[i].r = post_named(m[i].src, m[i].s, m[i].dst, 0, &rb);
-		m[i].named |= m[i].early;
+		if (m[i].eager)
+			m[i].r = post_by_id(m[i].src, m[i].s, m[i].dst, 0, &rb);
+		m[i].by_id |= m[i].eager;
 	}
 	while (!over) {
 		step();
@@ -80,7 +80,7 @@ static void round_of(bool must)
 		for (unsigned int i = 0; i < MSGS; i++) {
 			/* what failed at its sender's side before it was announced has no RECV to end */
 			if (DONE(m[i].src, m[i].s) && slot_of(m[i].src, m[i].s)->status &&
-			    state_of(m[i].dst, m[i].r) == PROG_P2P_POSTED && !m[i].named) {
+			    state_of(m[i].dst, m[i].r) == PROG_P2P_POSTED && !m[i].by_id) {
 				publish(&clients[m[i].dst], 0, m[i].r | PROG_P2P_WITHDRAW);
 				for (int k = 0; k < 20; k++)
 					step();
@@ -133,7 +133,7 @@ static void all_fail(unsigned int run)
 			rndv_info(node_a.rndv, &a);
 			rndv_info(node_b.rndv, &b);
 			if (time(NULL) > limit)
-				fail_msg("%u pulls, %u serves, %u fins are left (allocations from %ld on)",
+				fail_msg("%u recvs, %u sends, %u ATS are left (allocations from %ld on)",
 					 a.recvs + b.recvs, a.sends + b.sends, a.ats + b.ats,
 					 oom_from);
 		} while (a.recvs + b.recvs + a.sends + b.sends + a.ats + b.ats);

@@ -159,16 +159,16 @@ void peer_cancel(struct rndv_job *pj, struct ctrl_tx *t)
 
 void ats_send(struct rndv *r, struct conn *on, struct rndv_job *pj, struct rsend *s, int status)
 {
-	int64_t early = thresh_answer(on->sp->thresh, s->id.src, loop_now());
-	bool waits = thresh_waits(on->sp->thresh, s->id.src);
-	struct wire_atsrec rec = { .status = -status, .blocking = waits, .eager = (uint64_t)early };
+	int64_t eager = thresh_answer(on->sp->thresh, s->id.src, loop_now());
+	bool blocking = thresh_waits(on->sp->thresh, s->id.src);
+	struct wire_atsrec rec = { .status = -status, .blocking = blocking, .eager = (uint64_t)eager };
 
 	if (!pj) {
 		struct conn *from = conn_find(r, on->key.job, s->win, s->id.src);
 
 		if (from && slot_end_send(from, s->id.slot, s->id.serial, status)) {
-			thresh_fin(from->sp->thresh, s->key.dst, early, loop_now());
-			thresh_left(from->sp->thresh, s->key.dst, waits);
+			thresh_fin(from->sp->thresh, s->key.dst, eager, loop_now());
+			thresh_left(from->sp->thresh, s->key.dst, blocking);
 		}
 		free(s);
 		return;

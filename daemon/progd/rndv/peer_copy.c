@@ -33,7 +33,7 @@ static struct conn *choose(const struct recv_xfer *x)
 	/* one after the other, so by the same one */
 	if (x->peer_jobs)
 		return x->peer_by;
-	first = conn_blocked(x->from) && !conn_blocked(x->on) && !x->waits ? x->from : x->on;
+	first = conn_blocked(x->from) && !conn_blocked(x->on) && !x->blocking ? x->from : x->on;
 	second = first == x->on ? x->from : x->on;
 	return can(first) ? first : can(second) ? second : NULL;
 }

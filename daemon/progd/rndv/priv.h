@@ -35,7 +35,7 @@ struct rndv_space {
 	atomic_uint attached;		/* workers */
 	_Atomic uint32_t taken[PROG_P2P_SLOTS];	/* serial of the last SEND that was announced */
 	_Atomic uint32_t ended[PROG_P2P_SLOTS];	/* ... that ended: who sets it tells the client */
-	_Atomic uint32_t served[PROG_P2P_SLOTS];	/* ... of which bytes were wanted */
+	_Atomic uint32_t wanted[PROG_P2P_SLOTS];	/* ... of which bytes were wanted */
 	atomic_bool no_peer_copy;	/* its helper thread cannot copy from and to other processes */
 };
 
@@ -117,10 +117,10 @@ struct rndv_peer {
 struct rsend {
 	struct match_id id;
 	struct prog_p2p_key key;	/* matched by id only: src and dst */
-	uint64_t win;			/* of the receiver's window of kind SPACE */
+	uint64_t win;			/* of the receiver's message context */
 	uint64_t len;
 	uint8_t flags;			/* PROG_P2PF_SYNC, PROG_P2PF_EAGER */
-	uint64_t early;			/* the sender's wish */
+	uint64_t eager_max;		/* the sender's wish */
 	uint64_t from;			/* link_from.id it came from; 0: this node */
 	struct eager *eager;		/* its payload is in the pool, or on its way there */
 	uint64_t token;			/* ATS: its number */
@@ -165,7 +165,7 @@ struct xfer_owner {
 };
 
 enum xfer_state {
-	XFER_POSTED,			/* a RECV in the matching table, or not matched yet: no worker's */
+	XFER_POSTED,			/* a RECV in the posted-receive queue, or not there yet: no worker's */
 	XFER_MOVING,
 	XFER_STOPPED,			/* ends when nobody holds it */
 	XFER_ENDED,			/* both sides are told; freed when nobody holds it */
@@ -177,9 +177,9 @@ struct recv_xfer {
 	struct rndv_space *sp;		/* not held: detaching ends it */
 	uint32_t slot;
 	struct prog_p2p_key key;
-	struct match_id id;		/* NAMED */
+	struct match_id id;		/* BY_ID */
 	uint8_t flags;			/* PROG_P2PF_BY_ID, PROG_P2PF_DROP, PROG_P2PF_HEAD, PROG_P2PF_COPIED */
-	bool waits;			/* PROG_P2PH_BLOCKING */
+	bool blocking;			/* PROG_P2PH_BLOCKING */
 	struct side to;
 	struct recv_xfer *list;		/* while several are dealt with */
 	/* matched: one worker's */
@@ -226,7 +226,7 @@ struct eager {				/* a message in the pool */
 	uint8_t *mem;
 	uint64_t len;
 	uint64_t landed;		/* bytes [0, landed) are there */
-	bool forsaken;			/* nobody will read it (any more) */
+	bool abandoned;			/* nobody will read it (any more) */
 	struct recv_xfer *writer;	/* NULL: it is complete, or failed */
 	struct recv_xfer *reader;	/* takes it from here */
 };
@@ -244,7 +244,7 @@ struct rndv_lane {			/* a lane on which others ask */
 	struct rndv *r;
 	struct lane *lane;
 	struct send_xfer *sends;	/* all */
-	struct send_xfer *turn;		/* with something to send now, served in turn */
+	struct send_xfer *turn;		/* with something to send now, in turn */
 	unsigned int refs;		/* payloads queued by reference */
 	struct wire_frame *replies;	/* REFUSE, ATS_ACK, RTS_RETRY that found the lane full */
 	uint32_t nreplies, max_replies;
@@ -257,7 +257,7 @@ struct send_xfer {			/* a SEND of which bytes are wanted; until ATS */
 	struct conn *on;		/* whose SEND; NULL: gone */
 	uint32_t job;			/* index on the lane */
 	uint32_t slot, serial;
-	bool waits;			/* PROG_P2PH_BLOCKING */
+	bool blocking;			/* PROG_P2PH_BLOCKING */
 	uint32_t dst;			/* rank */
 	uint64_t token;
 	uint64_t since;			/* ns */
@@ -302,10 +302,10 @@ struct rndv {
 
 /* conn.c */
 /*
- * A message of @len bytes, or a part of it, is about to be moved to or from the memory of @on, which @waits for it as
- * far as is known: it may not be blocked yet, as we may be on its processor.
+ * A message of @len bytes, or a part of it, is about to be moved to or from the memory of @on, whose call is
+ * @blocking as far as is known: the client may still be running, as we may be on its processor.
  */
-void conn_place(const struct conn *on, uint64_t len, bool waits);
+void conn_place(const struct conn *on, uint64_t len, bool blocking);
 /* A thread of the client sleeps in a wait, as far as the client says. */
 bool conn_blocked(const struct conn *c);
 struct conn *conn_find(struct rndv *r, struct win_job *job, uint64_t win, uint32_t rank);
@@ -330,7 +330,7 @@ void slot_end_recv(struct conn *c, uint32_t slot, int status, uint32_t head, uin
  */
 int side_init(struct side *sd, struct rndv_space *sp, const struct prog_p2p_slot *s, const char **why);
 void side_fini(struct side *sd);
-/* Where packed bytes [off, ...) are mapped, in one piece; NULL: they are not. */
+/* Where packed bytes [off, ...) are mapped, in one block; NULL: they are not. */
 void *side_ptr(const struct side *sd, uint64_t off);
 /* Not with sd->helper.  0 or a negative errno. */
 int side_read(const struct side *sd, uint64_t off, void *to, size_t len);
@@ -408,25 +408,25 @@ int copy_step(struct recv_xfer *x);
 bool peer_copy_fits(const struct recv_xfer *x);
 
 /* eager.c: the pool */
-/* Take the payload of @s, which is kept in the matching table, to the pool.  @pj as in xfer_begin(). */
+/* Take the payload of @s, which is in the unexpected queue, to the pool.  @pj as in xfer_begin(). */
 void eager_begin(struct conn *on, struct rndv_job *pj, struct rsend *s);
 /* A SEND of which nobody need be told any more; NULL is fine. */
 void rsend_forget(struct rsend *s);
 
 /* receiver.c */
-/* A SEND for @on's client: 0, or why it cannot be kept now; @s is taken over if 0. */
+/* A SEND for @on's client: 0, or why it cannot be queued now; @s is taken over if 0. */
 int receiver_rts(struct conn *on, struct rsend *s);
 enum take { TAKE_OK, TAKE_LATER, TAKE_BAD };
 enum take receiver_take(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s);
 void receiver_withdraw(struct conn *c, uint32_t slot);
 /* SENDs that came from there have failed at their node, or will. */
 void receiver_lost(struct rndv *r, const struct link_from *from);
-/* The last worker that knew the client: what is kept ends, and the senders' sides are told. */
+/* The last worker that knew the client: both queues end, and the senders' sides are told. */
 void receiver_end(struct conn *c);
 
 /* sender.c */
 enum take sender_take(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s);
-/* SEND (@slot, @serial) was not kept by its receiver (side): to be announced again after a while. */
+/* SEND (@slot, @serial) was not queued by its receiver (side): to be announced again after a while. */
 void sender_retry(struct conn *c, uint32_t slot, uint32_t serial, int err);
 /* SENDs that were to be announced again. */
 void sender_again(struct conn *c);

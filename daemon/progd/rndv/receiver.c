@@ -70,7 +70,7 @@ int receiver_rts(struct conn *on, struct rsend *s)
 			return -ENOMEM;
 	}
 	/* who posts RECVs is served by one worker, and only that one uses the pool */
-	eager = thresh_arrived(on->sp->thresh, s->id.src, s->len, (int64_t)s->early, loop_now()) &&
+	eager = thresh_arrived(on->sp->thresh, s->id.src, s->len, (int64_t)s->eager_max, loop_now()) &&
 		s->flags & PROG_P2PF_EAGER && !(s->flags & PROG_P2PF_SYNC) &&
 		worker == on->r->link->o.index;
 	err = match_send(on->sp->match, &s->key, &s->id, s, (void **)&x, (void **)&replaced);
@@ -135,7 +135,7 @@ static struct recv_xfer *recv_alloc(struct conn *c, uint32_t slot, const struct 
 	x->slot = slot;
 	x->key = s->key;
 	x->flags = s->flags & (PROG_P2PF_BY_ID | PROG_P2PF_DROP | PROG_P2PF_HEAD | PROG_P2PF_COPIED);
-	x->waits = s->hints & PROG_P2PH_BLOCKING;
+	x->blocking = s->hints & PROG_P2PH_BLOCKING;
 	return x;
 }
 

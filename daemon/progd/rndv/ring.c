@@ -41,7 +41,7 @@ static enum take take(struct conn *c, uint32_t entry, bool ending)
 		return TAKE_OK;
 	switch (s.kind) {
 	case PROG_P2P_SEND:
-		/* of a client that goes, nothing can be pulled any more */
+		/* the client goes: nothing can be read of it any more */
 		if (ending || s.key.dst % c->r->link->o.workers != c->r->link->o.index)
 			return TAKE_OK;
 		ret = sender_take(c, slot, &s);

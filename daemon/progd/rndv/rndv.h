@@ -30,21 +30,21 @@ struct rndv_client {
 	struct prog_p2p_slot *slot;	/* [PROG_P2P_SLOTS] */
 };
 
-/* A client in its window of kind SPACE; counted by references. */
+/* A client in its message context; counted by references. */
 struct rndv_space;
 
 /* What may change while the daemon runs: the main thread writes, workers read. */
 struct rndv_conf {
 	_Atomic uint64_t pool_bytes;	/* of each receiving session's pool; 0: none */
 	_Atomic uint64_t pool_idle_ns;	/* for pool_trim() */
-	_Atomic uint32_t max_sends;	/* kept without a RECV, of each receiver that comes from now on */
+	_Atomic uint32_t max_sends;	/* of the unexpected queue of each receiver that comes from now on */
 };
 
 struct rndv;
 
 /*
- * An engine on @l; @m: the worker's copy engine, NULL: none, to be freed before this engine.  @conf: of all workers' engines, valid
- * until the last is freed.  Any thread; 0 or -ENOMEM.
+ * An engine on @l; @m: the worker's copy engine, NULL: none, to be freed before this engine.  @conf: of all workers'
+ * engines, valid until the last is freed.  Any thread; 0 or -ENOMEM.
  */
 int rndv_new(struct link *l, struct copy_engine *m, const struct rndv_conf *conf, struct rndv **out);
 /* After xport_detach(), with nothing attached.  NULL is fine. */

@@ -134,7 +134,7 @@ static uint64_t under_way(void)
 
 /* ---- all the ways ---- */
 
-enum how { RECV_FIRST, SEND_FIRST, NAMED, NAMED_HEAD, NAMED_EARLIER, HOWS };
+enum how { RECV_FIRST, SEND_FIRST, BY_ID, BY_ID_HEAD, BY_ID_EARLIER, HOWS };
 
 static void one(uint32_t src, uint32_t dst, enum place from, bool stype, enum place to, bool rtype,
 		enum how how, uint64_t len, uint64_t room)
@@ -148,18 +148,18 @@ static void one(uint32_t src, uint32_t dst, enum place from, bool stype, enum pl
 		r = post_recv(src, dst, ord, 0, &rb);
 		settle();
 	}
-	s = post_slot(&clients[src], PROG_P2P_SEND, 0, kit_key(src, dst, ord), &sb, how != NAMED_EARLIER);
-	if (how == SEND_FIRST || how == NAMED || how == NAMED_HEAD) {
+	s = post_slot(&clients[src], PROG_P2P_SEND, 0, kit_key(src, dst, ord), &sb, how != BY_ID_EARLIER);
+	if (how == SEND_FIRST || how == BY_ID || how == BY_ID_HEAD) {
 		RUN(clients[dst].seg->area.unmatched == 1);
 		if (how == SEND_FIRST)
 			r = post_recv(src, dst, ord, 0, &rb);
 	}
-	if (how >= NAMED)
-		r = post_named(src, s, dst, how == NAMED_HEAD ? PROG_P2PF_HEAD : 0, &rb);
+	if (how >= BY_ID)
+		r = post_by_id(src, s, dst, how == BY_ID_HEAD ? PROG_P2PF_HEAD : 0, &rb);
 	RUN(DONE(src, s) && DONE(dst, r));
 	assert_int_equal(slot_of(src, s)->status, 0);
-	check_recv(dst, r, &rb, seed, sb.len, how == NAMED || how == NAMED_EARLIER);
-	if (how == NAMED_EARLIER)
+	check_recv(dst, r, &rb, seed, sb.len, how == BY_ID || how == BY_ID_EARLIER);
+	if (how == BY_ID_EARLIER)
 		publish(&clients[src], 0, s);	/* late: it is over */
 	RUN(!under_way());
 	assert_int_equal(clients[dst].seg->area.unmatched, 0);
@@ -189,7 +189,7 @@ static void test_sizes(void **state)
 			/* cut, and more room than needed */
 			one(1, dst, PRIVATE, i % 2, IN_REGION, false, RECV_FIRST, len[i], len[i] / 2);
 			one(2, dst, IN_REGION, false, PRIVATE, i % 2, SEND_FIRST, len[i], len[i] / 3 + 300);
-			one(3, dst, IN_REGION, false, PRIVATE, false, NAMED, len[i], 0);
+			one(3, dst, IN_REGION, false, PRIVATE, false, BY_ID, len[i], 0);
 		}
 	}
 }
@@ -310,7 +310,7 @@ static void test_drop(void **state)
 		assert_int_equal(slot_of(0, s)->status, 0);
 		assert_int_equal(slot_of(dst, r)->status, 0);
 		s = post_slot(&clients[0], PROG_P2P_SEND, 0, kit_key(0, dst, ++ord), &b, false);
-		r = post_named(0, s, dst, PROG_P2PF_DROP, NULL);
+		r = post_by_id(0, s, dst, PROG_P2PF_DROP, NULL);
 		RUN(DONE(0, s) && DONE(dst, r));
 		assert_int_equal(slot_of(0, s)->status, 0);
 		RUN(!under_way());
@@ -344,7 +344,7 @@ static void test_withdraw(void **state)
 	/* a SEND for a withdrawn one waits */
 	s = post_send(0, 2, ord + 1, 0, &sb);
 	RUN(cl->seg->area.unmatched == 1);
-	post_named(0, s, 2, PROG_P2PF_DROP, NULL);
+	post_by_id(0, s, 2, PROG_P2PF_DROP, NULL);
 	RUN(DONE(0, s));
 	/* too late */
 	s = post_send(0, 2, ord, 0, &sb);
@@ -480,7 +480,7 @@ static void test_late_entry(void **state)
 	uint32_t slot, r;
 
 	slot = post_slot(&clients[0], PROG_P2P_SEND, 0, kit_key(0, 2, ++ord), &b, false);
-	post_named(0, slot, 2, 0, &rb);
+	post_by_id(0, slot, 2, 0, &rb);
 	RUN(DONE(0, slot));
 	s = slot_of(0, slot);
 	s->serial = ++clients[0].serial;
@@ -569,7 +569,7 @@ static void test_lane_lost(void **state)
 			RUN(DONE(0, again) || clients[2].seg->area.unmatched);
 			status = slot_of(0, again)->status;
 			if (!status) {
-				post_named(0, again, 2, PROG_P2PF_DROP, NULL);
+				post_by_id(0, again, 2, PROG_P2PF_DROP, NULL);
 				RUN(DONE(0, again));
 			}
 		}
@@ -581,14 +581,14 @@ static void test_lane_lost(void **state)
 }
 
 /* The end of a message is told on the next lane when the first one is lost. */
-static void test_fin_again(void **state)
+static void test_ats_again(void **state)
 {
 	struct buf sb = send_buf(0, 1000, 1);
 	uint32_t s = post_slot(&clients[0], PROG_P2P_SEND, 0, kit_key(0, 2, ++ord), &sb, false), r;
 
-	r = post_named(0, s, 2, PROG_P2PF_DROP, NULL);
+	r = post_by_id(0, s, 2, PROG_P2PF_DROP, NULL);
 	RUN(DONE(2, r));
-	/* FIN is in the lane's queue, or the lane not even there */
+	/* ATS is in the lane's queue, or the lane not even there */
 	xport_each_lane(node_b.k.xw, kill_lane, NULL);
 	RUN(DONE(0, s));
 	assert_int_equal(slot_of(0, s)->status, 0);
@@ -615,7 +615,7 @@ static void test_one_way(void **state)
 		s2 = post_send(0, 2, ++ord, 0, &sb);
 		RUN(DONE(0, s2) || clients[2].seg->area.unmatched);
 	} while (DONE(0, s2));
-	post_named(0, s2, 2, PROG_P2PF_DROP, NULL);
+	post_by_id(0, s2, 2, PROG_P2PF_DROP, NULL);
 	RUN(DONE(0, s2));
 	assert_true(slot_of(0, s2)->status < 0);
 	RUN(!under_way());
@@ -631,7 +631,7 @@ static void test_sender_ends(void **state)
 		struct buf sb2 = make_buf(src, PRIVATE, false, 5000);
 
 		clients[src].stopped = true;
-		clients[dst].pass_error = -EPERM;
+		clients[dst].peer_error = -EPERM;
 		r = post_recv(src, dst, ++ord, 0, &rb);
 		s = post_send(src, dst, ord, 0, &sb);
 		post_send(src, dst, ord + 1, 0, &sb2);
@@ -669,7 +669,7 @@ static void test_receiver_ends(void **state)
 		RUN(clients[dst].seg->area.unmatched == 1 && under_way());
 		settle();
 		/* the last entries of its ring count */
-		post_named(src, d, dst, PROG_P2PF_DROP, NULL);
+		post_by_id(src, d, dst, PROG_P2PF_DROP, NULL);
 		detach(&clients[dst]);
 		RUN(DONE(src, s) && DONE(src, u) && DONE(src, d));
 		assert_int_equal(slot_of(src, s)->status, -ESRCH);
@@ -704,9 +704,9 @@ static void test_absent(void **state)
 	}
 }
 
-/* ---- taken early ---- */
+/* ---- the eager pool ---- */
 
-static void pin(uint32_t dst, uint64_t early)
+static void pin(uint32_t dst, uint64_t eager)
 {
 	struct thresh_conf tc = { .on = true, .offload = 1024, .offload_min = 1024, .early_max = 1u << 20,
 				  .retry_ns = 1 };
@@ -715,11 +715,11 @@ static void pin(uint32_t dst, uint64_t early)
 	kit_conf.pool_bytes = 1u << 20;
 	kit_conf.pool_idle_ns = 10000000;
 	for (uint32_t src = 0; src < RANKS; src++)
-		assert_int_equal(thresh_pin(job->number, dst, src, THRESH_IN, early, false), 0);
+		assert_int_equal(thresh_pin(job->number, dst, src, THRESH_IN, eager, false), 0);
 	__atomic_store_n(&clients[dst].seg->area.pool_region, 2, __ATOMIC_RELEASE);
 }
 
-static void test_early(void **state)
+static void test_eager(void **state)
 {
 	for (uint32_t dst = 2; dst < 4; dst++) {
 		pin(dst, 400000);
@@ -742,7 +742,7 @@ static void test_early(void **state)
 			memset(rb.mem, CANARY, rb.len);
 			s = post_send(src, dst, ++ord, PROG_P2PF_EAGER, &sb);
 			RUN(clients[dst].seg->area.unmatched == 1);
-			n = post_named(src, s, dst, 0, &rb);
+			n = post_by_id(src, s, dst, 0, &rb);
 			RUN(DONE(src, s) && DONE(dst, n));
 			check_recv(dst, n, &rb, src + 1, 300000, true);
 			/* not: too long, synchronous */
@@ -752,8 +752,8 @@ static void test_early(void **state)
 			settle();
 			assert_int_equal(state_of(src, s), PROG_P2P_POSTED);
 			assert_int_equal(state_of(src, r), PROG_P2P_POSTED);
-			post_named(src, s, dst, PROG_P2PF_DROP, NULL);
-			post_named(src, r, dst, PROG_P2PF_DROP, NULL);
+			post_by_id(src, s, dst, PROG_P2PF_DROP, NULL);
+			post_by_id(src, r, dst, PROG_P2PF_DROP, NULL);
 			RUN(DONE(src, s) && DONE(src, r));
 			RUN(!under_way());
 			free_buf(&sb);
@@ -768,7 +768,7 @@ static void test_pool_full(void **state)
 {
 	struct buf sb[8], rb[8];
 	uint32_t s[8], r[8];
-	unsigned int early = 0;
+	unsigned int eager = 0;
 
 	pin(2, 400000);
 	for (int i = 0; i < 8; i++) {
@@ -779,8 +779,8 @@ static void test_pool_full(void **state)
 	RUN(clients[2].seg->area.unmatched == 8);
 	settle();
 	for (int i = 0; i < 8; i++)
-		early += DONE(0, s[i]);
-	assert_in_range(early, 1, 6);
+		eager += DONE(0, s[i]);
+	assert_in_range(eager, 1, 6);
 	for (int i = 7; i >= 0; i--)
 		r[i] = post_recv(0, 2, ord + 1 + i, 0, &rb[i]);
 	for (int i = 0; i < 8; i++) {
@@ -794,7 +794,7 @@ static void test_pool_full(void **state)
 }
 
 /* Its sender, the lane or the receiver go while a message is in the pool, or on its way there. */
-static void test_early_lost(void **state)
+static void test_eager_lost(void **state)
 {
 	struct buf sb = make_buf(1, PRIVATE, false, 300000), rb = make_buf(2, PRIVATE, false, 300000);
 	uint32_t s, r;
@@ -820,7 +820,7 @@ static void test_early_lost(void **state)
 			RUN(DONE(0, again) || clients[2].seg->area.unmatched);
 			status = slot_of(0, again)->status;
 			if (!status) {
-				post_named(0, again, 2, PROG_P2PF_DROP, NULL);
+				post_by_id(0, again, 2, PROG_P2PF_DROP, NULL);
 				RUN(DONE(0, again));
 			}
 		}
@@ -846,7 +846,7 @@ static void test_early_lost(void **state)
 		RUN(DONE(0, again) || clients[2].seg->area.unmatched);
 		status = slot_of(0, again)->status;
 		if (!status) {
-			post_named(0, again, 2, PROG_P2PF_DROP, NULL);
+			post_by_id(0, again, 2, PROG_P2PF_DROP, NULL);
 			RUN(DONE(0, again));
 		}
 	}
@@ -886,13 +886,13 @@ static void test_candidates(void **state)
 	RUN(clients[2].seg->area.unmatched == 1);
 	settle();
 	assert_int_equal(clients[2].seg->ring.event, before);
-	post_named(0, s, 2, PROG_P2PF_DROP, NULL);
+	post_by_id(0, s, 2, PROG_P2PF_DROP, NULL);
 	RUN(DONE(0, s));
 	clients[2].seg->area.candidates = 1;
 	s = post_send(0, 2, ++ord, 0, &sb);
 	RUN(clients[2].seg->ring.event != before);
 	clients[2].seg->area.candidates = 0;
-	post_named(0, s, 2, PROG_P2PF_DROP, NULL);
+	post_by_id(0, s, 2, PROG_P2PF_DROP, NULL);
 	RUN(DONE(0, s) && !under_way());
 	free_buf(&sb);
 }
@@ -900,27 +900,27 @@ static void test_candidates(void **state)
 /* ---- copied by a helper thread, from process to process ---- */
 
 /* A message of private memory from rank @src to @dst; how many jobs their helper threads got. */
-static void expect_passes(uint32_t src, uint32_t dst, uint64_t len, uint64_t room, unsigned int by_src,
+static void expect_peer_copy(uint32_t src, uint32_t dst, uint64_t len, uint64_t room, unsigned int by_src,
 			  unsigned int by_dst)
 {
 	struct buf sb = send_buf(src, len, ++ord), rb = make_buf(dst, PRIVATE, false, room);
 	uint32_t s, r;
 
-	clients[src].passes = clients[dst].passes = 0;
+	clients[src].peer_jobs = clients[dst].peer_jobs = 0;
 	r = post_recv(src, dst, ord, 0, &rb);
 	s = post_send(src, dst, ord, 0, &sb);
 	RUN(DONE(src, s) && DONE(dst, r));
 	assert_int_equal(slot_of(src, s)->status, 0);
 	check_recv(dst, r, &rb, ord, len, false);
 	RUN(!under_way());
-	assert_int_equal(clients[src].passes, by_src);
-	assert_int_equal(clients[dst].passes, by_dst);
+	assert_int_equal(clients[src].peer_jobs, by_src);
+	assert_int_equal(clients[dst].peer_jobs, by_dst);
 	free_buf(&sb);
 	free_buf(&rb);
 }
 
 /* The receiver's, but if the sender's alone rests; with and without CMA; and only what is worth a thread. */
-static void test_passed(void **state)
+static void test_peer_copy(void **state)
 {
 	enum { LEAST = 64 << 10, MIB = 1 << 20 };
 	struct stats_block *st = &job->stats->block[0];
@@ -929,52 +929,52 @@ static void test_passed(void **state)
 		uint32_t dst = src ^ 1;
 		uint64_t before = st->msgs.peer_copied;
 
-		expect_passes(src, dst, LEAST - 1, LEAST, 0, 0);
-		expect_passes(src, dst, LEAST, LEAST, 0, 1);
-		expect_passes(src, dst, 3 * MIB + 5, 4 * MIB, 0, 4);
+		expect_peer_copy(src, dst, LEAST - 1, LEAST, 0, 0);
+		expect_peer_copy(src, dst, LEAST, LEAST, 0, 1);
+		expect_peer_copy(src, dst, 3 * MIB + 5, 4 * MIB, 0, 4);
 		/* what does not fit is not read */
-		expect_passes(src, dst, 3 * MIB, LEAST, 0, 1);
+		expect_peer_copy(src, dst, 3 * MIB, LEAST, 0, 1);
 		clients[src].seg->blocked = 1;
-		expect_passes(src, dst, 2 * MIB + 1, 3 * MIB, 3, 0);
+		expect_peer_copy(src, dst, 2 * MIB + 1, 3 * MIB, 3, 0);
 		clients[dst].seg->blocked = 1;
-		expect_passes(src, dst, 2 * MIB, 3 * MIB, 0, 2);
+		expect_peer_copy(src, dst, 2 * MIB, 3 * MIB, 0, 2);
 		clients[src].seg->blocked = clients[dst].seg->blocked = 0;
 		assert_int_equal(st->msgs.peer_copied - before, 5);
-		expect_passes(src, (src + 2) % 4, LEAST, LEAST, 0, 0);
+		expect_peer_copy(src, (src + 2) % 4, LEAST, LEAST, 0, 0);
 	}
 }
 
 /* Who cannot is asked once; the other one can perhaps, or the message goes the daemon's way. */
-static void test_pass_refused(void **state)
+static void test_peer_copy_refused(void **state)
 {
 	static const int why[] = { -EPERM, -ENOSYS, -EINVAL, -ENOENT };
 
 	for (unsigned int i = 0; i < 4; i++) {
-		clients[0].pass_error = clients[1].pass_error = why[i];
-		expect_passes(0, 1, 3u << 20, 4u << 20, 0, 2);
-		expect_passes(0, 1, 1u << 20, 1u << 20, 1, 0);
-		expect_passes(0, 1, 1u << 20, 1u << 20, 0, 0);
+		clients[0].peer_error = clients[1].peer_error = why[i];
+		expect_peer_copy(0, 1, 3u << 20, 4u << 20, 0, 2);
+		expect_peer_copy(0, 1, 1u << 20, 1u << 20, 1, 0);
+		expect_peer_copy(0, 1, 1u << 20, 1u << 20, 0, 0);
 		reset(&clients[0]);
 		reset(&clients[1]);
 	}
 }
 
 /* A copy that fails on its way is done again from there, by the daemon, which says why.  Two jobs are under way. */
-static void test_pass_fails(void **state)
+static void test_peer_copy_fails(void **state)
 {
 	static const int why[] = { -EFAULT, -ESRCH, -ENOMEM };
 
 	for (unsigned int i = 0; i < 12; i++) {
-		clients[1].pass_error = why[i % 3];
-		clients[1].pass_error_at = 1 + i / 3;
-		expect_passes(0, 1, (3u << 20) + 7, 4u << 20, 0, i / 3 < 2 ? 2 : 4);
+		clients[1].peer_error = why[i % 3];
+		clients[1].peer_error_at = 1 + i / 3;
+		expect_peer_copy(0, 1, (3u << 20) + 7, 4u << 20, 0, i / 3 < 2 ? 2 : 4);
 	}
-	clients[1].pass_error = 0;
-	expect_passes(0, 1, 1u << 20, 1u << 20, 0, 1);
+	clients[1].peer_error = 0;
+	expect_peer_copy(0, 1, 1u << 20, 1u << 20, 0, 1);
 }
 
 /* The sender ends: its message fails when nobody writes to the buffer any more.  The receiver ends: at once. */
-static void test_pass_ends(void **state)
+static void test_peer_copy_ends(void **state)
 {
 	for (unsigned int by_sender = 0; by_sender < 2; by_sender++) {
 		struct buf sb = send_buf(0, 2u << 20, 1), rb = make_buf(1, PRIVATE, false, 2u << 20);
@@ -984,7 +984,7 @@ static void test_pass_ends(void **state)
 		for (unsigned int gone = 0; gone < 2; gone++) {
 			clients[0].seg->blocked = by_sender;
 			by->stopped = true;
-			by->passes = 0;
+			by->peer_jobs = 0;
 			r = post_recv(0, 1, ++ord, 0, &rb);
 			s = post_send(0, 1, ord, 0, &sb);
 			RUN(by->seg->ring.tail - by->seg->ring.done == 2);
@@ -1009,7 +1009,7 @@ static void test_pass_ends(void **state)
 }
 
 /* More messages than the ring has slots for: they wait their turn. */
-static void test_pass_many(void **state)
+static void test_peer_copy_many(void **state)
 {
 	enum { N = 2 * PROG_HELPER_SLOTS };
 	struct { struct buf s, r; uint32_t ss, rs; } m[N];
@@ -1069,20 +1069,20 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_late_entry, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_fault, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_lane_lost, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_fin_again, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_ats_again, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_one_way, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_sender_ends, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_receiver_ends, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_absent, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_early, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_eager, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_pool_full, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_early_lost, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_eager_lost, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_candidates, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_passed, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_pass_refused, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_pass_fails, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_pass_ends, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_pass_many, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_peer_copy, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_peer_copy_refused, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_peer_copy_fails, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_peer_copy_ends, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_peer_copy_many, kit_setup, kit_teardown),
 #ifdef PROG_CHECKS
 		cmocka_unit_test(test_states),
 #endif

@@ -217,7 +217,7 @@ void send_xfer_pump(struct rndv_lane *rl)
 
 		if (lane_queued(rl->lane) + s->part > LANE_QUEUED)
 			return;			/* send_xfer_poll() looks again when something was sent */
-		conn_place(s->on, s->end, s->waits);
+		conn_place(s->on, s->end, s->blocking);
 		ret = send_part(s);
 		if (ret == LATER)
 			return;
@@ -301,7 +301,7 @@ static int start(struct link_from *from, const struct wire_frame *f, struct conn
 		link_client_bad(&c->lc, "message slot %u: %s", slot, why);
 		return -EINVAL;
 	}
-	if (atomic_exchange(&c->sp->served[slot], serial) == serial) {
+	if (atomic_exchange(&c->sp->wanted[slot], serial) == serial) {
 		side_fini(&s->from);
 		free(s);
 		return -EBUSY;
@@ -312,7 +312,7 @@ static int start(struct link_from *from, const struct wire_frame *f, struct conn
 	s->job = f->job;
 	s->slot = slot;
 	s->serial = serial;
-	s->waits = sl.hints & PROG_P2PH_BLOCKING;
+	s->blocking = sl.hints & PROG_P2PH_BLOCKING;
 	s->dst = f->target;
 	s->token = f->seq;
 	s->since = loop_now();

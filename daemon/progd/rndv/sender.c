@@ -38,7 +38,7 @@ static int announce(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s
 		rs->win = c->key.win;
 		rs->len = s->len;
 		rs->flags = rec.flags;
-		rs->early = rec.eager;
+		rs->eager_max = rec.eager;
 		err = receiver_rts(on, rs);
 		if (err)
 			free(rs);

@@ -77,9 +77,9 @@ struct client {
 	struct win_device *device;
 #endif
 	bool stopped;			/* its helper thread does nothing */
-	unsigned int passes;		/* PULL and PUSH jobs that it got */
-	unsigned int pass_error_at;	/* from this one on they fail ... */
-	int pass_error;			/* ... so; 0: they do not */
+	unsigned int peer_jobs;		/* PULL and PUSH jobs that it got */
+	unsigned int peer_error_at;	/* from this one on they fail ... */
+	int peer_error;			/* ... so; 0: they do not */
 	char bad[PROG_REASON_SIZE];	/* why its session was to be ended */
 };
 
@@ -107,16 +107,16 @@ static inline void kit_place(struct link_host *h, unsigned int worker, const cpu
 }
 
 /* PULL and PUSH: all clients are this process. */
-static inline int play_pass(struct client *cl, const struct prog_helper_job *j)
+static inline int play_peer_copy(struct client *cl, const struct prog_helper_job *j)
 {
 	uint8_t *here = (uint8_t *)(uintptr_t)j->va, *there = (uint8_t *)(uintptr_t)j->off;
 	bool pull = j->kind == PROG_HELP_PULL;
 
 	assert_true(j->win < RANKS && clients[j->win].node == cl->node && j->win != cl->rank);
 	assert_true(j->head <= j->len && j->head <= PROG_P2P_HEAD);
-	cl->passes++;
-	if (cl->pass_error && cl->passes >= cl->pass_error_at)
-		return cl->pass_error;
+	cl->peer_jobs++;
+	if (cl->peer_error && cl->peer_jobs >= cl->peer_error_at)
+		return cl->peer_error;
 	memcpy(cl->seg->bounce + j->bounce, pull ? there : here, j->head);
 	if (pull)
 		memcpy(here + j->head, there + j->head, j->len - j->head);
@@ -147,7 +147,7 @@ static inline void play_helper(struct client *cl)
 			break;
 		case PROG_HELP_PULL:
 		case PROG_HELP_PUSH:
-			j->status = play_pass(cl, j);
+			j->status = play_peer_copy(cl, j);
 			break;
 		default:
 			assert_int_equal(prog_dtype_decode(b + j->dtype, j->dtype_len, &dt, NULL, 0), 0);
@@ -418,7 +418,7 @@ static inline uint32_t post_recv(uint32_t src, uint32_t dst, uint64_t ord, unsig
 	return post_slot(&clients[dst], PROG_P2P_RECV, flags, kit_key(src, dst, ord), b, true);
 }
 
-static inline uint32_t post_named(uint32_t src, uint32_t slot, uint32_t dst, unsigned int flags,
+static inline uint32_t post_by_id(uint32_t src, uint32_t slot, uint32_t dst, unsigned int flags,
 				  const struct buf *b)
 {
 	const struct prog_p2p_slot *sl = &clients[src].seg->slot[slot];

@@ -105,3 +105,16 @@ $(HOOK_UNIT): $(BUILD)/test/%: $(OBJ)/%.o $(OBJ)/$(HOOK_DIR)/chan.o $(OBJ)/$(HOO
 $(BUILD)/test/$(HOOK_DIR)/chan_test: override LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc
 TEST_TARGETS += $(HOOK_UNIT)
 -include $(HOOK_UNIT:$(BUILD)/test/%=$(OBJ)/%.d) $(OBJ)/$(HOOK_DIR)/chan.d $(OBJ)/$(HOOK_DIR)/chan_table.d
+
+# Checks that test builds have; of the MPI library this takes the names of types only.
+HOOK_CHECKED := $(BUILD)/test/$(HOOK_DIR)/rec_check_test
+$(OBJ)/hooks-checked/%.o: $(HOOK_DIR)/%.c $(HOOK_GEN)/hooks_gen.h mk/config.mk mk/hooks.mk
+	$(call say,CC,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) -DPROG_CHECKS -I$(HOOK_DIR) $(HOOK_CFLAGS_ompi) $(CFLAGS) -MMD -MP -c -o $@ $<
+$(HOOK_CHECKED): $(OBJ)/hooks-checked/rec_check_test.o $(OBJ)/hooks-checked/rec_check.o $(LIBPROGBASE)
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(shell $(PKG_CONFIG) --libs cmocka)
+TEST_TARGETS += $(HOOK_CHECKED)
+-include $(wildcard $(OBJ)/hooks-checked/*.d)

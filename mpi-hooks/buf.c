@@ -87,7 +87,7 @@ int buf_set_land(struct rec *r, void *buf, MPI_Count count, MPI_Datatype type)
 	r->recv.land = NULL;
 	if (likely(r->cap < DESC_SIZE)) {
 		r->recv.land = r->small;
-		r->shadow = true;
+		r->recv.shadow = true;
 		r->recv.lib_count = DESC_SIZE;
 	} else {
 		if (!r->dt && !r->foreign)
@@ -97,7 +97,7 @@ int buf_set_land(struct rec *r, void *buf, MPI_Count count, MPI_Datatype type)
 		r->recv.lib_count = (MPI_Count)r->cap;
 		if (!r->recv.land) {
 			r->recv.land = malloc(r->cap);
-			r->shadow = true;
+			r->recv.shadow = true;
 		}
 		if (!r->recv.land)
 			return MPI_ERR_NO_MEM;

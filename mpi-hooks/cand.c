@@ -14,7 +14,7 @@ static uint32_t cand_count;
 void cand_add(struct rec *r)
 {
 	pthread_mutex_lock(&cand_lock);
-	r->cand = true;
+	r->recv.cand = true;
 	r->recv.cand_prev = cand_list.recv.cand_prev;
 	r->recv.cand_next = &cand_list;
 	r->recv.cand_prev->recv.cand_next = r;
@@ -26,12 +26,12 @@ void cand_add(struct rec *r)
 
 void cand_del(struct rec *r)
 {
-	if (likely(!r->cand))
+	if (likely(!r->recv.cand))
 		return;
 	pthread_mutex_lock(&cand_lock);
 	r->recv.cand_prev->recv.cand_next = r->recv.cand_next;
 	r->recv.cand_next->recv.cand_prev = r->recv.cand_prev;
-	r->cand = false;
+	r->recv.cand = false;
 	atomic_fetch_sub_explicit(&p2p_nobodys, 1, memory_order_relaxed);
 	prog_msg_candidates(hp2p_space, --cand_count);
 	pthread_mutex_unlock(&cand_lock);
@@ -43,7 +43,7 @@ static void look_locked(void)
 	for (struct rec *r = cand_list.recv.cand_next; r != &cand_list; r = r->recv.cand_next) {
 		if (r->m || !buf_desc(r, &r->recv.d))
 			continue;
-		if (recv_pull(r, r->shadow, 0))
+		if (recv_pull(r, r->recv.shadow, 0))
 			r->m = NULL;	/* later, or when the library completes it */
 	}
 }

@@ -115,7 +115,7 @@ int many_show(struct many *k)
 
 		k->shown[i] = k->reqs[i];
 		if (r && (r->standin || (rec_is_slow(r) && r->state != REC_READY &&
-					 !(r->kind == REC_SEND && !r->m && r->native_done)))) {
+					 !(r->kind == REC_SEND && !r->m && r->send.native_done)))) {
 			k->shown[i] = MPI_REQUEST_NULL;
 			hidden++;
 		}

@@ -154,8 +154,8 @@ int hook_waitall(int count, MPI_Request *requests, MPI_Status *statuses)
 		int left = many_poll(&k, &native);
 
 		for (int i = 0; left && i < count; i++)
-			left -= k.rec[i] && k.rec[i]->announced && k.rec[i]->state == REC_POSTED &&
-				!k.rec[i]->standin;
+			left -= k.rec[i] && k.rec[i]->kind == REC_RECV && k.rec[i]->recv.announced &&
+				k.rec[i]->state == REC_POSTED && !k.rec[i]->standin;
 		if (left <= 0)
 			break;
 	}

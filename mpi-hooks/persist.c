@@ -16,8 +16,12 @@ static int persist(struct hcomm *c, enum rec_kind kind, int mode, void *buf, MPI
 		return hcomm_raise(c, MPI_ERR_NO_MEM, call);
 	r->persistent = true;
 	rec_transition(r, REC_IDLE);
-	r->mode = (uint8_t)mode;
-	r->plain_chan = NULL;
+	if (kind == REC_SEND) {
+		r->send.mode = (uint8_t)mode;
+		r->send.chan = NULL;
+	} else {
+		r->recv.chan = NULL;
+	}
 	r->peer = peer;
 	r->peer_tag = tag;
 	rc = buf_set(r, buf, count, type);
@@ -89,17 +93,17 @@ static int start_send_threads(struct rec *r)
 	struct chan *ch;
 	int rc = -EAGAIN;
 
-	if (r->mode != SEND_BUF && !r->foreign && send_managed(c, r->cap, r->peer)) {
-		rc = send_post_threads(r, r->mode, &r->inner);
+	if (r->send.mode != SEND_BUF && !r->foreign && send_managed(c, r->cap, r->peer)) {
+		rc = send_post_threads(r, r->send.mode, &r->inner);
 		r->standin = !rc;
 		if (!rc)
 			rec_posted(r);
 	}
 	if (rc != -EAGAIN)
 		return rc;
-	ch = likely(r->plain_chan) ? chan_send_again(r->plain_chan, r->peer, r->peer_tag) : NULL;
+	ch = likely(r->send.chan) ? chan_send_again(r->send.chan, r->peer, r->peer_tag) : NULL;
 	if (unlikely(!ch))
-		r->plain_chan = ch = hcomm_send_enter(c, r->peer, r->peer_tag);
+		r->send.chan = ch = hcomm_send_enter(c, r->peer, r->peer_tag);
 	rc = start_native(r);
 	if (likely(ch))
 		chan_leave(ch, !rc);
@@ -116,8 +120,8 @@ static int start_send(struct rec *r)
 	if (hooks.mt)
 		return start_send_threads(r);
 	counted = !chan_send(c->chans, r->peer, r->peer_tag, &pos);
-	if (counted && r->mode != SEND_BUF && !r->foreign && send_managed(c, r->cap, r->peer)) {
-		rc = send_post(r, r->mode, &pos, &r->inner);
+	if (counted && r->send.mode != SEND_BUF && !r->foreign && send_managed(c, r->cap, r->peer)) {
+		rc = send_post(r, r->send.mode, &pos, &r->inner);
 		r->standin = !rc;
 		if (!rc)
 			rec_posted(r);
@@ -164,8 +168,8 @@ static int start_recv_threads(struct rec *r)
 	struct chan *ch = NULL;
 	int rc;
 
-	if (likely(r->plain_chan && !wild))
-		ch = chan_recv_again(r->c->chans, r->plain_chan, r->peer, r->peer_tag);
+	if (likely(r->recv.chan && !wild))
+		ch = chan_recv_again(r->c->chans, r->recv.chan, r->peer, r->peer_tag);
 	if (unlikely(!ch))
 		ch = hcomm_recv_enter(r->c, r->peer, r->peer_tag, wild);
 	if (unlikely(!ch))
@@ -176,8 +180,8 @@ static int start_recv_threads(struct rec *r)
 		return rc;
 	}
 	chan_plain_begin(ch);
-	r->plain_seq = chan_leave(ch, !wild);
-	r->plain_chan = ch;
+	r->recv.seq = chan_leave(ch, !wild);
+	r->recv.chan = ch;
 	r->wild = wild;
 	r->plain = true;
 	rec_transition(r, REC_POSTED);

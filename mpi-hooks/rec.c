@@ -127,29 +127,12 @@ static bool refill(void)
 	return true;
 }
 
-_Static_assert(offsetof(struct rec, plain_seq) == offsetof(struct rec, flags) + sizeof(((struct rec *)0)->flags),
-	       "struct rec: a flag is not among `flags'");
-_Static_assert(offsetof(struct rec, mode) < offsetof(struct rec, flags[1]) && offsetof(struct rec, flags[1]) == 64,
-	       "struct rec: plain receives use more than a line");
+#define FLAGS_ARE(all, last, is) _Static_assert(offsetof(struct rec, last) < offsetof(struct rec, all) + is, "struct rec: a flag too many")
 
-#ifdef PROG_CHECKS
-void rec_check(const struct rec *r, enum rec_state to, const char *who)
-{
-	/* to which states each may go, a bit for each; only a send ends without being ready */
-	static const uint8_t may[] = {
-		[REC_IDLE] = 1u << REC_POSTED | 1u << REC_MOVING,
-		[REC_POSTED] = 1u << REC_IDLE | 1u << REC_POSTED | 1u << REC_MOVING | 1u << REC_READY,
-		[REC_MOVING] = 1u << REC_IDLE | 1u << REC_READY,
-		[REC_READY] = 1u << REC_IDLE,
-	};
-
-	if (may[r->state] & 1u << to && !(r->state == REC_MOVING && to == REC_IDLE && r->kind != REC_SEND) &&
-	    !(to == REC_IDLE && !r->persistent))
-		return;
-	prog_log(PROG_LOG_ERROR, "%s: a record of kind %u goes from state %u to %u", who, r->kind, r->state, to);
-	abort();
-}
-#endif
+FLAGS_ARE(flags, raised, 8);
+FLAGS_ARE(recv.flags, recv.shadow, 8);
+FLAGS_ARE(more_flags, foreign, 4);
+_Static_assert(offsetof(struct rec, recv.seq) == 64, "struct rec: plain receives use more than a line");
 
 struct rec *rec_new_slow(struct hcomm *c)
 {
@@ -181,7 +164,7 @@ static void rec_clear(struct rec *r)
 		prog_dtype_put(r->dt);
 	if (unlikely(r->foreign))
 		PMPI_Type_free(&r->type);
-	if (unlikely(r->shadow && r->recv.land != r->small))
+	if (unlikely(r->kind == REC_RECV && r->recv.shadow && r->recv.land != r->small))
 		free(r->recv.land);
 }
 
@@ -248,8 +231,6 @@ void rec_free(struct rec *r)
 	r->inner = MPI_REQUEST_NULL;
 	r->err = MPI_SUCCESS;
 	r->dt = NULL;
-	r->recv.land = NULL;
-	r->recv.predicted = NULL;
 	r->len = r->posted_at = r->away = 0;
 	hooks_lock(&lock);
 	put(r);
@@ -327,7 +308,7 @@ void rec_hide(struct rec *r)
 
 void rec_whole(struct rec *r)
 {
-	const struct chan *ch = r->plain_chan;
+	const struct chan *ch = r->recv.chan;
 
 	/* with several threads the caller has claimed it, or nobody else may ask for it */
 	r->plain = r->wild = false;
@@ -335,18 +316,20 @@ void rec_whole(struct rec *r)
 		rec_restart(r);
 		rec_transition(r, REC_POSTED);
 	} else {
-		r->flags[1] = r->flags[2] = 0;
-		r->shadow = r->cap < DESC_SIZE;
-		r->recv.land = r->shadow ? r->small : r->buf;
+		r->more_flags = 0;
+		r->recv.flags = 0;
+		r->recv.predicted = NULL;
+		r->recv.shadow = r->cap < DESC_SIZE;
+		r->recv.land = r->recv.shadow ? r->small : r->buf;
 		r->peer = ch->peer == CHAN_ANY ? MPI_ANY_SOURCE : ch->peer;
 		r->peer_tag = ch->tag == CHAN_ANY ? MPI_ANY_TAG : ch->tag;
 		hcomm_get(r->c);
 		if (!hooks.mt)
 			rec_others++;
 	}
-	r->counted = true;
+	r->recv.counted = true;
 	hooks_lock(&r->c->lock);
-	chan_plain_whole(r->c->chans, r->plain_chan, r->plain_seq, &r->recv.cr);
+	chan_plain_whole(r->c->chans, r->recv.chan, r->recv.seq, &r->recv.cr);
 	hooks_unlock(&r->c->lock);
 }
 
@@ -354,7 +337,7 @@ void rec_plain_done_unusual(struct rec *r, const MPI_Status *st)
 {
 	if (r->wild)
 		hcomm_took(r->c, st->MPI_SOURCE, st->MPI_TAG);
-	chan_plain_end(r->plain_chan);
+	chan_plain_end(r->recv.chan);
 	if (likely(!r->persistent)) {
 		rec_own_put(r);
 		return;
@@ -366,7 +349,7 @@ void rec_plain_done_unusual(struct rec *r, const MPI_Status *st)
 
 bool rec_plain_unusual(struct rec *r, const MPI_Status *st)
 {
-	chan_plain_done(r->c->chans, r->plain_chan, st->MPI_SOURCE, st->MPI_TAG);
+	chan_plain_done(r->c->chans, r->recv.chan, st->MPI_SOURCE, st->MPI_TAG);
 	if (!r->persistent)
 		return false;
 	r->plain = r->wild = false;
@@ -436,7 +419,9 @@ void rec_end(struct rec *r)
 	if (r->persistent) {
 		rec_clear(r);
 		rec_transition(r, REC_IDLE);
-		r->standin = r->held = false;
+		r->standin = false;
+		if (r->kind == REC_RECV)
+			r->recv.held = false;
 		r->inner = MPI_REQUEST_NULL;
 		rec_unclaim(r);
 		return;

@@ -31,13 +31,12 @@ enum rec_state {
  * may set `m' and `d' of a candidate.
  */
 struct rec {
-	/* first what is used for plain receives */
+	/* first, in one cache line, what is used for plain receives */
 	struct rec *next;		/* of the table's bucket, the free list, or the orphans */
 	MPI_Request req;		/* the program's handle */
 	/* the program's buffer; dt NULL: cap bytes at buf */
 	void *buf;
 	uint64_t cap;
-	struct chan *plain_chan;	/* persistent, with several threads: the last one, or NULL */
 	/*
 	 * DESC_SIZE bytes, of the record for ever: a descriptor that is sent, or where a receive lands whose buffer is
 	 * shorter.
@@ -49,32 +48,66 @@ struct rec {
 			uint8_t kind, state;
 			/*
 			 * A receive that can be only of an ordinary message, or of one that is too long, and of which
-			 * nothing is set but what stands before, kind, state, persistent, plain_seq, and what persists;
-			 * rec_whole() sets the rest.
+			 * nothing is set but what stands before, kind, state, persistent, recv.chan, recv.seq, and what
+			 * persists; rec_whole() sets the rest.
 			 */
 			bool plain;
 			bool wild;		/* plain, and names no source or no tag */
 			bool persistent;
 			bool standin;		/* the library does not complete the handle, see inner */
 			bool claimed;		/* somebody is completing it; the table does not show it */
-			uint8_t mode;		/* persistent send: enum smode */
-			bool native_done;	/* send: the library's part has ended */
 			bool raised;		/* an error handler was called for `err' */
-			bool counted;		/* cr is on the channel */
-			bool held;		/* receive: of a message that a probe took out, and counted */
-			bool taken;		/* receive: blocking, its message is counted */
-			bool announced;		/* m was given by prog_msg_recv() */
-			bool whole;		/* m writes the head, too */
-			bool cand;		/* in the list of candidates */
+		};
+		uint64_t flags;			/* all of these */
+	};
+	/* by kind */
+	union {
+		struct {
+			/* plain: where it is counted; persistent, with several threads: the same of the last start, or NULL */
+			struct chan *chan;
+			uint32_t seq;		/* plain: see chan_plain_post() */
+			int source, tag;	/* of the message received */
+			/* where the library puts it: contiguous, or NULL: the program's buffer through dt */
+			unsigned char *land;
+			void *lib_buf;		/* what the library is given */
+			MPI_Count lib_count;
+			MPI_Datatype lib_type;
+			union {
+				struct {
+					bool counted;	/* cr is on the channel */
+					bool held;	/* of a message that a probe took out, and counted */
+					bool taken;	/* blocking, its message is counted */
+					bool announced;	/* m was given by prog_msg_recv() */
+					bool whole;	/* m writes the head, too */
+					bool cand;	/* in the list of candidates */
+					bool big;	/* could be of a managed message that fits */
+					bool shadow;	/* land is ours: `small', or allocated */
+				};
+				uint64_t flags;	/* all of these */
+			};
+			struct chan_recv cr;
+			prog_msg *predicted;	/* see doubt(): m, which names the message, is beside it */
+			uint64_t doubt_at;	/* ns; 0: not thought of yet */
+			struct rec *cand_next, *cand_prev;
+			struct desc_says d;	/* of the message that m is for */
+		} recv;				/* REC_RECV */
+		struct {
+			struct chan *chan;	/* persistent, with several threads: that of the last start, or NULL */
+			uint8_t mode;		/* persistent: enum smode */
+			bool native_done;	/* the library's part has ended */
+		} send;				/* REC_SEND */
+		struct {
+			struct rec *recv, *send;
+		} pair;				/* REC_PAIR */
+	};
+	union {
+		struct {
 			bool fix;		/* the library's status has another length */
 			bool managed;		/* the message was a managed one */
-			bool big;		/* receive: could be of a managed message that fits */
 			bool foreign;		/* the datatype cannot be flattened: `type' is a duplicate */
-			bool shadow;		/* land is ours: `small', or allocated */
 		};
-		uint64_t flags[3];		/* all of these */
+		uint32_t more_flags;		/* all of these */
 	};
-	uint32_t plain_seq;
 	/*
 	 * The program's handle is an inactive persistent request, or a generalized one (standin).  This is the library's
 	 * part, if any.
@@ -92,25 +125,6 @@ struct rec {
 	uint64_t posted_at, away;	/* ns; away 0: no completion call yet */
 	unsigned char *packed;		/* the payload comes here first, all of it */
 	MPI_Datatype type;		/* foreign */
-	/* by kind; of a send there is nothing more */
-	union {
-		struct {
-			int source, tag;	/* of the message received */
-			/* where the library puts it: contiguous, or NULL: the program's buffer through dt */
-			unsigned char *land;
-			void *lib_buf;		/* what the library is given */
-			MPI_Count lib_count;
-			MPI_Datatype lib_type;
-			struct chan_recv cr;
-			prog_msg *predicted;	/* see doubt(): m, which names the message, is beside it */
-			uint64_t doubt_at;	/* ns; 0: not thought of yet */
-			struct rec *cand_next, *cand_prev;
-			struct desc_says d;	/* of the message that m is for */
-		} recv;				/* REC_RECV */
-		struct {
-			struct rec *recv, *send;
-		} pair;				/* REC_PAIR */
-	};
 } __attribute__((aligned(64)));
 
 /* In test builds: may @r, which is not plain, go from its state to @to? */
@@ -132,8 +146,7 @@ struct rec *rec_new_slow(struct hcomm *c);
 void rec_free(struct rec *r);
 
 /*
- * Free ones, under a lock of rec.c.  What rec_new() does not set is zero in them, but for what is by kind: there recv.land and
- * recv.predicted are.
+ * Free ones, under a lock of rec.c.  What rec_new() does not set is zero in them, but for what is by kind.
  */
 extern struct rec *rec_spare;
 
@@ -199,7 +212,14 @@ static inline struct rec *rec_new(struct hcomm *c, enum rec_kind kind)
 			return NULL;
 	}
 	r->c = c;
-	r->flags[0] = r->flags[1] = r->flags[2] = 0;
+	r->flags = r->more_flags = 0;
+	if (kind == REC_RECV) {
+		r->recv.flags = 0;
+		r->recv.land = NULL;
+		r->recv.predicted = NULL;
+	} else if (kind == REC_SEND) {
+		r->send.native_done = false;
+	}
 	r->kind = (uint8_t)kind;
 	r->state = REC_POSTED;
 	return r;
@@ -251,7 +271,9 @@ struct rec *rec_claim(MPI_Request req);
 static inline void rec_restart(struct rec *r)
 {
 	r->err = MPI_SUCCESS;
-	r->raised = r->fix = r->managed = r->native_done = false;
+	r->raised = r->fix = r->managed = false;
+	if (r->kind == REC_SEND)
+		r->send.native_done = false;
 	r->len = r->posted_at = r->away = 0;
 }
 /* A plain receive is one like any other from now on. */
@@ -272,7 +294,7 @@ static inline struct rec **rec_look(MPI_Request req)
 	return p;
 }
 
-/* flags[0] of a plain receive */
+/* rec.flags of a plain receive */
 static inline uint64_t rec_plain_flags(bool wild)
 {
 	const union {
@@ -300,7 +322,7 @@ static inline __attribute__((always_inline)) struct rec *rec_claim_plain(MPI_Req
 
 	if (!r)
 		return NULL;
-	if (likely(r != REC_LOCKED) && likely(__atomic_load_n(&r->flags[0], __ATOMIC_ACQUIRE) == rec_plain_flags(false)) &&
+	if (likely(r != REC_LOCKED) && likely(__atomic_load_n(&r->flags, __ATOMIC_ACQUIRE) == rec_plain_flags(false)) &&
 	    likely(__atomic_load_n(&r->req, __ATOMIC_ACQUIRE) == req)) {
 		__atomic_store_n(&r->claimed, true, __ATOMIC_RELAXED);
 		return r;
@@ -346,8 +368,8 @@ static inline __attribute__((always_inline)) void rec_remove(struct rec *r)
 static inline void rec_plain_set(struct rec *r, struct hcomm *c, struct chan *ch, bool wild)
 {
 	r->c = c;
-	r->plain_chan = ch;
-	__atomic_store_n(&r->flags[0], rec_plain_flags(wild), __ATOMIC_RELEASE);
+	r->recv.chan = ch;
+	__atomic_store_n(&r->flags, rec_plain_flags(wild), __ATOMIC_RELEASE);
 }
 
 static inline void rec_show_plain(struct rec *r)
@@ -431,8 +453,8 @@ static inline bool rec_plain_end(struct rec **p, struct rec *r, const MPI_Status
 		return false;
 	if (r->cap < DESC_SIZE)
 		copy_short(r->buf, r->small, bytes);
-	if (likely(r->flags[0] == rec_plain_flags(false)))
-		chan_plain_took(r->plain_chan);
+	if (likely(r->flags == rec_plain_flags(false)))
+		chan_plain_took(r->recv.chan);
 	else if (rec_plain_unusual(r, st))
 		return true;
 	*p = r->next;
@@ -460,7 +482,7 @@ static inline __attribute__((always_inline)) void rec_plain_done(struct rec *r, 
 		rec_plain_done_unusual(r, st);
 		return;
 	}
-	chan_plain_end(r->plain_chan);
+	chan_plain_end(r->recv.chan);
 	rec_own_put(r);
 }
 

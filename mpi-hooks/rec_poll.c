@@ -34,7 +34,7 @@ bool rec_poll(struct rec *r)
 
 void rec_idle(struct rec *r, unsigned int *spins)
 {
-	if (r && r->kind == REC_RECV && r->state == REC_MOVING && r->announced)
+	if (r && r->kind == REC_RECV && r->state == REC_MOVING && r->recv.announced)
 		prog_msg_wait_for(hp2p_space, r->m, NULL, RECV_DOUBT_NS);
 	else if (r && (r->kind == REC_SEND || r->state == REC_MOVING) && r->m)
 		prog_msg_wait(hp2p_space, r->m, NULL);
@@ -46,7 +46,8 @@ void rec_idle(struct rec *r, unsigned int *spins)
 
 void rec_attended(struct rec *r)
 {
-	cand_del(r);
+	if (r->kind == REC_RECV)
+		cand_del(r);
 }
 
 void rec_wait(struct rec *r)

@@ -70,7 +70,7 @@ static int recv_now(struct rec *r, MPI_Status *st, const char *call)
 	}
 	if (unlikely(r->cap >= p2p_least) && r->peer != MPI_ANY_SOURCE && r->peer != c->self) {
 		chan_recv_post(c->chans, r->peer, chan_tag(r->peer_tag), &r->recv.cr);
-		r->counted = true;
+		r->recv.counted = true;
 		if (r->recv.cr.worth && !partner_copies(c->world[r->recv.cr.source], true))
 			recv_announce(r, true);
 	}
@@ -90,10 +90,10 @@ int recv_plain_odd(struct hcomm *c, void *at, uint64_t cap, int rc, MPI_Status *
 	r->recv.land = at;
 	if (cap < DESC_SIZE) {
 		r->recv.land = r->small;
-		r->shadow = true;
+		r->recv.shadow = true;
 		memcpy(r->small, landing, DESC_SIZE);
 	}
-	r->taken = taken;
+	r->recv.taken = taken;
 	rc = recv_finish(r, rc, st, call);
 	rec_free(r);
 	return rc;
@@ -209,8 +209,8 @@ int recv_start_plain(struct rec *r, int (*start)(MPI_Request *request), MPI_Requ
 	rc = start(request);
 	if (unlikely(rc))
 		return rc;
-	chan_plain_post(r->c->chans, ch, &r->plain_seq);
-	r->plain_chan = ch;
+	chan_plain_post(r->c->chans, ch, &r->recv.seq);
+	r->recv.chan = ch;
 	r->plain = true;
 	rec_transition(r, REC_POSTED);
 	return MPI_SUCCESS;
@@ -236,9 +236,9 @@ static inline __attribute__((always_inline)) int irecv_plain(const struct plain 
 		return rc;
 	}
 	if (wild)
-		chan_wild_posted(c->chans, r->plain_chan);
+		chan_wild_posted(c->chans, r->recv.chan);
 	else
-		chan_plain_posted(r->plain_chan, &r->plain_seq);
+		chan_plain_posted(r->recv.chan, &r->recv.seq);
 	r->req = *req;
 	rec_show_plain(r);
 	return MPI_SUCCESS;
@@ -278,7 +278,7 @@ static inline __attribute__((always_inline)) int irecv_threads(void *buf, MPI_Co
 		return rc;
 	}
 	chan_plain_begin(ch);
-	r->plain_seq = chan_leave(ch, !wild);
+	r->recv.seq = chan_leave(ch, !wild);
 	r->req = *req;
 	rec_insert(r);
 	return MPI_SUCCESS;

@@ -13,7 +13,7 @@
 /* The announcement of @r was for nothing. */
 static void unannounce(struct rec *r)
 {
-	if (r->announced)
+	if (r->recv.announced)
 		prog_msg_account_miss(hp2p_space, r->c->world[r->recv.cr.source], false);
 	recv_drop(r);
 }
@@ -23,11 +23,11 @@ static void count(struct rec *r, const struct chan_pos *pos)
 	struct hcomm *c = r->c;
 
 	hooks_lock(&c->lock);
-	if (r->counted)
+	if (r->recv.counted)
 		chan_recv_done(c->chans, &r->recv.cr, r->recv.source, r->recv.tag, pos);
-	else if (!r->held && !r->taken)
+	else if (!r->recv.held && !r->recv.taken)
 		chan_recv_now(c->chans, r->recv.source, r->recv.tag, pos);
-	r->counted = false;
+	r->recv.counted = false;
 	hooks_unlock(&c->lock);
 }
 
@@ -44,7 +44,7 @@ static void ordinary(struct rec *r, uint64_t bytes, int class)
 	if (r->packed) {
 		buf_write_ordinary(r, r->packed, bytes);
 		buf_check(r, bytes);
-	} else if (r->shadow && bytes <= (r->recv.land == r->small ? DESC_SIZE : r->cap)) {
+	} else if (r->recv.shadow && bytes <= (r->recv.land == r->small ? DESC_SIZE : r->cap)) {
 		buf_write_ordinary(r, r->recv.land, bytes);
 		buf_check(r, bytes);
 	}
@@ -58,7 +58,7 @@ static void ordinary(struct rec *r, uint64_t bytes, int class)
 /* A descriptor, d.  The library is through with the buffer. */
 static void managed(struct rec *r, const struct desc_says *d)
 {
-	bool mine = r->m && (r->announced ? r->recv.cr.exact && r->recv.cr.pos.gen == d->pos.gen &&
+	bool mine = r->m && (r->recv.announced ? r->recv.cr.exact && r->recv.cr.pos.gen == d->pos.gen &&
 					    r->recv.cr.pos.ord == d->pos.ord :
 					    r->recv.d.name.slot == d->name.slot &&
 					    r->recv.d.name.serial == d->name.serial &&
@@ -84,7 +84,7 @@ static void float_one(void *arg, struct chan_recv *cr)
 {
 	struct rec *r = (struct rec *)(void *)((char *)cr - offsetof(struct rec, recv.cr));
 
-	if (!r->announced)
+	if (!r->recv.announced)
 		return;
 	recv_drop(r);
 	cr->announced = false;
@@ -101,12 +101,12 @@ void recv_matched(struct rec *r, const MPI_Status *st, int class)
 	r->recv.tag = st->MPI_TAG;
 	if (unlikely(class && class != MPI_ERR_TRUNCATE) || unlikely(status_cancelled(st))) {
 		hooks_lock(&r->c->lock);
-		if (r->counted) {
+		if (r->recv.counted) {
 			chan_recv_float(r->c->chans, &r->recv.cr, float_one, NULL);
 			chan_recv_undo(r->c->chans, &r->recv.cr);
 		}
 		hooks_unlock(&r->c->lock);
-		r->counted = false;
+		r->recv.counted = false;
 		if (r->m)
 			unannounce(r);
 		r->err = class;
@@ -135,9 +135,9 @@ int recv_post(struct rec *r, bool wait, int (*start)(struct rec *r))
 		chan_recv_begin(c->chans, chan_source(r->peer), chan_tag(r->peer_tag), &r->recv.cr);
 	else
 		chan_recv_post(c->chans, chan_source(r->peer), chan_tag(r->peer_tag), &r->recv.cr);
-	r->counted = true;
+	r->recv.counted = true;
 	if (unlikely(r->cap >= p2p_least) && (c->self < 0 || (r->peer != c->self && c->npeers > 1))) {
-		r->big = true;
+		r->recv.big = true;
 		if (!wait)
 			r->posted_at = clock_ns();
 		if (!(r->recv.cr.worth && !partner_copies(c->world[r->recv.cr.source], wait) && recv_announce(r, wait)) && !wait)
@@ -149,7 +149,7 @@ int recv_post(struct rec *r, bool wait, int (*start)(struct rec *r))
 		if (r->m)
 			unannounce(r);
 		chan_recv_undo(c->chans, &r->recv.cr);
-		r->counted = false;
+		r->recv.counted = false;
 	}
 	if (unlikely(hooks.mt) && r->cap >= p2p_least)
 		chan_recv_begun(c->chans, &r->recv.cr);
@@ -162,15 +162,15 @@ int recv_cancel(struct rec *r)
 	struct chan_recv *cr;
 	int rc = 0;
 
-	if (r->held || r->state != REC_POSTED)
+	if (r->recv.held || r->state != REC_POSTED)
 		return MPI_SUCCESS;
 	hooks_lock(&c->lock);
-	if (r->counted) {
+	if (r->recv.counted) {
 		/* the first that was announced takes the later ones with it */
 		for (cr = &r->recv.cr; cr; cr = cr->next) {
 			struct rec *a = (struct rec *)(void *)((char *)cr - offsetof(struct rec, recv.cr));
 
-			if (!a->announced)
+			if (!a->recv.announced)
 				continue;
 			p2p_poll_hold(true);
 			rc = prog_msg_withdraw(hp2p_space, a->m);

@@ -37,7 +37,7 @@ int recv_pull(struct rec *r, bool whole, unsigned int flags)
 		whole = true;
 		rc = prog_msg_recv_by_id(hp2p_space, name, &b, whole, flags, &r->m);
 	}
-	r->whole = whole;
+	r->recv.whole = whole;
 	return rc;
 }
 
@@ -59,16 +59,16 @@ bool recv_announce(struct rec *r, bool wait)
 	    prog_msg_recv(hp2p_space, &key, &b, wait || partner_recv_waits(key.src) ? PROG_MSGF_HINT_BLOCKING : 0, &r->m))
 		return false;
 	atomic_fetch_add_explicit(&announced, 1, memory_order_relaxed);
-	r->announced = r->recv.cr.announced = true;
-	r->whole = false;
+	r->recv.announced = r->recv.cr.announced = true;
+	r->recv.whole = false;
 	return true;
 }
 
 void recv_drop(struct rec *r)
 {
-	if (r->announced)
+	if (r->recv.announced)
 		atomic_fetch_sub_explicit(&announced, 1, memory_order_relaxed);
-	r->announced = false;
+	r->recv.announced = false;
 	prog_msg_free(hp2p_space, r->m);
 	r->m = NULL;
 }
@@ -86,7 +86,7 @@ static int rescue(struct rec *r, struct prog_msg_result *res)
 		return -ECONNRESET;
 	buf_write(r, copy, len);
 	free(copy);
-	r->whole = true;
+	r->recv.whole = true;
 	free(r->packed);
 	r->packed = NULL;
 	*res = (struct prog_msg_result){ .len = len };
@@ -110,14 +110,14 @@ static void arrived(struct rec *r, int status, struct prog_msg_result *res)
 				 strerror(-status));
 		r->err = MPI_ERR_OTHER;
 		r->len = 0;
-		if (!r->shadow && !r->held) {
+		if (!r->recv.shadow && !r->recv.held) {
 			static const unsigned char zero[DESC_SIZE];
 
 			buf_write(r, zero, sizeof(zero));
 		}
 	} else {
 		r->len = res->len;
-		if (!r->whole) {
+		if (!r->recv.whole) {
 			n = prog_msg_head(hp2p_space, r->m, &head);
 			buf_write(r, head, n);
 		}
@@ -152,7 +152,7 @@ static void doubt(struct rec *r)
 		if (recv_pull(r, true, 0)) {
 			r->m = r->recv.predicted;
 			r->recv.predicted = NULL;
-			r->whole = false;
+			r->recv.whole = false;
 		}
 	}
 	if (!r->recv.doubt_at || now >= r->recv.doubt_at)
@@ -165,7 +165,7 @@ static bool still_predicted(struct rec *r, int status, struct prog_msg_result *r
 	prog_msg_free(hp2p_space, r->m);
 	r->m = r->recv.predicted;
 	r->recv.predicted = NULL;
-	r->whole = false;
+	r->recv.whole = false;
 	return prog_msg_test(hp2p_space, r->m, res) == 1 || status == -EBUSY || status == -EEXIST;
 }
 
@@ -187,7 +187,7 @@ bool recv_moving(struct rec *r)
 	}
 	rc = r->cap < DESC_SIZE ? 1 : prog_msg_test(hp2p_space, r->m, &res);
 	if (!rc) {
-		if (r->announced && !r->recv.predicted)
+		if (r->recv.announced && !r->recv.predicted)
 			doubt(r);
 		return false;
 	}

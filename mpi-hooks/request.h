@@ -16,7 +16,7 @@
 /* Can the library's call do most of it? */
 static inline bool rec_is_slow(const struct rec *r)
 {
-	return r->big || r->standin || r->kind != REC_RECV || r->state != REC_POSTED;
+	return r->kind != REC_RECV || r->recv.big || r->standin || r->state != REC_POSTED;
 }
 
 /*

@@ -51,7 +51,7 @@ int send_post(struct rec *r, int mode, const struct chan_pos *pos, MPI_Request *
 	atomic_fetch_add_explicit(&sends, 1, memory_order_relaxed);
 	r->managed = true;
 	rec_transition(r, REC_MOVING);
-	r->native_done = false;
+	r->send.native_done = false;
 	return 0;
 }
 
@@ -94,12 +94,12 @@ bool send_poll(struct rec *r)
 		prog_msg_free(hp2p_space, r->m);
 		r->m = NULL;
 	}
-	if (!r->native_done) {
+	if (!r->send.native_done) {
 		if (r->standin)
 			PMPI_Test(&r->inner, &flag, MPI_STATUS_IGNORE);
 		else
 			PMPI_Request_get_status(r->req, &flag, MPI_STATUS_IGNORE);
-		r->native_done = flag;
+		r->send.native_done = flag;
 	}
-	return r->native_done;
+	return r->send.native_done;
 }

@@ -61,7 +61,7 @@ static void wait_both(struct rec *s, struct rec *r)
 				return;
 			rec_idle(r, &spins);
 		} else {
-			rec_idle(received || r->announced ? s : NULL, &spins);
+			rec_idle(received || r->recv.announced ? s : NULL, &spins);
 		}
 	}
 }
@@ -306,7 +306,7 @@ static int isendrecv(struct hcomm *c, const void *sendbuf, MPI_Count sendcount, 
 	rc = half_send(&pair->pair.send, sendbuf, sendcount, sendtype, dest, sendtag);
 	if (rc) {	/* what is under way ends without the program */
 		recv_cancel(r);
-		s->native_done = true;
+		s->send.native_done = true;
 		orphan_add(pair);
 		return rc;
 	}

@@ -412,6 +412,8 @@ static inline bool status_cancelled(const MPI_Status *st)
 #endif
 }
 
+/* Of any length; without bytes @to may be NULL. */
+void rec_copy(void *to, const void *from, uint64_t bytes);
 static inline void copy_short(void *to, const void *from, uint64_t bytes)
 {
 	if (likely(bytes == 8))
@@ -419,7 +421,7 @@ static inline void copy_short(void *to, const void *from, uint64_t bytes)
 	else if (bytes == 4)
 		memcpy(to, from, 4);
 	else
-		memcpy(to, from, bytes);
+		rec_copy(to, from, bytes);
 }
 
 /*

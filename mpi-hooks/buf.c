@@ -156,7 +156,7 @@ void buf_write(struct rec *r, const void *src, uint64_t len)
 	if (len > r->cap)
 		len = r->cap;
 	if (likely(!r->dt && !r->foreign))
-		memcpy(r->buf, src, len);
+		rec_copy(r->buf, src, len);
 	else if (r->dt)
 		prog_dtype_unpack(r->buf, r->dt, r->count, 0, src, len);
 	else

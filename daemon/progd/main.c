@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -22,18 +21,13 @@
 #include <libprogbase/log.h>
 
 #include "conf/keys.h"
-#include "copy_engine/copy_engine.h"
 #include "ctl/ctl.h"
-#include "link/link.h"
 #include "loop/loop.h"
+#include "node/node.h"
 #include "pool/pool.h"
-#include "rma/rma.h"
-#include "rndv/rndv.h"
 #include "session/session.h"
 #include "thresh/thresh.h"
 #include "win/win.h"
-#include "worker/worker.h"
-#include "xport/xport.h"
 
 struct progd {
 	struct conf *conf;
@@ -42,23 +36,10 @@ struct progd {
 	bool embedded;
 	int lock_fd;			/* embedded: held until the end; -1 */
 	char socket[108];
-	uint8_t guid[PROG_GUID_SIZE];
 	struct loop *loop;
 	struct loop_watch *signals;
 	int signal_fd;
-	int doorbell_fd;
-	struct prog_doorbell *doorbell;
-	unsigned int nworkers;		/* that exist */
-	bool started;
-	struct worker *worker[PROG_MAX_WORKERS];
-	struct link_host host;
-	struct link *link[PROG_MAX_WORKERS];
-	struct rma *rma[PROG_MAX_WORKERS];
-	struct rndv *rndv[PROG_MAX_WORKERS];
-	struct rndv_conf rndv_conf;
-	struct copy_engine *copy_engine[PROG_MAX_WORKERS];
-	struct xport_worker *xw[PROG_MAX_WORKERS];
-	struct xport *xport;
+	struct node node;
 	struct sessions *sessions;
 	struct ctl *ctl;
 	struct loop_timer watchdog;
@@ -99,9 +80,9 @@ static void apply_runtime(struct progd *d)
 	win_limits_set(&lim);
 	thresh_conf_set(&th);
 	copy_engine_conf_set(&mc);
-	d->rndv_conf.pool_bytes = th.early_max ? pool : 0;
-	d->rndv_conf.pool_idle_ns = conf_int(d->conf, KEY_P2P_POOL_IDLE);
-	d->rndv_conf.max_sends = conf_int(d->conf, KEY_QUOTA_MESSAGES);
+	d->node.rndv_conf.pool_bytes = th.early_max ? pool : 0;
+	d->node.rndv_conf.pool_idle_ns = conf_int(d->conf, KEY_P2P_POOL_IDLE);
+	d->node.rndv_conf.max_sends = conf_int(d->conf, KEY_QUOTA_MESSAGES);
 	log_set_level(conf_int(d->conf, KEY_LOG_LEVEL));
 }
 
@@ -197,45 +178,11 @@ static void on_renew(void *ctx)
 	d->renew = true;
 }
 
-static int post(void *ctx, unsigned int worker, void (*fn)(void *arg), void *arg)
+static void client_bad(void *ctx, const struct client_view *c, const char *why)
 {
 	struct progd *d = ctx;
 
-	return worker_post(d->worker[worker], fn, arg);
-}
-
-static struct progd *host_of(struct link_host *h)
-{
-	return (struct progd *)((char *)h - offsetof(struct progd, host));
-}
-
-static void posted(struct link_host *h, unsigned int worker, unsigned int n)
-{
-	worker_posted(host_of(h)->worker[worker], n);
-}
-
-static void place(struct link_host *h, unsigned int worker, const cpu_set_t *idle, const cpu_set_t *busy)
-{
-	worker_place(host_of(h)->worker[worker], idle, busy);
-}
-
-static bool leave(struct link_host *h, unsigned int worker)
-{
-	return worker_coalesces(host_of(h)->worker[worker]);
-}
-
-static void kick(struct link_host *h, uint32_t mask)
-{
-	struct progd *d = host_of(h);
-
-	for (unsigned int i = 0; i < d->nworkers; i++)
-		if (mask & (1u << i))
-			worker_kick(d->worker[i]);
-}
-
-static void client_bad(struct link_host *h, const struct client_view *c, const char *why)
-{
-	sessions_client_bad(host_of(h)->sessions, c, why);
+	sessions_client_bad(d->sessions, c, why);
 }
 
 /* ---- start ---------------------------------------------------------------------------------------- */
@@ -251,206 +198,37 @@ static void raise_files(void)
 		prog_log(PROG_LOG_WARN, "cannot raise the limit of open files: %m");
 }
 
-static int make_doorbell(struct progd *d)
+static int make_sessions(struct progd *d)
 {
-	int fd = memfd_create("progd-doorbell", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	void *p;
-
-	if (fd < 0)
-		return -errno;
-	if (ftruncate(fd, sizeof(struct prog_doorbell)))
-		goto fail;
-	p = mmap(NULL, sizeof(struct prog_doorbell), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (p == MAP_FAILED)
-		goto fail;
-	/* our mapping stays writable, those of clients cannot be */
-	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL))
-		goto fail;
-	d->doorbell = p;
-	d->doorbell_fd = fd;
-	return 0;
-fail:
-	close(fd);
-	return -errno;
-}
-
-static int make_workers(struct progd *d)
-{
-	const char *cpus = conf_str(d->conf, KEY_CPUS);
-	int64_t poll = conf_int(d->conf, KEY_POLL_US);
-	unsigned int n = conf_int(d->conf, KEY_WORKERS);
-	cpu_set_t set;
-	int r;
-
-	d->host = (struct link_host){
-		.posted = posted, .leave = leave, .kick = kick, .place = place, .client_bad = client_bad,
-	};
-	for (unsigned int i = 0; i < n; i++) {
-		struct worker_opts o = {
-			.index = i, .loop = conf_int(d->conf, KEY_LOOP),
-			.prio = conf_int(d->conf, KEY_PRIORITY),
-			.poll_ns = poll < 0 ? WORKER_POLL_AUTO : poll * 1000,
-			.need_wakeup = &d->doorbell->state[i].need_wakeup,
-		};
-		struct link_opts lo = {
-			.index = i, .workers = n, .host = &d->host,
-			.peer_timeout_ns = conf_int(d->conf, KEY_PEER_TIMEOUT),
-		};
-
-		if (*cpus && !worker_cpus_parse(cpus, &set))
-			o.cpus = &set;
-		else if (n > 1 && !worker_cpus_numa(i, &set))
-			o.cpus = &set;
-		r = worker_new(&o, &d->worker[i]);
-		if (r) {
-			prog_log(PROG_LOG_ERROR, "worker %u: event loop %s: %s", i,
-				 o.loop == LOOP_IO_URING ? "io_uring" :
-				 o.loop == LOOP_EPOLL ? "epoll" : "auto", strerror(-r));
-			return r;
-		}
-		d->nworkers = i + 1;
-		lo.loop = worker_loop(d->worker[i]);
-		memcpy(lo.guid, d->guid, sizeof(lo.guid));
-		r = link_new(&lo, &d->link[i]);
-		if (!r)
-			r = copy_engine_new(i, lo.loop, &d->copy_engine[i]);
-		if (!r)
-			r = rma_new(d->link[i], d->copy_engine[i], &d->rma[i]);
-		if (!r)
-			r = rndv_new(d->link[i], d->copy_engine[i], &d->rndv_conf, &d->rndv[i]);
-		if (!r)
-			r = worker_add_source(d->worker[i], link_poll, d->link[i]);
-		if (!r)
-			r = worker_add_source(d->worker[i], copy_engine_poll, d->copy_engine[i]);
-		if (r) {
-			prog_log(PROG_LOG_ERROR, "worker %u: %s", i, strerror(-r));
-			return r;
-		}
-	}
-	return 0;
-}
-
-static int make_xport(struct progd *d)
-{
-	struct xport_opts o = {
-		.workers = d->nworkers, .transport = "tcp", .listen = conf_str(d->conf, KEY_LISTEN),
-		.port = conf_int(d->conf, KEY_PORT),
-		.peer_timeout_ns = conf_int(d->conf, KEY_PEER_TIMEOUT),
-		.connect_timeout_ns = conf_int(d->conf, KEY_CONNECT_TIMEOUT),
-		.handlers = &link_handlers, .post = post, .post_ctx = d,
-	};
-	char err[XPORT_ERR] = "";
-	int r;
-
-	memcpy(o.guid, d->guid, sizeof(o.guid));
-	r = xport_new(&o, &d->xport, err);
-	for (unsigned int i = 0; !r && i < d->nworkers; i++) {
-		r = xport_attach(d->xport, i, worker_loop(d->worker[i]), d->link[i],
-				 &d->xw[i]);
-		if (r)
-			break;
-		link_set_xport(d->link[i], d->xw[i]);
-	}
-	if (!r)
-		r = xport_listen(d->xport, d->loop, err);
-	if (r)
-		prog_log(PROG_LOG_ERROR, "network: %s", err[0] ? err : strerror(-r));
-	return r;
-}
-
-static void session_opts(struct progd *d, struct session_opts *o)
-{
-	*o = (struct session_opts){
-		.path = d->socket, .only_own_uid = d->embedded,
-		.multi_user = conf_int(d->conf, KEY_MULTI_USER), .workers = d->nworkers,
+	struct session_opts o = {
+		.path = d->socket, .only_own_uid = d->embedded, .node = &d->node,
+		.multi_user = conf_int(d->conf, KEY_MULTI_USER),
 		.cma = conf_bool(d->conf, KEY_CMA), .pinned = conf_bool(d->conf, KEY_PINNED),
-		.doorbell_fd = d->doorbell_fd, .loop = d->loop,
 		.hello_timeout_ns = conf_int(d->conf, KEY_HELLO_TIMEOUT), .count = on_sessions,
 		.renew = on_renew, .ctx = d,
 	};
-	memcpy(o->worker, d->worker, sizeof(o->worker));
-	memcpy(o->link, d->link, sizeof(o->link));
-	memcpy(o->rma, d->rma, sizeof(o->rma));
-	memcpy(o->rndv, d->rndv, sizeof(o->rndv));
-	memcpy(o->guid, d->guid, sizeof(o->guid));
-	o->naddrs = xport_addrs(d->xport, o->addr);
-}
-
-static int make_sessions(struct progd *d)
-{
-	struct session_opts o;
 	char err[256] = "";
 	int r;
 
-	session_opts(d, &o);
 	r = sessions_new(&o, &d->sessions, err);
 	if (r)
 		prog_log(PROG_LOG_ERROR, "%s", err[0] ? err : strerror(-r));
 	return r;
 }
 
-static void ctl_opts(struct progd *d, struct ctl_opts *o)
-{
-	*o = (struct ctl_opts){
-		.socket = d->socket, .config = d->config, .embedded = d->embedded, .conf = d->conf,
-		.conf_changed = conf_changed, .ctx = d, .loop = d->loop, .workers = d->nworkers,
-		.sessions = d->sessions, .xport = d->xport,
-	};
-	memcpy(o->worker, d->worker, sizeof(o->worker));
-	memcpy(o->rma, d->rma, sizeof(o->rma));
-	memcpy(o->copy_engine, d->copy_engine, sizeof(o->copy_engine));
-	memcpy(o->guid, d->guid, sizeof(o->guid));
-}
-
 static int make_ctl(struct progd *d)
 {
-	struct ctl_opts o;
+	struct ctl_opts o = {
+		.socket = d->socket, .config = d->config, .embedded = d->embedded, .conf = d->conf,
+		.conf_changed = conf_changed, .ctx = d, .node = &d->node, .sessions = d->sessions,
+	};
 	char err[256] = "";
 	int r;
 
-	ctl_opts(d, &o);
 	r = ctl_new(&o, &d->ctl, err);
 	if (r)
 		prog_log(PROG_LOG_ERROR, "%s", err[0] ? err : strerror(-r));
 	return r;
-}
-
-static void nothing(void *arg)
-{
-}
-
-/*
- * All that processes of a user can reach: the workers with their wake-ups, what they know of other nodes, the
- * lanes and the addresses others call, under a name of its own.
- */
-static int make_engine(struct progd *d)
-{
-	int r;
-
-	randombytes_buf(d->guid, sizeof(d->guid));
-	r = make_doorbell(d);
-	if (r) {
-		prog_log(PROG_LOG_ERROR, "doorbell page: %s", strerror(-r));
-		return r;
-	}
-	r = make_workers(d);
-	if (r)
-		return r;
-	r = make_xport(d);
-	if (r)
-		return r;
-	d->started = true;
-	for (unsigned int i = 0; i < d->nworkers; i++) {
-		r = worker_start(d->worker[i]);
-		/* once it answers, it has set itself up and can be described */
-		if (!r)
-			r = worker_call(d->worker[i], nothing, NULL);
-		if (r) {
-			prog_log(PROG_LOG_ERROR, "worker %u: %s", i, strerror(-r));
-			return r;
-		}
-	}
-	return 0;
 }
 
 static int start(struct progd *d)
@@ -479,7 +257,11 @@ static int start(struct progd *d)
 	d->signals = loop_fd_watch(d->loop, d->signal_fd, 0, on_signal, d);
 	if (!d->signals)
 		return -ENOMEM;
-	r = make_engine(d);
+	d->node.conf = d->conf;
+	d->node.loop = d->loop;
+	d->node.client_bad = client_bad;
+	d->node.ctx = d;
+	r = node_start(&d->node);
 	if (r)
 		return r;
 	r = make_sessions(d);
@@ -500,22 +282,6 @@ static int start(struct progd *d)
 
 /* ---- end ---------------------------------------------------------------------------------------- */
 
-struct detach {
-	struct xport_worker *xw;
-	struct copy_engine *copy_engine;
-	uint64_t drain_ns;
-};
-
-/* What uses the worker's loop leaves it. */
-static void detach(void *arg)
-{
-	struct detach *t = arg;
-
-	if (t->xw)
-		xport_detach(t->xw, t->drain_ns);
-	copy_engine_detach(t->copy_engine);
-}
-
 /* The lock file goes while the lock is held, so nobody locks a file that is about to vanish. */
 static void drop_lock(struct progd *d)
 {
@@ -533,64 +299,20 @@ static void drop_lock(struct progd *d)
 	close(d->lock_fd);
 }
 
-/* No session is left. */
-static void free_engine(struct progd *d)
-{
-	if (d->xport)
-		xport_unlisten(d->xport);
-	for (unsigned int i = 0; i < d->nworkers; i++) {
-		struct detach t = { d->xw[i], d->copy_engine[i], conf_int(d->conf, KEY_DRAIN_TIMEOUT) };
-
-		if (!d->started || worker_call(d->worker[i], detach, &t))
-			detach(&t);
-	}
-	for (unsigned int i = 0; i < d->nworkers; i++)
-		worker_stop(d->worker[i]);
-	xport_free(d->xport);
-	for (unsigned int i = 0; i < d->nworkers; i++) {
-		copy_engine_free(d->copy_engine[i]);
-		rma_free(d->rma[i]);
-		rndv_free(d->rndv[i]);
-		link_free(d->link[i]);
-		worker_free(d->worker[i]);
-	}
-	memset(d->worker, 0, sizeof(d->worker));
-	memset(d->link, 0, sizeof(d->link));
-	memset(d->rma, 0, sizeof(d->rma));
-	memset(d->rndv, 0, sizeof(d->rndv));
-	memset(d->copy_engine, 0, sizeof(d->copy_engine));
-	memset(d->xw, 0, sizeof(d->xw));
-	d->xport = NULL;
-	d->nworkers = 0;
-	d->started = false;
-	if (d->doorbell)
-		munmap(d->doorbell, sizeof(*d->doorbell));
-	d->doorbell = NULL;
-	if (d->doorbell_fd >= 0)
-		close(d->doorbell_fd);
-	d->doorbell_fd = -1;
-}
-
 /*
  * Nothing of the user before is to be left for the next.  His processes may have kept what they were given, the
  * eventfds of the workers above all; other nodes' daemons may have lanes here, or be where he said.
  */
 static int renew(struct progd *d)
 {
-	struct session_opts so;
-	struct ctl_opts co;
 	int r;
 
 	d->renew = false;
-	free_engine(d);
-	r = make_engine(d);
-	if (r)
-		return r;
-	session_opts(d, &so);
-	ctl_opts(d, &co);
-	sessions_renewed(d->sessions, &so);
-	ctl_renewed(d->ctl, &co);
-	return 0;
+	node_stop(&d->node);
+	r = node_start(&d->node);
+	if (!r)
+		sessions_renewed(d->sessions);
+	return r;
 }
 
 static void finish(struct progd *d)
@@ -598,7 +320,7 @@ static void finish(struct progd *d)
 	sd_notify(0, "STOPPING=1");
 	ctl_free(d->ctl);
 	sessions_free(d->sessions);
-	free_engine(d);
+	node_stop(&d->node);
 	loop_timer_cancel(&d->watchdog);
 	loop_timer_cancel(&d->embedded_timer);
 	loop_unwatch(d->signals);
@@ -739,7 +461,7 @@ static int run(struct progd *d)
 
 	sd_notify(0, "READY=1");
 	prog_log(PROG_LOG_INFO, "version %s serves %s: %u workers, %s", PROG_VERSION, d->socket,
-		 d->nworkers, worker_describe(d->worker[0]));
+		 d->node.workers, worker_describe(d->node.worker[0]));
 	while (!d->stop && !r) {
 		r = loop_run_once(d->loop, -1);
 		if (r < 0)
@@ -757,7 +479,7 @@ int main(int argc, char **argv)
 	char err[CONF_ERR];
 	int r;
 
-	d->lock_fd = d->signal_fd = d->doorbell_fd = -1;
+	d->lock_fd = d->signal_fd = d->node.doorbell_fd = -1;
 	log_set_prefix("progd");
 	if (sodium_init() < 0) {
 		fprintf(stderr, "progd: libsodium cannot be initialised\n");

@@ -158,7 +158,7 @@ static void on_accept(void *ctx, int fd)
 	if (k) {
 		k->ctl = c;
 		k->fd = fd;
-		k->watch = loop_fd_watch(c->o.loop, fd, 0, on_request, k);
+		k->watch = loop_fd_watch(c->o.node->loop, fd, 0, on_request, k);
 	}
 	if (!k || !k->watch) {
 		free(k);
@@ -199,7 +199,7 @@ int ctl_new(const struct ctl_opts *o, struct ctl **out, char *err)
 		snprintf(err, 256, "control socket %s: %s", c->path, strerror(errno));
 		goto fail;
 	}
-	c->watch = loop_accept(o->loop, c->fd, on_accept, c);
+	c->watch = loop_accept(o->node->loop, c->fd, on_accept, c);
 	if (!c->watch) {
 		unlink(c->path);
 		r = -ENOMEM;
@@ -213,11 +213,6 @@ fail:
 	free(c->buf);
 	free(c);
 	return r;
-}
-
-void ctl_renewed(struct ctl *c, const struct ctl_opts *o)
-{
-	c->o = *o;
 }
 
 void ctl_free(struct ctl *c)

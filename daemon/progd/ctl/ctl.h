@@ -37,20 +37,12 @@ struct ctl_opts {
 	struct conf *conf;
 	void (*conf_changed)(void *ctx);
 	void *ctx;
-	struct loop *loop;
-	unsigned int workers;
-	struct worker *worker[PROG_MAX_WORKERS];
-	struct rma *rma[PROG_MAX_WORKERS];
-	struct copy_engine *copy_engine[PROG_MAX_WORKERS];
-	uint8_t guid[PROG_GUID_SIZE];
+	const struct node *node;	/* kept */
 	struct sessions *sessions;
-	struct xport *xport;
 };
 
 /* Bind and listen; errors in @err (256 bytes). */
 int ctl_new(const struct ctl_opts *o, struct ctl **out, char *err);
-/* @o: as for ctl_new(), with the new workers and what belongs to them. */
-void ctl_renewed(struct ctl *c, const struct ctl_opts *o);
 void ctl_free(struct ctl *c);		/* NULL is fine */
 
 #endif

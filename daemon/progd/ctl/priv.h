@@ -6,6 +6,7 @@
 #include <jansson.h>
 
 #include "ctl/ctl.h"
+#include "node/node.h"
 
 struct ctl_conn;
 

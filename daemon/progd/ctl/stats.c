@@ -178,10 +178,10 @@ json_t *ctl_do_stats(struct ctl *c, json_t *req, const char **why)
 	ctl_put_u64(o, "schema", CTL_SCHEMA);
 	win_job_each(add_job, jobs);
 	win_ended_each(add_ended, ended);
-	for (unsigned int i = 0; i < c->o.workers; i++) {
-		struct ask a = { .rma = c->o.rma[i], .peers = peers };
+	for (unsigned int i = 0; i < c->o.node->workers; i++) {
+		struct ask a = { .rma = c->o.node->rma[i], .peers = peers };
 
-		worker_call(c->o.worker[i], ask_peers, &a);
+		worker_call(c->o.node->worker[i], ask_peers, &a);
 	}
 	for (unsigned int i = 0; i < STATS_FALLBACKS; i++)
 		json_object_set_new(texts, stats_fallbacks[i].name,

@@ -116,7 +116,7 @@ json_t *ctl_do_status(struct ctl *c, json_t *req, const char **why)
 	json_object_set_new(o, "mode", json_string(c->o.embedded ? "embedded" : "system"));
 	json_object_set_new(o, "socket", json_string(c->o.socket));
 	json_object_set_new(o, "config", c->o.config ? json_string(c->o.config) : json_null());
-	json_object_set_new(o, "node", ctl_hex(c->o.guid, PROG_GUID_SIZE));
+	json_object_set_new(o, "node", ctl_hex(c->o.node->guid, PROG_GUID_SIZE));
 	ctl_put_u64(o, "uptime_s", (loop_now() - c->started) / 1000000000);
 	ctl_put_u64(o, "resident_bytes", rss());
 	ctl_put_u64(o, "cpu_ns", ctl_cpu_ns());
@@ -127,7 +127,7 @@ json_t *ctl_do_status(struct ctl *c, json_t *req, const char **why)
 	json_object_set_new(o, "pinned", pins_json());
 	json_object_set_new(o, "copy_engine", engine_json(c, json_is_true(json_object_get(req, "probe"))));
 	ctl_put_u64(o, "process_vm_calls", mem_vm_calls());
-	naddrs = xport_addrs(c->o.xport, addr);
+	naddrs = xport_addrs(c->o.node->xport, addr);
 	s = json_array();
 	for (unsigned int i = 0; i < naddrs; i++) {
 		char ip[INET6_ADDRSTRLEN] = "?";
@@ -151,15 +151,15 @@ json_t *ctl_do_status(struct ctl *c, json_t *req, const char **why)
 	ctl_put_u64(s, "corrupt", sc.corrupt);
 	ctl_put_u64(s, "ended", sc.ended);
 	json_object_set_new(o, "sessions", s);
-	for (unsigned int i = 0; i < c->o.workers; i++) {
-		struct ask a = { .rma = c->o.rma[i], .engine = c->o.copy_engine[i] };
+	for (unsigned int i = 0; i < c->o.node->workers; i++) {
+		struct ask a = { .rma = c->o.node->rma[i], .engine = c->o.node->copy_engine[i] };
 		struct worker_stats ws;
 		json_t *w = json_object();
 
-		worker_call(c->o.worker[i], ask_info, &a);
-		worker_stats(c->o.worker[i], &ws);
+		worker_call(c->o.node->worker[i], ask_info, &a);
+		worker_stats(c->o.node->worker[i], &ws);
 		ctl_put_u64(w, "index", i);
-		json_object_set_new(w, "loop", json_string(worker_describe(c->o.worker[i])));
+		json_object_set_new(w, "loop", json_string(worker_describe(c->o.node->worker[i])));
 		ctl_put_u64(w, "iterations", ws.iterations);
 		ctl_put_u64(w, "events", ws.events);
 		ctl_put_u64(w, "sleeps", ws.sleeps);

@@ -28,7 +28,7 @@ static int check_header(const struct session *s, const struct prog_session_hdr *
 		REFUSE("session segment: other ABI version");
 	if (h->seg_size > s->c.view.seg->size || h->seg_size < sizeof(*h))
 		REFUSE("session segment: seg_size does not fit its memory");
-	if (h->nrings < s->all->o.workers || h->nrings > PROG_MAX_WORKERS)
+	if (h->nrings < s->all->o.node->workers || h->nrings > PROG_MAX_WORKERS)
 		REFUSE("session segment: fewer rings than the daemon has workers, or more than allowed");
 	if (h->slots < 64 || h->slots > RMA_MAX_SLOTS || h->slots & (h->slots - 1))
 		REFUSE("session segment: slots is not a power of two from 64 to 65536");
@@ -206,7 +206,7 @@ static int attach(struct session *s, struct msg *m, const char **why)
 	if (err)
 		return err;
 	if (!job->stats)
-		job->stats = stats_new(all->o.workers);
+		job->stats = stats_new(all->o.node->workers);
 	s->c.view.job = job;
 	fd = msg_take_fd(m, 0);
 	err = win_map_fd(job->user, fd, sizeof(struct prog_session_hdr), false, &s->c.view.seg, why);
@@ -273,10 +273,9 @@ int do_hello(struct session *s, struct msg *m)
 	r.session = s->id;
 	r.features = (s->c.view.cma ? PROG_FEAT_CMA : 0) | (s->c.view.helper ? PROG_FEAT_HELPER : 0) |
 		     (all->o.pinned && pin_present() ? PROG_FEAT_PINNED : 0);
-	memcpy(r.guid, all->o.guid, PROG_GUID_SIZE);
-	r.workers = all->o.workers;
-	r.naddrs = all->o.naddrs;
-	memcpy(r.addr, all->o.addr, sizeof(r.addr));
+	memcpy(r.guid, all->o.node->guid, PROG_GUID_SIZE);
+	r.workers = all->o.node->workers;
+	r.naddrs = xport_addrs(all->o.node->xport, r.addr);
 	win_limits_get(&lim);
 	r.limits[0] = lim.regions;
 	r.limits[1] = lim.windows;
@@ -284,13 +283,13 @@ int do_hello(struct session *s, struct msg *m)
 	r.pin_max = lim.pin;
 	r.pin_cache = lim.pin_cache;
 	r.move_min = r.features & PROG_FEAT_PINNED ? copy_engine_least() : 0;
-	fds[0] = all->o.doorbell_fd;
-	for (unsigned int i = 0; i < all->o.workers; i++)
-		fds[i + 1] = worker_eventfd(all->o.worker[i]);
+	fds[0] = all->o.node->doorbell_fd;
+	for (unsigned int i = 0; i < all->o.node->workers; i++)
+		fds[i + 1] = worker_eventfd(all->o.node->worker[i]);
 	prog_log_at_most(SESSION_LINES, PROG_LOG_INFO, "session %u: pid %d, uid %u, rank %u, job %u%s",
 			 s->id, (int)s->pid, (unsigned int)s->uid, s->rank, s->c.view.job->number,
 			 s->c.view.cma ? "" : ", no CMA");
 	if (all->o.count)
 		all->o.count(all->o.ctx, all->counts.now);
-	return msg_reply(s, &r, sizeof(r), PROG_CTRL_HELLO, 0, fds, all->o.workers + 1);
+	return msg_reply(s, &r, sizeof(r), PROG_CTRL_HELLO, 0, fds, all->o.node->workers + 1);
 }

@@ -156,7 +156,7 @@ static void on_held_unlocks(void *ctx)
 		if (release_owner(all, s->unlock_job, s->id))
 			held_unlock_free(all, s);
 	if (all->held_unlocks)
-		loop_timer_set(all->o.loop, &all->unlock_timer, HELD_UNLOCK_NS, on_held_unlocks, all);
+		loop_timer_set(all->o.node->loop, &all->unlock_timer, HELD_UNLOCK_NS, on_held_unlocks, all);
 }
 
 /* The locks of an ended session go to others, soon if not at once: what is left of it is kept until then. */
@@ -164,7 +164,7 @@ static void hold_unlock(struct sessions *all, struct session *s)
 {
 	DL_PREPEND(all->held_unlocks, s);
 	if (!loop_timer_running(&all->unlock_timer))
-		loop_timer_set(all->o.loop, &all->unlock_timer, HELD_UNLOCK_NS, on_held_unlocks, all);
+		loop_timer_set(all->o.node->loop, &all->unlock_timer, HELD_UNLOCK_NS, on_held_unlocks, all);
 }
 
 static void detach(struct session *s)
@@ -273,13 +273,12 @@ static bool may_read(struct session *s)
 	return false;
 }
 
-void sessions_renewed(struct sessions *all, const struct session_opts *o)
+void sessions_renewed(struct sessions *all)
 {
 	/* locks of processes that are gone, on windows that are gone as well */
 	loop_timer_cancel(&all->unlock_timer);
 	while (all->held_unlocks)
 		held_unlock_free(all, all->held_unlocks);
-	all->o = *o;
 	all->counts.bound = false;
 	all->counts.renewed++;
 	all->renewing = false;
@@ -346,13 +345,13 @@ static void on_accept(void *ctx, int fd)
 	/* a process of another pid namespace has pid 0 here, and 0 in a memref means our own memory */
 	s->pid = cred.pid > 0 ? cred.pid : -1;
 	s->uid = cred.uid;
-	s->watch = loop_fd_watch(all->o.loop, fd, 0, on_readable, s);
+	s->watch = loop_fd_watch(all->o.node->loop, fd, 0, on_readable, s);
 	if (!s->watch) {
 		close(fd);
 		free(s);
 		return;
 	}
-	loop_timer_set(all->o.loop, &s->hello_timer, all->o.hello_timeout_ns, on_hello_timeout, s);
+	loop_timer_set(all->o.node->loop, &s->hello_timer, all->o.hello_timeout_ns, on_hello_timeout, s);
 	DL_APPEND(all->list, s);
 }
 
@@ -451,9 +450,9 @@ int sessions_new(const struct session_opts *o, struct sessions **out, char *err)
 	all->bad_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	r = -ENOMEM;
 	if (all->bad_fd >= 0)
-		all->bad_watch = loop_fd_watch(o->loop, all->bad_fd, 0, on_bad, all);
+		all->bad_watch = loop_fd_watch(o->node->loop, all->bad_fd, 0, on_bad, all);
 	if (all->bad_watch)
-		all->watch = loop_accept(o->loop, all->fd, on_accept, all);
+		all->watch = loop_accept(o->node->loop, all->fd, on_accept, all);
 	if (!all->watch) {
 		snprintf(err, 256, "socket %s: out of memory or descriptors", o->path);
 		goto fail_bound;

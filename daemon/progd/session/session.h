@@ -15,11 +15,7 @@
 
 #include <asyncprog/ring.h>
 
-#include "link/link.h"
-#include "rma/rma.h"
-#include "rndv/rndv.h"
-#include "loop/loop.h"
-#include "worker/worker.h"
+#include "node/node.h"
 
 struct sessions;
 
@@ -29,16 +25,7 @@ struct session_opts {
 	bool multi_user;		/* several users at once */
 	bool cma;			/* process_vm_* may be used, for clients of the same uid */
 	bool pinned;			/* memory that clients pin may be mapped */
-	unsigned int workers;
-	struct worker *worker[PROG_MAX_WORKERS];
-	struct link *link[PROG_MAX_WORKERS];
-	struct rma *rma[PROG_MAX_WORKERS];
-	struct rndv *rndv[PROG_MAX_WORKERS];
-	int doorbell_fd;		/* read-only for clients */
-	uint8_t guid[PROG_GUID_SIZE];
-	struct prog_addr addr[PROG_MAX_ADDRS];
-	unsigned int naddrs;
-	struct loop *loop;		/* of the main thread */
+	const struct node *node;	/* started; kept */
 	uint64_t hello_timeout_ns;	/* a connection that says nothing is closed after this */
 	/* The number of attached sessions changed; may be NULL. */
 	void (*count)(void *ctx, unsigned int n);
@@ -52,8 +39,8 @@ struct session_opts {
 
 /* Bind and listen; errors in @err (256 bytes) name the path. */
 int sessions_new(const struct session_opts *o, struct sessions **out, char *err);
-/* @o: as for sessions_new(), with the new workers and what belongs to them. */
-void sessions_renewed(struct sessions *s, const struct session_opts *o);
+/* The node is another one now. */
+void sessions_renewed(struct sessions *s);
 /* Stop accepting; end every session; free.  Workers must be running.  NULL is fine. */
 void sessions_free(struct sessions *s);
 

@@ -65,12 +65,12 @@ static int tell_all(struct sessions *all, void (*fn)(void *), struct session *s,
 {
 	int err = 0;
 
-	for (unsigned int i = 0; i < all->o.workers; i++) {
+	for (unsigned int i = 0; i < all->o.node->workers; i++) {
 		struct tell t = {
-			.link = all->o.link[i], .rma = all->o.rma[i], .rndv = all->o.rndv[i], .s = s,
+			.link = all->o.node->link[i], .rma = all->o.node->rma[i], .rndv = all->o.node->rndv[i], .s = s,
 			.w = w, .job = job,
 		};
-		int r = worker_call(all->o.worker[i], fn, &t);
+		int r = worker_call(all->o.node->worker[i], fn, &t);
 
 		if (!err)
 			err = r ? r : t.err;
@@ -115,7 +115,7 @@ void tell_space_gone(struct session *s)
 
 void tell_kick(struct sessions *all, uint32_t mask)
 {
-	for (unsigned int i = 0; i < all->o.workers; i++)
+	for (unsigned int i = 0; i < all->o.node->workers; i++)
 		if (mask & (1u << i))
-			worker_kick(all->o.worker[i]);
+			worker_kick(all->o.node->worker[i]);
 }

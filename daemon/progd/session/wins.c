@@ -20,7 +20,7 @@ static uint32_t free_slot(_Atomic(struct win *) *wins, _Atomic(struct win_map *)
 /* The client's messages begin or end. */
 static int space_begin(struct session *s, struct win *w)
 {
-	int err = rndv_space_new(s->all->o.rndv[0], &s->n, w, &s->space);
+	int err = rndv_space_new(s->all->o.node->rndv[0], &s->n, w, &s->space);
 
 	if (err)
 		return err;

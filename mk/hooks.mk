@@ -96,6 +96,14 @@ TEST_TARGETS += $(if $(SAN),,$$(HOOK_TEST_$(1)))
 endef
 $(foreach m,$(HOOK_LIBS),$(eval $(call hook_test_rules,$(m))))
 
+# Those that call no function of an MPI library, and include its header.
+HOOK_FAMILY_TEST := $(BUILD)/test/$(HOOK_DIR)/win_family_test
+$(HOOK_FAMILY_TEST): $(OBJ)/hooks-mpich/win_family_test.o $(OBJ)/hooks-mpich/win_family.o
+	$(call say,MPILD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(shell $(PKG_CONFIG) --libs cmocka mpich)
+TEST_TARGETS += $(if $(SAN),,$(HOOK_FAMILY_TEST))
+
 # Those that have nothing to do with an MPI library.
 HOOK_UNIT := $(BUILD)/test/$(HOOK_DIR)/chan_test $(BUILD)/test/$(HOOK_DIR)/chan_threads_test
 $(HOOK_UNIT): $(BUILD)/test/%: $(OBJ)/%.o $(OBJ)/$(HOOK_DIR)/chan.o $(OBJ)/$(HOOK_DIR)/chan_table.o

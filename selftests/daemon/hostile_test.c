@@ -639,6 +639,52 @@ static void test_copies(void **state)
 	still_good();
 }
 
+static void free_slot(struct raw *r, uint32_t slot)
+{
+	struct prog_ctrl_slot f = { .hdr = { PROG_CTRL_WIN_FREE, sizeof(f), 0 }, .slot = slot }, rep;
+
+	assert_int_equal(send_fds(r->sock, &f, sizeof(f), NULL, 0), 0);
+	assert_int_equal(get_reply(r->sock, &rep, sizeof(rep), NULL, NULL), 0);
+}
+
+/* A window's slot is the lowest that is free, those of several at once are the lowest in a row: no slot is lost. */
+static void test_slots(void **state)
+{
+	size_t each = winctl_size(2, 4);
+	struct prog_ctrl_win_create q = {
+		.hdr = { PROG_CTRL_WIN_CREATE, sizeof(q), 0 }, .key = 7000, .rank = 1, .nranks = 2, .mem = PROG_MEM_DYNAMIC,
+	};
+	struct prog_ctrl_hello h;
+	struct raw r;
+	uint32_t slot;
+
+	raw_segment(&r);
+	h = hello_for(&r);
+	assert_int_equal(raw_hello(&r, &h), 0);
+	assert_int_equal(raw_copies(&r, &q, 4, each, 4, &slot), 0);
+	assert_int_equal(slot, 0);
+	free_slot(&r, 1);
+	free_slot(&r, 2);
+	/* the gap is too small for these, and stays */
+	q.key = 8000;
+	assert_int_equal(raw_copies(&r, &q, 4, each, 4, &slot), 0);
+	assert_int_equal(slot, 4);
+	/* nor is it lost to some that fail */
+	q.key = 9000;
+	assert_int_equal(raw_copies(&r, &q, 2, each, 1, NULL), -EPROTO);
+	assert_int_equal(raw_copies(&r, &q, 2, each, 2, &slot), 0);
+	assert_int_equal(slot, 1);
+	q.key = 10000;
+	assert_int_equal(raw_copies(&r, &q, 2, each, 2, &slot), 0);
+	assert_int_equal(slot, 8);
+	free_slot(&r, 3);
+	q.key = 11000;
+	assert_int_equal(raw_copies(&r, &q, 1, each, 1, &slot), 0);
+	assert_int_equal(slot, 3);
+	raw_close(&r);
+	still_good();
+}
+
 static void test_quotas(void **state)
 {
 	struct prog_ctrl_hello h;
@@ -1624,7 +1670,7 @@ int main(void)
 		cmocka_unit_test(test_hello),
 		cmocka_unit_test(test_messages),
 		cmocka_unit_test(test_windows),
-		cmocka_unit_test(test_copies),
+		cmocka_unit_test(test_copies), cmocka_unit_test(test_slots),
 		cmocka_unit_test(test_quotas),
 		cmocka_unit_test(test_descriptors_many),
 		cmocka_unit_test(test_descriptors_daemon),

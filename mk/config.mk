@@ -41,7 +41,7 @@ override LDFLAGS += -pthread
 ifneq ($(SAN),)
 override CFLAGS += -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all
 override LDFLAGS += -fsanitize=$(SAN)
-# assertions that cost something: WORKER_ASSERT, LOOP_ASSERT, rec_transition(), xfer_transition()
+# assertions that cost something: WORKER_ASSERT, LOOP_ASSERT, rec_transition(), xfer_transition(), ts_set_state()
 override CPPFLAGS += -DPROG_CHECKS
 endif
 ifeq ($(SAN),thread)

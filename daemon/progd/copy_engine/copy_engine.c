@@ -303,6 +303,7 @@ void copy_engine_cancel(struct copy_engine *m, struct copy_req *r)
 {
 	bool late = !r->queued && !r->flying;
 
+	LOOP_ASSERT(m->loop);
 	r->done = NULL;
 	r->stats = NULL;
 	dequeue(m, r);

@@ -18,6 +18,7 @@ struct stats_block *link_stats(struct link *l, struct win_job *job)
 
 void link_client_add(struct link_client *c, struct link *l, const struct client_view *v)
 {
+	LOOP_ASSERT(l->o.loop);
 	c->link = l;
 	c->view = v;
 	c->stats = link_stats(l, v->job);
@@ -26,6 +27,7 @@ void link_client_add(struct link_client *c, struct link *l, const struct client_
 
 void link_client_del(struct link_client *c)
 {
+	LOOP_ASSERT(c->link->o.loop);
 	if (c->dirty)
 		LL_DELETE2(c->link->dirty, c, dirty_next);
 	DL_DELETE(c->link->clients, c);

@@ -39,6 +39,7 @@ struct link_job *link_job_get(struct link *l, struct win_job *job, const struct 
 	struct link_peer *p = peer_get(l, job->uid, node);
 	struct link_job *j;
 
+	LOOP_ASSERT(l->o.loop);
 	if (!p)
 		return NULL;
 	LL_FOREACH(p->jobs, j)
@@ -150,6 +151,7 @@ int link_job_connect(struct link_job *j)
 	struct link_peer *p = j->peer;
 	int err;
 
+	LOOP_ASSERT(j->peer->link->o.loop);
 	if (j->state != LINK_CLOSED || j->due)
 		return 0;
 	if (!p->lane) {

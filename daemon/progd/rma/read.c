@@ -185,7 +185,7 @@ int get_resume(struct tstream *ts)
 		return TAKEN;
 	if (!ret)
 		target_count_way(ts, &t);
-	ts->state = TS_RUN;
+	ts_set_state(ts, TS_RUN);
 	ts_unwait(ts);
 	ts_finish(ts, &ts->cur, ret);
 	return DONE;
@@ -195,7 +195,7 @@ int exec_get(struct tstream *ts, const struct wire_frame *f, const uint8_t *payl
 {
 	if (ts->jobs)
 		return ts_wait_jobs(ts);
-	ts->state = TS_SEND;
+	ts_set_state(ts, TS_SEND);
 	ts->cur = *f;
 	ts->cur_off = f->off;
 	get_resume(ts);

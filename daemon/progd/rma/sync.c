@@ -29,7 +29,7 @@ static int request(struct tstream *ts, const struct wire_frame *f)
 		return 0;
 	}
 	stats_add(&ts->stats->lock_waits, 1);
-	ts->state = TS_LOCK;
+	ts_set_state(ts, TS_LOCK);
 	ts->cur = *f;
 	ts_wait(ts);
 	return TAKEN;
@@ -49,7 +49,7 @@ int lock_resume(struct tstream *ts)
 	if (!winlock_granted(&ts->win->ctl, ts->key.origin))
 		return TAKEN;
 	ts_unwait(ts);
-	ts->state = TS_RUN;
+	ts_set_state(ts, TS_RUN);
 	ts->locked = true;
 	ts_lock_settled(ts);
 	ts_finish(ts, &ts->cur, 0);

@@ -135,7 +135,7 @@ void target_abort(struct rma_lane *tl)
 /* A frame that exec() wants to be kept, and cannot. */
 static void give_up(struct tstream *ts, const struct wire_frame *f, int err)
 {
-	ts->state = TS_RUN;
+	ts_set_state(ts, TS_RUN);
 	ts_unwait(ts);
 	ts->status = err;
 	if (f->flags & WIRE_F_LAST)
@@ -316,7 +316,7 @@ int target_poll(struct rma *r)
 			n += ts_resume(ts);
 		} else if (ts->state == TS_RETRY && r->retry.now) {
 			ts_unwait(ts);
-			ts->state = TS_RUN;
+			ts_set_state(ts, TS_RUN);
 			ts_run(ts);
 			n += ts->state != TS_RETRY;
 		} else if (ts->state == TS_SEND && r->retry.now) {
@@ -346,7 +346,7 @@ void target_writable(struct rma_lane *tl)
 		if (ts->state == TS_SEND) {
 			ts_resume(ts);
 		} else {
-			ts->state = TS_RUN;
+			ts_set_state(ts, TS_RUN);
 			ts_run(ts);
 		}
 	}

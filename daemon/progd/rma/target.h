@@ -75,6 +75,8 @@ void ts_end(struct tstream *ts);
 void ts_put(struct tstream *ts);
 /* The operation that @f ends is done. */
 void ts_finish(struct tstream *ts, const struct wire_frame *f, int status);
+/* The one place where a stream comes to wait, and goes on; test builds check it. */
+void ts_set_state(struct tstream *ts, enum ts_state to);
 /* Looked at again by target_poll() and target_writable(). */
 void ts_wait(struct tstream *ts);
 void ts_unwait(struct tstream *ts);

@@ -54,7 +54,7 @@ static void tjob_done(void *arg, int status, void *bounce)
 		ts_finish(ts, &j->f, ts->job_status);
 	free(j);
 	if (ts->state == TS_HELPER && !ts->jobs) {
-		ts->state = TS_RUN;
+		ts_set_state(ts, TS_RUN);
 		ts_unwait(ts);
 		ts_run(ts);
 	}

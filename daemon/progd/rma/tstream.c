@@ -8,6 +8,19 @@
 
 #include "rma/target.h"
 
+void ts_set_state(struct tstream *ts, enum ts_state to)
+{
+#ifdef PROG_CHECKS
+	/* what waits goes on to run, and only what runs comes to wait */
+	if ((ts->state == TS_RUN) == (to == TS_RUN)) {
+		prog_log(PROG_LOG_ERROR, "stream of rank %u: impossible change from state %d to %d", ts->key.origin,
+			 ts->state, to);
+		abort();
+	}
+#endif
+	ts->state = to;
+}
+
 /* ---- waiting ---- */
 
 void ts_wait(struct tstream *ts)
@@ -29,13 +42,13 @@ void ts_unwait(struct tstream *ts)
 
 int ts_wait_jobs(struct tstream *ts)
 {
-	ts->state = TS_HELPER;
+	ts_set_state(ts, TS_HELPER);
 	return KEEP;
 }
 
 int ts_wait_retry(struct tstream *ts)
 {
-	ts->state = TS_RETRY;
+	ts_set_state(ts, TS_RETRY);
 	ts_wait(ts);
 	link_retry_arm(&ts->tl->r->retry);
 	return KEEP;

@@ -197,6 +197,7 @@ static void session_end(struct session *s, const char *why)
 {
 	struct sessions *all = s->all;
 
+	LOOP_ASSERT(s->all->o.node->loop);
 	if (why)
 		prog_log_limited(PROG_LOG_WARN, "session %u (pid %d): closed: %s", s->id, (int)s->pid,
 				 why);
@@ -504,6 +505,7 @@ void sessions_each(struct sessions *all, void (*fn)(void *arg, const struct sess
 {
 	struct session *s;
 
+	LOOP_ASSERT(all->o.node->loop);
 	DL_FOREACH(all->list, s) {
 		struct session_info i = {
 			.id = s->id, .pid = s->pid, .uid = s->uid, .rank = s->rank,

@@ -20,6 +20,7 @@ void lane_set_state(struct lane *l, int state)
 {
 	static const char *const names[] = { "new", "connecting", "up", "closing" };
 
+	LOOP_ASSERT(l->xw->loop);
 	if (state <= l->state) {
 		prog_log(PROG_LOG_ERROR, "lane %s: impossible change from %s to %s", l->name,
 			 names[l->state], names[state]);
@@ -108,6 +109,7 @@ int lane_send(struct lane *l, const struct wire_frame *f, const void *payload,
 
 void *lane_reserve(struct lane *l, uint32_t len)
 {
+	LOOP_ASSERT(l->xw->loop);
 	if (l->state == LANE_CLOSING || len > WIRE_MAX_PAYLOAD)
 		return NULL;
 	l->tx.room = tx_room(&l->tx, WIRE_HDR_SIZE + len, 1, false);
@@ -124,6 +126,7 @@ int lane_commit(struct lane *l, const struct wire_frame *f)
 	uint8_t *p = l->tx.room;
 	int ret = check_send(l, f);
 
+	LOOP_ASSERT(l->xw->loop);
 	l->tx.room = NULL;
 	if (ret)
 		return ret;
@@ -148,6 +151,7 @@ uint64_t lane_queued(const struct lane *l)
 
 void lane_hold(struct lane *l)
 {
+	LOOP_ASSERT(l->xw->loop);
 	l->holds++;
 }
 

@@ -15,7 +15,7 @@
 
 struct loop_obj {
 	struct loop *l;
-	struct loop_obj *next, **pprev;	/* all objects, for loop_free */
+	struct loop_obj *next, *prev;	/* all objects, for loop_free */
 	struct loop_obj *dirty_next;
 	bool dirty;			/* on the list */
 	uint8_t type;

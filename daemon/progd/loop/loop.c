@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <libprogbase/log.h>
+#include <utlist.h>
 
 #include "loop/impl.h"
 
@@ -76,18 +77,12 @@ static void obj_link(struct loop *l, struct loop_obj *o, int type)
 {
 	o->l = l;
 	o->type = type;
-	o->next = l->objs;
-	o->pprev = &l->objs;
-	if (o->next)
-		o->next->pprev = &o->next;
-	l->objs = o;
+	DL_PREPEND(l->objs, o);
 }
 
 static void obj_unlink(struct loop_obj *o)
 {
-	*o->pprev = o->next;
-	if (o->next)
-		o->next->pprev = o->pprev;
+	DL_DELETE(o->l->objs, o);
 }
 
 #ifdef PROG_CHECKS
@@ -584,7 +579,7 @@ void loop_free(struct loop *l)
 	l->nprepare = 0;
 	while (l->timers)
 		loop_timer_cancel(l->timers);
-	for (o = l->objs; o; o = o->next) {
+	DL_FOREACH(l->objs, o) {
 		if (o->type == OBJ_WATCH) {
 			loop_unwatch((struct loop_watch *)o);
 		} else {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <libprogbase/log.h>
+#include <utlist.h>
 
 #include "xport/lane.h"
 
@@ -23,7 +24,7 @@ static const struct xport_ops *const transports[] = { &xport_tcp, &xport_inproc 
 /* An accepted connection of which we wait for HELLO. */
 struct pending {
 	struct xport *x;
-	struct pending *next, **pprev;
+	struct pending *next, *prev;
 	struct loop_sock *sock;
 	struct loop_timer timer;
 	struct iovec iov;
@@ -130,9 +131,7 @@ static void pending_free(void *arg)
 	struct pending *p = arg;
 
 	loop_timer_cancel(&p->timer);
-	*p->pprev = p->next;
-	if (p->next)
-		p->next->pprev = p->pprev;
+	DL_DELETE(p->x->pending, p);
 	p->x->npending--;
 	free(p);
 }
@@ -253,9 +252,9 @@ static void pending_input(void *arg, ssize_t res)
 /* Who means it says HELLO at once, and gets in however many there are who do not. */
 static void drop_oldest(struct xport *x)
 {
-	struct pending *oldest = NULL;
+	struct pending *p, *oldest = NULL;
 
-	for (struct pending *p = x->pending; p; p = p->next)
+	DL_FOREACH(x->pending, p)
 		if (!p->closing)
 			oldest = p;
 	prog_log_limited(PROG_LOG_WARN,
@@ -285,11 +284,7 @@ static void accepted(void *ctx, int fd)
 		free(p);
 		return;
 	}
-	p->next = x->pending;
-	p->pprev = &x->pending;
-	if (p->next)
-		p->next->pprev = &p->next;
-	x->pending = p;
+	DL_PREPEND(x->pending, p);
 	x->npending++;
 	p->want = WIRE_HDR_SIZE;
 	p->iov.iov_base = p->buf;
@@ -331,7 +326,7 @@ void xport_unlisten(struct xport *x)
 			close(x->listeners[i].fd);
 	}
 	x->nlisteners = 0;
-	for (p = x->pending; p; p = p->next)
+	DL_FOREACH(x->pending, p)
 		pending_close(p);
 	while (x->pending && loop_run_once(x->main_loop, -1) >= 0)
 		;

@@ -43,10 +43,14 @@ san_dir = $(BUILD)-$(subst $(comma),-,$(1))
 MPITEST_ALL = $(if $(MPITEST_C_PROGS),selftests-mpi)
 CHECK_GROUPS ?= unit daemon client kmod mpi chaos fuzz sanitizers
 
-.PHONY: tests san-tests fuzzers build-fuzz fuzz check check-quick build-check dep-check thread-check
+HOOKS_SAN := undefined
+
+.PHONY: tests san-tests san-hooks fuzzers build-fuzz fuzz check check-quick build-check dep-check thread-check
 tests: user $(TEST_TARGETS)
-# what a sanitizer build's tests need: no MPI program runs in it, so not the hooks, a fifth of all objects
+# what a sanitizer build's tests need: no MPI program runs in it, so not the hooks, a fifth of all objects; these have a
+# build of their own, as a sanitizer of memory or threads would not know what the MPI library does
 san-tests: $(filter-out $(LIB)/libprogmpi-%.so,$(USER_TARGETS)) $(TEST_TARGETS)
+san-hooks: $(filter $(LIB)/libprogmpi-%.so,$(USER_TARGETS))
 fuzzers: $(FUZZ_BINS)
 
 build-fuzz:
@@ -63,10 +67,12 @@ fuzz:
 ifeq ($(SAN),)
 build-check:
 	@echo '== build: programs and tests'
-	$(Q)$(MAKE) tests $(if $(filter mpi kmod,$(CHECK_GROUPS)),$(MPITEST_ALL))
+	$(Q)$(MAKE) tests $(if $(filter mpi kmod sanitizers,$(CHECK_GROUPS)),$(MPITEST_ALL))
 ifneq ($(filter sanitizers,$(CHECK_GROUPS)),)
 	@echo '== build: sanitizers'
 	$(Q)$(foreach s,$(SAN_BUILDS),$(MAKE) SAN=$(s) BUILD=$(call san_dir,$(s)) san-tests &&) true
+	$(Q)$(MAKE) SAN=$(HOOKS_SAN) BUILD=$(call san_dir,$(HOOKS_SAN)) san-hooks
+	$(Q)ln -sfn $(abspath $(BIN)) $(call san_dir,$(HOOKS_SAN))/bin
 endif
 ifneq ($(filter kmod,$(CHECK_GROUPS)),)
 	@echo '== build: kernel modules and their tests'

@@ -67,7 +67,7 @@ int buf_set(struct rec *r, const void *buf, MPI_Count count, MPI_Datatype type)
 		return MPI_ERR_COUNT;
 	if (PMPI_Type_dup(type, &r->type))
 		return MPI_ERR_NO_MEM;
-	r->foreign = true;
+	r->opaque_type = true;
 	return MPI_SUCCESS;
 }
 
@@ -87,17 +87,17 @@ int buf_set_land(struct rec *r, void *buf, MPI_Count count, MPI_Datatype type)
 	r->recv.land = NULL;
 	if (likely(r->cap < DESC_SIZE)) {
 		r->recv.land = r->small;
-		r->recv.shadow = true;
+		r->recv.user_bounce = true;
 		r->recv.lib_count = DESC_SIZE;
 	} else {
-		if (!r->dt && !r->foreign)
+		if (!r->dt && !r->opaque_type)
 			r->recv.land = r->buf;
 		if (!cuts(type) || (r->recv.land && r->cap > INT_MAX))
 			return MPI_SUCCESS;
 		r->recv.lib_count = (MPI_Count)r->cap;
 		if (!r->recv.land) {
 			r->recv.land = malloc(r->cap);
-			r->recv.shadow = true;
+			r->recv.user_bounce = true;
 		}
 		if (!r->recv.land)
 			return MPI_ERR_NO_MEM;
@@ -117,7 +117,7 @@ struct prog_buf buf_prog(const struct rec *r)
 }
 
 /* Packed bytes to items of a type that only the library knows; an item that is not whole keeps its old rest. */
-static void write_foreign(struct rec *r, const unsigned char *src, uint64_t len)
+static void write_opaque(struct rec *r, const unsigned char *src, uint64_t len)
 {
 	MPI_Aint lb, extent;
 	MPI_Count size = 0;
@@ -155,12 +155,12 @@ void buf_write(struct rec *r, const void *src, uint64_t len)
 {
 	if (len > r->cap)
 		len = r->cap;
-	if (likely(!r->dt && !r->foreign))
+	if (likely(!r->dt && !r->opaque_type))
 		rec_copy(r->buf, src, len);
 	else if (r->dt)
 		prog_dtype_unpack(r->buf, r->dt, r->count, 0, src, len);
 	else
-		write_foreign(r, src, len);
+		write_opaque(r, src, len);
 }
 
 #ifdef OPEN_MPI
@@ -246,7 +246,7 @@ void *buf_packed(struct rec *r)
 
 	if (!copy)
 		return NULL;
-	if (!r->dt && !r->foreign) {
+	if (!r->dt && !r->opaque_type) {
 		memcpy(copy, r->buf, r->cap);
 	} else if (r->dt) {
 		prog_dtype_pack(copy, r->buf, r->dt, r->count, 0, r->cap);

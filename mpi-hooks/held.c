@@ -44,7 +44,7 @@ void held_recv(struct held *h, struct rec *r)
 	MPI_Status st;
 	int rc;
 
-	r->standin = r->recv.held = true;
+	r->proxy_req = r->recv.held = true;
 	r->recv.source = h->source;
 	r->recv.tag = h->tag;
 	switch (h->kind) {

@@ -114,7 +114,7 @@ int many_show(struct many *k)
 		struct rec *r = k->rec[i];
 
 		k->shown[i] = k->reqs[i];
-		if (r && (r->standin || (rec_is_slow(r) && r->state != REC_READY &&
+		if (r && (r->proxy_req || (rec_is_slow(r) && r->state != REC_READY &&
 					 !(r->kind == REC_SEND && !r->m && r->send.native_done)))) {
 			k->shown[i] = MPI_REQUEST_NULL;
 			hidden++;
@@ -177,7 +177,7 @@ int many_done(struct many *k, int rc, int n, const int *indices, const char *cal
 		struct rec *r = k->rec[indices ? indices[j] : j];
 		int e = many_error(k, class, j);
 
-		if (r && !r->standin && r->kind == REC_RECV && r->state == REC_POSTED && e != MPI_ERR_PENDING)
+		if (r && !r->proxy_req && r->kind == REC_RECV && r->state == REC_POSTED && e != MPI_ERR_PENDING)
 			recv_matched(r, &k->st[j], herror_native(e));
 	}
 	for (int j = 0; j < n; j++) {
@@ -190,8 +190,8 @@ int many_done(struct many *k, int rc, int n, const int *indices, const char *cal
 		if (e == MPI_ERR_PENDING)
 			continue;
 		if (r) {
-			if (r->standin || r->state == REC_MOVING)
-				if (r->kind != REC_SEND || r->standin)
+			if (r->proxy_req || r->state == REC_MOVING)
+				if (r->kind != REC_SEND || r->proxy_req)
 					rec_wait(r);
 			own = rec_outcome(r, st);
 			if (own && e == MPI_SUCCESS) {
@@ -201,8 +201,8 @@ int many_done(struct many *k, int rc, int n, const int *indices, const char *cal
 				if (!hc && !r->raised)
 					hc = hcomm_get(r->c);
 			}
-			if (r->standin)
-				standin_end(r, &k->reqs[i]);
+			if (r->proxy_req)
+				proxy_req_end(r, &k->reqs[i]);
 			else
 				k->reqs[i] = k->shown[i];
 			rec_end(r);

@@ -155,13 +155,13 @@ int hook_waitall(int count, MPI_Request *requests, MPI_Status *statuses)
 
 		for (int i = 0; left && i < count; i++)
 			left -= k.rec[i] && k.rec[i]->kind == REC_RECV && k.rec[i]->recv.announced &&
-				k.rec[i]->state == REC_POSTED && !k.rec[i]->standin;
+				k.rec[i]->state == REC_POSTED && !k.rec[i]->proxy_req;
 		if (left <= 0)
 			break;
 	}
 	if (k.nslow || k.hreqs)
 		for (int i = 0; i < count; i++)
-			k.shown[i] = k.rec[i] && k.rec[i]->standin ? MPI_REQUEST_NULL : requests[i];
+			k.shown[i] = k.rec[i] && k.rec[i]->proxy_req ? MPI_REQUEST_NULL : requests[i];
 	else
 		k.shown = requests;
 	return many_done(&k, PMPI_Waitall(count, k.shown, k.st), count, NULL, __func__);
@@ -214,7 +214,7 @@ static int any(struct many *k, int *index, int *flag, MPI_Status *st)
 		rc = MPI_SUCCESS;
 		left = many_poll(k, &native);
 		for (int j = 0; j < k->n && i == MPI_UNDEFINED; j++)
-			if (k->nslow && k->rec[j] && k->rec[j]->standin && rec_poll(k->rec[j]))
+			if (k->nslow && k->rec[j] && k->rec[j]->proxy_req && rec_poll(k->rec[j]))
 				i = j;
 		if (i != MPI_UNDEFINED)
 			break;
@@ -244,7 +244,7 @@ static int any(struct many *k, int *index, int *flag, MPI_Status *st)
 		return many_end(k, rc);
 	}
 	r = k->rec[i];
-	if (!r || !r->standin)
+	if (!r || !r->proxy_req)
 		k->reqs[i] = k->shown[i];
 	if (r) {
 		k->rec[i] = NULL;
@@ -335,7 +335,7 @@ static int some(struct many *k, int *outcount, int *indices, bool wait)
 		if (n == MPI_UNDEFINED)
 			n = 0;
 		for (int i = 0; i < k->n && k->nslow; i++)
-			if (k->rec[i] && k->rec[i]->standin && rec_poll(k->rec[i])) {
+			if (k->rec[i] && k->rec[i]->proxy_req && rec_poll(k->rec[i])) {
 				if (rc)
 					k->st[n].MPI_ERROR = MPI_SUCCESS;
 				indices[n++] = i;

@@ -28,8 +28,8 @@ static void orphan_free(struct rec *r)
 	MPI_Status st;
 
 	rec_outcome(r, &st);
-	if (r->standin)
-		standin_end(r, &r->req);
+	if (r->proxy_req)
+		proxy_req_end(r, &r->req);
 	else
 		PMPI_Wait(&r->req, MPI_STATUS_IGNORE);
 	if (r->persistent && r->req != MPI_REQUEST_NULL)

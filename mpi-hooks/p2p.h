@@ -16,7 +16,7 @@
  *   recv_match.c   a receive is posted, and matched
  *   send_post.c    managed sends
  *   rec_poll.c     records until they end
- *   standin.c      handles that the library does not complete
+ *   proxy_req.c    handles that the library does not complete
  *   orphan.c       requests that the program freed
  *   held.c         messages that probes took out of the library
  *   recv.c, send.c, sendrecv.c, persist.c, probe.c, request.c, many_calls.c, comm_make.c: the calls
@@ -109,7 +109,7 @@ bool buf_type_look(MPI_Datatype type);
  */
 int buf_set(struct rec *r, const void *buf, MPI_Count count, MPI_Datatype type);
 int buf_set_land(struct rec *r, void *buf, MPI_Count count, MPI_Datatype type);
-/* As the daemon sees it; not for a foreign type. */
+/* As the daemon sees it; not for an opaque type. */
 struct prog_buf buf_prog(const struct rec *r);
 /* The first @len packed bytes of a message into the program's buffer, and whether the library would refuse it, into r->err. */
 void buf_write(struct rec *r, const void *src, uint64_t len);
@@ -143,7 +143,7 @@ int recv_post(struct rec *r, bool wait, int (*start)(struct rec *r));
 int recv_cancel(struct rec *r);
 /* Into @r, a receive with its arguments; an MPI class. */
 int recv_args(struct rec *r, void *buf, MPI_Count count, MPI_Datatype type, int source, int tag);
-/* A receive whose record is not in the table: posted, or a standin without a handle. */
+/* A receive whose record is not in the table: posted, or a proxy request without a handle. */
 int recv_begin(struct rec *r);
 /* The end of a blocking call, @call, that got @r under way. */
 int recv_finish(struct rec *r, int rc, MPI_Status *st, const char *call);
@@ -175,14 +175,14 @@ int send_begin(struct hcomm *c, int mode, const void *buf, MPI_Count count, MPI_
 /* What became of a managed send, for calls that complete one. */
 int send_result(struct rec *r, const char *call);
 
-/* ---- records until they end (rec_poll.c, standin.c, orphan.c) ------------------------------------ */
+/* ---- records until they end (rec_poll.c, proxy_req.c, orphan.c) ---------------------------------- */
 
 /* Has it ended, but for the library's part of a receive's handle?  Moves it on; does not block. */
 bool rec_poll(struct rec *r);
 /* Until rec_poll() says so. */
 void rec_wait(struct rec *r);
 /*
- * The outcome of a record that has ended, into the status the library gave, or into a new one for a standin.
+ * The outcome of a record that has ended, into the status the library gave, or into a new one for a proxy request.
  * The value is its MPI class; for the caller to raise unless r->raised.
  */
 int rec_outcome(struct rec *r, MPI_Status *st);
@@ -201,9 +201,9 @@ static inline void rec_touch(struct rec *r)
 }
 
 /* A handle for a record that stands in; an MPI class. */
-int standin_new(MPI_Request *req);
+int proxy_req_new(MPI_Request *req);
 /* Its end: the library's handle is gone, *@req is what the program is to see. */
-void standin_end(struct rec *r, MPI_Request *req);
+void proxy_req_end(struct rec *r, MPI_Request *req);
 
 /* To be looked after until it ends. */
 void orphan_add(struct rec *r);
@@ -258,7 +258,7 @@ static inline struct held *held_take(struct hcomm *c, int source, int tag)
 
 /* @msg with status @st, which was matched, becomes @h.  A message of a descriptor's length is received.  @taken: it is counted. */
 int held_set(struct held *h, struct hcomm *c, MPI_Message msg, const MPI_Status *st, bool taken);
-/* @r receives @h, which is freed.  @r has its buffer; it becomes a standin. */
+/* @r receives @h, which is freed.  @r has its buffer; it becomes a proxy request. */
 void held_recv(struct held *h, struct rec *r);
 
 /* ---- calls of the MPI library ------------------------------------------------------------------ */

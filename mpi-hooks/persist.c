@@ -93,9 +93,9 @@ static int start_send_threads(struct rec *r)
 	struct chan *ch;
 	int rc = -EAGAIN;
 
-	if (r->send.mode != SEND_BUF && !r->foreign && send_managed(c, r->cap, r->peer)) {
+	if (r->send.mode != SEND_BUF && !r->opaque_type && send_managed(c, r->cap, r->peer)) {
 		rc = send_post_threads(r, r->send.mode, &r->inner);
-		r->standin = !rc;
+		r->proxy_req = !rc;
 		if (!rc)
 			rec_posted(r);
 	}
@@ -120,9 +120,9 @@ static int start_send(struct rec *r)
 	if (hooks.mt)
 		return start_send_threads(r);
 	counted = !chan_send(c->chans, r->peer, r->peer_tag, &pos);
-	if (counted && r->send.mode != SEND_BUF && !r->foreign && send_managed(c, r->cap, r->peer)) {
+	if (counted && r->send.mode != SEND_BUF && !r->opaque_type && send_managed(c, r->cap, r->peer)) {
 		rc = send_post(r, r->send.mode, &pos, &r->inner);
-		r->standin = !rc;
+		r->proxy_req = !rc;
 		if (!rc)
 			rec_posted(r);
 	}
@@ -194,7 +194,7 @@ static int start_threads(MPI_Request *request)
 
 	if (unlikely(!r || !r->persistent || r->state != REC_IDLE))
 		return PMPI_Start(request);
-	if (likely(r->cap < p2p_least && !r->dt && !r->foreign))
+	if (likely(r->cap < p2p_least && !r->dt && !r->opaque_type))
 		return r->kind == REC_SEND ? start_send_threads(r) : start_recv_threads(r);
 	rec_restart(r);
 	return r->kind == REC_SEND ? start_send(r) : start_recv(r);

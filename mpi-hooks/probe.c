@@ -343,7 +343,7 @@ int hook_imrecv(void *buf, MPI_Count count, MPI_Datatype type, MPI_Message *mess
 	if (!r)
 		return rc ? rc : NATIVE(Imrecv, buf, count, type, message, request);
 	if (!rc)
-		rc = standin_new(&r->req);
+		rc = proxy_req_new(&r->req);
 	if (rc) {
 		rec_wait(r);
 		rec_free(r);

@@ -130,8 +130,8 @@ static bool refill(void)
 #define FLAGS_ARE(all, last, is) _Static_assert(offsetof(struct rec, last) < offsetof(struct rec, all) + is, "struct rec: a flag too many")
 
 FLAGS_ARE(flags, raised, 8);
-FLAGS_ARE(recv.flags, recv.shadow, 8);
-FLAGS_ARE(more_flags, foreign, 4);
+FLAGS_ARE(recv.flags, recv.user_bounce, 8);
+FLAGS_ARE(more_flags, opaque_type, 4);
 _Static_assert(offsetof(struct rec, recv.seq) == 64, "struct rec: plain receives use more than a line");
 
 struct rec *rec_new_slow(struct hcomm *c)
@@ -162,9 +162,9 @@ static void rec_clear(struct rec *r)
 		return;
 	if (unlikely(r->dt))
 		prog_dtype_put(r->dt);
-	if (unlikely(r->foreign))
+	if (unlikely(r->opaque_type))
 		PMPI_Type_free(&r->type);
-	if (unlikely(r->kind == REC_RECV && r->recv.shadow && r->recv.land != r->small))
+	if (unlikely(r->kind == REC_RECV && r->recv.user_bounce && r->recv.land != r->small))
 		free(r->recv.land);
 }
 
@@ -326,8 +326,8 @@ void rec_whole(struct rec *r)
 		r->more_flags = 0;
 		r->recv.flags = 0;
 		r->recv.predicted = NULL;
-		r->recv.shadow = r->cap < DESC_SIZE;
-		r->recv.land = r->recv.shadow ? r->small : r->buf;
+		r->recv.user_bounce = r->cap < DESC_SIZE;
+		r->recv.land = r->recv.user_bounce ? r->small : r->buf;
 		r->peer = ch->peer == CHAN_ANY ? MPI_ANY_SOURCE : ch->peer;
 		r->peer_tag = ch->tag == CHAN_ANY ? MPI_ANY_TAG : ch->tag;
 		hcomm_get(r->c);
@@ -426,7 +426,7 @@ void rec_end(struct rec *r)
 	if (r->persistent) {
 		rec_clear(r);
 		rec_transition(r, REC_IDLE);
-		r->standin = false;
+		r->proxy_req = false;
 		if (r->kind == REC_RECV)
 			r->recv.held = false;
 		r->inner = MPI_REQUEST_NULL;

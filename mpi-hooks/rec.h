@@ -54,7 +54,7 @@ struct rec {
 			bool plain;
 			bool wild;		/* plain, and names no source or no tag */
 			bool persistent;
-			bool standin;		/* the library does not complete the handle, see inner */
+			bool proxy_req;		/* the library does not complete the handle, see inner */
 			bool claimed;		/* somebody is completing it; the table does not show it */
 			bool raised;		/* an error handler was called for `err' */
 		};
@@ -81,7 +81,7 @@ struct rec {
 					bool whole;	/* m writes the head, too */
 					bool cand;	/* in the list of candidates */
 					bool big;	/* could be of a managed message that fits */
-					bool shadow;	/* land is ours: `small', or allocated */
+					bool user_bounce; /* land is ours: `small', or allocated */
 				};
 				uint64_t flags;	/* all of these */
 			};
@@ -104,12 +104,12 @@ struct rec {
 		struct {
 			bool fix;		/* the library's status has another length */
 			bool managed;		/* the message was a managed one */
-			bool foreign;		/* the datatype cannot be flattened: `type' is a duplicate */
+			bool opaque_type;	/* the datatype cannot be flattened: `type' is a duplicate */
 		};
 		uint32_t more_flags;		/* all of these */
 	};
 	/*
-	 * The program's handle is an inactive persistent request, or a generalized one (standin).  This is the library's
+	 * The program's handle is an inactive persistent request, or a generalized one (proxy request).  This is the library's
 	 * part, if any.
 	 */
 	MPI_Request inner;
@@ -124,7 +124,7 @@ struct rec {
 	uint64_t len;			/* of the message received */
 	uint64_t posted_at, away;	/* ns; away 0: no completion call yet */
 	unsigned char *packed;		/* the payload comes here first, all of it */
-	MPI_Datatype type;		/* foreign */
+	MPI_Datatype type;		/* opaque_type */
 } __attribute__((aligned(64)));
 
 /* In test builds: may @r, which is not plain, go from its state to @to? */

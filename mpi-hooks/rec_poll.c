@@ -19,7 +19,7 @@ bool rec_poll(struct rec *r)
 	if (r->kind == REC_SEND)
 		return send_poll(r);
 	if (r->state == REC_POSTED) {
-		if (r->standin)
+		if (r->proxy_req)
 			rc = PMPI_Test(&r->inner, &flag, &st);
 		else
 			rc = PMPI_Request_get_status(r->req, &flag, &st);
@@ -100,7 +100,7 @@ int rec_outcome(struct rec *r, MPI_Status *st)
 		return r->err;
 	}
 	account(r);
-	if (unlikely(r->standin)) {
+	if (unlikely(r->proxy_req)) {
 		bool receive = r->kind == REC_RECV;
 
 		st->MPI_SOURCE = receive ? r->recv.source : MPI_ANY_SOURCE;

@@ -23,7 +23,7 @@ static int recv_result(struct rec *r, int rc, MPI_Status *st, const char *call)
 
 int recv_finish(struct rec *r, int rc, MPI_Status *st, const char *call)
 {
-	if (r->state == REC_POSTED && likely(!r->standin))
+	if (r->state == REC_POSTED && likely(!r->proxy_req))
 		recv_matched(r, st, herror_native(rc));
 	if (unlikely(r->state != REC_READY))
 		rec_wait(r);
@@ -90,7 +90,7 @@ int recv_plain_odd(struct hcomm *c, void *at, uint64_t cap, int rc, MPI_Status *
 	r->recv.land = at;
 	if (cap < DESC_SIZE) {
 		r->recv.land = r->small;
-		r->recv.shadow = true;
+		r->recv.user_bounce = true;
 		memcpy(r->small, landing, DESC_SIZE);
 	}
 	r->recv.taken = taken;
@@ -175,7 +175,7 @@ int hook_recv(void *buf, MPI_Count count, MPI_Datatype type, int source, int tag
 	return plain_end(c, p.at, p.cap, rc, st, __func__);
 }
 
-/* A receive whose record is not in the table: posted, or a standin without a handle. */
+/* A receive whose record is not in the table: posted, or a proxy request without a handle. */
 int recv_begin(struct rec *r)
 {
 	struct hcomm *c = r->c;
@@ -194,7 +194,7 @@ int recv_begin(struct rec *r)
 
 bool recv_plain(const struct rec *r)
 {
-	return r->c->quick_peers && r->cap < p2p_least && !r->dt && !r->foreign;
+	return r->c->quick_peers && r->cap < p2p_least && !r->dt && !r->opaque_type;
 }
 
 int recv_start_plain(struct rec *r, int (*start)(MPI_Request *request), MPI_Request *request)
@@ -363,8 +363,8 @@ static int irecv_rec(void *buf, MPI_Count count, MPI_Datatype type, int source, 
 		       NATIVE(Irecv, buf, count, type, source, tag, c->handle, req);
 	}
 	rc = recv_begin(r);
-	if (!rc && unlikely(r->standin)) {
-		rc = standin_new(&r->req);
+	if (!rc && unlikely(r->proxy_req)) {
+		rc = proxy_req_new(&r->req);
 		if (rc) {
 			rec_wait(r);
 			hcomm_raise(c, rc, "MPI_Irecv");

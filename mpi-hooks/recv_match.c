@@ -44,7 +44,7 @@ static void ordinary(struct rec *r, uint64_t bytes, int class)
 	if (r->packed) {
 		buf_write_ordinary(r, r->packed, bytes);
 		buf_check(r, bytes);
-	} else if (r->recv.shadow && bytes <= (r->recv.land == r->small ? DESC_SIZE : r->cap)) {
+	} else if (r->recv.user_bounce && bytes <= (r->recv.land == r->small ? DESC_SIZE : r->cap)) {
 		buf_write_ordinary(r, r->recv.land, bytes);
 		buf_check(r, bytes);
 	}

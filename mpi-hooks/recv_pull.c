@@ -26,7 +26,7 @@ int recv_pull(struct rec *r, bool whole, unsigned int flags)
 		flags |= PROG_MSGF_DROP;
 	if (partner_recv_waits(name->src))
 		flags |= PROG_MSGF_HINT_BLOCKING;
-	if (!r->foreign || flags & PROG_MSGF_DROP)
+	if (!r->opaque_type || flags & PROG_MSGF_DROP)
 		rc = prog_msg_recv_by_id(hp2p_space, name, &b, whole, flags, &r->m);
 	if (rc == -E2BIG) {	/* the daemon cannot place it: we do */
 		if (!r->packed)
@@ -54,7 +54,7 @@ bool recv_announce(struct rec *r, bool wait)
 	};
 	struct prog_buf b = buf_prog(r);
 
-	if (r->foreign ||
+	if (r->opaque_type ||
 	    atomic_load_explicit(&announced, memory_order_relaxed) >= ANNOUNCED_MAX ||
 	    prog_msg_recv(hp2p_space, &key, &b, wait || partner_recv_waits(key.src) ? PROG_MSGF_HINT_BLOCKING : 0, &r->m))
 		return false;
@@ -110,7 +110,7 @@ static void arrived(struct rec *r, int status, struct prog_msg_result *res)
 				 strerror(-status));
 		r->err = MPI_ERR_OTHER;
 		r->len = 0;
-		if (!r->recv.shadow && !r->recv.held) {
+		if (!r->recv.user_bounce && !r->recv.held) {
 			static const unsigned char zero[DESC_SIZE];
 
 			buf_write(r, zero, sizeof(zero));

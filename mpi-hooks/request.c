@@ -7,16 +7,16 @@
 #include "request.h"
 
 /*
- * @r, a request of which the library has said @rc and @st, or a standin: wait for what is still missing, and tell
+ * @r, a request of which the library has said @rc and @st, or a proxy request: wait for what is still missing, and tell
  * the program.  The value is that of the call.
  */
 int request_finish(struct rec *r, MPI_Request *request, int rc, MPI_Status *st, const char *call)
 {
 	int class;
 
-	if (r->standin) {
+	if (r->proxy_req) {
 		rec_wait(r);
-		standin_end(r, request);
+		proxy_req_end(r, request);
 	} else if (r->kind == REC_RECV) {
 		if (r->state == REC_POSTED)
 			recv_matched(r, st, herror_native(rc));
@@ -41,7 +41,7 @@ static int wait_rec(struct rec *r, MPI_Request *request, MPI_Status *status)
 		rec_wait(r);
 	else
 		rec_attended(r);
-	if (!r->standin)
+	if (!r->proxy_req)
 		rc = PMPI_Wait(request, st);
 	return request_finish(r, request, rc, st, "MPI_Wait");
 }
@@ -106,7 +106,7 @@ static int test_rec(struct rec *r, MPI_Request *request, int *flag, MPI_Status *
 			return request_finish(r, request, rc, st, "MPI_Test");
 	} else if (rec_poll(r)) {
 		*flag = 1;
-		if (!r->standin)
+		if (!r->proxy_req)
 			rc = PMPI_Wait(request, st);
 		return request_finish(r, request, rc, st, "MPI_Test");
 	} else {
@@ -182,7 +182,7 @@ static int get_status_rec(struct rec *r, MPI_Request request, int *flag, MPI_Sta
 	rec_touch(r);
 	*flag = rec_poll(r);
 	if (*flag) {
-		if (!r->standin)
+		if (!r->proxy_req)
 			rc = PMPI_Request_get_status(request, flag, st);
 		rec_outcome(r, st);
 	} else {

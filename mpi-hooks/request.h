@@ -16,11 +16,11 @@
 /* Can the library's call do most of it? */
 static inline bool rec_is_slow(const struct rec *r)
 {
-	return r->kind != REC_RECV || r->recv.big || r->standin || r->state != REC_POSTED;
+	return r->kind != REC_RECV || r->recv.big || r->proxy_req || r->state != REC_POSTED;
 }
 
 /*
- * @r, a request of which the library has said @rc and @st, or a standin: wait for what is still missing, and tell
+ * @r, a request of which the library has said @rc and @st, or a proxy request: wait for what is still missing, and tell
  * the program.  The value is that of the call.
  */
 int request_finish(struct rec *r, MPI_Request *request, int rc, MPI_Status *st, const char *call);
@@ -162,7 +162,7 @@ static inline int many_end(struct many *k, int rc)
 
 /* Moves all slow ones on. Returns how many have not ended. @native: some wait for the library. */
 int many_poll(struct many *k, bool *native);
-/* What the library is shown: standins never, slow ones when they have ended.  Returns how many it is not shown. */
+/* What the library is shown: proxy requests never, slow ones when they have ended.  Returns how many it is not shown. */
 int many_show(struct many *k);
 /* Between two looks. @native: messages are awaited that the library brings. */
 void many_idle(struct many *k, bool native, unsigned int *spins);
@@ -170,7 +170,7 @@ void many_idle(struct many *k, bool native, unsigned int *spins);
 bool many_others(const struct many *k);
 /*
  * The library has returned @rc from a call that completes several, and completed those shown at @indices (NULL: all);
- * standins there have ended.  The value is that of the program's call.
+ * proxy requests there have ended.  The value is that of the program's call.
  */
 int many_done(struct many *k, int rc, int n, const int *indices, const char *call);
 /* What is left of a call for plain ones goes the way of all others.  The library has nulled what it completed. */

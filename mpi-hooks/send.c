@@ -189,8 +189,8 @@ static int isend_begun(struct hcomm *c, int mode, const void *buf, MPI_Count cou
 	/* the library may have one handle for all sends that are complete at once, so the program gets another */
 	rec_posted(r);
 	r->inner = *req;
-	r->standin = true;
-	rc = standin_new(&r->req);
+	r->proxy_req = true;
+	rc = proxy_req_new(&r->req);
 	if (rc) {
 		rec_wait(r);
 		rec_free(r);

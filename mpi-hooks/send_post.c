@@ -95,7 +95,7 @@ bool send_poll(struct rec *r)
 		r->m = NULL;
 	}
 	if (!r->send.native_done) {
-		if (r->standin)
+		if (r->proxy_req)
 			PMPI_Test(&r->inner, &flag, MPI_STATUS_IGNORE);
 		else
 			PMPI_Request_get_status(r->req, &flag, MPI_STATUS_IGNORE);

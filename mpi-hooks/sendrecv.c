@@ -88,7 +88,7 @@ static int sendrecv(struct hcomm *c, const void *sendbuf, MPI_Count sendcount, M
 	}
 	if (!src)
 		src = PMPI_Wait(&req, MPI_STATUS_IGNORE);
-	rc = r->standin ? MPI_SUCCESS : PMPI_Wait(&r->req, st);
+	rc = r->proxy_req ? MPI_SUCCESS : PMPI_Wait(&r->req, st);
 	rc = recv_finish(r, rc, st, "MPI_Sendrecv");
 	if (s) {
 		int class = send_result(s, "MPI_Sendrecv");
@@ -243,7 +243,7 @@ static int half_recv(struct rec *r, void *buf, MPI_Count count, MPI_Datatype typ
 	if (source == MPI_PROC_NULL) {
 		r->recv.source = source;
 		r->recv.tag = MPI_ANY_TAG;
-		r->standin = true;
+		r->proxy_req = true;
 		rec_transition(r, REC_READY);
 		return MPI_SUCCESS;
 	}
@@ -253,9 +253,9 @@ static int half_recv(struct rec *r, void *buf, MPI_Count count, MPI_Datatype typ
 	if (rc)
 		return hcomm_raise(r->c, rc, call);
 	rc = recv_begin(r);
-	if (!rc && !r->standin) {
+	if (!rc && !r->proxy_req) {
 		r->inner = r->req;
-		r->standin = true;
+		r->proxy_req = true;
 	}
 	return rc;
 }
@@ -273,7 +273,7 @@ static int half_send(struct rec **s, const void *buf, MPI_Count count, MPI_Datat
 		*s = managed;
 		rec_posted(managed);
 	}
-	(*s)->standin = true;
+	(*s)->proxy_req = true;
 	(*s)->inner = req;
 	return MPI_SUCCESS;
 }
@@ -294,13 +294,13 @@ static int isendrecv(struct hcomm *c, const void *sendbuf, MPI_Count sendcount, 
 	}
 	pair->packed = copy;
 	copy = NULL;
-	rc = standin_new(&pair->req);
+	rc = proxy_req_new(&pair->req);
 	if (rc)
 		goto free_all;
 	rc = half_recv(r, recvbuf, recvcount, recvtype, source, recvtag, call);
 	if (rc)
 		goto free_handle;
-	pair->standin = true;
+	pair->proxy_req = true;
 	pair->pair.recv = r;
 	pair->pair.send = s;
 	rc = half_send(&pair->pair.send, sendbuf, sendcount, sendtype, dest, sendtag);
@@ -316,7 +316,7 @@ static int isendrecv(struct hcomm *c, const void *sendbuf, MPI_Count sendcount, 
 	rec_show(pair);
 	return MPI_SUCCESS;
 free_handle:
-	standin_end(pair, &pair->req);
+	proxy_req_end(pair, &pair->req);
 free_all:
 	if (pair)
 		rec_free(pair);

@@ -2,29 +2,29 @@
 /* Handles that the library does not complete. */
 #include "hooks_gen.h"
 
-static int standin_query(void *extra, MPI_Status *status)
+static int proxy_query(void *extra, MPI_Status *status)
 {
 	PMPI_Status_set_elements(status, MPI_BYTE, 0);
 	PMPI_Status_set_cancelled(status, 0);
 	return MPI_SUCCESS;
 }
 
-static int standin_free(void *extra)
+static int proxy_free(void *extra)
 {
 	return MPI_SUCCESS;
 }
 
-static int standin_cancel(void *extra, int complete)
+static int proxy_cancel(void *extra, int complete)
 {
 	return MPI_SUCCESS;
 }
 
-int standin_new(MPI_Request *req)
+int proxy_req_new(MPI_Request *req)
 {
-	return PMPI_Grequest_start(standin_query, standin_free, standin_cancel, NULL, req);
+	return PMPI_Grequest_start(proxy_query, proxy_free, proxy_cancel, NULL, req);
 }
 
-void standin_end(struct rec *r, MPI_Request *req)
+void proxy_req_end(struct rec *r, MPI_Request *req)
 {
 	MPI_Request h = r->req;
 

@@ -17,7 +17,7 @@
 
 #include "chan_table.h"
 
-#define MISS_MAX	4u	/* wrong predictions in a row after which there is none */
+#define MISS_MAX	4u	/* receives in a row, pre-matched in vain, after which none is */
 
 /* ---- both directions of a communicator --------------------------------------------------------- */
 
@@ -65,7 +65,7 @@ void chans_free(struct chans *c)
 }
 
 /* as if a wildcard receive were outstanding for ever */
-void chans_float(struct chans *c)
+void chans_forget_order(struct chans *c)
 {
 	c->wild++;
 	c->anything.loose++;
@@ -267,7 +267,7 @@ void chan_recv_post(struct chans *c, int source, int tag, struct chan_recv *r)
 	}
 	r->placed = !rc->unsure && (likely(!c->wild) || !contested(c, source, tag));
 	if (unlikely(c->threads) && r->placed) {
-		r->placed = c->closed & CHANS_EXACT && chan_own(&rc->c);
+		r->placed = c->closed & CHANS_ORDER && chan_own(&rc->c);
 		r->owned = r->placed;
 		r->placed = r->placed && !contested_now(c, source, tag);
 	}
@@ -277,7 +277,7 @@ void chan_recv_post(struct chans *c, int source, int tag, struct chan_recv *r)
 	link_recv(rc, r);
 	if (!r->placed || !rc->known)
 		return;
-	r->exact = true;
+	r->order_known = true;
 	r->worth = rc->misses < MISS_MAX;
 	r->pos.gen = rc->c.gen;
 	r->pos.ord = r->nth + rc->shift;
@@ -286,7 +286,7 @@ void chan_recv_post(struct chans *c, int source, int tag, struct chan_recv *r)
 void chan_recv_begin(struct chans *c, int source, int tag, struct chan_recv *r)
 {
 	if (c->threads && source != CHAN_ANY && tag != CHAN_ANY)
-		__atomic_fetch_or(&c->closed, CHANS_EXACT, __ATOMIC_SEQ_CST);
+		__atomic_fetch_or(&c->closed, CHANS_ORDER, __ATOMIC_SEQ_CST);
 	chan_recv_post(c, source, tag, r);
 }
 
@@ -296,7 +296,7 @@ void chan_recv_begun(struct chans *c, struct chan_recv *r)
 		chan_disown(r->ch);
 	r->owned = false;
 	if (c->threads)
-		__atomic_fetch_and(&c->closed, ~CHANS_EXACT, __ATOMIC_RELEASE);
+		__atomic_fetch_and(&c->closed, ~CHANS_ORDER, __ATOMIC_RELEASE);
 }
 
 /*
@@ -353,14 +353,14 @@ void chan_recv_undo(struct chans *c, struct chan_recv *r)
 		end_wild(c, r);
 		return;
 	}
-	chan_recv_float(c, r, NULL, NULL);
+	chan_recv_forget_order(c, r, NULL, NULL);
 	unlink_recv(rc, r);
 	/* places are not given twice: those that come are of messages one earlier */
 	rc->shift--;
 	rc->told = chan_count(&rc->c);
 }
 
-void chan_recv_float(struct chans *c, struct chan_recv *r, void (*each)(void *arg, struct chan_recv *r), void *arg)
+void chan_recv_forget_order(struct chans *c, struct chan_recv *r, void (*each)(void *arg, struct chan_recv *r), void *arg)
 {
 	struct rchan *rc = (struct rchan *)r->ch;
 
@@ -371,9 +371,9 @@ void chan_recv_float(struct chans *c, struct chan_recv *r, void (*each)(void *ar
 		rc->unsure++;
 	}
 	for (; r; r = r->next) {
-		bool was = r->exact;
+		bool was = r->order_known;
 
-		r->exact = r->worth = r->placed = false;
+		r->order_known = r->worth = r->placed = false;
 		if (was && each)
 			each(arg, r);
 	}

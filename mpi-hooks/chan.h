@@ -29,8 +29,8 @@ struct chan_pos {			/* of a message on its channel */
 /* A receive, from posting to its end; the caller's memory, not moved meanwhile. */
 struct chan_recv {
 	int source, tag;		/* as posted, or CHAN_ANY */
-	bool exact;			/* pos is certain */
-	bool worth;			/* exact, and lately messages of this channel were managed ones */
+	bool order_known;		/* pos is certain */
+	bool worth;			/* order_known, and lately messages of this channel were managed ones */
 	bool announced;			/* set by the caller when it has announced the receive */
 	bool placed;			/* nth is certain */
 	bool unsure;			/* may end without a message */
@@ -46,7 +46,7 @@ struct chan_recv {
 /* @max: CHAN_MAX but in tests.  NULL: no memory. */
 struct chans *chans_new(uint32_t max);
 void chans_free(struct chans *c);	/* no receive is left; NULL is fine */
-void chans_float(struct chans *c);	/* no receive is exact from now on */
+void chans_forget_order(struct chans *c);	/* no receive's order is known from now on */
 void chans_threads(struct chans *c);	/* several threads from now on; before the first message */
 
 /*
@@ -56,20 +56,20 @@ void chans_threads(struct chans *c);	/* several threads from now on; before the 
 static inline int chan_send(struct chans *c, int dest, int tag, struct chan_pos *pos);
 void chan_send_undo(struct chans *c, int dest, int tag);
 
-/* A receive is posted.  Cannot fail: without memory it and those after it are not exact. */
+/* A receive is posted.  Cannot fail: without memory the order of it and of those after it is unknown. */
 void chan_recv_post(struct chans *c, int source, int tag, struct chan_recv *r);
 /* It has received a message of (@source, @tag); @pos: what its descriptor says, NULL: an ordinary one. */
 void chan_recv_done(struct chans *c, struct chan_recv *r, int source, int tag, const struct chan_pos *pos);
 /*
- * It ended without a message.  Unless it was the last one posted on its channel (a failed call), chan_recv_float() must
+ * It ended without a message.  Unless it was the last one posted on its channel (a failed call), chan_recv_forget_order() must
  * have been called before.
  */
 void chan_recv_undo(struct chans *c, struct chan_recv *r);
 /*
  * @r may end without a message from now on (it is going to be cancelled).  It, and all that were posted later on its
- * channel, are no longer exact; @each (may be NULL) is called for every one of them that was, oldest first.
+ * channel, have an unknown order; @each (may be NULL) is called for every one whose order was known, oldest first.
  */
-void chan_recv_float(struct chans *c, struct chan_recv *r, void (*each)(void *arg, struct chan_recv *r), void *arg);
+void chan_recv_forget_order(struct chans *c, struct chan_recv *r, void (*each)(void *arg, struct chan_recv *r), void *arg);
 /*
  * A message of (@source, @tag) was taken at this moment, by a call that names it (matched probes) or that
  * nothing can be posted after: the same as post and done.
@@ -87,7 +87,7 @@ void chan_plain_post(struct chans *c, struct chan *ch, uint32_t *seq);
 void chan_plain_done(struct chans *c, struct chan *ch, int source, int tag);
 /* The call failed. */
 void chan_plain_undo(struct chans *c, struct chan *ch);
-/* The receive is one of the others from now on, not exact. */
+/* The receive is one of the others from now on, its order unknown. */
 void chan_plain_whole(struct chans *c, struct chan *ch, uint32_t seq, struct chan_recv *r);
 
 /*
@@ -105,13 +105,13 @@ struct chan *chan_send_own(struct chans *c, int dest, int tag, struct chan_pos *
 void chan_send_done(struct chan *ch);
 /*
  * Under the lock: as chan_recv_post(), before the library's call, and chan_recv_begun() after it, also where chan_recv_undo()
- * has been called.  Without these two a receive is not exact.
+ * has been called.  Without these two the order of a receive is unknown.
  */
 void chan_recv_begin(struct chans *c, int source, int tag, struct chan_recv *r);
 void chan_recv_begun(struct chans *c, struct chan_recv *r);
 
 /* chans.closed */
-#define CHANS_EXACT	1u		/* somebody posts an exact receive: no wildcard receive begins */
+#define CHANS_ORDER	1u		/* somebody posts a receive of known order: no wildcard receive begins */
 #define CHANS_HOLD	2u		/* messages are taken out, or held: no small receive begins */
 #define CHANS_ROUND	4u		/* counts beginnings of CHANS_HOLD, from this bit on */
 
@@ -188,7 +188,7 @@ struct rchan {
 	uint32_t loose;			/* outstanding wildcard receives that name exactly this */
 	uint32_t unsure;		/* outstanding receives that may end without a message */
 	bool known;			/* c.gen and shift */
-	uint8_t misses;			/* wrong predictions in a row */
+	uint8_t misses;			/* receives in a row that were pre-matched in vain */
 	uint64_t shift;			/* ordinal minus place, of generation c.gen */
 	uint64_t told;			/* place of the message that told it */
 	struct chan_recv *first, *last;	/* outstanding, in order of posting; but plain ones */
@@ -361,7 +361,7 @@ static inline __attribute__((always_inline)) struct chan *chan_recv_enter(struct
 		__atomic_fetch_add(&ch->count, CHAN_CALL, __ATOMIC_SEQ_CST);
 	else
 		ch = chan_enter(&c->recv, source, tag);
-	return chan_recv_open(c, ch, wild ? CHANS_EXACT | CHANS_HOLD : CHANS_HOLD);
+	return chan_recv_open(c, ch, wild ? CHANS_ORDER | CHANS_HOLD : CHANS_HOLD);
 }
 
 static inline struct chan *chan_send_again(struct chan *ch, int dest, int tag)

@@ -94,7 +94,7 @@ static struct {
 	int unexpected[STEPS], nunexpected;
 	struct recv r[STEPS];
 	int nrecv;
-	int nexact;
+	int nknown;
 	int ntaken;			/* messages matched */
 	int nposted;			/* receives that are not matched */
 } m;
@@ -229,7 +229,7 @@ static void whole(struct recv *r)
 	r->plain = NULL;
 	assert_int_equal(r->cr.source, source);
 	assert_int_equal(r->cr.tag, tag);
-	assert_false(r->cr.exact);
+	assert_false(r->cr.order_known);
 }
 
 static void do_post(void)
@@ -251,14 +251,14 @@ static void do_post(void)
 	}
 	chan_recv_post(m.recv, source, tag, &r->cr);
 	if (m.cfg->strict)
-		assert_int_equal(r->cr.exact, want);
-	else if (r->cr.exact)
+		assert_int_equal(r->cr.order_known, want);
+	else if (r->cr.order_known)
 		assert_true(want);
-	assert_true(r->cr.exact || !r->cr.worth);
-	r->claims = r->cr.exact;
+	assert_true(r->cr.order_known || !r->cr.worth);
+	r->claims = r->cr.order_known;
 	r->claim = r->cr.pos;
 	r->cr.announced = r->cr.worth;
-	m.nexact += r->cr.exact;
+	m.nknown += r->cr.order_known;
 posted:
 	m.nrecv++;
 	m.nposted++;
@@ -342,7 +342,7 @@ static void do_cancel(void)
 	if (matched && percent(50))
 		return;
 	whole(r);
-	chan_recv_float(m.recv, &r->cr, withdrawn, &n);
+	chan_recv_forget_order(m.recv, &r->cr, withdrawn, &n);
 	assert_int_equal(n, want);
 	r->cancel_tried = true;
 	if (r->state == POSTED && percent(80)) {
@@ -457,15 +457,15 @@ static void test_random(void **state)
 	unsigned int runs = 8;
 
 	for (size_t i = 0; i < sizeof(cfgs) / sizeof(cfgs[0]); i++) {
-		int nexact = 0, nrecv = 0;
+		int nknown = 0, nrecv = 0;
 
 		for (unsigned int k = 0; k < runs; k++) {
 			run(&cfgs[i], i * 1000 + k + 1);
-			nexact += m.nexact;
+			nknown += m.nknown;
 			nrecv += m.nrecv;
 		}
-		printf("# %s: %d of %d receives exact\n", cfgs[i].name, nexact, nrecv);
-		assert_true(nexact > 0);
+		printf("# %s: the order of %d of %d receives is known\n", cfgs[i].name, nknown, nrecv);
+		assert_true(nknown > 0);
 	}
 }
 
@@ -476,9 +476,9 @@ static struct chan_pos at(uint32_t gen, uint64_t ord)
 	return (struct chan_pos){ .gen = gen, .ord = ord };
 }
 
-static void assert_exact(const struct chan_recv *r, uint32_t gen, uint64_t ord)
+static void assert_order(const struct chan_recv *r, uint32_t gen, uint64_t ord)
 {
-	assert_true(r->exact);
+	assert_true(r->order_known);
 	assert_int_equal(r->pos.gen, gen);
 	assert_int_equal(r->pos.ord, ord);
 }
@@ -489,48 +489,48 @@ static void test_wildcard(void **state)
 	struct chan_recv a, any, tag, source, b;
 
 	chan_recv_post(c, 2, 7, &a);
-	assert_exact(&a, 0, 0);
+	assert_order(&a, 0, 0);
 	chan_recv_post(c, CHAN_ANY, CHAN_ANY, &any);
-	assert_false(any.exact);
+	assert_false(any.order_known);
 	chan_recv_post(c, 2, 7, &b);
-	assert_false(b.exact);
+	assert_false(b.order_known);
 	chan_recv_done(c, &any, 2, 7, NULL);
 	chan_recv_done(c, &b, 2, 7, NULL);
 	chan_recv_post(c, 2, 7, &b);	/* a is still outstanding */
-	assert_exact(&b, 0, 3);
+	assert_order(&b, 0, 3);
 	chan_recv_done(c, &a, 2, 7, NULL);
 	chan_recv_done(c, &b, 2, 7, NULL);
 
 	/* only what it could take is contested */
 	chan_recv_post(c, CHAN_ANY, 7, &tag);
 	chan_recv_post(c, 2, 8, &a);
-	assert_exact(&a, 0, 0);
+	assert_order(&a, 0, 0);
 	chan_recv_post(c, 3, 7, &b);
-	assert_false(b.exact);
+	assert_false(b.order_known);
 	chan_recv_done(c, &tag, 2, 7, NULL);
 	chan_recv_post(c, 2, CHAN_ANY, &source);
 	chan_recv_done(c, &a, 2, 8, NULL);
 	chan_recv_post(c, 2, 7, &a);
-	assert_false(a.exact);
+	assert_false(a.order_known);
 	chan_recv_done(c, &b, 3, 7, NULL);
 	chan_recv_post(c, 3, 7, &b);
-	assert_exact(&b, 0, 1);
+	assert_order(&b, 0, 1);
 	chan_recv_undo(c, &source);
 	chan_recv_done(c, &a, 2, 7, NULL);
 	chan_recv_done(c, &b, 3, 7, NULL);
 	chan_recv_post(c, 2, 7, &a);
-	assert_exact(&a, 0, 6);
+	assert_order(&a, 0, 6);
 	chan_recv_undo(c, &a);
 	chan_recv_post(c, 2, 7, &a);
-	assert_exact(&a, 0, 6);
+	assert_order(&a, 0, 6);
 	chan_recv_done(c, &a, 2, 7, NULL);
 
-	chans_float(c);
+	chans_forget_order(c);
 	chan_recv_post(c, 2, 7, &a);
-	assert_false(a.exact);
+	assert_false(a.order_known);
 	chan_recv_done(c, &a, 2, 7, NULL);
 	chan_recv_post(c, 9, 9, &a);
-	assert_false(a.exact);
+	assert_false(a.order_known);
 	chan_recv_done(c, &a, 9, 9, NULL);
 	chans_free(c);
 }
@@ -548,15 +548,15 @@ static void test_cancel(void **state)
 
 	for (int i = 0; i < 4; i++)
 		chan_recv_post(c, 0, 1, &r[i]);
-	chan_recv_float(c, &r[1], count_one, &n);
+	chan_recv_forget_order(c, &r[1], count_one, &n);
 	assert_int_equal(n, 3);
-	assert_exact(&r[0], 0, 0);
-	assert_false(r[1].exact || r[2].exact || r[3].exact);
+	assert_order(&r[0], 0, 0);
+	assert_false(r[1].order_known || r[2].order_known || r[3].order_known);
 	chan_recv_post(c, 0, 1, &r[4]);	/* it is not decided yet */
-	assert_false(r[4].exact);
+	assert_false(r[4].order_known);
 	chan_recv_undo(c, &r[1]);
 	chan_recv_post(c, 0, 1, &r[1]);
-	assert_exact(&r[1], 0, 4);
+	assert_order(&r[1], 0, 4);
 	for (int i = 0; i < 5; i++)
 		chan_recv_done(c, &r[i], 0, 1, NULL);
 	chans_free(c);
@@ -574,7 +574,7 @@ static void test_evict(void **state)
 		assert_int_equal(p.gen, 0);
 		assert_int_equal(p.ord, i);
 		chan_recv_post(c, 0, 1, &r);
-		assert_exact(&r, 0, (uint64_t)i);
+		assert_order(&r, 0, (uint64_t)i);
 		if (i < 3)
 			chan_recv_done(c, &r, 0, 1, &p);
 	}
@@ -588,31 +588,31 @@ static void test_evict(void **state)
 
 	/* two are outstanding all the time, and their ends are seen in reverse order */
 	chan_recv_post(c, 0, 1, &q);
-	assert_exact(&q, 0, 4);			/* nobody has sent that */
+	assert_order(&q, 0, 4);			/* nobody has sent that */
 	chan_recv_done(c, &q, 0, 1, &first);
 	chan_recv_post(c, 0, 1, &q);
-	assert_exact(&q, first.gen, 1);
+	assert_order(&q, first.gen, 1);
 	chan_recv_done(c, &r, 0, 1, &last);	/* the old generation */
 	chan_recv_post(c, 0, 1, &r);
-	assert_exact(&r, first.gen, 2);
+	assert_order(&r, first.gen, 2);
 	chan_recv_done(c, &q, 0, 1, NULL);
 	chan_recv_done(c, &r, 0, 1, NULL);
 
 	/* the receiver's table has room for two */
 	for (int tag = 2; tag < 4; tag++) {
 		chan_recv_post(c, 0, tag, &r);
-		assert_int_equal(r.exact, tag == 2);
+		assert_int_equal(r.order_known, tag == 2);
 		chan_recv_done(c, &r, 0, tag, NULL);
 	}
 	chan_recv_post(c, 0, 1, &r);
-	assert_false(r.exact);
+	assert_false(r.order_known);
 	chan_recv_done(c, &r, 0, 1, NULL);
 	chan_recv_post(c, 0, 1, &r);
-	assert_false(r.exact);
+	assert_false(r.order_known);
 	p = at(first.gen, 5);
 	chan_recv_done(c, &r, 0, 1, &p);
 	chan_recv_post(c, 0, 1, &r);
-	assert_exact(&r, first.gen, 6);
+	assert_order(&r, first.gen, 6);
 	chan_recv_undo(c, &r);
 	chans_free(s);
 	chans_free(c);
@@ -633,7 +633,7 @@ static void test_worth(void **state)
 	for (int round = 0; round < 2; round++) {
 		for (int i = 0; i < 6; i++, ord++) {
 			chan_recv_post(c, 0, 0, &r);
-			assert_exact(&r, 0, ord);
+			assert_order(&r, 0, ord);
 			assert_int_equal(r.worth, i < 4);
 			r.announced = r.worth;
 			chan_recv_done(c, &r, 0, 0, NULL);
@@ -674,7 +674,7 @@ static void test_full(void **state)
 		assert_int_equal(p.gen != 0, full);
 		assert_int_equal(p.ord, 0);
 		chan_recv_post(c, 5, tag, &r);
-		assert_int_equal(r.exact, !full);
+		assert_int_equal(r.order_known, !full);
 		chan_recv_done(c, &r, 5, tag, NULL);
 	}
 	chans_free(s);

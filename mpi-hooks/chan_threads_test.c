@@ -18,9 +18,9 @@ static bool same(const struct chan_pos *a, const struct chan_pos *b)
 	return a->gen == b->gen && a->ord == b->ord;
 }
 
-static void assert_exact(const struct chan_recv *r, uint32_t gen, uint64_t ord)
+static void assert_order(const struct chan_recv *r, uint32_t gen, uint64_t ord)
 {
-	assert_true(r->exact);
+	assert_true(r->order_known);
 	assert_int_equal(r->pos.gen, gen);
 	assert_int_equal(r->pos.ord, ord);
 }
@@ -48,7 +48,7 @@ static struct {
 struct thread {
 	pthread_t id;
 	uint64_t rng;
-	int nexact;
+	int nknown;
 	struct chan *last[TAGS];	/* entered lately; others' by now, where tables are small */
 };
 
@@ -85,7 +85,7 @@ static void library_recv(int tag, const struct chan_recv *r)
 
 	pthread_mutex_lock(&s.library);
 	i = s.tag[tag].ntaken++;
-	s.tag[tag].claims[i] = r && r->exact;
+	s.tag[tag].claims[i] = r && r->order_known;
 	if (r)
 		s.tag[tag].claim[i] = r->pos;
 	pthread_mutex_unlock(&s.library);
@@ -172,18 +172,18 @@ static void end_recv(struct kept *k)
 	pthread_mutex_unlock(&s.recv_lock);
 }
 
-static void post_whole(struct thread *t, struct kept *k, bool exact)
+static void post_whole(struct thread *t, struct kept *k, bool ordered)
 {
 	pthread_mutex_lock(&s.recv_lock);
-	if (exact)
+	if (ordered)
 		chan_recv_begin(s.recv, 0, k->tag, &k->cr);
 	else
 		chan_recv_post(s.recv, 0, k->tag, &k->cr);
-	assert_true(exact || !k->cr.exact);
-	t->nexact += k->cr.exact;
+	assert_true(ordered || !k->cr.order_known);
+	t->nknown += k->cr.order_known;
 	pause_now(t);
 	library_recv(k->tag, &k->cr);
-	if (exact)
+	if (ordered)
 		chan_recv_begun(s.recv, &k->cr);
 	pthread_mutex_unlock(&s.recv_lock);
 }
@@ -244,7 +244,7 @@ static void *receiver(void *arg)
 static void run_threads(uint32_t max, int ntags, bool strict)
 {
 	struct thread t[5] = { 0 };
-	int nexact = 0;
+	int nknown = 0;
 
 	memset(&s, 0, sizeof(s));
 	s.ntags = ntags;
@@ -261,7 +261,7 @@ static void run_threads(uint32_t max, int ntags, bool strict)
 	}
 	for (unsigned int i = 0; i < 5; i++) {
 		pthread_join(t[i].id, NULL);
-		nexact += t[i].nexact;
+		nknown += t[i].nknown;
 	}
 	for (int k = 0; k < ntags; k++) {
 		for (int i = 0; i < s.tag[k].ntaken; i++) {
@@ -276,9 +276,9 @@ static void run_threads(uint32_t max, int ntags, bool strict)
 				assert_true(same(&s.tag[k].sent[i], claim));
 		}
 	}
-	assert_true(nexact > 0);
+	assert_true(nknown > 0);
 	assert_true(chans_idle(s.send) && chans_idle(s.recv));
-	printf("# %d tags, room for %u: %d exact\n", ntags, max, nexact);
+	printf("# %d tags, room for %u: the order of %d is known\n", ntags, max, nknown);
 	chans_free(s.send);
 	chans_free(s.recv);
 }
@@ -316,9 +316,9 @@ static void test_hold(void **state)
 	assert_false(chan_claimed(c, 0, 1));
 	chans_unhold(c);
 
-	/* an exact one: nobody is in its channel, no wildcard receive begins */
+	/* its order is known: nobody is in its channel, no wildcard receive begins */
 	chan_recv_begin(c, 0, 1, &r);
-	assert_exact(&r, 0, 1);
+	assert_order(&r, 0, 1);
 	assert_null(chan_recv_enter(c, 0, 1, false));
 	assert_null(chan_recv_enter(c, CHAN_ANY, CHAN_ANY, true));
 	assert_null(chan_recv_enter(c, 0, CHAN_ANY, true));
@@ -328,7 +328,7 @@ static void test_hold(void **state)
 	ch = chan_recv_enter(c, 0, 1, false);
 	assert_non_null(ch);
 	chan_recv_begin(c, 0, 1, &r);
-	assert_false(r.exact);			/* before or after it? */
+	assert_false(r.order_known);		/* before or after it? */
 	chan_recv_begun(c, &r);
 	chan_leave(ch, true);
 	chan_recv_done(c, &r, 0, 1, NULL);
@@ -336,7 +336,7 @@ static void test_hold(void **state)
 	chan_plain_begin(any);
 	chan_leave(any, false);
 	chan_recv_begin(c, 0, 1, &r);
-	assert_false(r.exact);			/* it may take this one's message */
+	assert_false(r.order_known);		/* it may take this one's message */
 	chan_recv_begun(c, &r);
 	chan_recv_done(c, &r, 0, 1, NULL);
 	assert_true(chan_took(c, 0, 1));
@@ -344,11 +344,11 @@ static void test_hold(void **state)
 	chan_plain_end(any);
 	assert_true(chans_idle(c));
 	chan_recv_begin(c, 0, 1, &r);
-	assert_exact(&r, 0, 6);
+	assert_order(&r, 0, 6);
 	chan_recv_undo(c, &r);
 	chan_recv_begun(c, &r);
 	chan_recv_begin(c, 0, 1, &r);
-	assert_exact(&r, 0, 6);
+	assert_order(&r, 0, 6);
 	chan_recv_begun(c, &r);
 	chan_recv_done(c, &r, 0, 1, NULL);
 	chans_free(c);

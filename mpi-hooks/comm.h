@@ -32,7 +32,7 @@ struct hcomm {
 	struct chans *chans;
 	struct held *held;		/* held.c: messages taken out by probes, oldest first; under lock */
 	uint64_t children;		/* communicators made from this one; for their ids */
-	bool unordered;			/* messages may overtake each other: no receive is exact */
+	bool unordered;			/* messages may overtake each other: no receive's order is known */
 	atomic_uint refs;		/* the handle's, and one of each message under way but plain receives */
 	struct hcomm *next;		/* of those that are not used, or wait for their plain receives */
 };

@@ -138,7 +138,7 @@ static int refuse(struct hcomm *parent, MPI_Comm *newcomm, int class, const char
 }
 
 /*
- * Of the hints that a communicator can have, one takes away what prediction stands on: that the library matches
+ * Of the hints that a communicator can have, one takes away what pre-matching stands on: that the library matches
  * in order.  Duplicates may inherit it.
  */
 static bool may_overtake(MPI_Info hints)
@@ -158,7 +158,7 @@ static void set_unordered(struct hcomm *c)
 		return;
 	c->unordered = true;
 	hooks_lock(&c->lock);
-	chans_float(c->chans);
+	chans_forget_order(c->chans);
 	hooks_unlock(&c->lock);
 }
 

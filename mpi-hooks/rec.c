@@ -325,7 +325,7 @@ void rec_whole(struct rec *r)
 	} else {
 		r->more_flags = 0;
 		r->recv.flags = 0;
-		r->recv.predicted = NULL;
+		r->recv.pre_matched = NULL;
 		r->recv.user_bounce = r->cap < DESC_SIZE;
 		r->recv.land = r->recv.user_bounce ? r->small : r->buf;
 		r->peer = ch->peer == CHAN_ANY ? MPI_ANY_SOURCE : ch->peer;

@@ -86,7 +86,7 @@ struct rec {
 				uint64_t flags;	/* all of these */
 			};
 			struct chan_recv cr;
-			prog_msg *predicted;	/* see doubt(): m, which names the message, is beside it */
+			prog_msg *pre_matched;	/* see doubt(): m, which names the message, is beside it */
 			uint64_t doubt_at;	/* ns; 0: not thought of yet */
 			struct rec *cand_next, *cand_prev;
 			struct desc_says d;	/* of the message that m is for */
@@ -216,7 +216,7 @@ static inline struct rec *rec_new(struct hcomm *c, enum rec_kind kind)
 	if (kind == REC_RECV) {
 		r->recv.flags = 0;
 		r->recv.land = NULL;
-		r->recv.predicted = NULL;
+		r->recv.pre_matched = NULL;
 	} else if (kind == REC_SEND) {
 		r->send.native_done = false;
 	}

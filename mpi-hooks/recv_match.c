@@ -58,7 +58,7 @@ static void ordinary(struct rec *r, uint64_t bytes, int class)
 /* A descriptor, d.  The library is through with the buffer. */
 static void managed(struct rec *r, const struct desc_says *d)
 {
-	bool mine = r->m && (r->recv.announced ? r->recv.cr.exact && r->recv.cr.pos.gen == d->pos.gen &&
+	bool mine = r->m && (r->recv.announced ? r->recv.cr.order_known && r->recv.cr.pos.gen == d->pos.gen &&
 					    r->recv.cr.pos.ord == d->pos.ord :
 					    r->recv.d.name.slot == d->name.slot &&
 					    r->recv.d.name.serial == d->name.serial &&
@@ -80,7 +80,7 @@ static void managed(struct rec *r, const struct desc_says *d)
 }
 
 /* All that follow on its channel may be for earlier messages than the daemon was told. */
-static void float_one(void *arg, struct chan_recv *cr)
+static void forget_one(void *arg, struct chan_recv *cr)
 {
 	struct rec *r = (struct rec *)(void *)((char *)cr - offsetof(struct rec, recv.cr));
 
@@ -102,7 +102,7 @@ void recv_matched(struct rec *r, const MPI_Status *st, int class)
 	if (unlikely(class && class != MPI_ERR_TRUNCATE) || unlikely(status_cancelled(st))) {
 		hooks_lock(&r->c->lock);
 		if (r->recv.counted) {
-			chan_recv_float(r->c->chans, &r->recv.cr, float_one, NULL);
+			chan_recv_forget_order(r->c->chans, &r->recv.cr, forget_one, NULL);
 			chan_recv_undo(r->c->chans, &r->recv.cr);
 		}
 		hooks_unlock(&r->c->lock);
@@ -180,7 +180,7 @@ int recv_cancel(struct rec *r)
 			break;
 		}
 		if (!rc)
-			chan_recv_float(c->chans, &r->recv.cr, float_one, NULL);
+			chan_recv_forget_order(c->chans, &r->recv.cr, forget_one, NULL);
 	}
 	hooks_unlock(&c->lock);
 	return rc ? MPI_SUCCESS : PMPI_Cancel(&r->req);

@@ -130,8 +130,8 @@ static void arrived(struct rec *r, int status, struct prog_msg_result *res)
 		buf_check(r, res->len);
 	}
 	recv_drop(r);
-	prog_msg_free(hp2p_space, r->recv.predicted);
-	r->recv.predicted = NULL;
+	prog_msg_free(hp2p_space, r->recv.pre_matched);
+	r->recv.pre_matched = NULL;
 	rec_transition(r, REC_READY);
 }
 
@@ -146,12 +146,12 @@ static void doubt(struct rec *r)
 	uint64_t now = clock_ns();
 
 	if (r->recv.doubt_at && now >= r->recv.doubt_at) {
-		r->recv.predicted = r->m;
+		r->recv.pre_matched = r->m;
 		r->m = NULL;
 		/* not copied by ourselves: the daemon may be at it */
 		if (recv_pull(r, true, 0)) {
-			r->m = r->recv.predicted;
-			r->recv.predicted = NULL;
+			r->m = r->recv.pre_matched;
+			r->recv.pre_matched = NULL;
 			r->recv.whole = false;
 		}
 	}
@@ -160,11 +160,11 @@ static void doubt(struct rec *r)
 }
 
 /* The message was not to be had by its name, as @status says.  True: that was not the last word. */
-static bool still_predicted(struct rec *r, int status, struct prog_msg_result *res)
+static bool still_pre_matched(struct rec *r, int status, struct prog_msg_result *res)
 {
 	prog_msg_free(hp2p_space, r->m);
-	r->m = r->recv.predicted;
-	r->recv.predicted = NULL;
+	r->m = r->recv.pre_matched;
+	r->recv.pre_matched = NULL;
 	r->recv.whole = false;
 	return prog_msg_test(hp2p_space, r->m, res) == 1 || status == -EBUSY || status == -EEXIST;
 }
@@ -187,13 +187,13 @@ bool recv_moving(struct rec *r)
 	}
 	rc = r->cap < DESC_SIZE ? 1 : prog_msg_test(hp2p_space, r->m, &res);
 	if (!rc) {
-		if (r->recv.announced && !r->recv.predicted)
+		if (r->recv.announced && !r->recv.pre_matched)
 			doubt(r);
 		return false;
 	}
 	if (rc == 1)
 		rc = res.status;
-	if (unlikely(r->recv.predicted && rc) && still_predicted(r, rc, &res)) {
+	if (unlikely(r->recv.pre_matched && rc) && still_pre_matched(r, rc, &res)) {
 		/* the next look says what became of it */
 		return false;
 	}

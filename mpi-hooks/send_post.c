@@ -6,7 +6,7 @@
 
 #include "hooks_gen.h"
 
-#define SENDS_MAX	256	/* at most so many of libprogclient's slots: named receives end by themselves, and must get one */
+#define SENDS_MAX	256	/* at most so many of libprogclient's slots: receives matched by id end by themselves, and must get one */
 
 static atomic_int sends;
 

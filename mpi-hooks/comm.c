@@ -167,7 +167,7 @@ struct hcomm *hcomm_find_slow(MPI_Comm comm)
 
 	if (comm == hcomm_handle(c))
 		return c;
-	c = hp2p_space ? hmap_find(&hcomm_map, HMAP_KEY(comm)) : NULL;
+	c = hp2p_context ? hmap_find(&hcomm_map, HMAP_KEY(comm)) : NULL;
 	if (c && hooks.mt)
 		hcomm_last_threads = c;
 	else if (c)

@@ -3,7 +3,7 @@
  * Communicators: which of them are managed, their ids and members; making and freeing them.
  *
  * Managed are MPI_COMM_WORLD and what is made of managed ones, and intercommunicators all of whose members are in
- * MPI_COMM_WORLD.  All members of a communicator decide alike without asking each other: whether hp2p_space
+ * MPI_COMM_WORLD.  All members of a communicator decide alike without asking each other: whether hp2p_context
  * exists was agreed in MPI_Init, the rest follows from the parent and the members.
  *
  * Ids need no agreement either where the call is collective over the parent: each of its members counts the calls
@@ -42,7 +42,7 @@ static uint64_t id_fresh(void)
 {
 	static atomic_uint count;
 
-	return id_of(P2P_SPACE_KEY, (uint64_t)hooks.world_rank, atomic_fetch_add(&count, 1));
+	return id_of(P2P_CONTEXT_KEY, (uint64_t)hooks.world_rank, atomic_fetch_add(&count, 1));
 }
 
 /* Ranks in MPI_COMM_WORLD of @group's members, MPI_UNDEFINED included; an MPI class. */

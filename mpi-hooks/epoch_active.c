@@ -19,13 +19,13 @@
 #define COUNT_BROKEN 0x80000000u	/* in place of a fence's count */
 #define COUNT_TAG 0			/* of the message with that; a window's own tag is not 0 */
 #define LATE_NS 200000			/* a peer that runs has sent it by then */
-#define NAP_NS 100000
+#define SLICE_NS 100000
 
 /* ---- fence ----------------------------------------------------------------------------------- */
 
 /*
  * Wait for @req, from a peer.  Where processors are short, who spins until the peer has its turn has used up its own by
- * then, and gets no other soon.  Who naps has one when the message is there.
+ * then, and gets no other soon.  Who sleeps for a slice has one when the message is there.
  */
 static int await_peer(MPI_Request *req)
 {
@@ -37,7 +37,7 @@ static int await_peer(MPI_Request *req)
 		if (rc || done)
 			return rc;
 		if (clock_ns() - start > LATE_NS && prog_session_crowded(hooks.session))
-			prog_session_wait(hooks.session, NAP_NS);
+			prog_session_wait(hooks.session, SLICE_NS);
 	}
 }
 

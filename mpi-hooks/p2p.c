@@ -7,7 +7,7 @@
 
 #include "hooks_gen.h"
 
-struct prog_win *hp2p_space;
+struct prog_win *hp2p_context;
 uint64_t p2p_least = UINT64_MAX;
 void (*const p2p_polled[])(void) = { orphan_poll, cand_poll, NULL };
 
@@ -27,11 +27,11 @@ static bool all_ok(bool ok)
 	return all;
 }
 
-/* After @space is connected and mapped, before it is shown; collective over MPI_COMM_WORLD.  -EIO on all or none. */
-static int messages_begin(struct prog_win *space)
+/* After @context is connected and mapped, before it is shown; collective over MPI_COMM_WORLD.  -EIO on all or none. */
+static int messages_begin(struct prog_win *context)
 {
 	/* what is shorter would not cover its descriptor */
-	uint64_t own = prog_msg_min(space) < DESC_SIZE ? DESC_SIZE : prog_msg_min(space), all;
+	uint64_t own = prog_msg_min(context) < DESC_SIZE ? DESC_SIZE : prog_msg_min(context), all;
 
 	if (desc_init() || rec_begin())
 		own = UINT64_MAX;
@@ -39,17 +39,17 @@ static int messages_begin(struct prog_win *space)
 	if (PMPI_Allreduce(&own, &all, 1, MPI_UINT64_T, MPI_MAX, MPI_COMM_WORLD) || all == UINT64_MAX)
 		return -EIO;
 	p2p_least = all;
-	prog_msg_set_look(space, cand_look, NULL);
-	partner_begin(space);
+	prog_msg_set_look(context, cand_look, NULL);
+	partner_begin(context);
 	return 0;
 }
 
 /* The window; NULL with *@why. @n + 1 endpoints. */
-static struct prog_win *space_open(int n, struct prog_endpoint *eps, const char **why)
+static struct prog_win *context_open(int n, struct prog_endpoint *eps, const char **why)
 {
 	struct prog_win_cfg cfg = {
 		.kind = PROG_WIN_MSG_CONTEXT,
-		.key = P2P_SPACE_KEY,
+		.key = P2P_CONTEXT_KEY,
 		.rank = (uint32_t)hooks.world_rank,
 		.nranks = (uint32_t)n,
 	};
@@ -104,10 +104,10 @@ void hp2p_start(void)
 	eps = calloc((size_t)n + 1, sizeof(*eps));
 	if (!eps && !why)
 		why = strerror(ENOMEM);
-	w = space_open(n, eps, &why);
+	w = context_open(n, eps, &why);
 	free(eps);
 	if (w) {
-		hp2p_space = w;
+		hp2p_context = w;
 		return;
 	}
 	hcomm_drop_all();
@@ -126,7 +126,7 @@ void hp2p_start(void)
 
 void hp2p_end(void)
 {
-	struct prog_win *w = hp2p_space;
+	struct prog_win *w = hp2p_context;
 
 	if (!w)
 		return;
@@ -134,7 +134,7 @@ void hp2p_end(void)
 		rec_all_whole(NULL);
 	orphan_wait_all();
 	partner_end();
-	hp2p_space = NULL;
+	hp2p_context = NULL;
 	hcomm_drop_all();
 	hcomm_make_end();
 	prog_win_close(w);

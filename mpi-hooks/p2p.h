@@ -41,10 +41,10 @@
  * None is held while waiting, but that a withdrawal waits for the daemon's answer.
  */
 
-#define P2P_SPACE_KEY	UINT64_MAX	/* no window of the program has it, see new_key() */
+#define P2P_CONTEXT_KEY	UINT64_MAX	/* no window of the program has it, see new_key() */
 
 /* The job's window of kind PROG_WIN_MSG_CONTEXT, ranks of MPI_COMM_WORLD; NULL: two-sided messages are left alone. */
-extern struct prog_win *hp2p_space;
+extern struct prog_win *hp2p_context;
 /* Messages shorter than this are the library's alone, whoever they go to. */
 extern uint64_t p2p_least;
 
@@ -72,7 +72,7 @@ void p2p_poll_hold(bool hold);
 
 /* ---- the other ranks of MPI_COMM_WORLD (partner.c) ---------------------------------------------- */
 
-void partner_begin(const struct prog_win *space);
+void partner_begin(const struct prog_win *context);
 void partner_end(void);
 /* Did the program wait for its last messages to, or from, @rank at once?  Then it is likely to do so again. */
 bool partner_send_waits(uint32_t rank);
@@ -82,16 +82,16 @@ bool partner_copies(uint32_t rank, bool wait);
 /* Is a message to @rank better left to the library? */
 bool partner_is_left(uint32_t rank);
 /*
- * A receive of @bytes has ended, which was under way for @away ns before the program asked for it.
+ * A receive of @bytes has ended, which was under way for @overlap ns before the program asked for it.
  *
  * A receiver that is in MPI when a message of its node comes copies it by itself, once; the daemon, which is asked
  * for it when it is announced, has to copy it twice.  So who waited at once for the last of a rank is
  * taken to do so again, and tells that rank, which leaves its messages to the library.  At once: who computes for
  * no longer than a few copies would lose by sharing its processor with the daemon.
  */
-void partner_received(uint32_t rank, uint64_t bytes, uint64_t away);
+void partner_received(uint32_t rank, uint64_t bytes, uint64_t overlap);
 /* The same for a managed send.  A sender to another node that computes is not there to move what the library has. */
-void partner_sent(uint32_t rank, uint64_t bytes, uint64_t away);
+void partner_sent(uint32_t rank, uint64_t bytes, uint64_t overlap);
 /*
  * What failed on the way to a rank would fail again, so its messages are the library's from then on: a process that lost
  * its daemon has none any more, and each attempt would cost a message.  A want of memory (@err -ENOMEM) passes.
@@ -193,11 +193,11 @@ void rec_attended(struct rec *r);
 /* The program goes on while @r, a large message or a pair with one, is under way. */
 void rec_posted(struct rec *r);
 /* A completion call has come to @r. */
-void rec_away(struct rec *r);
+void rec_overlap(struct rec *r);
 static inline void rec_touch(struct rec *r)
 {
-	if (unlikely(r->posted_at && !r->away))
-		rec_away(r);
+	if (unlikely(r->posted_at && !r->overlap))
+		rec_overlap(r);
 }
 
 /* A handle for a record that stands in; an MPI class. */

@@ -25,7 +25,7 @@ static struct partner {
 } *partners;				/* NULL: no memory */
 static _Atomic(uint64_t) *quarantined_until;	/* [rank]: see partner_quarantine(); NULL: no memory */
 
-void partner_begin(const struct prog_win *space)
+void partner_begin(const struct prog_win *context)
 {
 	int n;
 
@@ -34,7 +34,7 @@ void partner_begin(const struct prog_win *space)
 	quarantined_until = calloc((size_t)n, sizeof(*quarantined_until));
 	partners = calloc((size_t)n, sizeof(*partners));
 	for (int i = 0; partners && i < n; i++)
-		partners[i].same_node = prog_msg_same_node(space, (uint32_t)i);
+		partners[i].same_node = prog_msg_same_node(context, (uint32_t)i);
 }
 
 void partner_end(void)
@@ -63,29 +63,29 @@ bool partner_copies(uint32_t rank, bool wait)
 bool partner_is_left(uint32_t rank)
 {
 	return partners && (partners[rank].same_node || partner_send_waits(rank)) &&
-	       prog_msg_leave(hp2p_space, rank);
+	       prog_msg_leave(hp2p_context, rank);
 }
 
-void partner_received(uint32_t rank, uint64_t bytes, uint64_t away)
+void partner_received(uint32_t rank, uint64_t bytes, uint64_t overlap)
 {
 	struct partner *p = partners ? &partners[rank] : NULL;
 
 	if (!p)
 		return;
-	if (away > bytes / (p->same_node ? SAME_BYTES_NS : FAR_BYTES_NS))
+	if (overlap > bytes / (p->same_node ? SAME_BYTES_NS : FAR_BYTES_NS))
 		p->received = 0;
 	else if (p->received < WAITS_SURE)
 		p->received++;
-	prog_msg_set_blocking(hp2p_space, rank, p->received == WAITS_SURE);
+	prog_msg_set_blocking(hp2p_context, rank, p->received == WAITS_SURE);
 }
 
-void partner_sent(uint32_t rank, uint64_t bytes, uint64_t away)
+void partner_sent(uint32_t rank, uint64_t bytes, uint64_t overlap)
 {
 	struct partner *p = partners ? &partners[rank] : NULL;
 
 	if (!p)
 		return;
-	if (away > bytes / FAR_BYTES_NS)
+	if (overlap > bytes / FAR_BYTES_NS)
 		p->sent = 0;
 	else if (p->sent < WAITS_SURE)
 		p->sent++;

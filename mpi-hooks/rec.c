@@ -151,7 +151,7 @@ struct rec *rec_new_slow(struct hcomm *c)
 static void rec_clear(struct rec *r)
 {
 	if (unlikely(r->m)) {
-		prog_msg_free(hp2p_space, r->m);
+		prog_msg_free(hp2p_context, r->m);
 		r->m = NULL;
 	}
 	if (unlikely(r->packed)) {
@@ -231,7 +231,7 @@ void rec_free(struct rec *r)
 	r->inner = MPI_REQUEST_NULL;
 	r->err = MPI_SUCCESS;
 	r->dt = NULL;
-	r->len = r->posted_at = r->away = 0;
+	r->len = r->posted_at = r->overlap = 0;
 	hooks_lock(&lock);
 	put(r);
 	hooks_unlock(&lock);

@@ -122,7 +122,7 @@ struct rec {
 	MPI_Datatype dt_type;
 	unsigned int dt_generation;
 	uint64_t len;			/* of the message received */
-	uint64_t posted_at, away;	/* ns; away 0: no completion call yet */
+	uint64_t posted_at, overlap;	/* ns; overlap 0: no completion call yet */
 	unsigned char *packed;		/* the payload comes here first, all of it */
 	MPI_Datatype type;		/* opaque_type */
 } __attribute__((aligned(64)));
@@ -274,7 +274,7 @@ static inline void rec_restart(struct rec *r)
 	r->raised = r->fix = r->managed = false;
 	if (r->kind == REC_SEND)
 		r->send.native_done = false;
-	r->len = r->posted_at = r->away = 0;
+	r->len = r->posted_at = r->overlap = 0;
 }
 /* A plain receive is one like any other from now on. */
 void rec_whole(struct rec *r);

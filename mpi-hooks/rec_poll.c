@@ -35,9 +35,9 @@ bool rec_poll(struct rec *r)
 void rec_idle(struct rec *r, unsigned int *spins)
 {
 	if (r && r->kind == REC_RECV && r->state == REC_MOVING && r->recv.announced)
-		prog_msg_wait_for(hp2p_space, r->m, NULL, RECV_DOUBT_NS);
+		prog_msg_wait_for(hp2p_context, r->m, NULL, RECV_DOUBT_NS);
 	else if (r && (r->kind == REC_SEND || r->state == REC_MOVING) && r->m)
-		prog_msg_wait(hp2p_space, r->m, NULL);
+		prog_msg_wait(hp2p_context, r->m, NULL);
 	else if (++*spins > 100)
 		sched_yield();
 	hooks_progress(NULL);
@@ -63,28 +63,28 @@ void rec_posted(struct rec *r)
 	r->posted_at = clock_ns();
 }
 
-void rec_away(struct rec *r)
+void rec_overlap(struct rec *r)
 {
-	r->away = clock_ns() - r->posted_at + 1;
+	r->overlap = clock_ns() - r->posted_at + 1;
 	if (r->kind != REC_PAIR)
 		return;
 	if (r->pair.recv->posted_at)
-		r->pair.recv->away = r->away;
+		r->pair.recv->overlap = r->overlap;
 	if (r->pair.send->posted_at)
-		r->pair.send->away = r->away;
+		r->pair.send->overlap = r->overlap;
 }
 
 /* Large messages, for the choice of thresholds. */
 static void account(struct rec *r)
 {
 	if (unlikely(r->kind == REC_SEND && r->managed))
-		partner_sent(r->c->world[r->peer], r->cap, r->away);
+		partner_sent(r->c->world[r->peer], r->cap, r->overlap);
 	else if (unlikely(r->len >= p2p_least) && r->kind == REC_RECV && !r->err)
-		partner_received(r->c->world[r->recv.source], r->len, r->away);
+		partner_received(r->c->world[r->recv.source], r->len, r->overlap);
 	if (!r->posted_at || !r->managed)
 		return;
-	prog_msg_account(hp2p_space, r->c->world[r->kind == REC_SEND ? r->peer : r->recv.source],
-			 r->kind == REC_SEND, r->kind == REC_SEND ? r->cap : r->len, r->away);
+	prog_msg_account(hp2p_context, r->c->world[r->kind == REC_SEND ? r->peer : r->recv.source],
+			 r->kind == REC_SEND, r->kind == REC_SEND ? r->cap : r->len, r->overlap);
 	r->posted_at = 0;
 }
 

@@ -100,14 +100,14 @@ struct hcomm *hcomm_new(MPI_Comm handle, uint64_t id, uint32_t npeers)
 	}
 	if (hooks.mt)
 		chans_threads(c->chans);
-	hcomm_set_quick(c);
+	hcomm_set_plain(c);
 	c->handle = handle;
 	return c;
 }
 
-void hcomm_set_quick(struct hcomm *c)
+void hcomm_set_plain(struct hcomm *c)
 {
-	c->quick_peers = hooks.mt || c->held ? 0 : c->npeers;
+	c->plain_peers = hooks.mt || c->held ? 0 : c->npeers;
 	if (!hooks.mt)
 		return;
 	if (c->held)

@@ -25,7 +25,11 @@ struct hcomm {
 	uint64_t id;			/* the same at all members; unique in the job */
 	int rank;			/* own, in the local group */
 	uint32_t npeers;		/* of the group that messages go to */
-	uint32_t quick_peers;		/* the same, or 0: with several threads, or while messages are held; in chans too */
+	/*
+	 * Small messages to and from ranks below this need nothing but counting: npeers, or 0 with several threads, or while
+	 * messages are held.
+	 */
+	uint32_t plain_peers;
 	uint32_t *world;		/* [npeers] rank in MPI_COMM_WORLD */
 	int self;			/* own rank among the peers; -1: intercommunicator */
 	pthread_mutex_t lock;		/* order of counting and posting; use hooks_lock() */
@@ -65,7 +69,7 @@ static inline struct hcomm *hcomm_get(struct hcomm *c)
 	atomic_fetch_add_explicit(&c->refs, 1, memory_order_relaxed);
 	return c;
 }
-void hcomm_set_quick(struct hcomm *c);
+void hcomm_set_plain(struct hcomm *c);
 void hcomm_put(struct hcomm *c);	/* NULL is fine */
 
 /*
@@ -137,7 +141,7 @@ static inline bool is_source(const struct hcomm *c, int source)
 	return (unsigned int)source < c->npeers || source == MPI_ANY_SOURCE;
 }
 
-static inline bool is_quick_source(uint32_t peers, int source)
+static inline bool is_plain_source(uint32_t peers, int source)
 {
 	return likely((unsigned int)source < peers) || (source == MPI_ANY_SOURCE && peers);
 }

@@ -345,12 +345,12 @@ static inline int hreq_outstanding(void)
 	return unlikely(atomic_load_explicit(&hreq_count, memory_order_relaxed));
 }
 
-extern int rec_shown;			/* messages that have a record, see rec.h */
+extern int rec_possible;		/* see rec.h */
 
 /* Can a request be one of ours, or a message have a record? */
 static inline bool hreq_possible(void)
 {
-	return __atomic_load_n(&rec_shown, __ATOMIC_RELAXED) || hreq_outstanding();
+	return __atomic_load_n(&rec_possible, __ATOMIC_RELAXED) || hreq_outstanding();
 }
 
 extern atomic_int hmsg_count;		/* message handles of ours, see probe.c */

@@ -33,7 +33,7 @@ static void count_hreqs(int more)
 {
 	atomic_fetch_add_explicit(&hreq_count, more, memory_order_relaxed);
 	if (!hooks.mt)
-		rec_others += more;
+		rec_others_possible += more;
 }
 
 static int req_query(void *extra, MPI_Status *status)

@@ -50,7 +50,7 @@ struct few {
 
 static inline bool few_plain(int n, const MPI_Request *reqs)
 {
-	return likely(n > 0 && n <= MANY_FEW && !rec_others && reqs);
+	return likely(n > 0 && n <= MANY_FEW && !rec_others_possible && reqs);
 }
 
 static inline __attribute__((always_inline)) void few_begin(struct few *f, int n, MPI_Request *reqs)

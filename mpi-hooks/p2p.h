@@ -251,7 +251,7 @@ static inline struct held *held_take(struct hcomm *c, int source, int tag)
 	if (p) {
 		h = *p;
 		*p = h->next;
-		hcomm_set_quick(c);
+		hcomm_set_plain(c);
 	}
 	return h;
 }

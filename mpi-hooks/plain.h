@@ -34,7 +34,7 @@ static inline __attribute__((always_inline)) bool is_plain_of(uint32_t peers, vo
 							      MPI_Datatype type, bool known, int source,
 							      struct plain *p)
 {
-	if (unlikely(!is_quick_source(peers, source) || (uint64_t)count > INT_MAX || !(known || type_is_last(type)) ||
+	if (unlikely(!is_plain_source(peers, source) || (uint64_t)count > INT_MAX || !(known || type_is_last(type)) ||
 		     !htype_last.contig))
 		return false;
 	p->cap = (uint64_t)count * htype_last.size;
@@ -63,7 +63,7 @@ static inline __attribute__((always_inline)) bool is_plain_of(uint32_t peers, vo
 static inline __attribute__((always_inline)) bool is_plain(const struct hcomm *c, void *buf, MPI_Count count,
 							   MPI_Datatype type, int source, struct plain *p)
 {
-	return is_plain_of(c->quick_peers, buf, count, type, false, source, p);
+	return is_plain_of(c->plain_peers, buf, count, type, false, source, p);
 }
 
 /* A message that is the library's alone, of the last type. */
@@ -75,7 +75,7 @@ static inline bool send_is_plain_of(uint32_t peers, MPI_Count count, MPI_Datatyp
 
 static inline bool send_is_plain(const struct hcomm *c, MPI_Count count, MPI_Datatype type, int dest)
 {
-	return send_is_plain_of(c->quick_peers, count, type, dest);
+	return send_is_plain_of(c->plain_peers, count, type, dest);
 }
 
 /* Packed bytes of a message; 0 also for arguments that are wrong. */

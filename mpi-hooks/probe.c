@@ -55,7 +55,7 @@ static int held_fetch(struct hcomm *c, int source, int tag)
 		}
 		*end = h;
 		end = &h->next;
-		hcomm_set_quick(c);
+		hcomm_set_plain(c);
 	} while (h->tag != tag);
 	return MPI_SUCCESS;
 }
@@ -116,7 +116,7 @@ int hook_iprobe(int source, int tag, struct hcomm *c, int *flag, MPI_Status *sta
 		if (rc)
 			break;
 	}
-	hcomm_set_quick(c);
+	hcomm_set_plain(c);
 	hooks_unlock(&c->lock);
 	return rc;
 }

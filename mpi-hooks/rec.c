@@ -32,8 +32,8 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 struct rec *rec_spare;
 struct rec *rec_bucket[1u << REC_BITS];
-int rec_shown;
-int rec_others;
+int rec_possible;
+int rec_others_possible;
 
 /* @n times SMALL bytes; NULL: no memory. */
 static unsigned char *smalls(size_t n)
@@ -104,7 +104,7 @@ int rec_begin(void)
 	rec_landing = smalls(1);
 	if (!rec_landing || (hooks.mt && pthread_key_create(&own_key, own_end)))
 		return -ENOMEM;
-	rec_shown = rec_others = hooks.mt;
+	rec_possible = rec_others_possible = hooks.mt;
 	return 0;
 }
 
@@ -256,8 +256,8 @@ void rec_show(struct rec *r)
 	b = rec_bucket_of(r->req);
 	r->next = *b;
 	*b = r;
-	rec_others++;
-	rec_shown++;
+	rec_others_possible++;
+	rec_possible++;
 }
 
 struct rec *rec_bucket_wait(struct rec **b)
@@ -309,8 +309,8 @@ void rec_hide(struct rec *r)
 	for (p = rec_bucket_of(r->req); *p != r; p = &(*p)->next)
 		;
 	*p = r->next;
-	rec_others--;
-	rec_shown--;
+	rec_others_possible--;
+	rec_possible--;
 }
 
 void rec_whole(struct rec *r)
@@ -332,7 +332,7 @@ void rec_whole(struct rec *r)
 		r->peer_tag = ch->tag == CHAN_ANY ? MPI_ANY_TAG : ch->tag;
 		hcomm_get(r->c);
 		if (!hooks.mt)
-			rec_others++;
+			rec_others_possible++;
 	}
 	r->recv.counted = true;
 	hooks_lock(&r->c->lock);

@@ -233,12 +233,15 @@ int rec_begin(void);
  */
 #define REC_BITS	12
 extern struct rec *rec_bucket[1u << REC_BITS];
-extern int rec_shown;			/* how many are in it; with several threads, whether there may be any */
 /*
- * How many of them are not plain, and of those of hreq.c; always 1 with several threads.  So where it is 0, one thread has
- * plain receives and nothing else of ours.
+ * 0: no request has a record.  One thread counts those in the table; several do not, and leave it at 1.
  */
-extern int rec_others;
+extern int rec_possible;
+/*
+ * 0: there are no records but those of plain receives, and no request of hreq.c.  Counted, or 1, likewise; so where it is 0
+ * there is one thread.
+ */
+extern int rec_others_possible;
 
 static inline struct rec **rec_bucket_of(MPI_Request req)
 {
@@ -378,7 +381,7 @@ static inline void rec_show_plain(struct rec *r)
 
 	r->next = *b;
 	*b = r;
-	rec_shown++;
+	rec_possible++;
 }
 
 static inline void rec_put_plain(struct rec *r)
@@ -460,7 +463,7 @@ static inline bool rec_plain_end(struct rec **p, struct rec *r, const MPI_Status
 	else if (rec_plain_unusual(r, st))
 		return true;
 	*p = r->next;
-	rec_shown--;
+	rec_possible--;
 	rec_put_plain(r);
 	return true;
 }

@@ -194,7 +194,7 @@ int recv_begin(struct rec *r)
 
 bool recv_plain(const struct rec *r)
 {
-	return r->c->quick_peers && r->cap < p2p_least && !r->dt && !r->opaque_type;
+	return r->c->plain_peers && r->cap < p2p_least && !r->dt && !r->opaque_type;
 }
 
 int recv_start_plain(struct rec *r, int (*start)(MPI_Request *request), MPI_Request *request)

@@ -114,7 +114,7 @@ static inline bool all_plain(int n, const MPI_Request *reqs)
 {
 	if (unlikely(!look_for_plain(reqs)))
 		return false;
-	for (int i = 0; unlikely(rec_others) && i < n; i++) {
+	for (int i = 0; unlikely(rec_others_possible) && i < n; i++) {
 		const struct rec *r = *rec_look(reqs[i]);
 
 		if (r && !r->plain && r->state != REC_IDLE)

@@ -154,7 +154,7 @@ int hook_sendrecv(const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtyp
 	int rc;
 
 	if (unlikely(!ch || sendtype != recvtype || !send_is_plain(c, sendcount, sendtype, dest) ||
-		     !is_plain_of(c->quick_peers, recvbuf, recvcount, recvtype, true, source, &p)))
+		     !is_plain_of(c->plain_peers, recvbuf, recvcount, recvtype, true, source, &p)))
 		return sendrecv_slow(sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype,
 				     source, recvtag, c, status);
 	rc = PMPI_Sendrecv(sendbuf, (int)sendcount, sendtype, dest, sendtag, p.lib_buf ? p.lib_buf : rec_landing,

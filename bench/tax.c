@@ -151,14 +151,19 @@ union element {
 	double d;
 	long double ld;
 	struct { int v, k; } two;
-	char bytes[16];
+	struct { float v; int k; } fi;
+	struct { double v; int k; } di;
+	struct { long v; int k; } li;
+	struct { short v; int k; } si;
+	struct { long double v; int k; } ldi;
+	char bytes[32];
 };
 
 struct type {
 	const char *name;
 	MPI_Datatype type;
 	union element one;
-	size_t size, used;
+	size_t size, used;		/* of an element in memory, and how much of it is before the first gap */
 };
 
 static bool type_find(const char *name, struct type *t)
@@ -173,6 +178,11 @@ static bool type_find(const char *name, struct type *t)
 		{ "ldouble", MPI_LONG_DOUBLE, { .ld = 1 }, sizeof(long double), 10 },
 		{ "complex", MPI_C_DOUBLE_COMPLEX, { .d = 1 }, 16, 16 },
 		{ "2int", MPI_2INT, { .two = { 1, 1 } }, 8, 8 },
+		{ "floatint", MPI_FLOAT_INT, { .fi = { 1, 1 } }, 8, 8 },
+		{ "doubleint", MPI_DOUBLE_INT, { .di = { 1, 1 } }, 16, 12 },
+		{ "longint", MPI_LONG_INT, { .li = { 1, 1 } }, 16, 12 },
+		{ "shortint", MPI_SHORT_INT, { .si = { 1, 1 } }, 8, 2 },
+		{ "ldoubleint", MPI_LONG_DOUBLE_INT, { .ldi = { 1, 1 } }, 32, 10 },
 	};
 
 	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {

@@ -130,7 +130,7 @@ LOOP(sum_CF128, CF128_t, ((CF128_t){ a.re + b.re, a.im + b.im }))
 LOOP(prod_CF128, CF128_t, ((CF128_t){ a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re }))
 
 /* Pairs: mem_* as in memory, pack_* without the gap. */
-#define PAIR_LOOPS(N, V, K, GAP, TAIL) \
+#define LAYOUT(N, V, K, GAP, TAIL) \
 struct mem_##N { \
 	V v; \
 	char gap[GAP]; \
@@ -140,7 +140,9 @@ struct mem_##N { \
 struct pack_##N { \
 	V v; \
 	K k; \
-} __attribute__((packed, may_alias)); \
+} __attribute__((packed, may_alias));
+#define PAIR_LOOPS(N, V, K, GAP, TAIL) \
+LAYOUT(N, V, K, GAP, TAIL) \
 PAIR_LOOP(minloc_##N, N, <) \
 PAIR_LOOP(maxloc_##N, N, >)
 
@@ -160,14 +162,48 @@ static void fn(void *inout, const void *input, size_t n) \
 	} \
 }
 
-PAIR_LOOPS(FLOAT_INT, float, int32_t, 0, 0)
+/*
+ * Pairs whose parts are of one size and adjoin, four or two at a time: lanes of values and of keys take turns.  A lane of
+ * a value says whether its pair is better, or equal, and both are told its neighbour; of equal ones the key alone is taken.
+ */
+#define EVEN_8(v) __builtin_shufflevector(v, v, 0, 0, 2, 2, 4, 4, 6, 6)
+#define EVEN_4(v) __builtin_shufflevector(v, v, 0, 0, 2, 2)
+#define PAIR_VECTOR(fn, N, LANE, LANES, V, K, better) \
+PAIR_LOOP(fn##_tail, N, better) \
+static void fn(void *inout, const void *input, size_t n) \
+{ \
+	typedef LANE mask __attribute__((vector_size(32), aligned(1), may_alias)); \
+	typedef V value __attribute__((vector_size(32), aligned(1), may_alias)); \
+	typedef K key __attribute__((vector_size(32), aligned(1), may_alias)); \
+	mask *io = inout; \
+	const mask *in = input; \
+	mask keys = { 0 }; \
+	\
+	for (int i = 1; i < LANES; i += 2) \
+		keys[i] = -1; \
+	UNROLLED \
+	for (size_t i = 0; i < n / (LANES / 2); i++) { \
+		mask a = io[i], b = in[i]; \
+		mask won = (value)b better (value)a, same = (value)b == (value)a, low = (key)b < (key)a; \
+		mask take = EVEN_##LANES(won) | (EVEN_##LANES(same) & low & keys); \
+		\
+		io[i] = (b & take) | (a & ~take); \
+	} \
+	fn##_tail(io + n / (LANES / 2), in + n / (LANES / 2), n % (LANES / 2)); \
+}
+#define PAIR_VECTORS(N, LANE, LANES, V, K) \
+LAYOUT(N, V, K, 0, 0) \
+PAIR_VECTOR(minloc_##N, N, LANE, LANES, V, K, <) \
+PAIR_VECTOR(maxloc_##N, N, LANE, LANES, V, K, >)
+
+PAIR_VECTORS(FLOAT_INT, int32_t, 8, float, int32_t)
+PAIR_VECTORS(2INT, int32_t, 8, int32_t, int32_t)
+PAIR_VECTORS(2REAL, int32_t, 8, float, float)
+PAIR_VECTORS(2DOUBLE, int64_t, 4, double, double)
 PAIR_LOOPS(DOUBLE_INT, double, int32_t, 0, 4)
 PAIR_LOOPS(LONG_INT, int64_t, int32_t, 0, 4)
-PAIR_LOOPS(2INT, int32_t, int32_t, 0, 0)
 PAIR_LOOPS(SHORT_INT, int16_t, int32_t, 2, 0)
 PAIR_LOOPS(LDOUBLE_INT, long double, int32_t, 0, 12)
-PAIR_LOOPS(2REAL, float, float, 0, 0)
-PAIR_LOOPS(2DOUBLE, double, double, 0, 0)
 
 #define LAYOUT_CHECK(N, PSIZE, EXT) \
 	_Static_assert(sizeof(struct pack_##N) == PSIZE && sizeof(struct mem_##N) == EXT, #N)

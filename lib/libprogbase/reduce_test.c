@@ -381,6 +381,39 @@ static void test_extremes(void **state)
 	assert_true(f[1] == 1 && f[3] == 1);
 }
 
+/* What compares in its own way, at every place of a vector: many pairs at once are as one by one, to the last bit. */
+static void test_pairs_at_once(void **state)
+{
+	static const float f[] = { 0.0f, -0.0f, 1, -1, NAN, INFINITY, -NAN };
+	static const uint8_t types[] = { PROG_TYPE_FLOAT_INT, PROG_TYPE_2REAL, PROG_TYPE_2DOUBLE, PROG_TYPE_DOUBLE_INT };
+	const size_t nf = sizeof(f) / sizeof(f[0]);
+
+	srand(3);
+	for (size_t k = 0; k < 2 * sizeof(types); k++) {
+		unsigned int op = k % 2 ? PROG_OP_MAXLOC : PROG_OP_MINLOC, type = types[k / 2], other = 0;
+		const struct reduce_type *t = reduce_type(type);
+		unsigned char io[N * 16], one[N * 16], in[N * 16];
+
+		for (size_t i = 0; i < 2 * N; i++) {
+			unsigned char *mem = io + i / 2 * t->extent, *pack = in + i / 2 * t->packed;
+			size_t size = i % 2 ? t->part1 : t->part0;
+			float x = f[(size_t)rand() % nf], y = f[(size_t)rand() % nf];
+			double dx = x, dy = y;
+
+			memcpy(mem + (i % 2 ? t->part1_off : 0), size == 8 ? (void *)&dx : &x, size);
+			memcpy(pack + (i % 2 ? t->part0 : 0), size == 8 ? (void *)&dy : &y, size);
+		}
+		memcpy(one, io, sizeof(one));
+		for (size_t i = 0; i < N; i++) {
+			reduce_apply(op, type, one + i * t->extent, in + i * t->packed, 1);
+			other += !!memcmp(one + i * t->extent, io + i * t->extent, t->used);
+		}
+		assert_true(other > 20);
+		reduce_apply(op, type, io, in, N);
+		assert_memory_equal(io, one, N * t->extent);
+	}
+}
+
 static void test_pack(void **state)
 {
 	srand(2);
@@ -413,6 +446,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_combination),
 		cmocka_unit_test(test_extremes),
+		cmocka_unit_test(test_pairs_at_once),
 		cmocka_unit_test(test_pack),
 	};
 

@@ -49,4 +49,34 @@ void link_client_del(struct link_client *c);
 /* The client's memory is corrupt: it is not read any more, and its session will be ended.  Said once. */
 void link_client_bad(struct link_client *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/*
+ * How many entries of the client's ring @name, of which @head have been taken, are to be taken now, at most @max.  0 also when
+ * it is corrupt.
+ */
+static inline uint32_t link_ring_new(struct link_client *c, const char *name, const struct prog_sq *sq, uint32_t head,
+				     uint32_t size, uint32_t max)
+{
+	uint32_t tail = __atomic_load_n(&sq->tail, __ATOMIC_ACQUIRE), n = tail - head;
+
+	if (!n || c->bad)
+		return 0;
+	if (n > size) {
+		link_client_bad(c, "%s: tail %u is %u entries ahead of %u", name, tail, n, size);
+		return 0;
+	}
+	return n < max ? n : max;
+}
+
+/* @n of them were taken; false: what was read is not what the client wrote. */
+static inline bool link_ring_taken(struct link_client *c, struct prog_sq *sq, uint32_t *head, uint32_t n)
+{
+	if (!win_map_alive(c->view->seg)) {
+		link_client_bad(c, "the session segment's memory cannot be accessed");
+		return false;
+	}
+	*head += n;
+	__atomic_store_n(&sq->head, *head, __ATOMIC_RELEASE);
+	return true;
+}
+
 #endif

@@ -230,17 +230,10 @@ static int conn_poll(struct conn *c)
 	struct rma_client *cl = c->c;
 	struct prog_sq *sq = &cl->sq[r->index];
 	uint32_t *idx = &cl->idx[(size_t)r->index * cl->slots];
-	uint32_t tail = __atomic_load_n(&sq->tail, __ATOMIC_ACQUIRE);
-	uint32_t n = tail - c->head;
+	uint32_t n = link_ring_new(&c->lc, "ring", sq, c->head, cl->slots, RING_BATCH);
 
-	if (!n || c->lc.bad)
+	if (!n)
 		return 0;
-	if (n > cl->slots) {
-		link_client_bad(&c->lc, "tail %u is %u entries ahead of %u slots", tail, n, cl->slots);
-		return 0;
-	}
-	if (n > RING_BATCH)
-		n = RING_BATCH;
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t slot = __atomic_load_n(&idx[(c->head + i) & (cl->slots - 1)],
 						__ATOMIC_RELAXED);
@@ -253,13 +246,7 @@ static int conn_poll(struct conn *c)
 			n = i;
 		}
 	}
-	if (!win_map_alive(cl->view.seg)) {
-		link_client_bad(&c->lc, "the session segment's memory cannot be accessed");
-		return 0;
-	}
-	c->head += n;
-	__atomic_store_n(&sq->head, c->head, __ATOMIC_RELEASE);
-	return n;
+	return link_ring_taken(&c->lc, sq, &c->head, n) ? n : 0;
 }
 
 int origin_poll(struct rma *r)

@@ -62,24 +62,17 @@ static enum take take(struct conn *c, uint32_t entry, bool ending)
 
 static int ring_take(struct conn *c, uint32_t max, bool ending)
 {
-	uint32_t w = c->r->link->o.index, tail, n, i;
+	uint32_t w = c->r->link->o.index, n, i;
 	struct rndv_client *cl = &c->sp->c;
 	struct prog_sq *sq = &cl->sq[w];
 	uint32_t *idx = &cl->idx[(size_t)w * PROG_P2P_RING];
 
-	tail = __atomic_load_n(&sq->tail, __ATOMIC_ACQUIRE);
-	n = tail - c->head;
-	if (!n || c->lc.bad)
+	n = link_ring_new(&c->lc, "message ring", sq, c->head, PROG_P2P_RING, max);
+	if (!n)
 		return 0;
-	if (n > PROG_P2P_RING) {
-		link_client_bad(&c->lc, "message ring: tail %u is %u entries ahead of %u", tail, n, PROG_P2P_RING);
-		return 0;
-	}
-	if (n > max)
-		n = max;
 	for (i = 0; i < n; i++) {
 		enum take ret = take(c, __atomic_load_n(&idx[(c->head + i) % PROG_P2P_RING], __ATOMIC_RELAXED),
-			       ending);
+				     ending);
 
 		if (ret == TAKE_LATER) {
 			link_retry_arm(&c->r->retry);
@@ -88,13 +81,7 @@ static int ring_take(struct conn *c, uint32_t max, bool ending)
 		if (ret == TAKE_BAD)
 			return i;
 	}
-	if (!win_map_alive(cl->view.seg)) {
-		link_client_bad(&c->lc, "the session segment's memory cannot be accessed");
-		return 0;
-	}
-	c->head += i;
-	__atomic_store_n(&sq->head, c->head, __ATOMIC_RELEASE);
-	return i;
+	return link_ring_taken(&c->lc, sq, &c->head, i) ? i : 0;
 }
 
 int ring_poll(struct conn *c)

@@ -27,25 +27,28 @@ static bool all_ok(bool ok)
 	return all;
 }
 
-/* After @context is connected and mapped, before it is shown; collective over MPI_COMM_WORLD.  -EIO on all or none. */
-static int messages_begin(struct prog_win *context)
+/*
+ * @ok: @context is connected and mapped, and not shown yet.  Collective over MPI_COMM_WORLD; false on all or none.  Each of
+ * these calls may cost a slice of the scheduler where processors are short, so there are few of them.
+ */
+static bool messages_begin(struct prog_win *context, bool ok)
 {
-	/* what is shorter would not cover its descriptor */
-	uint64_t own = prog_msg_min(context) < DESC_SIZE ? DESC_SIZE : prog_msg_min(context), all;
+	uint64_t own = UINT64_MAX, all;
 
-	if (desc_init() || rec_begin())
-		own = UINT64_MAX;
+	/* what is shorter would not cover its descriptor */
+	if (ok && !desc_init() && !rec_begin())
+		own = prog_msg_min(context) < DESC_SIZE ? DESC_SIZE : prog_msg_min(context);
 	/* a receiver must not take a buffer for too small that a sender finds large enough */
 	if (PMPI_Allreduce(&own, &all, 1, MPI_UINT64_T, MPI_MAX, MPI_COMM_WORLD) || all == UINT64_MAX)
-		return -EIO;
+		return false;
 	p2p_least = all;
 	prog_msg_set_look(context, cand_look, NULL);
 	partner_begin(context);
-	return 0;
+	return true;
 }
 
-/* The window; NULL with *@why. @n + 1 endpoints. */
-static struct prog_win *context_open(int n, struct prog_endpoint *eps, const char **why)
+/* What this rank can do alone: NULL with *@why. */
+static struct prog_win *context_open(int n, const char **why)
 {
 	struct prog_win_cfg cfg = {
 		.kind = PROG_WIN_MSG_CONTEXT,
@@ -59,13 +62,21 @@ static struct prog_win *context_open(int n, struct prog_endpoint *eps, const cha
 
 	if (!*why && hooks_session(&reason))
 		*why = reason;
-	if (!all_ok(!*why))
+	if (*why)
 		return NULL;
 	rc = prog_win_open(hooks.session, &cfg, &w);
-	if (rc) {
-		w = NULL;
-		*why = strerror(-rc);
-	}
+	if (!rc)
+		return w;
+	*why = strerror(-rc);
+	return NULL;
+}
+
+/* The window, on all ranks or on none: NULL with *@why.  @n + 1 endpoints. */
+static struct prog_win *context_join(int n, struct prog_endpoint *eps, const char **why)
+{
+	struct prog_win *w = context_open(n, why);
+	int rc;
+
 	if (!all_ok(w != NULL))
 		goto fail;
 	prog_win_endpoint(w, &eps[n]);
@@ -78,7 +89,7 @@ static struct prog_win *context_open(int n, struct prog_endpoint *eps, const cha
 		rc = hcomm_make_world(n);
 	if (rc)
 		*why = strerror(-rc);
-	if (all_ok(!rc) && !messages_begin(w))
+	if (messages_begin(w, !rc))
 		return w;
 fail:
 	prog_win_close(w);
@@ -104,7 +115,7 @@ void hp2p_start(void)
 	eps = calloc((size_t)n + 1, sizeof(*eps));
 	if (!eps && !why)
 		why = strerror(ENOMEM);
-	w = context_open(n, eps, &why);
+	w = context_join(n, eps, &why);
 	free(eps);
 	if (w) {
 		hp2p_context = w;

@@ -226,7 +226,7 @@ static void send_dequeue(struct match *m, struct send *s, int state)
 	unexpected_changed(m, -1);
 }
 
-/* ... and forgotten: should it be sent again, it is new.  Its user. */
+/* An unexpected SEND is forgotten: should it be sent again, it is new.  Its user. */
 static void *send_drop(struct match *m, struct send *s)
 {
 	struct slot *l = slot_find(m, &s->id);

@@ -67,7 +67,7 @@ int match_take(struct match *m, const struct match_id *id, void *recv, void **se
 
 /* The transfer of a RECV of match_recv() that was matched ended, well or not.  Unknown keys are ignored. */
 void match_end(struct match *m, const struct prog_p2p_key *key);
-/* ... of match_take(). */
+/* The transfer of a RECV of match_take() ended. */
 void match_take_end(struct match *m, const struct match_id *id);
 
 /* An unexpected SEND is forgotten.  Its pointer, or NULL: it is not unexpected (any more). */

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* Frames of messages that come: what others ask on their lanes, and what they answer on ours. */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "rndv/priv.h"
 
@@ -15,7 +14,7 @@ static int rts(struct link_from *from, const struct wire_frame *f, struct conn *
 		.target = f->target, .disp = f->disp, .error = ENOENT,
 	};
 	struct wire_rtsrec rec;
-	struct rsend *s;
+	struct rsend s;
 	int err;
 
 	if (wire_rts_get(payload, &rec))
@@ -29,29 +28,17 @@ static int rts(struct link_from *from, const struct wire_frame *f, struct conn *
 				 lane_name(rl->lane), f->origin, (unsigned long long)f->win);
 		return 0;
 	}
-	s = calloc(1, sizeof(*s));
-	err = -ENOMEM;
-	if (s) {
-		s->id = (struct match_id){ .src = f->origin, .slot = (uint32_t)f->disp,
-					   .serial = f->disp >> 32 };
-		s->key = (struct prog_p2p_key){
-			.comm = rec.comm, .src = f->origin, .dst = f->target, .tag = rec.tag,
-			.gen = rec.gen, .ord = rec.ord,
-		};
-		s->win = f->win;
-		s->len = rec.len;
-		s->flags = rec.flags;
-		s->eager_max = rec.eager;
-		s->from = from->id;
-		err = receiver_rts(c, s);
+	s = (struct rsend){
+		.id = { .src = f->origin, .slot = (uint32_t)f->disp, .serial = f->disp >> 32 },
+		.key = { .comm = rec.comm, .src = f->origin, .dst = f->target, .tag = rec.tag,
+			 .gen = rec.gen, .ord = rec.ord },
+		.win = f->win, .len = rec.len, .flags = rec.flags, .eager_max = rec.eager, .from = from->id,
+	};
+	err = receiver_rts(c, &s);
+	if (err) {
+		a.error = -err;
+		ctrl_reply(rl, &a);
 	}
-	if (!err)
-		return 0;
-	free(s);
-	if (err == -ESTALE)
-		return 0;			/* matched by its id before it came */
-	a.error = -err;
-	ctrl_reply(rl, &a);
 	return 0;
 }
 

@@ -34,8 +34,8 @@ struct rndv_space {
 	atomic_uint refs;
 	atomic_uint attached;		/* workers */
 	_Atomic uint32_t taken[PROG_P2P_SLOTS];	/* serial of the last SEND that was announced */
-	_Atomic uint32_t ended[PROG_P2P_SLOTS];	/* ... that ended: who sets it tells the client */
-	_Atomic uint32_t wanted[PROG_P2P_SLOTS];	/* ... of which bytes were wanted */
+	_Atomic uint32_t ended[PROG_P2P_SLOTS];	/* serial of the last that ended: who sets it tells the client */
+	_Atomic uint32_t wanted[PROG_P2P_SLOTS];	/* serial of the last of which bytes were wanted */
 	atomic_bool no_peer_copy;	/* its helper thread cannot copy from and to other processes */
 };
 
@@ -63,8 +63,8 @@ struct conn {				/* a client as this worker knows it */
 	unsigned int jobs;		/* helper jobs of its messages */
 	struct stats_msgs *stats;	/* of lc.stats */
 	struct rts_state *rts;		/* [PROG_P2P_SLOTS] */
-	unsigned int again;		/* entries of it to be announced again, ... */
-	uint64_t again_at, again_ns;	/* ... not before; and then in so much more, ns */
+	unsigned int again;		/* entries of it to be announced again */
+	uint64_t again_at, again_ns;	/* when at the earliest; time until the next attempt, ns */
 	struct recv_xfer *recvs;	/* to its memory (on) */
 	struct recv_xfer *reads;	/* from its memory, on the same node (from) */
 	struct send_xfer *sends;
@@ -210,8 +210,8 @@ struct recv_xfer {
 	uint64_t chunk;			/* that a helper job reads for xfer_copy */
 	bool engine_asked;
 	struct copy_req *engine_req;	/* under way */
-	unsigned int peer_jobs;		/* of a helper thread that copies by itself ... */
-	struct conn *peer_by;		/* ... which is this client's */
+	unsigned int peer_jobs;		/* of a helper thread that copies by itself */
+	struct conn *peer_by;		/* the client whose thread does them */
 	bool peer_failed;
 	UT_hash_handle hh;		/* r->gets, by token */
 	struct recv_xfer *next, *prev;	/* on->recvs */
@@ -351,7 +351,7 @@ void xfer_begin(struct recv_xfer *x, struct conn *on, struct rndv_job *pj, struc
 void xfer_advance(struct recv_xfer *x, uint64_t len);
 /* It ends: when nobody holds it any more. */
 void xfer_done(struct recv_xfer *x, int status);
-/* ... at once: the client goes. */
+/* The client goes: it ends at once. */
 void xfer_abort(struct recv_xfer *x, int status);
 /* It is not busy any more, or more of it can be moved. */
 void xfer_ready(struct recv_xfer *x);
@@ -414,8 +414,8 @@ void eager_begin(struct conn *on, struct rndv_job *pj, struct rsend *s);
 void rsend_forget(struct rsend *s);
 
 /* receiver.c */
-/* A SEND for @on's client: 0, or why it cannot be queued now; @s is taken over if 0. */
-int receiver_rts(struct conn *on, struct rsend *s);
+/* A SEND for @on's client, as @said: 0, or why it cannot be queued now. */
+int receiver_rts(struct conn *on, const struct rsend *said);
 enum take { TAKE_OK, TAKE_LATER, TAKE_BAD };
 enum take receiver_take(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s);
 void receiver_withdraw(struct conn *c, uint32_t slot);

@@ -55,7 +55,7 @@ static void wake_candidates(struct conn *c)
 	futex_post(&ring->event, &ring->need_wakeup);
 }
 
-int receiver_rts(struct conn *on, struct rsend *s)
+static int arrived(struct conn *on, struct rsend *s)
 {
 	uint32_t worker = on->key.rank % on->r->link->o.workers;	/* of its RECVs */
 	struct rsend *replaced = NULL;
@@ -94,6 +94,22 @@ int receiver_rts(struct conn *on, struct rsend *s)
 		on->r->host->kick(on->r->host, 1u << worker);
 	wake_candidates(on);
 	return 0;
+}
+
+int receiver_rts(struct conn *on, const struct rsend *said)
+{
+	struct rsend *s = malloc(sizeof(*s));
+	int err;
+
+	if (!s)
+		return -ENOMEM;
+	*s = *said;
+	err = arrived(on, s);
+	if (!err)
+		return 0;
+	free(s);
+	/* matched by its id before it came */
+	return err == -ESTALE ? 0 : err;
 }
 
 /* ---- RECVs that are posted ---- */

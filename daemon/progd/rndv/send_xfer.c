@@ -10,8 +10,8 @@
 #include "rndv/priv.h"
 
 #define PART_MAX	WIRE_MAX_PAYLOAD
-#define PART_MIN	65536u		/* messages are cut at least this fine to keep both nodes busy ... */
-#define PARTS		4		/* ... into so many parts */
+#define PARTS		4		/* so many of a message keep both nodes busy */
+#define PART_MIN	65536u
 #define REF_MIN		16384u		/* payloads from here on are sent from where they are */
 #define LANE_QUEUED	(480u << 10)	/* bytes of a lane's queue that DATA may fill: others send too */
 

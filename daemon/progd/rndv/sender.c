@@ -26,24 +26,12 @@ static int announce(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s
 
 	if (link_is_here(c->r->link, node)) {
 		struct conn *on = conn_find(c->r, c->key.job, c->key.win, s->key.dst);
-		struct rsend *rs;
+		struct rsend rs = {
+			.id = { .src = c->key.rank, .slot = slot, .serial = s->serial }, .key = s->key,
+			.win = c->key.win, .len = s->len, .flags = rec.flags, .eager_max = rec.eager,
+		};
 
-		if (!on)
-			return -ENOENT;
-		rs = calloc(1, sizeof(*rs));
-		if (!rs)
-			return -ENOMEM;
-		rs->id = (struct match_id){ .src = c->key.rank, .slot = slot, .serial = s->serial };
-		rs->key = s->key;
-		rs->win = c->key.win;
-		rs->len = s->len;
-		rs->flags = rec.flags;
-		rs->eager_max = rec.eager;
-		err = receiver_rts(on, rs);
-		if (err)
-			free(rs);
-		/* taken by name before it came */
-		return err == -ESTALE ? 0 : err;
+		return on ? receiver_rts(on, &rs) : -ENOENT;
 	}
 	pj = peer_job(c, s->key.dst);
 	tx = pj ? calloc(1, sizeof(*tx)) : NULL;

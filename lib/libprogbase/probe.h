@@ -14,7 +14,7 @@
  *		(key of the window, origin's rank, target's rank, number in the stream, bytes)
  *	msg_post		client			a send (side 0) or a receive (side 1) is in the ring
  *	match			receiver's daemon	both have met
- *	pull			receiver's daemon	bytes are asked for; bytes: up to where
+ *	get_req			receiver's daemon	bytes are asked for; bytes: up to where
  *	msg_done		receiver's daemon	the message has ended; bytes: that arrived
  *		(communicator, sender's rank, receiver's rank, number on the channel, bytes[, side])
  *

@@ -20,7 +20,7 @@ static int ask(struct recv_xfer *x, uint64_t end)
 	};
 	x->asked = end;
 	x->busy = end == x->want;
-	PROG_PROBE(pull, x->key.comm, s->id.src, x->key.dst, x->key.ord, end);
+	PROG_PROBE(get_req, x->key.comm, s->id.src, x->key.dst, x->key.ord, end);
 	return peer_send(x->pj, &x->tx);
 }
 

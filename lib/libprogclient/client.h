@@ -209,6 +209,7 @@ struct prog_session {
 	/* under lock */
 	pthread_mutex_t lock;
 	uint32_t nfree;
+	uint32_t released;		/* slots that ever came free; free-running */
 	uint32_t *free;			/* slots, last freed first */
 	struct op_meta *meta;
 	struct arena arena;
@@ -519,7 +520,7 @@ struct reserve {
 	uint32_t slot;
 	uint32_t dtype;
 	uint64_t arena;
-	int err;
+	uint32_t released;		/* private: session.released at the last attempt */
 };
 
 /*

@@ -58,6 +58,7 @@ static void release_slot(struct prog_session *s, uint32_t slot)
 	m->pin = NULL;
 	m->copy_len = 0;
 	s->free[s->nfree++] = slot;
+	s->released++;
 }
 
 static void copy_out(struct prog_session *s, const struct op_meta *m)
@@ -274,84 +275,101 @@ static void define(struct stream *st, uint32_t id, const struct dtype *dt, uint6
 	publish(s, st, slot);
 }
 
-/* One attempt; true when @r is filled (or has failed), with session.lock held unless it failed. */
-static bool try_reserve(void *arg) GUARD_UNCHECKED
+/* Slots and arena for @r, and for a definition before it, without waiting; false: nothing is taken. */
+static bool take_room(struct reserve *r, uint32_t slots, uint64_t program_size, uint64_t *program)
 {
-	struct reserve *r = arg;
 	struct stream *st = r->st;
 	struct prog_session *s = st->win->s;
-	uint64_t arena = CLIENT_NO_ARENA, program = CLIENT_NO_ARENA, program_size = 0;
-	uint32_t id = 0, slots = 1;
-	bool reaped = false;
 
-	session_lock(s);
-	if (session_lost(s)) {
-		r->err = -ECONNRESET;
-		goto failed;
-	}
+	if (s->nfree < slots)
+		return false;
+	if ((st->lock_seq || r->lock_op) &&
+	    (s->blocked_slots + slots > CLIENT_SLOTS / 2 ||
+	     s->blocked_bytes + r->bytes + program_size > s->arena.size / 2))
+		return false;
+	r->arena = r->bytes ? arena_alloc(&s->arena, r->bytes) : CLIENT_NO_ARENA;
+	if (r->bytes && r->arena == CLIENT_NO_ARENA)
+		return false;
+	if (!program_size)
+		return true;
+	*program = arena_alloc(&s->arena, program_size);
+	if (*program == CLIENT_NO_ARENA && r->bytes)
+		arena_free(&s->arena, r->arena);
+	return *program != CLIENT_NO_ARENA;
+}
+
+/* One attempt, under session.lock.  -EAGAIN: there is no room now. */
+static int reserve(struct reserve *r)
+{
+	struct stream *st = r->st;
+	struct prog_session *s = st->win->s;
+	uint64_t program = CLIENT_NO_ARENA, program_size = 0;
+	uint32_t id = 0, slots = 1;
+
+	if (session_lost(s))
+		return -ECONNRESET;
 	if (st->lock_seq)
 		stream_reap(st);
 	if (r->dt) {
 		if (!st->dtype_gen)
 			st->dtype_gen = calloc(CLIENT_DTYPES, sizeof(*st->dtype_gen));
 		id = st->dtype_gen ? dtype_id(st->win, r->dt) : 0;
-		if (!id) {
-			r->err = -ENOMEM;
-			goto failed;
-		}
+		if (!id)
+			return -ENOMEM;
 		if (st->dtype_gen[id] != st->win->dtypes[id].gen) {
 			program_size = prog_dtype_encoded_size(r->dt);
 			slots = 2;
 		}
 	}
-	for (;;) {
-		bool room = s->nfree >= slots;
-
-		if (st->lock_seq || r->lock_op)
-			room = room && s->blocked_slots + slots <= CLIENT_SLOTS / 2 &&
-			       s->blocked_bytes + r->bytes + program_size <= s->arena.size / 2;
-		if (room && r->bytes) {
-			arena = arena_alloc(&s->arena, r->bytes);
-			room = arena != CLIENT_NO_ARENA;
-		}
-		if (room && program_size) {
-			program = arena_alloc(&s->arena, program_size);
-			room = program != CLIENT_NO_ARENA;
-		}
-		if (room)
-			break;
-		if (arena != CLIENT_NO_ARENA)
-			arena_free(&s->arena, arena);
-		arena = CLIENT_NO_ARENA;
-		if (reaped) {
-			session_unlock(s);
-			return false;
-		}
+	if (!take_room(r, slots, program_size, &program)) {
 		reap_all(s);
-		reaped = true;
+		if (!take_room(r, slots, program_size, &program)) {
+			r->released = s->released;
+			return -EAGAIN;
+		}
 	}
 	charge(st, r->lock_op, slots, r->bytes + program_size);
 	if (program_size)
 		define(st, id, r->dt, program, s->free[--s->nfree]);
 	r->slot = s->free[--s->nfree];
 	r->dtype = id;
-	r->arena = arena;
-	r->err = 0;
-	s->meta[r->slot].arena = arena;
-	return true;
-failed:
-	session_unlock(s);
-	return true;
+	s->meta[r->slot].arena = r->arena;
+	return 0;
 }
 
-int stream_reserve(struct reserve *r)
+/* Is it worth another attempt?  Since the last one something came free, or can be reaped, or the daemon was lost. */
+static bool room_came(void *arg)
+{
+	const struct reserve *r = arg;
+	struct prog_session *s = r->st->win->s;
+	bool came;
+
+	session_lock(s);
+	came = session_lost(s) || s->released != r->released;
+	for (const struct stream *st = s->active; st && !came; st = st->next)
+		came = __atomic_load_n(&st->shared->acked, __ATOMIC_RELAXED) > st->acked;
+	session_unlock(s);
+	return came;
+}
+
+/* Unchecked: on success session.lock is held. */
+int stream_reserve(struct reserve *r) GUARD_UNCHECKED
 {
 	struct prog_session *s = r->st->win->s;
-	int err = 0;
+	int err;
 
-	if (!try_reserve(r))
-		err = wait_until(s, &s->hdr->event, &s->hdr->waiters, try_reserve, r);
-	return err ? err : r->err;
+	for (;;) {
+		session_lock(s);
+		err = reserve(r);
+		if (!err)
+			return 0;
+		session_unlock(s);
+		if (err != -EAGAIN)
+			return err;
+		err = wait_until(s, &s->hdr->event, &s->hdr->waiters, room_came, r);
+		if (err)
+			return err;
+	}
 }
 
 void stream_cancel(struct reserve *r) GUARD_UNCHECKED

@@ -305,10 +305,19 @@ bool session_check(struct prog_session *s);
 void session_probe(struct prog_session *s, uint64_t now);
 void session_kick(struct prog_session *s, uint32_t worker);
 
+/* ---- fork.c -------------------------------------------------------------------------------- */
+
+/* What a file does before fork(), where it takes its locks, and after it, in both processes, where it gives them back. */
+struct fork_ops {
+	void (*prepare)(void);
+	void (*done)(bool child);
+};
+/* From now on fork() leaves the library usable (closing, memory) in the child; any number of times. */
+void fork_install(void);
+
 /* ---- session.c ----------------------------------------------------------------------------- */
 
-/* From now on fork() leaves the library usable (closing, memory) in the child; any number of times. */
-void session_fork_install(void);
+extern const struct fork_ops session_fork_ops;
 
 /* ---- embed.c ------------------------------------------------------------------------------- */
 
@@ -349,8 +358,7 @@ int region_lookup(struct prog_session *s, const void *addr, size_t size, uint32_
 		  uint64_t *off);
 /* @s ends: its numbers of regions mean nothing any more. */
 void region_forget_session(struct prog_session *s);
-void region_fork_prepare(void);
-void region_fork_done(bool child);
+extern const struct fork_ops region_fork_ops;
 
 /* A mapping of control segments, of one window or of several that were made together. */
 struct ctl_map {

@@ -237,7 +237,7 @@ int region_new(size_t size, struct region **out, void **mem)
 
 	if (size > SIZE_MAX / 2)
 		return -ENOMEM;
-	session_fork_install();
+	fork_install();
 	bytes = (size + page - 1) & ~(page - 1);
 	if (!bytes)
 		bytes = page;
@@ -382,12 +382,12 @@ void region_forget_session(struct prog_session *s)
 	pthread_mutex_unlock(&mem_lock);
 }
 
-void region_fork_prepare(void) GUARD_ACQUIRES(mem_lock)
+static void fork_prepare(void) GUARD_ACQUIRES(mem_lock)
 {
 	pthread_mutex_lock(&mem_lock);
 }
 
-void region_fork_done(bool child) GUARD_RELEASES(mem_lock)
+static void fork_done(bool child) GUARD_RELEASES(mem_lock)
 {
 	struct pool *p;
 
@@ -395,6 +395,8 @@ void region_fork_done(bool child) GUARD_RELEASES(mem_lock)
 		p->inherited = true;
 	pthread_mutex_unlock(&mem_lock);
 }
+
+const struct fork_ops region_fork_ops = { .prepare = fork_prepare, .done = fork_done };
 
 int prog_mem_alloc(struct prog_session *s, size_t size, void **mem)
 {

@@ -24,7 +24,6 @@
 /* All sessions of the process, for the fork handler. */
 static pthread_mutex_t sessions_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct prog_session *sessions;
-static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
 int prog_job_key_make(uint8_t jobid[16], uint8_t jobkey[32])
 {
@@ -44,7 +43,6 @@ static void fork_prepare(void) GUARD_UNCHECKED
 {
 	struct prog_session *s;
 
-	region_fork_prepare();
 	pthread_mutex_lock(&sessions_lock);
 	for (s = sessions; s; s = s->next) {
 		pthread_mutex_lock(&s->lock);
@@ -52,28 +50,6 @@ static void fork_prepare(void) GUARD_UNCHECKED
 		pthread_mutex_lock(&s->helper_lock);
 		pins_fork_prepare(&s->pins);
 	}
-}
-
-static void fork_done(bool child) GUARD_UNCHECKED
-{
-	struct prog_session *s;
-
-	for (s = sessions; s; s = s->next) {
-		if (child)
-			pins_fork_child(&s->pins);
-		else
-			pins_fork_parent(&s->pins);
-		pthread_mutex_unlock(&s->helper_lock);
-		pthread_mutex_unlock(&s->msg_lock);
-		pthread_mutex_unlock(&s->lock);
-	}
-	pthread_mutex_unlock(&sessions_lock);
-	region_fork_done(child);
-}
-
-static void fork_parent(void)
-{
-	fork_done(false);
 }
 
 /*
@@ -99,18 +75,27 @@ static void fork_child(void)
 		pthread_mutex_init(&s->ctrl_lock, NULL);
 		pthread_mutex_init(&s->look_lock, NULL);
 	}
-	fork_done(true);
 }
 
-static void fork_register(void)
+static void fork_done(bool child) GUARD_UNCHECKED
 {
-	pthread_atfork(fork_prepare, fork_parent, fork_child);
+	struct prog_session *s;
+
+	if (child)
+		fork_child();
+	for (s = sessions; s; s = s->next) {
+		if (child)
+			pins_fork_child(&s->pins);
+		else
+			pins_fork_parent(&s->pins);
+		pthread_mutex_unlock(&s->helper_lock);
+		pthread_mutex_unlock(&s->msg_lock);
+		pthread_mutex_unlock(&s->lock);
+	}
+	pthread_mutex_unlock(&sessions_lock);
 }
 
-void session_fork_install(void)
-{
-	pthread_once(&fork_once, fork_register);
-}
+const struct fork_ops session_fork_ops = { .prepare = fork_prepare, .done = fork_done };
 
 static bool is_child(const struct prog_session *s)
 {
@@ -491,7 +476,7 @@ int prog_session_open(const struct prog_session_cfg *cfg, struct prog_session **
 			goto fail;
 		}
 	}
-	session_fork_install();
+	fork_install();
 	pthread_mutex_lock(&sessions_lock);
 	s->next = sessions;
 	sessions = s;

@@ -17,7 +17,7 @@
  *	op.c       operations: normalising, the remote path
  *	local.c    operations on ranks of this node
  *	sync.c     flush, locks, post-start-complete-wait, fence
- *	msg.c      two-sided messages
+ *	msg*.c     two-sided messages, msg.h
  *
  * Locking.  session.lock (taken only with PROG_SESSION_MT) protects slots, arena, rings, streams and
  * datatype ids; it is never held while sleeping or in the progress callback.  session.msg_lock (always taken)
@@ -220,7 +220,7 @@ struct prog_session {
 
 	/* under msg_lock */
 	pthread_mutex_t msg_lock;
-	struct msgs *msgs;		/* of the window of kind SPACE; NULL: there is none */
+	struct msgs *msgs;		/* of the message context; NULL: there is none */
 	struct ring msg_rings[PROG_MAX_WORKERS];
 
 	pthread_mutex_t look_lock;
@@ -447,7 +447,7 @@ struct prog_win {
 	enum prog_win_kind kind;
 	uint64_t key;
 	uint32_t rank, nranks;
-	uint32_t ntargets;		/* ranks that operations may name: nranks; SPACE: 0 */
+	uint32_t ntargets;		/* ranks that operations may name: nranks; message context: 0 */
 	void *base;
 	uint64_t size;
 	struct region *region;		/* ALLOCATE: memory */
@@ -483,7 +483,7 @@ struct prog_win {
 	struct pin **range_pin;		/* [nranges], under range_lock: pins of ranges; NULL: none yet */
 	int (*check)(void *arg, uint32_t rank);	/* prog_win_set_check() */
 	void *check_arg;
-	struct msgs *msgs;		/* SPACE, from map on; constant then */
+	struct msgs *msgs;		/* message context, from map on; constant then */
 	struct prog_win *next;		/* session.wins, under helper_lock */
 };
 
@@ -612,9 +612,9 @@ int local_op(struct stream *st, const struct op *op);
 int local_acc(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, uint64_t count, const char *in,
 	      char *result);
 
-/* ---- msg.c ---------------------------------------------------------------------------------- */
+/* ---- msg*.c --------------------------------------------------------------------------------- */
 
-/* The window of kind SPACE opens: -EEXIST, -ENOMEM, -EOPNOTSUPP (by the daemon). */
+/* The message context opens: -EEXIST, -ENOMEM, -EOPNOTSUPP (by the daemon). */
 int msgs_open(struct prog_win *w);
 /* [nranks] what prog_msg_set_blocking() said, for others of this node to read; NULL: @w carries no messages. */
 const uint8_t *msgs_waits(const struct prog_win *w);

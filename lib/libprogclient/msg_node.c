@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/* Messages of the same node: their receiver copies them out of the sender's memory by itself. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "msg.h"
+
+#define COPY_PART	(256u << 10)	/* of a message for a derived datatype, copied at a time */
+
+const struct near *msg_near_find(const struct msgs *ms, uint32_t rank)
+{
+	uint32_t lo = 0, hi = ms->nnear;
+
+	while (lo < hi) {
+		uint32_t mid = (lo + hi) / 2;
+
+		if (ms->near[mid].rank == rank)
+			return &ms->near[mid];
+		if (ms->near[mid].rank < rank)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return NULL;
+}
+
+bool prog_msg_same_node(const struct prog_win *w, uint32_t rank)
+{
+	return w->msgs && msg_near_find(w->msgs, rank);
+}
+
+int msgs_near(struct prog_session *s, uint32_t rank, struct near *out)
+{
+	const struct near *near;
+
+	pthread_mutex_lock(&s->msg_lock);
+	near = s->msgs && s->msgs->w->msgs ? msg_near_find(s->msgs, rank) : NULL;
+	if (near)
+		*out = *near;
+	pthread_mutex_unlock(&s->msg_lock);
+	return near ? 0 : -ENOENT;
+}
+
+int near_alive(const struct near *near)
+{
+	struct memref probe = mem_remote(near->pid, near->probe);
+	uint64_t value = 0;
+	int err = mem_read(&probe, 0, &value, sizeof(value));
+
+	return err ? err : value == near->value ? 0 : -ESRCH;
+}
+
+int msg_near_copy(const struct near *near, const struct prog_msg_id *id, const struct side *sd)
+{
+	struct memref from = mem_remote(near->pid, id->addr);
+	uint64_t len = id->len < sd->total ? id->len : sd->total, n;
+	char *buf;
+	int err = 0;
+
+	if (!sd->dt) {
+		err = mem_read(&from, 0, sd->p, len);
+	} else {
+		buf = malloc(COPY_PART);
+		if (!buf)
+			return -ENOMEM;
+		for (uint64_t off = 0; off < len && !err; off += n) {
+			n = len - off < COPY_PART ? len - off : COPY_PART;
+			err = mem_read(&from, (int64_t)off, buf, n);
+			if (!err)
+				err = prog_dtype_unpack(sd->p, sd->dt, sd->count, off, buf, n);
+		}
+		free(buf);
+	}
+	return err ? err : near_alive(near);
+}

@@ -227,7 +227,7 @@ struct prog_session {
 	void (*look)(void *arg);	/* prog_msg_set_look() */
 	void *look_arg;
 	/* helper thread only */
-	uint64_t look_nap;		/* ns between looks; 0: there was no reason for one */
+	uint64_t look_slice;		/* ns between looks; 0: there was no reason for one */
 	uint64_t look_last;		/* when the last one ended */
 
 	uint32_t event_seen;		/* atomic: event when a test last looked */
@@ -543,7 +543,7 @@ int stream_reserve(struct reserve *r);
  */
 enum ring_wake {
 	WAKE_NOT,
-	WAKE_SLEEPER,			/* one that dozes looks soon enough by itself */
+	WAKE_SLEEPER,			/* one that coalesces wake-ups looks soon enough by itself */
 	WAKE_NOW,
 };
 void ring_push(struct prog_session *s, struct ring *r, uint32_t worker, uint32_t entry,

@@ -243,7 +243,7 @@ bool embed_exists(const struct prog_session_cfg *cfg)
 int embed_connect(const struct prog_session_cfg *cfg, uint64_t deadline_ns,
 		  int (*ask)(void *arg, const char **reason), void *arg, const char **reason)
 {
-	uint64_t nap = RETRY_FIRST_NS;
+	uint64_t slice = RETRY_FIRST_NS;
 	int starts = 0, sock, err;
 	struct embed *e;
 
@@ -294,10 +294,10 @@ int embed_connect(const struct prog_session_cfg *cfg, uint64_t deadline_ns,
 		}
 		/* the daemon is coming up, or another one is going down */
 		ts.tv_sec = 0;
-		ts.tv_nsec = (long)nap;
+		ts.tv_nsec = (long)slice;
 		nanosleep(&ts, NULL);
-		if (nap < RETRY_MAX_NS)
-			nap *= 2;
+		if (slice < RETRY_MAX_NS)
+			slice *= 2;
 	}
 	free(e);
 	return err;

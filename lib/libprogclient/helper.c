@@ -225,7 +225,7 @@ static void *helper_main(void *arg)
 	pthread_setname_np(pthread_self(), "asyncprog");
 	while (!__atomic_load_n(&s->helper_exit, __ATOMIC_ACQUIRE)) {
 		uint32_t tail = __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE), seen;
-		uint64_t nap;
+		uint64_t slice;
 
 		if (tail != done) {
 			struct prog_helper_job *slot = &ring->job[done % PROG_HELPER_SLOTS];
@@ -239,14 +239,14 @@ static void *helper_main(void *arg)
 			continue;
 		}
 		seen = __atomic_load_n(&ring->event, __ATOMIC_SEQ_CST);
-		nap = msgs_look(s, seen != looked);
+		slice = msgs_look(s, seen != looked);
 		looked = seen;
 		/* Dekker with who adds jobs: it bumps event, then looks at need_wakeup */
 		__atomic_store_n(&ring->need_wakeup, 1, __ATOMIC_SEQ_CST);
 		if (__atomic_load_n(&ring->event, __ATOMIC_SEQ_CST) == seen &&
 		    __atomic_load_n(&ring->tail, __ATOMIC_SEQ_CST) == done &&
 		    !__atomic_load_n(&s->helper_exit, __ATOMIC_ACQUIRE))
-			futex_wait(&ring->event, seen, nap);
+			futex_wait(&ring->event, seen, slice);
 		__atomic_store_n(&ring->need_wakeup, 0, __ATOMIC_RELAXED);
 	}
 	return NULL;

@@ -303,21 +303,21 @@ uint64_t msgs_look(struct prog_session *s, bool fresh)
 
 	if (!s->p2p || session_lost(s) || !__atomic_load_n(&s->p2p->candidates, __ATOMIC_SEQ_CST) ||
 	    !__atomic_load_n(&s->p2p->unmatched, __ATOMIC_SEQ_CST)) {
-		s->look_nap = 0;
+		s->look_slice = 0;
 		return 0;
 	}
 	now = clock_ns();
-	if (fresh || !s->look_nap)
-		s->look_nap = LOOK_FIRST_NS;
+	if (fresh || !s->look_slice)
+		s->look_slice = LOOK_FIRST_NS;
 	/* the event is also that of jobs, of which there can be many */
-	if (now - s->look_last < s->look_nap)
-		return s->look_nap - (now - s->look_last);
+	if (now - s->look_last < s->look_slice)
+		return s->look_slice - (now - s->look_last);
 	pthread_mutex_lock(&s->look_lock);
 	if (s->look)
 		s->look(s->look_arg);
 	pthread_mutex_unlock(&s->look_lock);
 	s->look_last = clock_ns();
-	if (s->look_nap < LOOK_MAX_NS)
-		s->look_nap *= 2;
-	return s->look_nap;
+	if (s->look_slice < LOOK_MAX_NS)
+		s->look_slice *= 2;
+	return s->look_slice;
 }

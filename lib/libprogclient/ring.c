@@ -205,7 +205,7 @@ void ring_push(struct prog_session *s, struct ring *r, uint32_t worker, uint32_t
 	/* Dekker again: the worker counts who waits for the entry, then reads the tail a last time */
 	if (waits && __atomic_load_n(waits, __ATOMIC_SEQ_CST))
 		wake = WAKE_NOW;
-	/* a worker that dozes looks soon; only what takes longer than that anyway is worth a kick */
+	/* a worker that coalesces wake-ups looks soon; only what takes longer than that anyway is worth a kick */
 	if (wake == WAKE_NOT || (state == PROG_WAKEUP_COALESCED && wake == WAKE_SLEEPER))
 		return;
 	/*

@@ -13,10 +13,10 @@
 
 #define SPIN_MAX_NS		15000u		/* longer waits are slept through */
 #define SPIN_MARGIN_NS		1000u
-#define GLANCES			16		/* looks before anything is measured */
-#define NAP_FIRST_NS		100000u		/* with a progress function */
-#define NAP_MAX_NS		1000000u
-#define NAP_ALONE_NS		20000000u	/* without */
+#define SPIN_BATCH			16		/* looks at once, before anything is measured */
+#define SLICE_FIRST_NS		100000u		/* with a progress function */
+#define SLICE_MAX_NS		1000000u
+#define SLICE_ALONE_NS		20000000u	/* without */
 #define SOCKET_EVERY_NS		20000000u
 #define LOAD_EVERY_NS		100000000u
 
@@ -67,7 +67,7 @@ static void record(struct prog_session *s, uint64_t took)
 	__atomic_store_n(&s->wait_avg, avg + took / 8 - avg / 8, __ATOMIC_RELAXED);
 }
 
-static void ring_hurry(struct prog_session *s, const struct ring *r, uint32_t worker)
+static void ring_urge(struct prog_session *s, const struct ring *r, uint32_t worker)
 {
 	if (r->sq && __atomic_load_n(&s->bell->state[worker].need_wakeup, __ATOMIC_SEQ_CST) == PROG_WAKEUP_COALESCED &&
 	    __atomic_load_n(&r->sq->head, __ATOMIC_RELAXED) !=
@@ -76,46 +76,46 @@ static void ring_hurry(struct prog_session *s, const struct ring *r, uint32_t wo
 }
 
 /*
- * Somebody is going to wait: wake workers that doze and have not taken everything.  Without a lock;
+ * Somebody is going to wait: wake workers that coalesce wake-ups and have not taken everything.  Without a lock;
  * the caller's own entries, at least, are seen.
  */
-static void rings_hurry(struct prog_session *s)
+static void rings_urge(struct prog_session *s)
 {
 	for (uint32_t i = 0; i < s->workers; i++) {
-		ring_hurry(s, &s->rings[i], i);
-		ring_hurry(s, &s->msg_rings[i], i);
+		ring_urge(s, &s->rings[i], i);
+		ring_urge(s, &s->msg_rings[i], i);
 	}
 }
 
 /* For the daemon: this thread's processor is free from here on, but for looks now and then. */
-static void rest_begin(struct prog_session *s)
+static void blocked_begin(struct prog_session *s)
 {
 	__atomic_fetch_add(&s->hdr->blocked, 1, __ATOMIC_RELAXED);
 }
 
-static void rest_end(struct prog_session *s)
+static void blocked_end(struct prog_session *s)
 {
 	__atomic_fetch_sub(&s->hdr->blocked, 1, __ATOMIC_RELAXED);
 }
 
 /* Times of one wait, shared by the two kinds of sleeping. */
-struct nap {
+struct sleep_slice {
 	uint64_t start, checked, now, length;
 };
 
-static void nap_begin(struct prog_session *s, struct nap *n)
+static void slice_begin(struct prog_session *s, struct sleep_slice *n)
 {
 	n->start = n->checked = n->now = clock_ns();
-	n->length = s->progress ? NAP_FIRST_NS : NAP_ALONE_NS;
+	n->length = s->progress ? SLICE_FIRST_NS : SLICE_ALONE_NS;
 }
 
 /* After a sleep without success: false when the daemon is lost. */
-static bool nap_next(struct prog_session *s, struct nap *n)
+static bool slice_next(struct prog_session *s, struct sleep_slice *n)
 {
 	if (s->progress)
 		s->progress(s->progress_arg);
 	n->now = clock_ns();
-	if (n->length < NAP_MAX_NS)
+	if (n->length < SLICE_MAX_NS)
 		n->length *= 2;
 	if (n->now - n->checked >= SOCKET_EVERY_NS) {
 		n->checked = n->now;
@@ -127,7 +127,7 @@ static bool nap_next(struct prog_session *s, struct nap *n)
 }
 
 static int sleep_until(struct prog_session *s, uint32_t *event, uint32_t *waiters, bool (*done)(void *arg),
-		       void *arg, struct nap *n)
+		       void *arg, struct sleep_slice *n)
 {
 	for (;;) {
 		uint32_t seen;
@@ -143,7 +143,7 @@ static int sleep_until(struct prog_session *s, uint32_t *event, uint32_t *waiter
 			record(s, clock_ns() - n->start);
 			return 0;
 		}
-		if (!nap_next(s, n))
+		if (!slice_next(s, n))
 			return done(arg) ? 0 : -ECONNRESET;
 	}
 }
@@ -151,22 +151,22 @@ static int sleep_until(struct prog_session *s, uint32_t *event, uint32_t *waiter
 int wait_until(struct prog_session *s, uint32_t *event, uint32_t *waiters, bool (*done)(void *arg),
 	       void *arg)
 {
-	struct nap n;
+	struct sleep_slice n;
 	uint64_t spin;
 	int i, err;
 
-	for (i = 0; i < GLANCES; i++) {
+	for (i = 0; i < SPIN_BATCH; i++) {
 		if (done(arg))
 			return 0;
 		cpu_relax();
 	}
 	if (session_lost(s))
 		return -ECONNRESET;
-	rings_hurry(s);
-	nap_begin(s, &n);
+	rings_urge(s);
+	slice_begin(s, &n);
 	spin = spin_time(s, n.now);
 	while (n.now - n.start < spin) {
-		for (i = 0; i < GLANCES; i++) {
+		for (i = 0; i < SPIN_BATCH; i++) {
 			if (done(arg)) {
 				record(s, clock_ns() - n.start);
 				return 0;
@@ -175,29 +175,29 @@ int wait_until(struct prog_session *s, uint32_t *event, uint32_t *waiters, bool 
 		}
 		n.now = clock_ns();
 	}
-	rest_begin(s);
+	blocked_begin(s);
 	err = sleep_until(s, event, waiters, done, arg, &n);
-	rest_end(s);
+	blocked_end(s);
 	return err;
 }
 
 int wait_lock(struct prog_session *s, struct winctl *wc, uint32_t origin)
 {
-	struct nap n;
+	struct sleep_slice n;
 	bool granted;
 	int i;
 
-	for (i = 0; i < GLANCES; i++) {
+	for (i = 0; i < SPIN_BATCH; i++) {
 		if (winlock_granted(wc, origin))
 			return 0;
 		cpu_relax();
 	}
-	nap_begin(s, &n);
-	rest_begin(s);
+	slice_begin(s, &n);
+	blocked_begin(s);
 	do
 		winlock_sleep(wc, origin, n.length);
-	while (!(granted = winlock_granted(wc, origin)) && nap_next(s, &n));
-	rest_end(s);
+	while (!(granted = winlock_granted(wc, origin)) && slice_next(s, &n));
+	blocked_end(s);
 	return granted ? 0 : -ECONNRESET;
 }
 
@@ -225,14 +225,14 @@ void prog_session_wait(struct prog_session *s, uint64_t timeout_ns)
 
 	if (session_lost(s) || !timeout_ns)
 		return;
-	rings_hurry(s);
+	rings_urge(s);
 	__atomic_fetch_add(waiters, 1, __ATOMIC_SEQ_CST);
 	seen = __atomic_load_n(event, __ATOMIC_SEQ_CST);
 	/* what happened after the last test is news already */
 	if (seen == tested) {
-		rest_begin(s);
+		blocked_begin(s);
 		futex_wait(event, seen, timeout_ns);
-		rest_end(s);
+		blocked_end(s);
 		if (__atomic_load_n(event, __ATOMIC_RELAXED) == seen)
 			session_quiet(s);
 	}

@@ -18,6 +18,8 @@
 #ifndef PROGCLIENT_MSG_H
 #define PROGCLIENT_MSG_H
 
+#include <errno.h>
+
 #include "client.h"
 
 struct prog_msg {

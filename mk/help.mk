@@ -25,7 +25,7 @@ help:
 	@echo '  make check-quick build, unit, daemon, client, some MPI programs: between changes'
 	@echo '  make check-apps  programs of Debian packages, natively and hooked; installs them'
 	@echo '  make bench       measurements, into results/'
-	@echo '  make fuzz        every fuzzer for FUZZ_SECONDS (60)'
+	@echo '  make fuzz        every fuzzer for FUZZ_SECONDS (60); fuzz-corpus grows what they start from'
 	@echo '  make soak-p2p    SOAK_PROGRAMS (5000) random two-sided programs, native and hooked'
 	@echo '  make soak-rma    likewise random one-sided programs'
 	@echo '  make soak-suite  MPICH'"'"'s own test programs, both libraries: hours; SUITE="--mpi mpich rma" selects'

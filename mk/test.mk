@@ -30,10 +30,11 @@ $(TEST_BINS): $(BUILD)/test/%: $(OBJ)/%.o $(LIBKIT) $(TEST_LIBDEPS)
 # tests that let allocations fail have the allocator to themselves
 $(BUILD)/test/%/oom_test: override LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc
 
-$(FUZZ_BINS): $(BUILD)/fuzz/%: $(OBJ)/%.o $(TEST_LIBDEPS)
+$(FUZZ_BINS): $(BUILD)/fuzz/%: $(OBJ)/%.o $(LIBKIT) $(TEST_LIBDEPS)
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(filter %.a,$^) $(DAEMON_LIBS)
+	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(filter %.a,$^) \
+		$(shell $(PKG_CONFIG) --libs cmocka) $(DAEMON_LIBS)
 
 -include $(patsubst %.o,%.d,$(call objs,$(KIT_SRCS) $(TEST_SRCS) $(FUZZ_SRCS)))
 
@@ -62,6 +63,12 @@ fuzz:
 	$(Q)$(MAKE) deps
 	$(Q)$(MAKE) build-fuzz
 	$(Q)FUZZ_SECONDS=$(FUZZ_SECONDS) BUDGET_fuzz=86400 selftests/run --build $(BUILD) fuzz
+
+# what they start from: grown for FUZZ_SECONDS each, and as few inputs as reach the same code
+.PHONY: fuzz-corpus
+fuzz-corpus:
+	$(Q)$(MAKE) build-fuzz
+	$(Q)FUZZ_SECONDS=$(FUZZ_SECONDS) selftests/fuzz/grow $(patsubst $(BUILD)/%,$(BUILD)-fuzz/%,$(FUZZ_BINS))
 
 # The runner's groups follow what is built: a sanitizer build runs the groups that make sense in it.
 ifeq ($(SAN),)

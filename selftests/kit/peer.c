@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+#include <string.h>
+
+#include <libprogbase/wire.h>
+#include <wire/optype.h>
+
+#include "peer.h"
+
+static uint8_t jobkey_of_peer[PROG_JOBKEY_SIZE];
+
+uint8_t kit_u8(struct kit_bytes *in)
+{
+	if (!in->left)
+		return 0;
+	in->left--;
+	return *in->at++;
+}
+
+uint16_t kit_u16(struct kit_bytes *in)
+{
+	uint8_t low = kit_u8(in);
+
+	return low | kit_u8(in) << 8;
+}
+
+uint32_t kit_number(struct kit_bytes *in)
+{
+	uint8_t n = kit_u8(in);
+
+	if (n < 0xc0)
+		return n;
+	return n < 0xf0 ? kit_u16(in) : (uint32_t)kit_u16(in) << (n & 15);
+}
+
+static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const void *payload, void *token)
+{
+	struct kit_peer *p = ctx;
+
+	p->frames++;
+	p->bytes += f->len;
+	if (l == p->in && f->job)
+		p->in_job = f->job;
+	if (f->seq)
+		p->last_seq = f->seq;
+	return 0;
+}
+
+static void on_up(void *ctx, struct lane *l)
+{
+	struct kit_peer *p = ctx;
+
+	if (!lane_is_opener(l))
+		p->in = l;
+}
+
+static void on_down(void *ctx, struct lane *l, int err, const char *why)
+{
+	struct kit_peer *p = ctx;
+
+	if (l == p->out) {
+		p->out = NULL;
+		p->proven = false;
+	}
+	if (l == p->in) {
+		p->in = NULL;
+		p->in_job = 0;
+	}
+}
+
+static bool key_of(void *ctx, const uint8_t *id, uint8_t *key)
+{
+	memcpy(key, jobkey_of_peer, PROG_JOBKEY_SIZE);
+	return true;
+}
+
+static void on_proven(void *arg, struct lane *l, uint32_t job, int err)
+{
+	struct kit_peer *p = arg;
+
+	p->proven = !err;
+}
+
+void kit_peer_new(struct kit_peer *p, const uint8_t guid[PROG_GUID_SIZE], uint64_t key)
+{
+	static const struct xport_handlers handlers = {
+		.frame_end = on_end, .lane_up = on_up, .lane_down = on_down, .job_key = key_of,
+	};
+	struct xport_opts o = { .workers = 1, .transport = "loop", .handlers = &handlers, .post = kit_post };
+	char err[XPORT_ERR];
+
+	memset(p, 0, sizeof(*p));
+	p->key = key;
+	memcpy(o.guid, guid, PROG_GUID_SIZE);
+	assert_int_equal(loop_new(LOOP_EPOLL, &p->loop), 0);
+	assert_int_equal(xport_new(&o, &p->x, err), 0);
+	assert_int_equal(xport_attach(p->x, 0, p->loop, p, &p->xw), 0);
+	assert_int_equal(xport_listen(p->x, p->loop, err), 0);
+	p->naddrs = xport_addrs(p->x, p->addr);
+}
+
+void kit_peer_open(struct kit_peer *p, const struct kit_link *k, const uint8_t guid[PROG_GUID_SIZE],
+		   const uint8_t jobid[PROG_JOBID_SIZE], const uint8_t jobkey[PROG_JOBKEY_SIZE])
+{
+	if (p->out)
+		return;
+	memcpy(jobkey_of_peer, jobkey, PROG_JOBKEY_SIZE);
+	p->out = lane_open(p->xw, guid, k->addr, k->naddrs);
+	assert_non_null(p->out);
+	p->out_job = lane_job_open(p->out, jobid, jobkey, on_proven, p);
+}
+
+void kit_peer_step(struct kit_peer *p)
+{
+	loop_run_once(p->loop, 0);
+}
+
+void kit_peer_free(struct kit_peer *p)
+{
+	xport_unlisten(p->x);
+	xport_detach(p->xw, 0);
+	xport_free(p->x);
+	loop_free(p->loop);
+}
+
+/* ---- frames of a fuzzer ---- */
+
+/* What a frame carries, unless it is bytes of the input as they are. */
+static void payload_of(const struct kit_peer *p, struct kit_bytes *in, const struct wire_frame *f, uint8_t *buf)
+{
+	size_t n;
+	struct wire_ackrec ack = { .win = f->win ? f->win : p->key };
+	struct wire_rtsrec rts = { .comm = 9, .tag = -3, .gen = 1 };
+	struct wire_atsrec ats = { .status = 0 };
+
+	switch (kit_u8(in) % 8 ? f->type : 0) {
+	case WIRE_RMA_ACK:
+		for (uint32_t i = 0; i < wire_ack_count(f); i++) {
+			ack.origin = kit_u8(in) % KIT_STREAMS;
+			ack.target = kit_u8(in) % KIT_STREAMS;
+			ack.seq = kit_u8(in);
+			ack.status = kit_u8(in) % 16;
+			wire_ack_put(buf, i, &ack);
+		}
+		return;
+	case WIRE_RNDV_RTS:
+		rts.ord = kit_u8(in) % 8;
+		rts.len = kit_number(in);
+		rts.eager = kit_number(in);
+		rts.flags = kit_u8(in) & (PROG_P2PF_SYNC | PROG_P2PF_EAGER);
+		wire_rts_put(buf, &rts);
+		return;
+	case WIRE_RNDV_ATS:
+		ats.status = kit_u8(in) % 16;
+		ats.eager = kit_number(in);
+		wire_ats_put(buf, &ats);
+		return;
+	default:
+		/* a datatype is made of its bytes; of others they are what is moved */
+		n = f->type == WIRE_RMA_DTYPE ? 256 : 8;
+		n = n < f->len ? n : f->len;
+		n = n < in->left ? n : in->left;
+		memset(buf, 0x5a, f->len);
+		memcpy(buf, in->at, n);
+		in->at += n;
+		in->left -= n;
+	}
+}
+
+/* Lengths that agree with each other, as the type wants them. */
+static void lengths_of(struct kit_bytes *in, const struct wire_type *t, struct wire_frame *f)
+{
+	uint32_t n = kit_number(in), span = t->max_len - t->min_len;
+	uint8_t how = kit_u8(in);
+
+	f->len = t->min_len + (span ? n % (span + 1) : 0);
+	if (f->type == WIRE_RMA_ACK)
+		f->len = (1 + n % 8) * WIRE_ACK_SIZE;
+	if (!(t->fields & (WIRE_HAS_RANGE | WIRE_HAS_WANT)))
+		return;
+	f->off = how & 1 ? kit_number(in) : 0;
+	f->total = f->off + f->len;
+	if (t->fields & WIRE_HAS_WANT && f->type != WIRE_RMA_CAS)
+		f->total += n;
+	if (f->type == WIRE_RMA_CAS)
+		f->total = f->len / 2;
+	if (how & 2)
+		f->total += kit_number(in);
+	if (t->fields & WIRE_HAS_RANGE)
+		f->flags = (f->flags & ~WIRE_F_LAST) | (f->off + f->len == f->total ? WIRE_F_LAST : 0);
+}
+
+static uint64_t seq_of(struct kit_peer *p, struct kit_bytes *in, const struct wire_frame *f)
+{
+	uint64_t *next = &p->seq[f->origin % KIT_STREAMS][f->target % KIT_STREAMS];
+
+	switch (kit_u8(in) % 8) {
+	case 0:
+		return 1 + kit_u8(in);
+	case 1:
+		return *next ? *next : 1;
+	case 2:
+		return p->last_seq ? p->last_seq : 1;
+	default:
+		return ++*next;
+	}
+}
+
+void kit_peer_frame(struct kit_peer *p, struct kit_bytes *in, uint8_t first, uint8_t last)
+{
+	static uint8_t buf[WIRE_MAX_PAYLOAD];
+	struct wire_frame f = { .type = first + kit_u8(in) % (last - first + 1) };
+	const struct wire_type *t = wire_type(f.type);
+	bool answer = t && !(t->from & WIRE_FROM_OPENER);
+	struct lane *l = answer ? p->in : p->out;
+
+	f.job = answer ? p->in_job : p->out_job;
+	if (!t || !l || !f.job || (!answer && !p->proven))
+		return;
+	f.flags = kit_u8(in) & t->flags & ~WIRE_F_PARITY;
+	if (t->fields & WIRE_HAS_OP)
+		f.op = 1 + kit_u8(in) % (PROG_OP_END - 1);
+	if (t->fields & WIRE_HAS_ETYPE)
+		f.etype = 1 + kit_u8(in) % (PROG_TYPE_END - 1);
+	if (t->fields & WIRE_HAS_DTYPE)
+		f.dtype = f.type == WIRE_RMA_DTYPE ? 1 + kit_u8(in) % 3 : kit_u8(in) % 4;
+	if (t->fields & WIRE_HAS_STREAM) {
+		f.win = p->key + (kit_u8(in) > 250);
+		f.origin = kit_u8(in) % KIT_STREAMS;
+		f.target = kit_u8(in) % KIT_STREAMS;
+	}
+	if (t->fields & (WIRE_HAS_SEQ | WIRE_HAS_VALUE))
+		f.seq = seq_of(p, in, &f);
+	/* of messages it is the name of a message */
+	if (t->fields & WIRE_HAS_DISP)
+		f.disp = f.type < WIRE_RNDV_RTS ? kit_number(in) : WIRE_RNDV_ID(kit_u8(in) % 8, kit_u8(in) % 16);
+	if (t->fields & WIRE_HAS_ERROR)
+		f.error = 1 + kit_u8(in) % 40;
+	lengths_of(in, t, &f);
+	if (f.len > t->max_len)
+		return;
+	payload_of(p, in, &f, buf);
+	/* full: the input goes on behind it */
+	(void)lane_send(l, &f, f.len ? buf : NULL, NULL, NULL);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * peer.h - another node, which is the test: lanes with proven jobs to the node whose engines are tested, and from it.
+ * Of bytes of a fuzzer it makes frames that get as far as the engines.
+ */
+#ifndef SELFTESTS_KIT_PEER_H
+#define SELFTESTS_KIT_PEER_H
+
+#include "link.h"
+
+#define KIT_STREAMS	4u		/* ranks that frames are from and to */
+
+/* What is left of a fuzzer's input: 0 after its end. */
+struct kit_bytes {
+	const uint8_t *at;
+	size_t left;
+};
+
+uint8_t kit_u8(struct kit_bytes *in);
+uint16_t kit_u16(struct kit_bytes *in);
+/* Small numbers more often than large ones. */
+uint32_t kit_number(struct kit_bytes *in);
+
+struct kit_peer {
+	struct loop *loop;
+	struct xport *x;
+	struct xport_worker *xw;
+	struct prog_addr addr[PROG_MAX_ADDRS];
+	unsigned int naddrs;
+	struct lane *out;		/* opened by the test; NULL: down, as the next */
+	struct lane *in;		/* opened by the node */
+	bool proven;			/* the job, on `out' */
+	uint32_t out_job, in_job;	/* its index; in_job is 0 until the first frame has come */
+	uint64_t key;			/* of the window */
+	uint64_t last_seq;		/* of a frame that has come */
+	uint64_t seq[KIT_STREAMS][KIT_STREAMS];
+	uint64_t frames, bytes;		/* that have come */
+};
+
+void kit_peer_new(struct kit_peer *p, const uint8_t guid[PROG_GUID_SIZE], uint64_t key);
+/* A lane to @k on which the job is to be proven; no lane when one is there. */
+void kit_peer_open(struct kit_peer *p, const struct kit_link *k, const uint8_t guid[PROG_GUID_SIZE],
+		   const uint8_t jobid[PROG_JOBID_SIZE], const uint8_t jobkey[PROG_JOBKEY_SIZE]);
+/* The peer's half of a step. */
+void kit_peer_step(struct kit_peer *p);
+/* A frame made of @in, of type @first to @last, where the lane for it is there. */
+void kit_peer_frame(struct kit_peer *p, struct kit_bytes *in, uint8_t first, uint8_t last);
+/* When the node has no lane any more. */
+void kit_peer_free(struct kit_peer *p);
+
+#endif

@@ -441,27 +441,45 @@ static inline int acc_some(struct acc *a, int64_t disp, size_t n)
 	return mem_is_direct(&a->w->mem) ? acc_direct(a, disp, n) : acc_remote(a, disp, n);
 }
 
-/* All elements of @it (which stands at an element's start) up to @len packed bytes. */
+/* All elements of @it up to @len packed bytes, of two blocks each, the first one at the element's start. */
+static int acc_split(struct acc *a, int64_t disp, struct prog_dtype_iter *it, size_t len)
+{
+	const struct reduce_type *t = a->t;
+	int64_t first = 0, off, off1;
+	uint64_t got;
+	size_t n = 0;
+	int ret = 0;
+
+	for (; len && !ret; len -= t->packed) {
+		prog_dtype_iter_next(it, t->part0, &off, &got);
+		prog_dtype_iter_next(it, t->part1, &off1, &got);
+		if (n && off != first + (int64_t)(n * t->extent)) {
+			ret = acc_some(a, disp + first, n);
+			n = 0;
+		}
+		if (!n++)
+			first = off;
+	}
+	return ret ? ret : acc_some(a, disp + first, n);
+}
+
+/* All elements of @it (which stands at an element's start) up to @len packed bytes; neighbours together. */
 static int acc_dtype(struct acc *a, int64_t disp, struct prog_dtype_iter *it, size_t len)
 {
 	const struct reduce_type *t = a->t;
 	struct prog_dtype_run run;
 	int ret = 0;
 
+	if (t->used != t->packed)
+		return acc_split(a, disp, it, len);
 	while (len && !ret) {
-		if (t->used != t->packed) {
-			int64_t off, off1;
-			uint64_t got;
-
-			/* two blocks make an element; the first one is at its start */
-			prog_dtype_iter_next(it, t->part0, &off, &got);
-			prog_dtype_iter_next(it, t->part1, &off1, &got);
-			len -= t->packed;
-			ret = acc_some(a, disp + off, 1);
-			continue;
-		}
 		prog_dtype_iter_next_run(it, len, &run);
 		len -= run.bytes * run.count;
+		/* neighbours with a gap between them */
+		if (run.bytes == t->packed && run.stride == t->extent) {
+			ret = acc_some(a, disp + run.off, run.count);
+			continue;
+		}
 		for (uint64_t i = 0; i < run.count && !ret; i++)
 			ret = acc_some(a, disp + run.off + (int64_t)i * run.stride,
 				       run.bytes / t->packed);

@@ -31,9 +31,11 @@ CC := gcc
 endif
 PKG_CONFIG ?= pkg-config
 
-WERROR ?= -Werror
+# what only a sanitizer's build warns of comes of the code that it adds
+WERROR ?= $(if $(SAN),,-Werror)
 WARN := -Wall -Wextra $(WERROR) -Wmissing-prototypes -Wstrict-prototypes -Wno-unused-parameter
-CFLAGS ?= -O2 -g
+# a sanitizer's code is half as long to compile with -O1, and its reports need no more than lines
+CFLAGS ?= $(if $(SAN),-O1 -g1,-O2 -g)
 override CPPFLAGS += -D_GNU_SOURCE -DPROG_VERSION='"$(VERSION)"' \
 	-DPROG_NO_OLD_NAMES -Iinclude -Iinclude/uapi -Ilib -Ilib/libprogclient -Idaemon/progd
 override CFLAGS += -std=gnu11 -fno-strict-aliasing -fPIC -fvisibility=hidden -pthread $(WARN)

@@ -72,23 +72,23 @@ fuzz-corpus:
 
 # The runner's groups follow what is built: a sanitizer build runs the groups that make sense in it.
 ifeq ($(SAN),)
-build-check:
-	@echo '== build: programs and tests'
+# Beside each other, as each of them has a time in which it waits for the network, links, or compiles the last file.
+CHECK_BUILDS := $(if $(filter kmod,$(CHECK_GROUPS)),build-kernels) build-programs \
+	$(if $(filter sanitizers,$(CHECK_GROUPS)),$(addprefix build-san-,$(SAN_BUILDS)) build-san-hooks) \
+	$(if $(filter kmod,$(CHECK_GROUPS)),build-kmod) $(if $(filter fuzz,$(CHECK_GROUPS)),build-fuzz)
+.PHONY: build-programs build-kernels build-kmod build-san-hooks $(addprefix build-san-,$(SAN_BUILDS))
+build-check: $(CHECK_BUILDS)
+build-programs:
 	$(Q)$(MAKE) tests $(if $(filter mpi kmod sanitizers,$(CHECK_GROUPS)),$(MPITEST_ALL))
-ifneq ($(filter sanitizers,$(CHECK_GROUPS)),)
-	@echo '== build: sanitizers'
-	$(Q)$(foreach s,$(SAN_BUILDS),$(MAKE) SAN=$(s) BUILD=$(call san_dir,$(s)) san-tests &&) true
+$(addprefix build-san-,$(SAN_BUILDS)): build-san-%:
+	$(Q)$(MAKE) SAN=$* BUILD=$(call san_dir,$*) san-tests
+build-san-hooks:
 	$(Q)$(MAKE) SAN=$(HOOKS_SAN) BUILD=$(call san_dir,$(HOOKS_SAN)) san-hooks
 	$(Q)ln -sfn $(abspath $(BIN)) $(call san_dir,$(HOOKS_SAN))/bin
-endif
-ifneq ($(filter kmod,$(CHECK_GROUPS)),)
-	@echo '== build: kernel modules and their tests'
+build-kernels:
+	$(Q)$(MAKE) kmod-kernels
+build-kmod: build-kernels build-programs
 	$(Q)$(MAKE) selftests-kmod
-endif
-ifneq ($(filter fuzz,$(CHECK_GROUPS)),)
-	@echo '== build: fuzzers'
-	$(Q)$(MAKE) build-fuzz
-endif
 
 check:
 	$(Q)$(MAKE) deps

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client.h"
+#include "arena.h"
 
 #define NONE		UINT32_MAX
 #define F_FREE		0x40u		/* in free[] */

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "client.h"
+#include "arena.h"
 
 #define SIZE	(1u << 20)
 

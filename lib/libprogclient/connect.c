@@ -10,7 +10,7 @@
 
 #include <libprogbase/log.h>
 
-#include "client.h"
+#include "msgs.h"
 
 #define ENDPOINT_MAGIC		0x45475250u	/* "PRGE" */
 

@@ -2,7 +2,7 @@
 /* What keeps the library usable in both processes after fork(). */
 #include <pthread.h>
 
-#include "client.h"
+#include "region.h"
 
 /* In the order in which their locks are taken; given back the other way round. */
 static const struct fork_ops *const table[] = { &region_fork_ops, &session_fork_ops };

@@ -14,7 +14,8 @@
 #include <libprogbase/futex.h>
 #include <libprogbase/mem.h>
 
-#include "client.h"
+#include "msgs.h"
+#include "op.h"
 
 #define STRIPE_TIMEOUT_NS	1000000000
 

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "client.h"
+#include "op.h"
 
 #define BOUNCE		(16u << 10)	/* on the stack */
 

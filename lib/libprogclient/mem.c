@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "client.h"
+#include "region.h"
 
 #define HUGE_FROM	(2u << 20)	/* regions from here on get huge pages, in files of their own */
 #define POOL_LEAST	(1u << 20)

@@ -5,6 +5,7 @@
 #include <libprogbase/probe.h>
 
 #include "msg.h"
+#include "stream.h"
 
 #define SLOTS_LOW	(PROG_P2P_SLOTS / 4)	/* fewer free ones: the daemon is woken for those left behind */
 

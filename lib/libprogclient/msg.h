@@ -20,7 +20,8 @@
 
 #include <errno.h>
 
-#include "client.h"
+#include "msgs.h"
+#include "op.h"
 
 struct prog_msg {
 	struct prog_p2p_slot *slot;

@@ -10,7 +10,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "client.h"
+#include "op.h"
+#include "stream.h"
 
 /* ---- arguments ---------------------------------------------------------------------------------- */
 

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "client.h"
+#include "win.h"
 
 static void write_range(struct prog_win_range *r, uint64_t base, uint64_t len, uint32_t region,
 			uint64_t region_off)

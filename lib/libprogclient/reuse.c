@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "client.h"
+#include "win.h"
 
 /* Memory of ALLOCATE that stays with the window for the next one: an end clears what it held. */
 #define KEEP_BYTES	(64u << 10)

@@ -17,7 +17,7 @@
 #include <libprogbase/futex.h>
 #include <libprogbase/probe.h>
 
-#include "client.h"
+#include "stream.h"
 
 static void activate(struct stream *st)
 {

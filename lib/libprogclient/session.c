@@ -17,7 +17,7 @@
 #include <libprogbase/futex.h>
 #include <libprogbase/log.h>
 
-#include "client.h"
+#include "region.h"
 
 #define SYSTEM_SOCKET	"/run/progd/progd.sock"
 

@@ -4,7 +4,7 @@
 
 #include <libprogbase/futex.h>
 
-#include "client.h"
+#include "stream.h"
 
 #define LOOKS_PER_CLOCK	32u		/* looks at a counter per look at the clock */
 #define CHECK_EVERY_NS	20000000u	/* no short wait is delayed by the caller's check */

@@ -8,6 +8,7 @@
 
 #include <libprogbase/futex.h>
 #include <libprogbase/load.h>
+#include <libprogbase/winctl.h>
 
 #include "client.h"
 

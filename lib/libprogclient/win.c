@@ -9,7 +9,8 @@
 #include <libprogbase/futex.h>
 #include <libprogbase/log.h>
 
-#include "client.h"
+#include "msgs.h"
+#include "stream.h"
 
 #define MAX_RANGES		(1u << 20)
 #define MAX_RANKS		(1u << 20)

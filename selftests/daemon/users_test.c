@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 #include <kit/nodes.h>
-#include <libprogclient/client.h>
+#include <libprogclient/win.h>
 #include <progclient.h>
 
 #define USER_A	65534u

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * msgs.h - what the rest of the library calls of two-sided messages (msg*.c).
+ */
+#ifndef CLIENT_MSGS_H
+#define CLIENT_MSGS_H
+
+#include "win.h"
+
+/* The message context opens: -EEXIST, -ENOMEM, -EOPNOTSUPP (by the daemon). */
+int msgs_open(struct prog_win *w);
+/* [nranks] what prog_msg_set_blocking() said, for others of this node to read; NULL: @w carries no messages. */
+const uint8_t *msgs_waits(const struct prog_win *w);
+/* It is mapped: messages may go. */
+int msgs_start(struct prog_win *w, near_fn *is_near);
+/*
+ * It closes; all messages end.  Before the daemon is told: nobody is in look() any more.  After:
+ * private memory.
+ */
+void msgs_quiesce(struct prog_win *w);
+void msgs_close(struct prog_win *w);
+/*
+ * Helper thread: call the caller's look() if there is reason to; when next, in ns from now, or 0: not before
+ * the helper ring's event changes.  @fresh: it did since the last call.
+ */
+uint64_t msgs_look(struct prog_session *s, bool fresh);
+/* The process of @rank, if it is on this node and its memory can be reached: 0, or -ENOENT.  Any thread. */
+int msgs_near(struct prog_session *s, uint32_t rank, struct near *out);
+
+#endif

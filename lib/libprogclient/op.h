@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * op.h - operations: normalised (op.c), and carried out on ranks of this node (local.c).
+ */
+#ifndef CLIENT_OP_H
+#define CLIENT_OP_H
+
+#include "win.h"
+
+#define CLIENT_PIECE		(128u << 10)	/* packed bytes of one piece through the arena */
+#define CLIENT_COPY_MAX		(8u << 10)	/* contiguous origins up to here are copied at once */
+#define CLIENT_STAGE_MAX	(1u << 20)	/* ... up to here when the daemon has no CMA */
+
+/* One side of an operation, normalised: contiguous sides have dt NULL. */
+struct side {
+	char *p;			/* address (origin sides) */
+	const struct dtype *dt;
+	uint64_t count;			/* items of dt; bytes when contiguous */
+	uint64_t total;			/* packed bytes */
+};
+
+struct op {
+	uint8_t opcode;			/* PROG_SQE_OP_PUT, GET, ACC, GET_ACC, CAS */
+	uint8_t op, etype;
+	unsigned int flags;		/* PROG_OPF_* */
+	struct side origin;		/* CAS: compare and new value, packed */
+	struct side result;		/* GET_ACC, CAS */
+	struct side target;		/* p unused */
+	uint64_t disp;
+	uint64_t esize;			/* packed bytes of one element (accumulates), else 1 */
+	uint64_t skip;			/* packed bytes of origin and result that are not of this op */
+};
+
+/* Normalise (@addr, @dt, @count). -EOVERFLOW. */
+int op_side(struct side *sd, void *addr, const struct dtype *dt, uint64_t count);
+
+/*
+ * Dynamic windows: is what an operation on packed [@off, @off + @len) of (@dt, @count) at @disp accesses
+ * attached?  It takes [lo, hi) at most; with @dt there may be holes between its blocks.  0 or -ERANGE.  Reads the
+ * target's table, which its owner may be changing.
+ */
+int local_attached(struct winctl *wc, uint64_t disp, const struct dtype *dt, uint64_t count,
+		   uint64_t off, uint64_t len, uint64_t lo, uint64_t hi);
+
+/* Do it now; the rank is reached by REACH_MEM or REACH_CMA. */
+int local_op(struct stream *st, const struct op *op);
+/* An accumulate on @count neighbouring elements of memory that is mapped here; @in, @result (or NULL): packed. */
+int local_acc(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, uint64_t count, const char *in,
+	      char *result);
+
+#endif

@@ -185,13 +185,13 @@ sub shell_start
 # ---- daemons -------------------------------------------------------------------------------------
 
 # Starts progd on a node and waits until it answers; $opt{set}: configuration, $opt{as}: command in
-# front, $opt{socket}, $opt{progd}: path
+# front, $opt{socket}, $opt{progd}: path; $opt{shipped}: with the time-outs of the default configuration
 sub progd_start
 {
 	my ($node, %opt) = @_;
 	my $socket = $opt{socket} // $SOCKET;
 	my $log = sprintf '%s/progd%d.%d.log', $shared, $node, ++$progd{$node}{starts};
-	my @set = map { ('--set', $_) } 'peer_timeout=1s', 'connect_timeout=1s', 'log_level=info',
+	my @set = map { ('--set', $_) } $opt{shipped} ? () : ('peer_timeout=1s', 'connect_timeout=1s'), 'log_level=info',
 		@{$opt{set} // []};
 	my (undef, $pid) = sh($node, "mkdir -p \$(dirname $socket); setsid " .
 		shell_words(@{$opt{as} // []}, $opt{progd} // prog_path('progd'),
@@ -247,7 +247,7 @@ sub daemon_idle
 	push @has, 'jobs ' . JSON::PP->new->canonical->encode($stats->{jobs}) if @{$stats->{jobs}};
 	for my $w (@{$status->{workers}}) {
 		for my $key (qw(clients streams target_streams lock_waits held_bytes)) {
-			push @has, "worker $w->{index}: $key $w->{$key}" if $w->{$key};
+			push @has, "worker $w->{index}: $key " . ($w->{$key} // 'is not told') if $w->{$key} // 1;
 		}
 	}
 	return join '; ', @has;

@@ -7,7 +7,8 @@
  *   chaos hold | wait | acc         the last rank is to be killed: holding an exclusive lock of rank
  *                                   0, waiting for one, amid accumulates
  *   chaos messages                  large messages around the ring of ranks, checked, until the file "stop" is there;
- *                                   some may fail: "MESSAGES OK", and what failed in the files messages.RANK
+ *                                   some may fail: "MESSAGES OK", and what failed in the files messages.RANK;
+ *                                   flight.RANK, mapped, is 1 while some have been posted and have not ended
  *   chaos unposted                  rank 0 sends large messages that nobody receives
  *   chaos pooled                    rank 0 sends large messages, which are done before the last rank receives them,
  *                                   when "go" is there
@@ -21,6 +22,7 @@
  * for "killed", must then get the lock (or go on accumulating), and make "survived.RANK".
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <mpi.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -29,6 +31,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -707,6 +710,24 @@ static void compute(void)
 		x = x * 1.0000001 + 1e-9;
 }
 
+/* What tells the driver whether messages of this rank are under way, also when it is stopped. */
+static volatile int *flight_flag(void)
+{
+	char name[64], path[4096];
+	int *p, fd;
+
+	snprintf(name, sizeof(name), "flight.%d", rank);
+	put(name, "%4d", 0);
+	path_of(path, sizeof(path), name);
+	fd = open(path, O_RDWR);
+	p = mmap(NULL, sizeof(*p), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
+		broken("%s: %s", path, strerror(errno));
+	close(fd);
+	*p = 0;
+	return p;
+}
+
 /*
  * Messages to the next rank and from the one before, posted together, waited for after a while.  Half of the receives
  * name their source and tag, half do not.  What ends without an error has to be right, and each side tells the
@@ -715,6 +736,8 @@ static void compute(void)
 static int messages(void)
 {
 	int next = (rank + 1) % size, prev = (rank + size - 1) % size, stop, round, bad, failed = 0, last = -1;
+	volatile int *flight = flight_flag();
+	int bad_rounds = 0;
 	uint8_t *in[FLIGHT], *out[FLIGHT];
 	char file[64];
 	MPI_Comm comm;
@@ -744,11 +767,13 @@ static int messages(void)
 			else
 				MPI_Isend(out[k], msg_bytes[k], MPI_BYTE, next, k, comm, &r[FLIGHT + k]);
 		}
+		*flight = 1;
 		if (round == 2)
 			put_rank("busy");
 		compute();
 		start = now_ms();
 		rc = MPI_Waitall(2 * FLIGHT, r, st);
+		*flight = 0;
 		if (now_ms() - start > longest)
 			longest = now_ms() - start;
 		for (int k = 0; k < 2 * FLIGHT; k++) {
@@ -782,9 +807,10 @@ static int messages(void)
 		bad = both[1];
 		if (bad)
 			last = round;
-		/* how many rounds there were, and how many since one of which something failed */
+		bad_rounds += bad;
+		/* how many rounds there were, how many since one of which something failed, and of how many it did */
 		if (!rank && (bad || round % 4 == 0))
-			put("rounds", "%d %d\n", round + 1, round - last);
+			put("rounds", "%d %d %d\n", round + 1, round - last, bad_rounds);
 	}
 	snprintf(file, sizeof(file), "messages.%d", rank);
 	put(file, "%d %.0f %d\n", failed, longest, last);

@@ -450,6 +450,11 @@ static int acc_split(struct acc *a, int64_t disp, struct prog_dtype_iter *it, si
 	size_t n = 0;
 	int ret = 0;
 
+	/* items of one element each are neighbours */
+	if (len && prog_dtype_size(it->dt) == t->packed && prog_dtype_extent(it->dt) == t->extent) {
+		prog_dtype_iter_next(it, t->part0, &off, &got);
+		return acc_some(a, disp + off, len / t->packed);
+	}
 	for (; len && !ret; len -= t->packed) {
 		prog_dtype_iter_next(it, t->part0, &off, &got);
 		prog_dtype_iter_next(it, t->part1, &off1, &got);

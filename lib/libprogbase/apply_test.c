@@ -104,6 +104,8 @@ static void fill(unsigned char *p, size_t n)
 		p[i] = rnd(60);
 }
 
+#define TARGETS		7
+
 /* A few target types over one basic type; NULL is contiguous memory. */
 static struct dtype *target_type(unsigned int type, int which)
 {
@@ -133,6 +135,17 @@ static struct dtype *target_type(unsigned int type, int which)
 		/* gaps overlaid by the neighbours: elements closer than their extent */
 		assert_int_equal(prog_dtype_new_hvector(40, 1, t->used, b, &dt), 0);
 		break;
+	case 5:
+		/* many items of one element each */
+		dt = prog_dtype_get(b);
+		break;
+	case 6:
+		/* the same, behind where the item begins */
+		disps[0] = 3 * t->extent;
+		assert_int_equal(prog_dtype_new_hindexed_block(1, 1, disps, b, &in), 0);
+		assert_int_equal(prog_dtype_new_resized(0, t->extent, in, &dt), 0);
+		prog_dtype_put(in);
+		break;
 	}
 	prog_dtype_put(b);
 	return dt;
@@ -161,7 +174,7 @@ static void one_op(enum path path, unsigned int op, unsigned int type, int which
 	struct win x = win_new(path, WIN_SIZE, 6000);
 	static unsigned char ref[WIN_SIZE], in[WIN_SIZE], res[WIN_SIZE + 1], old[WIN_SIZE];
 	uint64_t per = dt ? prog_dtype_size(dt) / t->packed : 1;
-	uint64_t count = dt ? 1 + rnd(3) : 1 + rnd(280), n = per * count;
+	uint64_t count = per > 1 ? 1 + rnd(3) : 1 + rnd(280), n = per * count;
 	bool want_result = rnd(2) || op == PROG_OP_NO_OP;
 	int64_t disp = rnd(2) ? (int64_t)rnd(300) * 16 : (int64_t)rnd(300);
 	uint64_t pos = 0;
@@ -204,7 +217,7 @@ static void test_every_op(void **state)
 	seed = 3;
 	for (unsigned int op = 1; op < PROG_OP_END; op++)
 		for (unsigned int type = 1; type < PROG_TYPE_END; type++)
-			for (int which = 0; reduce_valid(op, type) && which < 5; which++)
+			for (int which = 0; reduce_valid(op, type) && which < TARGETS; which++)
 				for (enum path p = 0; p < N_PATHS; p++)
 					if (p != CMA || cma)
 						one_op(p, op, type, which);
@@ -221,7 +234,7 @@ static void test_put_get(void **state)
 	for (int round = 0; round < 2000; round++) {
 		enum path path = round % N_PATHS;
 		unsigned int type = 1 + rnd(PROG_TYPE_END - 1);
-		struct dtype *dt = target_type(type, round % 5);
+		struct dtype *dt = target_type(type, round % TARGETS);
 		uint64_t count = dt ? 1 + rnd(3) : 1 + rnd(4000);
 		uint64_t total = dt ? prog_dtype_size(dt) * count : count, pos = 0;
 		int64_t disp = rnd(400);

@@ -100,7 +100,7 @@ static void on_writable(void *ctx, struct lane *lane)
 		link_peer_writable(lane_priv(lane));
 		return;
 	}
-	EACH_ENGINE(l, i)
+	EACH_ENGINE_FOR_ROOM(l, i)
 		if (l->ops[i]->lane_writable)
 			l->ops[i]->lane_writable(lane_priv(lane));
 }

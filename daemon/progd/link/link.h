@@ -166,7 +166,7 @@ struct link_ops {
 	void (*lost)(struct link_from *from);
 };
 
-enum { LINK_RMA, LINK_RNDV, LINK_ENGINES };	/* in this order they are told that there is room */
+enum { LINK_RMA, LINK_RNDV, LINK_ENGINES };	/* in this order they are polled */
 
 /* Who runs the workers: part of its own structure.  Called on the worker. */
 struct link_host {

@@ -232,7 +232,7 @@ void link_peer_writable(struct link_peer *p)
 	struct link *l = p->link;
 
 	open_due(p);
-	EACH_ENGINE(l, i)
+	EACH_ENGINE_FOR_ROOM(l, i)
 		if (l->ops[i]->writable)
 			l->ops[i]->writable(p);
 }

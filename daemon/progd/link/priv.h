@@ -15,6 +15,14 @@
 	for (int i = 0; i < LINK_ENGINES; i++) \
 		if ((l)->ops[i])
 
+/*
+ * For telling that a lane has room: messages first.  They take a bounded part of what a lane queues, operations all that
+ * there is, so that the other way round a message would wait until the operations run dry.
+ */
+#define EACH_ENGINE_FOR_ROOM(l, i) \
+	for (int i = LINK_ENGINES - 1; i >= 0; i--) \
+		if ((l)->ops[i])
+
 /* peer.c */
 void link_peer_up(struct link_peer *p);
 void link_peer_down(struct link_peer *p, int err);

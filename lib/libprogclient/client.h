@@ -134,7 +134,7 @@ struct prog_session {
 	void (*progress)(void *arg);
 	void *progress_arg;
 	int sock;
-	int kick[PROG_MAX_WORKERS];	/* the workers' eventfds */
+	int kick[PROG_MAX_WORKERS];	/* eventfds that wake the workers, of this session */
 	pid_t pid;
 	uint64_t cma_value;		/* the daemon and same-node peers read it as a probe */
 	unsigned int ncpus;

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -1228,6 +1229,58 @@ static void test_guard_kept(void **state)
 	still_good();
 }
 
+static void *drain(void *arg)
+{
+	const int *fd = arg;
+	uint64_t n;
+
+	/* more than one kick is the end */
+	while (read(*fd, &n, sizeof(n)) == sizeof(n) && n < 1u << 30)
+		;
+	return NULL;
+}
+
+/*
+ * A client makes the files of its wake-ups ones that block, empties them all the time, and then fills them: no worker waits
+ * for it, and the wake-ups of others are other files.
+ */
+static void test_wakeups(void **state)
+{
+	uint64_t most = UINT64_MAX - 1, end = 1u << 30;
+	struct prog_ctrl_hello h;
+	pthread_t drainer[PROG_MAX_WORKERS];
+	struct raw r, twin;
+
+	raw_segment(&r);
+	h = hello_for(&r);
+	assert_int_equal(raw_hello(&r, &h), 0);
+	raw_segment(&twin);
+	h = hello_for(&twin);
+	assert_int_equal(raw_hello(&twin, &h), 0);
+	for (unsigned int i = 0; i < r.workers; i++) {
+		assert_int_equal(fcntl(r.kick[i], F_SETFL, 0), 0);
+		assert_true(fcntl(twin.kick[i], F_GETFL) & O_NONBLOCK);
+		assert_int_equal(pthread_create(&drainer[i], NULL, drain, &r.kick[i]), 0);
+	}
+	for (unsigned int i = 0; i < 300; i++) {
+		raw_kick(&r);
+		still_good();
+	}
+	for (unsigned int i = 0; i < r.workers; i++) {
+		assert_int_equal(write(r.kick[i], &end, sizeof(end)), 8);
+		pthread_join(drainer[i], NULL);
+		assert_int_equal(fcntl(r.kick[i], F_SETFL, O_NONBLOCK), 0);
+		while (write(r.kick[i], &most, sizeof(most)) != 8)
+			assert_int_equal(read(r.kick[i], &(uint64_t){ 0 }, 8), 8);
+		assert_int_equal(write(r.kick[i], &end, sizeof(end)), -1);
+	}
+	still_good();
+	raw_kick(&twin);
+	raw_close(&twin);
+	raw_close(&r);
+	still_good();
+}
+
 /* Entries that are nearly valid, in rings whose words change while the daemon reads. */
 static void fuzz_ring(uint64_t seed)
 {
@@ -1678,7 +1731,7 @@ int main(void)
 		cmocka_unit_test(test_ring),
 		cmocka_unit_test(test_valid),
 		cmocka_unit_test(test_bad_memory),
-		cmocka_unit_test(test_guard_kept),
+		cmocka_unit_test(test_guard_kept), cmocka_unit_test(test_wakeups),
 		cmocka_unit_test(test_notes),
 		cmocka_unit_test(test_pinned),
 		cmocka_unit_test(test_message_valid),

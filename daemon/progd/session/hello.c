@@ -2,6 +2,7 @@
 /* HELLO: a client is checked, and given to the workers. */
 #include <errno.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -173,6 +174,20 @@ void session_client_free(struct session *s)
 	if (c->view.regions.map)
 		munmap(c->view.regions.map, MAX_REGIONS * sizeof(void *));
 	memset(c, 0, sizeof(*c));
+	while (s->nwakes)
+		close(s->wake_fd[--s->nwakes]);
+}
+
+static int wakes_new(struct session *s)
+{
+	while (s->nwakes < s->all->o.node->workers) {
+		int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+
+		if (fd < 0)
+			return -errno;
+		s->wake_fd[s->nwakes++] = fd;
+	}
+	return 0;
 }
 
 static int attach(struct session *s, struct msg *m, const char **why)
@@ -220,6 +235,11 @@ static int attach(struct session *s, struct msg *m, const char **why)
 	if (!s->c.wins || !s->c.view.regions.map) {
 		*why = "the daemon is out of memory";
 		err = -ENOMEM;
+		goto leave;
+	}
+	err = wakes_new(s);
+	if (err) {
+		*why = "the daemon has no descriptors left for the client's wake-ups";
 		goto leave;
 	}
 	s->id = new_id(all);
@@ -284,12 +304,11 @@ int do_hello(struct session *s, struct msg *m)
 	r.pin_cache = lim.pin_cache;
 	r.move_min = r.features & PROG_FEAT_PINNED ? copy_engine_least() : 0;
 	fds[0] = all->o.node->doorbell_fd;
-	for (unsigned int i = 0; i < all->o.node->workers; i++)
-		fds[i + 1] = worker_eventfd(all->o.node->worker[i]);
+	memcpy(fds + 1, s->wake_fd, s->nwakes * sizeof(fds[0]));
 	prog_log_at_most(SESSION_LINES, PROG_LOG_INFO, "session %u: pid %d, uid %u, rank %u, job %u%s",
 			 s->id, (int)s->pid, (unsigned int)s->uid, s->rank, s->c.view.job->number,
 			 s->c.view.cma ? "" : ", no CMA");
 	if (all->o.count)
 		all->o.count(all->o.ctx, all->counts.now);
-	return msg_reply(s, &r, sizeof(r), PROG_CTRL_HELLO, 0, fds, all->o.node->workers + 1);
+	return msg_reply(s, &r, sizeof(r), PROG_CTRL_HELLO, 0, fds, s->nwakes + 1);
 }

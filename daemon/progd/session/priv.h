@@ -35,6 +35,10 @@ struct session {
 	uint32_t rank;
 	struct rma_client c;		/* given to the workers */
 	struct rndv_client n;		/* area NULL: it has no messages */
+	/* [worker] by which it wakes them; of nobody else */
+	int wake_fd[PROG_MAX_WORKERS];
+	struct loop_watch *wake[PROG_MAX_WORKERS];
+	unsigned int nwakes;
 	struct rndv_space *space;	/* its window of kind SPACE; NULL: none */
 	struct win_device *device;	/* of its pinned regions; NULL: none */
 	uint64_t pinned;		/* their bytes, as registered */

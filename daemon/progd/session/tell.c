@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* What the main thread tells workers: that something is there, or is going. */
+#include <errno.h>
+
 #include "session/priv.h"
 
 struct tell {
+	unsigned int index;
+	struct worker *worker;
 	struct link *link;
 	struct rma *rma;
 	struct rndv *rndv;
@@ -17,12 +21,19 @@ static void attach(void *arg)
 	struct tell *t = arg;
 
 	t->err = rma_client_attach(t->rma, &t->s->c);
+	if (t->err)
+		return;
+	t->s->wake[t->index] = worker_wake_by(t->worker, t->s->wake_fd[t->index]);
+	if (!t->s->wake[t->index])
+		t->err = -ENOMEM;
 }
 
 static void detach(void *arg)
 {
 	struct tell *t = arg;
 
+	loop_unwatch(t->s->wake[t->index]);
+	t->s->wake[t->index] = NULL;
 	rma_client_detach(t->rma, &t->s->c);
 }
 
@@ -67,6 +78,7 @@ static int tell_all(struct sessions *all, void (*fn)(void *), struct session *s,
 
 	for (unsigned int i = 0; i < all->o.node->workers; i++) {
 		struct tell t = {
+			.index = i, .worker = all->o.node->worker[i],
 			.link = all->o.node->link[i], .rma = all->o.node->rma[i], .rndv = all->o.node->rndv[i], .s = s,
 			.w = w, .job = job,
 		};

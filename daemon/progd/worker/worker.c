@@ -37,7 +37,7 @@ struct worker {
 	cpu_set_t cpus;
 	struct loop *loop;
 	struct loop_watch *kick;
-	int efd;
+	int efd;			/* ours alone */
 	uint32_t own_need_wakeup;
 	pthread_t thread;
 	pid_t tid;			/* 0 until the thread runs */
@@ -88,18 +88,10 @@ static void coalesce_end(struct worker *w)
 	__atomic_store_n(w->o.need_wakeup, PROG_WAKEUP_NONE, __ATOMIC_RELAXED);
 }
 
-/*
- * All clients write to this eventfd, and one that fills the counter would make the kicks of all
- * others fail: so it is emptied, although the edge alone would wake us again.
- */
+/* An edge is all that is needed: no eventfd is read. */
 static void kicked(void *ctx)
 {
-	struct worker *w = ctx;
-	uint64_t n;
-
-	while (read(w->efd, &n, sizeof(n)) < 0 && errno == EINTR)
-		;
-	coalesce_end(w);
+	coalesce_end(ctx);
 }
 
 int worker_new(const struct worker_opts *o, struct worker **out)
@@ -126,7 +118,7 @@ int worker_new(const struct worker_opts *o, struct worker **out)
 	if (ret)
 		goto err_efd;
 	/* edge: a kick that comes while we are awake costs one callback, not one per round */
-	w->kick = loop_fd_watch(w->loop, w->efd, LOOP_EDGE, kicked, w);
+	w->kick = worker_wake_by(w, w->efd);
 	if (!w->kick) {
 		ret = -ENOMEM;
 		goto err_loop;
@@ -581,9 +573,9 @@ struct loop *worker_loop(struct worker *w)
 	return w->loop;
 }
 
-int worker_eventfd(const struct worker *w)
+struct loop_watch *worker_wake_by(struct worker *w, int fd)
 {
-	return w->efd;
+	return loop_fd_watch(w->loop, fd, LOOP_EDGE, kicked, w);
 }
 
 #ifdef PROG_CHECKS

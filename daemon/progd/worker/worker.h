@@ -5,7 +5,7 @@
  * It runs sources and loop while there is something to do, and for a while after (see poll_ns).
  * Then it announces that it sleeps (*need_wakeup = 1), fences, looks at all sources and the mailbox
  * once more, and blocks in the loop. Who publishes work for a source publishes, fences, reads
- * *need_wakeup, and writes the worker's eventfd when it is set. An idle worker is never woken.
+ * *need_wakeup, and writes an eventfd that the worker watches when it is set. An idle worker is never woken.
  *
  * While clients post entries at short intervals, a worker that shares its processor with them would
  * be woken for each, and run for each at once: two context switches per entry. It coalesces wake-ups
@@ -86,13 +86,19 @@ void worker_posted(struct worker *w, unsigned int n);
 /* On the worker, while it coalesces wake-ups: a source leaves what clients post for later. */
 bool worker_coalesces(const struct worker *w);
 
+/*
+ * On the worker, or before it is started: each write to eventfd @fd, which is one client's, wakes it, until
+ * loop_unwatch().  NULL: no memory.  It is never read, as who has it can make that block (O_NONBLOCK belongs to the
+ * file, not to the descriptor), and what he does to it is his own trouble.
+ */
+struct loop_watch *worker_wake_by(struct worker *w, int fd);
+
 /* Wake it, if it sleeps: after making something visible that a source will see. Any thread. */
 void worker_kick(struct worker *w);
 
 /* Constant while the worker exists; any thread. */
 unsigned int worker_index(const struct worker *w);
 struct loop *worker_loop(struct worker *w);	/* to be used on the worker only */
-int worker_eventfd(const struct worker *w);	/* given to clients: each write wakes */
 bool worker_is_self(const struct worker *w);	/* is the caller this worker's thread? */
 
 /* Counters since start, written by the worker; may be read by any thread at any time. */

@@ -494,7 +494,7 @@ struct prog_ctrl_hello {
 	__u32	reserved;
 };
 
-struct prog_ctrl_hello_reply {		/* fds: doorbell, then one eventfd per worker */
+struct prog_ctrl_hello_reply {		/* fds: doorbell, then one eventfd per worker, of this session */
 	struct prog_ctrl_hdr hdr;
 	__u16	abi_major;
 	__u16	abi_minor;

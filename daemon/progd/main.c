@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <sched.h>
 #include <signal.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -26,14 +27,20 @@
 #include "node/node.h"
 #include "pool/pool.h"
 #include "session/session.h"
+#include "super/super.h"
 #include "thresh/thresh.h"
 #include "win/win.h"
+
+/* The channel of an engine to its supervisor, as spawn.c has put it. */
+#define ENGINE_SOCK	3
+#define ENGINE_PIPE	4
 
 struct progd {
 	struct conf *conf;
 	const char *config;		/* file, or NULL */
 	char dropin[4096];
 	bool embedded;
+	bool engine;			/* of a supervisor, over ENGINE_SOCK and ENGINE_PIPE */
 	int lock_fd;			/* embedded: held until the end; -1 */
 	char socket[108];
 	struct loop *loop;
@@ -42,10 +49,12 @@ struct progd {
 	struct node node;
 	struct sessions *sessions;
 	struct ctl *ctl;
+	struct super *super;		/* NULL: no engine, as it is until the end of the start */
+	unsigned int connections, controls;
+	bool attached;			/* embedded: somebody was */
 	struct loop_timer watchdog;
 	uint64_t watchdog_ns;
 	struct loop_timer embedded_timer;
-	bool renew;			/* another user follows */
 	bool stop;
 };
 
@@ -159,23 +168,55 @@ static void on_nobody(void *ctx)
 	d->stop = true;
 }
 
-static void on_sessions(void *ctx, unsigned int n)
+static void on_sessions(void *ctx, unsigned int attached, unsigned int connections)
 {
 	struct progd *d = ctx;
 
-	if (!d->embedded)
+	d->connections = connections;
+	if (d->super)
+		super_count(d->super, d->connections + d->controls);
+	if (!d->embedded || !(attached || d->attached))
 		return;
+	d->attached = true;
 	loop_timer_cancel(&d->embedded_timer);
-	if (!n)
+	if (!attached)
 		d->stop = true;
 }
 
-/* Not at once: what is to go may have called. */
-static void on_renew(void *ctx)
+static void on_controls(void *ctx, unsigned int n)
 {
 	struct progd *d = ctx;
 
-	d->renew = true;
+	d->controls = n;
+	if (d->super)
+		super_count(d->super, d->connections + d->controls);
+}
+
+/* What the supervisor has for an engine. */
+static void on_client(void *ctx, int fd)
+{
+	struct progd *d = ctx;
+
+	sessions_add(d->sessions, fd);
+}
+
+static void on_control(void *ctx, int fd)
+{
+	struct progd *d = ctx;
+
+	ctl_add(d->ctl, fd);
+}
+
+static void on_reload(void *ctx)
+{
+	reload(ctx);
+}
+
+static void on_end(void *ctx)
+{
+	struct progd *d = ctx;
+
+	d->stop = true;
 }
 
 static void client_bad(void *ctx, const struct client_view *c, const char *why)
@@ -201,11 +242,10 @@ static void raise_files(void)
 static int make_sessions(struct progd *d)
 {
 	struct session_opts o = {
-		.path = d->socket, .only_own_uid = d->embedded, .node = &d->node,
-		.multi_user = conf_int(d->conf, KEY_MULTI_USER),
+		.path = d->engine ? NULL : d->socket, .node = &d->node,
 		.cma = conf_bool(d->conf, KEY_CMA), .pinned = conf_bool(d->conf, KEY_PINNED),
 		.hello_timeout_ns = conf_int(d->conf, KEY_HELLO_TIMEOUT), .count = on_sessions,
-		.renew = on_renew, .ctx = d,
+		.ctx = d,
 	};
 	char err[256] = "";
 	int r;
@@ -219,8 +259,9 @@ static int make_sessions(struct progd *d)
 static int make_ctl(struct progd *d)
 {
 	struct ctl_opts o = {
-		.socket = d->socket, .config = d->config, .embedded = d->embedded, .conf = d->conf,
-		.conf_changed = conf_changed, .ctx = d, .node = &d->node, .sessions = d->sessions,
+		.socket = d->socket, .config = d->config, .conf = d->conf,
+		.mode = d->engine ? CTL_ENGINE : d->embedded ? CTL_EMBEDDED : CTL_SYSTEM,
+		.conf_changed = conf_changed, .count = on_controls, .ctx = d, .node = &d->node, .sessions = d->sessions,
 	};
 	char err[256] = "";
 	int r;
@@ -228,6 +269,20 @@ static int make_ctl(struct progd *d)
 	r = ctl_new(&o, &d->ctl, err);
 	if (r)
 		prog_log(PROG_LOG_ERROR, "%s", err[0] ? err : strerror(-r));
+	return r;
+}
+
+static int make_super(struct progd *d)
+{
+	struct super_opts o = {
+		.sock = ENGINE_SOCK, .pipe = ENGINE_PIPE, .path = d->socket, .loop = d->loop,
+		.linger_ns = conf_int(d->conf, KEY_ENGINE_LINGER), .client = on_client, .control = on_control,
+		.reload = on_reload, .end = on_end, .ctx = d,
+	};
+	int r = super_new(&o, &d->super);
+
+	if (r)
+		prog_log(PROG_LOG_ERROR, "supervisor: %s", strerror(-r));
 	return r;
 }
 
@@ -262,12 +317,17 @@ static int start(struct progd *d)
 	d->node.client_bad = client_bad;
 	d->node.ctx = d;
 	r = node_start(&d->node);
+	/* an engine may have begun with the priority that is for its workers */
+	if (d->engine)
+		sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){ 0 });
 	if (r)
 		return r;
 	r = make_sessions(d);
 	if (r)
 		return r;
 	r = make_ctl(d);
+	if (!r && d->engine)
+		r = make_super(d);
 	if (r)
 		return r;
 	if (d->embedded)
@@ -299,25 +359,11 @@ static void drop_lock(struct progd *d)
 	close(d->lock_fd);
 }
 
-/*
- * Nothing of the user before is to be left for the next.  His processes may have kept what they were given, the
- * eventfds of the workers above all; other nodes' daemons may have lanes here, or be where he said.
- */
-static int renew(struct progd *d)
-{
-	int r;
-
-	d->renew = false;
-	node_stop(&d->node);
-	r = node_start(&d->node);
-	if (!r)
-		sessions_renewed(d->sessions);
-	return r;
-}
-
 static void finish(struct progd *d)
 {
 	sd_notify(0, "STOPPING=1");
+	super_free(d->super);
+	d->super = NULL;
 	ctl_free(d->ctl);
 	sessions_free(d->sessions);
 	node_stop(&d->node);
@@ -342,6 +388,7 @@ static void usage(FILE *f)
 		"  --set KEY=VALUE   set a key; may be given several times, wins over files\n"
 		"  --socket PATH     the same as --set socket=PATH\n"
 		"  --embedded        private daemon: own uid only, ends with its last session\n"
+		"  --engine          of progd-supervisor, which starts it\n"
 		"  --lock-fd N       with --embedded: descriptor of the lock to hold until the end\n"
 		"  --foreground      accepted and ignored: progd never detaches\n"
 		"  --print-config    print all keys with their defaults as a configuration file\n"
@@ -388,6 +435,7 @@ static bool options(struct progd *d, int argc, char **argv, int *status)
 	static const struct option opts[] = {
 		{ "config", required_argument, NULL, 'c' }, { "set", required_argument, NULL, 's' },
 		{ "socket", required_argument, NULL, 'S' }, { "embedded", no_argument, NULL, 'e' },
+		{ "engine", no_argument, NULL, 'E' },
 		{ "lock-fd", required_argument, NULL, 'l' }, { "foreground", no_argument, NULL, 'f' },
 		{ "print-config", no_argument, NULL, 'p' }, { "print-man", no_argument, NULL, 'm' },
 		{ "help", no_argument, NULL, 'h' }, { "version", no_argument, NULL, 'v' },
@@ -414,6 +462,13 @@ static bool options(struct progd *d, int argc, char **argv, int *status)
 			break;
 		case 'e':
 			d->embedded = true;
+			break;
+		case 'E':
+			if (fcntl(ENGINE_SOCK, F_SETFD, FD_CLOEXEC) || fcntl(ENGINE_PIPE, F_SETFD, FD_CLOEXEC)) {
+				fprintf(stderr, "progd: --engine: progd-supervisor starts engines\n");
+				return false;
+			}
+			d->engine = true;
 			break;
 		case 'l':
 			if (set_lock_fd(d, optarg))
@@ -447,6 +502,10 @@ static bool options(struct progd *d, int argc, char **argv, int *status)
 		fprintf(stderr, "progd: unexpected argument %s\n", argv[optind]);
 		return false;
 	}
+	if (d->engine && d->embedded) {
+		fprintf(stderr, "progd: --engine and --embedded: either\n");
+		return false;
+	}
 	if (d->lock_fd >= 0 && !d->embedded) {
 		fprintf(stderr, "progd: --lock-fd needs --embedded\n");
 		return false;
@@ -460,14 +519,14 @@ static int run(struct progd *d)
 	int r = 0;
 
 	sd_notify(0, "READY=1");
-	prog_log(PROG_LOG_INFO, "version %s serves %s: %u workers, %s", PROG_VERSION, d->socket,
-		 d->node.workers, worker_describe(d->node.worker[0]));
+	prog_log(PROG_LOG_INFO, "version %s serves uid %u at %s: %u workers, %s", PROG_VERSION,
+		 (unsigned int)geteuid(), d->socket, d->node.workers, worker_describe(d->node.worker[0]));
 	while (!d->stop && !r) {
 		r = loop_run_once(d->loop, -1);
 		if (r < 0)
 			prog_log(PROG_LOG_ERROR, "event loop: %s", strerror(-r));
 		else
-			r = d->renew ? renew(d) : 0;
+			r = 0;
 	}
 	prog_log(PROG_LOG_INFO, "ending");
 	return r;

@@ -11,9 +11,7 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 	},
 	[KEY_MULTI_USER] = {
 		"multi_user", CONF_ENUM, 0, 0, "no", "no insecure",
-		"no: users are served one after the other; while processes of one are attached, those of "
-		"others are refused, and start private daemons. insecure: all at once, which lets each of "
-		"them read, alter and stop the traffic of the others.", CONF_START,
+		"Not used any more: each user has an engine of his own.", CONF_START,
 	},
 	[KEY_LISTEN] = {
 		"listen", CONF_LIST, 0, 16, "", NULL,
@@ -181,6 +179,15 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 	[KEY_EMBEDDED_WAIT] = {
 		"embedded_wait", CONF_DURATION, SEC / 10, 3600 * SEC, "30s", NULL,
 		"A private daemon (--embedded) to which nobody connects ends after this.", CONF_START,
+	},
+	[KEY_ENGINE_LINGER] = {
+		"engine_linger", CONF_DURATION, 0, 3600 * SEC, "10s", NULL,
+		"An engine of the supervisor to which nobody has been connected for so long ends.", CONF_RUNTIME,
+	},
+	[KEY_ALLOW_ROOT] = {
+		"allow_root", CONF_BOOL, 0, 0, "no", NULL,
+		"The supervisor starts an engine for root, too. no: processes of root start private daemons.",
+		CONF_START,
 	},
 	[KEY_LOG_LEVEL] = {
 		"log_level", CONF_ENUM, 0, 0, "warn", "error warn info debug",

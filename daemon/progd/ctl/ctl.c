@@ -78,12 +78,19 @@ static json_t *answer(struct ctl *c, const char *text, size_t len)
 
 /* ---- connections ---- */
 
+static void count(struct ctl *c, int change)
+{
+	c->nconns += change;
+	if (c->o.count)
+		c->o.count(c->o.ctx, c->nconns);
+}
+
 static void conn_end(struct ctl_conn *k)
 {
 	loop_unwatch(k->watch);
 	close(k->fd);
 	DL_DELETE(k->ctl->conns, k);
-	k->ctl->nconns--;
+	count(k->ctl, -1);
 	free(k);
 }
 
@@ -127,9 +134,8 @@ static void on_request(void *ctx)
 		conn_end(k);
 }
 
-static void on_accept(void *ctx, int fd)
+void ctl_add(struct ctl *c, int fd)
 {
-	struct ctl *c = ctx;
 	struct timeval tv = { .tv_sec = SEND_TIMEOUT_NS / 1000000000 };
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
@@ -165,29 +171,25 @@ static void on_accept(void *ctx, int fd)
 		close(fd);
 		return;
 	}
-	c->nconns++;
 	DL_APPEND(c->conns, k);
+	count(c, 1);
 }
 
-int ctl_new(const struct ctl_opts *o, struct ctl **out, char *err)
+static void on_accept(void *ctx, int fd)
+{
+	ctl_add(ctx, fd);
+}
+
+/* 0, or -errno with *@err. */
+static int listen_at(struct ctl *c, char *err)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
-	struct ctl *c = calloc(1, sizeof(*c));
-	int r = -ENOMEM;
+	int r;
 
-	if (!c)
-		return -ENOMEM;
-	c->o = *o;
-	c->fd = -1;
-	c->started = loop_now();
-	c->buf = malloc(CTL_MAX_REQUEST);
-	if (!c->buf)
-		goto fail;
-	if (snprintf(c->path, sizeof(c->path), "%s.ctl", o->socket) >= (int)sizeof(c->path)) {
-		snprintf(err, 256, "control socket %.150s.ctl: longer than %zu bytes", o->socket,
+	if (snprintf(c->path, sizeof(c->path), "%s.ctl", c->o.socket) >= (int)sizeof(c->path)) {
+		snprintf(err, 256, "control socket %.150s.ctl: longer than %zu bytes", c->o.socket,
 			 sizeof(c->path) - 1);
-		r = -ENAMETOOLONG;
-		goto fail;
+		return -ENAMETOOLONG;
 	}
 	strcpy(sa.sun_path, c->path);
 	c->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -197,22 +199,31 @@ int ctl_new(const struct ctl_opts *o, struct ctl **out, char *err)
 	    listen(c->fd, 128)) {
 		r = -errno;
 		snprintf(err, 256, "control socket %s: %s", c->path, strerror(errno));
-		goto fail;
+		return r;
 	}
-	c->watch = loop_accept(o->node->loop, c->fd, on_accept, c);
-	if (!c->watch) {
-		unlink(c->path);
-		r = -ENOMEM;
-		goto fail;
+	c->watch = loop_accept(c->o.node->loop, c->fd, on_accept, c);
+	return c->watch ? 0 : -ENOMEM;
+}
+
+int ctl_new(const struct ctl_opts *o, struct ctl **out, char *err)
+{
+	struct ctl *c = calloc(1, sizeof(*c));
+	int r = -ENOMEM;
+
+	if (!c)
+		return -ENOMEM;
+	c->o = *o;
+	c->fd = -1;
+	c->started = loop_now();
+	c->buf = malloc(CTL_MAX_REQUEST);
+	if (c->buf)
+		r = o->mode == CTL_ENGINE ? 0 : listen_at(c, err);
+	if (r) {
+		ctl_free(c);
+		return r;
 	}
 	*out = c;
 	return 0;
-fail:
-	if (c->fd >= 0)
-		close(c->fd);
-	free(c->buf);
-	free(c);
-	return r;
 }
 
 void ctl_free(struct ctl *c)
@@ -224,8 +235,10 @@ void ctl_free(struct ctl *c)
 	DL_FOREACH_SAFE(c->conns, k, tmp)
 		conn_end(k);
 	loop_unwatch(c->watch);
-	close(c->fd);
-	unlink(c->path);
+	if (c->fd >= 0) {
+		close(c->fd);
+		unlink(c->path);
+	}
 	free(c->buf);
 	free(c);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 /*
  * ctl: the control socket that progctl talks to: SOCK_SEQPACKET at <socket>.ctl, for root and the
- * daemon's own user.  One JSON object per message:
+ * daemon's own user; an engine gets the connections of its supervisor.  One JSON object per message:
  *
  *	request   {"cmd": "status", "schema": 2, ...}
  *	reply     {"ok": true, "schema": 2, "result": ...} or {"ok": false, "error": "a sentence"}
@@ -33,16 +33,19 @@ struct ctl;
 struct ctl_opts {
 	const char *socket;		/* of the clients; kept */
 	const char *config;		/* file read, or NULL; kept */
-	bool embedded;
+	enum { CTL_SYSTEM, CTL_EMBEDDED, CTL_ENGINE } mode;	/* ENGINE: no socket, ctl_add() tells of connections */
 	struct conf *conf;
 	void (*conf_changed)(void *ctx);
+	void (*count)(void *ctx, unsigned int connections);	/* it changed; may be NULL */
 	void *ctx;
 	const struct node *node;	/* kept */
 	struct sessions *sessions;
 };
 
-/* Bind and listen; errors in @err (256 bytes). */
+/* Errors in @err (256 bytes). */
 int ctl_new(const struct ctl_opts *o, struct ctl **out, char *err);
+/* Somebody connected elsewhere; takes @fd over. */
+void ctl_add(struct ctl *c, int fd);
 void ctl_free(struct ctl *c);		/* NULL is fine */
 
 #endif

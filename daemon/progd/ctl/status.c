@@ -103,6 +103,9 @@ static json_t *engine_json(struct ctl *c, bool probe)
 
 json_t *ctl_do_status(struct ctl *c, json_t *req, const char **why)
 {
+	static const char *const mode[] = {
+		[CTL_SYSTEM] = "system", [CTL_EMBEDDED] = "embedded", [CTL_ENGINE] = "engine",
+	};
 	struct prog_addr addr[PROG_MAX_ADDRS];
 	struct session_counts sc;
 	json_t *o = json_object(), *workers = json_array(), *s;
@@ -113,7 +116,7 @@ json_t *ctl_do_status(struct ctl *c, json_t *req, const char **why)
 	json_object_set_new(o, "abi", json_sprintf("%d.%d", PROG_ABI_MAJOR, PROG_ABI_MINOR));
 	ctl_put_u64(o, "pid", getpid());
 	ctl_put_u64(o, "uid", geteuid());
-	json_object_set_new(o, "mode", json_string(c->o.embedded ? "embedded" : "system"));
+	json_object_set_new(o, "mode", json_string(mode[c->o.mode]));
 	json_object_set_new(o, "socket", json_string(c->o.socket));
 	json_object_set_new(o, "config", c->o.config ? json_string(c->o.config) : json_null());
 	json_object_set_new(o, "node", ctl_hex(c->o.node->guid, PROG_GUID_SIZE));
@@ -138,16 +141,11 @@ json_t *ctl_do_status(struct ctl *c, json_t *req, const char **why)
 	}
 	json_object_set_new(o, "addresses", s);
 	sessions_counts(c->o.sessions, &sc);
-	json_object_set_new(o, "multi_user", json_string(conf_int(c->o.conf, KEY_MULTI_USER) ?
-							 "insecure" : "no"));
-	json_object_set_new(o, "serves_uid", sc.now && !conf_int(c->o.conf, KEY_MULTI_USER) ?
-			    json_integer(sc.uid) : json_null());
+	ctl_put_u64(o, "serves_uid", geteuid());
 	s = json_object();
 	ctl_put_u64(s, "now", sc.now);
 	ctl_put_u64(s, "accepted", sc.accepted);
 	ctl_put_u64(s, "refused", sc.refused);
-	ctl_put_u64(s, "other_user", sc.other_user);
-	ctl_put_u64(s, "renewed", sc.renewed);
 	ctl_put_u64(s, "corrupt", sc.corrupt);
 	ctl_put_u64(s, "ended", sc.ended);
 	json_object_set_new(o, "sessions", s);

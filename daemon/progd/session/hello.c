@@ -286,8 +286,6 @@ int do_hello(struct session *s, struct msg *m)
 		return -EPROTO;		/* the connection ends */
 	}
 	loop_timer_cancel(&s->hello_timer);
-	all->counts.bound = true;
-	all->counts.uid = s->uid;
 	all->counts.accepted++;
 	all->counts.now++;
 	r.session = s->id;
@@ -309,6 +307,6 @@ int do_hello(struct session *s, struct msg *m)
 			 s->id, (int)s->pid, (unsigned int)s->uid, s->rank, s->c.view.job->number,
 			 s->c.view.cma ? "" : ", no CMA");
 	if (all->o.count)
-		all->o.count(all->o.ctx, all->counts.now);
+		all->o.count(all->o.ctx, all->counts.now, all->counts.connections);
 	return msg_reply(s, &r, sizeof(r), PROG_CTRL_HELLO, 0, fds, s->nwakes + 1);
 }

@@ -6,7 +6,7 @@
  *	tell.c		the workers
  *	hello.c		a client attaches
  *	wins.c		its windows and regions
- *	session.c	its connection, its end, who is served
+ *	session.c	its connection, its end
  */
 #ifndef PROGD_SESSION_PRIV_H
 #define PROGD_SESSION_PRIV_H
@@ -61,7 +61,6 @@ struct sessions {
 	struct loop_watch *watch;
 	struct session *list;
 	bool ending;			/* the daemon ends; the clients live on */
-	bool renewing;			/* until sessions_renewed() */
 	uint32_t next_id;
 	struct session_counts counts;
 	struct session *held_unlocks;	/* ended */

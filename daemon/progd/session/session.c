@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-/* Connections of clients: requests, the end of a session, and who is served. */
+/* Connections of clients: requests, and the end of a session. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -127,6 +127,13 @@ static int dispatch(struct session *s, struct msg *m, const char **why)
 
 /* ---- life ------------------------------------------------------------------------------------------------ */
 
+/* The number of clients changed, or may have. */
+static void session_count(struct sessions *all)
+{
+	if (all->o.count)
+		all->o.count(all->o.ctx, all->counts.now, all->counts.connections);
+}
+
 static bool release_owner(struct sessions *all, struct win_job *job, uint32_t owner)
 {
 	uint32_t kick, locks, stripes;
@@ -188,8 +195,6 @@ static void detach(struct session *s)
 	win_job_put(job);
 	all->counts.now--;
 	all->counts.ended++;
-	if (all->o.count)
-		all->o.count(all->o.ctx, all->counts.now);
 }
 
 /* @why: an abnormal end; NULL: the client closed, or it was logged. */
@@ -209,81 +214,15 @@ static void session_end(struct session *s, const char *why)
 	if (s->attached)
 		detach(s);
 	close(s->fd);
+	all->counts.connections--;
+	session_count(all);
 	if (s->unlock_job)
 		hold_unlock(all, s);
 	else
 		free(s);
 }
 
-/* ---- one user at a time ------------------------------------------------------------------------------------ */
-
-/*
- * Two users with one daemon share its lanes, its workers and their wake-ups, and each can do harm to the
- * other through these.  So who attaches first is served with all his processes until the last has gone, and
- * before another follows, all of it is made anew (session_opts.renew).
- */
-static bool is_other(const struct sessions *all, uid_t uid)
-{
-	if (all->o.only_own_uid)
-		return uid != geteuid();
-	return !all->o.multi_user && all->counts.bound && all->counts.uid != uid;
-}
-
-/* Tell a client, of which nothing has been read nor will be; its library starts a private daemon then. */
-static void refuse(struct sessions *all, int fd, pid_t pid, uid_t uid)
-{
-	struct prog_ctrl_hello_reply r = {
-		.hdr = { .type = PROG_CTRL_HELLO, .size = sizeof(r), .status = -EUSERS },
-		.abi_major = PROG_ABI_MAJOR, .abi_minor = PROG_ABI_MINOR,
-	};
-	uid_t served = all->o.only_own_uid ? geteuid() : all->counts.uid;
-
-	snprintf(r.reason, sizeof(r.reason), "it serves uid %u now, and one user at a time (multi_user)",
-		 (unsigned int)served);
-	all->counts.refused++;
-	all->counts.other_user++;
-	prog_log_limited(PROG_LOG_WARN, "pid %d of uid %u: refused: uid %u is served, and one user at a time "
-			 "(multi_user)", (int)pid, (unsigned int)uid, (unsigned int)served);
-	if (send(fd, &r, sizeof(r), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-		prog_log(PROG_LOG_DEBUG, "pid %d: cannot be told: %m", (int)pid);
-}
-
-/* Before HELLO: may the message that is there be read?  Ends the session if it never may. */
-static bool may_read(struct session *s)
-{
-	struct sessions *all = s->all;
-	struct prog_ctrl_hdr hdr = { 0 };
-
-	if (all->renewing)
-		return false;
-	if (!is_other(all, s->uid))
-		return true;
-	/* nothing changes for who has gone, or asks without attaching, as progctl doctor does */
-	if (recv(s->fd, &hdr, sizeof(hdr), MSG_PEEK | MSG_DONTWAIT) < (ssize_t)sizeof(hdr) ||
-	    (hdr.type != PROG_CTRL_HELLO && !all->counts.now))
-		return true;
-	if (all->counts.now || all->o.only_own_uid) {
-		refuse(all, s->fd, s->pid, s->uid);
-		session_end(s, NULL);
-		return false;
-	}
-	prog_log(PROG_LOG_INFO, "uid %u is served after uid %u", (unsigned int)s->uid,
-		 (unsigned int)all->counts.uid);
-	all->renewing = true;
-	all->o.renew(all->o.ctx);
-	return false;
-}
-
-void sessions_renewed(struct sessions *all)
-{
-	/* locks of processes that are gone, on windows that are gone as well */
-	loop_timer_cancel(&all->unlock_timer);
-	while (all->held_unlocks)
-		held_unlock_free(all, all->held_unlocks);
-	all->counts.bound = false;
-	all->counts.renewed++;
-	all->renewing = false;
-}
+/* ---- connections ---------------------------------------------------------------------------------------------- */
 
 static void on_readable(void *ctx)
 {
@@ -292,8 +231,6 @@ static void on_readable(void *ctx)
 	struct msg m;
 	int r;
 
-	if (!s->attached && !may_read(s))
-		return;
 	r = msg_receive(s->fd, &m);
 	if (r == -EAGAIN)
 		return;
@@ -313,26 +250,39 @@ static void on_hello_timeout(void *ctx)
 	session_end(ctx, "no HELLO in time");
 }
 
-static void on_accept(void *ctx, int fd)
+/* Tell a client, of which nothing has been read nor will be; its library starts a private daemon then. */
+static void refuse(struct sessions *all, int fd, const struct ucred *cred)
 {
-	struct sessions *all = ctx;
+	struct prog_ctrl_hello_reply r = {
+		.hdr = { .type = PROG_CTRL_HELLO, .size = sizeof(r), .status = -EUSERS },
+		.abi_major = PROG_ABI_MAJOR, .abi_minor = PROG_ABI_MINOR,
+	};
+
+	snprintf(r.reason, sizeof(r.reason), "it serves uid %u only", (unsigned int)geteuid());
+	all->counts.refused++;
+	prog_log_limited(PROG_LOG_WARN, "pid %d of uid %u: refused: this daemon serves uid %u", (int)cred->pid,
+			 (unsigned int)cred->uid, (unsigned int)geteuid());
+	if (send(fd, &r, sizeof(r), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+		prog_log(PROG_LOG_DEBUG, "pid %d: cannot be told: %m", (int)cred->pid);
+}
+
+/*
+ * Only processes of our own user get here: the supervisor looks who they are before it gives them to us, and a socket
+ * of our own lets nobody else connect.  But root, whom we believe that closing his connection does not take long.
+ */
+void sessions_add(struct sessions *all, int fd)
+{
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
 	struct session *s;
 
+	LOOP_ASSERT(all->o.node->loop);
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len)) {
 		close(fd);
 		return;
 	}
-	if (all->o.only_own_uid && cred.uid != geteuid() && cred.uid != 0) {
-		prog_log_limited(PROG_LOG_WARN, "pid %d of uid %u: refused: this daemon serves uid %u",
-				 (int)cred.pid, (unsigned int)cred.uid, (unsigned int)geteuid());
-		all->counts.refused++;
-		close(fd);
-		return;
-	}
-	if (!all->o.only_own_uid && all->counts.now && is_other(all, cred.uid)) {
-		refuse(all, fd, cred.pid, cred.uid);
+	if (cred.uid != geteuid()) {
+		refuse(all, fd, &cred);
 		close(fd);
 		return;
 	}
@@ -354,6 +304,13 @@ static void on_accept(void *ctx, int fd)
 	}
 	loop_timer_set(all->o.node->loop, &s->hello_timer, all->o.hello_timeout_ns, on_hello_timeout, s);
 	DL_APPEND(all->list, s);
+	all->counts.connections++;
+	session_count(all);
+}
+
+static void on_accept(void *ctx, int fd)
+{
+	sessions_add(ctx, fd);
 }
 
 void sessions_client_bad(struct sessions *all, const struct client_view *c, const char *why)
@@ -400,70 +357,83 @@ static void on_bad(void *ctx)
 	}
 }
 
-int sessions_new(const struct session_opts *o, struct sessions **out, char *err)
+/* A socket of our own; its descriptor, or -errno with *@err. */
+static int listen_at(const char *path, char *err)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
-	struct sessions *all;
-	int r, probe;
+	int r, fd, probe;
 
-	if (strlen(o->path) >= sizeof(sa.sun_path)) {
-		snprintf(err, 256, "socket %.100s...: longer than %zu bytes", o->path,
-			 sizeof(sa.sun_path) - 1);
+	if (strlen(path) >= sizeof(sa.sun_path)) {
+		snprintf(err, 256, "socket %.100s...: longer than %zu bytes", path, sizeof(sa.sun_path) - 1);
 		return -ENAMETOOLONG;
 	}
-	strcpy(sa.sun_path, o->path);
-	all = calloc(1, sizeof(*all));
-	if (!all)
-		return -ENOMEM;
-	all->o = *o;
-	all->bad_fd = -1;
-	pthread_mutex_init(&all->lock, NULL);
-	all->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (all->fd < 0) {
+	strcpy(sa.sun_path, path);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0) {
 		r = -errno;
 		snprintf(err, 256, "socket: %s", strerror(errno));
-		goto fail;
+		return r;
 	}
 	/* a socket file that nobody answers is what a killed daemon left */
 	probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (probe >= 0) {
 		if (!connect(probe, (struct sockaddr *)&sa, sizeof(sa)) || errno == EAGAIN) {
 			close(probe);
-			snprintf(err, 256, "socket %s: another daemon serves it", o->path);
-			r = -EADDRINUSE;
-			goto fail;
+			close(fd);
+			snprintf(err, 256, "socket %s: another daemon serves it", path);
+			return -EADDRINUSE;
 		}
 		if (errno == ECONNREFUSED)
-			unlink(o->path);
+			unlink(path);
 		close(probe);
 	}
-	if (bind(all->fd, (struct sockaddr *)&sa, sizeof(sa))) {
+	/* nobody listens before the mode is what it should be */
+	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)) || chmod(path, 0600) || listen(fd, 1024)) {
 		r = -errno;
-		snprintf(err, 256, "socket %s: %s", o->path, strerror(errno));
-		goto fail;
+		snprintf(err, 256, "socket %s: %s", path, strerror(errno));
+		if (r != -EADDRINUSE)
+			unlink(path);
+		close(fd);
+		return r;
 	}
-	/* who connects is asked of the kernel, so everybody may */
-	if (chmod(o->path, o->only_own_uid ? 0600 : 0666) || listen(all->fd, 1024)) {
-		r = -errno;
-		snprintf(err, 256, "socket %s: %s", o->path, strerror(errno));
-		goto fail_bound;
-	}
+	return fd;
+}
+
+int sessions_new(const struct session_opts *o, struct sessions **out, char *err)
+{
+	struct sessions *all;
+	int r = -ENOMEM;
+
+	all = calloc(1, sizeof(*all));
+	if (!all)
+		return -ENOMEM;
+	all->o = *o;
+	all->fd = -1;
+	pthread_mutex_init(&all->lock, NULL);
 	all->bad_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	r = -ENOMEM;
 	if (all->bad_fd >= 0)
 		all->bad_watch = loop_fd_watch(o->node->loop, all->bad_fd, 0, on_bad, all);
-	if (all->bad_watch)
+	if (!all->bad_watch) {
+		snprintf(err, 256, "sessions: out of memory or descriptors");
+		goto fail;
+	}
+	if (o->path) {
+		all->fd = listen_at(o->path, err);
+		r = all->fd;
+		if (r < 0)
+			goto fail;
 		all->watch = loop_accept(o->node->loop, all->fd, on_accept, all);
-	if (!all->watch) {
-		snprintf(err, 256, "socket %s: out of memory or descriptors", o->path);
-		goto fail_bound;
+		if (!all->watch) {
+			unlink(o->path);
+			snprintf(err, 256, "socket %s: out of memory or descriptors", o->path);
+			r = -ENOMEM;
+			goto fail;
+		}
 	}
 	*out = all;
 	return 0;
-fail_bound:
-	unlink(o->path);
-	loop_unwatch(all->bad_watch);
 fail:
+	loop_unwatch(all->bad_watch);
 	if (all->bad_fd >= 0)
 		close(all->bad_fd);
 	if (all->fd >= 0)
@@ -480,8 +450,10 @@ void sessions_free(struct sessions *all)
 	if (!all)
 		return;
 	loop_unwatch(all->watch);
-	unlink(all->o.path);
-	close(all->fd);
+	if (all->fd >= 0) {
+		unlink(all->o.path);
+		close(all->fd);
+	}
 	all->ending = true;
 	DL_FOREACH_SAFE(all->list, s, tmp)
 		session_end(s, NULL);

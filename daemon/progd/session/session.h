@@ -20,27 +20,20 @@
 struct sessions;
 
 struct session_opts {
-	const char *path;		/* of the socket */
-	bool only_own_uid;		/* embedded: nobody else may connect */
-	bool multi_user;		/* several users at once */
-	bool cma;			/* process_vm_* may be used, for clients of the same uid */
+	const char *path;		/* of the socket; NULL: none, sessions_add() tells of clients */
+	bool cma;			/* process_vm_* may be used */
 	bool pinned;			/* memory that clients pin may be mapped */
 	const struct node *node;	/* started; kept */
 	uint64_t hello_timeout_ns;	/* a connection that says nothing is closed after this */
-	/* The number of attached sessions changed; may be NULL. */
-	void (*count)(void *ctx, unsigned int n);
-	/*
-	 * Nobody is attached, and another user wants to be than the one before: what that one's processes could
-	 * reach must go.  Once it has, sessions_renewed(); until then nobody is attached.
-	 */
-	void (*renew)(void *ctx);
+	/* How many are attached, and how many are connected, changed; may be NULL. */
+	void (*count)(void *ctx, unsigned int attached, unsigned int connections);
 	void *ctx;
 };
 
-/* Bind and listen; errors in @err (256 bytes) name the path. */
+/* Errors in @err (256 bytes). */
 int sessions_new(const struct session_opts *o, struct sessions **out, char *err);
-/* The node is another one now. */
-void sessions_renewed(struct sessions *s);
+/* A client connected elsewhere; takes @fd over. */
+void sessions_add(struct sessions *s, int fd);
 /* Stop accepting; end every session; free.  Workers must be running.  NULL is fine. */
 void sessions_free(struct sessions *s);
 
@@ -63,11 +56,7 @@ void sessions_each(struct sessions *s, void (*fn)(void *arg, const struct sessio
 /* Since start. */
 struct session_counts {
 	uint64_t accepted, refused, corrupt, ended;
-	uint64_t other_user;		/* of those refused: somebody else was served */
-	uint64_t renewed;		/* a user followed another */
-	uint32_t now;
-	bool bound;			/* uid is served, or was the last to be */
-	uid_t uid;
+	uint32_t now, connections;
 };
 void sessions_counts(const struct sessions *s, struct session_counts *c);
 

@@ -7,6 +7,7 @@ srcs = $(filter-out %_test.c %_fuzz.c,$(sort $(wildcard $(1))))
 BASE_SRCS   := $(call srcs,lib/libprogbase/*.c)
 CLIENT_SRCS := $(call srcs,lib/libprogclient/*.c)
 PROGD_SRCS  := $(call srcs,daemon/progd/*/*.c)
+SUPER_SRCS  := $(call srcs,daemon/supervisor/*.c)
 
 LIBPROGBASE  := $(LIB)/libprogbase.a
 LIBPROGCORE  := $(LIB)/libprogdcore.a
@@ -36,9 +37,16 @@ $(BIN)/progd: $(OBJ)/daemon/progd/main.o $(LIBPROGCORE) $(LIBPROGBASE)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(DAEMON_LIBS)
 
+# of the libraries it takes the event loop and the configuration
+$(BIN)/progd-supervisor: $(call objs,$(SUPER_SRCS)) $(LIBPROGCORE) $(LIBPROGBASE)
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -Wl,--as-needed -o $@ $^ $(DAEMON_LIBS)
+
 USER_TARGETS += $(LIBPROGBASE)
 USER_TARGETS += $(if $(CLIENT_SRCS),$(LIBCLIENT_A))
 USER_TARGETS += $(if $(wildcard lib/libprogclient/libprogclient.map),$(LIBCLIENT_SO))
 USER_TARGETS += $(if $(wildcard daemon/progd/main.c),$(BIN)/progd)
+USER_TARGETS += $(BIN)/progd-supervisor
 
--include $(patsubst %.o,%.d,$(call objs,$(BASE_SRCS) $(CLIENT_SRCS) $(PROGD_SRCS) daemon/progd/main.c))
+-include $(patsubst %.o,%.d,$(call objs,$(BASE_SRCS) $(CLIENT_SRCS) $(PROGD_SRCS) $(SUPER_SRCS) daemon/progd/main.c))

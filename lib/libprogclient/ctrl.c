@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,8 +17,6 @@
 #include <libprogbase/scm.h>
 
 #include "client.h"
-
-#define DAEMON_USER	"progd"
 
 const char *client_reason(const char *fmt, ...)
 {
@@ -59,13 +56,11 @@ close_file:
 	return err;
 }
 
-/* The daemon must be root's, ours, or the service user's. */
+/* The daemon must be root's or ours. */
 static int check_server(int sock, const char *path, const char **reason)
 {
 	struct ucred peer;
 	socklen_t len = sizeof(peer);
-	struct passwd pw, *found = NULL;
-	char buf[2048];
 
 	if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &len)) {
 		*reason = client_reason("%s: cannot tell who serves it: %s", path, strerror(errno));
@@ -73,11 +68,8 @@ static int check_server(int sock, const char *path, const char **reason)
 	}
 	if (peer.uid == 0 || peer.uid == geteuid())
 		return 0;
-	if (!getpwnam_r(DAEMON_USER, &pw, buf, sizeof(buf), &found) && found &&
-	    found->pw_uid == peer.uid)
-		return 0;
-	*reason = client_reason("%s is served by uid %u, which is neither root, uid %u nor user %s",
-				path, (unsigned int)peer.uid, (unsigned int)geteuid(), DAEMON_USER);
+	*reason = client_reason("%s is served by uid %u, which is neither root nor uid %u", path, (unsigned int)peer.uid,
+				(unsigned int)geteuid());
 	return -EPERM;
 }
 

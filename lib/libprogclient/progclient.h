@@ -52,7 +52,7 @@ struct prog_session_cfg {
 /* Random job id and key (libsodium); one process of the job makes them and tells the others. */
 int prog_job_key_make(uint8_t jobid[16], uint8_t jobkey[32]);
 
-/* -ENOENT: no daemon (and embedded not allowed); -EUSERS: it serves another user now (likewise); -EPROTO:
+/* -ENOENT: no daemon (and embedded not allowed); -EUSERS, -EACCES: it does not serve this user (likewise); -EPROTO:
  * version or protocol; *reason (static or valid until the next call in this thread) says why in a sentence. */
 int prog_session_open(const struct prog_session_cfg *cfg, struct prog_session **s,
 		      const char **reason);

@@ -11,11 +11,13 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <libprogbase/futex.h>
 #include <libprogbase/log.h>
+#include <wire/super.h>
 
 #include "region.h"
 
@@ -290,6 +292,7 @@ struct opening {
 	bool named;			/* by the program or its user */
 	int seg_fd;
 	bool answered;			/* somebody listens */
+	uint64_t patience;		/* until then a supervisor may be away */
 };
 
 static int attach_at(struct opening *o, int sock, const char **reason)
@@ -306,11 +309,33 @@ static int attach_at(struct opening *o, int sock, const char **reason)
 	return err;
 }
 
+/* Is there a supervisor, though it may be away for a moment? */
+static bool is_supervised(const char *path)
+{
+	char name[256];
+	struct stat st;
+
+	return snprintf(name, sizeof(name), "%s" SUPER_SOCKET, path) < (int)sizeof(name) && !lstat(name, &st) &&
+	       S_ISSOCK(st.st_mode) && (!st.st_uid || st.st_uid == geteuid());
+}
+
+/*
+ * A supervisor that is being restarted refuses connections, and ends those that it has not passed on yet; an engine that
+ * ends before it answers is followed by another one.
+ */
 static int attach_shared(void *arg, const char **reason)
 {
+	static const struct timespec nap = { .tv_nsec = 10000000 };
 	struct opening *o = arg;
 
-	return attach_at(o, session_connect(o->path, reason), reason);
+	for (;;) {
+		int sock = session_connect(o->path, reason), err = attach_at(o, sock, reason);
+
+		if ((err != -ECONNREFUSED && err != -ECONNRESET && err != -EPIPE) || clock_ns() > o->patience ||
+		    !is_supervised(o->path))
+			return err;
+		nanosleep(&nap, NULL);
+	}
 }
 
 static int attach_private(struct opening *o, uint64_t deadline, bool refused, const char **reason)
@@ -332,11 +357,11 @@ static int attach_private(struct opening *o, uint64_t deadline, bool refused, co
 /*
  * Attach to some daemon, in the documented order.
  *
- * The system daemon refuses users while it serves another (-EUSERS), so the processes of a job on a node may
- * find it busy and, a moment later, free.  They end up with the same daemon nevertheless.  Who is refused asks
- * once more under the lock of the private daemon and starts that one only then; the lock's file stays while it
- * runs.  Who was not refused looks for the file after that, and if it is there, goes the way of those who were.
- * And while one of the job is attached to the system daemon, it refuses none of the others.
+ * A supervisor that cannot serve the user says so (-EUSERS), and a daemon that somebody started for himself lets nobody
+ * else connect; both may change while a job starts.  All its processes on the node end up with the same daemon
+ * nevertheless.  Who is refused asks once more under the lock of the private daemon and starts that one only then; the
+ * lock's file stays while it runs.  Who was not refused looks for the file after that, and if it is there, goes the way of
+ * those who were.
  */
 static int find_daemon(struct opening *o, uint64_t deadline, const char **reason)
 {
@@ -350,7 +375,7 @@ static int find_daemon(struct opening *o, uint64_t deadline, const char **reason
 		goodbye(o->s);
 		return attach_private(o, deadline, true, reason);
 	}
-	if (err == -EUSERS && may_embed)
+	if ((err == -EUSERS || err == -EACCES) && may_embed)
 		return attach_private(o, deadline, true, reason);
 	/* who answered, or was named, is the one to use */
 	if (o->named || o->answered || !(o->cfg->flags & PROG_SESSION_EMBEDDED))
@@ -427,7 +452,7 @@ int prog_session_open(const struct prog_session_cfg *cfg, struct prog_session **
 {
 	uint64_t deadline = clock_ns() + CLIENT_CTRL_TIMEOUT_MS * 1000000ull;
 	const char *env = getenv("PROGD_SOCKET"), *unused;
-	struct opening o = { .cfg = cfg };
+	struct opening o = { .cfg = cfg, .patience = clock_ns() + CLIENT_SUPERVISOR_MS * 1000000ull };
 	struct prog_session *s;
 	int seg_fd = -1, err;
 

@@ -45,17 +45,12 @@ int nodes_connect(const char *path, int type)
 	return fd;
 }
 
-int node_start(struct node *n, const char *const *sets)
+/* @argv with room for more; until somebody can connect. */
+static int run(struct node *n, const char **argv, int argc, const char *const *sets)
 {
 	uint64_t end = nodes_now() + 20000000000ull;
-	const char *argv[64] = { nodes_progd(), "--socket", n->sock, "--set", "listen=127.0.0.1" };
-	int argc = 5, fd, st;
+	int fd, st;
 
-	strcpy(n->dir, "/tmp/progd-test-XXXXXX");
-	if (!mkdtemp(n->dir))
-		return -errno;
-	snprintf(n->sock, sizeof(n->sock), "%s/s", n->dir);
-	snprintf(n->log, sizeof(n->log), "%s/log", n->dir);
 	for (; sets && *sets && argc < 60; sets++) {
 		argv[argc++] = "--set";
 		argv[argc++] = *sets;
@@ -83,6 +78,39 @@ int node_start(struct node *n, const char *const *sets)
 		usleep(2000);
 	}
 	return -ETIMEDOUT;
+}
+
+static int make_dir(struct node *n)
+{
+	strcpy(n->dir, "/tmp/progd-test-XXXXXX");
+	if (!mkdtemp(n->dir))
+		return -errno;
+	snprintf(n->sock, sizeof(n->sock), "%s/s", n->dir);
+	snprintf(n->log, sizeof(n->log), "%s/log", n->dir);
+	return 0;
+}
+
+int node_start(struct node *n, const char *const *sets)
+{
+	const char *argv[64] = { nodes_progd(), "--socket", n->sock, "--set", "listen=127.0.0.1" };
+
+	return make_dir(n) ?: run(n, argv, 5, sets);
+}
+
+int node_supervise(struct node *n, const char *progd, const char *const *sets)
+{
+	char supervisor[4096 + 16];
+	const char *argv[64] = { supervisor, "--socket", n->sock, "--set", "listen=127.0.0.1", "--progd", progd };
+
+	snprintf(supervisor, sizeof(supervisor), "%s-supervisor", nodes_progd());
+	return run(n, argv, 7, sets);
+}
+
+int node_start_supervisor(struct node *n, const char *progd, const char *const *sets)
+{
+	int r = make_dir(n);
+
+	return r ? r : chmod(n->dir, 0755) ? -errno : node_supervise(n, progd, sets);
 }
 
 const char *node_log(const struct node *n)

@@ -24,6 +24,12 @@ const char *nodes_progd(void);
 int nodes_connect(const char *path, int type);
 /* Start a daemon with more --set KEY=VALUE (NULL-terminated); 0 when it answers. */
 int node_start(struct node *n, const char *const *sets);
+/*
+ * Likewise a supervisor, whose engines run @progd: a program that every user can run.  Once it runs, node_supervise() starts
+ * another one at the same place, after the one before has ended.
+ */
+int node_start_supervisor(struct node *n, const char *progd, const char *const *sets);
+int node_supervise(struct node *n, const char *progd, const char *const *sets);
 /* What the daemon wrote so far; static memory. */
 const char *node_log(const struct node *n);
 /* What `progctl @args' says of it; static memory. */

@@ -37,6 +37,8 @@
 
 static bool as_json;
 static const char *socket_path;
+static const char *opt_uid;		/* whose engine is asked; NULL: our own */
+static json_t *collected;		/* results of several engines, for --json; NULL: they are printed at once */
 
 static const char *find_socket(void)
 {
@@ -69,13 +71,35 @@ static int open_socket(const char *path)
 	return fd;
 }
 
+static int open_beside(const char *path, const char *suffix)
+{
+	char name[256];
+
+	if (snprintf(name, sizeof(name), "%s%s", path, suffix) >= (int)sizeof(name))
+		return -ENAMETOOLONG;
+	return open_socket(name);
+}
+
+/* The supervisor's socket for root, after @what was said there. */
+static int open_node(const char *path, const char *what)
+{
+	int fd = open_beside(path, ".node"), err;
+
+	if (fd < 0 || send(fd, what, strlen(what), MSG_NOSIGNAL) == (ssize_t)strlen(what))
+		return fd;
+	err = -errno;
+	close(fd);
+	return err;
+}
+
 static int open_control(const char *path)
 {
-	char ctl[256];
+	char what[64];
 
-	if (snprintf(ctl, sizeof(ctl), "%s.ctl", path) >= (int)sizeof(ctl))
-		return -ENAMETOOLONG;
-	return open_socket(ctl);
+	if (!opt_uid)
+		return open_beside(path, ".ctl");
+	snprintf(what, sizeof(what), "engine %s", opt_uid);
+	return open_node(path, what);
 }
 
 /* The whole reply, or NULL with errno set. */
@@ -91,7 +115,8 @@ static json_t *exchange(int fd, json_t *req)
 		return NULL;
 	n = send(fd, text, strlen(text), MSG_NOSIGNAL);
 	free(text);
-	if (n < 0)
+	/* who refuses us says why and does not listen */
+	if (n < 0 && errno != EPIPE)
 		return NULL;
 	do {
 		char *more = realloc(buf, len + CHUNK);
@@ -153,6 +178,10 @@ static json_t *ask(json_t *req)
 
 static void print_json(json_t *j)
 {
+	if (collected) {
+		json_array_append(collected, j);
+		return;
+	}
 	json_dumpf(j, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY);
 	putchar('\n');
 }
@@ -730,9 +759,6 @@ static void check_daemon(void)
 		say(BAD, "addresses", "the daemon listens on no address: other nodes cannot reach it");
 	json_array_foreach(json_object_get(res, "addresses"), i, w)
 		say(GOOD, "address", "%s", json_string_value(w));
-	if (!strcmp(json_string_value(json_object_get(res, "multi_user")) ?: "", "insecure"))
-		say(NOTE, "multi_user", "insecure: users of this node can read, alter and stop each other's "
-		    "traffic");
 	if ((uid_t)json_integer_value(json_object_get(res, "uid")) != geteuid())
 		say(NOTE, "private memory", "the daemon is of another user: windows of the program's own "
 		    "memory (MPI_Win_create) go through the process's helper thread, unless they are pinned");
@@ -891,29 +917,133 @@ static int cmd_doctor(int argc, char **argv)
 	return problems ? 1 : 0;
 }
 
-static const struct {
+/* ---- the supervisor ---------------------------------------------------------------------------- */
+
+/* What the supervisor says to root; static memory, NULL after an explanation. */
+static char *ask_node(const char *what)
+{
+	static char text[CHUNK + 1];
+	int fd = open_node(find_socket(), what);
+	ssize_t n = fd < 0 ? fd : recv(fd, text, CHUNK, 0);
+
+	if (fd >= 0)
+		close(fd);
+	if (n <= 0) {
+		fprintf(stderr, "progctl: %s.node: %s\n", find_socket(), fd == -ENOENT ? "no supervisor serves it" :
+			fd == -EACCES ? "root may ask it" : strerror(fd < 0 ? -fd : errno));
+		return NULL;
+	}
+	text[n] = '\0';
+	if (!strncmp(text, "error", 5)) {
+		fprintf(stderr, "progctl: %s", text);
+		return NULL;
+	}
+	return text;
+}
+
+static int cmd_engines(int argc, char **argv)
+{
+	char *text = ask_node("list"), *line;
+	json_t *all = json_array();
+	int pid;
+
+	for (line = text ? strtok(text, "\n") : NULL; line; line = strtok(NULL, "\n")) {
+		unsigned int uid;
+		char state[32];
+
+		if (sscanf(line, "engine %u %d %31s", &uid, &pid, state) != 3)
+			continue;
+		if (!as_json)
+			printf("uid %-8u pid %-8d %s\n", uid, pid, state);
+		json_array_append_new(all, json_pack("{s:i,s:i,s:s}", "uid", uid, "pid", pid, "state", state));
+	}
+	if (text && as_json)
+		print_json(all);
+	json_decref(all);
+	return text ? 0 : 1;
+}
+
+static int cmd_drain(int argc, char **argv)
+{
+	return ask_node("drain") ? 0 : 1;
+}
+
+static int cmd_reload(int argc, char **argv)
+{
+	return ask_node("reload") ? 0 : 1;
+}
+
+static const struct command {
 	const char *name;
 	int (*fn)(int argc, char **argv);
 	bool args;
 	const char *help;
+	bool each;			/* of an engine: root asks all of them, unless --uid says which */
 } commands[] = {
-	{ "status", cmd_status, false, "what runs: version, workers, addresses, sessions, memory" },
-	{ "stats", cmd_stats, false, "counters per job and per peer" },
-	{ "windows", cmd_windows, false, "windows of this node and their locks" },
-	{ "sessions", cmd_sessions, false, "attached processes" },
-	{ "conf", cmd_conf, true, "conf get [KEY] | conf set KEY VALUE | conf unset KEY" },
+	{ "status", cmd_status, false, "what runs: version, workers, addresses, sessions, memory", true },
+	{ "stats", cmd_stats, false, "counters per job and per peer", true },
+	{ "windows", cmd_windows, false, "windows of this node and their locks", true },
+	{ "sessions", cmd_sessions, false, "attached processes", true },
+	{ "conf", cmd_conf, true, "conf get [KEY] | conf set KEY VALUE | conf unset KEY", false },
 	{ "thresh", cmd_thresh, true, "thresh [--job J] | thresh set --job J --from R --to R [--offload N] "
-	  "[--early N] | thresh unset ..." },
+	  "[--early N] | thresh unset ...", false },
 	{ "pinned", cmd_pinned, true, "pinned [users | regions] | pinned set LIMIT VALUE: the kernel module's "
-	  "memory and limits" },
-	{ "ping", cmd_ping, false, "does the daemon answer, and how fast" },
-	{ "doctor", cmd_doctor, false, "why something is not, or would not be, managed" },
-	{ "version", cmd_version, false, "versions of this program and of the daemon" },
+	  "memory and limits", false },
+	{ "ping", cmd_ping, false, "does the daemon answer, and how fast", true },
+	{ "engines", cmd_engines, false, "root: the engines of the node's users", false },
+	{ "drain", cmd_drain, false, "root: engines end with their last session", false },
+	{ "reload", cmd_reload, false, "root: read the configuration again, here and in all engines", false },
+	{ "doctor", cmd_doctor, false, "why something is not, or would not be, managed", false },
+	{ "version", cmd_version, false, "versions of this program and of the daemon", false },
 };
+
+/* The same of each engine, as the supervisor lists them. */
+static int run_for_each(const struct command *c, int argc, char **argv)
+{
+	char *list = ask_node("list"), *copy = list ? strdup(list) : NULL, *line, *save = NULL;
+	json_t *all = json_array();
+	int status = copy ? 0 : 1, pid;
+
+	for (line = copy ? strtok_r(copy, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save)) {
+		char uid[16];
+
+		if (sscanf(line, "engine %15s %d", uid, &pid) != 2)
+			continue;
+		opt_uid = uid;
+		if (as_json)
+			collected = json_array();
+		else
+			printf("engine of uid %s, pid %d\n", uid, pid);
+		status |= c->fn(argc, argv);
+		if (as_json)
+			json_array_append_new(all, json_pack("{s:s,s:i,s:O}", "uid", uid, "pid", pid, "result",
+							     json_array_get(collected, 0) ?: json_null()));
+		json_decref(collected);
+		collected = NULL;
+		opt_uid = NULL;
+	}
+	if (copy && as_json)
+		print_json(all);
+	json_decref(all);
+	free(copy);
+	return status;
+}
+
+static bool is_supervised(void)
+{
+	char name[256];
+
+	return snprintf(name, sizeof(name), "%s.node", find_socket()) < (int)sizeof(name) && !access(name, F_OK);
+}
+
+static int run(const struct command *c, int argc, char **argv)
+{
+	return c->each && !opt_uid && !geteuid() && is_supervised() ? run_for_each(c, argc, argv) : c->fn(argc, argv);
+}
 
 static void usage(FILE *f)
 {
-	fprintf(f, "usage: progctl [--socket PATH] [--json] COMMAND\n");
+	fprintf(f, "usage: progctl [--socket PATH] [--uid UID] [--json] COMMAND\n");
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
 		fprintf(f, "  %-9s %s\n", commands[i].name, commands[i].help);
 	fprintf(f, "The daemon's socket is --socket, $PROGD_SOCKET or " SYSTEM_SOCKET ".\n");
@@ -923,6 +1053,7 @@ int main(int argc, char **argv)
 {
 	static const struct option opts[] = {
 		{ "socket", required_argument, NULL, 's' }, { "json", no_argument, NULL, 'j' },
+		{ "uid", required_argument, NULL, 'u' },
 		{ "help", no_argument, NULL, 'h' }, { "version", no_argument, NULL, 'v' },
 		{ "job", required_argument, NULL, 'J' }, { "from", required_argument, NULL, 'F' },
 		{ "to", required_argument, NULL, 'T' }, { "offload", required_argument, NULL, 'O' },
@@ -938,6 +1069,13 @@ int main(int argc, char **argv)
 			break;
 		case 'j':
 			as_json = true;
+			break;
+		case 'u':
+			opt_uid = optarg;
+			if (!*optarg || optarg[strspn(optarg, "0123456789")]) {
+				fprintf(stderr, "progctl: --uid %s: not a number\n", optarg);
+				return 2;
+			}
 			break;
 		case 'h':
 			usage(stdout);
@@ -978,7 +1116,7 @@ int main(int argc, char **argv)
 				argv[optind]);
 			return 2;
 		}
-		return commands[i].fn(argc - optind - 1, argv + optind + 1);
+		return run(&commands[i], argc - optind - 1, argv + optind + 1);
 	}
 	usage(stderr);
 	return 2;

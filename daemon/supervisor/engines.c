@@ -1,0 +1,609 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+#include "engines.h"
+
+#include <asyncprog/ring.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <uthash.h>
+#include <utlist.h>
+
+#include <libprogbase/log.h>
+#include <libprogbase/scm.h>
+#include <wire/super.h>
+
+#include "record.h"
+#include "spawn.h"
+
+#define SEC		1000000000ull
+#define START_NS	(10 * SEC)	/* for the first READY */
+#define BACK_NS		(5 * SEC)	/* for coming back to a supervisor that was started anew */
+#define TRY_NS		(10 * SEC)	/* STARTS in this time, then the user is refused */
+#define STARTS		5u
+#define MAX_WAITING	4096u		/* connections of a user that no engine has taken */
+#define MAX_ENGINES	1024u
+
+enum state {
+	ENGINE_NONE,			/* none runs */
+	ENGINE_STARTING,		/* until READY */
+	ENGINE_AWAY,			/* of a supervisor before us; until READY */
+	ENGINE_UP,
+};
+
+struct conn {
+	int fd;
+	bool control;
+	uint64_t id;			/* 0: not given yet */
+	struct conn *next, *prev;
+};
+
+struct engine {
+	struct engines *all;
+	uid_t uid;
+	gid_t gid;			/* of who came first */
+	enum state state;
+	struct record record;
+	int pidfd;			/* of that process; -1 */
+	int sock, pipe;			/* our half of the channel; -1 */
+	struct loop_watch *watch;
+	struct loop_timer timer;	/* STARTING, AWAY: that it does not take for ever */
+	struct conn *conns;		/* given ones first, in the order of their ids */
+	unsigned int nconns, given;
+	uint64_t last_id;
+	bool drain;
+	uint64_t tries_since;
+	unsigned int tries;		/* since then */
+	UT_hash_handle hh;
+};
+
+struct engines {
+	struct engines_opts o;
+	struct engine *table;
+	bool drain;
+};
+
+static void start(struct engine *e);
+
+/* ---- connections that are not served ----------------------------------------------------------------------- */
+
+/* Tell who is there why, without reading what he says. */
+static void refuse(struct engines *all, int fd, bool control, uid_t uid, const char *why)
+{
+	char text[PROG_REASON_SIZE + 64];
+	struct prog_ctrl_hello_reply r = {
+		.hdr = { .type = PROG_CTRL_HELLO, .size = sizeof(r), .status = -EUSERS },
+		.abi_major = PROG_ABI_MAJOR, .abi_minor = PROG_ABI_MINOR,
+	};
+	ssize_t n;
+
+	prog_log_limited(PROG_LOG_WARN, "uid %u: refused: %s", (unsigned int)uid, why);
+	snprintf(r.reason, sizeof(r.reason), "%s", why);
+	snprintf(text, sizeof(text), "{\"ok\":false,\"error\":\"%s\"}", why);
+	if (control)
+		n = send(fd, text, strlen(text), MSG_DONTWAIT | MSG_NOSIGNAL);
+	else
+		n = send(fd, &r, sizeof(r), MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (n < 0)
+		prog_log(PROG_LOG_DEBUG, "uid %u: cannot be told: %m", (unsigned int)uid);
+	closer_add(all->o.closer, fd);
+}
+
+static void conn_free(struct engine *e, struct conn *c)
+{
+	DL_DELETE(e->conns, c);
+	e->nconns--;
+	e->given -= c->id != 0;
+	free(c);
+}
+
+static void refuse_all(struct engine *e, const char *why)
+{
+	struct conn *c, *tmp;
+
+	DL_FOREACH_SAFE(e->conns, c, tmp) {
+		refuse(e->all, c->fd, c->control, e->uid, why);
+		conn_free(e, c);
+	}
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------- */
+
+static struct engine *find(struct engines *all, uid_t uid)
+{
+	struct engine *e;
+
+	HASH_FIND(hh, all->table, &uid, sizeof(uid), e);
+	return e;
+}
+
+static void engine_free(struct engine *e)
+{
+	HASH_DEL(e->all->table, e);
+	free(e);
+}
+
+/* Users who have no engine, and have had none for a while. */
+static void forget_old(struct engines *all)
+{
+	struct engine *e, *tmp;
+
+	HASH_ITER(hh, all->table, e, tmp)
+		if (e->state == ENGINE_NONE && !e->nconns && loop_now() - e->tries_since > TRY_NS)
+			engine_free(e);
+}
+
+static struct engine *get(struct engines *all, uid_t uid, gid_t gid)
+{
+	struct engine *e = find(all, uid);
+
+	if (e)
+		return e;
+	if (HASH_COUNT(all->table) >= MAX_ENGINES)
+		forget_old(all);
+	if (HASH_COUNT(all->table) >= MAX_ENGINES)
+		return NULL;
+	e = calloc(1, sizeof(*e));
+	if (!e)
+		return NULL;
+	e->all = all;
+	e->uid = uid;
+	e->gid = gid;
+	e->sock = e->pipe = e->pidfd = -1;
+	HASH_ADD(hh, all->table, uid, sizeof(e->uid), e);
+	return e;
+}
+
+/* ---- channel ----------------------------------------------------------------------------------------------- */
+
+static int say(struct engine *e, uint16_t type, uint64_t id, int fd)
+{
+	struct super_msg m = { .type = type, .id = id };
+	SCM_BUF(1) ctl;
+	struct iovec iov = { .iov_base = &m, .iov_len = sizeof(m) };
+	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
+	ssize_t n;
+
+	scm_attach(&mh, ctl.buf, &fd, fd >= 0);
+	do {
+		n = sendmsg(e->sock, &mh, MSG_DONTWAIT | MSG_NOSIGNAL);
+	} while (n < 0 && errno == EINTR);
+	return n == sizeof(m) ? 0 : n < 0 ? -errno : -EIO;
+}
+
+/* As many as the channel holds. */
+static void give(struct engine *e)
+{
+	struct conn *c;
+
+	if (e->state != ENGINE_UP)
+		return;
+	DL_FOREACH(e->conns, c) {
+		if (c->id)
+			continue;
+		/* what fails is an engine that ends: its pipe tells */
+		if (e->given == SUPER_IN_FLIGHT ||
+		    say(e, c->control ? SUPER_CONTROL : SUPER_CLIENT, e->last_id + 1, c->fd))
+			return;
+		c->id = ++e->last_id;
+		e->given++;
+	}
+}
+
+/* The engine is no more, or not ours any more; what it has not taken is for the next one. */
+static void gone(struct engine *e)
+{
+	struct conn *c;
+
+	loop_timer_cancel(&e->timer);
+	loop_unwatch(e->watch);
+	e->watch = NULL;
+	if (e->sock >= 0)
+		close(e->sock);
+	if (e->pipe >= 0)
+		close(e->pipe);
+	if (e->pidfd >= 0)
+		close(e->pidfd);
+	e->sock = e->pipe = e->pidfd = -1;
+	if (e->state != ENGINE_NONE)
+		record_remove(e->all->o.records, e->uid);
+	e->state = ENGINE_NONE;
+	e->record = (struct record){ .uid = e->uid };
+	e->drain = false;
+	DL_FOREACH(e->conns, c)
+		c->id = 0;
+	e->given = 0;
+	if (e->nconns)
+		start(e);
+}
+
+/* It does not keep to the rules, or does not begin. */
+static void put_down(struct engine *e, const char *why)
+{
+	prog_log(PROG_LOG_WARN, "engine of uid %u (pid %d): %s", (unsigned int)e->uid, (int)e->record.pid, why);
+	if (e->pidfd >= 0)
+		pidfd_send_signal(e->pidfd, SIGKILL, NULL, 0);
+	gone(e);
+}
+
+static void on_taken(struct engine *e, uint64_t id)
+{
+	struct conn *c = e->conns;
+
+	if (!c || !c->id || c->id != id) {
+		put_down(e, "took a connection that it was not given");
+		return;
+	}
+	closer_add(e->all->o.closer, c->fd);
+	conn_free(e, c);
+	give(e);
+}
+
+static void on_said(struct engine *e, const struct super_msg *m)
+{
+	switch (m->type) {
+	case SUPER_READY:
+		if (e->state == ENGINE_UP) {
+			put_down(e, "ready twice");
+			break;
+		}
+		loop_timer_cancel(&e->timer);
+		e->state = ENGINE_UP;
+		e->tries = 0;
+		e->last_id = m->id;
+		prog_log(PROG_LOG_INFO, "engine of uid %u (pid %d): ready", (unsigned int)e->uid, (int)e->record.pid);
+		if (e->all->drain)
+			say(e, SUPER_DRAIN, 0, -1);
+		give(e);
+		break;
+	case SUPER_TAKEN:
+		on_taken(e, m->id);
+		break;
+	case SUPER_LEAVE:
+		if (m->id != e->last_id || e->nconns)
+			break;
+		say(e, SUPER_BYE, 0, -1);
+		prog_log(PROG_LOG_INFO, "engine of uid %u (pid %d): ends", (unsigned int)e->uid, (int)e->record.pid);
+		gone(e);
+		break;
+	default:
+		put_down(e, "says what is not known");
+	}
+}
+
+static void on_pipe(void *ctx)
+{
+	struct engine *e = ctx;
+	struct super_msg m;
+	ssize_t n = read(e->pipe, &m, sizeof(m));
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n == sizeof(m)) {
+		on_said(e, &m);
+		return;
+	}
+	if (n > 0) {
+		put_down(e, "says half of something");
+		return;
+	}
+	prog_log(PROG_LOG_WARN, "engine of uid %u (pid %d): ended", (unsigned int)e->uid, (int)e->record.pid);
+	gone(e);
+}
+
+/* A channel for @e: the engine's half, in @sock and @pipe.  0 or -errno. */
+static int make_channel(struct engine *e, int *sock, int *pipe)
+{
+	int sv[2], pv[2], err;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv))
+		return -errno;
+	if (pipe2(pv, O_CLOEXEC)) {
+		err = -errno;
+		close(sv[0]);
+		close(sv[1]);
+		return err;
+	}
+	/* what is sent to us here would be closed by us */
+	shutdown(sv[0], SHUT_RD);
+	fcntl(pv[0], F_SETFL, O_NONBLOCK);
+	fcntl(pv[1], F_SETFL, O_NONBLOCK);
+	e->watch = loop_fd_watch(e->all->o.loop, pv[0], 0, on_pipe, e);
+	if (!e->watch) {
+		close(sv[0]);
+		close(sv[1]);
+		close(pv[0]);
+		close(pv[1]);
+		return -ENOMEM;
+	}
+	e->sock = sv[0];
+	e->pipe = pv[0];
+	*sock = sv[1];
+	*pipe = pv[1];
+	return 0;
+}
+
+/* ---- starting ---------------------------------------------------------------------------------------------- */
+
+static void on_late(void *ctx)
+{
+	struct engine *e = ctx;
+
+	if (e->state == ENGINE_STARTING) {
+		put_down(e, "does not start");
+		return;
+	}
+	/* it serves whom it has, if it still does */
+	prog_log(PROG_LOG_WARN, "engine of uid %u (pid %d): did not come back", (unsigned int)e->uid,
+		 (int)e->record.pid);
+	gone(e);
+}
+
+/* May one more be started?  They end by themselves when something is wrong, or their user ends them. */
+static bool may_try(struct engine *e)
+{
+	uint64_t now = loop_now();
+
+	if (now - e->tries_since > TRY_NS) {
+		e->tries_since = now;
+		e->tries = 0;
+	}
+	return e->tries++ < STARTS;
+}
+
+static void start(struct engine *e)
+{
+	struct spawn_opts o = {
+		.progd = e->all->o.progd, .args = e->all->o.args, .uid = e->uid, .gid = e->gid,
+		.realtime = e->all->o.realtime,
+	};
+	pid_t pid;
+	int err;
+
+	if (!may_try(e)) {
+		refuse_all(e, "engines of this user end as soon as they start");
+		return;
+	}
+	err = make_channel(e, &o.sock, &o.pipe);
+	if (!err) {
+		pid = spawn_engine(&o);
+		err = pid < 0 ? pid : 0;
+		close(o.sock);
+		close(o.pipe);
+	}
+	if (err) {
+		prog_log_limited(PROG_LOG_ERROR, "engine of uid %u: cannot be started: %s", (unsigned int)e->uid,
+				 strerror(-err));
+		refuse_all(e, "an engine cannot be started on this node");
+		gone(e);
+		return;
+	}
+	e->state = ENGINE_STARTING;
+	/* not reaped before we are back in the loop, so the number is still its own */
+	e->pidfd = pidfd_open(pid, 0);
+	e->record = (struct record){ .uid = e->uid, .pid = pid, .began = record_began(pid) };
+	err = record_write(e->all->o.records, &e->record);
+	if (err)
+		prog_log_limited(PROG_LOG_ERROR, "engine of uid %u: cannot be recorded: %s", (unsigned int)e->uid,
+				 strerror(-err));
+	loop_timer_set(e->all->o.loop, &e->timer, START_NS, on_late, e);
+}
+
+/* ---- who connects ------------------------------------------------------------------------------------------ */
+
+/* In a user namespace all uids that it does not have look like this one. */
+static bool is_unmapped(uid_t uid)
+{
+	unsigned int overflow = 65534, inside = 0, outside, count = 0;
+	FILE *f = fopen("/proc/sys/kernel/overflowuid", "re");
+
+	if (f) {
+		if (fscanf(f, "%u", &overflow) != 1)
+			overflow = 65534;
+		fclose(f);
+	}
+	if (uid != overflow)
+		return false;
+	f = fopen("/proc/self/uid_map", "re");
+	if (f) {
+		if (fscanf(f, "%u %u %u", &inside, &outside, &count) != 3)
+			count = 0;
+		fclose(f);
+	}
+	return count != ~0u;
+}
+
+static const char *why_not(const struct engines *all, uid_t uid)
+{
+	if (!uid && !all->o.allow_root)
+		return "root is not served (allow_root)";
+	if (is_unmapped(uid))
+		return "the user is not known in the supervisor's user namespace";
+	if (geteuid() && uid != geteuid())
+		return "this supervisor has no right to serve other users";
+	return NULL;
+}
+
+static void add(struct engines *all, int fd, bool control, const struct ucred *cred)
+{
+	const char *why = why_not(all, cred->uid);
+	struct engine *e = NULL;
+	struct conn *c = NULL;
+
+	if (!why) {
+		e = control ? find(all, cred->uid) : get(all, cred->uid, cred->gid);
+		if (control && (!e || (e->state == ENGINE_NONE && !e->nconns)))
+			why = "no engine of yours runs on this node";
+		else if (!e)
+			why = "too many users, or no memory, on this node";
+		else if (e->nconns >= MAX_WAITING)
+			why = "the user's engine does not take connections";
+	}
+	if (!why) {
+		c = calloc(1, sizeof(*c));
+		if (!c)
+			why = "no memory on this node";
+	}
+	if (why) {
+		refuse(all, fd, control, cred->uid, why);
+		return;
+	}
+	c->fd = fd;
+	c->control = control;
+	DL_APPEND(e->conns, c);
+	e->nconns++;
+	if (e->state == ENGINE_NONE)
+		start(e);
+	else
+		give(e);
+}
+
+void engines_client(struct engines *all, int fd, const struct ucred *cred)
+{
+	add(all, fd, false, cred);
+}
+
+void engines_control(struct engines *all, int fd, const struct ucred *cred)
+{
+	add(all, fd, true, cred);
+}
+
+void engines_back(struct engines *all, int fd, const struct ucred *cred)
+{
+	struct super_msg m = { .type = SUPER_CHANNEL };
+	struct engine *e = find(all, cred->uid);
+	SCM_BUF(2) ctl;
+	struct iovec iov = { .iov_base = &m, .iov_len = sizeof(m) };
+	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
+	int fds[2];
+
+	if (!e || e->state != ENGINE_AWAY || e->record.pid != cred->pid || !record_lives(&e->record)) {
+		prog_log_limited(PROG_LOG_WARN, "pid %d of uid %u: is no engine that is missed", (int)cred->pid,
+				 (unsigned int)cred->uid);
+	} else if (e->watch) {
+		/* it asked again, before it had the answer: that one counts */
+	} else if (!make_channel(e, &fds[0], &fds[1])) {
+		scm_attach(&mh, ctl.buf, fds, 2);
+		if (sendmsg(fd, &mh, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+			prog_log(PROG_LOG_DEBUG, "pid %d: cannot be told: %m", (int)cred->pid);
+		close(fds[0]);
+		close(fds[1]);
+	}
+	closer_add(all->o.closer, fd);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ */
+
+bool engines_reaped(struct engines *all, pid_t pid, int status)
+{
+	struct engine *e, *tmp;
+
+	HASH_ITER(hh, all->table, e, tmp) {
+		if (e->record.pid != pid)
+			continue;
+		if (e->state == ENGINE_STARTING)
+			prog_log(PROG_LOG_WARN, "engine of uid %u (pid %d): ended at its start (%s %d)",
+				 (unsigned int)e->uid, (int)pid, WIFSIGNALED(status) ? "signal" : "status",
+				 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+		return true;
+	}
+	return false;
+}
+
+void engines_reload(struct engines *all)
+{
+	struct engine *e, *tmp;
+
+	HASH_ITER(hh, all->table, e, tmp)
+		if (e->state == ENGINE_UP)
+			say(e, SUPER_RELOAD, 0, -1);
+}
+
+void engines_drain(struct engines *all)
+{
+	struct engine *e, *tmp;
+
+	all->drain = true;
+	HASH_ITER(hh, all->table, e, tmp)
+		if (e->state == ENGINE_UP)
+			say(e, SUPER_DRAIN, 0, -1);
+}
+
+void engines_each(struct engines *all, void (*fn)(void *ctx, uid_t uid, pid_t pid, const char *state), void *ctx)
+{
+	static const char *const name[] = {
+		[ENGINE_NONE] = "none", [ENGINE_STARTING] = "starting", [ENGINE_AWAY] = "away", [ENGINE_UP] = "up",
+	};
+	struct engine *e, *tmp;
+
+	HASH_ITER(hh, all->table, e, tmp)
+		if (e->state != ENGINE_NONE)
+			fn(ctx, e->uid, e->record.pid, name[e->state]);
+}
+
+static void from_before(void *ctx, const struct record *r)
+{
+	struct engines *all = ctx;
+	int pidfd = pidfd_open(r->pid, 0);
+	struct engine *e;
+
+	if (!record_lives(r)) {
+		record_remove(all->o.records, r->uid);
+		if (pidfd >= 0)
+			close(pidfd);
+		return;
+	}
+	e = get(all, r->uid, r->uid);
+	if (!e) {
+		if (pidfd >= 0)
+			close(pidfd);
+		return;
+	}
+	e->state = ENGINE_AWAY;
+	e->pidfd = pidfd;
+	e->record = *r;
+	loop_timer_set(all->o.loop, &e->timer, BACK_NS, on_late, e);
+}
+
+int engines_new(const struct engines_opts *o, struct engines **out)
+{
+	struct engines *all = calloc(1, sizeof(*all));
+
+	if (!all)
+		return -ENOMEM;
+	all->o = *o;
+	record_each(o->records, from_before, all);
+	*out = all;
+	return 0;
+}
+
+void engines_free(struct engines *all)
+{
+	struct engine *e, *tmp;
+
+	if (!all)
+		return;
+	HASH_ITER(hh, all->table, e, tmp) {
+		struct conn *c, *ctmp;
+
+		DL_FOREACH_SAFE(e->conns, c, ctmp) {
+			closer_add(all->o.closer, c->fd);
+			conn_free(e, c);
+		}
+		loop_timer_cancel(&e->timer);
+		loop_unwatch(e->watch);
+		if (e->sock >= 0)
+			close(e->sock);
+		if (e->pipe >= 0)
+			close(e->pipe);
+		if (e->pidfd >= 0)
+			close(e->pidfd);
+		engine_free(e);
+	}
+	free(all);
+}

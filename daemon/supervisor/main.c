@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * progd-supervisor: the node's service.  It accepts connections and gives each to the engine of its user, a progd of
+ * that user's that it starts.  It opens, maps, reads and closes nothing that a user sent.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <libgen.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include <libprogbase/conf.h>
+#include <libprogbase/log.h>
+
+#include "conf/keys.h"
+#include "front.h"
+#include "record.h"
+
+#define MAX_ARGS	60
+
+struct supervisor {
+	struct conf *conf;
+	const char *config;		/* file, or NULL */
+	char dropin[PATH_MAX];
+	char progd[PATH_MAX];
+	char *args[MAX_ARGS + 1];	/* of engines */
+	unsigned int nargs;
+	struct loop *loop;
+	int signal_fd;
+	struct loop_watch *signals;
+	struct closer *closer;
+	struct engines *engines;
+	struct front *front;
+	int records;
+	bool stop;
+};
+
+static struct supervisor g = { .signal_fd = -1, .records = -1 };
+
+/* ---- configuration ----------------------------------------------------------------------------------------- */
+
+static int load(struct supervisor *s, bool running)
+{
+	char err[CONF_ERR];
+	int r = conf_load(s->conf, s->config, s->config ? s->dropin : NULL, running, err);
+
+	if (r < 0) {
+		prog_log(PROG_LOG_ERROR, "%s", err);
+		return r;
+	}
+	if (r > 0)
+		prog_log(PROG_LOG_WARN, "%s", err);
+	log_set_level(conf_int(s->conf, KEY_LOG_LEVEL));
+	return 0;
+}
+
+/* The engines read the same files, each by itself. */
+static void reload(void *ctx)
+{
+	struct supervisor *s = ctx;
+
+	sd_notify(0, "RELOADING=1");
+	if (load(s, true)) {
+		prog_log(PROG_LOG_ERROR, "configuration not changed");
+	} else {
+		engines_reload(s->engines);
+		prog_log(PROG_LOG_INFO, "configuration read again");
+	}
+	sd_notify(0, "READY=1");
+}
+
+/* ---- events ------------------------------------------------------------------------------------------------ */
+
+static void reap(struct supervisor *s)
+{
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+		if (!closer_reaped(s->closer, pid))
+			engines_reaped(s->engines, pid, status);
+}
+
+static void on_signal(void *ctx)
+{
+	struct supervisor *s = ctx;
+	struct signalfd_siginfo si;
+
+	while (read(s->signal_fd, &si, sizeof(si)) == sizeof(si)) {
+		if (si.ssi_signo == SIGCHLD)
+			reap(s);
+		else if (si.ssi_signo == SIGHUP)
+			reload(s);
+		else
+			s->stop = true;
+	}
+}
+
+/* ---- start and end ----------------------------------------------------------------------------------------- */
+
+static int make_signals(struct supervisor *s)
+{
+	sigset_t mask;
+
+	sigemptyset(&mask);
+	sigaddset(&mask, SIGTERM);
+	sigaddset(&mask, SIGINT);
+	sigaddset(&mask, SIGHUP);
+	sigaddset(&mask, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &mask, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	s->signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (s->signal_fd < 0)
+		return -errno;
+	s->signals = loop_fd_watch(s->loop, s->signal_fd, 0, on_signal, s);
+	return s->signals ? 0 : -ENOMEM;
+}
+
+static int open_records(struct supervisor *s)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s.records", conf_str(s->conf, KEY_SOCKET));
+	s->records = record_dir(path);
+	if (s->records >= 0)
+		return 0;
+	prog_log(PROG_LOG_ERROR, "%s: %s", path, s->records == -EPERM ? "not a directory of ours that nobody else may enter" :
+		 strerror(-s->records));
+	return s->records;
+}
+
+static int start(struct supervisor *s)
+{
+	struct engines_opts eo = {
+		.progd = s->progd, .args = s->args, .allow_root = conf_bool(s->conf, KEY_ALLOW_ROOT),
+		/* auto and rr: see the table */
+		.realtime = conf_int(s->conf, KEY_PRIORITY) == 0 || conf_int(s->conf, KEY_PRIORITY) == 3,
+	};
+	struct front_opts fo = { .path = conf_str(s->conf, KEY_SOCKET), .reload = reload, .ctx = s };
+	char err[256] = "";
+	struct rlimit rl;
+	int r;
+
+	if (!getrlimit(RLIMIT_NOFILE, &rl)) {
+		rl.rlim_cur = rl.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &rl);
+	}
+	r = loop_new(LOOP_EPOLL, &s->loop);
+	if (!r)
+		r = make_signals(s);
+	if (!r)
+		r = closer_new(s->loop, &s->closer);
+	if (r) {
+		prog_log(PROG_LOG_ERROR, "%s", strerror(-r));
+		return r;
+	}
+	r = open_records(s);
+	if (r)
+		return r;
+	eo.loop = fo.loop = s->loop;
+	eo.closer = fo.closer = s->closer;
+	eo.records = s->records;
+	r = engines_new(&eo, &s->engines);
+	if (!r) {
+		fo.engines = s->engines;
+		r = front_new(&fo, &s->front, err);
+	}
+	if (r)
+		prog_log(PROG_LOG_ERROR, "%s", err[0] ? err : strerror(-r));
+	return r;
+}
+
+static void finish(struct supervisor *s)
+{
+	sd_notify(0, "STOPPING=1");
+	front_free(s->front);
+	engines_free(s->engines);
+	closer_free(s->closer);
+	loop_unwatch(s->signals);
+	if (s->loop)
+		loop_free(s->loop);
+	if (s->signal_fd >= 0)
+		close(s->signal_fd);
+	if (s->records >= 0)
+		close(s->records);
+	conf_free(s->conf);
+}
+
+/* ---- command line ------------------------------------------------------------------------------------------ */
+
+static void usage(FILE *f)
+{
+	fprintf(f, "usage: progd-supervisor [options]\n"
+		"  --config FILE     read FILE, then FILE.d/*.conf; the engines read them, too\n"
+		"  --set KEY=VALUE   set a key, of the engines as well; may be given several times, wins over files\n"
+		"  --socket PATH     the same as --set socket=PATH\n"
+		"  --progd PROGRAM   what engines run; default: progd beside this program\n"
+		"  --help, --version\n"
+		"\nprogd --help lists the keys.\n");
+}
+
+static void pass_on(struct supervisor *s, const char *option, char *value)
+{
+	if (s->nargs + 2 > MAX_ARGS) {
+		fprintf(stderr, "progd-supervisor: more than %d options\n", MAX_ARGS / 2);
+		exit(2);
+	}
+	s->args[s->nargs++] = (char *)(uintptr_t)option;
+	s->args[s->nargs++] = value;
+}
+
+static int set_key(struct supervisor *s, char *arg)
+{
+	char *eq = strchr(arg, '='), key[64], err[CONF_ERR];
+
+	if (!eq || eq == arg || (size_t)(eq - arg) >= sizeof(key)) {
+		fprintf(stderr, "progd-supervisor: --set %s: not of the form KEY=VALUE\n", arg);
+		return -EINVAL;
+	}
+	snprintf(key, sizeof(key), "%.*s", (int)(eq - arg), arg);
+	if (conf_set(s->conf, key, eq + 1, "--set", false, err)) {
+		fprintf(stderr, "progd-supervisor: %s\n", err);
+		return -EINVAL;
+	}
+	pass_on(s, "--set", arg);
+	return 0;
+}
+
+/* The program beside this one, unless another was named. */
+static void find_progd(struct supervisor *s)
+{
+	ssize_t n;
+
+	if (s->progd[0])
+		return;
+	n = readlink("/proc/self/exe", s->progd, sizeof(s->progd) - sizeof("progd"));
+	s->progd[n > 0 ? n : 0] = '\0';
+	if (strrchr(s->progd, '/'))
+		strcpy(strrchr(s->progd, '/') + 1, "progd");
+}
+
+/* True: to be started; else the program ends with *@status. */
+static bool options(struct supervisor *s, int argc, char **argv, int *status)
+{
+	static const struct option opts[] = {
+		{ "config", required_argument, NULL, 'c' }, { "set", required_argument, NULL, 's' },
+		{ "socket", required_argument, NULL, 'S' }, { "progd", required_argument, NULL, 'p' },
+		{ "help", no_argument, NULL, 'h' }, { "version", no_argument, NULL, 'v' },
+		{ NULL, 0, NULL, 0 },
+	};
+	char err[CONF_ERR];
+	int c;
+
+	*status = 2;
+	while ((c = getopt_long(argc, argv, "", opts, NULL)) >= 0) {
+		switch (c) {
+		case 'c':
+			s->config = optarg;
+			pass_on(s, "--config", optarg);
+			break;
+		case 's':
+			if (set_key(s, optarg))
+				return false;
+			break;
+		case 'S':
+			if (conf_set(s->conf, "socket", optarg, "--socket", false, err)) {
+				fprintf(stderr, "progd-supervisor: %s\n", err);
+				return false;
+			}
+			pass_on(s, "--socket", optarg);
+			break;
+		case 'p':
+			snprintf(s->progd, sizeof(s->progd), "%s", optarg);
+			break;
+		case 'h':
+			usage(stdout);
+			*status = 0;
+			return false;
+		case 'v':
+			printf("progd-supervisor %s\n", PROG_VERSION);
+			*status = 0;
+			return false;
+		default:
+			fprintf(stderr, "progd-supervisor: --help lists the options\n");
+			return false;
+		}
+	}
+	if (optind < argc) {
+		fprintf(stderr, "progd-supervisor: unexpected argument %s\n", argv[optind]);
+		return false;
+	}
+	return true;
+}
+
+int main(int argc, char **argv)
+{
+	struct supervisor *s = &g;
+	char err[CONF_ERR];
+	int r;
+
+	log_set_prefix("progd-supervisor");
+	if (conf_new(conf_keys, KEY_COUNT, &s->conf, err)) {
+		fprintf(stderr, "progd-supervisor: %s\n", err);
+		return 1;
+	}
+	if (!options(s, argc, argv, &r)) {
+		conf_free(s->conf);
+		return r;
+	}
+	find_progd(s);
+	if (s->config)
+		snprintf(s->dropin, sizeof(s->dropin), "%s.d", s->config);
+	if (getenv("JOURNAL_STREAM"))
+		log_set_journal(true);
+	if (load(s, false)) {
+		conf_free(s->conf);
+		return 2;
+	}
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	umask(077);
+	r = start(s);
+	if (!r) {
+		sd_notify(0, "READY=1");
+		prog_log(PROG_LOG_INFO, "version %s at %s, engines: %s", PROG_VERSION, conf_str(s->conf, KEY_SOCKET),
+			 s->progd);
+	}
+	while (!r && !s->stop) {
+		r = loop_run_once(s->loop, -1);
+		if (r < 0)
+			prog_log(PROG_LOG_ERROR, "event loop: %s", strerror(-r));
+		else
+			r = 0;
+	}
+	finish(s);
+	return r ? 1 : 0;
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+#include "record.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <libprogbase/log.h>
+
+#define TMP	"new"
+
+static ssize_t read_file(int dir, const char *name, char *buf, size_t size)
+{
+	int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	ssize_t n = fd < 0 ? -1 : read(fd, buf, size - 1);
+
+	if (fd >= 0)
+		close(fd);
+	buf[n > 0 ? n : 0] = '\0';
+	return n;
+}
+
+uint64_t record_began(pid_t pid)
+{
+	char path[64], buf[1024], *p;
+	uint64_t began = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	if (pid <= 0 || read_file(AT_FDCWD, path, buf, sizeof(buf)) <= 0)
+		return 0;
+	/* the second field is a name in parentheses that can have any bytes, the third the state; began is the 22nd */
+	p = strrchr(buf, ')');
+	if (p && p[1] == ' ' && (p[2] == 'Z' || p[2] == 'X'))
+		return 0;
+	for (int field = 2; p && field < 22; field++)
+		p = strchr(p + 1, ' ');
+	return p && sscanf(p, "%" SCNu64, &began) == 1 ? began : 0;
+}
+
+int record_dir(const char *path)
+{
+	struct stat st;
+	int fd;
+
+	if (mkdir(path, 0700) && errno != EEXIST)
+		return -errno;
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &st) || st.st_uid != geteuid() || st.st_mode & 077) {
+		close(fd);
+		return -EPERM;
+	}
+	return fd;
+}
+
+int record_write(int dir, const struct record *r)
+{
+	char name[16], text[64];
+	int fd, n, err = 0;
+
+	snprintf(name, sizeof(name), "%u", (unsigned int)r->uid);
+	n = snprintf(text, sizeof(text), "%d %" PRIu64 "\n", (int)r->pid, r->began);
+	fd = openat(dir, TMP, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	if (write(fd, text, n) != n)
+		err = -EIO;
+	close(fd);
+	if (!err && renameat(dir, TMP, dir, name))
+		err = -errno;
+	return err;
+}
+
+void record_remove(int dir, uid_t uid)
+{
+	char name[16];
+
+	snprintf(name, sizeof(name), "%u", (unsigned int)uid);
+	unlinkat(dir, name, 0);
+}
+
+void record_each(int dir, void (*fn)(void *ctx, const struct record *r), void *ctx)
+{
+	DIR *d = fdopendir(openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	struct dirent *e;
+
+	while (d && (e = readdir(d))) {
+		struct record r = { 0 };
+		char text[64], *end;
+		int pid;
+
+		r.uid = strtoul(e->d_name, &end, 10);
+		if (*end || end == e->d_name || read_file(dir, e->d_name, text, sizeof(text)) <= 0)
+			continue;
+		if (sscanf(text, "%d %" SCNu64, &pid, &r.began) != 2) {
+			prog_log(PROG_LOG_WARN, "record of uid %u: cannot be read", (unsigned int)r.uid);
+			continue;
+		}
+		r.pid = pid;
+		fn(ctx, &r);
+	}
+	if (d)
+		closedir(d);
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * record: which processes are our engines, for a supervisor that was started anew: a file for each user in a directory
+ * of root's.  A uid alone proves nothing: every process of the user has it.  A process is told by its pid and the time it
+ * began at, as a pid is used again.
+ */
+#ifndef SUPERVISOR_RECORD_H
+#define SUPERVISOR_RECORD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct record {
+	uid_t uid;
+	pid_t pid;
+	uint64_t began;			/* in ticks since boot, as the kernel tells */
+};
+
+/* When the process began; 0: there is none, or it has ended. */
+uint64_t record_began(pid_t pid);
+static inline bool record_lives(const struct record *r)
+{
+	return r->began && record_began(r->pid) == r->began;
+}
+
+/* Open or make the directory: its descriptor, or -errno.  It has to be ours, and closed to others. */
+int record_dir(const char *path);
+/* 0 or -errno; what was there is replaced as a whole. */
+int record_write(int dir, const struct record *r);
+void record_remove(int dir, uid_t uid);
+/* All that can be read. */
+void record_each(int dir, void (*fn)(void *ctx, const struct record *r), void *ctx);
+
+#endif

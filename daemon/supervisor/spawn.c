@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+#include "spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <libprogbase/log.h>
+
+#define SOCK_FD	3
+#define PIPE_FD	4
+#define MAX_ARGS 64
+
+/*
+ * What its workers may ask for (priority), as they have no capability for it.  Where we may not raise a limit, the
+ * process begins with that priority: threads inherit it, and may keep it.
+ */
+static void let_be_realtime(const struct spawn_opts *o)
+{
+	struct rlimit rt = { .rlim_cur = o->realtime, .rlim_max = o->realtime };
+	struct sched_param sp = { .sched_priority = o->realtime };
+
+	if (o->realtime && setrlimit(RLIMIT_RTPRIO, &rt) && sched_setscheduler(0, SCHED_RR, &sp))
+		prog_log(PROG_LOG_INFO, "engine of uid %u: no real-time priority: %m", (unsigned int)o->uid);
+}
+
+/*
+ * Without any capability, also for uid 0: the bounding set is what a program of root gets.  The group is that of
+ * the user database, which may take long to ask: this is the child.
+ */
+static int become(const struct spawn_opts *o)
+{
+	struct passwd *pw = geteuid() ? NULL : getpwuid(o->uid);
+	gid_t gid = pw ? pw->pw_gid : o->gid;
+
+	if (geteuid())
+		return geteuid() == o->uid ? 0 : -EPERM;
+	for (int cap = 0; !prctl(PR_CAPBSET_DROP, cap, 0, 0, 0); cap++)
+		;
+	if (prctl(PR_CAPBSET_READ, 0, 0, 0, 0))
+		return -EPERM;
+	if (setgroups(0, NULL) || setresgid(gid, gid, gid) || setresuid(o->uid, o->uid, o->uid))
+		return -errno;
+	return 0;
+}
+
+/* The kernel may end it before us when there is no memory. */
+static void may_be_ended(void)
+{
+	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0 || write(fd, "0", 1) != 1)
+		prog_log(PROG_LOG_INFO, "oom_score_adj: %m");
+	if (fd >= 0)
+		close(fd);
+}
+
+/* The descriptors of the channel may be 3 and 4 already, the other way round. */
+static int place(int sock, int pipe)
+{
+	int s = fcntl(sock, F_DUPFD_CLOEXEC, PIPE_FD + 1), p = fcntl(pipe, F_DUPFD_CLOEXEC, PIPE_FD + 1);
+
+	if (s < 0 || p < 0 || dup2(s, SOCK_FD) < 0 || dup2(p, PIPE_FD) < 0)
+		return -errno;
+	close_range(PIPE_FD + 1, ~0u, 0);
+	return 0;
+}
+
+static void child_main(const struct spawn_opts *o)
+{
+	static char path[] = "PATH=/usr/bin:/bin", engine[] = "--engine", journal[128];
+	char *argv[MAX_ARGS] = { (char *)(uintptr_t)o->progd, engine }, *env[] = { path, NULL, NULL };
+	const char *stream = getenv("JOURNAL_STREAM");
+	int argc = 2, null, r;
+	sigset_t none;
+
+	for (char *const *a = o->args; *a && argc < MAX_ARGS - 1; a++)
+		argv[argc++] = *a;
+	if (stream) {
+		snprintf(journal, sizeof(journal), "JOURNAL_STREAM=%s", stream);
+		env[1] = journal;
+	}
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	signal(SIGPIPE, SIG_DFL);
+	setsid();
+	null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	r = null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 ? -errno : place(o->sock, o->pipe);
+	may_be_ended();
+	let_be_realtime(o);
+	if (!r)
+		r = become(o);
+	if (!r && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		r = -errno;
+	if (!r) {
+		prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+		execve(o->progd, argv, env);
+		r = -errno;
+	}
+	prog_log(PROG_LOG_ERROR, "engine of uid %u: %s cannot be run: %s", (unsigned int)o->uid, o->progd, strerror(-r));
+	_exit(127);
+}
+
+pid_t spawn_engine(const struct spawn_opts *o)
+{
+	pid_t pid = fork();
+
+	if (!pid)
+		child_main(o);
+	return pid < 0 ? -errno : pid;
+}

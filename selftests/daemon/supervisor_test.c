@@ -1,0 +1,541 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * A supervisor and processes of several users: each user has an engine of his own, which comes and goes with him, and
+ * lives when its supervisor does not.  What one user does is nothing to the other.  Needs root.
+ *
+ * supervisor_test --hold SOCKET: stay attached until standard input ends, for other tests.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <kit/nodes.h>
+#include <libprogbase/scm.h>
+#include <libprogclient/win.h>
+#include <progclient.h>
+
+#define USER_A	65532u
+#define USER_B	65533u
+#define SEC	1000000000ull
+
+struct answer {
+	int err;
+	uint8_t guid[PROG_GUID_SIZE];
+	char reason[256];
+};
+
+struct client {
+	pid_t pid;
+	int to, from;
+};
+
+static struct node node;
+static char progd_copy[128];		/* where every user can run it */
+
+/* ---- a process of a user ----------------------------------------------------------------------------- */
+
+static void client_main(int from, int to, uid_t uid, struct prog_session_cfg cfg)
+{
+	struct prog_session *s = NULL;
+	char cmd;
+
+	if (setgroups(0, NULL) || setresgid(uid, uid, uid) || setresuid(uid, uid, uid))
+		_exit(9);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	prctl(PR_SET_DUMPABLE, 1);
+	while (read(from, &cmd, 1) == 1 && cmd != 'q') {
+		struct answer a = { 0 };
+		const char *why = "";
+		int engine;
+
+		if (cmd == 'o') {
+			a.err = prog_session_open(&cfg, &s, &why);
+			snprintf(a.reason, sizeof(a.reason), "%s", why);
+		} else if (cmd == 'c') {
+			prog_session_close(s);
+			s = NULL;
+		} else if (cmd == 'p') {
+			a.err = prog_session_ping(s);
+		} else if (cmd == 'K') {	/* followed by a pid */
+			if (read(from, &engine, sizeof(engine)) != sizeof(engine))
+				_exit(8);
+			a.err = kill(engine, SIGKILL) ? -errno : 0;
+		} else if (cmd == 'M') {	/* likewise */
+			char path[64];
+			int fd;
+
+			if (read(from, &engine, sizeof(engine)) != sizeof(engine))
+				_exit(8);
+			snprintf(path, sizeof(path), "/proc/%d/fd", engine);
+			fd = open(path, O_RDONLY | O_DIRECTORY);
+			a.err = fd < 0 ? -errno : 0;
+		}
+		if (s)
+			memcpy(a.guid, s->guid, sizeof(a.guid));
+		if (write(to, &a, sizeof(a)) != sizeof(a))
+			_exit(7);
+	}
+	prog_session_close(s);
+	_exit(0);
+}
+
+static void client_start(struct client *c, uid_t uid)
+{
+	struct prog_session_cfg cfg = { .flags = PROG_SESSION_NO_HELPER };
+	int to[2], from[2];
+
+	assert_int_equal(prog_job_key_make(cfg.jobid, cfg.jobkey), 0);
+	cfg.socket = node.sock;
+	cfg.progd = progd_copy;
+	assert_int_equal(pipe2(to, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(from, O_CLOEXEC), 0);
+	fflush(NULL);
+	c->pid = fork();
+	if (!c->pid) {
+		close(to[1]);
+		close(from[0]);
+		client_main(to[0], from[1], uid, cfg);
+	}
+	close(to[0]);
+	close(from[1]);
+	c->to = to[1];
+	c->from = from[0];
+}
+
+static void client_tell(struct client *c, char cmd)
+{
+	assert_int_equal(write(c->to, &cmd, 1), 1);
+}
+
+static struct answer client_hear(struct client *c)
+{
+	struct answer a;
+
+	assert_int_equal(read(c->from, &a, sizeof(a)), sizeof(a));
+	return a;
+}
+
+static struct answer client_do(struct client *c, char cmd)
+{
+	client_tell(c, cmd);
+	return client_hear(c);
+}
+
+static void client_end(struct client *c)
+{
+	int st;
+
+	client_tell(c, 'q');
+	close(c->to);
+	close(c->from);
+	waitpid(c->pid, &st, 0);
+	assert_int_equal(st, 0);
+}
+
+static struct answer client_do_pid(struct client *c, char cmd, pid_t pid)
+{
+	client_tell(c, cmd);
+	assert_int_equal(write(c->to, &pid, sizeof(pid)), sizeof(pid));
+	return client_hear(c);
+}
+
+/* The user's engine, by the supervisor's list; 0: none. */
+static pid_t engine_of(uid_t uid)
+{
+	const char *line = node_progctl(&node, "engines");
+	unsigned int u;
+	int pid;
+
+	for (; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
+		if (sscanf(line, "uid %u pid %d", &u, &pid) == 2 && u == uid)
+			return pid;
+	return 0;
+}
+
+static bool runs(pid_t pid)
+{
+	char path[64], line[256] = "";
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	f = fopen(path, "r");
+	if (!f)
+		return false;
+	if (!fgets(line, sizeof(line), f))
+		line[0] = '\0';
+	fclose(f);
+	return line[0] && !strstr(line, ") Z ");
+}
+
+static void await_end(pid_t pid)
+{
+	uint64_t end = nodes_now() + 20 * SEC;
+
+	while (runs(pid)) {
+		if (nodes_now() > end)
+			fail_msg("engine %d still runs: %s", (int)pid, node_log(&node));
+		usleep(1000);
+	}
+}
+
+static const char *sets[4];
+
+static void start(const char *one, const char *two)
+{
+	unsigned int n = 0;
+
+	sets[n++] = "log_level=info";
+	if (one)
+		sets[n++] = one;
+	if (two)
+		sets[n++] = two;
+	sets[n] = NULL;
+	assert_int_equal(node_start_supervisor(&node, progd_copy, sets), 0);
+}
+
+static void stop_supervisor(int sig)
+{
+	kill(node.pid, sig);
+	while (waitpid(node.pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	node.pid = 0;
+}
+
+static unsigned int uid_of(pid_t pid)
+{
+	char path[64];
+	struct stat st;
+	FILE *f;
+	char line[256];
+	unsigned int uid = ~0u, e = ~0u, s = ~0u, fs = ~0u;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	f = fopen(path, "r");
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "Uid: %u %u %u %u", &uid, &e, &s, &fs) == 4)
+			break;
+	fclose(f);
+	assert_true(uid == e && uid == s && uid == fs);
+	/* what is not dumpable is root's in /proc */
+	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_uid, 0);
+	return uid;
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------------- */
+
+static void test_one_each(void **state)
+{
+	struct client a, a2, b, root;
+	struct answer x, y;
+	pid_t ea, eb;
+
+	start(NULL, NULL);
+	client_start(&a, USER_A);
+	client_start(&a2, USER_A);
+	client_start(&b, USER_B);
+	client_start(&root, 0);
+	x = client_do(&a, 'o');
+	assert_int_equal(x.err, 0);
+	y = client_do(&a2, 'o');
+	assert_int_equal(y.err, 0);
+	assert_memory_equal(x.guid, y.guid, sizeof(x.guid));
+	y = client_do(&b, 'o');
+	assert_int_equal(y.err, 0);
+	assert_memory_not_equal(x.guid, y.guid, sizeof(x.guid));
+	ea = engine_of(USER_A);
+	eb = engine_of(USER_B);
+	assert_int_equal(uid_of(ea), USER_A);
+	assert_int_equal(uid_of(eb), USER_B);
+	/* its descriptors are its own, also for its user */
+	assert_int_equal(client_do_pid(&a, 'M', ea).err, -EACCES);
+	assert_int_equal(client_do_pid(&b, 'K', ea).err, -EPERM);
+	/* root has none unless it is allowed */
+	y = client_do(&root, 'o');
+	assert_int_equal(y.err, -EUSERS);
+	assert_non_null(strstr(y.reason, "allow_root"));
+	/* a user ends his own: it is his harm, and the next one serves him */
+	assert_int_equal(client_do_pid(&a, 'K', ea).err, 0);
+	assert_true(client_do(&a, 'p').err < 0);
+	assert_int_equal(client_do(&b, 'p').err, 0);
+	client_do(&a, 'c');
+	y = client_do(&a, 'o');
+	assert_int_equal(y.err, 0);
+	assert_memory_not_equal(x.guid, y.guid, sizeof(x.guid));
+	assert_int_equal(engine_of(USER_B), eb);
+	client_end(&a);
+	client_end(&a2);
+	client_end(&b);
+	client_end(&root);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
+static void test_root(void **state)
+{
+	struct client root;
+	pid_t e;
+
+	start("allow_root=yes", "engine_linger=0");
+	client_start(&root, 0);
+	assert_int_equal(client_do(&root, 'o').err, 0);
+	e = engine_of(0);
+	assert_true(runs(e));
+	assert_non_null(strstr(node_progctl(&node, "--json sessions"), "\"uid\": 0"));
+	client_end(&root);
+	await_end(e);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
+/* It goes when nobody is there, and nobody who comes just then is lost. */
+static void test_leave(void **state)
+{
+	struct client a, b;
+	pid_t e;
+
+	start("engine_linger=0", NULL);
+	client_start(&a, USER_A);
+	client_start(&b, USER_A);
+	assert_int_equal(client_do(&a, 'o').err, 0);
+	e = engine_of(USER_A);
+	client_do(&a, 'c');
+	await_end(e);
+	for (int i = 0; i < 100; i++) {
+		struct answer x;
+
+		client_tell(&a, i % 2 ? 'o' : 'c');
+		x = client_do(&b, i % 2 ? 'c' : 'o');
+		if (!(i % 2) && x.err)
+			fail_msg("round %d: %s", i, x.reason);
+		x = client_hear(&a);
+		if (i % 2 && x.err)
+			fail_msg("round %d: %s", i, x.reason);
+	}
+	client_end(&a);
+	client_end(&b);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
+/* The supervisor is killed or stopped and started again while processes come: sessions live, none is refused. */
+static void test_restart(void **state)
+{
+	struct client a, b, held;
+	struct answer x, y;
+	pid_t e;
+
+	start(NULL, NULL);
+	client_start(&held, USER_A);
+	client_start(&a, USER_A);
+	client_start(&b, USER_B);
+	x = client_do(&held, 'o');
+	assert_int_equal(x.err, 0);
+	e = engine_of(USER_A);
+	for (int i = 0; i < 20; i++) {
+		stop_supervisor(SIGKILL);
+		client_tell(&a, 'o');
+		client_tell(&b, 'o');
+		usleep(i * 7919 % 20000);
+		assert_int_equal(node_supervise(&node, progd_copy, sets), 0);
+		y = client_hear(&a);
+		if (y.err)
+			fail_msg("round %d: %s\n%s", i, y.reason, node_log(&node));
+		assert_memory_equal(x.guid, y.guid, sizeof(x.guid));
+		y = client_hear(&b);
+		if (y.err)
+			fail_msg("round %d: %s\n%s", i, y.reason, node_log(&node));
+		assert_int_equal(client_do(&held, 'p').err, 0);
+		client_do(&a, 'c');
+		client_do(&b, 'c');
+	}
+	assert_int_equal(engine_of(USER_A), e);
+	client_end(&a);
+	client_end(&b);
+	client_end(&held);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
+static void test_drain(void **state)
+{
+	struct client a;
+	pid_t e;
+
+	start("engine_linger=1h", NULL);
+	client_start(&a, USER_A);
+	assert_int_equal(client_do(&a, 'o').err, 0);
+	e = engine_of(USER_A);
+	assert_string_equal(node_progctl(&node, "drain"), "");
+	assert_int_equal(client_do(&a, 'p').err, 0);
+	client_end(&a);
+	await_end(e);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
+static void test_no_engine(void **state)
+{
+	struct answer x;
+	struct client a;
+
+	sets[0] = NULL;
+	assert_int_equal(node_start_supervisor(&node, "/bin/false", sets), 0);
+	client_start(&a, USER_A);
+	x = client_do(&a, 'o');
+	assert_int_equal(x.err, -EUSERS);
+	assert_non_null(strstr(x.reason, "end as soon as they start"));
+	client_end(&a);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
+/* A socket whose close() takes @secs: what it was given cannot be sent. */
+static int slow_to_close(int secs, int *peer)
+{
+	struct linger lin = { .l_onoff = 1, .l_linger = secs };
+	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(sin);
+	static char block[65536];
+	int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_int_equal(bind(l, (struct sockaddr *)&sin, sizeof(sin)), 0);
+	assert_int_equal(listen(l, 1), 0);
+	assert_int_equal(getsockname(l, (struct sockaddr *)&sin, &len), 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&sin, sizeof(sin)), 0);
+	*peer = accept(l, NULL, NULL);
+	close(l);
+	while (send(fd, block, sizeof(block), MSG_DONTWAIT) > 0)
+		;
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &lin, sizeof(lin)), 0);
+	return fd;
+}
+
+/* Whom the supervisor refuses has left descriptors with it that it must not close by itself. */
+static void test_slow_descriptors(void **state)
+{
+	uint64_t began;
+	struct client b;
+
+	start(NULL, NULL);
+	client_start(&b, USER_B);
+	for (int i = 0; i < 3; i++) {
+		int peer, fd = slow_to_close(20, &peer), sock;
+		struct iovec iov = { .iov_base = "x", .iov_len = 1 };
+		struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
+		SCM_BUF(1) ctl;
+
+		/* stopped, so that it is there before it is refused: this process is root's */
+		kill(node.pid, SIGSTOP);
+		sock = nodes_connect(node.sock, SOCK_SEQPACKET);
+		assert_true(sock >= 0);
+		scm_attach(&mh, ctl.buf, &fd, 1);
+		assert_int_equal(sendmsg(sock, &mh, 0), 1);
+		/* not the last references: that one is under way */
+		close(fd);
+		close(sock);
+		kill(node.pid, SIGCONT);
+		began = nodes_now();
+		assert_int_equal(client_do(&b, 'o').err, 0);
+		client_do(&b, 'c');
+		assert_true(nodes_now() - began < 5 * SEC);
+		close(peer);
+	}
+	client_end(&b);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
+static void test_stopped_engine(void **state)
+{
+	struct client a, a2, b;
+	pid_t e;
+
+	start(NULL, NULL);
+	client_start(&a, USER_A);
+	client_start(&a2, USER_A);
+	client_start(&b, USER_B);
+	assert_int_equal(client_do(&a, 'o').err, 0);
+	e = engine_of(USER_A);
+	kill(e, SIGSTOP);
+	client_tell(&a2, 'o');
+	assert_int_equal(client_do(&b, 'o').err, 0);
+	assert_int_equal(client_do(&b, 'p').err, 0);
+	kill(e, SIGCONT);
+	assert_int_equal(client_hear(&a2).err, 0);
+	client_end(&a);
+	client_end(&a2);
+	client_end(&b);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- */
+
+static int hold(const char *path)
+{
+	struct prog_session_cfg cfg = { .flags = PROG_SESSION_NO_HELPER, .socket = path };
+	const char *why = "";
+	struct prog_session *s;
+	char c;
+
+	if (prog_job_key_make(cfg.jobid, cfg.jobkey) || prog_session_open(&cfg, &s, &why)) {
+		fprintf(stderr, "%s: %s\n", path, why);
+		return 1;
+	}
+	printf("held\n");
+	fflush(stdout);
+	while (read(0, &c, 1) == 1)
+		;
+	prog_session_close(s);
+	return 0;
+}
+
+static int setup(void **state)
+{
+	char cmd[4400];
+
+	strcpy(progd_copy, "/tmp/progd-users-XXXXXX");
+	if (!mkdtemp(progd_copy) || chmod(progd_copy, 0755))
+		return -1;
+	snprintf(cmd, sizeof(cmd), "cp '%s' '%s/progd' && chmod 711 '%s/progd'", nodes_progd(), progd_copy,
+		 progd_copy);
+	strcat(progd_copy, "/progd");
+	return system(cmd);
+}
+
+static int teardown(void **state)
+{
+	char cmd[256];
+
+	*strrchr(progd_copy, '/') = '\0';
+	snprintf(cmd, sizeof(cmd), "rm -rf '%s' /tmp/asyncprog-%u", progd_copy, USER_B);
+	return system(cmd);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_one_each),
+		cmocka_unit_test(test_root),
+		cmocka_unit_test(test_leave),
+		cmocka_unit_test(test_restart),
+		cmocka_unit_test(test_drain),
+		cmocka_unit_test(test_no_engine),
+		cmocka_unit_test(test_slow_descriptors),
+		cmocka_unit_test(test_stopped_engine),
+	};
+
+	if (argc == 3 && !strcmp(argv[1], "--hold"))
+		return hold(argv[2]);
+	if (geteuid()) {
+		printf("1..0 # SKIP needs root, to be several users\n");
+		return 0;
+	}
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

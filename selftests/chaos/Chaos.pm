@@ -185,7 +185,8 @@ sub shell_start
 # ---- daemons -------------------------------------------------------------------------------------
 
 # Starts progd on a node and waits until it answers; $opt{set}: configuration, $opt{as}: command in
-# front, $opt{socket}, $opt{progd}: path; $opt{shipped}: with the time-outs of the default configuration
+# front, $opt{socket}, $opt{progd}: path; $opt{shipped}: with the time-outs of the default configuration;
+# $opt{supervisor}: progd-supervisor, whose engines run $opt{progd}
 sub progd_start
 {
 	my ($node, %opt) = @_;
@@ -193,9 +194,10 @@ sub progd_start
 	my $log = sprintf '%s/progd%d.%d.log', $shared, $node, ++$progd{$node}{starts};
 	my @set = map { ('--set', $_) } $opt{shipped} ? () : ('peer_timeout=1s', 'connect_timeout=1s'), 'log_level=info',
 		@{$opt{set} // []};
+	my $progd = $opt{progd} // prog_path('progd');
+	my @run = $opt{supervisor} ? (prog_path('progd-supervisor'), '--progd', $progd) : ($progd, '--foreground');
 	my (undef, $pid) = sh($node, "mkdir -p \$(dirname $socket); setsid " .
-		shell_words(@{$opt{as} // []}, $opt{progd} // prog_path('progd'),
-		'--foreground', '--socket', $socket, @set) . " </dev/null >$log 2>&1 & echo \$!");
+		shell_words(@{$opt{as} // []}, @run, '--socket', $socket, @set) . " </dev/null >$log 2>&1 & echo \$!");
 
 	$pid =~ s/\D//g;
 	$progd{$node}{pid} = $pid;
@@ -233,11 +235,12 @@ sub ctl
 
 sub ctl_ok { defined ctl($_[0], 'ping') }
 
-# '' when the daemon has nothing of any job, else what it still has
+# '' when the daemon, or the engine of $uid, has nothing of any job, else what it still has
 sub daemon_idle
 {
-	my ($node) = @_;
-	my ($status, $stats, $wins, $sess) = map { ctl($node, $_) // return "progctl $_ fails" }
+	my ($node, $uid) = @_;
+	my @whose = defined $uid ? ('--uid', $uid) : ();
+	my ($status, $stats, $wins, $sess) = map { ctl($node, @whose, $_) // return "progctl $_ fails" }
 		qw(status stats windows sessions);
 	my @has;
 
@@ -286,15 +289,40 @@ sub port
 
 # ---- jobs ----------------------------------------------------------------------------------------
 
+# What job $id's launcher calls in place of ssh: what it starts has @as in front
+sub agent_as
+{
+	my ($id, @as) = @_;
+	my $agent = "$shared/ssh.$id";
+
+	return "$state/ssh" unless @as;
+	open(my $f, '>', $agent) or die "$agent: $!\n";
+	print $f <<"END";
+#!/bin/sh
+while [ "\${1#-}" != "\$1" ]; do
+	case \$1 in -l | -p | -o) shift ;; esac
+	shift
+done
+host=\$1
+shift
+exec $state/ssh "\$host" "@as /bin/sh -c '\$(printf %s "\$*" | sed "s/'/'\\\\\\\\''/g")'"
+END
+	close $f;
+	chmod 0755, $agent;
+	return $agent;
+}
+
 # job(mpi => ompi, ppn => [ranks on node 0, node 1, ..], args => [..], env => {..},
-#     hook => 1, launcher => [..], wrap => [..]): starts the chaos program under the launcher, or another one:
+#     hook => 1, launcher => [..], wrap => [..], as => [..]): starts the chaos program under the launcher, or another one:
 #     prog => path, over => sub that returns true when nothing is left to it but MPI_Finalize
+#     as: command in front of what the launcher starts on the nodes
 sub job
 {
-	my %opt = (hook => 1, launcher => [], wrap => [], env => {}, @_);
+	my %opt = (hook => 1, launcher => [], wrap => [], as => [], env => {}, @_);
 	my $mpi = $opt{mpi};
 	my $n = 0;
 	my $id = ++$njobs;
+	my $ssh = agent_as($id, @{$opt{as}});
 	my (@hosts, @cmd);
 	my %env = (CHAOS_DIR => $opt{dir} // $dir, PROGD_SOCKET => $SOCKET, PROG_EMBEDDED => 0,
 		   CHAOS_JOB => "$set.$id");
@@ -313,13 +341,13 @@ sub job
 		# (Linux 6.18): what waits here would take it for a hang.
 		@cmd = ('mpirun.openmpi', qw(--allow-run-as-root --oversubscribe --bind-to none),
 			qw(--mca mpi_yield_when_idle 0 -np), $n,
-			'--host', join(',', @hosts), qw(--mca plm rsh --mca plm_rsh_agent), "$state/ssh",
+			'--host', join(',', @hosts), qw(--mca plm rsh --mca plm_rsh_agent), $ssh,
 			qw(--mca plm_rsh_no_tree_spawn 1 --mca btl_tcp_if_include eth0),
 			'--mca', 'oob_tcp_if_include', "10.77.$subnet.0/24", @{$opt{launcher}},
 			map { ('-x', "$_=$env{$_}") } sort keys %env);
 	} else {
 		@cmd = ('mpiexec.hydra', '-n', $n, '-hosts', join(',', @hosts), qw(-launcher ssh),
-			'-launcher-exec', "$state/ssh", @{$opt{launcher}},
+			'-launcher-exec', $ssh, @{$opt{launcher}},
 			map { ('-genv', $_, $env{$_}) } sort keys %env);
 	}
 	my %j = (id => $id, mpi => $mpi, dir => $env{CHAOS_DIR}, ranks => $n, out => "$shared/job$id.out",

@@ -8,6 +8,7 @@ INCLUDEDIR ?= $(PREFIX)/include
 DOCDIR     ?= $(PREFIX)/share/doc/asyncprog
 SYSCONFDIR ?= $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 UNITDIR    ?= $(PREFIX)/lib/systemd/system
+SYSUSERSDIR ?= $(PREFIX)/lib/sysusers.d
 
 # $(call put,MODE,FILES,DIR): nothing to do for an empty list
 put = $(if $(strip $(2)),install -d $(DESTDIR)$(3) && install -m $(1) $(2) $(DESTDIR)$(3)/,true)
@@ -20,7 +21,9 @@ DOC_FILES   := $(wildcard README.md Documentation/*.md)
 
 .PHONY: install
 install: user
-	$(Q)$(call put,0755,$(INSTALL_BINS),$(BINDIR))
+	$(Q)$(call put,0755,$(filter-out $(BIN)/progd,$(INSTALL_BINS)),$(BINDIR))
+	@# an engine is its user's process: a program that its user cannot read cannot be traced from its first instruction on
+	$(Q)$(call put,0711,$(filter $(BIN)/progd,$(INSTALL_BINS)),$(BINDIR))
 	$(Q)$(call put,0755,$(INSTALL_SOS),$(LIBDIR))
 	$(Q)$(if $(filter $(LIBCLIENT_SO),$(INSTALL_SOS)), \
 		mv $(DESTDIR)$(LIBDIR)/libprogclient.so $(DESTDIR)$(LIBDIR)/libprogclient.so.0 && \
@@ -33,10 +36,11 @@ install: user
 	$(Q)install -d $(DESTDIR)$(LIBDIR)/pkgconfig
 	$(Q)sed -e 's#@LIBDIR@#$(LIBDIR)#;s#@INCLUDEDIR@#$(INCLUDEDIR)#;s#@VERSION@#$(VERSION)#' \
 		packaging/libprogclient.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/libprogclient.pc
-	$(Q)install -d $(DESTDIR)$(UNITDIR)
+	$(Q)install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSUSERSDIR)
 	$(Q)for unit in progd.service progd.socket; do \
 		sed -e 's#/usr/bin/progd#$(BINDIR)/progd#;s#/etc/progd/#$(SYSCONFDIR)/progd/#' \
 		-e 's#/usr/share/doc/asyncprog#$(DOCDIR)#' packaging/systemd/$$unit >$(DESTDIR)$(UNITDIR)/$$unit || exit 1; done
+	$(Q)install -m 0644 packaging/systemd/progd.sysusers $(DESTDIR)$(SYSUSERSDIR)/progd.conf
 	$(Q)install -d $(dir $(CONF_DEST)) && { [ -e $(CONF_DEST) ] || \
 		$(BIN)/progd --print-config >$(CONF_DEST); }
 	$(Q)$(call put,0644,$(DOC_FILES),$(DOCDIR))

@@ -19,6 +19,7 @@
 #define SOCK_FD	3
 #define PIPE_FD	4
 #define MAX_ARGS 64
+#define DEVICE_GROUP "progd"	/* may open /dev/asyncprog and /dev/ioat_copy (60-asyncprog.rules) */
 
 /*
  * What its workers may ask for (priority), as they have no capability for it.  Where we may not raise a limit, the
@@ -35,11 +36,13 @@ static void let_be_realtime(const struct spawn_opts *o)
 
 /*
  * Without any capability, also for uid 0: the bounding set is what a program of root gets.  The group is that of
- * the user database, which may take long to ask: this is the child.
+ * the user database, which may take long to ask: this is the child.  One group more lets it open the devices, as its user:
+ * what a file of the module permits goes by who opened it.
  */
 static int become(const struct spawn_opts *o)
 {
 	struct passwd *pw = geteuid() ? NULL : getpwuid(o->uid);
+	struct group *devices = geteuid() ? NULL : getgrnam(DEVICE_GROUP);
 	gid_t gid = pw ? pw->pw_gid : o->gid;
 
 	if (geteuid())
@@ -48,7 +51,7 @@ static int become(const struct spawn_opts *o)
 		;
 	if (prctl(PR_CAPBSET_READ, 0, 0, 0, 0))
 		return -EPERM;
-	if (setgroups(0, NULL) || setresgid(gid, gid, gid) || setresuid(o->uid, o->uid, o->uid))
+	if (setgroups(devices ? 1 : 0, devices ? &devices->gr_gid : NULL) || setresgid(gid, gid, gid) || setresuid(o->uid, o->uid, o->uid))
 		return -errno;
 	return 0;
 }

@@ -18,6 +18,7 @@
 #include <libprogbase/scm.h>
 #include <wire/super.h>
 
+#include "proc.h"
 #include "record.h"
 #include "spawn.h"
 
@@ -28,6 +29,8 @@
 #define STARTS		5u
 #define MAX_WAITING	4096u		/* connections of a user that no engine has taken */
 #define MAX_ENGINES	1024u
+#define FAIR_NS		(1 * SEC)	/* where users meet: how often it is looked at what engines use */
+#define FAIR_PART	2u		/* of real time an engine may use this part of a processor, 1 / 2 */
 
 enum state {
 	ENGINE_NONE,			/* none runs */
@@ -56,7 +59,8 @@ struct engine {
 	struct conn *conns;		/* given ones first, in the order of their ids */
 	unsigned int nconns, given;
 	uint64_t last_id;
-	bool drain;
+	bool drain, fair;		/* fair: it has no real-time priority any more */
+	uint64_t cpu_ns, cpu_at;	/* processor time with that priority, by then; 0: not known */
 	uint64_t tries_since;
 	unsigned int tries;		/* since then */
 	UT_hash_handle hh;
@@ -65,10 +69,12 @@ struct engine {
 struct engines {
 	struct engines_opts o;
 	struct engine *table;
+	struct loop_timer fair;		/* runs while engines of several users are up */
 	bool drain;
 };
 
 static void start(struct engine *e);
+static void fair_begin(struct engines *all);
 
 /* ---- connections that are not served ----------------------------------------------------------------------- */
 
@@ -214,7 +220,8 @@ static void gone(struct engine *e)
 		record_remove(e->all->o.records, e->uid);
 	e->state = ENGINE_NONE;
 	e->record = (struct record){ .uid = e->uid };
-	e->drain = false;
+	e->drain = e->fair = false;
+	e->cpu_at = 0;
 	DL_FOREACH(e->conns, c)
 		c->id = 0;
 	e->given = 0;
@@ -259,6 +266,7 @@ static void on_said(struct engine *e, const struct super_msg *m)
 		prog_log(PROG_LOG_INFO, "engine of uid %u (pid %d): ready", (unsigned int)e->uid, (int)e->record.pid);
 		if (e->all->drain)
 			say(e, SUPER_DRAIN, 0, -1);
+		fair_begin(e->all);
 		give(e);
 		break;
 	case SUPER_TAKEN:
@@ -328,6 +336,66 @@ static int make_channel(struct engine *e, int *sock, int *pipe)
 	return 0;
 }
 
+/* ---- real time ----------------------------------------------------------------------------------------------- */
+
+/* True: to be looked at again. */
+static bool fair_check(struct engine *e, uint64_t now)
+{
+	uint64_t used;
+	unsigned int n;
+	bool busy;
+
+	if (e->state != ENGINE_UP || e->fair || !record_lives(&e->record))
+		return false;
+	used = proc_realtime_ns(e->record.pid);
+	busy = e->cpu_at && used > e->cpu_ns && used - e->cpu_ns > (now - e->cpu_at) / FAIR_PART;
+	e->cpu_ns = used;
+	e->cpu_at = now;
+	if (!busy)
+		return true;
+	e->fair = true;
+	n = proc_no_realtime(e->record.pid);
+	prog_log(PROG_LOG_INFO, "engine of uid %u (pid %d): %u busy threads have no real-time priority any more, as other users are here",
+		 (unsigned int)e->uid, (int)e->record.pid, n);
+	return false;
+}
+
+static unsigned int up(const struct engines *all)
+{
+	struct engine *e, *tmp;
+	unsigned int n = 0;
+
+	HASH_ITER(hh, all->table, e, tmp)
+		n += e->state == ENGINE_UP;
+	return n;
+}
+
+/*
+ * The scheduler is fair, real-time priority is not: who keeps his own worker busy would keep a processor from the others.  As
+ * long as a user is alone that is his affair.
+ */
+static void on_fair(void *ctx)
+{
+	struct engines *all = ctx;
+	bool shared = up(all) > 1, again = false;
+	struct engine *e, *tmp;
+
+	HASH_ITER(hh, all->table, e, tmp) {
+		if (shared)
+			again |= fair_check(e, loop_now());
+		else
+			e->cpu_at = 0;
+	}
+	if (again)
+		loop_timer_set(all->o.loop, &all->fair, FAIR_NS, on_fair, all);
+}
+
+static void fair_begin(struct engines *all)
+{
+	if (all->o.realtime && up(all) > 1 && !loop_timer_running(&all->fair))
+		on_fair(all);
+}
+
 /* ---- starting ---------------------------------------------------------------------------------------------- */
 
 static void on_late(void *ctx)
@@ -386,7 +454,7 @@ static void start(struct engine *e)
 	e->state = ENGINE_STARTING;
 	/* not reaped before we are back in the loop, so the number is still its own */
 	e->pidfd = pidfd_open(pid, 0);
-	e->record = (struct record){ .uid = e->uid, .pid = pid, .began = record_began(pid) };
+	e->record = (struct record){ .uid = e->uid, .pid = pid, .began = proc_began(pid) };
 	err = record_write(e->all->o.records, &e->record);
 	if (err)
 		prog_log_limited(PROG_LOG_ERROR, "engine of uid %u: cannot be recorded: %s", (unsigned int)e->uid,
@@ -588,6 +656,7 @@ void engines_free(struct engines *all)
 
 	if (!all)
 		return;
+	loop_timer_cancel(&all->fair);
 	HASH_ITER(hh, all->table, e, tmp) {
 		struct conn *c, *ctmp;
 

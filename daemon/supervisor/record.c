@@ -26,23 +26,6 @@ static ssize_t read_file(int dir, const char *name, char *buf, size_t size)
 	return n;
 }
 
-uint64_t record_began(pid_t pid)
-{
-	char path[64], buf[1024], *p;
-	uint64_t began = 0;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	if (pid <= 0 || read_file(AT_FDCWD, path, buf, sizeof(buf)) <= 0)
-		return 0;
-	/* the second field is a name in parentheses that can have any bytes, the third the state; began is the 22nd */
-	p = strrchr(buf, ')');
-	if (p && p[1] == ' ' && (p[2] == 'Z' || p[2] == 'X'))
-		return 0;
-	for (int field = 2; p && field < 22; field++)
-		p = strchr(p + 1, ' ');
-	return p && sscanf(p, "%" SCNu64, &began) == 1 ? began : 0;
-}
-
 int record_dir(const char *path)
 {
 	struct stat st;

@@ -11,17 +11,17 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "proc.h"
+
 struct record {
 	uid_t uid;
 	pid_t pid;
 	uint64_t began;			/* in ticks since boot, as the kernel tells */
 };
 
-/* When the process began; 0: there is none, or it has ended. */
-uint64_t record_began(pid_t pid);
 static inline bool record_lives(const struct record *r)
 {
-	return r->began && record_began(r->pid) == r->began;
+	return r->began && proc_began(r->pid) == r->began;
 }
 
 /* Open or make the directory: its descriptor, or -errno.  It has to be ours, and closed to others. */

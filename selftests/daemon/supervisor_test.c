@@ -2,18 +2,20 @@
 /*
  * A supervisor and processes of several users: each user has an engine of his own, which comes and goes with him, and
  * lives when its supervisor does not.  What one user does is nothing to the other.  Needs root.
- *
- * supervisor_test --hold SOCKET: stay attached until standard input ends, for other tests.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -67,6 +69,11 @@ static void client_main(int from, int to, uid_t uid, struct prog_session_cfg cfg
 			s = NULL;
 		} else if (cmd == 'p') {
 			a.err = prog_session_ping(s);
+		} else if (cmd == 'f') {	/* keeps the worker busy until it hears something */
+			struct pollfd pfd = { .fd = from, .events = POLLIN };
+
+			while (!a.err && poll(&pfd, 1, 0) == 0)
+				a.err = eventfd_write(s->kick[0], 1) ? -errno : sched_yield();
 		} else if (cmd == 'K') {	/* followed by a pid */
 			if (read(from, &engine, sizeof(engine)) != sizeof(engine))
 				_exit(8);
@@ -233,6 +240,22 @@ static unsigned int uid_of(pid_t pid)
 	assert_int_equal(stat(path, &st), 0);
 	assert_int_equal(st.st_uid, 0);
 	return uid;
+}
+
+static unsigned int realtime_threads(pid_t pid)
+{
+	char path[64];
+	struct dirent *e;
+	unsigned int n = 0;
+	DIR *d;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	d = opendir(path);
+	while (d && (e = readdir(d)))
+		n += atoi(e->d_name) && (sched_getscheduler(atoi(e->d_name)) & ~SCHED_RESET_ON_FORK) == SCHED_RR;
+	if (d)
+		closedir(d);
+	return n;
 }
 
 /* ---- tests ------------------------------------------------------------------------------------------------- */
@@ -475,26 +498,51 @@ static void test_stopped_engine(void **state)
 	assert_int_equal(node_stop(&node, SIGTERM), 0);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- */
-
-static int hold(const char *path)
+/* Where users meet, who keeps his engine busy has no real-time priority any more, and cannot take it back. */
+static void test_fair(void **state)
 {
-	struct prog_session_cfg cfg = { .flags = PROG_SESSION_NO_HELPER, .socket = path };
-	const char *why = "";
-	struct prog_session *s;
-	char c;
+	struct client a[3], b;
+	uint64_t end;
+	pid_t ea, eb;
 
-	if (prog_job_key_make(cfg.jobid, cfg.jobkey) || prog_session_open(&cfg, &s, &why)) {
-		fprintf(stderr, "%s: %s\n", path, why);
-		return 1;
+	start(NULL, NULL);
+	client_start(&b, USER_B);
+	assert_int_equal(client_do(&b, 'o').err, 0);
+	eb = engine_of(USER_B);
+	for (int i = 0; i < 3; i++) {
+		client_start(&a[i], USER_A);
+		assert_int_equal(client_do(&a[i], 'o').err, 0);
 	}
-	printf("held\n");
-	fflush(stdout);
-	while (read(0, &c, 1) == 1)
-		;
-	prog_session_close(s);
-	return 0;
+	ea = engine_of(USER_A);
+	if (!realtime_threads(ea)) {
+		print_message("# no real-time priority is permitted here\n");
+	} else {
+		assert_true(realtime_threads(eb) > 0);
+		/* who is not served cannot keep anybody busy, whatever else this machine does */
+		for (int i = 0; i < 3; i++) {
+			sched_setscheduler(a[i].pid, SCHED_RR, &(struct sched_param){ 1 });
+			client_tell(&a[i], 'f');
+		}
+		for (end = nodes_now() + 60 * SEC; realtime_threads(ea) && nodes_now() < end; usleep(10000))
+			;
+		for (int i = 0; i < 3; i++)
+			sched_setscheduler(a[i].pid, SCHED_OTHER, &(struct sched_param){ 0 });
+		assert_int_equal(realtime_threads(ea), 0);
+		assert_true(realtime_threads(eb) > 0);
+		assert_int_equal(client_do(&b, 'p').err, 0);
+		for (int i = 0; i < 3; i++) {
+			client_tell(&a[i], 'p');
+			assert_int_equal(client_hear(&a[i]).err, 0);
+			assert_int_equal(client_hear(&a[i]).err, 0);
+		}
+	}
+	for (int i = 0; i < 3; i++)
+		client_end(&a[i]);
+	client_end(&b);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
 }
+
+/* ------------------------------------------------------------------------------------------------------------- */
 
 static int setup(void **state)
 {
@@ -518,7 +566,7 @@ static int teardown(void **state)
 	return system(cmd);
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_one_each),
@@ -529,10 +577,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_no_engine),
 		cmocka_unit_test(test_slow_descriptors),
 		cmocka_unit_test(test_stopped_engine),
+		cmocka_unit_test(test_fair),
 	};
 
-	if (argc == 3 && !strcmp(argv[1], "--hold"))
-		return hold(argv[2]);
 	if (geteuid()) {
 		printf("1..0 # SKIP needs root, to be several users\n");
 		return 0;

@@ -129,10 +129,10 @@ unsigned int stripe_release_dead(uint32_t *words, size_t n, uint32_t owner)
 			if (__atomic_compare_exchange_n(&words[i], &v, 0, false, __ATOMIC_RELEASE,
 							__ATOMIC_RELAXED)) {
 				held++;
+				futex_wake(&words[i], INT_MAX);
 				break;
 			}
 		}
-		futex_wake(&words[i], INT_MAX);
 	}
 	errno = saved;
 	return held;

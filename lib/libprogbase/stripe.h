@@ -157,9 +157,9 @@ static inline int stripe_singles_wait(const struct stripe_singles *s, uint32_t m
 /*
  * Free every one of @n words that @owner holds, after all its threads are gone for sure
  * (process dead: pidfd or connection says so). Data under a lock so released may be half
- * updated. Wakes the sleepers of all words, also of free ones: the dead process may
- * have been woken as the next holder and taken the wake-up along. Returns how many words it
- * held.
+ * updated. Wakes their sleepers, but not those of free words, which would be a system call for each:
+ * a sleeper whose wake-up the dead process took along, as the next holder, looks again after its
+ * time-out. Returns how many words it held.
  */
 unsigned int stripe_release_dead(uint32_t *words, size_t n, uint32_t owner);
 

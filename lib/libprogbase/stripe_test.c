@@ -41,7 +41,10 @@ static void hammer(struct shared *s, uint32_t owner, int rounds, unsigned int se
 	for (int i = 0; i < rounds && !__atomic_load_n(&s->stop, __ATOMIC_RELAXED); i++) {
 		uint32_t k = rand_r(&seed) & MASK;
 
-		stripe_lock(s->words, MASK, k, owner);
+		/* as clients do: a wake-up that a dead process took along costs the time-out */
+		while (stripe_lock_timed(s->words, MASK, k, owner, 20000000))
+			if (__atomic_load_n(&s->stop, __ATOMIC_RELAXED))
+				return;
 		if (__atomic_exchange_n(&s->inside[k], 1, __ATOMIC_RELAXED))
 			__atomic_store_n(&s->broken, 1, __ATOMIC_RELAXED);
 		s->count[k]++;

@@ -20,7 +20,7 @@
 #define GUARD_SPINS		200
 #define GUARD_NAP_NS		1000000u
 #define WAKE_BATCH		64
-/* Guard owner of winlock_recover(): no session and no worker has it. */
+/* Guard owner of winlock_recover_soon(): no session and no worker has it. */
 #define OWNER_RECOVERY		(PROG_OWNER_WORKER | 0x3fffffffu)
 
 static uint64_t align_up(uint64_t v, uint64_t to)
@@ -521,6 +521,21 @@ void winlock_sleep(struct winctl *wc, uint32_t origin, uint64_t timeout_ns)
 		futex_wait(word, state, timeout_ns);
 }
 
+/* Take @origin out of the queue; the others stay in their order. */
+static void unqueue(struct winctl *wc, uint32_t origin)
+{
+	struct prog_lockq *q = &wc->ctl->lock;
+	uint32_t head = get(&q->head), n = queued(wc), kept = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t r = get(&wc->queue[(head + i) & wc->qmask]);
+
+		if (r != origin)
+			set(&wc->queue[(head + kept++) & wc->qmask], r);
+	}
+	set(&q->tail, head + kept);
+}
+
 /* Take the record of @origin back; under the guard. False when it had none. */
 static bool drop(struct winctl *wc, uint32_t origin)
 {
@@ -539,7 +554,7 @@ static bool drop(struct winctl *wc, uint32_t origin)
 		set(&q->nshared, get(&q->nshared) - 1);
 	else if (is_wait(state))
 		/* a later request of this rank must not find its old, better place */
-		recompute(wc);
+		unqueue(wc, origin);
 	return true;
 }
 
@@ -573,32 +588,6 @@ uint32_t winlock_release_soon(struct winctl *wc, uint32_t origin, uint32_t owner
 	return 0;
 }
 
-/* Under the guard, which it gives back. */
-static uint32_t recover(struct winctl *wc, uint32_t dead, uint32_t *dropped)
-{
-	struct wakes wakes;
-	uint32_t mask, n = 0, i;
-
-	wakes.n = 0;
-	for (i = 0; i < wc->nranks; i++) {
-		struct prog_win_peer *p = &wc->peers[i];
-
-		if (get(&p->lock_owner) != dead)
-			continue;
-		if (get(&p->lock_state) != PROG_LOCK_NONE)
-			n++;
-		__atomic_store_n(&p->lock_state, PROG_LOCK_NONE, __ATOMIC_RELEASE);
-		set(&p->lock_owner, 0);
-		set(&p->lock_kick, 0);
-	}
-	recompute(wc);
-	mask = advance(wc, &wakes);
-	guard_unlock(wc, OWNER_RECOVERY);
-	wake_local(wc, &wakes);
-	*dropped = n;
-	return mask;
-}
-
 /* The guard of a dead holder is ours at once. */
 static bool guard_inherit(struct winctl *wc, uint32_t dead)
 {
@@ -606,18 +595,26 @@ static bool guard_inherit(struct winctl *wc, uint32_t dead)
 					   __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
-uint32_t winlock_recover(struct winctl *wc, uint32_t dead, uint32_t *dropped)
+int winlock_recover_soon(struct winctl *wc, uint32_t dead, uint32_t origin, uint64_t *since, uint32_t *mask,
+			 bool *dropped)
 {
-	if (!guard_inherit(wc, dead))
-		guard_lock(wc, OWNER_RECOVERY);
-	return recover(wc, dead, dropped);
-}
+	const uint32_t *owner = &wc->peers[origin].lock_owner;
+	bool inside = guard_inherit(wc, dead);
+	struct wakes wakes = { .n = 0 };
 
-int winlock_recover_soon(struct winctl *wc, uint32_t dead, uint64_t *since, uint32_t *mask,
-			 uint32_t *dropped)
-{
-	if (!guard_inherit(wc, dead) && !guard_lock_soon(wc, OWNER_RECOVERY, since))
+	*mask = 0;
+	*dropped = false;
+	if (!inside && get(owner) != dead)
+		return 0;
+	if (!inside && !guard_lock_soon(wc, OWNER_RECOVERY, since))
 		return -EAGAIN;
-	*mask = recover(wc, dead, dropped);
+	if (get(owner) == dead)
+		*dropped = drop(wc, origin);
+	/* it may have written half of what it was about to */
+	if (inside)
+		recompute(wc);
+	*mask = advance(wc, &wakes);
+	guard_unlock(wc, OWNER_RECOVERY);
+	wake_local(wc, &wakes);
 	return 0;
 }

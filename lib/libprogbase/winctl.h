@@ -85,7 +85,7 @@ void winctl_wake(struct prog_win_ctl *ctl);
 /*
  * The lock of the window rank that owns @wc.  Strictly FIFO over all origins, local and remote;
  * consecutive shared requests are granted together, so neither side starves the other.  peer[origin]
- * is the record of truth, the counts can be recomputed from it (winlock_recover).
+ * is the record of truth, the counts can be recomputed from it (winlock_recover_soon).
  *
  * @owner is the caller's owner id: a session id, or PROG_OWNER_WORKER | worker when a worker acts
  * for a remote origin.  All functions are thread-safe and take constant time plus the queue's
@@ -125,13 +125,11 @@ uint32_t winlock_release_soon(struct winctl *wc, uint32_t origin, uint32_t owner
 			      int *err);
 
 /*
- * Daemon: session @dead (an owner id) ended. Frees the guard if it holds it (recomputing counts),
- * drops all locks and waits of origins whose lock_owner is @dead. *@mask: workers to kick; *@dropped
- * counts records. 0 or -EAGAIN, see above.
+ * Daemon: session @dead (an owner id) ended, which was rank @origin of the window. Frees the guard if it holds it
+ * (then recomputing counts, which costs the number of ranks), and drops its lock or wait. *@mask: workers to kick;
+ * *@dropped: it had one. 0 or -EAGAIN, see above.
  */
-int winlock_recover_soon(struct winctl *wc, uint32_t dead, uint64_t *since, uint32_t *mask,
-			 uint32_t *dropped);
-/* The same without giving up; returns the mask. */
-uint32_t winlock_recover(struct winctl *wc, uint32_t dead, uint32_t *dropped);
+int winlock_recover_soon(struct winctl *wc, uint32_t dead, uint32_t origin, uint64_t *since, uint32_t *mask,
+			 bool *dropped);
 
 #endif

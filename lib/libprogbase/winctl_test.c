@@ -180,21 +180,34 @@ static void test_withdraw_loses_place(void **state)
 	drop(&wc);
 }
 
+/* What the daemon does until it gets the guard; was there a record? */
+static bool recover(struct winctl *wc, uint32_t dead, uint32_t origin, uint32_t *mask)
+{
+	uint64_t since = 0;
+	bool dropped;
+
+	while (winlock_recover_soon(wc, dead, origin, &since, mask, &dropped))
+		sched_yield();
+	return dropped;
+}
+
 static void test_recover(void **state)
 {
 	struct winctl wc = make(6, 0);
-	uint32_t dropped, mask;
+	uint32_t mask;
 	int err;
 
 	assert_true(winlock_request(&wc, 0, true, 10));
 	assert_false(winlock_request(&wc, 1, true, 11));
 	assert_false(winlock_request(&wc, 2, false, PROG_OWNER_WORKER | 1));
-	assert_false(winlock_request(&wc, 3, false, 11));
-	mask = winlock_recover(&wc, 11, &dropped);
-	assert_int_equal(dropped, 2);
+	/* another's record is left alone */
+	assert_false(recover(&wc, 11, 2, &mask));
+	assert_false(recover(&wc, 12, 1, &mask));
+	assert_int_equal(wc.ctl->lock.tail - wc.ctl->lock.head, 2);
+	assert_true(recover(&wc, 11, 1, &mask));
 	assert_int_equal(mask, 0);
-	mask = winlock_recover(&wc, 10, &dropped);
-	assert_int_equal(dropped, 1);
+	assert_int_equal(wc.ctl->lock.tail - wc.ctl->lock.head, 1);
+	assert_true(recover(&wc, 10, 0, &mask));
 	assert_int_equal(mask, 1u << 1);
 	assert_true(winlock_granted(&wc, 2));
 	assert_int_equal(wc.peers[1].lock_state, PROG_LOCK_NONE);
@@ -204,8 +217,7 @@ static void test_recover(void **state)
 	wc.peers[4].lock_state = PROG_LOCK_SHARED;
 	wc.ctl->lock.guard = 12;
 	wc.ctl->lock.nshared = 77;
-	mask = winlock_recover(&wc, 12, &dropped);
-	assert_int_equal(dropped, 1);
+	assert_true(recover(&wc, 12, 4, &mask));
 	assert_int_equal(wc.ctl->lock.guard, 0);
 	assert_int_equal(wc.ctl->lock.nshared, 1);
 	winlock_release(&wc, 2, PROG_OWNER_WORKER | 1, &err);
@@ -213,11 +225,34 @@ static void test_recover(void **state)
 	drop(&wc);
 }
 
+/* Nothing is read or written of those whose record it is not, however many there are. */
+static void test_recover_cost(void **state)
+{
+	enum { RANKS = 100000, ORIGIN = 77777 };
+	struct winctl wc = make(RANKS, 0);
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), peers = RANKS * sizeof(wc.peers[0]);
+	uint8_t *from = (uint8_t *)(((uintptr_t)wc.peers + page - 1) & ~(page - 1)), *at = (uint8_t *)&wc.peers[ORIGIN];
+	uint32_t mask;
+	int err;
+
+	at -= (uintptr_t)at % page;
+	assert_false(winlock_request(&wc, 5, true, 10) && winlock_request(&wc, ORIGIN, true, 11));
+	assert_int_equal(mprotect(from, at - from, PROT_NONE), 0);
+	assert_int_equal(mprotect(at + page, peers - page - (at + page - from), PROT_NONE), 0);
+	assert_true(recover(&wc, 11, ORIGIN, &mask));
+	assert_int_equal(mprotect(from, peers - page, PROT_READ | PROT_WRITE), 0);
+	assert_int_equal(wc.ctl->lock.tail, wc.ctl->lock.head);
+	winlock_release(&wc, 5, 10, &err);
+	assert_int_equal(err, 0);
+	assert_true(winlock_try(&wc, 7, true, 12));
+	drop(&wc);
+}
+
 /* Anything in the queue, the counts and the records: calls return and touch nothing outside. */
 static void test_corrupt(void **state)
 {
 	struct winctl wc = make(5, 0);
-	uint32_t dropped, seed = 12345, i, j;
+	uint32_t mask, seed = 12345, i, j;
 	int err;
 
 	for (i = 0; i < 20000; i++) {
@@ -232,7 +267,7 @@ static void test_corrupt(void **state)
 			wc.peers[j].lock_state = (seed >> (j * 4 + 2)) % 7;
 		winlock_request(&wc, seed % 5, seed & 64, 3);
 		winlock_release(&wc, (seed >> 8) % 5, 3, &err);
-		winlock_recover(&wc, seed >> 30, &dropped);
+		recover(&wc, seed >> 30, (seed >> 11) % 5, &mask);
 	}
 	assert_int_equal(wc.ctl->lock.guard, 0);
 	drop(&wc);
@@ -257,7 +292,8 @@ static void test_soon(void **state)
 {
 	struct winctl wc = make(3, 0);
 	uint64_t since = 0, first;
-	uint32_t mask = 0, dropped = 0;
+	uint32_t mask = 0;
+	bool dropped;
 	int err, r;
 
 	assert_int_equal(winlock_request_soon(&wc, 0, true, 5, &since), 1);
@@ -267,24 +303,24 @@ static void test_soon(void **state)
 	winlock_release_soon(&wc, 0, 5, &since, &err);
 	assert_int_equal(err, -EAGAIN);
 	assert_int_equal(winlock_request_soon(&wc, 2, true, 7, &since), -EAGAIN);
-	assert_int_equal(winlock_recover_soon(&wc, 6, &since, &mask, &dropped), -EAGAIN);
+	assert_int_equal(winlock_recover_soon(&wc, 6, 1, &since, &mask, &dropped), -EAGAIN);
 	first = since;
 	assert_true(first);
 	assert_int_equal(wc.ctl->lock.guard, 999);
 	assert_true(winlock_granted(&wc, 0));
 	/* who died with it is known */
 	since = 0;
-	assert_int_equal(winlock_recover_soon(&wc, 999, &since, &mask, &dropped), 0);
+	assert_int_equal(winlock_recover_soon(&wc, 999, 2, &since, &mask, &dropped), 0);
 	assert_int_equal(wc.ctl->lock.guard, 0);
 	winlock_release_soon(&wc, 0, 5, &since, &err);
 	assert_int_equal(err, 0);
 	assert_true(winlock_granted(&wc, 1));
 	wc.ctl->lock.guard = 999;
 	since = first;
-	while ((r = winlock_recover_soon(&wc, 6, &since, &mask, &dropped)) == -EAGAIN)
+	while ((r = winlock_recover_soon(&wc, 6, 1, &since, &mask, &dropped)) == -EAGAIN)
 		;
 	assert_int_equal(r, 0);
-	assert_int_equal(dropped, 1);
+	assert_true(dropped);
 	assert_int_equal(wc.ctl->lock.guard, 0);
 	assert_int_equal(since, first);
 	drop(&wc);
@@ -453,7 +489,7 @@ static void test_kill(void **state)
 	fflush(stdout);
 	for (round = 0; round < 40; round++) {
 		pid_t pid[THREADS];
-		uint32_t i, victim, dropped;
+		uint32_t i, victim, mask;
 		uint64_t before;
 
 		sh->stop = 0;
@@ -480,7 +516,7 @@ static void test_kill(void **state)
 			sched_yield();
 		kill(pid[victim], SIGKILL);
 		waitpid(pid[victim], NULL, 0);
-		winlock_recover(&wc, victim + 1, &dropped);
+		recover(&wc, victim + 1, victim, &mask);
 		assert_int_equal(wc.peers[victim].lock_state, PROG_LOCK_NONE);
 		/* the others go on */
 		i = (victim + 1) % THREADS;
@@ -616,7 +652,7 @@ int main(void)
 		cmocka_unit_test(test_hostile),
 		cmocka_unit_test(test_fifo),
 		cmocka_unit_test(test_withdraw_loses_place),
-		cmocka_unit_test(test_recover),
+		cmocka_unit_test(test_recover), cmocka_unit_test(test_recover_cost),
 		cmocka_unit_test(test_corrupt),
 		cmocka_unit_test(test_seize),
 		cmocka_unit_test(test_soon),

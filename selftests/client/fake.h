@@ -346,6 +346,25 @@ static void fake_win_peer(struct fake_session *s, const struct prog_ctrl_win_pee
 	fake_reply(s, &rep, sizeof(rep), PROG_CTRL_WIN_PEER, 0, fds, w->mem_fd >= 0 ? 2 : 1);
 }
 
+/* The session @dead, which had @own, ended: what it has locked on the window of that key is free. */
+static void fake_recover(uint32_t dead, const struct fake_win *own)
+{
+	uint64_t since = 0;
+	uint32_t mask;
+	bool dropped;
+
+	if (!own->used || own->msg.mem == PROG_MEM_MSG_CONTEXT)
+		return;
+	for (int i = 0; i < FAKE_SESSIONS; i++)
+		for (int j = 0; j < FAKE_WINS; j++) {
+			struct fake_win *w = &fake_sessions[i].win[j];
+
+			while (w->used && w->msg.key == own->msg.key &&
+			       winlock_recover_soon(&w->wc, dead, own->msg.rank, &since, &mask, &dropped))
+				sched_yield();
+		}
+}
+
 static void fake_request(struct fake_session *s)
 {
 	SCM_BUF(4) ctl;
@@ -360,16 +379,11 @@ static void fake_request(struct fake_session *s)
 	ssize_t len = recvmsg(s->sock, &msg, MSG_CMSG_CLOEXEC);
 
 	if (len <= 0) {
-		uint32_t dropped;
-		int j;
 
 		close(s->sock);
 		s->sock = 0;
-		for (i = 0; i < FAKE_SESSIONS; i++)
-			for (j = 0; j < FAKE_WINS; j++)
-				if (fake_sessions[i].win[j].used &&
-				    fake_sessions[i].win[j].msg.mem != PROG_MEM_MSG_CONTEXT)
-					winlock_recover(&fake_sessions[i].win[j].wc, s->id, &dropped);
+		for (i = 0; i < FAKE_WINS; i++)
+			fake_recover(s->id, &s->win[i]);
 		memset(s->win, 0, sizeof(s->win));
 		s->space = NULL;
 		return;

@@ -1211,6 +1211,7 @@ static void test_guard_kept(void **state)
 	raw_segment(&holder);
 	h = hello_for(&holder);
 	assert_int_equal(raw_hello(&holder, &h), 0);
+	assert_int_equal(raw_window(&holder, 5, 1, -1), 0);
 	assert_true(winlock_request(&wc, 1, true, holder.session));
 	__atomic_store_n(&wc.ctl->lock.guard, NOBODY, __ATOMIC_RELAXED);
 	raw_close(&holder);
@@ -1279,6 +1280,108 @@ static void test_wakeups(void **state)
 	raw_close(&twin);
 	raw_close(&r);
 	still_good();
+}
+
+enum { CROWD = 64, CROWD_RANKS = 100000 };
+
+/* Who is where: the first ranks here, the others on a node that is not there. */
+static int crowd_table(const uint8_t *guid)
+{
+	size_t size = sizeof(struct prog_win_table) + 2 * sizeof(struct prog_win_node) + CROWD_RANKS * 4;
+	struct prog_win_table *t;
+	void *mem;
+	int fd = memfd(size, F_SEAL_SHRINK, &mem);
+
+	t = mem;
+	*t = (struct prog_win_table){ .nranks = CROWD_RANKS, .nnodes = 2 };
+	struct prog_win_node *n = (struct prog_win_node *)(t + 1);
+	uint32_t *of = (uint32_t *)(n + 2);
+
+	memcpy(n[0].guid, guid, sizeof(n[0].guid));
+	memset(n[1].guid, 0x55, sizeof(n[1].guid));
+	for (uint32_t i = CROWD + 1; i < CROWD_RANKS; i++)
+		of[i] = 1;
+	munmap(mem, size);
+	return fd;
+}
+
+/* Rank @rank of a window without memory. */
+static void crowd_window(struct raw *r, uint64_t key, uint32_t rank, struct winctl *wc)
+{
+	size_t size = winctl_size(CROWD_RANKS, 0);
+	struct prog_ctrl_win_create q = {
+		.hdr = { PROG_CTRL_WIN_CREATE, sizeof(q), 0 }, .key = key, .rank = rank, .nranks = CROWD_RANKS,
+		.mem = PROG_MEM_NONE,
+	};
+	struct prog_ctrl_slot rep;
+	const char *why = "";
+	void *mem;
+	int fds[2];
+
+	fds[0] = memfd(size, F_SEAL_SHRINK, &mem);
+	winctl_format(mem, key, rank, CROWD_RANKS, 0);
+	fds[1] = crowd_table(r->guid);
+	assert_int_equal(send_fds(r->sock, &q, sizeof(q), fds, 2), 0);
+	assert_int_equal(get_reply(r->sock, &rep, sizeof(rep), NULL, NULL), 0);
+	assert_int_equal(winctl_attach(wc, mem, size, key, rank, CROWD_RANKS, &why), 0);
+	close(fds[0]);
+	close(fds[1]);
+}
+
+/*
+ * 65 processes with locks on each other's windows, of which all but the last end at the same moment.  What is done then
+ * depends on what they held and not on the number of ranks, and others are answered meanwhile.
+ */
+static void test_many_die(void **state)
+{
+	static const char *const sets[] = { "workers=2", NULL };
+	static struct raw r[CROWD + 1];
+	static struct winctl wc[2][CROWD + 1];
+	uint64_t start, now, hello, longest = 0;
+	struct node shared = node;
+	struct prog_ctrl_hello h;
+
+	assert_int_equal(node_start(&node, sets), 0);
+	for (uint32_t i = 0; i <= CROWD; i++) {
+		raw_segment(&r[i]);
+		h = hello_for(&r[i]);
+		assert_int_equal(raw_hello(&r[i], &h), 0);
+		for (uint64_t k = 0; k < 2; k++)
+			crowd_window(&r[i], k, i, &wc[k][i]);
+	}
+	for (uint32_t k = 0; k < 2; k++)
+		for (uint32_t target = 0; target <= CROWD; target++) {
+			for (uint32_t i = 0; i < CROWD; i++)
+				assert_true(winlock_request(&wc[k][target], i, false, r[i].session));
+			assert_false(winlock_request(&wc[k][target], CROWD, true, r[CROWD].session));
+		}
+	start = nodes_now();
+	for (uint32_t i = 0; i < CROWD; i++)
+		close(r[i].sock);
+	do {
+		struct raw other;
+
+		hello = nodes_now();
+		raw_segment(&other);
+		h = hello_for(&other);
+		assert_int_equal(raw_hello(&other, &h), 0);
+		now = nodes_now();
+		raw_close(&other);
+		if (now - hello > longest)
+			longest = now - hello;
+		if (now - start > 5000000000ull)
+			fail_msg("not over after 5 s");
+	} while (!winlock_granted(&wc[0][CROWD], CROWD) || !winlock_granted(&wc[1][CROWD], CROWD));
+	print_message("recovered after %llu ms, longest HELLO meanwhile %llu ms\n",
+		      (unsigned long long)(now - start) / 1000000, (unsigned long long)longest / 1000000);
+	for (uint32_t i = 0; i <= CROWD; i++) {
+		r[i].sock = i < CROWD ? -1 : r[i].sock;
+		raw_close(&r[i]);
+		for (uint32_t k = 0; k < 2; k++)
+			munmap(wc[k][i].ctl, wc[k][i].size);
+	}
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+	node = shared;
 }
 
 /* Entries that are nearly valid, in rings whose words change while the daemon reads. */
@@ -1732,6 +1835,7 @@ int main(void)
 		cmocka_unit_test(test_valid),
 		cmocka_unit_test(test_bad_memory),
 		cmocka_unit_test(test_guard_kept), cmocka_unit_test(test_wakeups),
+		cmocka_unit_test(test_many_die),
 		cmocka_unit_test(test_notes),
 		cmocka_unit_test(test_pinned),
 		cmocka_unit_test(test_message_valid),

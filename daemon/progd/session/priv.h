@@ -4,6 +4,7 @@
  *
  *	msg.c		messages of the control socket
  *	tell.c		the workers
+ *	unlock.c	locks of those that are gone
  *	hello.c		a client attaches
  *	wins.c		its windows and regions
  *	session.c	its connection, its end
@@ -45,7 +46,6 @@ struct session {
 	uint32_t space_slot;
 	uint32_t nwins, nregions;
 	uint32_t win_hint, region_hint;	/* lowest slot that may be free */
-	struct win_job *unlock_job;	/* it has ended, and its locks could not be released yet; held */
 	struct session *next, *prev;
 };
 
@@ -63,7 +63,7 @@ struct sessions {
 	bool ending;			/* the daemon ends; the clients live on */
 	uint32_t next_id;
 	struct session_counts counts;
-	struct session *held_unlocks;	/* ended */
+	struct win *unlocks;		/* freed, and their owners' locks could not be released yet; held */
 	struct loop_timer unlock_timer;
 	int bad_fd;			/* eventfd: bad_list is not empty */
 	struct loop_watch *bad_watch;
@@ -114,6 +114,13 @@ int tell_space(struct session *s);
 void tell_space_gone(struct session *s);
 /* Wake some. */
 void tell_kick(struct sessions *all, uint32_t mask);
+
+/* ---- unlock.c ------------------------------------------------------------------------------- */
+
+/* @w is about to be freed.  As win_owner_gone(), and it comes back to what could not be done, also after the session's end. */
+void unlock_win(struct sessions *all, struct win *w, bool dead, struct win_left *left);
+/* Nobody waits any more. */
+void unlock_end(struct sessions *all);
 
 /* ---- hello.c -------------------------------------------------------------------------------- */
 

@@ -15,8 +15,6 @@
 
 #include "session/priv.h"
 
-#define HELD_UNLOCK_NS	5000000ull	/* try again to release locks */
-
 /* ---- requests -------------------------------------------------------------------------------------------- */
 
 static int do_ping(struct session *s, struct msg *m)
@@ -134,46 +132,6 @@ static void session_count(struct sessions *all)
 		all->o.count(all->o.ctx, all->counts.now, all->counts.connections);
 }
 
-static bool release_owner(struct sessions *all, struct win_job *job, uint32_t owner)
-{
-	uint32_t kick, locks, stripes;
-	bool done = win_owner_dead(job, owner, &kick, &locks, &stripes);
-
-	tell_kick(all, kick);
-	if (locks || stripes)
-		prog_log_limited(PROG_LOG_WARN,
-				 "session %u: ended holding %u locks and %u stripes: released",
-				 owner, locks, stripes);
-	return done;
-}
-
-static void held_unlock_free(struct sessions *all, struct session *s)
-{
-	DL_DELETE(all->held_unlocks, s);
-	win_job_put(s->unlock_job);
-	free(s);
-}
-
-static void on_held_unlocks(void *ctx)
-{
-	struct sessions *all = ctx;
-	struct session *s, *tmp;
-
-	DL_FOREACH_SAFE(all->held_unlocks, s, tmp)
-		if (release_owner(all, s->unlock_job, s->id))
-			held_unlock_free(all, s);
-	if (all->held_unlocks)
-		loop_timer_set(all->o.node->loop, &all->unlock_timer, HELD_UNLOCK_NS, on_held_unlocks, all);
-}
-
-/* The locks of an ended session go to others, soon if not at once: what is left of it is kept until then. */
-static void hold_unlock(struct sessions *all, struct session *s)
-{
-	DL_PREPEND(all->held_unlocks, s);
-	if (!loop_timer_running(&all->unlock_timer))
-		loop_timer_set(all->o.node->loop, &all->unlock_timer, HELD_UNLOCK_NS, on_held_unlocks, all);
-}
-
 static void detach(struct session *s)
 {
 	struct sessions *all = s->all;
@@ -182,9 +140,6 @@ static void detach(struct session *s)
 	helper_kill(s->c.view.helper);
 	session_space_end(s);
 	tell_detach(s);
-	/* else the client lives, and is in its critical section still */
-	if (!all->ending && !release_owner(all, job, s->id))
-		s->unlock_job = win_job_get(job);
 	session_wins_end(s);
 	win_job_get(job);
 	if (win_job_leave(job))
@@ -216,10 +171,7 @@ static void session_end(struct session *s, const char *why)
 	close(s->fd);
 	all->counts.connections--;
 	session_count(all);
-	if (s->unlock_job)
-		hold_unlock(all, s);
-	else
-		free(s);
+	free(s);
 }
 
 /* ---- connections ---------------------------------------------------------------------------------------------- */
@@ -457,9 +409,7 @@ void sessions_free(struct sessions *all)
 	all->ending = true;
 	DL_FOREACH_SAFE(all->list, s, tmp)
 		session_end(s, NULL);
-	loop_timer_cancel(&all->unlock_timer);
-	while (all->held_unlocks)
-		held_unlock_free(all, all->held_unlocks);
+	unlock_end(all);
 	loop_unwatch(all->bad_watch);
 	close(all->bad_fd);
 	while (all->bad_list) {

@@ -42,7 +42,7 @@ void session_space_end(struct session *s)
 	s->space = NULL;
 }
 
-static void drop_win(struct session *s, uint32_t slot)
+static void drop_win(struct session *s, uint32_t slot, bool dead, struct win_left *left)
 {
 	struct win *w = atomic_exchange(&s->c.wins[slot], NULL);
 
@@ -51,10 +51,22 @@ static void drop_win(struct session *s, uint32_t slot)
 	if (slot < s->win_hint)
 		s->win_hint = slot;
 	s->nwins--;
+	/* else the client lives, and may be in its critical section still */
+	if (!s->all->ending)
+		unlock_win(s->all, w, dead, left);
 	win_get(w);
 	win_free(w);
 	tell_win_gone(s->all, w);
 	win_put(w);
+}
+
+/* The client gives it back, or never had it. */
+static void give_up_win(struct session *s, uint32_t slot)
+{
+	struct win_left left = { 0 };
+
+	drop_win(s, slot, false, &left);
+	tell_kick(s->all, left.kick);
 }
 
 static void keep_win(struct session *s, uint32_t slot, struct win *w)
@@ -115,7 +127,7 @@ static int create_copies(struct session *s, struct win_create *c, uint32_t n, ui
 	close(c->table_fd);
 	win_map_put(map);
 	while (err && made)
-		drop_win(s, *first + --made);
+		give_up_win(s, *first + --made);
 	/* there may be free slots before the first */
 	s->win_hint = !err && *first == hint ? hint + n : hint;
 	return err;
@@ -161,7 +173,7 @@ static int create_one(struct session *s, const struct win_create *c, const char 
 		err = space_begin(s, w);
 		if (err) {
 			*why = "the daemon is out of memory";
-			drop_win(s, c->slot);
+			give_up_win(s, c->slot);
 			return err;
 		}
 		s->space_slot = c->slot;
@@ -228,7 +240,7 @@ int do_win_free(struct session *s, struct msg *m)
 		msg_reason(r.reason, "no such window");
 		err = -ENOENT;
 	} else {
-		drop_win(s, r.slot);
+		give_up_win(s, r.slot);
 	}
 	return msg_reply(s, &r, sizeof(r), PROG_CTRL_WIN_FREE, err, NULL, 0);
 }
@@ -407,9 +419,15 @@ out:
 
 void session_wins_end(struct session *s)
 {
+	struct win_left left = { 0 };
+
 	for (uint32_t i = 0; i < MAX_WINS && s->nwins; i++)
 		if (atomic_load(&s->c.wins[i]))
-			drop_win(s, i);
+			drop_win(s, i, true, &left);
+	tell_kick(s->all, left.kick);
+	if (left.locks || left.stripes)
+		prog_log_limited(PROG_LOG_WARN, "session %u: ended holding %u locks and %u stripes: released",
+				 s->id, left.locks, left.stripes);
 	for (uint32_t i = 0; i < MAX_REGIONS && s->nregions; i++) {
 		struct win_map *map = atomic_exchange(&s->c.view.regions.map[i], NULL);
 

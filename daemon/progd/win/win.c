@@ -15,6 +15,7 @@
 #define HASH_SIZE	(1u << HASH_BITS)
 
 static struct win *hash[HASH_SIZE] GUARDED_BY(win_registry);
+static struct win *kin[HASH_SIZE];	/* by job and key: a window's ranks here.  Main thread */
 
 static uint32_t win_hash(const struct win_job *job, uint64_t key, uint32_t rank)
 {
@@ -22,6 +23,11 @@ static uint32_t win_hash(const struct win_job *job, uint64_t key, uint32_t rank)
 
 	h = (h ^ rank) * 0xff51afd7ed558ccdull;
 	return h >> (64 - HASH_BITS);
+}
+
+static uint32_t key_hash(const struct win_job *job, uint64_t key)
+{
+	return win_hash(job, key, 0);
 }
 
 /* Read exactly @len bytes of a memfd into memory of ours: the client cannot change them any more. */
@@ -216,9 +222,10 @@ static int win_register(struct win *w)
 		}
 	}
 	LL_PREPEND2(hash[h], w, hash_next);
-	LL_PREPEND2(w->job->windows, w, job_next);
+	DL_PREPEND2(w->job->windows, w, job_prev, job_next);
 	w->job->nwindows++;
 	pthread_rwlock_unlock(&win_registry);
+	DL_PREPEND2(kin[key_hash(w->job, w->key)], w, kin_prev, kin_next);
 	return 0;
 }
 
@@ -291,9 +298,10 @@ void win_free(struct win *w)
 
 	pthread_rwlock_wrlock(&win_registry);
 	LL_DELETE2(hash[h], w, hash_next);
-	LL_DELETE2(w->job->windows, w, job_next);
+	DL_DELETE2(w->job->windows, w, job_prev, job_next);
 	w->job->nwindows--;
 	pthread_rwlock_unlock(&win_registry);
+	DL_DELETE2(kin[key_hash(w->job, w->key)], w, kin_prev, kin_next);
 	atomic_store_explicit(&w->dead, true, memory_order_release);
 	win_user_uncharge(w->job->user, USER_WINDOWS, 1);
 	win_put(w);
@@ -334,28 +342,35 @@ void win_each(struct win_job *job, void (*fn)(struct win *w, void *arg), void *a
 	pthread_rwlock_unlock(&win_registry);
 }
 
-bool win_owner_dead(struct win_job *job, uint32_t owner, uint32_t *kick, uint32_t *locks,
-		    uint32_t *stripes)
+bool win_owner_gone(const struct win *own, bool dead, struct win_left *left)
 {
 	bool all = true;
 
-	*kick = *locks = *stripes = 0;
+	/* its records are others', of thresholds */
+	if (own->access.mem == PROG_MEM_MSG_CONTEXT)
+		return true;
 	/* only this thread changes the list: no lock */
-	for (struct win *w = job->windows; w; w = w->job_next) {
+	for (struct win *w = kin[key_hash(own->job, own->key)]; w; w = w->kin_next) {
 		struct stripe_singles singles = {
 			.peer = w->ctl.peers, .max = w->ctl.nranks, .count = &w->ctl.ctl->nsingles,
 		};
-		uint32_t dropped = 0, mask = 0;
+		uint32_t mask;
+		bool dropped;
 
-		*stripes += stripe_single_dead(&singles, owner);
-		*stripes += stripe_release_dead(w->ctl.stripes, (size_t)w->ctl.stripe_mask + 1, owner);
-		if (winlock_recover_soon(&w->ctl, owner, &w->guard_since, &mask, &dropped)) {
+		if (w->job != own->job || w->key != own->key || w->nranks != own->nranks)
+			continue;
+		if (dead) {
+			left->stripes += stripe_single_dead(&singles, own->session);
+			left->stripes += stripe_release_dead(w->ctl.stripes, (size_t)w->ctl.stripe_mask + 1,
+							     own->session);
+		}
+		if (winlock_recover_soon(&w->ctl, own->session, own->rank, &w->guard_since, &mask, &dropped)) {
 			all = false;
 			continue;
 		}
 		w->guard_since = 0;
-		*kick |= mask;
-		*locks += dropped;
+		left->kick |= mask;
+		left->locks += dropped;
 	}
 	return all;
 }

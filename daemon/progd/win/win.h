@@ -72,7 +72,9 @@ struct win {
 	uint64_t guard_since;		/* main thread: the lock's guard was found taken; ns, 0: not */
 	atomic_bool dead;		/* set by the main thread, with release */
 	atomic_uint refs;
-	struct win *job_next;		/* win_registry */
+	struct win *job_next, *job_prev;	/* win_registry */
+	struct win *kin_next, *kin_prev;	/* main thread: ranks of the window that are here */
+	struct win *unlock_next, *unlock_prev;	/* main thread: the owner's */
 	struct win *hash_next;		/* win_registry */
 };
 
@@ -117,13 +119,18 @@ static inline bool win_is_dead(const struct win *w)
 /* All live windows of a job, under the win_registry for reading. */
 void win_each(struct win_job *job, void (*fn)(struct win *w, void *arg), void *arg);
 
+/* What was released, and whom to kick for it. */
+struct win_left {
+	uint32_t kick;			/* workers */
+	uint32_t locks, stripes;
+};
+
 /*
- * Session @owner of @job ended: its locks and stripes on all windows of the job are released.
- * *@kick: workers to kick; *@locks, *@stripes count what was held.  False: somebody keeps the guard
- * of a window's lock; to be called again after a moment.  Main thread.
+ * The rank that made @own is gone, and the locks that it has at the window's other ranks here are released; if it is
+ * @dead, also its stripes.  @own may be freed.  Costs the number of these ranks, not of all.  @left is added to.
+ * False: somebody keeps the guard of a lock; to be called again after a moment.  Main thread.
  */
-bool win_owner_dead(struct win_job *job, uint32_t owner, uint32_t *kick, uint32_t *locks,
-		    uint32_t *stripes);
+bool win_owner_gone(const struct win *own, bool dead, struct win_left *left);
 
 /*
  * Where the displacements [lo, hi) are: one piece of memory that may be accessed whole.  Dynamic

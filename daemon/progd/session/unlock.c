@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/* What clients that are gone had locked goes to others: at once, or as soon as the lock's guard is to be had. */
+#include "session/priv.h"
+
+#define AGAIN_NS	5000000ull
+
+static void forget(struct sessions *all, struct win *w)
+{
+	DL_DELETE2(all->unlocks, w, unlock_prev, unlock_next);
+	win_put(w);
+}
+
+static void again(void *ctx)
+{
+	struct sessions *all = ctx;
+	struct win_left left = { 0 };
+	struct win *w, *tmp;
+
+	DL_FOREACH_SAFE2(all->unlocks, w, tmp, unlock_next)
+		if (win_owner_gone(w, true, &left))
+			forget(all, w);
+	tell_kick(all, left.kick);
+	if (all->unlocks)
+		loop_timer_set(all->o.node->loop, &all->unlock_timer, AGAIN_NS, again, all);
+}
+
+void unlock_win(struct sessions *all, struct win *w, bool dead, struct win_left *left)
+{
+	if (win_owner_gone(w, dead, left))
+		return;
+	win_get(w);
+	DL_APPEND2(all->unlocks, w, unlock_prev, unlock_next);
+	if (!loop_timer_running(&all->unlock_timer))
+		loop_timer_set(all->o.node->loop, &all->unlock_timer, AGAIN_NS, again, all);
+}
+
+void unlock_end(struct sessions *all)
+{
+	loop_timer_cancel(&all->unlock_timer);
+	while (all->unlocks)
+		forget(all, all->unlocks);
+}

@@ -70,6 +70,7 @@ static void apply_runtime(struct progd *d)
 		.windows = conf_int(d->conf, KEY_QUOTA_WINDOWS),
 		.bytes = conf_int(d->conf, KEY_QUOTA_BYTES),
 		.streams = conf_int(d->conf, KEY_QUOTA_STREAMS),
+		.types = conf_int(d->conf, KEY_QUOTA_TYPES),
 		.pin = conf_int(d->conf, KEY_PIN_MAX), .pin_cache = conf_int(d->conf, KEY_PIN_CACHE),
 	};
 	uint64_t pool = conf_int(d->conf, KEY_P2P_POOL_BYTES);

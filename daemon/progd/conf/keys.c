@@ -105,6 +105,11 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 		"Pairs of origin and target rank of a window per user, between which operations went "
 		"through the daemon.", CONF_RUNTIME,
 	},
+	[KEY_QUOTA_TYPES] = {
+		"quota_types", CONF_SIZE, 0, 1ll << 50, "1G", NULL,
+		"Memory for derived datatypes of targets and of messages per user, five times their encoded size: "
+		"160 bytes for each block that follows no regular pattern.", CONF_RUNTIME,
+	},
 	[KEY_TWO_SIDED] = {
 		"two_sided", CONF_BOOL, 0, 0, "yes", NULL,
 		"Move large two-sided messages. no: they are left to the MPI library, from the next one "

@@ -356,6 +356,7 @@ static inline const struct rma_opcode *rma_opcode(uint8_t type)
 	return &rma_opcodes[rma_opcode_of(type)];
 }
 
+void dtypes_free(struct tstream *ts);
 int exec_dtype(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
 int exec_put(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
 int exec_get(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);

@@ -184,6 +184,8 @@ static int setup_large(void **state)
 
 static int teardown(void **state)
 {
+	struct win_user *user;
+
 	if (b.win) {
 		struct win *w = win_get(b.win);
 
@@ -199,11 +201,14 @@ static int teardown(void **state)
 	kit_link_close(&b.k);
 	xport_free(a.x);
 	xport_free(a.x2);
+	user = win_user_ref(b.job->user);
 	win_job_get(b.job);
 	if (win_job_leave(b.job))
 		link_job_gone(b.k.link, b.job);
 	win_job_put(b.job);
 	rma_free(b.rma);
+	assert_int_equal(user->used[USER_TYPES], 0);
+	win_user_put(user);
 	loop_free(a.loop);
 	kit_link_free(&b.k);
 	kit_ctl_free(&b.wc, RANKS);
@@ -994,6 +999,79 @@ static void test_quota(void **state)
 	assert_int_equal(word(8), 3);
 }
 
+/* A type of @n blocks without a pattern, as the @id-th of a stream; its last operation is number @seq. */
+static int define(uint32_t origin, uint64_t seq, unsigned int id, unsigned int n, bool parts)
+{
+	int64_t disp[1000];
+	struct wire_frame f;
+	struct dtype *dt, *basic;
+	uint32_t len;
+	uint8_t *enc;
+
+	assert_true(n <= 1000);
+	for (unsigned int i = 0; i < n; i++)
+		disp[i] = 8 * (int64_t)i * (i + 1);
+	assert_int_equal(prog_dtype_new_basic(PROG_TYPE_I64, &basic), 0);
+	assert_int_equal(prog_dtype_new_hindexed_block(n, 1, disp, basic, &dt), 0);
+	prog_dtype_put(basic);
+	len = prog_dtype_encoded_size(dt);
+	enc = malloc(len);
+	assert_non_null(enc);
+	prog_dtype_encode(dt, enc, len);
+	prog_dtype_put(dt);
+	f = op(WIRE_RMA_DTYPE, origin, seq, 0, len);
+	f.dtype = id;
+	if (parts) {
+		f.flags = 0;
+		f.len = 64;
+		send_frame(&f, enc);
+		f.off = 64;
+		f.len = len - 64;
+		f.flags = WIRE_F_LAST;
+	}
+	send_frame(&f, enc + f.off);
+	RUN(acked(origin) == seq);
+	free(enc);
+	return status_of(origin, seq);
+}
+
+/* Datatypes count against their user's quota, in parts or not, until another takes their number or the stream ends. */
+static void test_types_quota(void **state)
+{
+	struct win_limits lim, few;
+	struct wire_frame f;
+	uint64_t seq = 0;
+	unsigned int n = 0;
+	int st;
+
+	win_limits_get(&lim);
+	few = lim;
+	few.types = 1 << 20;
+	win_limits_set(&few);
+	while (!(st = define(0, ++seq, 1 + n, 1000, n & 1)) && n < 100)
+		n++;
+	assert_int_equal(st, -EDQUOT);
+	assert_true(n > 3 && n < 100);
+	/* of the same user, on another stream */
+	assert_int_equal(define(1, 1, 1, 1000, false), -EDQUOT);
+	assert_int_equal(define(1, 2, 1, 1000, true), -EDQUOT);
+	/* in place of another one, and however often */
+	for (unsigned int i = 0; i < 50; i++)
+		assert_int_equal(define(0, ++seq, 1 + i % n, 1000, i & 1), 0);
+	assert_int_equal(define(1, 3, 1, 1000, false), -EDQUOT);
+	/* whose number it was to get is of no type */
+	few.types = 0;
+	win_limits_set(&few);
+	assert_int_equal(define(0, ++seq, 1, 1000, false), -EDQUOT);
+	f = op(WIRE_RMA_PUT, 0, ++seq, 0, 8);
+	f.dtype = 1;
+	send_frame(&f, &seq);
+	RUN(acked(0) == seq);
+	assert_int_equal(status_of(0, seq), -EINVAL);
+	assert_true(b.job->user->used[USER_TYPES]);
+	win_limits_set(&lim);
+}
+
 static void test_fence_count(void **state)
 {
 	uint64_t v = 1;
@@ -1067,7 +1145,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(test_batch), T(test_replay), T(test_refusals), T(test_unknown_windows), T(test_fragments),
-		T(test_dtype_grows), T(test_get_large),
+		T(test_dtype_grows), T(test_types_quota), T(test_get_large),
 		T(test_lock_order), T(test_credit), T(test_replies_full), T(test_gone), T(test_guard_kept),
 		T(test_guard_kept_gone), T(test_reopened), T(test_reopened_proven_twice),
 		T(test_reopened_waiting), T(test_window_freed),

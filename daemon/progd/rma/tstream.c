@@ -58,12 +58,7 @@ int ts_wait_retry(struct tstream *ts)
 
 static void ts_free(struct tstream *ts)
 {
-	if (ts->dtypes) {
-		for (unsigned int i = 0; i < 256; i++)
-			prog_dtype_put(ts->dtypes[i].dt);
-		free(ts->dtypes);
-	}
-	free(ts->dt_buf);
+	dtypes_free(ts);
 	free(ts->unlock);
 	if (ts->win)
 		win_stream_uncharge(ts->win->job->user);

@@ -77,6 +77,7 @@ struct side {
 	struct win_map *map;		/* mapped memory: held; else NULL */
 	struct memref ref;		/* byte 0, or with dt item 0 */
 	struct dtype *dt;		/* NULL: contiguous; held */
+	struct win_user *charged;	/* for it */
 	uint64_t count;
 	uint64_t len;			/* packed bytes */
 	bool helper;			/* reached by the client's helper thread only */

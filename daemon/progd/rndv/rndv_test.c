@@ -179,6 +179,46 @@ static void test_ways(void **state)
 				    sizes[n]);
 }
 
+/*
+ * Datatypes of messages count against the user's quota while they are under way: one that finds no room has no way to its
+ * memory.
+ */
+static void test_types_quota(void **state)
+{
+	static const enum how hows[] = { RECV_FIRST, SEND_FIRST };
+	struct buf typed[2] = { make_buf(2, PRIVATE, true, 1200), make_buf(0, PRIVATE, true, 1200) };
+	uint64_t each = 5ull * prog_dtype_encoded_size(typed[0].dt);
+	struct win_limits lim, few;
+	uint32_t first, second, s;
+
+	win_limits_get(&lim);
+	few = lim;
+	few.types = 2 * each - 1;
+	win_limits_set(&few);
+	first = post_recv(0, 2, ++ord, 0, &typed[0]);
+	settle();
+	assert_int_equal(job->user->used[USER_TYPES], each);
+	second = post_recv(1, 0, ++ord, 0, &typed[1]);
+	RUN(DONE(0, second));
+	assert_int_equal(slot_of(0, second)->status, -EDQUOT);
+	/* the other one ends, and gives back what it took */
+	fill(&typed[1], ord);
+	s = post_slot(&clients[0], PROG_P2P_SEND, 0, kit_key(0, 2, ord - 1), &typed[1], false);
+	slot_of(0, s)->dtype = ~0ull;
+	slot_of(0, s)->count = typed[1].len;
+	publish(&clients[0], 0, s);
+	RUN(DONE(0, s) && DONE(2, first));
+	assert_int_equal(slot_of(2, first)->status, 0);
+	RUN(!under_way());
+	assert_int_equal(job->user->used[USER_TYPES], 0);
+	win_limits_set(&lim);
+	for (unsigned int i = 0; i < 2; i++)
+		one(0, 2, PRIVATE, true, PRIVATE, true, hows[i], 1200, 1200);
+	assert_int_equal(job->user->used[USER_TYPES], 0);
+	free_buf(&typed[0]);
+	free_buf(&typed[1]);
+}
+
 static void test_sizes(void **state)
 {
 	static const uint64_t len[] = { 0, 1, 239, 241, 65536, 262144, 262145, 500000 };
@@ -1059,6 +1099,7 @@ int main(int argc, char **argv)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_ways, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_sizes, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_types_quota, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_place, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_many, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_drop, kit_setup, kit_teardown),

@@ -23,15 +23,31 @@ static int type_of(struct side *sd, struct rndv_space *sp, const struct prog_p2p
 	*why = "its datatype lies outside the arena";
 	if (!inside(s->dtype, s->dtype_len, c->view.arena_size))
 		return -EPROTO;
+	*why = "the user's quota of datatypes is used up (quota_types)";
+	err = win_type_charge(sp->win->job->user, s->dtype_len);
+	if (err)
+		return err;
 	*why = "its datatype is not valid";
 	err = prog_dtype_decode(c->view.arena + s->dtype, s->dtype_len, &sd->dt, NULL, 0);
-	if (err)
+	if (err) {
+		win_type_uncharge(sp->win->job->user, s->dtype_len);
 		return err == -ENOMEM ? err : -EPROTO;
+	}
+	sd->charged = sp->win->job->user;
 	*why = "len is not that of count items";
 	if (prog_dtype_total(sd->dt, s->count, &total) || total != s->len)
 		return -EPROTO;
 	sd->count = s->count;
 	return 0;
+}
+
+static void type_put(struct side *sd)
+{
+	if (!sd->dt)
+		return;
+	win_type_uncharge(sd->charged, prog_dtype_encoded_size(sd->dt));
+	prog_dtype_put(sd->dt);
+	sd->dt = NULL;
 }
 
 int side_init(struct side *sd, struct rndv_space *sp, const struct prog_p2p_slot *s, const char **why)
@@ -57,8 +73,7 @@ int side_init(struct side *sd, struct rndv_space *sp, const struct prog_p2p_slot
 			addr += (uint64_t)prog_dtype_true_lb(sd->dt);
 			hi -= lo;
 			lo = 0;
-			prog_dtype_put(sd->dt);
-			sd->dt = NULL;
+			type_put(sd);
 		}
 	}
 	if (s->loc == PROG_SQE_REGION) {
@@ -106,9 +121,8 @@ fail:
 void side_fini(struct side *sd)
 {
 	win_map_put(sd->map);
-	prog_dtype_put(sd->dt);
 	sd->map = NULL;
-	sd->dt = NULL;
+	type_put(sd);
 }
 
 void *side_ptr(const struct side *sd, uint64_t off)

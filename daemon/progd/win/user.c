@@ -14,7 +14,7 @@ static pthread_mutex_t user_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct win_user *users GUARDED_BY(user_lock);
 static struct win_limits limits GUARDED_BY(user_lock) = {
 	.sessions = 1024, .regions = 16384, .windows = 16384, .bytes = 1ull << 46,
-	.streams = 1u << 20, .pin = 1ull << 30, .pin_cache = 64ull << 20,
+	.streams = 1u << 20, .types = 1u << 30, .pin = 1ull << 30, .pin_cache = 64ull << 20,
 };
 
 void win_limits_set(const struct win_limits *l)
@@ -81,6 +81,7 @@ int win_user_charge(struct win_user *u, enum user_item item, uint64_t n)
 	pthread_mutex_lock(&user_lock);
 	max = (const uint64_t[USER_ITEMS]){
 		limits.sessions, limits.regions, limits.windows, limits.bytes, limits.streams,
+		limits.types,
 	}[item];
 	if (n > max || u->used[item] > max - n)
 		r = -EDQUOT;
@@ -127,4 +128,28 @@ int win_stream_charge(struct win_user *user)
 void win_stream_uncharge(struct win_user *user)
 {
 	win_user_uncharge(user, USER_STREAMS, 1);
+}
+
+/* What it takes at most, while it is decoded: its bytes, what is made of them, and what is gone afterwards. */
+static uint64_t type_bytes(uint64_t len)
+{
+	return 5 * len;
+}
+
+int win_type_charge(struct win_user *user, uint64_t len)
+{
+	int r = win_user_charge(user, USER_TYPES, type_bytes(len));
+
+	if (r)
+		prog_log_limited(PROG_LOG_WARN, "uid %u: the quota of datatypes is used up (quota_types)",
+				 (unsigned int)user->uid);
+	else if (user)
+		win_user_ref(user);
+	return r;
+}
+
+void win_type_uncharge(struct win_user *user, uint64_t len)
+{
+	win_user_uncharge(user, USER_TYPES, type_bytes(len));
+	win_user_put(user);
 }

@@ -11,6 +11,7 @@ struct win_limits {		/* per uid */
 	uint64_t regions;
 	uint64_t windows;
 	uint64_t bytes;		/* mapped: sessions, control segments, regions, window memory */
+	uint64_t types;		/* bytes of decoded datatypes, ours */
 	uint64_t streams;	/* from their ranks, and to them; each takes some 500 bytes of ours */
 	uint64_t pin, pin_cache;	/* per process, and kept by it */
 };
@@ -19,7 +20,7 @@ struct win_limits {		/* per uid */
 void win_limits_set(const struct win_limits *l);
 void win_limits_get(struct win_limits *l);
 
-enum user_item { USER_SESSIONS, USER_REGIONS, USER_WINDOWS, USER_BYTES, USER_STREAMS, USER_ITEMS };
+enum user_item { USER_SESSIONS, USER_REGIONS, USER_WINDOWS, USER_BYTES, USER_STREAMS, USER_TYPES, USER_ITEMS };
 
 struct win_user {		/* one uid with at least one session: all under one lock of user.c; uid constant */
 	uid_t uid;
@@ -43,5 +44,12 @@ void win_region_uncharge(struct win_user *user);
 /* One stream from or to a window of the user; -EDQUOT is logged. Any thread. */
 int win_stream_charge(struct win_user *user);
 void win_stream_uncharge(struct win_user *user);
+
+/*
+ * Before a datatype of @len encoded bytes is decoded, and when the last of it is gone; holds @user meanwhile.  -EDQUOT is
+ * logged.  Any thread.
+ */
+int win_type_charge(struct win_user *user, uint64_t len);
+void win_type_uncharge(struct win_user *user, uint64_t len);
 
 #endif

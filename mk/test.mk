@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 # Tests.  Documentation/testing.md says how to add one.
 #
-#   NAME_test.c beside a module, or in selftests/{unit,daemon,client}/  -> $(BUILD)/test/.../NAME_test
+#   NAME_test.c beside a module, or in selftests/{unit,daemon,client,hostile_users}/  -> $(BUILD)/test/.../NAME_test
 #   NAME_fuzz.c (LLVMFuzzerTestOneInput)                                -> $(BUILD)-fuzz/fuzz/.../NAME_fuzz
 #   selftests/GROUP/NAME_test, executable                               script, run as it is
 # Other fragments add what their tests need to TEST_TARGETS.
 
 TEST_SRCS := $(sort $(wildcard lib/*/*_test.c daemon/progd/*/*_test.c tools/*/*_test.c \
-	selftests/unit/*_test.c selftests/daemon/*_test.c selftests/client/*_test.c))
+	$(addprefix selftests/,unit/*_test.c daemon/*_test.c client/*_test.c hostile_users/*_test.c)))
 TEST_BINS := $(patsubst %.c,$(BUILD)/test/%,$(TEST_SRCS))
 FUZZ_SRCS := $(sort $(wildcard lib/*/*_fuzz.c daemon/progd/*/*_fuzz.c selftests/fuzz/*_fuzz.c))
 FUZZ_BINS := $(patsubst %.c,$(BUILD)/fuzz/%,$(FUZZ_SRCS))
@@ -42,7 +42,7 @@ FUZZ_CC ?= clang-14
 SAN_BUILDS := address,undefined thread
 san_dir = $(BUILD)-$(subst $(comma),-,$(1))
 MPITEST_ALL = $(if $(MPITEST_C_PROGS),selftests-mpi)
-CHECK_GROUPS ?= unit daemon client kmod mpi chaos fuzz sanitizers
+CHECK_GROUPS ?= unit daemon client hostile_users kmod mpi chaos fuzz sanitizers
 
 HOOKS_SAN := undefined
 

@@ -2,6 +2,7 @@
 /* Lanes that are opened, address by address, and lanes that are accepted. */
 #include <errno.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,10 +11,22 @@
 
 #include "xport/lane.h"
 
-#define MAX_ACCEPTED	1024		/* lanes one worker accepts */
-#define IDLE_NS		30000000000ull	/* an accepted lane must prove a job within this */
+#define IDLE_NS		5000000000ull	/* an accepted lane must prove a job within this */
+#define AGAIN_MAX	6		/* attempts after those that were closed before HELLO was answered */
+#define AGAIN_NS	25000000u	/* up to so long before the first of them, twice before the next */
 
 static void try_next(void *arg);
+
+/* Random, as the others that were closed come again too. */
+static uint64_t again_ns(const struct lane *l)
+{
+	uint8_t nonce[WIRE_NONCE_SIZE];
+	uint64_t r;
+
+	auth_nonce(nonce);
+	memcpy(&r, nonce, sizeof(r));
+	return r % ((uint64_t)AGAIN_NS << l->again) + 1;
+}
 
 static void attempt_closed(void *arg)
 {
@@ -29,7 +42,10 @@ static void attempt_closed(void *arg)
 	l->rx_err = false;
 	l->rx.start = l->rx.end = 0;
 	l->rx.stopped = false;
-	try_next(l);
+	if (l->again)
+		loop_timer_set(l->xw->loop, &l->timer, again_ns(l), try_next, l);
+	else
+		try_next(l);
 }
 
 /* This address does not work. */
@@ -48,7 +64,13 @@ static void __attribute__((format(printf, 3, 4))) attempt_failed(struct lane *l,
 	snprintf(l->why, sizeof(l->why), "%.120s: %s", l->name, text);
 	prog_log(PROG_LOG_DEBUG, "lane %s", l->why);
 	loop_timer_cancel(&l->timer);
-	l->cur++;
+	/* closed while it was one of too many, perhaps */
+	if (l->sock && err == -ECONNRESET && l->again < AGAIN_MAX) {
+		l->again++;
+	} else {
+		l->again = 0;
+		l->cur++;
+	}
 	if (l->sock)
 		loop_sock_close(l->sock, attempt_closed);
 	else
@@ -191,6 +213,20 @@ static void idle_timeout(void *arg)
 	lane_fail(arg, -ETIMEDOUT, "proved no job within %llu s", IDLE_NS / 1000000000);
 }
 
+/* For one more lane that has proven nothing; false: there is none. */
+static bool make_room(struct xport_worker *xw, int fd)
+{
+	struct crowd_member *m;
+
+	if (xw->crowd.n < xw->x->max_crowd && xw->naccepted < xw->x->max_accepted)
+		return true;
+	m = crowd_victim(&xw->crowd, fd);
+	if (m)
+		lane_fail((struct lane *)((char *)m - offsetof(struct lane, unproven)), -ECONNABORTED,
+			  "proved no job, and makes room for another");
+	return m;
+}
+
 void lane_accept(struct xport_worker *xw, int fd, const struct wire_hello_info *hello,
 		 const char *peer)
 {
@@ -199,7 +235,7 @@ void lane_accept(struct xport_worker *xw, int fd, const struct wire_hello_info *
 	uint8_t buf[sizeof(struct wire_hello)];
 	struct lane *l;
 
-	if (xw->detaching || xw->naccepted >= MAX_ACCEPTED) {
+	if (xw->detaching || !make_room(xw, fd)) {
 		prog_log_limited(PROG_LOG_WARN, "%s: lane refused: %s", peer,
 				 xw->detaching ? "shutting down" : "too many lanes");
 		close(fd);
@@ -208,6 +244,8 @@ void lane_accept(struct xport_worker *xw, int fd, const struct wire_hello_info *
 	l = lane_new(xw, false);
 	if (!l)
 		goto err_fd;
+	/* without memory for that it is not counted, and has the shorter time only */
+	crowd_join(&xw->crowd, &l->unproven, fd);
 	xw->naccepted++;
 	l->index = hello->lane;
 	memcpy(l->guid, hello->guid, sizeof(l->guid));

@@ -201,6 +201,7 @@ int lane_job_proof(struct lane *l, uint32_t job, const struct wire_job_auth *a)
 		return lane_send_own(l, WIRE_JOB_REFUSE, job, EACCES, NULL, 0) ? 0 : -ENOBUFS;
 	}
 	loop_timer_cancel(&l->timer);
+	crowd_leave(&l->xw->crowd, &l->unproven);
 	if (lane_handlers(l)->job_proven)
 		lane_handlers(l)->job_proven(l->xw->ctx, l, job);
 	return lane_send_own(l, WIRE_JOB_ACCEPT, job, 0, NULL, 0) ? 0 : -ENOBUFS;

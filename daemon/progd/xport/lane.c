@@ -28,6 +28,8 @@ void lane_set_state(struct lane *l, int state)
 	}
 	prog_log(PROG_LOG_DEBUG, "lane %s: %s -> %s", l->name, names[l->state], names[state]);
 	l->state = state;
+	if (state == LANE_CLOSING)
+		crowd_leave(&l->xw->crowd, &l->unproven);
 }
 
 void lane_mark_dirty(struct lane *l)

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
+#include "xport/crowd.h"
 #include "xport/xport.h"
 
 /* ---- rx.c: bytes to frames; no sockets, so that it can be tested and fuzzed alone ----------- */
@@ -161,6 +162,9 @@ struct xport {
 	unsigned int nlisteners;
 	struct pending *pending;		/* accepted, HELLO not complete; main thread */
 	unsigned int npending;
+	struct crowd crowd;			/* of these; main thread */
+	unsigned int max_crowd;			/* here, and of each worker */
+	unsigned int max_accepted;		/* lanes that one worker accepts */
 	struct xport_worker *worker[PROG_MAX_WORKERS];	/* [i]: worker i only, once it runs */
 };
 
@@ -208,6 +212,7 @@ struct lane {
 	bool bye_due, pong_due;
 	bool failing;			/* connecting: this address was given up */
 	uint8_t begun;			/* BEGUN_...: the frame in progress */
+	struct crowd_member unproven;
 	uint16_t index;
 	uint8_t guid[WIRE_GUID_SIZE];
 	char name[96];
@@ -216,6 +221,7 @@ struct lane {
 	/* opener: addresses being tried */
 	struct prog_addr addr[PROG_MAX_ADDRS];
 	unsigned int naddrs, cur;
+	unsigned int again;		/* times that the current one closed before it said hello */
 	struct loop_connect *conn;
 	uint8_t hello[WIRE_HDR_SIZE + sizeof(struct wire_hello)];
 	struct iovec hello_iov;
@@ -250,6 +256,7 @@ struct xport_worker {
 	void *ctx;
 	struct lane *lanes;
 	unsigned int naccepted;
+	struct crowd crowd;		/* of these: no job is proven yet */
 	struct lane *dirty;		/* to be looked at before the loop waits */
 	struct loop_timer awake;	/* runs at once: the loop must not wait this time */
 	bool detaching;

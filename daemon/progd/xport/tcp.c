@@ -15,7 +15,7 @@
 
 #include "xport/lane.h"
 
-#define BACKLOG	512
+#define BACKLOG	SOMAXCONN	/* nodes that start a job come at once */
 #define ROOM	(2 << 20)	/* bytes that a peer may send while those before are being copied */
 
 static bool fill_addr(const struct sockaddr *sa, struct prog_addr *a)

@@ -4,10 +4,13 @@
  * connections, which says whose worker gets them. Main thread, but for attaching workers.
  */
 #include <errno.h>
+#include <limits.h>
 #include <netinet/in.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <libprogbase/log.h>
@@ -15,7 +18,7 @@
 
 #include "xport/lane.h"
 
-#define MAX_PENDING	256
+#define MAX_CROWD	4096		/* that have proven nothing: what is kept for each takes some 20 KB */
 #define HELLO_MAX	256		/* payload of HELLO, see the table of frame types */
 #define HELLO_NS	5000000000ull
 
@@ -29,7 +32,7 @@ struct pending {
 	struct loop_timer timer;
 	struct iovec iov;
 	struct wire_frame f;
-	bool closing;
+	struct crowd_member unproven;
 	uint32_t got, want;
 	char peer[64];
 	uint8_t buf[WIRE_HDR_SIZE + HELLO_MAX];
@@ -43,6 +46,18 @@ struct handoff {
 	struct wire_hello_info hello;
 	char peer[64];
 };
+
+/* Lanes get half of the descriptors, and those that have proven nothing a part of these. */
+static void limits(struct xport *x)
+{
+	struct rlimit rl;
+	rlim_t files = getrlimit(RLIMIT_NOFILE, &rl) ? 1024 : rl.rlim_cur;
+
+	x->max_accepted = files / 2 / x->o.workers < INT_MAX ? files / 2 / x->o.workers : INT_MAX;
+	x->max_crowd = files / 4 / x->o.workers < MAX_CROWD ? files / 4 / x->o.workers : MAX_CROWD;
+	if (!x->max_crowd)
+		x->max_crowd = 1;
+}
 
 int xport_new(const struct xport_opts *o, struct xport **out, char *err)
 {
@@ -85,6 +100,8 @@ int xport_new(const struct xport_opts *o, struct xport **out, char *err)
 		x->o.connect_timeout_ns = 5000000000ull;
 	if (!x->o.tx_ref_limit)
 		x->o.tx_ref_limit = 4u << 20;
+	limits(x);
+	x->crowd.grace_ns = CROWD_GRACE_NS;
 	for (x->o.tx_limit = 1u << 20; x->o.tx_limit < o->tx_limit; x->o.tx_limit <<= 1)
 		;
 	*out = x;
@@ -131,6 +148,7 @@ static void pending_free(void *arg)
 	struct pending *p = arg;
 
 	loop_timer_cancel(&p->timer);
+	crowd_leave(&p->x->crowd, &p->unproven);
 	DL_DELETE(p->x->pending, p);
 	p->x->npending--;
 	free(p);
@@ -138,7 +156,7 @@ static void pending_free(void *arg)
 
 static void pending_close(struct pending *p)
 {
-	p->closing = true;
+	crowd_leave(&p->x->crowd, &p->unproven);
 	loop_timer_cancel(&p->timer);
 	loop_sock_close(p->sock, pending_free);
 }
@@ -223,6 +241,9 @@ static void pending_input(void *arg, ssize_t res)
 	struct pending *p = arg;
 	const char *why = "";
 
+	/* it had to go, and this came before its end */
+	if (!p->unproven.net)
+		return;
 	if (res <= 0) {
 		/* scans and health checks come and go: not worth a warning */
 		prog_log(PROG_LOG_DEBUG, "%s: left before HELLO", p->peer);
@@ -250,18 +271,14 @@ static void pending_input(void *arg, ssize_t res)
 }
 
 /* Who means it says HELLO at once, and gets in however many there are who do not. */
-static void drop_oldest(struct xport *x)
+static bool drop_one(struct xport *x, int fd)
 {
-	struct pending *p, *oldest = NULL;
+	struct crowd_member *m = crowd_victim(&x->crowd, fd);
 
-	DL_FOREACH(x->pending, p)
-		if (!p->closing)
-			oldest = p;
-	prog_log_limited(PROG_LOG_WARN,
-			 "lanes: more than %u connections without HELLO: closing the oldest",
-			 MAX_PENDING);
-	if (oldest)
-		pending_close(oldest);
+	prog_log_limited(PROG_LOG_WARN, "lanes: more than %u connections without HELLO: closing one", x->max_crowd);
+	if (m)
+		pending_close((struct pending *)((char *)m - offsetof(struct pending, unproven)));
+	return m;
 }
 
 static void accepted(void *ctx, int fd)
@@ -269,8 +286,10 @@ static void accepted(void *ctx, int fd)
 	struct xport *x = ctx;
 	struct pending *p;
 
-	if (x->npending >= MAX_PENDING)
-		drop_oldest(x);
+	if (x->crowd.n >= x->max_crowd && !drop_one(x, fd)) {
+		close(fd);
+		return;
+	}
 	p = calloc(1, sizeof(*p));
 	if (!p) {
 		close(fd);
@@ -281,6 +300,11 @@ static void accepted(void *ctx, int fd)
 	p->sock = loop_sock_new(x->main_loop, fd, p);
 	if (!p->sock) {
 		close(fd);
+		free(p);
+		return;
+	}
+	if (crowd_join(&x->crowd, &p->unproven, fd)) {
+		loop_sock_close(p->sock, NULL);
 		free(p);
 		return;
 	}
@@ -346,6 +370,7 @@ int xport_attach(struct xport *x, unsigned int index, struct loop *l, void *ctx,
 	if (!xw)
 		return -ENOMEM;
 	xw->x = x;
+	xw->crowd.grace_ns = CROWD_GRACE_NS;
 	xw->index = index;
 	xw->loop = l;
 	xw->ctx = ctx;

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -592,6 +593,22 @@ static void raw_connect(struct raw *r, struct node *b)
 	assert_int_equal(connect(r->fd, (struct sockaddr *)&ss, len), 0);
 }
 
+/* From another of this machine's addresses. */
+static int raw_from(const char *address, const struct node *n)
+{
+	struct sockaddr_in from = { .sin_family = AF_INET };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_storage ss;
+	socklen_t len;
+
+	assert_true(fd >= 0);
+	assert_int_equal(inet_pton(AF_INET, address, &from.sin_addr), 1);
+	assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof(from)), 0);
+	assert_true(n->x->ops->sockaddr(&n->addr[0], &ss, &len));
+	assert_int_equal(connect(fd, (struct sockaddr *)&ss, len), 0);
+	return fd;
+}
+
 static void raw_put(struct raw *r, const struct wire_frame *f, const void *payload)
 {
 	uint8_t buf[WIRE_HDR_SIZE + 4096];
@@ -751,6 +768,8 @@ static void test_silent_crowd(void **state)
 	int i;
 
 	node_start(&b, 1);
+	b.x->max_crowd = 256;
+	b.x->crowd.grace_ns = 0;
 	for (i = 0; i < 300; i++) {
 		raw_connect(&crowd[i], &b);
 		if (i < 256)
@@ -766,6 +785,146 @@ static void test_silent_crowd(void **state)
 		close(crowd[i].fd);
 	close(r.fd);
 	node_stop(&b);
+}
+
+/* Nor do those that say HELLO and prove nothing, however many lanes there may be: the oldest goes. */
+static void test_unproven_crowd(void **state)
+{
+	struct raw crowd[20], proven[4], r;
+	struct node b;
+	char c;
+	int i;
+
+	node_start(&b, 1);
+	b.x->max_crowd = 8;
+	b.xw->crowd.grace_ns = 0;
+	for (i = 0; i < 4; i++)
+		raw_ready(&proven[i], &b);
+	for (i = 0; i < 20; i++) {
+		raw_connect(&crowd[i], &b);
+		raw_hello(&crowd[i], &b, WIRE_VERSION, b.guid);
+	}
+	assert_int_equal(b.xw->crowd.n, 8);
+	for (i = 0; i < 12; i++)
+		RUN(&b, NULL, recv(crowd[i].fd, &c, 1, MSG_DONTWAIT) == 0);
+	RUN(&b, NULL, b.downs == 12);
+	assert_int_equal(recv(crowd[12].fd, &c, 1, MSG_DONTWAIT), -1);
+	/* as many as there may be: one more for each that goes, and none for those that have proven a job */
+	b.x->max_accepted = b.xw->naccepted;
+	raw_ready(&r, &b);
+	RUN(&b, NULL, b.downs == 13);
+	close(r.fd);
+	for (i = 0; i < 20; i++)
+		close(crowd[i].fd);
+	RUN(&b, NULL, b.xw->naccepted == 4);
+	assert_int_equal(b.xw->crowd.n, 0);
+	b.x->max_accepted = 4;
+	raw_connect(&r, &b);
+	struct wire_frame f = { .type = WIRE_HELLO, .len = 48 };
+	struct wire_hello_info h = { .version = WIRE_VERSION };
+	uint8_t buf[48];
+
+	memcpy(h.dest_guid, b.guid, 16);
+	wire_hello_put(buf, &h);
+	raw_put(&r, &f, buf);
+	RUN(&b, NULL, recv(r.fd, &c, 1, MSG_DONTWAIT) == 0);
+	close(r.fd);
+	for (i = 0; i < 4; i++) {
+		assert_int_equal(recv(proven[i].fd, &c, 1, MSG_DONTWAIT), -1);
+		close(proven[i].fd);
+	}
+	node_stop(&b);
+}
+
+/* Strangers make room for strangers of the same address only. */
+static void test_crowd_of_one(void **state)
+{
+	int crowd[40], other, late[2], i;
+	struct node b;
+	struct raw r;
+	char c;
+
+	if (strcmp(transport, "tcp"))
+		skip();
+	node_start(&b, 1);
+	b.x->max_crowd = 16;
+	other = raw_from("127.0.0.2", &b);
+	RUN(&b, NULL, b.x->npending == 1);
+	for (i = 0; i < 40; i++) {
+		crowd[i] = raw_from("127.0.0.3", &b);
+		if (i < 15)
+			RUN(&b, NULL, b.x->npending == i + 2u);
+	}
+	/* they had no time to say hello yet: who comes later comes again, but for another address one goes at once */
+	assert_int_equal(recv(crowd[0], &c, 1, MSG_DONTWAIT), -1);
+	RUN(&b, NULL, recv(crowd[39], &c, 1, MSG_DONTWAIT) == 0);
+	raw_ready(&r, &b);
+	RUN(&b, NULL, recv(crowd[0], &c, 1, MSG_DONTWAIT) == 0);
+	b.x->crowd.grace_ns = 0;
+	late[0] = raw_from("127.0.0.3", &b);
+	late[1] = raw_from("127.0.0.3", &b);
+	RUN(&b, NULL, recv(crowd[1], &c, 1, MSG_DONTWAIT) == 0);
+	assert_int_equal(recv(other, &c, 1, MSG_DONTWAIT), -1);
+	close(late[0]);
+	close(late[1]);
+	close(r.fd);
+	for (i = 0; i < 40; i++)
+		close(crowd[i]);
+	close(other);
+	node_stop(&b);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define LANES	1000u			/* in less than the time for a proof */
+#else
+#define LANES	4000u
+#endif
+
+/* Lanes that come at once all come up; some have to come again where there is room for a few only. */
+static void come_up(unsigned int lanes, unsigned int room)
+{
+	uint8_t jobid[WIRE_JOBID_SIZE], key[PROG_JOBKEY_SIZE];
+	struct rlimit old, rl;
+	struct node a, b;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	rl = old;
+	rl.rlim_cur = rl.rlim_max;
+	if (rl.rlim_max < 3 * lanes) {
+		print_message("# needs %u open files\n", 3 * lanes);
+		skip();
+	}
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &rl), 0);
+	node_start(&a, 1);
+	node_start(&b, 2);
+	if (room)
+		b.x->max_crowd = room;
+	memset(jobid, 0x11, sizeof(jobid));
+	memset(key, 0x11, sizeof(key));
+	for (unsigned int i = 0; i < lanes; i++)
+		assert_int_equal(lane_job_open(open_lane(&a, &b), jobid, key, job_done, &a), 1);
+	RUN(&a, &b, a.jobs == (int)lanes);
+	assert_int_equal(a.job_err, 0);
+	assert_int_equal(a.ups, lanes);
+	if (a.downs || b.downs)
+		fail_msg("%d lanes went: %s; %d: %s", a.downs, a.last_why, b.downs, b.last_why);
+	assert_int_equal(b.ups, lanes);
+	assert_int_equal(b.downs, 0);
+	assert_int_equal(b.xw->crowd.n, 0);
+	node_stop(&a);
+	node_stop(&b);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+}
+
+static void test_many(void **state)
+{
+	uint64_t start = loop_now();
+
+	if (strcmp(transport, "tcp"))
+		skip();
+	come_up(LANES, 0);
+	print_message("# %u lanes: %llu ms\n", LANES, (unsigned long long)(loop_now() - start) / 1000000);
+	come_up(400, 48);
 }
 
 static void test_bad_proof(void **state)
@@ -1198,6 +1357,9 @@ static int on_epoll_loop(void **state)
 	{ "connect " #s, test_connect, on_##s, NULL, NULL }, \
 	{ "bad hello " #s, test_bad_hello, on_##s, NULL, NULL }, \
 	{ "silent crowd " #s, test_silent_crowd, on_##s, NULL, NULL }, \
+	{ "unproven crowd " #s, test_unproven_crowd, on_##s, NULL, NULL }, \
+	{ "crowd of one " #s, test_crowd_of_one, on_##s, NULL, NULL }, \
+	{ "many " #s, test_many, on_##s, NULL, NULL }, \
 	{ "bad proof " #s, test_bad_proof, on_##s, NULL, NULL }, \
 	{ "bad frames " #s, test_bad_frames, on_##s, NULL, NULL }, \
 	{ "death " #s, test_death, on_##s, NULL, NULL }, \

@@ -561,9 +561,9 @@ static int acc_single(const struct apply_win *w, unsigned int op, unsigned int t
 	return 0;
 }
 
-/* Neighbouring elements, mapped here. */
-static int acc_block(const struct apply_win *w, unsigned int type, const struct reduce_type *t, reduce_fn *fn,
-		     int64_t disp, size_t n, const char *in, char *result, size_t *done)
+/* Neighbouring elements, mapped here.  @pitch: from one of @in to the next. */
+static inline int acc_block(const struct apply_win *w, unsigned int type, const struct reduce_type *t, reduce_fn *fn,
+			    int64_t disp, size_t n, const char *in, size_t pitch, char *result, size_t *done)
 {
 	bool native = is_native(w, t, mem_ptr(&w->mem, disp));
 	unsigned int shift = (unsigned int)__builtin_ctz(t->extent);
@@ -580,9 +580,11 @@ static int acc_block(const struct apply_win *w, unsigned int type, const struct 
 			k = n;
 		if (result)
 			reduce_pack(type, result + *done, p, k);
-		fn(p, in ? in + *done : NULL, k);
+		fn(p, in, k);
 		stripe_unlock(w->stripes, w->stripe_mask, idx);
 		*done += k * t->packed;
+		if (in)
+			in += k * pitch;
 		n -= k;
 		if (!n)
 			return 0;
@@ -610,11 +612,34 @@ int apply_acc_block(const struct apply_win *w, unsigned int op, unsigned int typ
 	if (!w->stripes)
 		return -EINVAL;
 	if (count > 1)
-		return acc_block(w, type, t, fn, disp, count, payload, result, done);
+		return acc_block(w, type, t, fn, disp, count, payload, t->packed, result, done);
 	ret = acc_single(w, op, type, t, fn, disp, payload, result);
 	if (!ret)
 		*done = t->packed;
 	return ret;
+}
+
+int apply_acc_wide(const struct apply_win *w, unsigned int op, unsigned int type, int64_t disp, uint64_t count,
+		   const void *payload, size_t *done)
+{
+	const struct reduce_type *t = reduce_type(type);
+	reduce_fn *fn = reduce_loop_wide(op, type);
+	char one[32];
+	int ret;
+
+	*done = 0;
+	if (!fn || !w->stripes)
+		return -EINVAL;
+	if (count == 1) {
+		reduce_pack(type, one, payload, 1);
+		return apply_acc_block(w, op, type, disp, 1, one, NULL, done);
+	}
+	if (count > PROG_DTYPE_MAX_BYTES / 32)
+		return -EOVERFLOW;
+	ret = check_range(w, disp, 0, (int64_t)reduce_span(t, count));
+	if (ret || !count)
+		return ret;
+	return acc_block(w, type, t, fn, disp, count, payload, t->extent, NULL, done);
 }
 
 /* Not inlined: its kilobytes of stack are not for a single element. */

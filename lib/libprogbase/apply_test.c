@@ -5,6 +5,7 @@
  * processes that mix paths.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -223,6 +224,61 @@ static void test_every_op(void **state)
 						one_op(p, op, type, which);
 	if (!cma)
 		print_message("# process_vm_readv on oneself is not permitted: no CMA\n");
+}
+
+/* Pairs that are as in memory, over some pages, against packed ones. */
+static void test_wide(void **state)
+{
+	static const uint8_t types[] = {
+		PROG_TYPE_DOUBLE_INT, PROG_TYPE_LONG_INT, PROG_TYPE_SHORT_INT, PROG_TYPE_LDOUBLE_INT,
+	};
+	static unsigned char mem[WIN_SIZE], in[WIN_SIZE];
+	size_t done = 99;
+	uint32_t idx;
+
+	seed = 8;
+	for (int round = 0; round < 400; round++) {
+		enum path path = round % 2 ? NATIVE : STRIPED;
+		struct win x = win_new(path, WIN_SIZE, 0), y = win_new(path, WIN_SIZE, 0);
+		unsigned int type = types[rnd(4)], op = rnd(2) ? PROG_OP_MINLOC : PROG_OP_MAXLOC;
+		const struct reduce_type *t = reduce_type(type);
+		uint64_t n = round % 5 ? 1 + rnd((WIN_SIZE - 64) / t->extent) : 1;
+		int64_t disp = rnd(2) ? 8 * (int64_t)rnd(8) : (int64_t)rnd(64);
+
+		win_path(&x, path);
+		win_path(&y, path);
+		fill(x.mem, WIN_SIZE);
+		memcpy(y.mem, x.mem, WIN_SIZE);
+		fill(mem, WIN_SIZE);
+		reduce_pack(type, in, mem, n);
+		assert_int_equal(apply_acc_wide(&x.w, op, type, disp, n, mem, &done), 0);
+		assert_int_equal(done, n * t->packed);
+		assert_int_equal(apply_acc(&y.w, op, type, disp, NULL, n, 0, in, done, NULL, NULL), 0);
+		if (memcmp(x.mem, y.mem, WIN_SIZE))
+			fail_msg("%s of %" PRIu64 " %s, %s: differs", reduce_op_name(op), n, t->name, path_name[path]);
+		if (!round) {
+#define WIDE(op, type, disp, count) apply_acc_wide(&x.w, op, type, disp, count, mem, &done)
+			assert_int_equal(WIDE(PROG_OP_MAXLOC, PROG_TYPE_2INT, 0, 2), -EINVAL);
+			assert_int_equal(WIDE(PROG_OP_REPLACE, PROG_TYPE_LONG_INT, 0, 2), -EINVAL);
+			assert_int_equal(WIDE(PROG_OP_MAXLOC, PROG_TYPE_LONG_INT, WIN_SIZE - 27, 2), -ERANGE);
+			assert_int_equal(WIDE(PROG_OP_MAXLOC, PROG_TYPE_LONG_INT, WIN_SIZE - 11, 1), -ERANGE);
+			assert_int_equal(WIDE(PROG_OP_MAXLOC, PROG_TYPE_LONG_INT, -1, 2), -ERANGE);
+			assert_int_equal(WIDE(PROG_OP_MAXLOC, PROG_TYPE_LONG_INT, 0, UINT64_MAX), -EOVERFLOW);
+			assert_int_equal(WIDE(PROG_OP_MAXLOC, PROG_TYPE_LONG_INT, 0, 0), 0);
+			assert_int_equal(done, 0);
+			assert_memory_equal(x.mem, y.mem, WIN_SIZE);
+			/* what was done before a stripe that is not free counts */
+			x.w.timeout_ns = 1000;
+			idx = stripe_index(STRIPE_PAGE, STRIPES - 1);
+			assert_int_not_equal(idx, stripe_index(0, STRIPES - 1));
+			stripe_lock(x.stripes, STRIPES - 1, idx, 7);
+			assert_int_equal(WIDE(PROG_OP_MAXLOC, PROG_TYPE_LONG_INT, 0, WIN_SIZE / 16), -ETIMEDOUT);
+			assert_int_equal(done, STRIPE_PAGE / 16 * 12);
+			stripe_unlock(x.stripes, STRIPES - 1, idx);
+		}
+		win_free(&x, WIN_SIZE);
+		win_free(&y, WIN_SIZE);
+	}
 }
 
 static void test_put_get(void **state)
@@ -873,6 +929,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_op),
+		cmocka_unit_test(test_wide),
 		cmocka_unit_test(test_put_get),
 		cmocka_unit_test(test_bad),
 		cmocka_unit_test(test_cas),

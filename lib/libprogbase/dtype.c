@@ -1221,6 +1221,24 @@ static char *at(const void *base, int64_t off)
 	return (char *)((uintptr_t)base + (uintptr_t)off);
 }
 
+/*
+ * Are the packed bytes [@off, @off + @len) whole elements with a gap, one in each item, with their neighbours as close as in
+ * memory?  reduce.h copies these.
+ */
+static bool gap_elems(const struct dtype *dt, uint64_t off, size_t len)
+{
+	const struct reduce_type *t = reduce_type(dt->basic);
+
+	return t && reduce_type_has_gap(t) && dt->size == t->packed && dt->extent == t->extent &&
+	       !(off % t->packed) && !(len % t->packed);
+}
+
+/* Where the item at packed offset @off begins. */
+static char *item_at(const void *base, const struct dtype *dt, uint64_t off)
+{
+	return at(base, dt->true_lb + (int64_t)(off / dt->size) * dt->extent);
+}
+
 int prog_dtype_pack(void *dst, const void *base, const struct dtype *dt, uint64_t count,
 		    uint64_t packed_off, size_t len)
 {
@@ -1234,6 +1252,10 @@ int prog_dtype_pack(void *dst, const void *base, const struct dtype *dt, uint64_
 		return ret;
 	if (len > it.left)
 		return -ERANGE;
+	if (gap_elems(dt, packed_off, len)) {
+		reduce_pack(dt->basic, dst, item_at(base, dt, packed_off), len / dt->size);
+		return 0;
+	}
 	while (prog_dtype_iter_next_run(&it, len, &run)) {
 		copy_blocks(p, run.bytes, at(base, run.off), run.stride, run.bytes, run.count);
 		p += run.bytes * run.count;
@@ -1255,6 +1277,10 @@ int prog_dtype_unpack(void *base, const struct dtype *dt, uint64_t count, uint64
 		return ret;
 	if (len > it.left)
 		return -ERANGE;
+	if (gap_elems(dt, packed_off, len)) {
+		reduce_unpack(dt->basic, item_at(base, dt, packed_off), src, len / dt->size);
+		return 0;
+	}
 	while (prog_dtype_iter_next_run(&it, len, &run)) {
 		copy_blocks(at(base, run.off), run.stride, p, run.bytes, run.bytes, run.count);
 		p += run.bytes * run.count;

@@ -69,6 +69,29 @@ reduce_fn *reduce_loop(unsigned int op, unsigned int type)
 	return reduce_fns[op][type];
 }
 
+/* Pairs with a gap whose input is as in memory. */
+#define WIDE_LOOPS(N) \
+PAIR_LOOP(minloc_wide_##N, N, mem_##N, <) \
+PAIR_LOOP(maxloc_wide_##N, N, mem_##N, >)
+#define WIDE(N) \
+	[PROG_TYPE_##N] = { minloc_wide_##N, maxloc_wide_##N }
+
+WIDE_LOOPS(DOUBLE_INT)
+WIDE_LOOPS(LONG_INT)
+WIDE_LOOPS(SHORT_INT)
+WIDE_LOOPS(LDOUBLE_INT)
+
+reduce_fn *reduce_loop_wide(unsigned int op, unsigned int type)
+{
+	static reduce_fn *const loops[PROG_TYPE_END][2] = {
+		WIDE(DOUBLE_INT), WIDE(LONG_INT), WIDE(SHORT_INT), WIDE(LDOUBLE_INT),
+	};
+
+	if ((op != PROG_OP_MINLOC && op != PROG_OP_MAXLOC) || type >= PROG_TYPE_END)
+		return NULL;
+	return loops[type][op == PROG_OP_MAXLOC];
+}
+
 bool reduce_valid(unsigned int op, unsigned int type)
 {
 	return reduce_loop(op, type);
@@ -82,7 +105,7 @@ void reduce_apply(unsigned int op, unsigned int type, void *inout, const void *i
 		fn(inout, in, n);
 }
 
-/* Sizes as constants for the common gap types: memcpy becomes a move. */
+/* Sizes as constants: memcpy becomes a move. */
 static inline __attribute__((always_inline)) void
 copy_elems(char *dst, const char *src, size_t n, size_t dpitch, size_t doff1, size_t spitch,
 	   size_t soff1, size_t part0, size_t part1)
@@ -103,9 +126,10 @@ void reduce_pack(unsigned int type, void *packed, const void *mem, size_t n)
 		memcpy(packed, mem, n * t->packed);
 	else if (t->part0 == 8)
 		copy_elems(packed, mem, n, 12, 8, 16, 8, 8, 4);
+	else if (t->part0 == 2)
+		copy_elems(packed, mem, n, 6, 2, 8, 4, 2, 4);
 	else
-		copy_elems(packed, mem, n, t->packed, t->part0, t->extent, t->part1_off,
-			   t->part0, t->part1);
+		copy_elems(packed, mem, n, 20, 16, 32, 16, 16, 4);
 }
 
 void reduce_unpack(unsigned int type, void *mem, const void *packed, size_t n)
@@ -118,7 +142,8 @@ void reduce_unpack(unsigned int type, void *mem, const void *packed, size_t n)
 		memcpy(mem, packed, n * t->packed);
 	else if (t->part0 == 8)
 		copy_elems(mem, packed, n, 16, 8, 12, 8, 8, 4);
+	else if (t->part0 == 2)
+		copy_elems(mem, packed, n, 8, 4, 6, 2, 2, 4);
 	else
-		copy_elems(mem, packed, n, t->extent, t->part1_off, t->packed, t->part0,
-			   t->part0, t->part1);
+		copy_elems(mem, packed, n, 32, 16, 20, 16, 16, 4);
 }

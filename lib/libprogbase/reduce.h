@@ -54,6 +54,8 @@ bool reduce_valid(unsigned int op, unsigned int type);
 /* The loop that does it, NULL if it may not; see reduce_apply(). */
 typedef void reduce_fn(void *inout, const void *in, size_t n);
 reduce_fn *reduce_loop(unsigned int op, unsigned int type);
+/* MINLOC and MAXLOC of pairs with a gap, whose input is as in memory, too; NULL for all else. */
+reduce_fn *reduce_loop_wide(unsigned int op, unsigned int type);
 
 /*
  * inout[i] = inout[i] op in[i] for i < n.

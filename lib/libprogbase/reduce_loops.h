@@ -143,14 +143,15 @@ struct pack_##N { \
 } __attribute__((packed, may_alias));
 #define PAIR_LOOPS(N, V, K, GAP, TAIL) \
 LAYOUT(N, V, K, GAP, TAIL) \
-PAIR_LOOP(minloc_##N, N, <) \
-PAIR_LOOP(maxloc_##N, N, >)
+PAIR_LOOP(minloc_##N, N, pack_##N, <) \
+PAIR_LOOP(maxloc_##N, N, pack_##N, >)
 
-#define PAIR_LOOP(fn, N, better) \
+/* @IN: layout of the input. */
+#define PAIR_LOOP(fn, N, IN, better) \
 static void fn(void *inout, const void *input, size_t n) \
 { \
 	struct mem_##N *io = inout; \
-	const struct pack_##N *in = input; \
+	const struct IN *in = input; \
 	\
 	for (size_t i = 0; i < n; i++) { \
 		if (in[i].v better io[i].v) { \
@@ -169,7 +170,7 @@ static void fn(void *inout, const void *input, size_t n) \
 #define EVEN_8(v) __builtin_shufflevector(v, v, 0, 0, 2, 2, 4, 4, 6, 6)
 #define EVEN_4(v) __builtin_shufflevector(v, v, 0, 0, 2, 2)
 #define PAIR_VECTOR(fn, N, LANE, LANES, V, K, better) \
-PAIR_LOOP(fn##_tail, N, better) \
+PAIR_LOOP(fn##_tail, N, pack_##N, better) \
 static void fn(void *inout, const void *input, size_t n) \
 { \
 	typedef LANE mask __attribute__((vector_size(32), aligned(1), may_alias)); \

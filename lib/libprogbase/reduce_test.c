@@ -414,6 +414,35 @@ static void test_pairs_at_once(void **state)
 	}
 }
 
+/* With the input as in memory it is the same; no gap is read or written. */
+static void test_wide(void **state)
+{
+	srand(4);
+	for (unsigned int k = 0; k < (PROG_OP_END + 2) * (PROG_TYPE_END + 2); k++) {
+		unsigned int op = k / (PROG_TYPE_END + 2), type = k % (PROG_TYPE_END + 2);
+		const struct reduce_type *t = reduce_type(type);
+		bool has = (op == PROG_OP_MINLOC || op == PROG_OP_MAXLOC) && t && reduce_type_has_gap(t);
+		unsigned char io[N * 32 + 1], want[N * 32 + 1], mem[N * 32 + 1], in[N * 20];
+		reduce_fn *fn = reduce_loop_wide(op, type);
+
+		if (!fn != !has)
+			fail_msg("op %u type %u: there is %sa wide loop", op, type, fn ? "" : "not ");
+		if (!fn)
+			continue;
+		memset(io, GUARD, sizeof(io));
+		memset(mem, ~GUARD, sizeof(mem));
+		for (size_t i = 0; i < N; i++) {
+			random_elem(type, io + 1 + i * t->extent, t->part1_off);
+			random_elem(type, mem + 1 + i * t->extent, t->part1_off);
+		}
+		memcpy(want, io, sizeof(io));
+		reduce_pack(type, in, mem + 1, N);
+		reduce_apply(op, type, want + 1, in, N);
+		fn(io + 1, mem + 1, N);
+		assert_memory_equal(io, want, sizeof(io));
+	}
+}
+
 static void test_pack(void **state)
 {
 	srand(2);
@@ -447,6 +476,7 @@ int main(void)
 		cmocka_unit_test(test_every_combination),
 		cmocka_unit_test(test_extremes),
 		cmocka_unit_test(test_pairs_at_once),
+		cmocka_unit_test(test_wide),
 		cmocka_unit_test(test_pack),
 	};
 

@@ -115,6 +115,25 @@ int local_acc(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, uint6
 	return err;
 }
 
+int local_acc_wide(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, uint64_t count, const char *in)
+{
+	const struct reduce_type *t = reduce_type(etype);
+
+	for (;;) {
+		size_t done;
+		int err = apply_acc_wide(&st->local->aw, op, etype, (int64_t)disp, count, in, &done);
+
+		if (err != -ETIMEDOUT)
+			return err;
+		if (session_check(st->win->s))
+			return -ECONNRESET;
+		done /= t->packed;
+		disp += done * t->extent;
+		in += done * t->extent;
+		count -= done;
+	}
+}
+
 static int accumulate(struct stream *st, const struct apply_win *aw, const struct op *op)
 {
 	const struct side *o = &op->origin, *r = &op->result;

@@ -496,6 +496,22 @@ static inline bool is_plain_acc(const struct stream *st, const struct reduce_typ
 	       (!result || (!result->type && result->count == t->count));
 }
 
+/* Is each item of @dt one element of @etype, at its address, with neighbours as close as in memory? */
+static bool is_elements(const struct dtype *dt, const struct reduce_type *type, uint8_t etype)
+{
+	return dt && prog_dtype_basic(dt) == etype && prog_dtype_size(dt) == type->packed &&
+	       prog_dtype_extent(dt) == type->extent && !prog_dtype_true_lb(dt);
+}
+
+/* Neighbouring pairs with a gap on both sides, and memory that is mapped here: nothing need be packed. */
+static inline bool is_wide_acc(const struct stream *st, const struct reduce_type *type, const struct prog_buf *o,
+			       const struct prog_buf *result, const struct prog_dst *t, uint8_t op_no, uint8_t etype)
+{
+	return st->mem && !result && reduce_loop_wide(op_no, etype) && o->count == t->count &&
+	       is_elements(o->type, type, etype) && is_elements(t->type, type, etype) && t->disp <= st->size &&
+	       t->count <= st->size && reduce_span(type, t->count) <= st->size - t->disp;
+}
+
 /* In the other cases. */
 __attribute__((noinline))
 static int accumulate(struct stream *st, const struct reduce_type *type, const struct prog_buf *o,
@@ -512,6 +528,8 @@ static int accumulate(struct stream *st, const struct reduce_type *type, const s
 
 	if (!st || !type || !reduce_valid(op_no, etype))
 		return -EINVAL;
+	if (is_wide_acc(st, type, o, result, t, op_no, etype))
+		return local_acc_wide(st, op_no, etype, t->disp + st->base, t->count, o->addr);
 	op.esize = type->packed;
 	err = target_init(&op, t);
 	/* NO_OP takes nothing from the origin, which may be absent */

@@ -47,5 +47,7 @@ int local_op(struct stream *st, const struct op *op);
 /* An accumulate on @count neighbouring elements of memory that is mapped here; @in, @result (or NULL): packed. */
 int local_acc(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, uint64_t count, const char *in,
 	      char *result);
+/* The same with @in as in memory and no result, for what reduce_loop_wide() has. */
+int local_acc_wide(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, uint64_t count, const char *in);
 
 #endif

@@ -1282,6 +1282,51 @@ static void test_wakeups(void **state)
 	still_good();
 }
 
+/*
+ * A process that has attached ends, and another one has its connection.  The daemon would go on to use the number of the
+ * first to reach its memory, whoever gets that number next: the session ends.
+ */
+static void test_process_gone(void **state)
+{
+	int pair[2], sock = -1, st;
+	struct prog_ctrl_hdr ping = { PROG_CTRL_PING, sizeof(ping), 0 };
+	unsigned int nfds;
+	pid_t pid;
+	char c;
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	pid = fork();
+	if (!pid) {
+		struct prog_ctrl_hello h;
+		struct raw r;
+
+		raw_segment(&r);
+		h = hello_for(&r);
+		if (raw_hello(&r, &h) || send_fds(pair[1], "s", 1, &r.sock, 1) || recv(pair[1], &c, 1, 0) != 1)
+			_exit(1);
+		_exit(0);
+	}
+	assert_true(pid > 0);
+	close(pair[1]);
+	{
+		struct prog_ctrl_hdr msg;
+
+		get_reply(pair[0], &msg, sizeof(msg), &sock, &nfds);
+		assert_int_equal(nfds, 1);
+	}
+	/* as long as it lives it may share what is its own */
+	assert_int_equal(send_fds(sock, &ping, sizeof(ping), NULL, 0), 0);
+	assert_int_equal(get_reply(sock, &ping, sizeof(ping), NULL, NULL), 0);
+	assert_false(closed(sock, 0));
+	assert_int_equal(send(pair[0], "e", 1, 0), 1);
+	assert_int_equal(waitpid(pid, &st, 0), pid);
+	assert_int_equal(st, 0);
+	assert_true(closed(sock, 20000));
+	close(sock);
+	close(pair[0]);
+	still_good();
+}
+
 enum { CROWD = 64, CROWD_RANKS = 100000 };
 
 /* Who is where: the first ranks here, the others on a node that is not there. */
@@ -1835,7 +1880,7 @@ int main(void)
 		cmocka_unit_test(test_valid),
 		cmocka_unit_test(test_bad_memory),
 		cmocka_unit_test(test_guard_kept), cmocka_unit_test(test_wakeups),
-		cmocka_unit_test(test_many_die),
+		cmocka_unit_test(test_process_gone), cmocka_unit_test(test_many_die),
 		cmocka_unit_test(test_notes),
 		cmocka_unit_test(test_pinned),
 		cmocka_unit_test(test_message_valid),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* HELLO: a client is checked, and given to the workers. */
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -124,7 +125,9 @@ static int check_segment(struct session *s, bool helper, const char **why)
 
 /*
  * Can process_vm_readv reach the client?  Tried only for the same user: with privileges it would
- * work for others too, and must not be used then.
+ * work for others too, and must not be used then.  Nor without knowing when the process ends: these calls
+ * take a number, which another process gets after it.  It is the client that has been reached, as it lives
+ * before and after.
  */
 static bool probe_cma(const struct session *s, const struct prog_ctrl_hello *m)
 {
@@ -132,9 +135,9 @@ static bool probe_cma(const struct session *s, const struct prog_ctrl_hello *m)
 	struct iovec here = { &value, sizeof(value) };
 	struct iovec there = { (void *)(uintptr_t)m->cma_probe, sizeof(value) };
 
-	return s->all->o.cma && s->uid == geteuid() && s->pid > 0 && m->cma_probe &&
+	return s->all->o.cma && s->uid == geteuid() && s->process && m->cma_probe &&
 	       process_vm_readv(s->pid, &here, 1, &there, 1, 0) == sizeof(value) &&
-	       value == m->cma_value;
+	       value == m->cma_value && !poll(&(struct pollfd){ .fd = s->pidfd, .events = POLLIN }, 1, 0);
 }
 
 struct session *session_by_id(struct sessions *all, uint32_t id)

@@ -30,6 +30,8 @@ struct session {
 	struct loop_watch *watch;
 	struct loop_timer hello_timer;
 	pid_t pid;
+	int pidfd;			/* with `process' */
+	struct loop_watch *process;	/* as long as pid is the client's; NULL: that is not known */
 	uid_t uid;
 	bool attached;			/* HELLO done */
 	uint32_t id;

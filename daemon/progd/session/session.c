@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* Connections of clients: requests, and the end of a session. */
 #include <errno.h>
+#include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -152,6 +154,15 @@ static void detach(struct session *s)
 	all->counts.ended++;
 }
 
+static void forget_process(struct session *s)
+{
+	if (!s->process)
+		return;
+	loop_unwatch(s->process);
+	s->process = NULL;
+	close(s->pidfd);
+}
+
 /* @why: an abnormal end; NULL: the client closed, or it was logged. */
 static void session_end(struct session *s, const char *why)
 {
@@ -165,6 +176,7 @@ static void session_end(struct session *s, const char *why)
 		prog_log_at_most(SESSION_LINES, PROG_LOG_INFO, "session %u: ended", s->id);
 	loop_timer_cancel(&s->hello_timer);
 	loop_unwatch(s->watch);
+	forget_process(s);
 	DL_DELETE(all->list, s);
 	if (s->attached)
 		detach(s);
@@ -195,6 +207,20 @@ static void on_readable(void *ctx)
 	msg_close_fds(&m);
 	if (r)
 		session_end(s, why);
+}
+
+/*
+ * Soon another process may have its number, and we would read and write in that one's memory.  The connection ends
+ * with the client, after what it has said last is read, unless somebody else holds it as well.
+ */
+static void on_process_gone(void *ctx)
+{
+	struct session *s = ctx;
+	struct pollfd p = { .fd = s->fd };
+
+	forget_process(s);
+	if (poll(&p, 1, 0) != 1 || !(p.revents & POLLHUP))
+		session_end(s, "its process has ended, and another one holds the connection");
 }
 
 static void on_hello_timeout(void *ctx)
@@ -254,6 +280,11 @@ void sessions_add(struct sessions *all, int fd)
 		free(s);
 		return;
 	}
+	s->pidfd = s->pid > 0 ? pidfd_open(s->pid, 0) : -1;
+	if (s->pidfd >= 0)
+		s->process = loop_fd_watch(all->o.node->loop, s->pidfd, 0, on_process_gone, s);
+	if (s->pidfd >= 0 && !s->process)
+		close(s->pidfd);
 	loop_timer_set(all->o.node->loop, &s->hello_timer, all->o.hello_timeout_ns, on_hello_timeout, s);
 	DL_APPEND(all->list, s);
 	all->counts.connections++;

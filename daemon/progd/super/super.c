@@ -199,8 +199,11 @@ static void look(void *ctx)
 	s->o.sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (s->o.sock >= 0 && !connect(s->o.sock, (struct sockaddr *)&sa, sizeof(sa)))
 		s->watch = loop_fd_watch(s->o.loop, s->o.sock, 0, on_answer, s);
-	/* asked again if the answer does not come */
-	look_later(s);
+	/* who listens there may take a while to answer */
+	if (s->watch)
+		loop_timer_set(s->o.loop, &s->look, LOOK_MAX_NS, look, s);
+	else
+		look_later(s);
 }
 
 static void lost(struct super *s)

@@ -23,6 +23,7 @@
 
 #include "conf/keys.h"
 #include "ctl/ctl.h"
+#include "listen/listen.h"
 #include "loop/loop.h"
 #include "node/node.h"
 #include "pool/pool.h"
@@ -34,6 +35,7 @@
 /* The channel of an engine to its supervisor, as spawn.c has put it. */
 #define ENGINE_SOCK	3
 #define ENGINE_PIPE	4
+#define ENGINE_LISTENERS 5
 
 struct progd {
 	struct conf *conf;
@@ -41,6 +43,7 @@ struct progd {
 	char dropin[4096];
 	bool embedded;
 	bool engine;			/* of a supervisor, over ENGINE_SOCK and ENGINE_PIPE */
+	int listeners[PROG_MAX_ADDRS];	/* that it bound for us */
 	int lock_fd;			/* embedded: held until the end; -1 */
 	char socket[108];
 	struct loop *loop;
@@ -106,7 +109,13 @@ static int check_conf(const struct conf *next, char *err, size_t size, void *arg
 	const char *cpus = conf_str(next, KEY_CPUS);
 	cpu_set_t set;
 	int r = *cpus ? worker_cpus_parse(cpus, &set) : 0;
+	const char *ports = conf_str(next, KEY_PORTS);
+	uint16_t low, high;
 
+	if (*ports && !listen_ports(ports, &low, &high)) {
+		snprintf(err, size, "%s: ports: \"%s\": not LOW-HIGH with 1 <= LOW <= HIGH <= 65535", conf_source(next, "ports"), ports);
+		return -EINVAL;
+	}
 	if (r)
 		snprintf(err, size, "%s: cpus: \"%.100s\": %s", conf_source(next, "cpus"), cpus,
 			 r == -ERANGE ? "a number is too large" : "not a list such as 0-3,8");
@@ -314,6 +323,7 @@ static int start(struct progd *d)
 	if (!d->signals)
 		return -ENOMEM;
 	d->node.conf = d->conf;
+	d->node.listen_fd = d->listeners;
 	d->node.loop = d->loop;
 	d->node.client_bad = client_bad;
 	d->node.ctx = d;
@@ -390,6 +400,7 @@ static void usage(FILE *f)
 		"  --socket PATH     the same as --set socket=PATH\n"
 		"  --embedded        private daemon: own uid only, ends with its last session\n"
 		"  --engine          of progd-supervisor, which starts it\n"
+		"  --listeners N     with --engine: so many sockets listen already\n"
 		"  --lock-fd N       with --embedded: descriptor of the lock to hold until the end\n"
 		"  --foreground      accepted and ignored: progd never detaches\n"
 		"  --print-config    print all keys with their defaults as a configuration file\n"
@@ -430,13 +441,29 @@ static int set_lock_fd(struct progd *d, const char *arg)
 	return 0;
 }
 
+static int set_listeners(struct progd *d, const char *arg)
+{
+	unsigned int n = strtoul(arg, NULL, 10);
+
+	for (unsigned int i = 0; d->engine && i < n && i < PROG_MAX_ADDRS; i++) {
+		d->listeners[i] = ENGINE_LISTENERS + (int)i;
+		if (fcntl(d->listeners[i], F_SETFD, FD_CLOEXEC))
+			break;
+		d->node.nlisten = i + 1;
+	}
+	if (d->node.nlisten == n && n)
+		return 0;
+	fprintf(stderr, "progd: --listeners %s: progd-supervisor starts engines\n", arg);
+	return -EINVAL;
+}
+
 /* True: to be started; else the program ends with *@status. */
 static bool options(struct progd *d, int argc, char **argv, int *status)
 {
 	static const struct option opts[] = {
 		{ "config", required_argument, NULL, 'c' }, { "set", required_argument, NULL, 's' },
 		{ "socket", required_argument, NULL, 'S' }, { "embedded", no_argument, NULL, 'e' },
-		{ "engine", no_argument, NULL, 'E' },
+		{ "engine", no_argument, NULL, 'E' }, { "listeners", required_argument, NULL, 'L' },
 		{ "lock-fd", required_argument, NULL, 'l' }, { "foreground", no_argument, NULL, 'f' },
 		{ "print-config", no_argument, NULL, 'p' }, { "print-man", no_argument, NULL, 'm' },
 		{ "help", no_argument, NULL, 'h' }, { "version", no_argument, NULL, 'v' },
@@ -470,6 +497,10 @@ static bool options(struct progd *d, int argc, char **argv, int *status)
 				return false;
 			}
 			d->engine = true;
+			break;
+		case 'L':
+			if (set_listeners(d, optarg))
+				return false;
 			break;
 		case 'l':
 			if (set_lock_fd(d, optarg))

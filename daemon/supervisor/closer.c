@@ -28,13 +28,14 @@ static int cmp_fd(const void *a, const void *b)
 	return *(const int *)a - *(const int *)b;
 }
 
-/* Has what is to be closed, and nothing else; lets go of it when the parent has. */
-static void child_main(struct closer *c, int go)
+/* Has what is to be closed, and nothing else from @done on; lets go of it when the parent has. */
+static void child_main(struct closer *c, int go, int done)
 {
 	unsigned int from = 0;
 	char byte;
 
 	c->fds[c->nfds++] = go;
+	c->fds[c->nfds++] = done;
 	qsort(c->fds, c->nfds, sizeof(c->fds[0]), cmp_fd);
 	for (unsigned int i = 0; i < c->nfds; i++) {
 		unsigned int fd = c->fds[i];
@@ -44,6 +45,7 @@ static void child_main(struct closer *c, int go)
 		from = fd + 1;
 	}
 	close_range(from, ~0u, 0);
+	close(done);
 	while (read(go, &byte, 1) < 0 && errno == EINTR)
 		;
 	/* an ending process does not linger */
@@ -52,15 +54,26 @@ static void child_main(struct closer *c, int go)
 
 static bool flush(struct closer *c)
 {
-	int go[2];
+	int go[2], done[2];
+	char byte;
 	pid_t pid;
 
 	if (c->nchildren == MAX_CHILDREN || pipe2(go, O_CLOEXEC))
 		return false;
+	if (pipe2(done, O_CLOEXEC)) {
+		close(go[0]);
+		close(go[1]);
+		return false;
+	}
 	pid = fork();
 	if (!pid)
-		child_main(c, go[0]);
+		child_main(c, go[0], done[1]);
 	close(go[0]);
+	close(done[1]);
+	/* it must not be the last to close what is not for it: other users' connections would end with it only */
+	while (pid > 0 && read(done[0], &byte, 1) < 0 && errno == EINTR)
+		;
+	close(done[0]);
 	if (pid > 0) {
 		c->child[c->nchildren++] = pid;
 		while (c->nfds)
@@ -94,8 +107,8 @@ int closer_new(struct loop *l, struct closer **out)
 
 void closer_add(struct closer *c, int fd)
 {
-	/* one place is the child's */
-	if (c->nfds == MAX_FDS - 1 && !flush(c)) {
+	/* two places are the child's */
+	if (c->nfds == MAX_FDS - 2 && !flush(c)) {
 		prog_log_limited(PROG_LOG_ERROR, "%u connections cannot be closed elsewhere", c->nfds);
 		close(fd);
 		return;

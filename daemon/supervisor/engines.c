@@ -54,6 +54,7 @@ struct engine {
 	struct record record;
 	int pidfd;			/* of that process; -1 */
 	int sock, pipe;			/* our half of the channel; -1 */
+	struct ports_set ports;		/* none of an engine of a supervisor before us */
 	struct loop_watch *watch;
 	struct loop_timer timer;	/* STARTING, AWAY: that it does not take for ever */
 	struct conn *conns;		/* given ones first, in the order of their ids */
@@ -201,21 +202,28 @@ static void give(struct engine *e)
 	}
 }
 
-/* The engine is no more, or not ours any more; what it has not taken is for the next one. */
-static void gone(struct engine *e)
+static void close_channel(struct engine *e)
 {
-	struct conn *c;
-
-	loop_timer_cancel(&e->timer);
 	loop_unwatch(e->watch);
 	e->watch = NULL;
 	if (e->sock >= 0)
 		close(e->sock);
 	if (e->pipe >= 0)
 		close(e->pipe);
+	e->sock = e->pipe = -1;
+}
+
+/* The engine is no more, or not ours any more; what it has not taken is for the next one. */
+static void gone(struct engine *e)
+{
+	struct conn *c;
+
+	loop_timer_cancel(&e->timer);
+	close_channel(e);
 	if (e->pidfd >= 0)
 		close(e->pidfd);
-	e->sock = e->pipe = e->pidfd = -1;
+	e->pidfd = -1;
+	ports_retire(e->all->o.ports, &e->ports);
 	if (e->state != ENGINE_NONE)
 		record_remove(e->all->o.records, e->uid);
 	e->state = ENGINE_NONE;
@@ -298,6 +306,11 @@ static void on_pipe(void *ctx)
 	}
 	if (n > 0) {
 		put_down(e, "says half of something");
+		return;
+	}
+	if (e->state == ENGINE_AWAY && record_lives(&e->record)) {
+		/* it had not waited for this channel, and asks for another one */
+		close_channel(e);
 		return;
 	}
 	prog_log(PROG_LOG_WARN, "engine of uid %u (pid %d): ended", (unsigned int)e->uid, (int)e->record.pid);
@@ -428,8 +441,9 @@ static void start(struct engine *e)
 {
 	struct spawn_opts o = {
 		.progd = e->all->o.progd, .args = e->all->o.args, .uid = e->uid, .gid = e->gid,
-		.realtime = e->all->o.realtime,
+		.realtime = e->all->o.realtime, .ports = &e->ports,
 	};
+	char why[LISTEN_ERR] = "";
 	pid_t pid;
 	int err;
 
@@ -437,7 +451,9 @@ static void start(struct engine *e)
 		refuse_all(e, "engines of this user end as soon as they start");
 		return;
 	}
-	err = make_channel(e, &o.sock, &o.pipe);
+	err = ports_open(e->all->o.ports, &e->ports, why);
+	if (!err)
+		err = make_channel(e, &o.sock, &o.pipe);
 	if (!err) {
 		pid = spawn_engine(&o);
 		err = pid < 0 ? pid : 0;
@@ -446,8 +462,8 @@ static void start(struct engine *e)
 	}
 	if (err) {
 		prog_log_limited(PROG_LOG_ERROR, "engine of uid %u: cannot be started: %s", (unsigned int)e->uid,
-				 strerror(-err));
-		refuse_all(e, "an engine cannot be started on this node");
+				 why[0] ? why : strerror(-err));
+		refuse_all(e, why[0] ? why : "an engine cannot be started on this node");
 		gone(e);
 		return;
 	}
@@ -554,7 +570,7 @@ void engines_back(struct engines *all, int fd, const struct ucred *cred)
 		prog_log_limited(PROG_LOG_WARN, "pid %d of uid %u: is no engine that is missed", (int)cred->pid,
 				 (unsigned int)cred->uid);
 	} else if (e->watch) {
-		/* it asked again, before it had the answer: that one counts */
+		/* it asks again: it has not waited for the answer, which is about to be seen, or still has it */
 	} else if (!make_channel(e, &fds[0], &fds[1])) {
 		scm_attach(&mh, ctl.buf, fds, 2);
 		if (sendmsg(fd, &mh, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
@@ -665,13 +681,10 @@ void engines_free(struct engines *all)
 			conn_free(e, c);
 		}
 		loop_timer_cancel(&e->timer);
-		loop_unwatch(e->watch);
-		if (e->sock >= 0)
-			close(e->sock);
-		if (e->pipe >= 0)
-			close(e->pipe);
+		close_channel(e);
 		if (e->pidfd >= 0)
 			close(e->pidfd);
+		ports_forget(&e->ports);
 		engine_free(e);
 	}
 	free(all);

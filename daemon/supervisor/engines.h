@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 #include "closer.h"
+#include "ports.h"
 
 struct engines;
 
@@ -23,6 +24,7 @@ struct engines_opts {
 	char *const *args;
 	int realtime;
 	int records;			/* directory; see record.h */
+	struct ports *ports;
 	bool allow_root;
 };
 

@@ -41,6 +41,7 @@ struct supervisor {
 	struct closer *closer;
 	struct engines *engines;
 	struct front *front;
+	struct ports *ports;
 	int records;
 	bool stop;
 };
@@ -139,6 +140,17 @@ static int open_records(struct supervisor *s)
 	return s->records;
 }
 
+static int make_ports(struct supervisor *s)
+{
+	uint16_t low = conf_int(s->conf, KEY_PORT), high = low;
+
+	if (*conf_str(s->conf, KEY_PORTS) && !listen_ports(conf_str(s->conf, KEY_PORTS), &low, &high)) {
+		prog_log(PROG_LOG_ERROR, "ports: \"%s\": not of the form LOW-HIGH", conf_str(s->conf, KEY_PORTS));
+		return -EINVAL;
+	}
+	return ports_new(s->loop, conf_str(s->conf, KEY_LISTEN), low, high, &s->ports);
+}
+
 static int start(struct supervisor *s)
 {
 	struct engines_opts eo = {
@@ -167,6 +179,10 @@ static int start(struct supervisor *s)
 	r = open_records(s);
 	if (r)
 		return r;
+	r = make_ports(s);
+	if (r)
+		return r;
+	eo.ports = s->ports;
 	eo.loop = fo.loop = s->loop;
 	eo.closer = fo.closer = s->closer;
 	eo.records = s->records;
@@ -185,6 +201,7 @@ static void finish(struct supervisor *s)
 	sd_notify(0, "STOPPING=1");
 	front_free(s->front);
 	engines_free(s->engines);
+	ports_free(s->ports);
 	closer_free(s->closer);
 	loop_unwatch(s->signals);
 	if (s->loop)

@@ -16,8 +16,7 @@
 
 #include <libprogbase/log.h>
 
-#define SOCK_FD	3
-#define PIPE_FD	4
+#define FIRST_FD 3	/* socket and pipe of the channel, sockets that listen */
 #define MAX_ARGS 64
 #define DEVICE_GROUP "progd"	/* may open /dev/asyncprog and /dev/ioat_copy (60-asyncprog.rules) */
 
@@ -67,25 +66,40 @@ static void may_be_ended(void)
 		close(fd);
 }
 
-/* The descriptors of the channel may be 3 and 4 already, the other way round. */
-static int place(int sock, int pipe)
+/*
+ * Where the engine looks for them; they may be at the others' places now.  @done is closed when no connection is ours as well any more: as
+ * long as our parent has them, closing them is nothing.
+ */
+static int place(const struct spawn_opts *o, int done)
 {
-	int s = fcntl(sock, F_DUPFD_CLOEXEC, PIPE_FD + 1), p = fcntl(pipe, F_DUPFD_CLOEXEC, PIPE_FD + 1);
+	int from[3 + PROG_MAX_ADDRS] = { o->sock, o->pipe };
+	unsigned int n = 2;
 
-	if (s < 0 || p < 0 || dup2(s, SOCK_FD) < 0 || dup2(p, PIPE_FD) < 0)
-		return -errno;
-	close_range(PIPE_FD + 1, ~0u, 0);
+	for (unsigned int i = 0; i < o->ports->n; i++)
+		from[n++] = o->ports->l[i].fd;
+	from[n++] = done;
+	for (unsigned int i = 0; i < n; i++) {
+		from[i] = fcntl(from[i], F_DUPFD_CLOEXEC, FIRST_FD + n);
+		if (from[i] < 0)
+			return -errno;
+	}
+	for (unsigned int i = 0; i < n; i++)
+		if (dup2(from[i], FIRST_FD + i) < 0)
+			return -errno;
+	close_range(FIRST_FD + n, ~0u, 0);
+	close(FIRST_FD + n - 1);
 	return 0;
 }
 
-static void child_main(const struct spawn_opts *o)
+static void child_main(const struct spawn_opts *o, int done)
 {
-	static char path[] = "PATH=/usr/bin:/bin", engine[] = "--engine", journal[128];
-	char *argv[MAX_ARGS] = { (char *)(uintptr_t)o->progd, engine }, *env[] = { path, NULL, NULL };
+	static char path[] = "PATH=/usr/bin:/bin", engine[] = "--engine", listeners[] = "--listeners", count[8], journal[128];
+	char *argv[MAX_ARGS] = { (char *)(uintptr_t)o->progd, engine, listeners, count }, *env[] = { path, NULL, NULL };
 	const char *stream = getenv("JOURNAL_STREAM");
-	int argc = 2, null, r;
+	int argc = 4, null, r;
 	sigset_t none;
 
+	snprintf(count, sizeof(count), "%u", o->ports->n);
 	for (char *const *a = o->args; *a && argc < MAX_ARGS - 1; a++)
 		argv[argc++] = *a;
 	if (stream) {
@@ -97,8 +111,9 @@ static void child_main(const struct spawn_opts *o)
 	signal(SIGPIPE, SIG_DFL);
 	setsid();
 	null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	r = null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 ? -errno : place(o->sock, o->pipe);
+	r = null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 ? -errno : place(o, done);
 	may_be_ended();
+	setpriority(PRIO_PROCESS, 0, 0);
 	let_be_realtime(o);
 	if (!r)
 		r = become(o);
@@ -115,9 +130,21 @@ static void child_main(const struct spawn_opts *o)
 
 pid_t spawn_engine(const struct spawn_opts *o)
 {
-	pid_t pid = fork();
+	int done[2], err = 0;
+	pid_t pid;
+	char byte;
 
+	if (pipe2(done, O_CLOEXEC))
+		return -errno;
+	pid = fork();
 	if (!pid)
-		child_main(o);
-	return pid < 0 ? -errno : pid;
+		child_main(o, done[1]);
+	if (pid < 0)
+		err = -errno;
+	close(done[1]);
+	/* else it could be left with the last reference to a connection, and closing that may take as long as somebody likes */
+	while (pid > 0 && read(done[0], &byte, 1) < 0 && errno == EINTR)
+		;
+	close(done[0]);
+	return err ? err : pid;
 }

@@ -5,6 +5,8 @@
 
 #include <sys/types.h>
 
+#include "ports.h"
+
 struct spawn_opts {
 	const char *progd;		/* the program */
 	char *const *args;		/* further arguments, NULL-terminated: where the configuration is */
@@ -12,6 +14,7 @@ struct spawn_opts {
 	gid_t gid;			/* of who asked first: taken if the user has no entry in the passwd database */
 	int realtime;			/* highest real-time priority of its threads; 0: none */
 	int sock, pipe;			/* the engine's half of the channel; stay the caller's */
+	const struct ports_set *ports;	/* likewise */
 };
 
 /* Its pid, or -errno.  That the program cannot be run is seen by its end, and is logged. */

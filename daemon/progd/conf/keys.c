@@ -23,6 +23,12 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 		"TCP port for other nodes' daemons. 0: chosen by the kernel; clients tell each other.",
 		CONF_START,
 	},
+	[KEY_PORTS] = {
+		"ports", CONF_STRING, 0, 11, "", NULL,
+		"TCP ports for other nodes' daemons, such as \"7000-7063\": each daemon takes a free one. With a "
+		"supervisor every user has a daemon, and the port of one that ended stays taken for 15 minutes. "
+		"Empty: as port says.", CONF_START,
+	},
 	[KEY_WORKERS] = {
 		"workers", CONF_INT, 1, 16, "1", NULL,
 		"Threads that move data. Targets are divided among them by rank.", CONF_START,

@@ -12,6 +12,7 @@ enum {	/* index in the table */
 	KEY_MULTI_USER,
 	KEY_LISTEN,
 	KEY_PORT,
+	KEY_PORTS,
 	KEY_WORKERS,
 	KEY_LOOP,
 	KEY_POLL_US,

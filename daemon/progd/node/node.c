@@ -12,6 +12,7 @@
 #include <libprogbase/log.h>
 
 #include "conf/keys.h"
+#include "listen/listen.h"
 
 static int post(void *ctx, unsigned int worker, void (*fn)(void *arg), void *arg)
 {
@@ -137,14 +138,17 @@ static int make_xport(struct node *n)
 {
 	struct xport_opts o = {
 		.workers = n->workers, .transport = "tcp", .listen = conf_str(n->conf, KEY_LISTEN),
-		.port = conf_int(n->conf, KEY_PORT),
+		.port = conf_int(n->conf, KEY_PORT), .listen_fd = n->listen_fd, .nlisten = n->nlisten,
 		.peer_timeout_ns = conf_int(n->conf, KEY_PEER_TIMEOUT),
 		.connect_timeout_ns = conf_int(n->conf, KEY_CONNECT_TIMEOUT),
 		.handlers = &link_handlers, .post = post, .post_ctx = n,
 	};
+	const char *ports = conf_str(n->conf, KEY_PORTS);
 	char err[XPORT_ERR] = "";
 	int r;
 
+	if (*ports)
+		listen_ports(ports, &o.port, &o.port_high);
 	memcpy(o.guid, n->guid, sizeof(o.guid));
 	r = xport_new(&o, &n->xport, err);
 	for (unsigned int i = 0; !r && i < n->workers; i++) {

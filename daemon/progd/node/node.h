@@ -19,6 +19,8 @@ struct node {
 	/* the caller's, before node_start() */
 	struct conf *conf;
 	struct loop *loop;		/* of the main thread */
+	const int *listen_fd;		/* sockets that listen for other nodes' daemons; none: as the configuration says */
+	unsigned int nlisten;
 	struct rndv_conf rndv_conf;
 	void (*client_bad)(void *ctx, const struct client_view *c, const char *why);
 	void *ctx;

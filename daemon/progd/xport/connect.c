@@ -163,7 +163,7 @@ static void try_next(void *arg)
 		lane_kill(l);
 		return;
 	}
-	xport_addr_name(&ss, len, host, sizeof(host));
+	listen_addr_name(&ss, len, host, sizeof(host));
 	lane_set_name(l, host);
 	fd = socket(ss.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0) {

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
+#include "listen/listen.h"
 #include "xport/crowd.h"
 #include "xport/xport.h"
 
@@ -125,12 +126,6 @@ int auth_init(void);
 #define XPORT_TCP	1	/* prog_addr.transport */
 #define XPORT_INPROC	2	/* never leaves the process */
 
-struct listener {
-	int fd;
-	struct prog_addr addr;
-	struct loop_watch *watch;
-};
-
 /* Kinds of stream sockets. */
 struct xport_ops {
 	const char *name;
@@ -144,9 +139,6 @@ struct xport_ops {
 	/* name of the other end for messages */
 	void (*peer_name)(int fd, char *buf, size_t size);
 };
-
-/* "10.0.0.2:4711" */
-void xport_addr_name(const struct sockaddr_storage *ss, socklen_t len, char *buf, size_t size);
 
 extern const struct xport_ops xport_tcp;
 extern const struct xport_ops xport_inproc;

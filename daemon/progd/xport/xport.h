@@ -111,7 +111,10 @@ struct xport_opts {
 	 * all interfaces that are up except loopback; loopback if there is no other.
 	 */
 	const char *listen;
-	uint16_t port;			/* 0: chosen by the kernel */
+	uint16_t port, port_high;	/* a free one of these; port 0: chosen by the kernel; port_high 0: the same as port */
+	/* sockets that listen instead; they are the xport's from xport_listen() on */
+	const int *listen_fd;
+	unsigned int nlisten;
 	uint64_t peer_timeout_ns;	/* a peer that is gone is noticed within this; 0: 10 s */
 	uint64_t connect_timeout_ns;	/* per address, HELLO included; 0: 5 s */
 	/* bytes copied into a lane's queue; 0: 1 MiB; at least 1 MiB, rounded up to a power of 2 */

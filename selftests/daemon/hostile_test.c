@@ -1840,19 +1840,135 @@ static void fuzz_messages(uint64_t seed)
 	raw_close(&r);
 }
 
+static const uint8_t fuzz_guid[16] = { 0x77 };
+
+/* Something else in some place of [@p, @p + @n), mostly. */
+static void mutate(void *p, size_t n)
+{
+	static const uint64_t odd[] = { 0, 1, ~0ull, 1ull << 63, 1ull << 31, 1ull << 32, 4096, 0x7fffffffffffffffull };
+	uint64_t v = rnd() % 2 ? odd[rnd() % 8] : rnd();
+	size_t len = (size_t)1 << rnd() % 4, at;
+
+	if (rnd() % 4 == 0)
+		return;
+	at = rnd() % n & ~(len - 1);
+	memcpy((uint8_t *)p + at, &v, len < n - at ? len : n - at);
+}
+
+static unsigned int granted;		/* requests of fuzz_control() */
+
+/* A request with up to four descriptors; false: the daemon ended the connection. */
+static bool try_request(struct raw *r, const void *q, size_t size, unsigned int nfds)
+{
+	int all[4] = { r->ctl_fd, r->table_fd, r->seg_fd, r->bell_fd }, fds[4], got[32];
+	union { struct prog_ctrl_hdr hdr; char bytes[1024]; } rep;
+	unsigned int n = 0;
+	int st;
+
+	for (unsigned int i = 0; i < nfds; i++)
+		fds[i] = all[rnd() % 8 ? i : rnd() % 4];
+	if (send_fds(r->sock, q, size, fds, nfds))
+		return false;
+	st = get_reply(r->sock, &rep, sizeof(rep), got, &n);
+	for (unsigned int i = 0; st != 1 && i < n; i++)
+		close(got[i]);
+	granted += !st;
+	return st != 1;
+}
+
+/*
+ * HELLO and what follows it, nearly as it should be: requests, the session's segment, control segments, tables.  Each
+ * is answered, or ends the connection.
+ */
+static unsigned int fuzz_control(uint64_t seed)
+{
+	static const struct { uint16_t type, size; } kinds[] = {
+		{ PROG_CTRL_WIN_PEER, sizeof(struct prog_ctrl_win_peer) },
+		{ PROG_CTRL_WIN_FREE, sizeof(struct prog_ctrl_slot) },
+		{ PROG_CTRL_REGION_ADD, sizeof(struct prog_ctrl_region_add) },
+		{ PROG_CTRL_REGION_DEL, sizeof(struct prog_ctrl_slot) },
+		{ PROG_CTRL_NOTE, sizeof(struct prog_ctrl_note) },
+		{ PROG_CTRL_PIN_DEVICE, sizeof(struct prog_ctrl_pin_device) },
+		{ PROG_CTRL_PIN_ADD, sizeof(struct prog_ctrl_pin_add) },
+		{ PROG_CTRL_PING, sizeof(struct prog_ctrl_hdr) },
+	};
+	size_t size = winctl_size(2, 4);
+	unsigned int n = 0;
+	struct prog_ctrl_hello h;
+	struct raw r;
+	bool open;
+	void *mem, *table;
+
+	rnd_state = seed * 2654435761u + 1;
+	raw_segment(&r);
+	h = hello_for(&r);
+	r.ctl_fd = memfd(size, F_SEAL_SHRINK, &mem);
+	r.table_fd = make_table(fuzz_guid, 2);
+	r.bell_fd = memfd(MEM_BYTES, F_SEAL_SHRINK, NULL);
+	table = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, r.table_fd, 0);
+	assert_true(table != MAP_FAILED);
+	if (rnd() % 2)
+		mutate(r.hdr, sizeof(*r.hdr));
+	if (rnd() % 4 == 0)
+		mutate(&h, sizeof(h));
+	/* its one descriptor stands first here */
+	int ctl_fd = r.ctl_fd;
+
+	r.ctl_fd = r.seg_fd;
+	open = try_request(&r, &h, sizeof(h), rnd() % 16 ? 1 : rnd() % 4);
+	r.ctl_fd = ctl_fd;
+	for (n++; open && n < 24; n++) {
+		union {
+			struct prog_ctrl_hdr hdr;
+			struct prog_ctrl_win_create win;
+			struct prog_ctrl_region_add region;
+			uint8_t bytes[1024];
+		} q = { .hdr = { PROG_CTRL_WIN_CREATE, sizeof(q.win), 0 } };
+		unsigned int k = rnd() % 16, nfds = 0;
+
+		if (k < 8) {
+			q.hdr.type = kinds[k].type;
+			q.hdr.size = kinds[k].size;
+			nfds = kinds[k].type == PROG_CTRL_REGION_ADD;
+			if (nfds)
+				q.region.size = 4096;
+		} else {
+			q.win = (struct prog_ctrl_win_create){
+				.hdr = q.hdr, .key = rnd() % 4, .rank = rnd() % 2, .nranks = 2, .mem = k % 6,
+				.base = k % 6 == PROG_MEM_SHARED ? 0 : (uintptr_t)r.mem,
+				.size = k % 6 == PROG_MEM_SHARED || k % 6 == PROG_MEM_VA ? 4096 : 0,
+			};
+			nfds = k % 6 == PROG_MEM_SHARED ? 3 : 2;
+			winctl_format(mem, q.win.key, q.win.rank, 2, 4);
+			mutate(mem, sizeof(struct prog_win_ctl));
+			mutate(table, sizeof(struct prog_win_table) + sizeof(struct prog_win_node) + 8);
+		}
+		/* another type or size is the end: not always */
+		mutate(q.bytes + (rnd() % 8 ? sizeof(q.hdr) : 0), q.hdr.size);
+		open = try_request(&r, &q, q.hdr.size < sizeof(q) ? q.hdr.size : sizeof(q),
+				   rnd() % 8 ? nfds : rnd() % 5);
+	}
+	munmap(table, 4096);
+	munmap(mem, size);
+	raw_close(&r);
+	return n;
+}
+
 static void test_fuzz(void **state)
 {
 	const char *one = getenv("PROG_SEED"), *secs = getenv("FUZZ_SECONDS");
 	uint64_t seed = one ? strtoull(one, NULL, 0) : nodes_now();
 	uint64_t end = nodes_now() + (secs ? strtoull(secs, NULL, 0) : 5) * 1000000000ull;
-	unsigned int runs = 0;
+	unsigned int runs = 0, requests = 0;
 
 	print_message("first seed %llu (PROG_SEED)\n", (unsigned long long)seed);
 	do {
-		if (runs % 2)
+		if (runs % 3 == 0)
+			fuzz_ring(seed + runs);
+		else if (runs % 3 == 1)
 			fuzz_messages(seed + runs);
 		else
-			fuzz_ring(seed + runs);
+			requests += fuzz_control(seed + runs);
 		if (waitpid(node.pid, NULL, WNOHANG)) {
 			node.pid = 0;
 			fail_msg("seed %llu: the daemon died:\n%s", (unsigned long long)seed + runs,
@@ -1861,7 +1977,7 @@ static void test_fuzz(void **state)
 		if (runs++ % 16 == 0)
 			still_good();
 	} while (!one && nodes_now() < end);
-	print_message("%u rings\n", runs);
+	print_message("%u rings, %u requests, %u granted\n", runs - runs / 3, requests, granted);
 	still_good();
 }
 

@@ -26,6 +26,7 @@
 #include <libprogbase/scm.h>
 #include <libprogclient/win.h>
 #include <progclient.h>
+#include <wire/super.h>
 
 #define USER_A	65532u
 #define USER_B	65533u
@@ -533,6 +534,133 @@ static void test_fair(void **state)
 	assert_int_equal(node_stop(&node, SIGTERM), 0);
 }
 
+/* ---- engines that do not keep to the rules ---- */
+
+#define FIRST_BAD	61000u
+#define BAD_USERS	60u
+
+static uint64_t bad_rnd;
+
+static uint64_t rnd(void)
+{
+	bad_rnd ^= bad_rnd << 13;
+	bad_rnd ^= bad_rnd >> 7;
+	bad_rnd ^= bad_rnd << 17;
+	return bad_rnd;
+}
+
+static void bad_say(uint16_t type, uint64_t id)
+{
+	struct super_msg m = { .type = type, .value = SUPER_VERSION, .id = id };
+
+	while (write(4, &m, sizeof(m)) < 0 && errno == EAGAIN)
+		usleep(100);
+}
+
+/* What the supervisor runs in test_bad_engines(): progd for a good user. */
+static int bad_engine(char **argv)
+{
+	static const uint16_t said[] = { SUPER_READY, SUPER_TAKEN, SUPER_LEAVE, SUPER_CLIENT, SUPER_BYE, 0, 99, UINT16_MAX };
+	char progd[256], junk[64], buf[256];
+	struct iovec iov = { junk, sizeof(struct super_msg) };
+	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
+	SCM_BUF(1) ctl;
+	int null = 0;
+
+	if (getuid() == USER_B) {
+		snprintf(progd, sizeof(progd), "%.*s/progd", (int)(strrchr(argv[0], '/') - argv[0]), argv[0]);
+		execv(progd, argv);
+		return 127;
+	}
+	bad_rnd = getuid() * 0x9e3779b97f4a7c15ull;
+	signal(SIGPIPE, SIG_IGN);
+	sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){ 0 });
+	switch (getuid() % 6) {
+	case 0:	/* says anything */
+		for (int i = 0; i < 10000; i++)
+			bad_say(said[rnd() % 8], rnd() % 4 ? rnd() % 3 : rnd());
+		break;
+	case 1:	/* a part of a message */
+		if (write(4, junk, 1 + rnd() % 15) < 0)
+			return 1;
+		break;
+	case 2:	/* confirms what it does not have */
+		bad_say(SUPER_READY, 0);
+		bad_say(SUPER_TAKEN, 2);
+		break;
+	case 3:	/* leaves while somebody comes, and says more after it */
+		bad_say(SUPER_READY, 0);
+		bad_say(SUPER_LEAVE, 0);
+		bad_say(SUPER_LEAVE, 1);
+		for (int i = 0; i < 1000; i++)
+			bad_say(SUPER_READY, UINT64_MAX);
+		break;
+	case 4:	/* sends descriptors where it should only read */
+		bad_say(SUPER_READY, 0);
+		scm_attach(&mh, ctl.buf, &null, 1);
+		if (sendmsg(3, &mh, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
+			bad_say(99, 0);
+		break;
+	default: /* says nothing and takes nothing */
+		pause();
+	}
+	/* until we are ended, or a while */
+	for (int i = 0; i < 100; i++) {
+		recv(3, buf, sizeof(buf), MSG_DONTWAIT);
+		usleep(10000);
+	}
+	return 0;
+}
+
+/* Each of many users has one of them; the others' engines do not notice. */
+static void test_bad_engines(void **state)
+{
+	char cmd[4400], fake[160];
+	pid_t pids[BAD_USERS];
+	struct client b;
+	int st;
+
+	snprintf(fake, sizeof(fake), "%.*s/fake", (int)(strrchr(progd_copy, '/') - progd_copy), progd_copy);
+	snprintf(cmd, sizeof(cmd), "cp /proc/%d/exe '%s' && chmod 755 '%s'", (int)getpid(), fake, fake);
+	assert_int_equal(system(cmd), 0);
+	sets[0] = "log_level=info";
+	sets[1] = NULL;
+	assert_int_equal(node_start_supervisor(&node, fake, sets), 0);
+	client_start(&b, USER_B);
+	assert_int_equal(client_do(&b, 'o').err, 0);
+	for (unsigned int i = 0; i < BAD_USERS; i++) {
+		fflush(NULL);
+		pids[i] = fork();
+		if (!pids[i]) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			if (setgroups(0, NULL) || setresgid(FIRST_BAD + i, FIRST_BAD + i, FIRST_BAD + i) ||
+			    setresuid(FIRST_BAD + i, FIRST_BAD + i, FIRST_BAD + i))
+				_exit(9);
+			for (int k = 0; k < 3; k++)
+				if (nodes_connect(node.sock, SOCK_SEQPACKET) < 0)
+					_exit(8);
+			pause();
+		}
+		if (i % 4)
+			continue;
+		client_do(&b, 'c');
+		assert_int_equal(client_do(&b, 'o').err, 0);
+		assert_int_equal(client_do(&b, 'p').err, 0);
+	}
+	for (unsigned int i = 0; i < BAD_USERS; i++) {
+		kill(pids[i], SIGKILL);
+		waitpid(pids[i], &st, 0);
+		assert_true(WIFSIGNALED(st));
+	}
+	assert_int_equal(client_do(&b, 'p').err, 0);
+	assert_non_null(strstr(node_log(&node), "took a connection that it was not given"));
+	assert_non_null(strstr(node_log(&node), "says half of something"));
+	assert_non_null(strstr(node_log(&node), "says what is not known"));
+	assert_non_null(strstr(node_log(&node), "ready twice"));
+	client_end(&b);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
 /* The port at which other nodes reach the user's engine. */
 static unsigned int port_of(uid_t uid)
 {
@@ -585,8 +713,8 @@ static void test_port_kept(void **state)
 		kill(e, SIGKILL);
 		await_end(e);
 		client_do(&a, 'c');
-		/* asked after it, so the supervisor knows */
-		assert_int_equal(engine_of(USER_A), 0);
+		for (uint64_t end = nodes_now() + 20 * SEC; engine_of(USER_A); usleep(1000))
+			assert_true(nodes_now() < end);
 		try_port(port, &to_bind, &to_connect);
 		assert_int_equal(to_connect, ECONNREFUSED);
 		assert_int_equal(to_bind, EADDRINUSE);
@@ -660,7 +788,7 @@ static int teardown(void **state)
 	return system(cmd);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_one_each),
@@ -672,10 +800,13 @@ int main(void)
 		cmocka_unit_test(test_slow_descriptors),
 		cmocka_unit_test(test_stopped_engine),
 		cmocka_unit_test(test_fair),
+		cmocka_unit_test(test_bad_engines),
 		cmocka_unit_test(test_port_kept),
 		cmocka_unit_test(test_port_range),
 	};
 
+	if (argc > 1 && !strcmp(argv[1], "--engine"))
+		return bad_engine(argv);
 	if (geteuid()) {
 		printf("1..0 # SKIP needs root, to be several users\n");
 		return 0;

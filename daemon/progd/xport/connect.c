@@ -11,7 +11,6 @@
 
 #include "xport/lane.h"
 
-#define IDLE_NS		5000000000ull	/* an accepted lane must prove a job within this */
 #define AGAIN_MAX	6		/* attempts after those that were closed before HELLO was answered */
 #define AGAIN_NS	25000000u	/* up to so long before the first of them, twice before the next */
 
@@ -210,7 +209,7 @@ struct lane *lane_open(struct xport_worker *xw, const uint8_t guid[PROG_GUID_SIZ
 
 static void idle_timeout(void *arg)
 {
-	lane_fail(arg, -ETIMEDOUT, "proved no job within %llu s", IDLE_NS / 1000000000);
+	lane_fail(arg, -ETIMEDOUT, "proved no job in time");
 }
 
 /* For one more lane that has proven nothing; false: there is none. */
@@ -260,7 +259,7 @@ void lane_accept(struct xport_worker *xw, int fd, const struct wire_hello_info *
 	if (!lane_send_own(l, WIRE_HELLO_ACK, 0, 0, buf, sizeof(buf)))
 		goto err_sock;
 	lane_set_state(l, LANE_UP);
-	loop_timer_set(xw->loop, &l->timer, IDLE_NS, idle_timeout, l);
+	loop_timer_set(xw->loop, &l->timer, xw->x->o.proof_timeout_ns, idle_timeout, l);
 	l->announced = true;
 	lane_mark_dirty(l);
 	if (lane_handlers(l)->lane_up)

@@ -20,7 +20,6 @@
 
 #define MAX_CROWD	4096		/* that have proven nothing: what is kept for each takes some 20 KB */
 #define HELLO_MAX	256		/* payload of HELLO, see the table of frame types */
-#define HELLO_NS	5000000000ull
 
 static const struct xport_ops *const transports[] = { &xport_tcp, &xport_inproc };
 
@@ -98,6 +97,8 @@ int xport_new(const struct xport_opts *o, struct xport **out, char *err)
 		x->o.peer_timeout_ns = 10000000000ull;
 	if (!x->o.connect_timeout_ns)
 		x->o.connect_timeout_ns = 5000000000ull;
+	if (!x->o.proof_timeout_ns)
+		x->o.proof_timeout_ns = 5000000000ull;
 	if (!x->o.tx_ref_limit)
 		x->o.tx_ref_limit = 4u << 20;
 	limits(x);
@@ -313,7 +314,7 @@ static void accepted(void *ctx, int fd)
 	p->want = WIRE_HDR_SIZE;
 	p->iov.iov_base = p->buf;
 	p->iov.iov_len = WIRE_HDR_SIZE;
-	loop_timer_set(x->main_loop, &p->timer, HELLO_NS, pending_timeout, p);
+	loop_timer_set(x->main_loop, &p->timer, x->o.proof_timeout_ns, pending_timeout, p);
 	if (loop_sock_recv(p->sock, &p->iov, 1, pending_input))
 		pending_close(p);
 }

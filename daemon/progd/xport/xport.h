@@ -117,6 +117,7 @@ struct xport_opts {
 	unsigned int nlisten;
 	uint64_t peer_timeout_ns;	/* a peer that is gone is noticed within this; 0: 10 s */
 	uint64_t connect_timeout_ns;	/* per address, HELLO included; 0: 5 s */
+	uint64_t proof_timeout_ns;	/* for HELLO of an accepted one, and then for a proof; 0: 5 s */
 	/* bytes copied into a lane's queue; 0: 1 MiB; at least 1 MiB, rounded up to a power of 2 */
 	uint32_t tx_limit;
 	uint32_t tx_ref_limit;		/* bytes queued by reference; 0: 4 MiB */

@@ -875,9 +875,9 @@ static void test_crowd_of_one(void **state)
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define LANES	1000u			/* in less than the time for a proof */
+#define LANES	500u
 #else
-#define LANES	4000u
+#define LANES	2000u
 #endif
 
 /* Lanes that come at once all come up; some have to come again where there is room for a few only. */
@@ -897,13 +897,16 @@ static void come_up(unsigned int lanes, unsigned int room)
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &rl), 0);
 	node_start(&a, 1);
 	node_start(&b, 2);
+	/* both are one thread, on a machine that has other things to do */
+	a.x->o.connect_timeout_ns = b.x->o.proof_timeout_ns = 600000000000ull;
 	if (room)
 		b.x->max_crowd = room;
 	memset(jobid, 0x11, sizeof(jobid));
 	memset(key, 0x11, sizeof(key));
 	for (unsigned int i = 0; i < lanes; i++)
 		assert_int_equal(lane_job_open(open_lane(&a, &b), jobid, key, job_done, &a), 1);
-	RUN(&a, &b, a.jobs == (int)lanes);
+	for (int last = 0; a.jobs < (int)lanes; last = a.jobs)
+		RUN(&a, &b, a.jobs > last);
 	assert_int_equal(a.job_err, 0);
 	assert_int_equal(a.ups, lanes);
 	if (a.downs || b.downs)

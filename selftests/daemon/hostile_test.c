@@ -531,6 +531,31 @@ static void test_windows(void **state)
 	assert_int_equal(raw_window(&r, 5, 0, -1), 0);
 	/* the same again */
 	assert_int_equal(raw_window(&r, 5, 0, -1), -EEXIST);
+	/* a table that takes as long to read as its user likes, or for ever: it is not read */
+	char path[] = "/tmp/progd-table-XXXXXX";
+	uint8_t bytes[4096];
+	int kept = r.table_fd, file = mkstemp(path);
+
+	assert_true(file >= 0);
+	unlink(path);
+	assert_int_equal(pread(kept, bytes, sizeof(bytes), 0), sizeof(bytes));
+	assert_int_equal(write(file, bytes, sizeof(bytes)), sizeof(bytes));
+	{
+		struct prog_ctrl_win_create q = {
+			.hdr = { PROG_CTRL_WIN_CREATE, sizeof(q), 0 }, .key = 6, .nranks = 2,
+		};
+		int fds[2] = { memfd(winctl_size(2, 0), F_SEAL_SHRINK, NULL), file };
+		struct prog_ctrl_slot rep;
+		void *mem = mmap(NULL, winctl_size(2, 0), PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
+
+		winctl_format(mem, 6, 0, 2, 0);
+		munmap(mem, winctl_size(2, 0));
+		assert_int_equal(send_fds(r.sock, &q, sizeof(q), fds, 2), 0);
+		assert_int_equal(get_reply(r.sock, &rep, sizeof(rep), NULL, NULL), -EINVAL);
+		assert_string_equal(rep.reason, "the window's table is not a memfd");
+		close(fds[0]);
+	}
+	close(file);
 	/* one that lies in every field of its control segment in turn */
 	for (size_t field = 0; field < 200; field++) {
 		size_t size = winctl_size(2, 4);

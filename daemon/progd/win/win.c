@@ -3,6 +3,7 @@
 #include "win/win.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,10 @@ static int table_read(struct win *w, int fd, const char **why)
 	size_t nodes_size;
 	int r;
 
+	/* reading any other file may take as long as its user likes */
+	*why = "the window's table is not a memfd";
+	if (fcntl(fd, F_GET_SEALS) < 0)
+		return -EINVAL;
 	*why = "the window's table is too short";
 	r = read_all(fd, &t, sizeof(t), 0);
 	if (r)

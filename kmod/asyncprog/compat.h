@@ -8,6 +8,7 @@
 #include <linux/eventfd.h>
 #include <linux/mm.h>
 #include <linux/version.h>
+#include <net/genetlink.h>
 
 #ifndef CONFIG_MMU_NOTIFIER
 #error "asyncprog needs a kernel with CONFIG_MMU_NOTIFIER"
@@ -69,5 +70,12 @@ static inline void ap_eventfd_signal(struct eventfd_ctx *efd)
 	eventfd_signal(efd);
 #endif
 }
+
+/* Who may join a group of generic netlink: CAP_NET_ADMIN.  Kernels of 6.1 before 6.1.67 let everybody. */
+#ifdef GENL_MCAST_CAP_NET_ADMIN
+#define AP_GENL_GROUP_ADMIN	GENL_MCAST_CAP_NET_ADMIN
+#else
+#define AP_GENL_GROUP_ADMIN	GENL_UNS_ADMIN_PERM
+#endif
 
 #endif /* _AP_COMPAT_H */

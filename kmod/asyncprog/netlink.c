@@ -8,6 +8,7 @@
 #include <linux/pid.h>
 #include <net/genetlink.h>
 
+#include "compat.h"
 #include "internal.h"
 
 static struct genl_family family;
@@ -17,7 +18,7 @@ enum {
 };
 
 static const struct genl_multicast_group groups[] = {
-	[GROUP_EVENTS] = { .name = ASYNCPROG_GENL_EVENTS },
+	[GROUP_EVENTS] = { .name = ASYNCPROG_GENL_EVENTS, .flags = AP_GENL_GROUP_ADMIN },
 };
 
 static int put_u64(struct sk_buff *msg, int attr, u64 value)
@@ -99,14 +100,18 @@ static void *dump_hdr(struct sk_buff *skb, struct netlink_callback *cb, u8 cmd)
 			   NLM_F_MULTI, cmd);
 }
 
-/* args[0]: users told */
+/* args[0]: users told, or left out: others are no business of who is not privileged */
 static int dump_uids(struct sk_buff *skb, struct netlink_callback *cb)
 {
+	bool all = netlink_capable(cb->skb, CAP_NET_ADMIN);
 	struct ap_uid_stat stat;
 
 	for (; ap_account_nth(cb->args[0], &stat); cb->args[0]++) {
-		void *hdr = dump_hdr(skb, cb, ASYNCPROG_CMD_UIDS);
+		void *hdr;
 
+		if (!all && !uid_eq(stat.uid, NETLINK_CREDS(cb->skb)->uid))
+			continue;
+		hdr = dump_hdr(skb, cb, ASYNCPROG_CMD_UIDS);
 		if (!hdr)
 			break;
 		if (nla_put_u32(skb, ASYNCPROG_ATTR_UID, from_kuid(&init_user_ns, stat.uid)) ||

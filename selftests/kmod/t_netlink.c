@@ -212,15 +212,20 @@ TEST_F(netlink, limits)
 
 TEST_F(netlink, only_root)
 {
-	pid_t pid = fork();
+	pid_t pid;
 
+	ASSERT_NE(0, reg(self->fd, self->mem, LEN, RW, 0));
+	pid = fork();
 	if (!pid) {
 		struct answer ans;
 		struct nl_sock *sk;
-		int family;
+		int family, group;
+		void *mem;
 
 		if (become(NOBODY))
 			_exit(1);
+		/* its own: what the parent has pinned is not there for it */
+		mem = anon(LEN);
 		sk = connect_genl(&ans, &family);
 		if (!sk || ask(sk, family, ASYNCPROG_CMD_STATS, 0, &ans, 0, 0, 0) ||
 		    ans.messages != 1)
@@ -230,9 +235,22 @@ TEST_F(netlink, only_root)
 			_exit(3);
 		if (ask(sk, family, ASYNCPROG_CMD_REGIONS, NLM_F_DUMP, &ans, 0, 0, 0) != -NLE_PERM)
 			_exit(4);
+		/* what others have, and what becomes of it */
+		if (ask(sk, family, ASYNCPROG_CMD_UIDS, NLM_F_DUMP, &ans, 0, 0, 0) || ans.messages)
+			_exit(5);
+		group = genl_ctrl_resolve_grp(sk, ASYNCPROG_GENL_NAME, ASYNCPROG_GENL_EVENTS);
+		if (group <= 0 || nl_socket_add_membership(sk, group) != -NLE_PERM)
+			_exit(6);
+		/* but what it has itself */
+		if (!reg(self->fd, mem, LEN, RW, 0) ||
+		    ask(sk, family, ASYNCPROG_CMD_UIDS, NLM_F_DUMP, &ans, NOBODY, 0, 0) ||
+		    ans.messages != 1 || !ans.found || ans.found_bytes != LEN)
+			_exit(7);
 		_exit(0);
 	}
 	EXPECT_EQ(0, reap(pid));
+	ASSERT_EQ(0, ask(self->sk, self->family, ASYNCPROG_CMD_UIDS, NLM_F_DUMP, &self->ans, 0, 0, 0));
+	EXPECT_TRUE(self->ans.found);
 }
 
 /* a request with an attribute of @len bytes; 0 or a libnl error */

@@ -381,10 +381,11 @@ struct asyncprog_ioc_attach {
  * enum asyncprog_genl_cmd - commands of the generic netlink family
  * @ASYNCPROG_CMD_UNSPEC:	not used
  * @ASYNCPROG_CMD_STATS:	do: counters of the module, and the limits
- * @ASYNCPROG_CMD_UIDS:		dump: one message per user with registered memory
+ * @ASYNCPROG_CMD_UIDS:		dump: one message per user with registered memory; without
+ *				CAP_NET_ADMIN only the own one
  * @ASYNCPROG_CMD_REGIONS:	dump: one message per region (CAP_NET_ADMIN)
  * @ASYNCPROG_CMD_LIMITS:	do: set limits, of which any may be given (CAP_NET_ADMIN)
- * @ASYNCPROG_CMD_EVENT:	multicast: attribute EVENT says what happened
+ * @ASYNCPROG_CMD_EVENT:	multicast (CAP_NET_ADMIN): attribute EVENT says what happened
  *
  * Errors, besides netlink's own:
  *

@@ -8,12 +8,13 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <systemd/sd-daemon.h>
 #include <unistd.h>
 #include <utlist.h>
 
 #include <libprogbase/log.h>
 #include <wire/super.h>
+
+#include "service.h"
 
 #define BACKLOG		4096
 #define REPLY_MAX	65536u		/* as much as progctl reads at once */
@@ -185,18 +186,6 @@ static void on_node(void *ctx, int fd)
 
 /* ---- sockets ----------------------------------------------------------------------------------------------- */
 
-/* The service manager's, which listens there already; -1: none. */
-static int passed(const char *path)
-{
-	int n = sd_listen_fds(0);
-
-	for (int fd = SD_LISTEN_FDS_START; fd < SD_LISTEN_FDS_START + n; fd++)
-		if (sd_is_socket_unix(fd, SOCK_SEQPACKET, 1, path, 0) > 0 &&
-		    !fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK))
-			return fd;
-	return -1;
-}
-
 /*
  * A socket of our own at @path: its descriptor, or -errno.  It takes the place of one of a supervisor that was killed when
  * it is ready, so that who waits for us sees one of them at any time.
@@ -246,7 +235,7 @@ int front_new(const struct front_opts *o, struct front **out, char *err)
 		char path[256];
 
 		snprintf(path, sizeof(path), "%s%s", o->path, sockets[i].suffix);
-		f->s[i].fd = passed(path);
+		f->s[i].fd = service_socket(path);
 		if (f->s[i].fd < 0) {
 			f->s[i].fd = make(path, sockets[i].mode);
 			f->s[i].own = true;

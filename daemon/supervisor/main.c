@@ -16,7 +16,6 @@
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include <libprogbase/conf.h>
@@ -25,6 +24,7 @@
 #include "conf/keys.h"
 #include "front.h"
 #include "record.h"
+#include "service.h"
 
 #define MAX_ARGS	60
 
@@ -70,14 +70,14 @@ static void reload(void *ctx)
 {
 	struct supervisor *s = ctx;
 
-	sd_notify(0, "RELOADING=1");
+	service_notify("RELOADING=1");
 	if (load(s, true)) {
 		prog_log(PROG_LOG_ERROR, "configuration not changed");
 	} else {
 		engines_reload(s->engines);
 		prog_log(PROG_LOG_INFO, "configuration read again");
 	}
-	sd_notify(0, "READY=1");
+	service_notify("READY=1");
 }
 
 /* ---- events ------------------------------------------------------------------------------------------------ */
@@ -198,7 +198,7 @@ static int start(struct supervisor *s)
 
 static void finish(struct supervisor *s)
 {
-	sd_notify(0, "STOPPING=1");
+	service_notify("STOPPING=1");
 	front_free(s->front);
 	engines_free(s->engines);
 	ports_free(s->ports);
@@ -347,7 +347,7 @@ int main(int argc, char **argv)
 	umask(077);
 	r = start(s);
 	if (!r) {
-		sd_notify(0, "READY=1");
+		service_notify("READY=1");
 		prog_log(PROG_LOG_INFO, "version %s at %s, engines: %s", PROG_VERSION, conf_str(s->conf, KEY_SOCKET),
 			 s->progd);
 	}

@@ -19,6 +19,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -661,6 +662,75 @@ static void test_bad_engines(void **state)
 	assert_int_equal(node_stop(&node, SIGTERM), 0);
 }
 
+/* ---- as a service ---- */
+
+/* A service manager's part: sockets that are there before and after the supervisor, and the notification. */
+static void test_service(void **state)
+{
+	static const char *const suffix[] = { "", ".ctl", SUPER_SOCKET };
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	char path[128], text[64], supervisor[4200], pid[16];
+	struct client a, b;
+	int fds[3], notify;
+	ssize_t n;
+
+	/* for its directory, and nothing else */
+	start(NULL, NULL);
+	stop_supervisor(SIGTERM);
+	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/notify", node.dir);
+	notify = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(notify, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	setenv("NOTIFY_SOCKET", sa.sun_path, 1);
+	for (int i = 0; i < 3; i++) {
+		snprintf(path, sizeof(path), "%s%s", node.sock, suffix[i]);
+		snprintf(sa.sun_path, sizeof(sa.sun_path), "%.*s", (int)sizeof(sa.sun_path) - 1, path);
+		fds[i] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+		assert_int_equal(bind(fds[i], (struct sockaddr *)&sa, sizeof(sa)) | chmod(path, 0666) | listen(fds[i], 64), 0);
+	}
+	snprintf(supervisor, sizeof(supervisor), "%s-supervisor", nodes_progd());
+	client_start(&a, USER_A);
+	client_start(&b, USER_B);
+	for (int round = 0; round < 2; round++) {
+		/* who comes before it is served by it */
+		client_tell(&a, 'o');
+		fflush(NULL);
+		node.pid = fork();
+		if (!node.pid) {
+			for (int i = 0; i < 3; i++)
+				fds[i] = fcntl(fds[i], F_DUPFD, 10);
+			for (int i = 0; i < 3; i++)
+				dup2(fds[i], 3 + i);
+			snprintf(pid, sizeof(pid), "%d", (int)getpid());
+			setenv("LISTEN_PID", pid, 1);
+			setenv("LISTEN_FDS", "3", 1);
+			execl(supervisor, supervisor, "--socket", node.sock, "--set", "listen=127.0.0.1", "--progd", progd_copy,
+			      NULL);
+			_exit(127);
+		}
+		n = recv(notify, text, sizeof(text) - 1, 0);
+		text[n > 0 ? n : 0] = '\0';
+		assert_string_equal(text, "READY=1");
+		assert_int_equal(client_hear(&a).err, 0);
+		assert_int_equal(client_do(&b, 'o').err, 0);
+		client_do(&b, 'c');
+		client_do(&a, 'c');
+		stop_supervisor(SIGTERM);
+		n = recv(notify, text, sizeof(text) - 1, 0);
+		text[n > 0 ? n : 0] = '\0';
+		assert_string_equal(text, "STOPPING=1");
+		/* they are the manager's */
+		snprintf(path, sizeof(path), "%s", node.sock);
+		assert_int_equal(access(path, F_OK), 0);
+	}
+	unsetenv("NOTIFY_SOCKET");
+	for (int i = 0; i < 3; i++)
+		close(fds[i]);
+	close(notify);
+	client_end(&a);
+	client_end(&b);
+	node_stop(&node, SIGTERM);
+}
+
 /* The port at which other nodes reach the user's engine. */
 static unsigned int port_of(uid_t uid)
 {
@@ -801,6 +871,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_stopped_engine),
 		cmocka_unit_test(test_fair),
 		cmocka_unit_test(test_bad_engines),
+		cmocka_unit_test(test_service),
 		cmocka_unit_test(test_port_kept),
 		cmocka_unit_test(test_port_range),
 	};

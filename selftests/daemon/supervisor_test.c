@@ -573,6 +573,8 @@ static int bad_engine(char **argv)
 		execv(progd, argv);
 		return 127;
 	}
+	/* with its supervisor */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	bad_rnd = getuid() * 0x9e3779b97f4a7c15ull;
 	signal(SIGPIPE, SIG_IGN);
 	sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){ 0 });

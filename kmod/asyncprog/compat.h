@@ -71,7 +71,10 @@ static inline void ap_eventfd_signal(struct eventfd_ctx *efd)
 #endif
 }
 
-/* Who may join a group of generic netlink: CAP_NET_ADMIN.  Kernels of 6.1 before 6.1.67 let everybody. */
+/*
+ * Who may join a group of generic netlink: CAP_NET_ADMIN.  Kernels of 6.1 before 6.1.67 let
+ * everybody.
+ */
 #ifdef GENL_MCAST_CAP_NET_ADMIN
 #define AP_GENL_GROUP_ADMIN	GENL_MCAST_CAP_NET_ADMIN
 #else

@@ -123,6 +123,13 @@ thread-check:
 	$(Q)printf '%s\n' $(THREAD_CHECK_SRCS) | xargs -P $(JOBS) -n 8 $(THREAD_CHECK)
 	@echo 'thread-check: $(words $(THREAD_CHECK_SRCS)) files, 0 offenders'
 
+# make soak-sanitizers: what `make check` leaves out of the sanitizer builds
+.PHONY: soak-sanitizers
+soak-sanitizers:
+	$(Q)$(MAKE) deps
+	$(Q)$(MAKE) build-programs $(addprefix build-san-,$(SAN_BUILDS)) build-san-hooks CHECK_GROUPS=sanitizers
+	$(Q)selftests/run --build $(BUILD) soak
+
 # make soak-suite [SUITE="--mpi mpich --nodes 2 rma pt2pt"]: MPICH's test programs, from Debian's source package
 .PHONY: soak-suite
 soak-suite:

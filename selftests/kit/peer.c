@@ -42,6 +42,10 @@ static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const v
 		p->in_job = f->job;
 	if (f->seq)
 		p->last_seq = f->seq;
+	for (uint32_t i = 0; f->type == p->data_of && i < f->len; i++)
+		assert_int_equal(((const uint8_t *)payload)[i], KIT_FILL);
+	if (l == p->in && f->origin == p->node_rank && f->target < KIT_STREAMS && f->seq)
+		p->came[f->target] = f->seq;
 	return 0;
 }
 
@@ -61,6 +65,8 @@ static void on_down(void *ctx, struct lane *l, int err, const char *why)
 		p->out = NULL;
 		p->proven = false;
 	}
+	if (l == p->liar)
+		p->liar = NULL;
 	if (l == p->in) {
 		p->in = NULL;
 		p->in_job = 0;
@@ -125,7 +131,7 @@ void kit_peer_free(struct kit_peer *p)
 /* ---- frames of a fuzzer ---- */
 
 /* What a frame carries, unless it is bytes of the input as they are. */
-static void payload_of(const struct kit_peer *p, struct kit_bytes *in, const struct wire_frame *f, uint8_t *buf)
+static void payload_of(struct kit_peer *p, struct kit_bytes *in, const struct wire_frame *f, uint8_t *buf)
 {
 	size_t n;
 	struct wire_ackrec ack = { .win = f->win ? f->win : p->key };
@@ -140,6 +146,9 @@ static void payload_of(const struct kit_peer *p, struct kit_bytes *in, const str
 			ack.seq = kit_u8(in);
 			ack.status = kit_u8(in) % 16;
 			wire_ack_put(buf, i, &ack);
+			/* more than there is of a stream that is there */
+			if (ack.origin == p->node_rank && p->came[ack.target] && ack.seq > p->posted[ack.target])
+				p->liar = p->in;
 		}
 		return;
 	case WIRE_RNDV_RTS:
@@ -161,6 +170,10 @@ static void payload_of(const struct kit_peer *p, struct kit_bytes *in, const str
 		n = n < in->left ? n : in->left;
 		memset(buf, 0x5a, f->len);
 		memcpy(buf, in->at, n);
+		/* neither of what memory holds before */
+		for (size_t i = 0; i < n && (f->type == WIRE_RMA_DATA || f->type == WIRE_RNDV_DATA); i++)
+			if (!buf[i] || buf[i] == KIT_FILL)
+				buf[i] = 0x5a;
 		in->at += n;
 		in->left -= n;
 	}
@@ -205,18 +218,38 @@ static uint64_t seq_of(struct kit_peer *p, struct kit_bytes *in, const struct wi
 	}
 }
 
+/* A displacement in the window, or, as two bits of the input say that the flags leave, from its end or before its start. */
+static uint64_t disp_of(const struct kit_peer *p, struct kit_bytes *in, uint8_t how)
+{
+	uint64_t n = kit_number(in);
+
+	if (how & 0x40)
+		n = p->size - n;
+	return p->base + (how & 0x80 ? -n : n);
+}
+
+/* The name of a message. */
+static uint64_t message_of(struct kit_bytes *in)
+{
+	uint32_t slot = kit_u8(in) % 8, serial = kit_u8(in) % 16;
+
+	return WIRE_RNDV_ID(slot, serial);
+}
+
 void kit_peer_frame(struct kit_peer *p, struct kit_bytes *in, uint8_t first, uint8_t last)
 {
 	static uint8_t buf[WIRE_MAX_PAYLOAD];
 	struct wire_frame f = { .type = first + kit_u8(in) % (last - first + 1) };
 	const struct wire_type *t = wire_type(f.type);
 	bool answer = t && !(t->from & WIRE_FROM_OPENER);
+	uint8_t how;
 	struct lane *l = answer ? p->in : p->out;
 
 	f.job = answer ? p->in_job : p->out_job;
 	if (!t || !l || !f.job || (!answer && !p->proven))
 		return;
-	f.flags = kit_u8(in) & t->flags & ~WIRE_F_PARITY;
+	how = kit_u8(in);
+	f.flags = how & t->flags & ~WIRE_F_PARITY;
 	if (t->fields & WIRE_HAS_OP)
 		f.op = 1 + kit_u8(in) % (PROG_OP_END - 1);
 	if (t->fields & WIRE_HAS_ETYPE)
@@ -230,9 +263,8 @@ void kit_peer_frame(struct kit_peer *p, struct kit_bytes *in, uint8_t first, uin
 	}
 	if (t->fields & (WIRE_HAS_SEQ | WIRE_HAS_VALUE))
 		f.seq = seq_of(p, in, &f);
-	/* of messages it is the name of a message */
 	if (t->fields & WIRE_HAS_DISP)
-		f.disp = f.type < WIRE_RNDV_RTS ? kit_number(in) : WIRE_RNDV_ID(kit_u8(in) % 8, kit_u8(in) % 16);
+		f.disp = f.type < WIRE_RNDV_RTS ? disp_of(p, in, how) : message_of(in);
 	if (t->fields & WIRE_HAS_ERROR)
 		f.error = 1 + kit_u8(in) % 40;
 	lengths_of(in, t, &f);
@@ -240,5 +272,6 @@ void kit_peer_frame(struct kit_peer *p, struct kit_bytes *in, uint8_t first, uin
 		return;
 	payload_of(p, in, &f, buf);
 	/* full: the input goes on behind it */
-	(void)lane_send(l, &f, f.len ? buf : NULL, NULL, NULL);
+	if (lane_send(l, &f, f.len ? buf : NULL, NULL, NULL) && answer)
+		p->liar = NULL;
 }

@@ -9,6 +9,7 @@
 #include "link.h"
 
 #define KIT_STREAMS	4u		/* ranks that frames are from and to */
+#define KIT_FILL	0xa5		/* for memory before something comes: no byte of the peer's, nor is 0 */
 
 /* What is left of a fuzzer's input: 0 after its end. */
 struct kit_bytes {
@@ -32,7 +33,13 @@ struct kit_peer {
 	bool proven;			/* the job, on `out' */
 	uint32_t out_job, in_job;	/* its index; in_job is 0 until the first frame has come */
 	uint64_t key;			/* of the window */
+	uint64_t base, size;		/* of its memory: displacements are there, and around its ends */
 	uint64_t last_seq;		/* of a frame that has come */
+	uint32_t node_rank;		/* who has streams to the peer */
+	uint64_t came[KIT_STREAMS];	/* of such a stream to this rank, its last number */
+	uint64_t posted[KIT_STREAMS];	/* the last one that can come */
+	struct lane *liar;		/* what was sent on it has to end it */
+	uint8_t data_of;		/* frames of this type that come have to be full of KIT_FILL; 0: of none */
 	uint64_t seq[KIT_STREAMS][KIT_STREAMS];
 	uint64_t frames, bytes;		/* that have come */
 };

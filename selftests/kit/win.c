@@ -39,16 +39,16 @@ int kit_ctl(struct winctl *wc, uint64_t key, uint32_t rank, uint32_t nranks)
 {
 	const char *why = "";
 	void *ctl;
-	int fd = kit_memfd(winctl_size(nranks, 0), &ctl);
+	int fd = kit_memfd(winctl_size(nranks, KIT_RANGES), &ctl);
 
-	winctl_format(ctl, key, rank, nranks, 0);
-	assert_int_equal(winctl_attach(wc, ctl, winctl_size(nranks, 0), key, rank, nranks, &why), 0);
+	winctl_format(ctl, key, rank, nranks, KIT_RANGES);
+	assert_int_equal(winctl_attach(wc, ctl, winctl_size(nranks, KIT_RANGES), key, rank, nranks, &why), 0);
 	return fd;
 }
 
 void kit_ctl_free(struct winctl *wc, uint32_t nranks)
 {
-	munmap(wc->ctl, winctl_size(nranks, 0));
+	munmap(wc->ctl, winctl_size(nranks, KIT_RANGES));
 }
 
 int kit_table(const struct prog_win_node nodes[KIT_NODES], uint32_t nranks, uint32_t first_b)

@@ -528,6 +528,26 @@ void tw_free(struct twin *w)
 	w->win = MPI_WIN_NULL;
 }
 
+void tw_points(struct twin *w, const struct t_point *points, int n, size_t size, int disp_unit, int ranks,
+	       void (*first)(const char *flavor))
+{
+	for (int f = TW_ALLOCATE; f <= TW_CREATE; f++) {
+		tw_make(w, f, MPI_COMM_WORLD, size, disp_unit, MPI_INFO_NULL);
+		if (first)
+			first(tw_names[f]);
+		for (int i = 0; i < n; i++) {
+			if (!t_begin("%s.%s", points[i].name, tw_names[f]))
+				continue;
+			if (t_size < ranks)
+				t_skip("needs %d ranks, has %d", ranks, t_size);
+			else
+				points[i].fn();
+			t_end();
+		}
+		tw_free(w);
+	}
+}
+
 MPI_Aint tw_disp(const struct twin *w, int target, size_t off)
 {
 	if (w->flavor == TW_DYNAMIC)

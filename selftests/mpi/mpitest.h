@@ -146,6 +146,18 @@ struct twin {
 void tw_make(struct twin *w, enum tw_flavor flavor, MPI_Comm comm, size_t size, int disp_unit,
 	     MPI_Info info);
 void tw_free(struct twin *w);
+
+/*
+ * A suite: points on @w, made by MPI_Win_allocate and by MPI_Win_create in turn.  With fewer than @ranks they are
+ * skipped.  @first, unless NULL, is called when the window is there.
+ */
+struct t_point {
+	const char *name;
+	void (*fn)(void);
+};
+#define T_POINT_OF(fn)	{ #fn, fn }
+void tw_points(struct twin *w, const struct t_point *points, int n, size_t size, int disp_unit, int ranks,
+	       void (*first)(const char *flavor));
 /* the displacement that names byte @off of @target, whose disp_unit must equal ours */
 MPI_Aint tw_disp(const struct twin *w, int target, size_t off);
 

@@ -411,31 +411,24 @@ static void all_sizes(void)
 	free(old);
 }
 
+static void hammer_all(const char *flavor)
+{
+	for (int i = 0; i < ARRAY_SIZE(list); i++)
+		if (t_begin("hammer.%s.%s", list[i], flavor)) {
+			all_ops(list[i]);
+			t_end();
+		}
+}
+
+static const struct t_point points[] = {
+	T_POINT_OF(tickets_int), T_POINT_OF(tickets_long), T_POINT_OF(tickets_short),
+	T_POINT_OF(tickets_double), T_POINT_OF(spin_lock), T_POINT_OF(cas_loops),
+	T_POINT_OF(torn_elements), T_POINT_OF(large_and_small), T_POINT_OF(all_sizes),
+};
+
 int main(int argc, char **argv)
 {
 	t_init(&argc, &argv, MPI_THREAD_SINGLE);
-	for (int f = 0; f < 2; f++) {
-		static const struct {
-			const char *name;
-			void (*fn)(void);
-		} points[] = {
-#define P(f) { #f, f }
-			P(tickets_int), P(tickets_long), P(tickets_short), P(tickets_double), P(spin_lock), P(cas_loops),
-			P(torn_elements), P(large_and_small), P(all_sizes),
-		};
-
-		tw_make(&w, f, MPI_COMM_WORLD, 4096, 1, MPI_INFO_NULL);
-		for (int i = 0; i < ARRAY_SIZE(list); i++)
-			if (t_begin("hammer.%s.%s", list[i], tw_names[f])) {
-				all_ops(list[i]);
-				t_end();
-			}
-		for (int i = 0; i < ARRAY_SIZE(points); i++)
-			if (t_begin("%s.%s", points[i].name, tw_names[f])) {
-				points[i].fn();
-				t_end();
-			}
-		tw_free(&w);
-	}
+	tw_points(&w, points, ARRAY_SIZE(points), 4096, 1, 1, hammer_all);
 	return t_fini();
 }

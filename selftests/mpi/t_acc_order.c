@@ -261,27 +261,16 @@ static void unordered(void)
 	tw_free(&x);
 }
 
+static const struct t_point points[] = {
+	T_POINT_OF(waw), T_POINT_OF(chain), T_POINT_OF(raw_war), T_POINT_OF(running_sum),
+	T_POINT_OF(sizes_in_order), T_POINT_OF(derived), T_POINT_OF(derived_fetch),
+	T_POINT_OF(no_op), T_POINT_OF(unordered),
+};
+
 int main(int argc, char **argv)
 {
 	t_init(&argc, &argv, MPI_THREAD_SINGLE);
 	t = (t_rank + 1) % t_size;
-	for (int f = 0; f < 2; f++) {
-		static const struct {
-			const char *name;
-			void (*fn)(void);
-		} points[] = {
-#define P(f) { #f, f }
-			P(waw), P(chain), P(raw_war), P(running_sum), P(sizes_in_order), P(derived),
-			P(derived_fetch), P(no_op), P(unordered),
-		};
-
-		tw_make(&w, f, MPI_COMM_WORLD, 3 * 4096 * 4, 1, MPI_INFO_NULL);
-		for (int i = 0; i < ARRAY_SIZE(points); i++)
-			if (t_begin("%s.%s", points[i].name, tw_names[f])) {
-				points[i].fn();
-				t_end();
-			}
-		tw_free(&w);
-	}
+	tw_points(&w, points, ARRAY_SIZE(points), 3 * 4096 * 4, 1, 1, NULL);
 	return t_fini();
 }

@@ -382,34 +382,21 @@ static void create_arguments(void)
 	works();
 }
 
+static const struct t_point points[] = {
+	T_POINT_OF(rank), T_POINT_OF(sync_rank), T_POINT_OF(type_null),
+	T_POINT_OF(type_uncommitted), T_POINT_OF(type_mixed), T_POINT_OF(cas_type),
+	T_POINT_OF(op_user), T_POINT_OF(op_null), T_POINT_OF(op_for_type), T_POINT_OF(count),
+	T_POINT_OF(disp), T_POINT_OF(range), T_POINT_OF(no_epoch), T_POINT_OF(test_no_epoch),
+	T_POINT_OF(request_no_epoch), T_POINT_OF(double_lock), T_POINT_OF(wrong_target),
+	T_POINT_OF(pscw_misuse), T_POINT_OF(locktype), T_POINT_OF(assert_bits),
+	T_POINT_OF(win_null), T_POINT_OF(create_arguments),
+};
+
 int main(int argc, char **argv)
 {
 	t_init(&argc, &argv, MPI_THREAD_SINGLE);
 	t = (t_rank + 1) % t_size;
 	left = (t_rank + t_size - 1) % t_size;
-	for (int f = 0; f < 2; f++) {
-		static const struct {
-			const char *name;
-			void (*fn)(void);
-		} points[] = {
-#define P(f) { #f, f }
-			P(rank), P(sync_rank), P(type_null), P(type_uncommitted), P(type_mixed),
-			P(cas_type), P(op_user), P(op_null), P(op_for_type), P(count), P(disp),
-			P(range), P(no_epoch), P(test_no_epoch), P(request_no_epoch),
-			P(double_lock), P(wrong_target), P(pscw_misuse), P(locktype),
-			P(assert_bits), P(win_null), P(create_arguments),
-		};
-
-		tw_make(&w, f, MPI_COMM_WORLD, 256, 4, MPI_INFO_NULL);
-		for (int i = 0; i < ARRAY_SIZE(points); i++)
-			if (t_begin("%s.%s", points[i].name, tw_names[f])) {
-				if (t_size < 2)
-					t_skip("needs 2 ranks, has 1");
-				else
-					points[i].fn();
-				t_end();
-			}
-		tw_free(&w);
-	}
+	tw_points(&w, points, ARRAY_SIZE(points), 256, 4, 2, NULL);
 	return t_fini();
 }

@@ -424,33 +424,24 @@ static void queued_behind_lock(void)
 	free(src);
 }
 
+static void use_window(const char *flavor)
+{
+	m = (long *)w.mem;
+}
+
+static const struct t_point points[] = {
+	T_POINT_OF(exclusive_counter), T_POINT_OF(local_and_remote_exclusion),
+	T_POINT_OF(readers_writers), T_POINT_OF(writer_not_starved),
+	T_POINT_OF(reader_not_starved), T_POINT_OF(writer_among_writers), T_POINT_OF(lock_self),
+	T_POINT_OF(nocheck), T_POINT_OF(empty_epochs), T_POINT_OF(nested), T_POINT_OF(hand_over),
+	T_POINT_OF(lock_all_against_exclusive), T_POINT_OF(flush_then_message),
+	T_POINT_OF(flush_local), T_POINT_OF(poll_on_memory), T_POINT_OF(several_windows),
+	T_POINT_OF(queued_behind_lock),
+};
+
 int main(int argc, char **argv)
 {
 	t_init(&argc, &argv, MPI_THREAD_SINGLE);
-	for (int f = 0; f < 2; f++) {
-		static const struct {
-			const char *name;
-			void (*fn)(void);
-		} points[] = {
-#define P(f) { #f, f }
-			P(exclusive_counter), P(local_and_remote_exclusion), P(readers_writers),
-			P(writer_not_starved), P(reader_not_starved), P(writer_among_writers),
-			P(lock_self), P(nocheck), P(empty_epochs), P(nested), P(hand_over),
-			P(lock_all_against_exclusive), P(flush_then_message), P(flush_local),
-			P(poll_on_memory), P(several_windows), P(queued_behind_lock),
-		};
-
-		tw_make(&w, f, MPI_COMM_WORLD, 160000, 8, MPI_INFO_NULL);
-		m = (long *)w.mem;
-		for (int i = 0; i < ARRAY_SIZE(points); i++)
-			if (t_begin("%s.%s", points[i].name, tw_names[f])) {
-				if (t_size < 2)
-					t_skip("needs 2 ranks, has 1");
-				else
-					points[i].fn();
-				t_end();
-			}
-		tw_free(&w);
-	}
+	tw_points(&w, points, ARRAY_SIZE(points), 160000, 8, 2, use_window);
 	return t_fini();
 }

@@ -291,31 +291,21 @@ static void buffer_after_complete(void)
 	M(MPI_Group_free(&origin));
 }
 
+static void use_window(const char *flavor)
+{
+	m = (int *)w.mem;
+}
+
+static const struct t_point points[] = {
+	T_POINT_OF(one_origin), T_POINT_OF(all_to_all), T_POINT_OF(ring),
+	T_POINT_OF(empty_groups), T_POINT_OF(no_operations), T_POINT_OF(nocheck),
+	T_POINT_OF(random_graph), T_POINT_OF(test_loop), T_POINT_OF(accumulate),
+	T_POINT_OF(group_freed), T_POINT_OF(buffer_after_complete),
+};
+
 int main(int argc, char **argv)
 {
 	t_init(&argc, &argv, MPI_THREAD_SINGLE);
-	for (int f = 0; f < 2; f++) {
-		static const struct {
-			const char *name;
-			void (*fn)(void);
-		} points[] = {
-#define P(f) { #f, f }
-			P(one_origin), P(all_to_all), P(ring), P(empty_groups), P(no_operations),
-			P(nocheck), P(random_graph), P(test_loop), P(accumulate), P(group_freed),
-			P(buffer_after_complete),
-		};
-
-		tw_make(&w, f, MPI_COMM_WORLD, 400000, 4, MPI_INFO_NULL);
-		m = (int *)w.mem;
-		for (int i = 0; i < ARRAY_SIZE(points); i++)
-			if (t_begin("%s.%s", points[i].name, tw_names[f])) {
-				if (t_size < 2)
-					t_skip("needs 2 ranks, has 1");
-				else
-					points[i].fn();
-				t_end();
-			}
-		tw_free(&w);
-	}
+	tw_points(&w, points, ARRAY_SIZE(points), 400000, 4, 2, use_window);
 	return t_fini();
 }

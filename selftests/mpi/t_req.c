@@ -446,30 +446,23 @@ static void many(void)
 	done();
 }
 
+static void use_window(const char *flavor)
+{
+	m = (int *)w.mem;
+}
+
+static const struct t_point points[] = {
+	T_POINT_OF(wait_each), T_POINT_OF(test_each), T_POINT_OF(waitall_testall),
+	T_POINT_OF(waitany_testany), T_POINT_OF(waitsome_testsome), T_POINT_OF(get_status),
+	T_POINT_OF(request_free), T_POINT_OF(flush_before_wait), T_POINT_OF(wait_after_unlock),
+	T_POINT_OF(buffer_reuse), T_POINT_OF(all_kinds), T_POINT_OF(mixed), T_POINT_OF(many),
+};
+
 int main(int argc, char **argv)
 {
 	t_init(&argc, &argv, MPI_THREAD_SINGLE);
 	t = (t_rank + 1) % t_size;
 	left = (t_rank + t_size - 1) % t_size;
-	for (int f = 0; f < 2; f++) {
-		static const struct {
-			const char *name;
-			void (*fn)(void);
-		} points[] = {
-#define P(f) { #f, f }
-			P(wait_each), P(test_each), P(waitall_testall), P(waitany_testany),
-			P(waitsome_testsome), P(get_status), P(request_free), P(flush_before_wait),
-			P(wait_after_unlock), P(buffer_reuse), P(all_kinds), P(mixed), P(many),
-		};
-
-		tw_make(&w, f, MPI_COMM_WORLD, 40000 * 4, 4, MPI_INFO_NULL);
-		m = (int *)w.mem;
-		for (int i = 0; i < ARRAY_SIZE(points); i++)
-			if (t_begin("%s.%s", points[i].name, tw_names[f])) {
-				points[i].fn();
-				t_end();
-			}
-		tw_free(&w);
-	}
+	tw_points(&w, points, ARRAY_SIZE(points), 40000 * 4, 4, 1, use_window);
 	return t_fini();
 }

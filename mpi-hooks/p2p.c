@@ -71,7 +71,7 @@ static struct prog_win *context_open(int n, const char **why)
 	return NULL;
 }
 
-/* The window, on all ranks or on none: NULL with *@why.  @n + 1 endpoints. */
+/* The window, on all ranks or on none: NULL with *@why.  @eps: all zero. */
 static struct prog_win *context_join(int n, struct prog_endpoint *eps, const char **why)
 {
 	struct prog_win *w = context_open(n, why);
@@ -79,8 +79,12 @@ static struct prog_win *context_join(int n, struct prog_endpoint *eps, const cha
 
 	if (!all_ok(w != NULL))
 		goto fail;
-	prog_win_endpoint(w, &eps[n]);
-	rc = PMPI_Allgather(&eps[n], sizeof(*eps), MPI_BYTE, eps, sizeof(*eps), MPI_BYTE,
+	prog_win_endpoint(w, &eps[hooks.world_rank]);
+	/*
+	 * Each adds its own.  An MPI_Allgather of MPICH connects ranks of different nodes crosswise, and its MPI_Finalize
+	 * may hang at each connection that is new; a reduction goes by one rank of each node.
+	 */
+	rc = PMPI_Allreduce(MPI_IN_PLACE, eps, n * (int)(sizeof(*eps) / sizeof(uint64_t)), MPI_UINT64_T, MPI_BOR,
 			    MPI_COMM_WORLD);
 	if (!all_ok(!rc && !prog_win_connect(w, eps, why)))
 		goto fail;
@@ -112,7 +116,7 @@ void hp2p_start(void)
 		why = "PROG_TWO_SIDED is off";
 	else if (hcomm_make_begin())
 		why = "the MPI library gave no group";
-	eps = calloc((size_t)n + 1, sizeof(*eps));
+	eps = calloc((size_t)n, sizeof(*eps));
 	if (!eps && !why)
 		why = strerror(ENOMEM);
 	w = context_join(n, eps, &why);

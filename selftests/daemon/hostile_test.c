@@ -138,7 +138,8 @@ static void raw_segment(struct raw *r)
 
 	memset(r, 0, sizeof(*r));
 	r->sock = nodes_connect(node.sock, SOCK_SEQPACKET);
-	assert_true(r->sock >= 0);
+	if (r->sock < 0)
+		fail_msg("cannot connect: %s\n%s", strerror(errno), node_log(&node));
 	r->seg_size = 1 << 20;
 	r->seg_fd = memfd(r->seg_size, F_SEAL_SHRINK | F_SEAL_GROW, &mem);
 	r->seg = mem;

@@ -55,11 +55,12 @@ static int check_header(const struct session *s, const struct prog_session_hdr *
 static int check_p2p(struct session *s, const struct prog_session_hdr *h, const char **why)
 {
 	uint8_t *base = s->c.view.seg->mem;
-	struct prog_p2p_area *a = (struct prog_p2p_area *)(base + h->p2p_off);
+	struct prog_p2p_area *a;
 	uint64_t sq, idx, slot;
 
 	if (!inside(h->p2p_off, 1, sizeof(*a), h->seg_size, PROG_CACHELINE))
 		REFUSE("session segment: area for messages out of bounds");
+	a = (struct prog_p2p_area *)(base + h->p2p_off);
 	sq = __atomic_load_n(&a->sq_off, __ATOMIC_RELAXED);
 	idx = __atomic_load_n(&a->idx_off, __ATOMIC_RELAXED);
 	slot = __atomic_load_n(&a->slot_off, __ATOMIC_RELAXED);

@@ -21,6 +21,7 @@
 
 #include <libprogbase/log.h>
 
+#include "conf/args.h"
 #include "conf/keys.h"
 #include "ctl/ctl.h"
 #include "listen/listen.h"
@@ -40,7 +41,6 @@
 struct progd {
 	struct conf *conf;
 	const char *config;		/* file, or NULL */
-	char dropin[4096];
 	bool embedded;
 	bool engine;			/* of a supervisor, over ENGINE_SOCK and ENGINE_PIPE */
 	int listeners[PROG_MAX_ADDRS];	/* that it bound for us */
@@ -124,17 +124,11 @@ static int check_conf(const struct conf *next, char *err, size_t size, void *arg
 
 static int load(struct progd *d, bool running)
 {
-	char err[CONF_ERR];
-	int r = conf_load(d->conf, d->config, d->config ? d->dropin : NULL, running, err);
+	int r = conf_args_load(d->conf, d->config, running);
 
-	if (r < 0) {
-		prog_log(PROG_LOG_ERROR, "%s", err);
-		return r;
-	}
-	if (r > 0)
-		prog_log(PROG_LOG_WARN, "%s", err);
-	apply_runtime(d);
-	return 0;
+	if (!r)
+		apply_runtime(d);
+	return r;
 }
 
 static void reload(struct progd *d)
@@ -410,24 +404,6 @@ static void usage(FILE *f)
 	conf_print_help(g.conf, f);
 }
 
-static int set_key(struct progd *d, const char *arg)
-{
-	const char *eq = strchr(arg, '=');
-	char key[64], err[CONF_ERR];
-
-	if (!eq || eq == arg || (size_t)(eq - arg) >= sizeof(key)) {
-		fprintf(stderr, "progd: --set %s: not of the form KEY=VALUE\n", arg);
-		return -EINVAL;
-	}
-	memcpy(key, arg, eq - arg);
-	key[eq - arg] = '\0';
-	if (conf_set(d->conf, key, eq + 1, "--set", false, err)) {
-		fprintf(stderr, "progd: %s\n", err);
-		return -EINVAL;
-	}
-	return 0;
-}
-
 static int set_lock_fd(struct progd *d, const char *arg)
 {
 	char *end;
@@ -469,7 +445,6 @@ static bool options(struct progd *d, int argc, char **argv, int *status)
 		{ "help", no_argument, NULL, 'h' }, { "version", no_argument, NULL, 'v' },
 		{ NULL, 0, NULL, 0 },
 	};
-	char err[CONF_ERR];
 	int c;
 
 	*status = 2;
@@ -479,14 +454,12 @@ static bool options(struct progd *d, int argc, char **argv, int *status)
 			d->config = optarg;
 			break;
 		case 's':
-			if (set_key(d, optarg))
+			if (conf_args_set(d->conf, "progd", optarg))
 				return false;
 			break;
 		case 'S':
-			if (conf_set(d->conf, "socket", optarg, "--socket", false, err)) {
-				fprintf(stderr, "progd: %s\n", err);
+			if (conf_args_key(d->conf, "progd", "socket", optarg))
 				return false;
-			}
 			break;
 		case 'e':
 			d->embedded = true;
@@ -586,8 +559,6 @@ int main(int argc, char **argv)
 		conf_free(d->conf);
 		return r;
 	}
-	if (d->config)
-		snprintf(d->dropin, sizeof(d->dropin), "%s.d", d->config);
 	if (getenv("JOURNAL_STREAM"))
 		log_set_journal(true);
 	if (load(d, false)) {

@@ -21,6 +21,7 @@
 #include <libprogbase/conf.h>
 #include <libprogbase/log.h>
 
+#include "conf/args.h"
 #include "conf/keys.h"
 #include "front.h"
 #include "record.h"
@@ -31,7 +32,6 @@
 struct supervisor {
 	struct conf *conf;
 	const char *config;		/* file, or NULL */
-	char dropin[PATH_MAX];
 	char progd[PATH_MAX];
 	char *args[MAX_ARGS + 1];	/* of engines */
 	unsigned int nargs;
@@ -52,17 +52,11 @@ static struct supervisor g = { .signal_fd = -1, .records = -1 };
 
 static int load(struct supervisor *s, bool running)
 {
-	char err[CONF_ERR];
-	int r = conf_load(s->conf, s->config, s->config ? s->dropin : NULL, running, err);
+	int r = conf_args_load(s->conf, s->config, running);
 
-	if (r < 0) {
-		prog_log(PROG_LOG_ERROR, "%s", err);
-		return r;
-	}
-	if (r > 0)
-		prog_log(PROG_LOG_WARN, "%s", err);
-	log_set_level(conf_int(s->conf, KEY_LOG_LEVEL));
-	return 0;
+	if (!r)
+		log_set_level(conf_int(s->conf, KEY_LOG_LEVEL));
+	return r;
 }
 
 /* The engines read the same files, each by itself. */
@@ -236,23 +230,6 @@ static void pass_on(struct supervisor *s, const char *option, char *value)
 	s->args[s->nargs++] = value;
 }
 
-static int set_key(struct supervisor *s, char *arg)
-{
-	char *eq = strchr(arg, '='), key[64], err[CONF_ERR];
-
-	if (!eq || eq == arg || (size_t)(eq - arg) >= sizeof(key)) {
-		fprintf(stderr, "progd-supervisor: --set %s: not of the form KEY=VALUE\n", arg);
-		return -EINVAL;
-	}
-	snprintf(key, sizeof(key), "%.*s", (int)(eq - arg), arg);
-	if (conf_set(s->conf, key, eq + 1, "--set", false, err)) {
-		fprintf(stderr, "progd-supervisor: %s\n", err);
-		return -EINVAL;
-	}
-	pass_on(s, "--set", arg);
-	return 0;
-}
-
 /* The program beside this one, unless another was named. */
 static void find_progd(struct supervisor *s)
 {
@@ -275,7 +252,6 @@ static bool options(struct supervisor *s, int argc, char **argv, int *status)
 		{ "help", no_argument, NULL, 'h' }, { "version", no_argument, NULL, 'v' },
 		{ NULL, 0, NULL, 0 },
 	};
-	char err[CONF_ERR];
 	int c;
 
 	*status = 2;
@@ -286,14 +262,13 @@ static bool options(struct supervisor *s, int argc, char **argv, int *status)
 			pass_on(s, "--config", optarg);
 			break;
 		case 's':
-			if (set_key(s, optarg))
+			if (conf_args_set(s->conf, "progd-supervisor", optarg))
 				return false;
+			pass_on(s, "--set", optarg);
 			break;
 		case 'S':
-			if (conf_set(s->conf, "socket", optarg, "--socket", false, err)) {
-				fprintf(stderr, "progd-supervisor: %s\n", err);
+			if (conf_args_key(s->conf, "progd-supervisor", "socket", optarg))
 				return false;
-			}
 			pass_on(s, "--socket", optarg);
 			break;
 		case 'p':
@@ -335,8 +310,6 @@ int main(int argc, char **argv)
 		return r;
 	}
 	find_progd(s);
-	if (s->config)
-		snprintf(s->dropin, sizeof(s->dropin), "%s.d", s->config);
 	if (getenv("JOURNAL_STREAM"))
 		log_set_journal(true);
 	if (load(s, false)) {

@@ -2,16 +2,14 @@
 #include "front.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 #include <utlist.h>
 
 #include <libprogbase/log.h>
+#include <libprogbase/usock.h>
 #include <wire/super.h>
 
 #include "service.h"
@@ -186,37 +184,6 @@ static void on_node(void *ctx, int fd)
 
 /* ---- sockets ----------------------------------------------------------------------------------------------- */
 
-/*
- * A socket of our own at @path: its descriptor, or -errno.  It takes the place of one of a supervisor that was killed when
- * it is ready, so that who waits for us sees one of them at any time.
- */
-static int make(const char *path, mode_t mode)
-{
-	struct sockaddr_un sa = { .sun_family = AF_UNIX }, tmp = { .sun_family = AF_UNIX };
-	int fd, probe, r;
-
-	if (strlen(path) >= sizeof(sa.sun_path) ||
-	    snprintf(tmp.sun_path, sizeof(tmp.sun_path), "%s~", path) >= (int)sizeof(tmp.sun_path))
-		return -ENAMETOOLONG;
-	strcpy(sa.sun_path, path);
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0 || probe < 0) {
-		r = -errno;
-	} else if (!connect(probe, (struct sockaddr *)&sa, sizeof(sa)) || errno == EAGAIN) {
-		r = -EADDRINUSE;
-	} else {
-		unlink(tmp.sun_path);
-		r = bind(fd, (struct sockaddr *)&tmp, sizeof(tmp)) || chmod(tmp.sun_path, mode) ||
-		    listen(fd, BACKLOG) || rename(tmp.sun_path, path) ? -errno : fd;
-	}
-	if (probe >= 0)
-		close(probe);
-	if (r < 0 && fd >= 0)
-		close(fd);
-	return r;
-}
-
 int front_new(const struct front_opts *o, struct front **out, char *err)
 {
 	static void (*const fn[SOCKETS])(void *ctx, int fd) = {
@@ -237,7 +204,7 @@ int front_new(const struct front_opts *o, struct front **out, char *err)
 		snprintf(path, sizeof(path), "%s%s", o->path, sockets[i].suffix);
 		f->s[i].fd = service_socket(path);
 		if (f->s[i].fd < 0) {
-			f->s[i].fd = make(path, sockets[i].mode);
+			f->s[i].fd = usock_listen(path, sockets[i].mode, BACKLOG);
 			f->s[i].own = true;
 		}
 		r = f->s[i].fd < 0 ? f->s[i].fd : 0;

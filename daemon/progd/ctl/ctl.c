@@ -8,11 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <libprogbase/log.h>
+#include <libprogbase/usock.h>
 #include <utlist.h>
 
 #include "ctl/priv.h"
@@ -183,23 +182,15 @@ static void on_accept(void *ctx, int fd)
 /* 0, or -errno with *@err. */
 static int listen_at(struct ctl *c, char *err)
 {
-	struct sockaddr_un sa = { .sun_family = AF_UNIX };
-	int r;
-
 	if (snprintf(c->path, sizeof(c->path), "%s.ctl", c->o.socket) >= (int)sizeof(c->path)) {
 		snprintf(err, 256, "control socket %.150s.ctl: longer than %zu bytes", c->o.socket,
 			 sizeof(c->path) - 1);
 		return -ENAMETOOLONG;
 	}
-	strcpy(sa.sun_path, c->path);
-	c->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	/* the client socket is ours, so what stands here is an old one of ours */
-	unlink(c->path);
-	if (c->fd < 0 || bind(c->fd, (struct sockaddr *)&sa, sizeof(sa)) || chmod(c->path, 0600) ||
-	    listen(c->fd, 128)) {
-		r = -errno;
-		snprintf(err, 256, "control socket %s: %s", c->path, strerror(errno));
-		return r;
+	c->fd = usock_listen(c->path, 0600, 128);
+	if (c->fd < 0) {
+		snprintf(err, 256, "control socket %s: %s", c->path, strerror(-c->fd));
+		return c->fd;
 	}
 	c->watch = loop_accept(c->o.node->loop, c->fd, on_accept, c);
 	return c->watch ? 0 : -ENOMEM;

@@ -9,11 +9,11 @@
 #include <sys/eventfd.h>
 #include <sys/pidfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <libprogbase/log.h>
+#include <libprogbase/usock.h>
 
 #include "session/priv.h"
 
@@ -343,42 +343,13 @@ static void on_bad(void *ctx)
 /* A socket of our own; its descriptor, or -errno with *@err. */
 static int listen_at(const char *path, char *err)
 {
-	struct sockaddr_un sa = { .sun_family = AF_UNIX };
-	int r, fd, probe;
+	int fd = usock_listen(path, 0600, 1024);
 
-	if (strlen(path) >= sizeof(sa.sun_path)) {
-		snprintf(err, 256, "socket %.100s...: longer than %zu bytes", path, sizeof(sa.sun_path) - 1);
-		return -ENAMETOOLONG;
-	}
-	strcpy(sa.sun_path, path);
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0) {
-		r = -errno;
-		snprintf(err, 256, "socket: %s", strerror(errno));
-		return r;
-	}
-	/* a socket file that nobody answers is what a killed daemon left */
-	probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (probe >= 0) {
-		if (!connect(probe, (struct sockaddr *)&sa, sizeof(sa)) || errno == EAGAIN) {
-			close(probe);
-			close(fd);
-			snprintf(err, 256, "socket %s: another daemon serves it", path);
-			return -EADDRINUSE;
-		}
-		if (errno == ECONNREFUSED)
-			unlink(path);
-		close(probe);
-	}
-	/* nobody listens before the mode is what it should be */
-	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)) || chmod(path, 0600) || listen(fd, 1024)) {
-		r = -errno;
-		snprintf(err, 256, "socket %s: %s", path, strerror(errno));
-		if (r != -EADDRINUSE)
-			unlink(path);
-		close(fd);
-		return r;
-	}
+	if (fd == -ENAMETOOLONG)
+		snprintf(err, 256, "socket %.100s...: longer than %zu bytes", path,
+			 sizeof(((struct sockaddr_un *)0)->sun_path) - 1);
+	else if (fd < 0)
+		snprintf(err, 256, "socket %s: %s", path, fd == -EADDRINUSE ? "another daemon serves it" : strerror(-fd));
 	return fd;
 }
 

@@ -25,6 +25,8 @@
  * buffers than may be pinned has some of them pinned, and does not pay for pinning each of them each time.
  */
 #define BUFFER_AGE	256u
+/* So often is memory registered that the kernel moves, for a huge page say, before the daemon has looked at it. */
+#define TRIES		4
 
 enum { PINS_NEW, PINS_ON, PINS_OFF };
 
@@ -90,36 +92,46 @@ static bool started(struct prog_session *s)
 	return p->state == PINS_ON && !session_lost(s);
 }
 
-/* Under the lock. */
-static int pin_new(struct prog_session *s, void *addr, size_t size, bool write, struct pin **out)
+/* Registers it, and tells the daemon; -ESTALE: it was other memory, or moved, before the daemon looked. */
+static int try_pin(struct prog_session *s, void *addr, size_t size, bool write, struct pin *pin)
 {
 	struct prog_ctrl_pin_add req = { .addr = (uintptr_t)addr, .size = size };
 	struct prog_ctrl_slot rep = { 0 };
 	struct pins *p = &s->pins;
+	int err = pin_register(&p->dev, addr, size, write, &pin->r);
+
+	if (err)
+		return err;
+	req.handle = pin->r.handle;
+	err = session_request(s, PROG_CTRL_PIN_ADD, &req, sizeof(req), NULL, 0, &rep, sizeof(rep), NULL,
+			      NULL);
+	if (err)
+		pin_unregister(&p->dev, pin->r.handle);
+	pin->id = rep.slot;
+	/* the daemon has counted all others */
+	return err && err != -ESTALE ? -ECONNREFUSED : err;
+}
+
+/* Under the lock. */
+static int pin_new(struct prog_session *s, void *addr, size_t size, bool write, struct pin **out)
+{
+	struct pins *p = &s->pins;
 	struct pin *pin;
-	int err;
+	int err = -ESTALE;
 
 	if (size > s->pin_max || p->bytes > s->pin_max - size)
 		return -EDQUOT;
 	pin = calloc(1, sizeof(*pin));
 	if (!pin)
 		return -ENOMEM;
-	err = pin_register(&p->dev, addr, size, write, &pin->r);
+	for (unsigned int i = 0; err == -ESTALE && i < TRIES; i++)
+		err = try_pin(s, addr, size, write, pin);
 	if (err) {
 		free(pin);
 		return err;
 	}
-	req.handle = pin->r.handle;
-	err = session_request(s, PROG_CTRL_PIN_ADD, &req, sizeof(req), NULL, 0, &rep, sizeof(rep), NULL,
-			      NULL);
-	if (err) {
-		pin_unregister(&p->dev, pin->r.handle);
-		free(pin);
-		return -ECONNREFUSED;		/* the daemon has counted it */
-	}
 	pin->addr = addr;
 	pin->size = size;
-	pin->id = rep.slot;
 	pin->users = 1;
 	p->bytes += size;
 	pin->next = p->list;

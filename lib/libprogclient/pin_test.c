@@ -28,6 +28,7 @@ static struct {
 	pthread_t thread;
 	int device_err;			/* what it says about the context */
 	int add_err;
+	unsigned int stale;		/* so many regions end before it looks at them */
 	bool opens;			/* it may open the device, for clients that may not */
 	unsigned int devices, sent_fds, adds, dels, notes;
 	int note;			/* the last one */
@@ -90,6 +91,12 @@ static void *serve(void *arg)
 			d.adds++;
 			for (i = 0; d.handle[i]; i++)
 				;
+			if (d.stale) {
+				d.stale--;
+				pin_fake_stale(m.add.handle);
+				answer(d.sock, m.hdr.type, -ESTALE, 0, -1);
+				break;
+			}
 			if (!d.add_err)
 				d.handle[i] = m.add.handle;
 			answer(d.sock, m.hdr.type, d.add_err, i, -1);
@@ -193,6 +200,30 @@ static void test_refused(void **state)
 	assert_int_equal(pin_get(s, mem, 10 * PAGE, &p), 0);
 	assert_int_equal(pin_get(s, mem, 1, &p), -EDQUOT);
 	pin_put(s, p);
+	assert_int_equal(s->pins.bytes, 0);
+	close_session(s);
+}
+
+/* Memory that the kernel moves before the daemon has looked at it is pinned where it is then. */
+static void test_moved(void **state)
+{
+	struct prog_session *s = open_session();
+	struct pin *p = NULL;
+
+	d.stale = 3;
+	assert_int_equal(pin_get(s, mem, PAGE, &p), 0);
+	assert_int_equal(d.adds, 4);
+	assert_int_equal(d.notes, 0);
+	assert_int_equal(pin_fake.unregistered, 3);
+	assert_int_equal(d.handle[p->id], p->r.handle);
+	assert_true(pin_fresh(p->r.mark, p->r.handle));
+	pin_put(s, p);
+	/* it moves all the time */
+	d.stale = 100;
+	assert_int_equal(pin_get(s, mem, PAGE, &p), -ESTALE);
+	assert_int_equal(d.stale, 100 - 4);
+	assert_int_equal(d.notes, 1);
+	assert_int_equal(d.note, -ESTALE);
 	assert_int_equal(s->pins.bytes, 0);
 	close_session(s);
 }
@@ -433,6 +464,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_window),
 		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_moved),
 		cmocka_unit_test(test_device),
 		cmocka_unit_test(test_buffer),
 		cmocka_unit_test(test_stale),

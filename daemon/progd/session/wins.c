@@ -411,7 +411,9 @@ int do_pin_add(struct session *s, struct msg *m)
 out:
 	if (err) {
 		msg_reason(r.reason, why);
-		win_job_reason(s->c.view.job, "memory not pinned", why);
+		/* it ended meanwhile: the client tries again, and tells us in the end */
+		if (err != -ESTALE)
+			win_job_reason(s->c.view.job, "memory not pinned", why);
 		prog_log_limited(PROG_LOG_WARN, "session %u: pinned region refused: %s", s->id, why);
 	}
 	return msg_reply(s, &r, sizeof(r), PROG_CTRL_PIN_ADD, err, NULL, 0);

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include <libprogbase/log.h>
+#include <wire/super.h>
 
 #include "conf/args.h"
 #include "conf/keys.h"
@@ -33,16 +34,11 @@
 #include "thresh/thresh.h"
 #include "win/win.h"
 
-/* The channel of an engine to its supervisor, as spawn.c has put it. */
-#define ENGINE_SOCK	3
-#define ENGINE_PIPE	4
-#define ENGINE_LISTENERS 5
-
 struct progd {
 	struct conf *conf;
 	const char *config;		/* file, or NULL */
 	bool embedded;
-	bool engine;			/* of a supervisor, over ENGINE_SOCK and ENGINE_PIPE */
+	bool engine;			/* of a supervisor, over its channel */
 	int listeners[PROG_MAX_ADDRS];	/* that it bound for us */
 	int lock_fd;			/* embedded: held until the end; -1 */
 	char socket[108];
@@ -97,6 +93,8 @@ static void apply_runtime(struct progd *d)
 	d->node.rndv_conf.pool_idle_ns = conf_int(d->conf, KEY_P2P_POOL_IDLE);
 	d->node.rndv_conf.max_sends = conf_int(d->conf, KEY_QUOTA_MESSAGES);
 	log_set_level(conf_int(d->conf, KEY_LOG_LEVEL));
+	if (d->super)
+		super_linger(d->super, conf_int(d->conf, KEY_ENGINE_LINGER));
 }
 
 static void conf_changed(void *ctx)
@@ -279,7 +277,7 @@ static int make_ctl(struct progd *d)
 static int make_super(struct progd *d)
 {
 	struct super_opts o = {
-		.sock = ENGINE_SOCK, .pipe = ENGINE_PIPE, .path = d->socket, .loop = d->loop,
+		.sock = SUPER_FD_SOCK, .pipe = SUPER_FD_PIPE, .path = d->socket, .loop = d->loop,
 		.linger_ns = conf_int(d->conf, KEY_ENGINE_LINGER), .client = on_client, .control = on_control,
 		.reload = on_reload, .end = on_end, .ctx = d,
 	};
@@ -422,7 +420,7 @@ static int set_listeners(struct progd *d, const char *arg)
 	unsigned int n = strtoul(arg, NULL, 10);
 
 	for (unsigned int i = 0; d->engine && i < n && i < PROG_MAX_ADDRS; i++) {
-		d->listeners[i] = ENGINE_LISTENERS + (int)i;
+		d->listeners[i] = SUPER_FD_LISTENERS + (int)i;
 		if (fcntl(d->listeners[i], F_SETFD, FD_CLOEXEC))
 			break;
 		d->node.nlisten = i + 1;
@@ -465,7 +463,7 @@ static bool options(struct progd *d, int argc, char **argv, int *status)
 			d->embedded = true;
 			break;
 		case 'E':
-			if (fcntl(ENGINE_SOCK, F_SETFD, FD_CLOEXEC) || fcntl(ENGINE_PIPE, F_SETFD, FD_CLOEXEC)) {
+			if (fcntl(SUPER_FD_SOCK, F_SETFD, FD_CLOEXEC) || fcntl(SUPER_FD_PIPE, F_SETFD, FD_CLOEXEC)) {
 				fprintf(stderr, "progd: --engine: progd-supervisor starts engines\n");
 				return false;
 			}

@@ -26,14 +26,13 @@
 #include "front.h"
 #include "record.h"
 #include "service.h"
-
-#define MAX_ARGS	60
+#include "spawn.h"
 
 struct supervisor {
 	struct conf *conf;
 	const char *config;		/* file, or NULL */
 	char progd[PATH_MAX];
-	char *args[MAX_ARGS + 1];	/* of engines */
+	char *args[SPAWN_ARGS + 1];	/* of engines */
 	unsigned int nargs;
 	struct loop *loop;
 	int signal_fd;
@@ -222,8 +221,8 @@ static void usage(FILE *f)
 
 static void pass_on(struct supervisor *s, const char *option, char *value)
 {
-	if (s->nargs + 2 > MAX_ARGS) {
-		fprintf(stderr, "progd-supervisor: more than %d options\n", MAX_ARGS / 2);
+	if (s->nargs + 2 > SPAWN_ARGS) {
+		fprintf(stderr, "progd-supervisor: more than %d options\n", SPAWN_ARGS / 2);
 		exit(2);
 	}
 	s->args[s->nargs++] = (char *)(uintptr_t)option;

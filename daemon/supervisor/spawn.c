@@ -15,9 +15,8 @@
 #include <unistd.h>
 
 #include <libprogbase/log.h>
+#include <wire/super.h>
 
-#define FIRST_FD 3	/* socket and pipe of the channel, sockets that listen */
-#define MAX_ARGS 64
 #define DEVICE_GROUP "progd"	/* may open /dev/asyncprog and /dev/ioat_copy (60-asyncprog.rules) */
 
 /*
@@ -72,35 +71,35 @@ static void may_be_ended(void)
  */
 static int place(const struct spawn_opts *o, int done)
 {
-	int from[3 + PROG_MAX_ADDRS] = { o->sock, o->pipe };
-	unsigned int n = 2;
+	int from[SUPER_FD_LISTENERS + PROG_MAX_ADDRS + 1] = { [SUPER_FD_SOCK] = o->sock, [SUPER_FD_PIPE] = o->pipe };
+	unsigned int n = SUPER_FD_LISTENERS;
 
 	for (unsigned int i = 0; i < o->ports->n; i++)
 		from[n++] = o->ports->l[i].fd;
 	from[n++] = done;
-	for (unsigned int i = 0; i < n; i++) {
-		from[i] = fcntl(from[i], F_DUPFD_CLOEXEC, FIRST_FD + n);
+	for (unsigned int i = SUPER_FD_SOCK; i < n; i++) {
+		from[i] = fcntl(from[i], F_DUPFD_CLOEXEC, n);
 		if (from[i] < 0)
 			return -errno;
 	}
-	for (unsigned int i = 0; i < n; i++)
-		if (dup2(from[i], FIRST_FD + i) < 0)
+	for (unsigned int i = SUPER_FD_SOCK; i < n; i++)
+		if (dup2(from[i], (int)i) < 0)
 			return -errno;
-	close_range(FIRST_FD + n, ~0u, 0);
-	close(FIRST_FD + n - 1);
+	close_range(n, ~0u, 0);
+	close((int)n - 1);
 	return 0;
 }
 
 static void child_main(const struct spawn_opts *o, int done)
 {
 	static char path[] = "PATH=/usr/bin:/bin", engine[] = "--engine", listeners[] = "--listeners", count[8], journal[128];
-	char *argv[MAX_ARGS] = { (char *)(uintptr_t)o->progd, engine, listeners, count }, *env[] = { path, NULL, NULL };
+	char *argv[SPAWN_ARGS + 5] = { (char *)(uintptr_t)o->progd, engine, listeners, count }, *env[] = { path, NULL, NULL };
 	const char *stream = getenv("JOURNAL_STREAM");
 	int argc = 4, null, r;
 	sigset_t none;
 
 	snprintf(count, sizeof(count), "%u", o->ports->n);
-	for (char *const *a = o->args; *a && argc < MAX_ARGS - 1; a++)
+	for (char *const *a = o->args; *a && a < o->args + SPAWN_ARGS; a++)
 		argv[argc++] = *a;
 	if (stream) {
 		snprintf(journal, sizeof(journal), "JOURNAL_STREAM=%s", stream);

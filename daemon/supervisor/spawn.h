@@ -7,6 +7,8 @@
 
 #include "ports.h"
 
+#define SPAWN_ARGS	512		/* further arguments, at most */
+
 struct spawn_opts {
 	const char *progd;		/* the program */
 	char *const *args;		/* further arguments, NULL-terminated: where the configuration is */

@@ -18,6 +18,11 @@
 #define SUPER_VERSION		1
 #define SUPER_SOCKET		".engines"	/* added to the path of the clients' socket */
 
+/* Where an engine finds what it is started with: the channel, and the sockets that listen (--listeners). */
+#define SUPER_FD_SOCK		3
+#define SUPER_FD_PIPE		4
+#define SUPER_FD_LISTENERS	5
+
 /* Connections that an engine was given and has not said TAKEN of: so many fit the socket and the pipe. */
 #define SUPER_IN_FLIGHT		64u
 

@@ -666,6 +666,34 @@ static void test_bad_engines(void **state)
 
 /* ---- as a service ---- */
 
+/* Engines get all that the supervisor was told, and follow it when it changes. */
+static void test_options(void **state)
+{
+	const char *set[101];
+	char cmd[64];
+	struct client a;
+	pid_t e;
+
+	for (unsigned int i = 0; i < 98; i++)
+		set[i] = "log_level=info";
+	set[98] = "engine_linger=1h";
+	set[99] = "quota_windows=77";
+	set[100] = NULL;
+	assert_int_equal(node_start_supervisor(&node, progd_copy, set), 0);
+	client_start(&a, USER_A);
+	assert_int_equal(client_do(&a, 'o').err, 0);
+	e = engine_of(USER_A);
+	snprintf(cmd, sizeof(cmd), "--uid %u conf get quota_windows", USER_A);
+	assert_non_null(strstr(node_progctl(&node, cmd), " 77 "));
+	client_end(&a);
+	assert_true(runs(e));
+	/* it waits already */
+	snprintf(cmd, sizeof(cmd), "--uid %u conf set engine_linger 0", USER_A);
+	node_progctl(&node, cmd);
+	await_end(e);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
 /* A service manager's part: sockets that are there before and after the supervisor, and the notification. */
 static void test_service(void **state)
 {
@@ -873,6 +901,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_stopped_engine),
 		cmocka_unit_test(test_fair),
 		cmocka_unit_test(test_bad_engines),
+		cmocka_unit_test(test_options),
 		cmocka_unit_test(test_service),
 		cmocka_unit_test(test_port_kept),
 		cmocka_unit_test(test_port_range),

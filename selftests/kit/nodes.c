@@ -15,6 +15,8 @@
 
 #include "nodes.h"
 
+#define MAX_ARGS 256	/* of a daemon */
+
 uint64_t nodes_now(void)
 {
 	struct timespec ts;
@@ -51,7 +53,7 @@ static int run(struct node *n, const char **argv, int argc, const char *const *s
 	uint64_t end = nodes_now() + 20000000000ull;
 	int fd, st;
 
-	for (; sets && *sets && argc < 60; sets++) {
+	for (; sets && *sets && argc + 3 <= MAX_ARGS; sets++) {
 		argv[argc++] = "--set";
 		argv[argc++] = *sets;
 	}
@@ -92,7 +94,7 @@ static int make_dir(struct node *n)
 
 int node_start(struct node *n, const char *const *sets)
 {
-	const char *argv[64] = { nodes_progd(), "--socket", n->sock, "--set", "listen=127.0.0.1" };
+	const char *argv[MAX_ARGS] = { nodes_progd(), "--socket", n->sock, "--set", "listen=127.0.0.1" };
 
 	return make_dir(n) ?: run(n, argv, 5, sets);
 }
@@ -100,7 +102,7 @@ int node_start(struct node *n, const char *const *sets)
 int node_supervise(struct node *n, const char *progd, const char *const *sets)
 {
 	char supervisor[4096 + 16];
-	const char *argv[64] = { supervisor, "--socket", n->sock, "--set", "listen=127.0.0.1", "--progd", progd };
+	const char *argv[MAX_ARGS] = { supervisor, "--socket", n->sock, "--set", "listen=127.0.0.1", "--progd", progd };
 
 	snprintf(supervisor, sizeof(supervisor), "%s-supervisor", nodes_progd());
 	return run(n, argv, 7, sets);

@@ -66,6 +66,14 @@ static void wait_for_somebody(struct super *s)
 		loop_timer_set(s->o.loop, &s->linger, s->drain ? 0 : s->o.linger_ns, on_linger, s);
 }
 
+void super_linger(struct super *s, uint64_t linger_ns)
+{
+	if (s->o.linger_ns == linger_ns)
+		return;
+	s->o.linger_ns = linger_ns;
+	wait_for_somebody(s);
+}
+
 void super_count(struct super *s, unsigned int n)
 {
 	bool same = !n == !s->count;

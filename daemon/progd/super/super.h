@@ -28,6 +28,8 @@ struct super_opts {
 
 /* Says that the engine is ready.  0 or -errno (the descriptors are closed). */
 int super_new(const struct super_opts *o, struct super **out);
+/* struct super_opts.linger_ns is another one from now on. */
+void super_linger(struct super *s, uint64_t linger_ns);
 /* @n clients and control connections are here now. */
 void super_count(struct super *s, unsigned int n);
 void super_free(struct super *s);	/* NULL is fine */

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 #include "engines.h"
 
-#include <asyncprog/ring.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -20,6 +19,7 @@
 
 #include "proc.h"
 #include "record.h"
+#include "session/refusal.h"
 #include "spawn.h"
 
 #define SEC		1000000000ull
@@ -72,6 +72,7 @@ struct engines {
 	struct engine *table;
 	struct loop_timer fair;		/* runs while engines of several users are up */
 	bool drain;
+	uid_t unmapped;			/* in our user namespace all uids that it does not have look like this one; -1: it has all */
 };
 
 static void start(struct engine *e);
@@ -82,22 +83,17 @@ static void fair_begin(struct engines *all);
 /* Tell who is there why, without reading what he says. */
 static void refuse(struct engines *all, int fd, bool control, uid_t uid, const char *why)
 {
-	char text[PROG_REASON_SIZE + 64];
-	struct prog_ctrl_hello_reply r = {
-		.hdr = { .type = PROG_CTRL_HELLO, .size = sizeof(r), .status = -EUSERS },
-		.abi_major = PROG_ABI_MAJOR, .abi_minor = PROG_ABI_MINOR,
-	};
-	ssize_t n;
+	char text[256];
+	int err = 0;
 
 	prog_log_limited(PROG_LOG_WARN, "uid %u: refused: %s", (unsigned int)uid, why);
-	snprintf(r.reason, sizeof(r.reason), "%s", why);
 	snprintf(text, sizeof(text), "{\"ok\":false,\"error\":\"%s\"}", why);
-	if (control)
-		n = send(fd, text, strlen(text), MSG_DONTWAIT | MSG_NOSIGNAL);
-	else
-		n = send(fd, &r, sizeof(r), MSG_DONTWAIT | MSG_NOSIGNAL);
-	if (n < 0)
-		prog_log(PROG_LOG_DEBUG, "uid %u: cannot be told: %m", (unsigned int)uid);
+	if (!control)
+		err = refusal_send(fd, why);
+	else if (send(fd, text, strlen(text), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+		err = -errno;
+	if (err)
+		prog_log(PROG_LOG_DEBUG, "uid %u: cannot be told: %s", (unsigned int)uid, strerror(-err));
 	closer_add(all->o.closer, fd);
 }
 
@@ -480,33 +476,11 @@ static void start(struct engine *e)
 
 /* ---- who connects ------------------------------------------------------------------------------------------ */
 
-/* In a user namespace all uids that it does not have look like this one. */
-static bool is_unmapped(uid_t uid)
-{
-	unsigned int overflow = 65534, inside = 0, outside, count = 0;
-	FILE *f = fopen("/proc/sys/kernel/overflowuid", "re");
-
-	if (f) {
-		if (fscanf(f, "%u", &overflow) != 1)
-			overflow = 65534;
-		fclose(f);
-	}
-	if (uid != overflow)
-		return false;
-	f = fopen("/proc/self/uid_map", "re");
-	if (f) {
-		if (fscanf(f, "%u %u %u", &inside, &outside, &count) != 3)
-			count = 0;
-		fclose(f);
-	}
-	return count != ~0u;
-}
-
 static const char *why_not(const struct engines *all, uid_t uid)
 {
 	if (!uid && !all->o.allow_root)
 		return "root is not served (allow_root)";
-	if (is_unmapped(uid))
+	if (uid == all->unmapped)
 		return "the user is not known in the supervisor's user namespace";
 	if (geteuid() && uid != geteuid())
 		return "this supervisor has no right to serve other users";
@@ -599,23 +573,24 @@ bool engines_reaped(struct engines *all, pid_t pid, int status)
 	return false;
 }
 
-void engines_reload(struct engines *all)
+static void tell_all(struct engines *all, uint16_t type)
 {
 	struct engine *e, *tmp;
 
 	HASH_ITER(hh, all->table, e, tmp)
 		if (e->state == ENGINE_UP)
-			say(e, SUPER_RELOAD, 0, -1);
+			say(e, type, 0, -1);
+}
+
+void engines_reload(struct engines *all)
+{
+	tell_all(all, SUPER_RELOAD);
 }
 
 void engines_drain(struct engines *all)
 {
-	struct engine *e, *tmp;
-
 	all->drain = true;
-	HASH_ITER(hh, all->table, e, tmp)
-		if (e->state == ENGINE_UP)
-			say(e, SUPER_DRAIN, 0, -1);
+	tell_all(all, SUPER_DRAIN);
 }
 
 void engines_each(struct engines *all, void (*fn)(void *ctx, uid_t uid, pid_t pid, const char *state), void *ctx)
@@ -654,6 +629,25 @@ static void from_before(void *ctx, const struct record *r)
 	loop_timer_set(all->o.loop, &e->timer, BACK_NS, on_late, e);
 }
 
+static uid_t unmapped_uid(void)
+{
+	unsigned int overflow = 65534, inside = 0, outside, count = 0;
+	FILE *f = fopen("/proc/sys/kernel/overflowuid", "re");
+
+	if (f) {
+		if (fscanf(f, "%u", &overflow) != 1)
+			overflow = 65534;
+		fclose(f);
+	}
+	f = fopen("/proc/self/uid_map", "re");
+	if (f) {
+		if (fscanf(f, "%u %u %u", &inside, &outside, &count) != 3)
+			count = 0;
+		fclose(f);
+	}
+	return count == ~0u ? (uid_t)-1 : overflow;
+}
+
 int engines_new(const struct engines_opts *o, struct engines **out)
 {
 	struct engines *all = calloc(1, sizeof(*all));
@@ -661,6 +655,7 @@ int engines_new(const struct engines_opts *o, struct engines **out)
 	if (!all)
 		return -ENOMEM;
 	all->o = *o;
+	all->unmapped = unmapped_uid();
 	record_each(o->records, from_before, all);
 	*out = all;
 	return 0;

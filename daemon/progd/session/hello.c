@@ -310,7 +310,6 @@ int do_hello(struct session *s, struct msg *m)
 	prog_log_at_most(SESSION_LINES, PROG_LOG_INFO, "session %u: pid %d, uid %u, rank %u, job %u%s",
 			 s->id, (int)s->pid, (unsigned int)s->uid, s->rank, s->c.view.job->number,
 			 s->c.view.cma ? "" : ", no CMA");
-	if (all->o.count)
-		all->o.count(all->o.ctx, all->counts.now, all->counts.connections);
+	session_count(all);
 	return msg_reply(s, &r, sizeof(r), PROG_CTRL_HELLO, 0, fds, s->nwakes + 1);
 }

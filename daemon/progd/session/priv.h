@@ -126,6 +126,8 @@ void unlock_end(struct sessions *all);
 
 /* ---- hello.c -------------------------------------------------------------------------------- */
 
+/* The number of clients changed, or may have. */
+void session_count(struct sessions *all);
 struct session *session_by_id(struct sessions *all, uint32_t id);
 /* Segment, tables and helper, when no worker has them any more. */
 void session_client_free(struct session *s);

@@ -16,6 +16,7 @@
 #include <libprogbase/usock.h>
 
 #include "session/priv.h"
+#include "session/refusal.h"
 
 /* ---- requests -------------------------------------------------------------------------------------------- */
 
@@ -127,8 +128,7 @@ static int dispatch(struct session *s, struct msg *m, const char **why)
 
 /* ---- life ------------------------------------------------------------------------------------------------ */
 
-/* The number of clients changed, or may have. */
-static void session_count(struct sessions *all)
+void session_count(struct sessions *all)
 {
 	if (all->o.count)
 		all->o.count(all->o.ctx, all->counts.now, all->counts.connections);
@@ -228,20 +228,18 @@ static void on_hello_timeout(void *ctx)
 	session_end(ctx, "no HELLO in time");
 }
 
-/* Tell a client, of which nothing has been read nor will be; its library starts a private daemon then. */
 static void refuse(struct sessions *all, int fd, const struct ucred *cred)
 {
-	struct prog_ctrl_hello_reply r = {
-		.hdr = { .type = PROG_CTRL_HELLO, .size = sizeof(r), .status = -EUSERS },
-		.abi_major = PROG_ABI_MAJOR, .abi_minor = PROG_ABI_MINOR,
-	};
+	char why[64];
+	int err;
 
-	snprintf(r.reason, sizeof(r.reason), "it serves uid %u only", (unsigned int)geteuid());
+	snprintf(why, sizeof(why), "it serves uid %u only", (unsigned int)geteuid());
 	all->counts.refused++;
 	prog_log_limited(PROG_LOG_WARN, "pid %d of uid %u: refused: this daemon serves uid %u", (int)cred->pid,
 			 (unsigned int)cred->uid, (unsigned int)geteuid());
-	if (send(fd, &r, sizeof(r), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-		prog_log(PROG_LOG_DEBUG, "pid %d: cannot be told: %m", (int)cred->pid);
+	err = refusal_send(fd, why);
+	if (err)
+		prog_log(PROG_LOG_DEBUG, "pid %d: cannot be told: %s", (int)cred->pid, strerror(-err));
 }
 
 /*

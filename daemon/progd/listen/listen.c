@@ -13,7 +13,6 @@
 
 #include <libprogbase/log.h>
 
-#define TCP	1	/* prog_addr.transport */
 #define BACKLOG	SOMAXCONN	/* nodes that start a job come at once */
 #define TRIES	64u	/* somebody else may take the port that the kernel chose */
 
@@ -28,7 +27,7 @@ static bool fill_addr(const struct sockaddr *sa, struct prog_addr *a)
 	const struct sockaddr_in6 *v6 = (const void *)sa;
 
 	memset(a, 0, sizeof(*a));
-	a->transport = TCP;
+	a->transport = PROG_TRANSPORT_TCP;
 	a->family = sa->sa_family;
 	if (sa->sa_family == AF_INET) {
 		memcpy(a->ip, &v4->sin_addr, sizeof(v4->sin_addr));
@@ -47,7 +46,7 @@ bool listen_sockaddr(const struct prog_addr *a, struct sockaddr_storage *ss, soc
 	struct sockaddr_in6 *v6 = (void *)ss;
 
 	memset(ss, 0, sizeof(*ss));
-	if (a->transport != TCP)
+	if (a->transport != PROG_TRANSPORT_TCP)
 		return false;
 	if (a->family == AF_INET) {
 		v4->sin_family = AF_INET;

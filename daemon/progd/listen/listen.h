@@ -9,7 +9,7 @@
 
 #include <asyncprog/ring.h>
 
-#define LISTEN_ERR	256	/* bytes of a message, as XPORT_ERR */
+#define LISTEN_ERR	256	/* bytes of a message */
 
 struct loop_watch;
 

@@ -123,8 +123,7 @@ int auth_init(void);
 
 /* ---- transports ----------------------------------------------------------------------------- */
 
-#define XPORT_TCP	1	/* prog_addr.transport */
-#define XPORT_INPROC	2	/* never leaves the process */
+#define XPORT_INPROC	2	/* prog_addr.transport that never leaves the process, beside PROG_TRANSPORT_* */
 
 /* Kinds of stream sockets. */
 struct xport_ops {

@@ -6,6 +6,8 @@
 
 #include "xport/lane.h"
 
+_Static_assert(XPORT_ERR >= LISTEN_ERR, "what listen_open() says");
+
 #define ROOM	(2 << 20)	/* bytes that a peer may send while those before are being copied */
 
 static int tcp_listen(struct xport *x, char *err)
@@ -58,7 +60,7 @@ static void tcp_peer_name(int fd, char *buf, size_t size)
 
 const struct xport_ops xport_tcp = {
 	.name = "tcp",
-	.id = XPORT_TCP,
+	.id = PROG_TRANSPORT_TCP,
 	.listen = tcp_listen,
 	.sockaddr = listen_sockaddr,
 	.tune = tcp_tune,

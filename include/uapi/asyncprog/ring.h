@@ -468,8 +468,10 @@ struct prog_ctrl_hdr {			/* starts every request and reply */
 	__s32	status;			/* reply: 0 or -errno */
 };
 
+#define PROG_TRANSPORT_TCP	1
+
 struct prog_addr {
-	__u8	transport;		/* 1: tcp */
+	__u8	transport;		/* PROG_TRANSPORT_* */
 	__u8	family;			/* AF_INET or AF_INET6 */
 	__be16	port;
 	__u32	scope;

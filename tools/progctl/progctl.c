@@ -941,26 +941,39 @@ static char *ask_node(const char *what)
 	return text;
 }
 
-static int cmd_engines(int argc, char **argv)
+/* @fn for each engine of the supervisor's list; false: there is no list, as has been explained. */
+static bool for_engines(void (*fn)(void *ctx, unsigned int uid, int pid, const char *state), void *ctx)
 {
-	char *text = ask_node("list"), *line;
-	json_t *all = json_array();
-	int pid;
+	char *text = ask_node("list"), *copy = text ? strdup(text) : NULL, *line, *save = NULL;
 
-	for (line = text ? strtok(text, "\n") : NULL; line; line = strtok(NULL, "\n")) {
+	for (line = copy ? strtok_r(copy, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save)) {
 		unsigned int uid;
 		char state[32];
+		int pid;
 
-		if (sscanf(line, "engine %u %d %31s", &uid, &pid, state) != 3)
-			continue;
-		if (!as_json)
-			printf("uid %-8u pid %-8d %s\n", uid, pid, state);
-		json_array_append_new(all, json_pack("{s:i,s:i,s:s}", "uid", uid, "pid", pid, "state", state));
+		if (sscanf(line, "engine %u %d %31s", &uid, &pid, state) == 3)
+			fn(ctx, uid, pid, state);
 	}
-	if (text && as_json)
+	free(copy);
+	return copy;
+}
+
+static void show_engine(void *ctx, unsigned int uid, int pid, const char *state)
+{
+	if (!as_json)
+		printf("uid %-8u pid %-8d %s\n", uid, pid, state);
+	json_array_append_new(ctx, json_pack("{s:I,s:i,s:s}", "uid", (json_int_t)uid, "pid", pid, "state", state));
+}
+
+static int cmd_engines(int argc, char **argv)
+{
+	json_t *all = json_array();
+	bool known = for_engines(show_engine, all);
+
+	if (known && as_json)
 		print_json(all);
 	json_decref(all);
-	return text ? 0 : 1;
+	return known ? 0 : 1;
 }
 
 static int cmd_drain(int argc, char **argv)
@@ -997,36 +1010,44 @@ static const struct command {
 	{ "version", cmd_version, false, "versions of this program and of the daemon", false },
 };
 
-/* The same of each engine, as the supervisor lists them. */
+struct each {
+	const struct command *c;
+	int argc;
+	char **argv;
+	json_t *all;
+	int status;
+};
+
+static void run_for(void *ctx, unsigned int uid, int pid, const char *state)
+{
+	struct each *e = ctx;
+	char text[16];
+
+	snprintf(text, sizeof(text), "%u", uid);
+	opt_uid = text;
+	if (as_json)
+		collected = json_array();
+	else
+		printf("engine of uid %u, pid %d\n", uid, pid);
+	e->status |= e->c->fn(e->argc, e->argv);
+	if (as_json)
+		json_array_append_new(e->all, json_pack("{s:I,s:i,s:O}", "uid", (json_int_t)uid, "pid", pid, "result",
+							json_array_get(collected, 0) ?: json_null()));
+	json_decref(collected);
+	collected = NULL;
+	opt_uid = NULL;
+}
+
+/* The same of each engine. */
 static int run_for_each(const struct command *c, int argc, char **argv)
 {
-	char *list = ask_node("list"), *copy = list ? strdup(list) : NULL, *line, *save = NULL;
-	json_t *all = json_array();
-	int status = copy ? 0 : 1, pid;
+	struct each e = { .c = c, .argc = argc, .argv = argv, .all = json_array() };
+	bool known = for_engines(run_for, &e);
 
-	for (line = copy ? strtok_r(copy, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save)) {
-		char uid[16];
-
-		if (sscanf(line, "engine %15s %d", uid, &pid) != 2)
-			continue;
-		opt_uid = uid;
-		if (as_json)
-			collected = json_array();
-		else
-			printf("engine of uid %s, pid %d\n", uid, pid);
-		status |= c->fn(argc, argv);
-		if (as_json)
-			json_array_append_new(all, json_pack("{s:s,s:i,s:O}", "uid", uid, "pid", pid, "result",
-							     json_array_get(collected, 0) ?: json_null()));
-		json_decref(collected);
-		collected = NULL;
-		opt_uid = NULL;
-	}
-	if (copy && as_json)
-		print_json(all);
-	json_decref(all);
-	free(copy);
-	return status;
+	if (known && as_json)
+		print_json(e.all);
+	json_decref(e.all);
+	return known ? e.status : 1;
 }
 
 static bool is_supervised(void)

@@ -68,7 +68,7 @@ static json_t *answer(struct ctl *c, const char *text, size_t len)
 	}
 	if (!res && !why)
 		why = "request: unknown command";
-	if (res && json_integer_value(json_object_get(req, "schema")) < CTL_SCHEMA)
+	if (res && ctl_asks_old(req))
 		ctl_old_names(res);
 	json_decref(req);
 	return res ? json_pack("{s:b,s:i,s:o}", "ok", 1, "schema", CTL_SCHEMA, "result", res) :

@@ -16,6 +16,11 @@ static const struct {
 	{ "receiver_overlap", "receiver_away" },
 };
 
+bool ctl_asks_old(const json_t *req)
+{
+	return json_integer_value(json_object_get(req, "schema")) < CTL_SCHEMA;
+}
+
 void ctl_old_names(json_t *j)
 {
 	const char *key;

@@ -28,6 +28,8 @@ void ctl_put_u64(json_t *o, const char *key, uint64_t v);
 /* Who copied so much; @copies and @bytes by STATS_COPY_*. */
 json_t *ctl_copiers(const uint64_t *copies, const uint64_t *bytes);
 uint64_t ctl_cpu_ns(void);
+/* Of a program that knows an older schema: that has what it had, for one release. */
+bool ctl_asks_old(const json_t *req);
 /* Give members that have a new name their old one as well, in all of @j. */
 void ctl_old_names(json_t *j);
 

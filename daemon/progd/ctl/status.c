@@ -148,6 +148,12 @@ json_t *ctl_do_status(struct ctl *c, json_t *req, const char **why)
 	ctl_put_u64(s, "refused", sc.refused);
 	ctl_put_u64(s, "corrupt", sc.corrupt);
 	ctl_put_u64(s, "ended", sc.ended);
+	if (ctl_asks_old(req)) {
+		/* of daemons that served several users */
+		json_object_set_new(o, "multi_user", json_string("no"));
+		ctl_put_u64(s, "other_user", 0);
+		ctl_put_u64(s, "renewed", 0);
+	}
 	json_object_set_new(o, "sessions", s);
 	for (unsigned int i = 0; i < c->o.node->workers; i++) {
 		struct ask a = { .rma = c->o.node->rma[i], .engine = c->o.node->copy_engine[i] };

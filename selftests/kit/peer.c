@@ -32,6 +32,20 @@ uint32_t kit_number(struct kit_bytes *in)
 	return n < 0xf0 ? kit_u16(in) : (uint32_t)kit_u16(in) << (n & 15);
 }
 
+void kit_data_fill(uint8_t *buf, uint64_t off, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		buf[i] = kit_data(off + i);
+}
+
+bool kit_data_is(const uint8_t *buf, uint64_t off, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (buf[i] != kit_data(off + i))
+			return false;
+	return true;
+}
+
 static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const void *payload, void *token)
 {
 	struct kit_peer *p = ctx;
@@ -42,8 +56,8 @@ static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const v
 		p->in_job = f->job;
 	if (f->seq)
 		p->last_seq = f->seq;
-	for (uint32_t i = 0; f->type == p->data_of && i < f->len; i++)
-		assert_int_equal(((const uint8_t *)payload)[i], KIT_FILL);
+	if (f->type == p->data_of)
+		assert_true(kit_data_is(payload, f->off, f->len));
 	if (l == p->in && f->origin == p->node_rank && f->target < KIT_STREAMS && f->seq)
 		p->came[f->target] = f->seq;
 	return 0;
@@ -170,10 +184,8 @@ static void payload_of(struct kit_peer *p, struct kit_bytes *in, const struct wi
 		n = n < in->left ? n : in->left;
 		memset(buf, 0x5a, f->len);
 		memcpy(buf, in->at, n);
-		/* neither of what memory holds before */
-		for (size_t i = 0; i < n && (f->type == WIRE_RMA_DATA || f->type == WIRE_RNDV_DATA); i++)
-			if (!buf[i] || buf[i] == KIT_FILL)
-				buf[i] = 0x5a;
+		if (f->type == WIRE_RMA_DATA || f->type == WIRE_RNDV_DATA)
+			kit_data_fill(buf, f->off, f->len);
 		in->at += n;
 		in->left -= n;
 	}

@@ -9,7 +9,16 @@
 #include "link.h"
 
 #define KIT_STREAMS	4u		/* ranks that frames are from and to */
-#define KIT_FILL	0xa5		/* for memory before something comes: no byte of the peer's, nor is 0 */
+#define KIT_FILL	0xa5		/* for memory before something comes: no byte of kit_data(), nor is 0 */
+
+/* Byte @off of any data, which so tells where it belongs. */
+static inline uint8_t kit_data(uint64_t off)
+{
+	return 1 + off % 151;
+}
+
+void kit_data_fill(uint8_t *buf, uint64_t off, size_t n);
+bool kit_data_is(const uint8_t *buf, uint64_t off, size_t n);
 
 /* What is left of a fuzzer's input: 0 after its end. */
 struct kit_bytes {
@@ -39,7 +48,7 @@ struct kit_peer {
 	uint64_t came[KIT_STREAMS];	/* of such a stream to this rank, its last number */
 	uint64_t posted[KIT_STREAMS];	/* the last one that can come */
 	struct lane *liar;		/* what was sent on it has to end it */
-	uint8_t data_of;		/* frames of this type that come have to be full of KIT_FILL; 0: of none */
+	uint8_t data_of;		/* frames of this type that come have to be kit_data(); 0: none */
 	uint64_t seq[KIT_STREAMS][KIT_STREAMS];
 	uint64_t frames, bytes;		/* that have come */
 };

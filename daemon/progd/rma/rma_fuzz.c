@@ -54,6 +54,7 @@ static uint8_t private[3 * SIZE], origin[3 * SIZE];	/* of the process: the windo
 static struct {				/* where the client's results go */
 	uint8_t *at;
 	size_t len;
+	uint64_t off;			/* of its first byte in the operation's data */
 	uint8_t was;
 	uint32_t target;
 	uint64_t seq;
@@ -216,12 +217,31 @@ static void check_results(void)
 	}
 }
 
+/* The byte is of the data of an operation to the peer, where it belongs, or of any to this node's own window. */
+static bool is_result(const uint8_t *p)
+{
+	for (unsigned int i = 0; i < results; i++)
+		if (p >= result[i].at && p < result[i].at + result[i].len &&
+		    (result[i].target >= ME || *p == kit_data(result[i].off + (p - result[i].at))))
+			return true;
+	return false;
+}
+
+/* What has come of results, of some perhaps a part, is where it belongs. */
+static void check_places(void)
+{
+	for (unsigned int i = 0; i < results; i++)
+		for (const uint8_t *p = result[i].at; p < result[i].at + result[i].len; p++)
+			assert_true(*p == result[i].was || is_result(p));
+}
+
 /* Nothing is written around the window, and of the client's memory only what results go to. */
 static void check_untouched(void)
 {
 	assert_true(all_are(mem - SIZE, 0, SIZE) && all_are(mem + SIZE, 0, SIZE));
 	if (peer.base)
 		assert_true(all_are(mem + SIZE / 2, 0, GAP));
+	check_places();
 	for (unsigned int i = 0; i < results; i++)
 		memset(result[i].at, result[i].was, result[i].len);
 	assert_true(all_are(helped->s.arena, KIT_FILL, KIT_ARENA));
@@ -273,6 +293,7 @@ static void mark(const struct prog_sqe *e, uint8_t *start, uint64_t at, uint64_t
 		return;
 	result[results].at = start + at;
 	result[results].len = len < n - at ? len : n - at;
+	result[results].off = e->off;
 	result[results].target = e->target;
 	result[results].seq = e->seq;
 	result[results++].was = was;

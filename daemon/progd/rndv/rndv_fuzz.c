@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static struct kit_peer peer;
 static uint8_t to_send[2 * MEM], to_receive[3 * MEM];	/* private: sends are from the start, receives from MEM on */
 #define SEND_AT		(3 * MEM)	/* in a region: behind what is received as in to_receive */
-static size_t sent[RANKS], sent_private;	/* bytes that sends name: KIT_FILL */
+static size_t sent[RANKS], sent_private;	/* bytes that sends name: kit_data() */
 
 static struct {				/* receives */
 	uint32_t rank, slot;
@@ -103,7 +103,7 @@ static void note_send(uint32_t rank, const struct buf *b)
 
 	if (b->len > *n)
 		*n = b->len;
-	memset(b->place == PRIVATE ? b->mem : clients[rank].region + b->off, KIT_FILL, b->len);
+	kit_data_fill(b->place == PRIVATE ? b->mem : clients[rank].region + b->off, 0, b->len);
 }
 
 /* A message of rank 2 or 3, to or from any. */
@@ -210,22 +210,41 @@ static void check_received(void)
 
 		if (s->state != PROG_P2P_DONE || s->status || s->kind != PROG_P2P_RECV || s->flags & PROG_P2PF_DROP)
 			continue;
+		assert_true(kit_data_is(s->head, 0, s->head_len));
 		for (size_t j = s->head_len; j < n; j++)
 			assert_true(recvs[i].at[j]);
 	}
 }
 
+/* The byte is of a message that a receive has there. */
+static bool is_received(const uint8_t *p)
+{
+	for (unsigned int i = 0; i < nrecvs; i++)
+		if (p >= recvs[i].at && p < recvs[i].at + recvs[i].len && *p == kit_data(p - recvs[i].at))
+			return true;
+	return false;
+}
+
+/* What has come of messages, of some perhaps a part, is where it belongs. */
+static void check_places(void)
+{
+	for (unsigned int i = 0; i < nrecvs; i++)
+		for (const uint8_t *p = recvs[i].at; p < recvs[i].at + recvs[i].len; p++)
+			assert_true(!*p || is_received(p));
+}
+
 static void check_untouched(void)
 {
+	check_places();
 	for (unsigned int i = 0; i < nrecvs; i++)
 		memset(recvs[i].at, 0, recvs[i].len);
 	for (uint32_t i = 2; i < RANKS; i++) {
 		assert_true(all_are(clients[i].region, 0, SEND_AT));
-		assert_true(all_are(clients[i].region + SEND_AT, KIT_FILL, sent[i]));
+		assert_true(kit_data_is(clients[i].region + SEND_AT, 0, sent[i]));
 		assert_true(all_are(clients[i].region + SEND_AT + sent[i], 0, 2 * MEM - sent[i]));
 	}
 	assert_true(all_are(to_receive, 0, sizeof(to_receive)));
-	assert_true(all_are(to_send, KIT_FILL, sent_private));
+	assert_true(kit_data_is(to_send, 0, sent_private));
 	assert_true(all_are(to_send + sent_private, 0, sizeof(to_send) - sent_private));
 }
 

@@ -177,7 +177,8 @@ static void pass(uint8_t n)
 		detach(cl);
 		break;
 	case 0xf2:
-		take_eager(cl->rank);
+		if (cl->sp)
+			take_eager(cl->rank);
 		break;
 	case 0xf4:
 		cl->stopped = !cl->stopped;

@@ -5,6 +5,7 @@
  *   hooks.def   every call that concerns us; genhooks makes the entry points from it
  *   real.c      finding the MPI library behind us
  *   init.c      start and end of the job's part in this process
+ *   meet.c      what ranks tell each other there
  *   session.c   the session with the daemon
  *   win.c       windows: creation, freeing, queries; win.h says in which files
  *   table.c     handle -> record
@@ -131,6 +132,15 @@ static inline void hooks_unlock(pthread_mutex_t *m)
 	if (unlikely(hooks.mt))
 		pthread_mutex_unlock(m);
 }
+
+/* ---- what ranks tell each other in MPI_Init (meet.c) ------------------------------------------ */
+
+/* Of @n ranks.  Each of the others is collective over MPI_COMM_WORLD; false on all, or something went wrong for good. */
+void meet_begin(int n);
+bool meet_first(void *data, size_t bytes);	/* rank 0 tells all */
+bool meet_agree(bool ok);
+/* @bytes of each rank, a multiple of eight; the others' are zero before.  @all NULL: this rank has nothing to tell. */
+bool meet_all(void *all, size_t bytes, int n);
 
 /* ---- table of handles ------------------------------------------------------------------------ */
 

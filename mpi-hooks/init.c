@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 /*
- * Start and end.  MPI_Init costs one broadcast of 48 bytes, and on more than one rank the session and what
+ * Start and end.  In MPI_Init rank 0 tells all ranks 49 bytes (meet.c), and on more than one rank come the session and what
  * two-sided messages need (p2p.c).
  */
 #include <stdio.h>
@@ -44,21 +44,23 @@ static void look_for_tools(void)
 		 "progrun preloads it in front, where it does", what);
 }
 
-/* PROG_ASYNC must be alike on all ranks, as launchers make it: off is off, without a broadcast. */
+/* PROG_ASYNC must be alike on all ranks, as launchers make it: off is off, without a word. */
 void hooks_start(void)
 {
 	uint8_t msg[1 + sizeof(hooks.jobid) + sizeof(hooks.jobkey)] = { 0 };
-	int provided = MPI_THREAD_SINGLE, keyval;
+	int provided = MPI_THREAD_SINGLE, keyval, n = 1;
 
 	if (switched_off())
 		return;
 	log_set_prefix("progmpi");
 	PMPI_Query_thread(&provided);
 	PMPI_Comm_rank(MPI_COMM_WORLD, &hooks.world_rank);
+	PMPI_Comm_size(MPI_COMM_WORLD, &n);
 	look_for_tools();
 	if (!hooks.world_rank)
 		msg[0] = !prog_job_key_make(msg + 1, msg + 1 + sizeof(hooks.jobid));
-	if (PMPI_Bcast(msg, sizeof(msg), MPI_BYTE, 0, MPI_COMM_WORLD) || !msg[0])
+	meet_begin(n);
+	if (!meet_first(msg, sizeof(msg)) || !msg[0])
 		return;
 	memcpy(hooks.jobid, msg + 1, sizeof(hooks.jobid));
 	memcpy(hooks.jobkey, msg + 1 + sizeof(hooks.jobid), sizeof(hooks.jobkey));
@@ -69,7 +71,7 @@ void hooks_start(void)
 	PMPI_Comm_free_keyval(&keyval);
 	hooks.mt = provided == MPI_THREAD_MULTIPLE;
 	hooks.on = true;
-	hp2p_start();
+	hp2p_start(n);
 }
 
 int hook_init(int *argc, char ***argv)

@@ -18,33 +18,12 @@ static bool two_sided_off(void)
 	return v && (!strcasecmp(v, "off") || !strcasecmp(v, "no") || !strcmp(v, "0"));
 }
 
-static bool all_ok(bool ok)
+/* @context is connected and mapped on all ranks. */
+static void messages_begin(struct prog_win *context, uint64_t least)
 {
-	int mine = ok, all = 0;
-
-	if (PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD))
-		return false;
-	return all;
-}
-
-/*
- * @ok: @context is connected and mapped, and not shown yet.  Collective over MPI_COMM_WORLD; false on all or none.  Each of
- * these calls may cost a slice of the scheduler where processors are short, so there are few of them.
- */
-static bool messages_begin(struct prog_win *context, bool ok)
-{
-	uint64_t own = UINT64_MAX, all;
-
-	/* what is shorter would not cover its descriptor */
-	if (ok && !desc_init() && !rec_begin())
-		own = prog_msg_min(context) < DESC_SIZE ? DESC_SIZE : prog_msg_min(context);
-	/* a receiver must not take a buffer for too small that a sender finds large enough */
-	if (PMPI_Allreduce(&own, &all, 1, MPI_UINT64_T, MPI_MAX, MPI_COMM_WORLD) || all == UINT64_MAX)
-		return false;
-	p2p_least = all;
+	p2p_least = least;
 	prog_msg_set_look(context, cand_look, NULL);
 	partner_begin(context);
-	return true;
 }
 
 /* What this rank can do alone: NULL with *@why. */
@@ -71,56 +50,76 @@ static struct prog_win *context_open(int n, const char **why)
 	return NULL;
 }
 
-/* The window, on all ranks or on none: NULL with *@why.  @eps: all zero. */
-static struct prog_win *context_join(int n, struct prog_endpoint *eps, const char **why)
+/* What each tells the others. */
+struct introduction {
+	struct prog_endpoint ep;
+	uint64_t least;
+};
+
+/* Connect and map @w; a negative errno, here or elsewhere.  Collective. */
+static int context_join(struct prog_win *w, struct introduction *all, struct prog_endpoint *eps, int n, const char **why)
 {
-	struct prog_win *w = context_open(n, why);
+	uint64_t least = 0;
 	int rc;
 
-	if (!all_ok(w != NULL))
-		goto fail;
-	prog_win_endpoint(w, &eps[hooks.world_rank]);
-	/*
-	 * Each adds its own.  An MPI_Allgather of MPICH connects ranks of different nodes crosswise, and its MPI_Finalize
-	 * may hang at each connection that is new; a reduction goes by one rank of each node.
-	 */
-	rc = PMPI_Allreduce(MPI_IN_PLACE, eps, n * (int)(sizeof(*eps) / sizeof(uint64_t)), MPI_UINT64_T, MPI_BOR,
-			    MPI_COMM_WORLD);
-	if (!all_ok(!rc && !prog_win_connect(w, eps, why)))
-		goto fail;
+	for (int i = 0; i < n; i++) {
+		eps[i] = all[i].ep;
+		/* a receiver must not take a buffer for too small that a sender finds large enough */
+		least = all[i].least > least ? all[i].least : least;
+	}
+	if (!meet_agree(!prog_win_connect(w, eps, why)))
+		return -EIO;
 	rc = prog_win_map(w, NULL);
 	if (!rc)
 		rc = hcomm_make_world(n);
+	if (!rc && (desc_init() || rec_begin()))
+		rc = -ENOMEM;
 	if (rc)
 		*why = strerror(-rc);
-	if (messages_begin(w, !rc))
-		return w;
-fail:
-	prog_win_close(w);
-	return NULL;
+	if (!meet_agree(!rc))
+		return -EIO;
+	messages_begin(w, least);
+	return 0;
 }
 
-void hp2p_start(void)
+/* The window, on all ranks or on none: NULL with *@why. */
+static struct prog_win *context_make(int n, const char **why)
+{
+	struct introduction *all = calloc((size_t)n, sizeof(*all));
+	struct prog_endpoint *eps = calloc((size_t)n, sizeof(*eps));
+	struct prog_win *w;
+
+	if ((!all || !eps) && !*why)
+		*why = strerror(ENOMEM);
+	w = context_open(n, why);
+	if (w) {
+		struct introduction *own = &all[hooks.world_rank];
+
+		prog_win_endpoint(w, &own->ep);
+		/* what is shorter would not cover its descriptor */
+		own->least = prog_msg_min(w) < DESC_SIZE ? DESC_SIZE : prog_msg_min(w);
+	}
+	if (!meet_all(w ? all : NULL, sizeof(*all), n) || context_join(w, all, eps, n, why)) {
+		prog_win_close(w);
+		w = NULL;
+	}
+	free(eps);
+	free(all);
+	return w;
+}
+
+void hp2p_start(int n)
 {
 	const char *why = NULL;
-	struct prog_endpoint *eps;
 	struct prog_win *w;
-	int n = 0;
 
-	if (!hooks.on)
-		return;
-	PMPI_Comm_size(MPI_COMM_WORLD, &n);
 	if (n < 2)
 		return;
 	if (two_sided_off())
 		why = "PROG_TWO_SIDED is off";
 	else if (hcomm_make_begin())
 		why = "the MPI library gave no group";
-	eps = calloc((size_t)n, sizeof(*eps));
-	if (!eps && !why)
-		why = strerror(ENOMEM);
-	w = context_join(n, eps, &why);
-	free(eps);
+	w = context_make(n, &why);
 	if (w) {
 		hp2p_context = w;
 		return;

@@ -49,10 +49,10 @@ extern struct prog_win *hp2p_context;
 extern uint64_t p2p_least;
 
 /*
- * After hooks_start(), collective over MPI_COMM_WORLD: session, window, MPI_COMM_WORLD's record; either on all
- * ranks or on none.  PROG_TWO_SIDED=off leaves all to the library.
+ * At the end of hooks_start(), collective over MPI_COMM_WORLD, of @n ranks: session, window, MPI_COMM_WORLD's record;
+ * either on all ranks or on none.  PROG_TWO_SIDED=off leaves all to the library.
  */
-void hp2p_start(void);
+void hp2p_start(int n);
 /* At the start of MPI_Finalize: everything under way has ended or ends here. */
 void hp2p_end(void);
 

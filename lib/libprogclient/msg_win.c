@@ -244,7 +244,7 @@ uint64_t prog_msg_threshold(struct prog_win *w, uint32_t rank)
 
 uint64_t prog_msg_min(struct prog_win *w)
 {
-	return w->msgs ? __atomic_load_n(&w->s->p2p->offload_min, __ATOMIC_RELAXED) : UINT64_MAX;
+	return is_owner(w) ? __atomic_load_n(&w->s->p2p->offload_min, __ATOMIC_RELAXED) : UINT64_MAX;
 }
 
 void prog_msg_account(struct prog_win *w, uint32_t rank, bool send, uint64_t bytes, uint64_t overlap_ns)

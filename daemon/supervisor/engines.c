@@ -14,12 +14,12 @@
 #include <utlist.h>
 
 #include <libprogbase/log.h>
+#include <libprogbase/refusal.h>
 #include <libprogbase/scm.h>
 #include <wire/super.h>
 
 #include "proc.h"
 #include "record.h"
-#include "session/refusal.h"
 #include "spawn.h"
 
 #define SEC		1000000000ull

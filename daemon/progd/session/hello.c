@@ -141,6 +141,12 @@ static bool probe_cma(const struct session *s, const struct prog_ctrl_hello *m)
 	       value == m->cma_value && !poll(&(struct pollfd){ .fd = s->pidfd, .events = POLLIN }, 1, 0);
 }
 
+void session_count(struct sessions *all)
+{
+	if (all->o.count)
+		all->o.count(all->o.ctx, all->counts.now, all->counts.connections);
+}
+
 struct session *session_by_id(struct sessions *all, uint32_t id)
 {
 	struct session *s;

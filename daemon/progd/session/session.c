@@ -13,10 +13,10 @@
 #include <unistd.h>
 
 #include <libprogbase/log.h>
+#include <libprogbase/refusal.h>
 #include <libprogbase/usock.h>
 
 #include "session/priv.h"
-#include "session/refusal.h"
 
 /* ---- requests -------------------------------------------------------------------------------------------- */
 
@@ -127,12 +127,6 @@ static int dispatch(struct session *s, struct msg *m, const char **why)
 }
 
 /* ---- life ------------------------------------------------------------------------------------------------ */
-
-void session_count(struct sessions *all)
-{
-	if (all->o.count)
-		all->o.count(all->o.ctx, all->counts.now, all->counts.connections);
-}
 
 static void detach(struct session *s)
 {

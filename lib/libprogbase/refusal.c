@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-#include "session/refusal.h"
+#include "refusal.h"
 
 #include <asyncprog/ring.h>
 #include <errno.h>

@@ -42,17 +42,8 @@ static struct node node;
 static struct prog_session *good;
 static struct prog_win *good_win;
 static uint64_t good_mem[64];
-static uint64_t rnd_state;
 static const char *suppressions;
 static int teardown_failed;
-
-static uint64_t rnd(void)
-{
-	rnd_state ^= rnd_state << 13;
-	rnd_state ^= rnd_state >> 7;
-	rnd_state ^= rnd_state << 17;
-	return rnd_state;
-}
 
 /* ---- a raw client ---- */
 

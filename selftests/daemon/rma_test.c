@@ -120,16 +120,6 @@ static void pair_close(struct pair *p, enum prog_win_kind kind)
 			free(p->mem[i]);
 }
 
-static uint64_t rnd_state = 88172645463325252ull;
-
-static uint64_t rnd(void)
-{
-	rnd_state ^= rnd_state << 13;
-	rnd_state ^= rnd_state >> 7;
-	rnd_state ^= rnd_state << 17;
-	return rnd_state;
-}
-
 static void fill(char *p, size_t n)
 {
 	for (size_t i = 0; i < n; i++)

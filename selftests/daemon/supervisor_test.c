@@ -6,7 +6,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
@@ -23,14 +22,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <kit/nodes.h>
+#include <kit/users.h>
 #include <libprogbase/scm.h>
 #include <libprogclient/win.h>
 #include <progclient.h>
 #include <wire/super.h>
 
-#define USER_A	65532u
-#define USER_B	65533u
 #define SEC	1000000000ull
 
 struct answer {
@@ -45,7 +42,6 @@ struct client {
 };
 
 static struct node node;
-static char progd_copy[128];		/* where every user can run it */
 
 /* ---- a process of a user ----------------------------------------------------------------------------- */
 
@@ -54,9 +50,7 @@ static void client_main(int from, int to, uid_t uid, struct prog_session_cfg cfg
 	struct prog_session *s = NULL;
 	char cmd;
 
-	if (setgroups(0, NULL) || setresgid(uid, uid, uid) || setresuid(uid, uid, uid))
-		_exit(9);
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	user_become(uid);
 	prctl(PR_SET_DUMPABLE, 1);
 	while (read(from, &cmd, 1) == 1 && cmd != 'q') {
 		struct answer a = { 0 };
@@ -106,7 +100,7 @@ static void client_start(struct client *c, uid_t uid)
 
 	assert_int_equal(prog_job_key_make(cfg.jobid, cfg.jobkey), 0);
 	cfg.socket = node.sock;
-	cfg.progd = progd_copy;
+	cfg.progd = users_progd;
 	assert_int_equal(pipe2(to, O_CLOEXEC), 0);
 	assert_int_equal(pipe2(from, O_CLOEXEC), 0);
 	fflush(NULL);
@@ -159,19 +153,6 @@ static struct answer client_do_pid(struct client *c, char cmd, pid_t pid)
 	return client_hear(c);
 }
 
-/* The user's engine, by the supervisor's list; 0: none. */
-static pid_t engine_of(uid_t uid)
-{
-	const char *line = node_progctl(&node, "engines");
-	unsigned int u;
-	int pid;
-
-	for (; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
-		if (sscanf(line, "uid %u pid %d", &u, &pid) == 2 && u == uid)
-			return pid;
-	return 0;
-}
-
 static bool runs(pid_t pid)
 {
 	char path[64], line[256] = "";
@@ -210,7 +191,7 @@ static void start(const char *one, const char *two)
 	if (two)
 		sets[n++] = two;
 	sets[n] = NULL;
-	assert_int_equal(node_start_supervisor(&node, progd_copy, sets), 0);
+	assert_int_equal(node_start_supervisor(&node, users_progd, sets), 0);
 }
 
 static void stop_supervisor(int sig)
@@ -281,8 +262,8 @@ static void test_one_each(void **state)
 	y = client_do(&b, 'o');
 	assert_int_equal(y.err, 0);
 	assert_memory_not_equal(x.guid, y.guid, sizeof(x.guid));
-	ea = engine_of(USER_A);
-	eb = engine_of(USER_B);
+	ea = user_engine(&node, USER_A);
+	eb = user_engine(&node, USER_B);
 	assert_int_equal(uid_of(ea), USER_A);
 	assert_int_equal(uid_of(eb), USER_B);
 	/* its descriptors are its own, also for its user */
@@ -300,7 +281,7 @@ static void test_one_each(void **state)
 	y = client_do(&a, 'o');
 	assert_int_equal(y.err, 0);
 	assert_memory_not_equal(x.guid, y.guid, sizeof(x.guid));
-	assert_int_equal(engine_of(USER_B), eb);
+	assert_int_equal(user_engine(&node, USER_B), eb);
 	client_end(&a);
 	client_end(&a2);
 	client_end(&b);
@@ -316,7 +297,7 @@ static void test_root(void **state)
 	start("allow_root=yes", "engine_linger=0");
 	client_start(&root, 0);
 	assert_int_equal(client_do(&root, 'o').err, 0);
-	e = engine_of(0);
+	e = user_engine(&node, 0);
 	assert_true(runs(e));
 	assert_non_null(strstr(node_progctl(&node, "--json sessions"), "\"uid\": 0"));
 	client_end(&root);
@@ -334,7 +315,7 @@ static void test_leave(void **state)
 	client_start(&a, USER_A);
 	client_start(&b, USER_A);
 	assert_int_equal(client_do(&a, 'o').err, 0);
-	e = engine_of(USER_A);
+	e = user_engine(&node, USER_A);
 	client_do(&a, 'c');
 	await_end(e);
 	for (int i = 0; i < 100; i++) {
@@ -366,13 +347,13 @@ static void test_restart(void **state)
 	client_start(&b, USER_B);
 	x = client_do(&held, 'o');
 	assert_int_equal(x.err, 0);
-	e = engine_of(USER_A);
+	e = user_engine(&node, USER_A);
 	for (int i = 0; i < 20; i++) {
 		stop_supervisor(SIGKILL);
 		client_tell(&a, 'o');
 		client_tell(&b, 'o');
 		usleep(i * 7919 % 20000);
-		assert_int_equal(node_supervise(&node, progd_copy, sets), 0);
+		assert_int_equal(node_supervise(&node, users_progd, sets), 0);
 		y = client_hear(&a);
 		if (y.err)
 			fail_msg("round %d: %s\n%s", i, y.reason, node_log(&node));
@@ -385,7 +366,7 @@ static void test_restart(void **state)
 		client_do(&a, 'c');
 		client_do(&b, 'c');
 	}
-	assert_int_equal(engine_of(USER_A), e);
+	assert_int_equal(user_engine(&node, USER_A), e);
 	client_end(&a);
 	client_end(&b);
 	client_end(&held);
@@ -400,7 +381,7 @@ static void test_drain(void **state)
 	start("engine_linger=1h", NULL);
 	client_start(&a, USER_A);
 	assert_int_equal(client_do(&a, 'o').err, 0);
-	e = engine_of(USER_A);
+	e = user_engine(&node, USER_A);
 	assert_string_equal(node_progctl(&node, "drain"), "");
 	assert_int_equal(client_do(&a, 'p').err, 0);
 	client_end(&a);
@@ -488,7 +469,7 @@ static void test_stopped_engine(void **state)
 	client_start(&a2, USER_A);
 	client_start(&b, USER_B);
 	assert_int_equal(client_do(&a, 'o').err, 0);
-	e = engine_of(USER_A);
+	e = user_engine(&node, USER_A);
 	kill(e, SIGSTOP);
 	client_tell(&a2, 'o');
 	assert_int_equal(client_do(&b, 'o').err, 0);
@@ -512,10 +493,10 @@ static void test_fair(void **state)
 	start("poll_us=300000", NULL);
 	client_start(&b, USER_B);
 	assert_int_equal(client_do(&b, 'o').err, 0);
-	eb = engine_of(USER_B);
+	eb = user_engine(&node, USER_B);
 	client_start(&a, USER_A);
 	assert_int_equal(client_do(&a, 'o').err, 0);
-	ea = engine_of(USER_A);
+	ea = user_engine(&node, USER_A);
 	if (!realtime_threads(ea)) {
 		print_message("# no real-time priority is permitted here\n");
 	} else {
@@ -539,16 +520,6 @@ static void test_fair(void **state)
 
 #define FIRST_BAD	61000u
 #define BAD_USERS	60u
-
-static uint64_t bad_rnd;
-
-static uint64_t rnd(void)
-{
-	bad_rnd ^= bad_rnd << 13;
-	bad_rnd ^= bad_rnd >> 7;
-	bad_rnd ^= bad_rnd << 17;
-	return bad_rnd;
-}
 
 static void bad_say(uint16_t type, uint64_t id)
 {
@@ -575,7 +546,7 @@ static int bad_engine(char **argv)
 	}
 	/* with its supervisor */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	bad_rnd = getuid() * 0x9e3779b97f4a7c15ull;
+	rnd_state = getuid() * 0x9e3779b97f4a7c15ull;
 	signal(SIGPIPE, SIG_IGN);
 	sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){ 0 });
 	switch (getuid() % 6) {
@@ -623,7 +594,7 @@ static void test_bad_engines(void **state)
 	struct client b;
 	int st;
 
-	snprintf(fake, sizeof(fake), "%.*s/fake", (int)(strrchr(progd_copy, '/') - progd_copy), progd_copy);
+	snprintf(fake, sizeof(fake), "%.*s/fake", (int)(strrchr(users_progd, '/') - users_progd), users_progd);
 	snprintf(cmd, sizeof(cmd), "cp /proc/%d/exe '%s' && chmod 755 '%s'", (int)getpid(), fake, fake);
 	assert_int_equal(system(cmd), 0);
 	sets[0] = "log_level=info";
@@ -635,10 +606,7 @@ static void test_bad_engines(void **state)
 		fflush(NULL);
 		pids[i] = fork();
 		if (!pids[i]) {
-			prctl(PR_SET_PDEATHSIG, SIGKILL);
-			if (setgroups(0, NULL) || setresgid(FIRST_BAD + i, FIRST_BAD + i, FIRST_BAD + i) ||
-			    setresuid(FIRST_BAD + i, FIRST_BAD + i, FIRST_BAD + i))
-				_exit(9);
+			user_become(FIRST_BAD + i);
 			for (int k = 0; k < 3; k++)
 				if (nodes_connect(node.sock, SOCK_SEQPACKET) < 0)
 					_exit(8);
@@ -679,10 +647,10 @@ static void test_options(void **state)
 	set[98] = "engine_linger=1h";
 	set[99] = "quota_windows=77";
 	set[100] = NULL;
-	assert_int_equal(node_start_supervisor(&node, progd_copy, set), 0);
+	assert_int_equal(node_start_supervisor(&node, users_progd, set), 0);
 	client_start(&a, USER_A);
 	assert_int_equal(client_do(&a, 'o').err, 0);
-	e = engine_of(USER_A);
+	e = user_engine(&node, USER_A);
 	snprintf(cmd, sizeof(cmd), "--uid %u conf get quota_windows", USER_A);
 	assert_non_null(strstr(node_progctl(&node, cmd), " 77 "));
 	client_end(&a);
@@ -733,7 +701,7 @@ static void test_service(void **state)
 			snprintf(pid, sizeof(pid), "%d", (int)getpid());
 			setenv("LISTEN_PID", pid, 1);
 			setenv("LISTEN_FDS", "3", 1);
-			execl(supervisor, supervisor, "--socket", node.sock, "--set", "listen=127.0.0.1", "--progd", progd_copy,
+			execl(supervisor, supervisor, "--socket", node.sock, "--set", "listen=127.0.0.1", "--progd", users_progd,
 			      NULL);
 			_exit(127);
 		}
@@ -806,14 +774,14 @@ static void test_port_kept(void **state)
 	client_start(&a, USER_A);
 	for (int i = 0; i < 3; i++) {
 		assert_int_equal(client_do(&a, 'o').err, 0);
-		e = engine_of(USER_A);
+		e = user_engine(&node, USER_A);
 		port = port_of(USER_A);
 		try_port(port, &to_bind, &to_connect);
 		assert_int_equal(to_connect, 0);
 		kill(e, SIGKILL);
 		await_end(e);
 		client_do(&a, 'c');
-		for (uint64_t end = nodes_now() + 20 * SEC; engine_of(USER_A); usleep(1000))
+		for (uint64_t end = nodes_now() + 20 * SEC; user_engine(&node, USER_A); usleep(1000))
 			assert_true(nodes_now() < end);
 		try_port(port, &to_bind, &to_connect);
 		assert_int_equal(to_connect, ECONNREFUSED);
@@ -854,7 +822,7 @@ static void test_port_range(void **state)
 	assert_int_equal(x.err, -EUSERS);
 	assert_non_null(strstr(x.reason, "cannot listen"));
 	assert_non_null(strstr(x.reason, "ports"));
-	kill(engine_of(USER_A), SIGKILL);
+	kill(user_engine(&node, USER_A), SIGKILL);
 	client_do(&a, 'c');
 	assert_int_equal(client_do(&a, 'o').err, 0);
 	assert_int_equal(port_of(USER_A), pa);
@@ -868,24 +836,12 @@ static void test_port_range(void **state)
 
 static int setup(void **state)
 {
-	char cmd[4400];
-
-	strcpy(progd_copy, "/tmp/progd-users-XXXXXX");
-	if (!mkdtemp(progd_copy) || chmod(progd_copy, 0755))
-		return -1;
-	snprintf(cmd, sizeof(cmd), "cp '%s' '%s/progd' && chmod 711 '%s/progd'", nodes_progd(), progd_copy,
-		 progd_copy);
-	strcat(progd_copy, "/progd");
-	return system(cmd);
+	return users_begin();
 }
 
 static int teardown(void **state)
 {
-	char cmd[256];
-
-	*strrchr(progd_copy, '/') = '\0';
-	snprintf(cmd, sizeof(cmd), "rm -rf '%s' /tmp/asyncprog-%u", progd_copy, USER_B);
-	return system(cmd);
+	return users_end();
 }
 
 int main(int argc, char **argv)

@@ -12,7 +12,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
@@ -36,15 +35,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <kit/nodes.h>
+#include <kit/users.h>
 #include <libprogbase/scm.h>
 #include <libprogclient/win.h>
 #include <progclient.h>
 #include <wire/super.h>
 #include <wire/wire.h>
 
-#define USER_A	65532u
-#define USER_B	65533u
 #define SEC	1000000000ull
 #define SIZE	65536u
 #define ROUNDS	50
@@ -58,7 +55,6 @@ static struct {
 } known;
 
 static struct node node[2];
-static char progd_copy[128];
 
 /* ---- the victim -------------------------------------------------------------------------------------------- */
 
@@ -224,27 +220,6 @@ static void victim_does(char cmd)
 	n = victim_hear();
 	if (n.why[0] || n.longest > SLOW)
 		fail_msg("victim (%c): %s, %.1f s\n%s", cmd, n.why, n.longest / 1e9, node_log(&node[0]));
-}
-
-/* ---- processes ---------------------------------------------------------------------------------------------- */
-
-static void become(uid_t uid)
-{
-	if (setgroups(0, NULL) || setresgid(uid, uid, uid) || setresuid(uid, uid, uid))
-		_exit(90);
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-}
-
-static pid_t engine_of(int on, uid_t uid)
-{
-	const char *line = node_progctl(&node[on], "engines");
-	unsigned int u;
-	int pid;
-
-	for (; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
-		if (sscanf(line, "uid %u pid %d", &u, &pid) == 2 && u == uid)
-			return pid;
-	return 0;
 }
 
 /* ---- what attackers use ------------------------------------------------------------------------------------- */
@@ -678,7 +653,7 @@ static pid_t attack_begin(const struct attack *a, int *hold)
 	if (!pid) {
 		close(go[1]);
 		close(ready[0]);
-		become(USER_B);
+		user_become(USER_B);
 		a->run();
 		if (write(ready[1], "r", 1) != 1 || read(go[0], &byte, 1))
 			_exit(1);
@@ -699,8 +674,8 @@ static void test_attack(void **state)
 	int hold, st;
 	pid_t pid;
 
-	known.engine[0] = engine_of(0, USER_A);
-	known.engine[1] = engine_of(1, USER_A);
+	known.engine[0] = user_engine(&node[0], USER_A);
+	known.engine[1] = user_engine(&node[1], USER_A);
 	assert_true(known.engine[0] && known.engine[1]);
 	victim_tell('w');
 	victim_hear();
@@ -715,12 +690,12 @@ static void test_attack(void **state)
 	victim_does('w');
 	/* its engine is stopped, or spoilt: the next attack has its own */
 	for (int on = 0; on < 2; on++) {
-		pid_t e = engine_of(on, USER_B);
+		pid_t e = user_engine(&node[on], USER_B);
 
 		if (e)
 			kill(e, SIGKILL);
 		if (!a->new_lane)
-			assert_int_equal(engine_of(on, USER_A), known.engine[on]);
+			assert_int_equal(user_engine(&node[on], USER_A), known.engine[on]);
 	}
 }
 
@@ -730,24 +705,18 @@ static int setup(void **state)
 {
 	static const char *const sets[] = { "log_level=info", "engine_linger=1h", "peer_timeout=2s", NULL };
 	int to[2], from[2];
-	char cmd[4400];
 
-	strcpy(progd_copy, "/tmp/progd-users-XXXXXX");
-	if (!mkdtemp(progd_copy) || chmod(progd_copy, 0755))
-		return -1;
-	snprintf(cmd, sizeof(cmd), "cp '%s' '%s/progd' && chmod 711 '%s/progd'", nodes_progd(), progd_copy, progd_copy);
-	strcat(progd_copy, "/progd");
-	if (system(cmd) || pipe2(to, O_CLOEXEC) || pipe2(from, O_CLOEXEC))
+	if (users_begin() || pipe2(to, O_CLOEXEC) || pipe2(from, O_CLOEXEC))
 		return -1;
 	for (int i = 0; i < 2; i++)
-		if (node_start_supervisor(&node[i], progd_copy, sets))
+		if (node_start_supervisor(&node[i], users_progd, sets))
 			return -1;
 	fflush(NULL);
 	known.pid = fork();
 	if (!known.pid) {
 		close(to[1]);
 		close(from[0]);
-		become(USER_A);
+		user_become(USER_A);
 		victim_main(to[0], from[1]);
 	}
 	close(to[0]);
@@ -761,7 +730,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	char cmd[256];
 	int st;
 
 	victim_tell('q');
@@ -773,9 +741,7 @@ static int teardown(void **state)
 		if (node_stop(&node[i], SIGTERM))
 			st = 1;
 	}
-	*strrchr(progd_copy, '/') = '\0';
-	snprintf(cmd, sizeof(cmd), "rm -rf '%s' /tmp/asyncprog-%u", progd_copy, USER_A);
-	return system(cmd) || st ? -1 : 0;
+	return users_end() || st ? -1 : 0;
 }
 
 int main(void)

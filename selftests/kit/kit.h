@@ -12,6 +12,10 @@
 
 #include <cmocka.h>
 
+/* Random numbers, the same ones from the same seed, which is not 0. */
+extern uint64_t rnd_state;
+uint64_t rnd(void);
+
 /* @step() until @cond holds, at most @secs seconds. */
 #define RUN_FOR(step, secs, cond) do { \
 	time_t limit_ = time(NULL) + (secs); \

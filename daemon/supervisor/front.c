@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include <utlist.h>
 
@@ -15,6 +16,7 @@
 #include "service.h"
 
 #define BACKLOG		4096
+#define TAKE_OVER_NS	5000000000ull	/* children of a busy machine */
 #define REPLY_MAX	65536u		/* as much as progctl reads at once */
 
 enum { CLIENTS, CONTROL, ENGINES, NODE, SOCKETS };
@@ -184,6 +186,21 @@ static void on_node(void *ctx, int fd)
 
 /* ---- sockets ----------------------------------------------------------------------------------------------- */
 
+/*
+ * Somebody serves there: another supervisor, or a child of one that was killed, which has its sockets until it has closed all that is
+ * not for it.
+ */
+static int listen_at(const char *path, mode_t mode)
+{
+	static const struct timespec nap = { .tv_nsec = 10000000 };
+	uint64_t end = loop_now() + TAKE_OVER_NS;
+	int fd;
+
+	while ((fd = usock_listen(path, mode, BACKLOG)) == -EADDRINUSE && loop_now() < end)
+		nanosleep(&nap, NULL);
+	return fd;
+}
+
 int front_new(const struct front_opts *o, struct front **out, char *err)
 {
 	static void (*const fn[SOCKETS])(void *ctx, int fd) = {
@@ -204,7 +221,7 @@ int front_new(const struct front_opts *o, struct front **out, char *err)
 		snprintf(path, sizeof(path), "%s%s", o->path, sockets[i].suffix);
 		f->s[i].fd = service_socket(path);
 		if (f->s[i].fd < 0) {
-			f->s[i].fd = usock_listen(path, sockets[i].mode, BACKLOG);
+			f->s[i].fd = listen_at(path, sockets[i].mode);
 			f->s[i].own = true;
 		}
 		r = f->s[i].fd < 0 ? f->s[i].fd : 0;

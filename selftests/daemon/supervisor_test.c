@@ -24,6 +24,7 @@
 
 #include <kit/users.h>
 #include <libprogbase/scm.h>
+#include <libprogbase/usock.h>
 #include <libprogclient/win.h>
 #include <progclient.h>
 #include <wire/super.h>
@@ -370,6 +371,36 @@ static void test_restart(void **state)
 	client_end(&a);
 	client_end(&b);
 	client_end(&held);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
+/* A child of a supervisor that was killed still has its sockets: the next one waits for its end. */
+static void test_take_over(void **state)
+{
+	char path[128], byte;
+	struct client a;
+	int ready[2];
+	pid_t child;
+
+	start(NULL, NULL);
+	stop_supervisor(SIGKILL);
+	snprintf(path, sizeof(path), "%s.node", node.sock);
+	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+	child = fork();
+	if (!child) {
+		if (usock_listen(path, 0600, 8) < 0 || write(ready[1], "", 1) != 1)
+			_exit(1);
+		usleep(300000);
+		_exit(0);
+	}
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	assert_int_equal(node_supervise(&node, users_progd, sets), 0);
+	client_start(&a, USER_A);
+	assert_int_equal(client_do(&a, 'o').err, 0);
+	client_end(&a);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	close(ready[0]);
+	close(ready[1]);
 	assert_int_equal(node_stop(&node, SIGTERM), 0);
 }
 
@@ -851,6 +882,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_root),
 		cmocka_unit_test(test_leave),
 		cmocka_unit_test(test_restart),
+		cmocka_unit_test(test_take_over),
 		cmocka_unit_test(test_drain),
 		cmocka_unit_test(test_no_engine),
 		cmocka_unit_test(test_slow_descriptors),

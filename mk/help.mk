@@ -35,6 +35,7 @@ help:
 	@echo '  make format-check tidy compdb tags coverage   see CONTRIBUTING.md'
 	@echo '  make kmod        the kernel modules, KDIR=/lib/modules/RELEASE/build; modules_install'
 	@echo '                   check-kmod, check-kmod-debug in virtual machines; install-dkms'
+	@echo '  make check-service  the installed service under systemd, in a virtual machine'
 	@echo '  make install     DESTDIR= PREFIX=/usr'
 	@echo '  make clean'
 	@echo

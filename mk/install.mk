@@ -37,7 +37,7 @@ install: user
 	$(Q)sed -e 's#@LIBDIR@#$(LIBDIR)#;s#@INCLUDEDIR@#$(INCLUDEDIR)#;s#@VERSION@#$(VERSION)#' \
 		packaging/libprogclient.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/libprogclient.pc
 	$(Q)install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSUSERSDIR)
-	$(Q)for unit in progd.service progd.socket; do \
+	$(Q)for unit in progd.service progd.socket progd-engines.service; do \
 		sed -e 's#/usr/bin/progd#$(BINDIR)/progd#;s#/etc/progd/#$(SYSCONFDIR)/progd/#' \
 		-e 's#/usr/share/doc/asyncprog#$(DOCDIR)#' packaging/systemd/$$unit >$(DESTDIR)$(UNITDIR)/$$unit || exit 1; done
 	$(Q)install -m 0644 packaging/systemd/progd.sysusers $(DESTDIR)$(SYSUSERSDIR)/progd.conf

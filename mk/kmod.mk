@@ -89,7 +89,7 @@ KMOD_SERIES       ?= 6.1 6.12
 KMOD_ARM64_SERIES ?= 6.1
 export KMOD_KERNELS
 
-.PHONY: selftests-kmod check-kmod check-kmod-debug kmod-kernels kmod-test-programs
+.PHONY: selftests-kmod check-kmod check-kmod-debug check-service kmod-kernels kmod-test-programs
 kmod-test-programs: $(KMODTEST_PROGS)
 kmod-kernels:
 	$(call say,GET,kernels for virtual machines: $(KMOD_SERIES) (amd64) $(KMOD_ARM64_SERIES) (arm64))
@@ -146,6 +146,12 @@ check-kmod-debug:
 	$(Q)$(MAKE) kmod-tests KDIR=$(KMOD_DEBUG)/kbuild
 	$(Q)PROG_BUILD=$(abspath $(BUILD)) KMOD_DEBUG=$(KMOD_DEBUG) prove --timer --merge \
 		--exec 'selftests/kmod/run debug' $(KMOD_DEBUG_TESTS)
+
+# the service under systemd, in a virtual machine: four minutes
+check-service:
+	$(Q)$(MAKE) deps
+	$(Q)$(MAKE) kmod-kernels user selftests-mpi
+	$(Q)PROG_BUILD=$(abspath $(BUILD)) prove --timer --merge --exec '' selftests/kmod/run-service
 
 # ---- installation beside `make install`: DKMS sources, udev rule, configuration ----
 

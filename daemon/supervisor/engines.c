@@ -18,6 +18,7 @@
 #include <libprogbase/scm.h>
 #include <wire/super.h>
 
+#include "cgroup.h"
 #include "proc.h"
 #include "record.h"
 #include "spawn.h"
@@ -29,6 +30,8 @@
 #define STARTS		5u
 #define MAX_WAITING	4096u		/* connections of a user that no engine has taken */
 #define MAX_ENGINES	1024u
+#define SWEEP_NS	(SEC / 10)	/* until it is looked for empty cgroups, doubled ... */
+#define SWEEP_MAX_NS	(64 * SEC)	/* ... up to this */
 #define FAIR_NS		(1 * SEC)	/* where users meet: how often it is looked at what engines use */
 #define FAIR_PART	2u		/* of real time an engine may use this part of a processor, 1 / 2 */
 
@@ -70,6 +73,8 @@ struct engine {
 struct engines {
 	struct engines_opts o;
 	struct engine *table;
+	struct loop_timer sweep;	/* runs while cgroups of engines may be left */
+	uint64_t sweep_ns;
 	struct loop_timer fair;		/* runs while engines of several users are up */
 	bool drain;
 	uid_t unmapped;			/* in our user namespace all uids that it does not have look like this one; -1: it has all */
@@ -209,6 +214,29 @@ static void close_channel(struct engine *e)
 	e->sock = e->pipe = -1;
 }
 
+/* Who has told us that he ends, or closed the channel, is in his cgroup for a moment yet. */
+static void on_sweep(void *ctx)
+{
+	struct engines *all = ctx;
+	struct engine *e, *tmp;
+	unsigned int known = 0;
+
+	HASH_ITER(hh, all->table, e, tmp)
+		known += e->state != ENGINE_NONE;
+	if (cgroup_sweep(all->o.cgroups) <= known)
+		return;
+	all->sweep_ns = all->sweep_ns < SWEEP_MAX_NS ? 2 * all->sweep_ns : SWEEP_MAX_NS;
+	loop_timer_set(all->o.loop, &all->sweep, all->sweep_ns, on_sweep, all);
+}
+
+static void sweep_soon(struct engines *all)
+{
+	if (all->o.cgroups < 0)
+		return;
+	all->sweep_ns = SWEEP_NS;
+	loop_timer_set(all->o.loop, &all->sweep, all->sweep_ns, on_sweep, all);
+}
+
 /* The engine is no more, or not ours any more; what it has not taken is for the next one. */
 static void gone(struct engine *e)
 {
@@ -229,6 +257,7 @@ static void gone(struct engine *e)
 	DL_FOREACH(e->conns, c)
 		c->id = 0;
 	e->given = 0;
+	sweep_soon(e->all);
 	if (e->nconns)
 		start(e);
 }
@@ -438,6 +467,7 @@ static void start(struct engine *e)
 	struct spawn_opts o = {
 		.progd = e->all->o.progd, .args = e->all->o.args, .uid = e->uid, .gid = e->gid,
 		.realtime = e->all->o.realtime, .ports = &e->ports,
+		.cgroups = e->all->o.cgroups,
 	};
 	char why[LISTEN_ERR] = "";
 	pid_t pid;
@@ -447,6 +477,9 @@ static void start(struct engine *e)
 		refuse_all(e, "engines of this user end as soon as they start");
 		return;
 	}
+	err = cgroup_make(o.cgroups, e->uid, e->all->o.memory_max);
+	if (err)
+		prog_log_limited(PROG_LOG_WARN, "engine of uid %u: cgroup: %s", (unsigned int)e->uid, strerror(-err));
 	err = ports_open(e->all->o.ports, &e->ports, why);
 	if (!err)
 		err = make_channel(e, &o.sock, &o.pipe);
@@ -657,6 +690,7 @@ int engines_new(const struct engines_opts *o, struct engines **out)
 	all->o = *o;
 	all->unmapped = unmapped_uid();
 	record_each(o->records, from_before, all);
+	sweep_soon(all);
 	*out = all;
 	return 0;
 }
@@ -668,6 +702,7 @@ void engines_free(struct engines *all)
 	if (!all)
 		return;
 	loop_timer_cancel(&all->fair);
+	loop_timer_cancel(&all->sweep);
 	HASH_ITER(hh, all->table, e, tmp) {
 		struct conn *c, *ctmp;
 

@@ -25,6 +25,8 @@ struct engines_opts {
 	int realtime;
 	int records;			/* directory; see record.h */
 	struct ports *ports;
+	int cgroups;			/* directory; see cgroup.h; -1: none */
+	uint64_t memory_max;
 	bool allow_root;
 };
 

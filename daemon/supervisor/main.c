@@ -21,6 +21,7 @@
 #include <libprogbase/conf.h>
 #include <libprogbase/log.h>
 
+#include "cgroup.h"
 #include "conf/args.h"
 #include "conf/keys.h"
 #include "front.h"
@@ -41,11 +42,11 @@ struct supervisor {
 	struct engines *engines;
 	struct front *front;
 	struct ports *ports;
-	int records;
+	int records, cgroups;
 	bool stop;
 };
 
-static struct supervisor g = { .signal_fd = -1, .records = -1 };
+static struct supervisor g = { .signal_fd = -1, .records = -1, .cgroups = -1 };
 
 /* ---- configuration ----------------------------------------------------------------------------------------- */
 
@@ -179,6 +180,8 @@ static int start(struct supervisor *s)
 	eo.loop = fo.loop = s->loop;
 	eo.closer = fo.closer = s->closer;
 	eo.records = s->records;
+	eo.cgroups = s->cgroups = cgroup_open(conf_str(s->conf, KEY_ENGINES_CGROUP));
+	eo.memory_max = conf_int(s->conf, KEY_ENGINE_MEMORY_MAX);
 	r = engines_new(&eo, &s->engines);
 	if (!r) {
 		fo.engines = s->engines;
@@ -203,6 +206,8 @@ static void finish(struct supervisor *s)
 		close(s->signal_fd);
 	if (s->records >= 0)
 		close(s->records);
+	if (s->cgroups >= 0)
+		close(s->cgroups);
 	conf_free(s->conf);
 }
 
@@ -214,6 +219,7 @@ static void usage(FILE *f)
 		"  --config FILE     read FILE, then FILE.d/*.conf; the engines read them, too\n"
 		"  --set KEY=VALUE   set a key, of the engines as well; may be given several times, wins over files\n"
 		"  --socket PATH     the same as --set socket=PATH\n"
+		"  --hold            be nothing but the cgroup that engines have theirs in (progd-engines.service)\n"
 		"  --progd PROGRAM   what engines run; default: progd beside this program\n"
 		"  --help, --version\n"
 		"\nprogd --help lists the keys.\n");
@@ -242,12 +248,23 @@ static void find_progd(struct supervisor *s)
 		strcpy(strrchr(s->progd, '/') + 1, "progd");
 }
 
+/* Until a signal ends it. */
+static int hold(void)
+{
+	if (cgroup_hold())
+		return 1;
+	service_notify("READY=1");
+	pause();
+	return 0;
+}
+
 /* True: to be started; else the program ends with *@status. */
 static bool options(struct supervisor *s, int argc, char **argv, int *status)
 {
 	static const struct option opts[] = {
 		{ "config", required_argument, NULL, 'c' }, { "set", required_argument, NULL, 's' },
 		{ "socket", required_argument, NULL, 'S' }, { "progd", required_argument, NULL, 'p' },
+		{ "hold", no_argument, NULL, 'H' },
 		{ "help", no_argument, NULL, 'h' }, { "version", no_argument, NULL, 'v' },
 		{ NULL, 0, NULL, 0 },
 	};
@@ -273,6 +290,9 @@ static bool options(struct supervisor *s, int argc, char **argv, int *status)
 		case 'p':
 			snprintf(s->progd, sizeof(s->progd), "%s", optarg);
 			break;
+		case 'H':
+			*status = hold();
+			return false;
 		case 'h':
 			usage(stdout);
 			*status = 0;

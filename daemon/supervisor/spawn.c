@@ -17,6 +17,8 @@
 #include <libprogbase/log.h>
 #include <wire/super.h>
 
+#include "cgroup.h"
+
 #define DEVICE_GROUP "progd"	/* may open /dev/asyncprog and /dev/ioat_copy (60-asyncprog.rules) */
 
 /*
@@ -110,6 +112,9 @@ static void child_main(const struct spawn_opts *o, int done)
 	signal(SIGPIPE, SIG_DFL);
 	setsid();
 	null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	r = cgroup_enter(o->cgroups, o->uid);
+	if (r)
+		prog_log(PROG_LOG_WARN, "engine of uid %u: in no cgroup of its own: %s", (unsigned int)o->uid, strerror(-r));
 	r = null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 ? -errno : place(o, done);
 	may_be_ended();
 	setpriority(PRIO_PROCESS, 0, 0);

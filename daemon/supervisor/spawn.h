@@ -15,6 +15,7 @@ struct spawn_opts {
 	uid_t uid;
 	gid_t gid;			/* of who asked first: taken if the user has no entry in the passwd database */
 	int realtime;			/* highest real-time priority of its threads; 0: none */
+	int cgroups;			/* see cgroup.h; -1: none */
 	int sock, pipe;			/* the engine's half of the channel; stay the caller's */
 	const struct ports_set *ports;	/* likewise */
 };

@@ -3,7 +3,8 @@
  * What the ranks do while the drivers of this folder break something.
  *
  *   chaos work [create|allocate]    every kind of operation, checked; "WORK OK", or exit status 1
- *   chaos steady                    checked rounds until the file "stop" is there; "STEADY OK"
+ *   chaos steady                    checked rounds until the file "stop" is there; "STEADY OK"; with $CHAOS_PAUSE so
+ *                                   many milliseconds between them
  *   chaos hold | wait | acc         the last rank is to be killed: holding an exclusive lock of rank
  *                                   0, waiting for one, amid accumulates
  *   chaos messages                  large messages around the ring of ranks, checked, until the file "stop" is there;
@@ -307,8 +308,11 @@ static int steady(void)
 	MPI_Win win = make_window("allocate", bytes, &mine);
 	int next = (rank + 1) % size, prev = (rank + size - 1) % size, stop;
 	uint8_t *buf = malloc(65536);
+	const char *pause = getenv("CHAOS_PAUSE");
 
 	do {
+		if (pause)
+			usleep(1000 * (useconds_t)atoi(pause));
 		for (size_t i = 0; i < 65536; i++)
 			buf[i] = byte_at(rank + (int)rounds, i);
 		MPI_Win_lock_all(0, win);

@@ -693,6 +693,54 @@ static void test_options(void **state)
 	assert_int_equal(node_stop(&node, SIGTERM), 0);
 }
 
+static char cgroup[256];
+
+/* False: it cannot be made here. */
+static bool make_cgroup(void)
+{
+	char line[512], at[200];
+	FILE *f = fopen("/proc/self/mounts", "r");
+
+	while (f && !cgroup[0] && fgets(line, sizeof(line), f))
+		if (sscanf(line, "cgroup2 %199s cgroup2 ", at) == 1)
+			snprintf(cgroup, sizeof(cgroup), "%s/progd-test-%d", at, (int)getpid());
+	if (f)
+		fclose(f);
+	return cgroup[0] && !mkdir(cgroup, 0755);
+}
+
+/* Each engine is in a cgroup of its user's, which goes with it. */
+static void test_cgroup(void **state)
+{
+	char set[300], path[300], line[300] = "";
+	struct client a;
+	pid_t e;
+	FILE *f;
+
+	snprintf(set, sizeof(set), "engines_cgroup=%s", cgroup);
+	start(set, "engine_linger=0");
+	client_start(&a, USER_A);
+	assert_int_equal(client_do(&a, 'o').err, 0);
+	e = user_engine(&node, USER_A);
+	snprintf(path, sizeof(path), "/proc/%d/cgroup", (int)e);
+	f = fopen(path, "r");
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f) && strncmp(line, "0::", 3))
+		;
+	fclose(f);
+	snprintf(path, sizeof(path), "%s/uid-%u", cgroup, USER_A);
+	line[strcspn(line, "\n")] = '\0';
+	assert_string_equal(strrchr(line, '/'), strrchr(path, '/'));
+	assert_non_null(strstr(line, strrchr(cgroup, '/')));
+	client_end(&a);
+	await_end(e);
+	/* the supervisor hears of its end after us */
+	for (uint64_t end = nodes_now() + 20 * SEC; !access(path, F_OK) && nodes_now() < end;)
+		usleep(1000);
+	assert_int_equal(access(path, F_OK), -1);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
 /* A service manager's part: sockets that are there before and after the supervisor, and the notification. */
 static void test_service(void **state)
 {
@@ -872,6 +920,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
+	rmdir(cgroup);
 	return users_end();
 }
 
@@ -893,7 +942,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_service),
 		cmocka_unit_test(test_port_kept),
 		cmocka_unit_test(test_port_range),
+		cmocka_unit_test(test_cgroup),	/* last: left out where there is none */
 	};
+	size_t n = sizeof(tests) / sizeof(tests[0]);
 
 	if (argc > 1 && !strcmp(argv[1], "--engine"))
 		return bad_engine(argv);
@@ -901,5 +952,5 @@ int main(int argc, char **argv)
 		printf("1..0 # SKIP needs root, to be several users\n");
 		return 0;
 	}
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return _cmocka_run_group_tests("supervisor", tests, make_cgroup() ? n : n - 1, setup, teardown);
 }

@@ -195,6 +195,16 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 		"engine_linger", CONF_DURATION, 0, 3600 * SEC, "10s", NULL,
 		"An engine of the supervisor to which nobody has been connected for so long ends.", CONF_RUNTIME,
 	},
+	[KEY_ENGINES_CGROUP] = {
+		"engines_cgroup", CONF_STRING, 0, 4000, "auto", NULL,
+		"Directory of the cgroup below which the supervisor makes one for each engine. auto: that of progd-engines.service "
+		"where the supervisor is a service of systemd. none: engines stay in the supervisor's.", CONF_START,
+	},
+	[KEY_ENGINE_MEMORY_MAX] = {
+		"engine_memory_max", CONF_SIZE, 0, 1ll << 60, "0", NULL,
+		"Memory of a user's engine, with the pages of clients that it is the first to touch, if it has a cgroup; the kernel ends one "
+		"that needs more. 0: no limit.", CONF_START,
+	},
 	[KEY_ALLOW_ROOT] = {
 		"allow_root", CONF_BOOL, 0, 0, "no", NULL,
 		"The supervisor starts an engine for root, too. no: processes of root start private daemons.",

@@ -699,7 +699,6 @@ static void test_check(void **state)
 	fake_stop();
 }
 
-/* A killed rank gives its lock back (by the daemon), and who waits gets it. */
 /* ---- fork while other threads are inside ---------------------------------------------------------------- */
 
 struct busy {
@@ -781,6 +780,7 @@ static void test_fork_busy(void **state)
 	fake_stop();
 }
 
+/* A killed rank gives its lock back (by the daemon), and who waits gets it. */
 static void body_killed_holder(void)
 {
 	struct prog_session *s = rank_session(NULL);

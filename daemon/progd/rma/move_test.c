@@ -480,35 +480,29 @@ static void test_stale(void **state)
 	assert_true(st()->fallback[STATS_FB_STALE] > 0);
 }
 
-static uint32_t random_of(uint32_t *s)
-{
-	*s = *s * 1664525u + 1013904223u;
-	return *s >> 8;
-}
-
 /* Long and short ones, engines that fail now and then: always as if done one by one. */
 static void test_random(void **state)
 {
 	static uint8_t model[RANKS][SIZE];
 	struct copy_engine_conf mc = { .engine = COPY_ENGINE_DMA, .min = 4096 };
-	uint32_t s = 20261122;
 	uint64_t dma;
 
+	rnd_state = 20261122;
 	copy_engine_conf_set(&mc);
 	memcpy(model[0], mem[0], SIZE);
 	memcpy(model[1], mem[1], SIZE);
 	for (int round = 0; round < 300; round++) {
-		unsigned int n = 1 + random_of(&s) % 12;
+		unsigned int n = 1 + rnd() % 12;
 
 		pin_fake.copies.status_at = 0;
 		pin_fake.copies.status_n = PIN_FAKE_COPIES;
 		for (int i = 0; i < PIN_FAKE_COPIES; i++)
-			pin_fake.copies.status[i] = random_of(&s) % 16 ? 0 : random_of(&s) % 2 ? -EIO : -ESTALE;
+			pin_fake.copies.status[i] = rnd() % 16 ? 0 : rnd() % 2 ? -EIO : -ESTALE;
 		for (unsigned int i = 0; i < n; i++) {
-			uint64_t len = 1 + random_of(&s) % (random_of(&s) % 3 ? 60000 : 600);
-			uint64_t disp = random_of(&s) % (SIZE - len), at = random_of(&s) % (SIZE - len);
+			uint64_t len = 1 + rnd() % (rnd() % 3 ? 60000 : 600);
+			uint64_t disp = rnd() % (SIZE - len), at = rnd() % (SIZE - len);
 
-			if (random_of(&s) % 2) {
+			if (rnd() % 2) {
 				put(disp, at, len);
 				memcpy(model[1] + disp, model[0] + at, len);
 			} else {
@@ -518,9 +512,9 @@ static void test_random(void **state)
 		}
 		while (acked() != seq) {
 			step();
-			if (random_of(&s) % 4 == 0)
-				pin_fake_copies_run(1 + random_of(&s) % 3);
-			if (random_of(&s) % 64 == 0)
+			if (rnd() % 4 == 0)
+				pin_fake_copies_run(1 + rnd() % 3);
+			if (rnd() % 64 == 0)
 				pin_fake.copies.submit_err = -ENOMEM;
 		}
 		assert_int_equal(error(), 0);

@@ -945,6 +945,7 @@ static char *ask_node(const char *what)
 static bool for_engines(void (*fn)(void *ctx, unsigned int uid, int pid, const char *state), void *ctx)
 {
 	char *text = ask_node("list"), *copy = text ? strdup(text) : NULL, *line, *save = NULL;
+	bool known = copy;
 
 	for (line = copy ? strtok_r(copy, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save)) {
 		unsigned int uid;
@@ -955,7 +956,7 @@ static bool for_engines(void (*fn)(void *ctx, unsigned int uid, int pid, const c
 			fn(ctx, uid, pid, state);
 	}
 	free(copy);
-	return copy;
+	return known;
 }
 
 static void show_engine(void *ctx, unsigned int uid, int pid, const char *state)

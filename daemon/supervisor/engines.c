@@ -88,7 +88,7 @@ static void fair_begin(struct engines *all);
 /* Tell who is there why, without reading what he says. */
 static void refuse(struct engines *all, int fd, bool control, uid_t uid, const char *why)
 {
-	char text[256];
+	char text[LISTEN_ERR + 64];
 	int err = 0;
 
 	prog_log_limited(PROG_LOG_WARN, "uid %u: refused: %s", (unsigned int)uid, why);
@@ -225,7 +225,7 @@ static void on_sweep(void *ctx)
 		known += e->state != ENGINE_NONE;
 	if (cgroup_sweep(all->o.cgroups) <= known)
 		return;
-	all->sweep_ns = all->sweep_ns < SWEEP_MAX_NS ? 2 * all->sweep_ns : SWEEP_MAX_NS;
+	all->sweep_ns = 2 * all->sweep_ns < SWEEP_MAX_NS ? 2 * all->sweep_ns : SWEEP_MAX_NS;
 	loop_timer_set(all->o.loop, &all->sweep, all->sweep_ns, on_sweep, all);
 }
 
@@ -234,7 +234,7 @@ static void sweep_soon(struct engines *all)
 	if (all->o.cgroups < 0)
 		return;
 	all->sweep_ns = SWEEP_NS;
-	loop_timer_set(all->o.loop, &all->sweep, all->sweep_ns, on_sweep, all);
+	loop_timer_set(all->o.loop, &all->sweep, SWEEP_NS, on_sweep, all);
 }
 
 /* The engine is no more, or not ours any more; what it has not taken is for the next one. */

@@ -379,7 +379,7 @@ static void test_take_over(void **state)
 {
 	char path[128], byte;
 	struct client a;
-	int ready[2];
+	int ready[2], st;
 	pid_t child;
 
 	start(NULL, NULL);
@@ -388,17 +388,20 @@ static void test_take_over(void **state)
 	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
 	child = fork();
 	if (!child) {
-		if (usock_listen(path, 0600, 8) < 0 || write(ready[1], "", 1) != 1)
+		struct pollfd there = { .fd = usock_listen(path, 0600, 8), .events = POLLIN };
+
+		if (there.fd < 0 || write(ready[1], "", 1) != 1)
 			_exit(1);
-		usleep(300000);
-		_exit(0);
+		/* until the next supervisor has found it */
+		_exit(poll(&there, 1, 20000) != 1);
 	}
 	assert_int_equal(read(ready[0], &byte, 1), 1);
 	assert_int_equal(node_supervise(&node, users_progd, sets), 0);
 	client_start(&a, USER_A);
 	assert_int_equal(client_do(&a, 'o').err, 0);
 	client_end(&a);
-	assert_int_equal(waitpid(child, NULL, 0), child);
+	assert_int_equal(waitpid(child, &st, 0), child);
+	assert_int_equal(st, 0);
 	close(ready[0]);
 	close(ready[1]);
 	assert_int_equal(node_stop(&node, SIGTERM), 0);

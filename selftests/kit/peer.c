@@ -60,6 +60,8 @@ static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const v
 		assert_true(kit_data_is(payload, f->off, f->len));
 	if (l == p->in && f->origin == p->node_rank && f->target < KIT_STREAMS && f->seq)
 		p->came[f->target] = f->seq;
+	if (f->type == WIRE_RNDV_GET_REQ && f->seq < KIT_TOKENS && !p->msg[f->seq].how)
+		p->msg[f->seq].how = KIT_ASKED;
 	return 0;
 }
 
@@ -144,6 +146,19 @@ void kit_peer_free(struct kit_peer *p)
 
 /* ---- frames of a fuzzer ---- */
 
+/*
+ * Bytes of a message other than the next ones: they have to be refused, and none of them may be seen.  Of one that was
+ * guessed before it was asked for the peer does not know what comes next.
+ */
+static bool out_of_order(struct kit_peer *p, const struct wire_frame *f)
+{
+	if (f->seq >= KIT_TOKENS)
+		return false;
+	if (!p->msg[f->seq].how)
+		p->msg[f->seq].how = KIT_GUESSED;
+	return p->msg[f->seq].how == KIT_ASKED && p->msg[f->seq].off != f->off;
+}
+
 /* What a frame carries, unless it is bytes of the input as they are. */
 static void payload_of(struct kit_peer *p, struct kit_bytes *in, const struct wire_frame *f, uint8_t *buf)
 {
@@ -184,7 +199,9 @@ static void payload_of(struct kit_peer *p, struct kit_bytes *in, const struct wi
 		n = n < in->left ? n : in->left;
 		memset(buf, 0x5a, f->len);
 		memcpy(buf, in->at, n);
-		if (f->type == WIRE_RMA_DATA || f->type == WIRE_RNDV_DATA)
+		if (f->type == WIRE_RNDV_DATA && out_of_order(p, f))
+			memset(buf, KIT_FILL, f->len);
+		else if (f->type == WIRE_RMA_DATA || f->type == WIRE_RNDV_DATA)
 			kit_data_fill(buf, f->off, f->len);
 		in->at += n;
 		in->left -= n;
@@ -284,6 +301,10 @@ void kit_peer_frame(struct kit_peer *p, struct kit_bytes *in, uint8_t first, uin
 		return;
 	payload_of(p, in, &f, buf);
 	/* full: the input goes on behind it */
-	if (lane_send(l, &f, f.len ? buf : NULL, NULL, NULL) && answer)
-		p->liar = NULL;
+	if (lane_send(l, &f, f.len ? buf : NULL, NULL, NULL)) {
+		if (answer)
+			p->liar = NULL;
+	} else if (f.type == WIRE_RNDV_DATA && f.seq < KIT_TOKENS && f.off == p->msg[f.seq].off) {
+		p->msg[f.seq].off += f.len;
+	}
 }

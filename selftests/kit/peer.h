@@ -9,7 +9,8 @@
 #include "link.h"
 
 #define KIT_STREAMS	4u		/* ranks that frames are from and to */
-#define KIT_FILL	0xa5		/* for memory before something comes: no byte of kit_data(), nor is 0 */
+#define KIT_TOKENS	1024u		/* messages that a node asks for in one input, from 1 on */
+#define KIT_FILL	0xa5		/* for memory before something comes, and what may not come: no byte of kit_data(), nor is 0 */
 
 /* Byte @off of any data, which so tells where it belongs. */
 static inline uint8_t kit_data(uint64_t off)
@@ -49,6 +50,10 @@ struct kit_peer {
 	uint64_t posted[KIT_STREAMS];	/* the last one that can come */
 	struct lane *liar;		/* what was sent on it has to end it */
 	uint8_t data_of;		/* frames of this type that come have to be kit_data(); 0: none */
+	struct {			/* how far messages were sent that the node has asked for */
+		uint64_t off;
+		enum { KIT_UNKNOWN, KIT_ASKED, KIT_GUESSED } how;
+	} msg[KIT_TOKENS];
 	uint64_t seq[KIT_STREAMS][KIT_STREAMS];
 	uint64_t frames, bytes;		/* that have come */
 };

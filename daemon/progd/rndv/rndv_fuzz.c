@@ -4,8 +4,8 @@
  *
  *	ranks 0, 1: the fuzzer ==== in-process lanes, one each way ==== node B, ranks 2, 3
  *
- * Nothing may be written than what receives name, nothing sent than what sends name, and a receive that succeeds
- * has all of its message.
+ * Nothing may be written than what receives name, and of that nothing by bytes out of order; nothing sent than what
+ * sends name; and a receive that succeeds has all of its message.
  */
 #include <kit/peer.h>
 
@@ -13,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#define MEM	65536u
+#define MEM	131072u		/* more than a lane stages: large messages are received in place */
 
 static struct kit_peer peer;
 static uint8_t to_send[2 * MEM], to_receive[3 * MEM];	/* private: sends are from the start, receives from MEM on */

@@ -6,9 +6,8 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
-#include "conf.h"
+#include "conf_priv.h"
 
 #define LINE_LIMIT	4096
 
@@ -80,170 +79,7 @@ static void forget(struct conf *c, struct text *mark)
 	}
 }
 
-/* --- values as text ------------------------------------------------------------------ */
-
-struct unit {
-	const char *name;
-	int64_t mult;
-};
-
-static const struct unit sizes[] = {
-	{ "T", 1ll << 40 }, { "G", 1ll << 30 }, { "M", 1ll << 20 }, { "K", 1ll << 10 }, { "", 1 },
-};
-
-static const struct unit durations[] = {
-	{ "h", 3600000000000ll }, { "min", 60000000000ll }, { "s", 1000000000ll },
-	{ "ms", 1000000ll }, { "us", 1000ll }, { "ns", 1 },
-};
-
-#define N_SIZES		(sizeof(sizes) / sizeof(sizes[0]))
-#define N_DURATIONS	(sizeof(durations) / sizeof(durations[0]))
-
-/* The word at *@p between any of @sep; its length, and *@p behind it. 0: no more. */
-static size_t next_word(const char **p, const char *sep, const char **word)
-{
-	size_t len;
-
-	*p += strspn(*p, sep);
-	*word = *p;
-	len = strcspn(*p, sep);
-	*p += len;
-	return len;
-}
-
-static int format_num(const struct conf_item *it, int64_t v, char *buf, size_t size)
-{
-	const struct unit *u = sizes;
-	const char *p, *word;
-	size_t n = 0, len;
-
-	switch (it->type) {
-	case CONF_BOOL:
-		return snprintf(buf, size, "%s", v ? "yes" : "no");
-	case CONF_ENUM:
-		for (p = it->choices; (len = next_word(&p, " ", &word)); n++) {
-			if ((int64_t)n == v)
-				return snprintf(buf, size, "%.*s", (int)len, word);
-		}
-		return snprintf(buf, size, "?");
-	case CONF_SIZE:
-		n = N_SIZES;
-		break;
-	case CONF_DURATION:
-		u = durations;
-		n = N_DURATIONS;
-		break;
-	default:
-		return snprintf(buf, size, "%lld", (long long)v);
-	}
-	if (!v)
-		return snprintf(buf, size, "0");
-	for (; n > 1 && v % u->mult; n--)
-		u++;
-	return snprintf(buf, size, "%lld%s", (long long)(v / u->mult), u->name);
-}
-
-/* "an integer from 1 to 64": ends the sentence "expected ...". */
-static const char *range_text(const struct conf_item *it, char *buf, size_t size)
-{
-	char lo[32], hi[32];
-	const char *what = "";
-
-	format_num(it, it->min, lo, sizeof(lo));
-	format_num(it, it->max, hi, sizeof(hi));
-	switch (it->type) {
-	case CONF_BOOL:
-		snprintf(buf, size, "yes or no");
-		return buf;
-	case CONF_ENUM:
-		snprintf(buf, size, "one of: %s", it->choices);
-		return buf;
-	case CONF_INT:
-		what = "an integer";
-		break;
-	case CONF_SIZE:
-		what = "a size (suffix K, M, G, T)";
-		break;
-	case CONF_DURATION:
-		what = "a duration (ns, us, ms, s, min, h)";
-		break;
-	case CONF_STRING:
-		snprintf(buf, size, "a string of %lld to %lld bytes", (long long)it->min,
-			 (long long)it->max);
-		return buf;
-	case CONF_LIST:
-		snprintf(buf, size, "a list of %lld to %lld words", (long long)it->min,
-			 (long long)it->max);
-		return buf;
-	}
-	snprintf(buf, size, "%s from %s to %s", what, lo, hi);
-	return buf;
-}
-
-static int parse_unit(const char *suffix, const struct unit *u, size_t n, int64_t *mult)
-{
-	for (; n; n--, u++) {
-		if (!strcmp(suffix, u->name)) {
-			*mult = u->mult;
-			return 0;
-		}
-	}
-	return -EINVAL;
-}
-
-/* A number with a unit. -EINVAL: not one, -ERANGE: too large for 64 bits. */
-static int parse_num(const struct conf_item *it, const char *text, int64_t *num)
-{
-	char suffix[8] = "", *end;
-	int64_t v, mult = 1;
-	size_t len;
-	int ret;
-
-	if (!isdigit((unsigned char)text[0]) && !(text[0] == '-' && isdigit((unsigned char)text[1])))
-		return -EINVAL;
-	errno = 0;
-	v = strtoll(text, &end, 10);
-	ret = errno;
-	end += strspn(end, " \t");
-	len = strlen(end);
-	if (len >= sizeof(suffix))
-		return -EINVAL;
-	memcpy(suffix, end, len + 1);
-	if (it->type == CONF_SIZE) {
-		suffix[0] = toupper((unsigned char)suffix[0]);
-		if (!strcmp(suffix, "B"))
-			suffix[0] = '\0';
-		else if (suffix[0] && (!strcmp(suffix + 1, "B") || !strcmp(suffix + 1, "iB")))
-			suffix[1] = '\0';
-		if (parse_unit(suffix, sizes, N_SIZES, &mult))
-			return -EINVAL;
-	} else if (it->type == CONF_DURATION) {
-		if (!(v == 0 && !suffix[0]) && parse_unit(suffix, durations, N_DURATIONS, &mult))
-			return -EINVAL;
-	} else if (suffix[0]) {
-		return -EINVAL;
-	}
-	if (ret == ERANGE || __builtin_mul_overflow(v, mult, num))
-		return -ERANGE;
-	return 0;
-}
-
-static int parse_bool(const char *text, int64_t *num)
-{
-	static const char *const words[][2] = {
-		{ "no", "yes" }, { "false", "true" }, { "off", "on" }, { "0", "1" },
-	};
-
-	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-		for (int v = 0; v < 2; v++) {
-			if (!strcasecmp(text, words[i][v])) {
-				*num = v;
-				return 0;
-			}
-		}
-	}
-	return -EINVAL;
-}
+/* --- values -------------------------------------------------------------------------- */
 
 /* Text to value; @v is set on success only. -EINVAL, -ERANGE, -ENOMEM. */
 static int parse_value(struct conf *c, const struct conf_item *it, const char *text,
@@ -256,18 +92,18 @@ static int parse_value(struct conf *c, const struct conf_item *it, const char *t
 
 	switch (it->type) {
 	case CONF_BOOL:
-		ret = parse_bool(text, &num);
+		ret = conf_parse_bool(text, &num);
 		break;
 	case CONF_INT:
 	case CONF_SIZE:
 	case CONF_DURATION:
-		ret = parse_num(it, text, &num);
+		ret = conf_parse_num(it, text, &num);
 		if (!ret && (num < it->min || num > it->max))
 			ret = -ERANGE;
 		break;
 	case CONF_ENUM:
 		ret = -EINVAL;
-		for (p = it->choices; (len = next_word(&p, " ", &word)); num++) {
+		for (p = it->choices; (len = conf_word(&p, " ", &word)); num++) {
 			if (strlen(text) == len && !strncmp(text, word, len)) {
 				ret = 0;
 				break;
@@ -287,7 +123,7 @@ static int parse_value(struct conf *c, const struct conf_item *it, const char *t
 
 		if (!list)
 			return -ENOMEM;
-		for (; (len = next_word(&p, ", \t", &word)); num++) {
+		for (; (len = conf_word(&p, ", \t", &word)); num++) {
 			if (num)
 				*q++ = ',';
 			memcpy(q, word, len);
@@ -330,7 +166,7 @@ static int set_value(struct conf *c, size_t i, const char *text, const char *whe
 	if (ret)
 		return fail(err, ret, "%.150s: %s: \"%.64s\" is %s: expected %s", where, it->name,
 			    text, ret == -ERANGE ? "out of range" : "not valid",
-			    range_text(it, range, sizeof(range)));
+			    conf_range_text(it, range, sizeof(range)));
 	*v = next;
 	return 0;
 }
@@ -729,7 +565,7 @@ bool conf_list_word(const struct conf *c, size_t i, size_t k, char *buf, size_t 
 	const char *p = conf_str(c, i), *word;
 	size_t len;
 
-	while ((len = next_word(&p, ",", &word))) {
+	while ((len = conf_word(&p, ",", &word))) {
 		if (k--)
 			continue;
 		if (len >= size)
@@ -749,7 +585,7 @@ int conf_get(const struct conf *c, const char *name, char *buf, size_t size)
 		return i;
 	if (c->items[i].type == CONF_STRING || c->items[i].type == CONF_LIST)
 		return snprintf(buf, size, "%s", conf_str(c, i));
-	return format_num(&c->items[i], conf_int(c, i), buf, size);
+	return conf_format_num(&c->items[i], conf_int(c, i), buf, size);
 }
 
 const char *conf_source(const struct conf *c, const char *name)
@@ -757,102 +593,4 @@ const char *conf_source(const struct conf *c, const char *name)
 	int i = conf_find(c, name);
 
 	return i < 0 ? NULL : __atomic_load_n(&c->now[i].source, __ATOMIC_ACQUIRE);
-}
-
-/* --- texts made from the table ------------------------------------------------------- */
-
-/* @text in lines of at most 79 columns, each after @indent. */
-static void print_wrapped(FILE *f, const char *indent, const char *text)
-{
-	const char *p = text, *word;
-	size_t len, col = 0;
-
-	while ((len = next_word(&p, " \n", &word))) {
-		if (col && col + 1 + len > 79) {
-			fputc('\n', f);
-			col = 0;
-		}
-		col += col ? fprintf(f, " %.*s", (int)len, word) :
-			     fprintf(f, "%s%.*s", indent, (int)len, word);
-	}
-	if (col)
-		fputc('\n', f);
-}
-
-static const char *when_text(const struct conf_item *it)
-{
-	return it->when == CONF_START ? "read at start" : "can change while running";
-}
-
-void conf_print_help(const struct conf *c, FILE *f)
-{
-	char range[256];
-
-	for (size_t i = 0; i < c->n; i++) {
-		const struct conf_item *it = &c->items[i];
-
-		fprintf(f, "  %s = %s\n", it->name, *it->def ? it->def : "\"\"");
-		fprintf(f, "        %s; %s\n", range_text(it, range, sizeof(range)), when_text(it));
-		print_wrapped(f, "        ", it->doc);
-	}
-}
-
-void conf_print_file(const struct conf *c, FILE *f)
-{
-	char range[256];
-
-	for (size_t i = 0; i < c->n; i++) {
-		const struct conf_item *it = &c->items[i];
-
-		if (i)
-			fputc('\n', f);
-		print_wrapped(f, "# ", it->doc);
-		fprintf(f, "# %s; %s\n", range_text(it, range, sizeof(range)), when_text(it));
-		fprintf(f, "#%s = ", it->name);
-		if (!*it->def || strpbrk(it->def, "#\"\\") || isspace((unsigned char)it->def[0])) {
-			fputc('"', f);
-			for (const char *p = it->def; *p; p++) {
-				if (*p == '"' || *p == '\\')
-					fputc('\\', f);
-				fputc(*p, f);
-			}
-			fputs("\"\n", f);
-		} else {
-			fprintf(f, "%s\n", it->def);
-		}
-	}
-}
-
-/* troff reads a leading '.' or '\'' and every '\' and '-' its own way. */
-static void print_troff(FILE *f, const char *s)
-{
-	if (*s == '.' || *s == '\'')
-		fputs("\\&", f);
-	for (; *s; s++) {
-		if (*s == '\\')
-			fputs("\\e", f);
-		else if (*s == '-')
-			fputs("\\-", f);
-		else
-			fputc(*s, f);
-	}
-}
-
-void conf_print_man(const struct conf *c, FILE *f)
-{
-	char range[256];
-
-	for (size_t i = 0; i < c->n; i++) {
-		const struct conf_item *it = &c->items[i];
-
-		fputs(".TP\n\\fB", f);
-		print_troff(f, it->name);
-		fputs("\\fR = ", f);
-		print_troff(f, *it->def ? it->def : "\"\"");
-		fputc('\n', f);
-		print_troff(f, it->doc);
-		fputs("\nValue: ", f);
-		print_troff(f, range_text(it, range, sizeof(range)));
-		fprintf(f, "; %s.\n", when_text(it));
-	}
 }

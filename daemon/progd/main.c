@@ -431,6 +431,18 @@ static int set_listeners(struct progd *d, const char *arg)
 	return -EINVAL;
 }
 
+/* Options that go together. */
+static bool agree(const struct progd *d)
+{
+	if (d->engine && d->embedded)
+		fprintf(stderr, "progd: --engine and --embedded: either\n");
+	else if (d->lock_fd >= 0 && !d->embedded)
+		fprintf(stderr, "progd: --lock-fd needs --embedded\n");
+	else
+		return true;
+	return false;
+}
+
 /* True: to be started; else the program ends with *@status. */
 static bool options(struct progd *d, int argc, char **argv, int *status)
 {
@@ -505,15 +517,7 @@ static bool options(struct progd *d, int argc, char **argv, int *status)
 		fprintf(stderr, "progd: unexpected argument %s\n", argv[optind]);
 		return false;
 	}
-	if (d->engine && d->embedded) {
-		fprintf(stderr, "progd: --engine and --embedded: either\n");
-		return false;
-	}
-	if (d->lock_fd >= 0 && !d->embedded) {
-		fprintf(stderr, "progd: --lock-fd needs --embedded\n");
-		return false;
-	}
-	return true;
+	return agree(d);
 }
 
 /* Until it is told to end; 0 or -errno. */

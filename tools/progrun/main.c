@@ -235,38 +235,35 @@ __attribute__((format(printf, 2, 3))) static void say(bool verbose, const char *
 	fputc('\n', stderr);
 }
 
-int main(int argc, char **argv)
+struct options {
+	bool native, dry, verbose;
+	enum mpilib asked;
+};
+
+/* What is said before the command, which begins at what is returned. */
+static char **options(int argc, char **argv, struct options *o)
 {
-	static struct setting settings[MAX_SETTINGS + 1];
-	enum mpilib lib, asked = MPILIB_NONE;
-	bool native = false, dry = false, verbose = false;
-	char *path, *prefix, *hook, *items, *found;
-	const char *wdir = NULL, *why;
-	enum launcher launcher;
-	struct needs needs;
-	struct args out;
-	size_t prog = 0;
 	int i;
 
 	for (i = 1; i < argc && argv[i][0] == '-'; i++) {
 		if (strcmp(argv[i], "--native") == 0) {
-			native = true;
+			o->native = true;
 		} else if (strcmp(argv[i], "--dry-run") == 0) {
-			dry = true;
+			o->dry = true;
 		} else if (strcmp(argv[i], "--mpi") == 0 && i + 1 < argc) {
 			i++;
-			asked = strcmp(argv[i], "ompi") == 0 ? MPILIB_OMPI :
+			o->asked = strcmp(argv[i], "ompi") == 0 ? MPILIB_OMPI :
 				strcmp(argv[i], "mpich") == 0 ? MPILIB_MPICH : MPILIB_NONE;
-			if (asked == MPILIB_NONE)
+			if (o->asked == MPILIB_NONE)
 				progrun_die(2, "--mpi %s: want ompi or mpich", argv[i]);
 		} else if (strcmp(argv[i], "-v") == 0 || strcmp(argv[i], "--verbose") == 0) {
-			verbose = true;
+			o->verbose = true;
 		} else if (strcmp(argv[i], "--help") == 0) {
 			fputs(usage, stdout);
-			return 0;
+			exit(0);
 		} else if (strcmp(argv[i], "--version") == 0) {
 			puts("progrun " PROG_VERSION);
-			return 0;
+			exit(0);
 		} else if (strcmp(argv[i], "--") == 0) {
 			i++;
 			break;
@@ -274,7 +271,22 @@ int main(int argc, char **argv)
 			progrun_die(2, "unknown option %s ('progrun --help' lists them)", argv[i]);
 		}
 	}
-	argv += i;
+	return argv + i;
+}
+
+int main(int argc, char **argv)
+{
+	static struct setting settings[MAX_SETTINGS + 1];
+	struct options o = { .asked = MPILIB_NONE };
+	enum mpilib lib;
+	char *path, *prefix, *hook, *items, *found;
+	const char *wdir = NULL, *why;
+	enum launcher launcher;
+	struct needs needs;
+	struct args out;
+	size_t prog = 0;
+
+	argv = options(argc, argv, &o);
 	if (!argv[0]) {
 		fputs(usage, stderr);
 		return 2;
@@ -282,17 +294,17 @@ int main(int argc, char **argv)
 	path = mpilib_lookup(argv[0], NULL);
 	if (!path)
 		progrun_die(127, "%s: no such program", argv[0]);
-	if (native) {
-		say(verbose, "native: %s as it is", argv[0]);
-		run(argv, dry);
+	if (o.native) {
+		say(o.verbose, "native: %s as it is", argv[0]);
+		run(argv, o.dry);
 	}
 
 	launcher = launcher_of(path);
 	if (launcher != LAUNCHER_NONE) {
 		prog = launcher_program(launcher, argv, &wdir);
 		if (!prog) {
-			say(verbose, "the command names no program: %s as it is", argv[0]);
-			run(argv, dry);
+			say(o.verbose, "the command names no program: %s as it is", argv[0]);
+			run(argv, o.dry);
 		}
 	}
 	path = mpilib_lookup(argv[prog], wdir);
@@ -301,12 +313,12 @@ int main(int argc, char **argv)
 	free(path);
 	needs = find_all_needs(launcher, argv + prog, wdir, &found);
 	lib = needs.lib;
-	if (needs.native && (lib != MPILIB_NONE || asked == MPILIB_NONE)) {
+	if (needs.native && (lib != MPILIB_NONE || o.asked == MPILIB_NONE)) {
 		fprintf(stderr, "progrun: native: %s %s, nothing can be preloaded\n", found, needs.native);
-		run(argv, dry);
+		run(argv, o.dry);
 	}
-	if (asked != MPILIB_NONE) {
-		lib = asked;	/* also if it is what starts the program */
+	if (o.asked != MPILIB_NONE) {
+		lib = o.asked;	/* also if it is what starts the program */
 		why = "as asked";
 	} else if (lib == MPILIB_OMPI || lib == MPILIB_MPICH) {
 		why = progrun_format("%s needs %s", found, needs.soname);
@@ -324,9 +336,9 @@ int main(int argc, char **argv)
 	items = needs.tools ? progrun_format("%s:%s", needs.tools, hook) : hook;
 	collect_settings(settings, items, prefix, needs.asan);
 	out = launcher_apply(launcher, argv, settings);
-	say(verbose, "%s (%s), preloading %s through %s", mpilib_name(lib), why, items, launcher_name(launcher));
+	say(o.verbose, "%s (%s), preloading %s through %s", mpilib_name(lib), why, items, launcher_name(launcher));
 	if (launcher_mpilib(launcher) != MPILIB_NONE && launcher_mpilib(launcher) != lib)
 		fprintf(stderr, "progrun: %s uses %s (%s), %s belongs to another MPI library\n", found,
 			mpilib_name(lib), why, launcher_name(launcher));
-	run(out.v, dry);
+	run(out.v, o.dry);
 }

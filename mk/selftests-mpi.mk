@@ -17,7 +17,7 @@ MPITEST_F_PROGS := $(MPITEST_F_BINDINGS:%=f_%) $(MPITEST_F_BINDINGS:%=fp_%)
 MPITEST_COMMON  := mpitest done dtmap acctypes
 MPITEST_RANDOM  := random done
 # MPI_STATUSES_IGNORE is (MPI_Status *)1 in one of the libraries, which gcc takes for an array
-MPITEST_CFLAGS   = -O2 -g -std=gnu11 -pthread $(WARN) -Wno-stringop-overflow -D_GNU_SOURCE
+MPITEST_CFLAGS   = -O1 -g1 -std=gnu11 -pthread $(WARN) -Wno-stringop-overflow -D_GNU_SOURCE
 MPITEST_SAN      = $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 # without explicit interfaces every choice buffer is an argument mismatch
 MPITEST_DEF_mpifh  := -DUSE_MPIFH -fallow-argument-mismatch -w

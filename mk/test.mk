@@ -20,6 +20,11 @@ KIT_SRCS := $(sort $(wildcard selftests/kit/*.c))
 LIBKIT   := $(LIB)/libprogkit.a
 $(LIBKIT): $(call objs,$(KIT_SRCS))
 $(call objs,$(KIT_SRCS) $(TEST_SRCS) $(FUZZ_SRCS)): override CPPFLAGS += -Iselftests
+# Optimizing takes twice to three times as long, and tests are no faster for it; those that are watched for races are,
+# and fuzzers.
+ifeq ($(filter-out address$(comma)undefined,$(SAN)),)
+$(call objs,$(KIT_SRCS) $(TEST_SRCS)): override CFLAGS += -O0 -g1
+endif
 
 $(TEST_BINS): $(BUILD)/test/%: $(OBJ)/%.o $(LIBKIT) $(TEST_LIBDEPS)
 	$(call say,LD,$@)

@@ -11,7 +11,7 @@
 #define SLICE	(256u << 10)
 
 static enum prog_win_kind body_kind = PROG_WIN_ALLOCATE;
-static uint32_t body_ops = 160;
+static uint32_t body_ops = KIT_MANY(160);
 
 /* A window of the kind under test, of SLICE bytes per rank; *@disp is where rank's memory starts. */
 static struct prog_win *body_window(struct prog_session *s, uint64_t key, size_t size, char **mem,

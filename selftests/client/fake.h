@@ -30,6 +30,7 @@
 #include <unistd.h>
 
 #include <asyncprog/ring.h>
+#include <kit/kit.h>
 #include <libprogbase/apply.h>
 #include <libprogbase/futex.h>
 #include <libprogbase/scm.h>

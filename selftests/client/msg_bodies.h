@@ -14,7 +14,7 @@
 #define MSG_AHEAD	6u	/* messages of a channel under way at once */
 #define MSG_HEAD	240u
 
-static uint32_t msg_count = 40;		/* per pair of ranks */
+static uint32_t msg_count = KIT_MANY(40);		/* per pair of ranks */
 static uint64_t msg_max = 8u << 20;	/* bytes */
 
 static struct prog_win *msg_space(struct prog_session *s)
@@ -382,7 +382,7 @@ static void body_msg_random(void)
 /* ---- threads ---------------------------------------------------------------------------------------- */
 
 #define MT_THREADS	4
-#define MT_ROUNDS	400u
+#define MT_ROUNDS	KIT_MANY(400u)
 #define MT_LEN		500u
 
 static struct prog_session *mt_session;

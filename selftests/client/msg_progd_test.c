@@ -75,7 +75,7 @@ static void test_two_random_nocma(void **state)
 {
 	uint32_t count = msg_count;
 
-	msg_count = 15;
+	msg_count = KIT_MANY(15);
 	on_two_with(body_msg_random, 2, "1", "auto", "cma=no");
 	msg_count = count;
 }
@@ -85,7 +85,7 @@ static void test_two_random_quota(void **state)
 {
 	uint32_t count = msg_count;
 
-	msg_count = 15;
+	msg_count = KIT_MANY(15);
 	on_two_with(body_msg_random, 3, "1", "auto", "quota_messages=1");
 	msg_count = count;
 }

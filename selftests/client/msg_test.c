@@ -37,7 +37,7 @@ static void test_random(void **state)
 	msg_max = 1u << 20;
 	run(3, 1, 1, true, body_msg_random);
 	run(3, 3, 2, true, body_msg_random);
-	msg_count = 12;
+	msg_count = KIT_MANY(12);
 	run(2, 2, 1, false, body_msg_random);
 }
 
@@ -45,7 +45,7 @@ static void test_random(void **state)
 static void test_passed(void **state)
 {
 	msg_max = 1u << 20;
-	msg_count = 40;
+	msg_count = KIT_MANY(40);
 	for (pass = PROG_HELP_PULL; pass <= PROG_HELP_PUSH; pass++) {
 		passes = 0;
 		run(3, 1, 1, true, body_msg_random);

@@ -225,12 +225,13 @@ static void test_strided(void **state)
 
 static void atomics(enum prog_win_kind kind)
 {
+	enum { BIG = KIT_MANY(1 << 20) };
 	struct pair p;
 	int64_t one = 1, old = -1, cmp, nv;
 	uint64_t seq, d;
-	double *big = malloc((1 << 20) * sizeof(double)), *res = malloc((1 << 20) * sizeof(double));
+	double *big = malloc(BIG * sizeof(double)), *res = malloc(BIG * sizeof(double));
 
-	pair_open(&p, kind, (1 << 20) * sizeof(double));
+	pair_open(&p, kind, BIG * sizeof(double));
 	d = base_disp(&p, kind, 1);
 	assert_int_equal(prog_lock(p.w[0], 1, 0), 0);
 	for (int i = 0; i < 1000; i++) {
@@ -256,32 +257,32 @@ static void atomics(enum prog_win_kind kind)
 	assert_int_equal(prog_flush(p.w[0], 1), 0);
 	assert_int_equal(old, 7);
 
-	for (int i = 0; i < 1 << 20; i++) {
+	for (int i = 0; i < BIG; i++) {
 		big[i] = i;
 		((double *)p.mem[1])[i] = 0.5;
 	}
 	for (int round = 0; round < 2; round++) {
-		struct prog_buf o = { big, NULL, 8 << 20 }, r = { res, NULL, 8 << 20 };
-		struct prog_dst t = { 1, d, NULL, 8 << 20 };
+		struct prog_buf o = { big, NULL, BIG * sizeof(double) }, r = { res, NULL, BIG * sizeof(double) };
+		struct prog_dst t = { 1, d, NULL, BIG * sizeof(double) };
 
 		assert_int_equal(prog_accumulate(p.w[0], &o, round ? &r : NULL, &t, PROG_OP_SUM,
 						 PROG_TYPE_F64, 0, &seq), 0);
 		assert_int_equal(prog_flush(p.w[0], 1), 0);
 		assert_int_equal(prog_win_error(p.w[0], 1), 0);
 	}
-	for (int i = 0; i < 1 << 20; i++) {
+	for (int i = 0; i < BIG; i++) {
 		if (((double *)p.mem[1])[i] != 2.0 * i + 0.5 || res[i] != i + 0.5)
 			fail_msg("element %d: memory %g, fetched %g", i, ((double *)p.mem[1])[i], res[i]);
 	}
 	{	/* NO_OP reads atomically */
-		struct prog_buf o = { NULL, NULL, 0 }, r = { res, NULL, 8 << 20 };
-		struct prog_dst t = { 1, d, NULL, 8 << 20 };
+		struct prog_buf o = { NULL, NULL, 0 }, r = { res, NULL, BIG * sizeof(double) };
+		struct prog_dst t = { 1, d, NULL, BIG * sizeof(double) };
 
-		memset(res, 0, 8 << 20);
+		memset(res, 0, BIG * sizeof(double));
 		assert_int_equal(prog_accumulate(p.w[0], &o, &r, &t, PROG_OP_NO_OP, PROG_TYPE_F64, 0,
 						 &seq), 0);
 		assert_int_equal(prog_flush(p.w[0], 1), 0);
-		for (int i = 0; i < 1 << 20; i++)
+		for (int i = 0; i < BIG; i++)
 			if (res[i] != 2.0 * i + 0.5)
 				fail_msg("element %d: read %g", i, res[i]);
 	}

@@ -16,6 +16,16 @@
 extern uint64_t rnd_state;
 uint64_t rnd(void);
 
+/*
+ * Rounds of random operations, elements of a buffer.  The sanitizer of threads takes ten times as long for each, and
+ * sees a race by what orders two accesses, not by their meeting: it gets a quarter.
+ */
+#ifdef __SANITIZE_THREAD__
+#define KIT_MANY(n)	((n) / 4)
+#else
+#define KIT_MANY(n)	(n)
+#endif
+
 /* @step() until @cond holds, at most @secs seconds. */
 #define RUN_FOR(step, secs, cond) do { \
 	time_t limit_ = time(NULL) + (secs); \

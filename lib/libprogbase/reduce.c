@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define REDUCE_FNS reduce_fns
+#define REDUCE_WIDE_FNS reduce_wide_fns
 #include "reduce_loops.h"
 
 #define TYPE_ROW(T, NAME, PSIZE, EXT, P0, OFF1, P1) \
@@ -48,48 +49,41 @@ static bool has_avx2(void)
 	__asm__("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
 	return (a & 6) == 6 && __get_cpuid_count(7, 0, &a, &b, &c, &d) && b & bit_AVX2;
 }
+#else
+#define reduce_fns_avx2		reduce_fns
+#define reduce_wide_fns_avx2	reduce_wide_fns
+
+static bool has_avx2(void)
+{
+	return false;
+}
 #endif
 
 /* Not by ifunc: resolvers run early in every program that the libraries are preloaded into. */
+static bool avx2(void)
+{
+	static uint8_t known;	/* 0: not known, 1: no, 2: yes */
+	uint8_t have = __atomic_load_n(&known, __ATOMIC_RELAXED);
+
+	if (__builtin_expect(!have, 0)) {
+		have = has_avx2() ? 2 : 1;
+		__atomic_store_n(&known, have, __ATOMIC_RELAXED);
+	}
+	return have == 2;
+}
+
 reduce_fn *reduce_loop(unsigned int op, unsigned int type)
 {
 	if (op >= PROG_OP_END || type >= PROG_TYPE_END)
 		return NULL;
-#if defined(__x86_64__)
-	static uint8_t avx2;	/* 0: not known, 1: no, 2: yes */
-	uint8_t have = __atomic_load_n(&avx2, __ATOMIC_RELAXED);
-
-	if (__builtin_expect(!have, 0)) {
-		have = has_avx2() ? 2 : 1;
-		__atomic_store_n(&avx2, have, __ATOMIC_RELAXED);
-	}
-	if (have == 2)
-		return reduce_fns_avx2[op][type];
-#endif
-	return reduce_fns[op][type];
+	return avx2() ? reduce_fns_avx2[op][type] : reduce_fns[op][type];
 }
-
-/* Pairs with a gap whose input is as in memory. */
-#define WIDE_LOOPS(N) \
-PAIR_LOOP(minloc_wide_##N, N, mem_##N, <) \
-PAIR_LOOP(maxloc_wide_##N, N, mem_##N, >)
-#define WIDE(N) \
-	[PROG_TYPE_##N] = { minloc_wide_##N, maxloc_wide_##N }
-
-WIDE_LOOPS(DOUBLE_INT)
-WIDE_LOOPS(LONG_INT)
-WIDE_LOOPS(SHORT_INT)
-WIDE_LOOPS(LDOUBLE_INT)
 
 reduce_fn *reduce_loop_wide(unsigned int op, unsigned int type)
 {
-	static reduce_fn *const loops[PROG_TYPE_END][2] = {
-		WIDE(DOUBLE_INT), WIDE(LONG_INT), WIDE(SHORT_INT), WIDE(LDOUBLE_INT),
-	};
-
 	if ((op != PROG_OP_MINLOC && op != PROG_OP_MAXLOC) || type >= PROG_TYPE_END)
 		return NULL;
-	return loops[type][op == PROG_OP_MAXLOC];
+	return avx2() ? reduce_wide_fns_avx2[type][op == PROG_OP_MAXLOC] : reduce_wide_fns[type][op == PROG_OP_MAXLOC];
 }
 
 bool reduce_valid(unsigned int op, unsigned int type)

@@ -74,6 +74,8 @@ void reduce_apply(unsigned int op, unsigned int type, void *inout, const void *i
 /* Loops by instruction set; for reduce.c. */
 extern reduce_fn *const reduce_fns[PROG_OP_END][PROG_TYPE_END];
 extern reduce_fn *const reduce_fns_avx2[PROG_OP_END][PROG_TYPE_END];
+extern reduce_fn *const reduce_wide_fns[PROG_TYPE_END][2];
+extern reduce_fn *const reduce_wide_fns_avx2[PROG_TYPE_END][2];
 
 /* Memory layout to packed and back, @n elements; no alignment needed, no overlap allowed. */
 void reduce_pack(unsigned int type, void *packed, const void *mem, size_t n);

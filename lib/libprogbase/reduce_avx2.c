@@ -7,6 +7,7 @@
 #pragma GCC target("avx2")
 #endif
 #define REDUCE_FNS reduce_fns_avx2
+#define REDUCE_WIDE_FNS reduce_wide_fns_avx2
 #include "reduce_loops.h"
 #ifdef __clang__
 #pragma clang attribute pop

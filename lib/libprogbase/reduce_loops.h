@@ -166,6 +166,8 @@ static void fn(void *inout, const void *input, size_t n) \
 /*
  * Pairs whose parts are of one size and adjoin, four or two at a time: lanes of values and of keys take turns.  A lane of
  * a value says whether its pair is better, or equal, and both are told its neighbour; of equal ones the key alone is taken.
+ * What is no value, or no key to be compared, is 0 in comparisons: a program may trap those of NaNs, as which other numbers
+ * look.
  */
 #define EVEN_8(v) __builtin_shufflevector(v, v, 0, 0, 2, 2, 4, 4, 6, 6)
 #define EVEN_4(v) __builtin_shufflevector(v, v, 0, 0, 2, 2)
@@ -185,8 +187,10 @@ static void fn(void *inout, const void *input, size_t n) \
 	UNROLLED \
 	for (size_t i = 0; i < n / (LANES / 2); i++) { \
 		mask a = io[i], b = in[i]; \
-		mask won = (value)b better (value)a, same = (value)b == (value)a, low = (key)b < (key)a; \
-		mask take = EVEN_##LANES(won) | (EVEN_##LANES(same) & low & keys); \
+		mask won = (value)(b & ~keys) better (value)(a & ~keys); \
+		mask same = (value)(b & ~keys) == (value)(a & ~keys), compared = EVEN_##LANES(same) & keys; \
+		mask low = (key)(b & compared) < (key)(a & compared); \
+		mask take = EVEN_##LANES(won) | low; \
 		\
 		io[i] = (b & take) | (a & ~take); \
 	} \
@@ -205,6 +209,65 @@ PAIR_LOOPS(DOUBLE_INT, double, int32_t, 0, 4)
 PAIR_LOOPS(LONG_INT, int64_t, int32_t, 0, 4)
 PAIR_LOOPS(SHORT_INT, int16_t, int32_t, 2, 0)
 PAIR_LOOPS(LDOUBLE_INT, long double, int32_t, 0, 12)
+
+/*
+ * Pairs with a gap whose input is as in memory, PER at a time, as lanes of 32 bits, without branches: which of two is
+ * better cannot be foretold.  VALUE: what is compared of a pair, in its first lanes; SPREAD: to all of its lanes.  The
+ * gap is read and not written, as somebody else's data may be there; the last one may end where the memory does.
+ */
+typedef int32_t parts __attribute__((vector_size(32), aligned(1), may_alias));
+
+#define WIDE_LOOP(fn, N, V, PER, VALUE, SPREAD, better) \
+PAIR_LOOP(fn##_tail, N, mem_##N, better) \
+static void fn(void *inout, const void *input, size_t n) \
+{ \
+	typedef V values __attribute__((vector_size(32))); \
+	struct mem_##N *io = inout; \
+	const struct mem_##N *in = input; \
+	const int first = offsetof(struct mem_##N, k) / 4, lanes = 8 / PER; \
+	parts keys = { 0 }; \
+	\
+	for (int k = 0; k < PER; k++) \
+		keys[k * lanes + first] = -1; \
+	UNROLLED \
+	for (size_t i = n ? (n - 1) / PER : 0; i; i--, io += PER, in += PER) { \
+		parts a = *(const parts *)io, b = *(const parts *)in; \
+		parts won = (parts)(VALUE(b) better VALUE(a)), same = (parts)(VALUE(b) == VALUE(a)); \
+		parts take = SPREAD(won) | (SPREAD(same) & (b < a) & keys); \
+		parts got = (b & take) | (a & ~take); \
+		\
+		for (int k = 0; k < PER; k++) { \
+			io[k].v = ((values)got)[k * (int)(32 / PER / sizeof(V))]; \
+			io[k].k = got[k * lanes + first]; \
+		} \
+	} \
+	fn##_tail(io, in, n ? (n - 1) % PER + 1 : 0); \
+}
+
+typedef double doubles __attribute__((vector_size(32)));
+typedef int64_t longs __attribute__((vector_size(32)));
+
+#define VALUE_DOUBLE(v)	((doubles)((v) & (parts){ -1, -1, 0, 0, -1, -1, 0, 0 }))
+#define VALUE_LONG(v)	((longs)(v))
+#define VALUE_SHORT(v)	((v) << 16)
+#define FIRST_OF_4(v)	__builtin_shufflevector(v, v, 0, 0, 0, 0, 4, 4, 4, 4)
+
+WIDE_LOOP(minloc_wide_DOUBLE_INT, DOUBLE_INT, double, 2, VALUE_DOUBLE, FIRST_OF_4, <)
+WIDE_LOOP(maxloc_wide_DOUBLE_INT, DOUBLE_INT, double, 2, VALUE_DOUBLE, FIRST_OF_4, >)
+WIDE_LOOP(minloc_wide_LONG_INT, LONG_INT, int64_t, 2, VALUE_LONG, FIRST_OF_4, <)
+WIDE_LOOP(maxloc_wide_LONG_INT, LONG_INT, int64_t, 2, VALUE_LONG, FIRST_OF_4, >)
+WIDE_LOOP(minloc_wide_SHORT_INT, SHORT_INT, int16_t, 4, VALUE_SHORT, EVEN_8, <)
+WIDE_LOOP(maxloc_wide_SHORT_INT, SHORT_INT, int16_t, 4, VALUE_SHORT, EVEN_8, >)
+/* x87 has no vectors, and is slower without branches */
+PAIR_LOOP(minloc_wide_LDOUBLE_INT, LDOUBLE_INT, mem_LDOUBLE_INT, <)
+PAIR_LOOP(maxloc_wide_LDOUBLE_INT, LDOUBLE_INT, mem_LDOUBLE_INT, >)
+
+#define WIDE(N) \
+	[PROG_TYPE_##N] = { minloc_wide_##N, maxloc_wide_##N }
+
+reduce_fn *const REDUCE_WIDE_FNS[PROG_TYPE_END][2] = {
+	WIDE(DOUBLE_INT), WIDE(LONG_INT), WIDE(SHORT_INT), WIDE(LDOUBLE_INT),
+};
 
 #define LAYOUT_CHECK(N, PSIZE, EXT) \
 	_Static_assert(sizeof(struct pack_##N) == PSIZE && sizeof(struct mem_##N) == EXT, #N)

@@ -4,6 +4,7 @@
  * and not on layouts: each type is read into a struct of wide numbers, computed and written
  * back. Buffers stand at odd addresses and have guard bytes; gaps must stay as they were.
  */
+#include <fenv.h>
 #include <float.h>
 #include <limits.h>
 #include <math.h>
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -392,8 +394,10 @@ static void test_pairs_at_once(void **state)
 	for (size_t k = 0; k < 2 * sizeof(types); k++) {
 		unsigned int op = k % 2 ? PROG_OP_MAXLOC : PROG_OP_MINLOC, type = types[k / 2], other = 0;
 		const struct reduce_type *t = reduce_type(type);
-		unsigned char io[N * 16], one[N * 16], in[N * 16];
+		unsigned char io[N * 16], one[N * 16], in[N * 16], as_mem[N * 16] = { 0 }, wide[N * 16];
+		reduce_fn *fn = reduce_loop_wide(op, type);
 
+		memset(io, GUARD, sizeof(io));
 		for (size_t i = 0; i < 2 * N; i++) {
 			unsigned char *mem = io + i / 2 * t->extent, *pack = in + i / 2 * t->packed;
 			size_t size = i % 2 ? t->part1 : t->part0;
@@ -404,6 +408,7 @@ static void test_pairs_at_once(void **state)
 			memcpy(pack + (i % 2 ? t->part0 : 0), size == 8 ? (void *)&dy : &y, size);
 		}
 		memcpy(one, io, sizeof(one));
+		memcpy(wide, io, sizeof(wide));
 		for (size_t i = 0; i < N; i++) {
 			reduce_apply(op, type, one + i * t->extent, in + i * t->packed, 1);
 			other += !!memcmp(one + i * t->extent, io + i * t->extent, t->used);
@@ -411,12 +416,64 @@ static void test_pairs_at_once(void **state)
 		assert_true(other > 20);
 		reduce_apply(op, type, io, in, N);
 		assert_memory_equal(io, one, N * t->extent);
+		assert_int_equal(!fn, !reduce_type_has_gap(t));
+		if (fn) {
+			reduce_unpack(type, as_mem, in, N);
+			fn(wide, as_mem, N);
+			assert_memory_equal(wide, one, N * t->extent);
+		}
 	}
 }
 
-/* With the input as in memory it is the same; no gap is read or written. */
+/* Numbers that are no values, and keys that nobody compares, may look like NaNs: a program may trap these. */
+static void test_no_exception(void **state)
+{
+	static const uint8_t types[] = {
+		PROG_TYPE_FLOAT_INT, PROG_TYPE_DOUBLE_INT, PROG_TYPE_2REAL, PROG_TYPE_2DOUBLE, PROG_TYPE_2INT,
+		PROG_TYPE_LONG_INT, PROG_TYPE_SHORT_INT, PROG_TYPE_LDOUBLE_INT,
+	};
+
+	for (size_t k = 0; k < 4 * sizeof(types); k++) {
+		unsigned int op = k % 2 ? PROG_OP_MAXLOC : PROG_OP_MINLOC, type = types[k / 4];
+		bool same = k / 2 % 2, keys = type != PROG_TYPE_2REAL && type != PROG_TYPE_2DOUBLE;
+		const struct reduce_type *t = reduce_type(type);
+		unsigned char io[N * 32], in[N * 32], packed[N * 20];
+		reduce_fn *fn = reduce_loop_wide(op, type);
+
+		if (same && !keys)
+			continue;
+		/* all that is no value: bits of a NaN */
+		memset(io, 0xff, sizeof(io));
+		memset(in, 0xff, sizeof(in));
+		for (size_t i = 0; i < N; i++) {
+			put_part(io + i * t->extent, part_kind(type, 0), t->part0, 1);
+			put_part(in + i * t->extent, part_kind(type, 0), t->part0, same ? 1 : i % 2 ? 2 : 0);
+		}
+		reduce_pack(type, packed, in, N);
+		feclearexcept(FE_ALL_EXCEPT);
+		reduce_apply(op, type, io, packed, N);
+		if (fn)
+			fn(io, in, N);
+		if (fetestexcept(FE_INVALID))
+			fail_msg("%s of %s", reduce_op_name(op), t->name);
+	}
+}
+
+/* Memory with nothing behind its 8 KiB. */
+static unsigned char *map_end(void)
+{
+	unsigned char *p = mmap(NULL, 12288, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(p != MAP_FAILED);
+	assert_int_equal(mprotect(p + 8192, 4096, PROT_NONE), 0);
+	return p + 8192;
+}
+
+/* With the input as in memory it is the same, however many there are; no gap is written, and none behind the last one read. */
 static void test_wide(void **state)
 {
+	unsigned char *end_io = map_end(), *end_mem = map_end();
+
 	srand(4);
 	for (unsigned int k = 0; k < (PROG_OP_END + 2) * (PROG_TYPE_END + 2); k++) {
 		unsigned int op = k / (PROG_TYPE_END + 2), type = k % (PROG_TYPE_END + 2);
@@ -438,9 +495,20 @@ static void test_wide(void **state)
 		memcpy(want, io, sizeof(io));
 		reduce_pack(type, in, mem + 1, N);
 		reduce_apply(op, type, want + 1, in, N);
+		for (size_t n = 0; n <= N; n++) {
+			size_t len = reduce_span(t, n);
+			unsigned char *at = end_io - len;
+
+			memcpy(at, io + 1, len);
+			memcpy(end_mem - len, mem + 1, len);
+			fn(at, end_mem - len, n);
+			assert_memory_equal(at, want + 1, len);
+		}
 		fn(io + 1, mem + 1, N);
 		assert_memory_equal(io, want, sizeof(io));
 	}
+	munmap(end_io - 8192, 12288);
+	munmap(end_mem - 8192, 12288);
 }
 
 static void test_pack(void **state)
@@ -476,6 +544,7 @@ int main(void)
 		cmocka_unit_test(test_every_combination),
 		cmocka_unit_test(test_extremes),
 		cmocka_unit_test(test_pairs_at_once),
+		cmocka_unit_test(test_no_exception),
 		cmocka_unit_test(test_wide),
 		cmocka_unit_test(test_pack),
 	};

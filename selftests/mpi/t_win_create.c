@@ -523,7 +523,7 @@ static struct rlimit few_descriptors(int more)
 /* Neither open windows and MPI_Alloc_mem nor what is kept of freed windows takes the program's descriptors. */
 static void descriptors_left(void)
 {
-	enum { WINDOWS = 100, MEM = 100, SPARE = 24, OPEN = 10 };
+	enum { WINDOWS = 40, MEM = 40, SPARE = 24, OPEN = 10 };
 	int fds = count_fds(), fd[OPEN], n = 0, t = (t_rank + 1) % t_size, left = (t_rank + t_size - 1) % t_size;
 	struct rlimit old;
 	MPI_Win *win = calloc(WINDOWS, sizeof(*win));

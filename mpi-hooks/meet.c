@@ -18,7 +18,7 @@
 #include "hooks_gen.h"
 
 /* Each rank asks for the values of all others, one by one: those of a node take their turns. */
-#define MOST_RANKS	128
+#define MOST_RANKS	256
 #define MOST_BYTES	512		/* Hydra's limit is 1,024 characters */
 #define LINE		2048
 
@@ -38,14 +38,17 @@ static bool ask(char line[LINE], const char *want)
 {
 	struct pollfd p = { .fd = launcher, .events = POLLIN };
 	size_t len = strlen(line);
+	int flag, ms = 1;
 	ssize_t got;
-	int flag;
 
 	if (send(launcher, line, len, MSG_NOSIGNAL) != (ssize_t)len)
 		return false;
 	for (len = 0; !len || line[len - 1] != '\n'; len += (size_t)got) {
-		/* who is still in the library's MPI_Init may need us */
-		while (poll(&p, 1, 1) <= 0)
+		/*
+		 * Who is still in the library's MPI_Init may need us; more rarely the longer it takes, as a hundred ranks of
+		 * a node that look every millisecond leave no processor to those that are waited for.
+		 */
+		for (; poll(&p, 1, ms) <= 0; ms = ms < 64 ? 2 * ms : ms)
 			PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
 		got = recv(launcher, line + len, LINE - 1 - len, 0);
 		if (got <= 0)

@@ -89,6 +89,43 @@ static bool barrier(void)
 	return ask(line, "cmd=barrier_out");
 }
 
+/* Is the other end of @fd Hydra's?  Not by what it sets in the environment, as programs may change that, and one rank alone. */
+static bool is_hydra(int fd)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+	char path[32], name[17] = "";
+	FILE *f;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len))
+		return false;
+	snprintf(path, sizeof(path), "/proc/%d/comm", peer.pid);
+	f = fopen(path, "re");
+	if (!f)
+		return false;
+	if (!fgets(name, sizeof(name), f))
+		name[0] = '\0';
+	fclose(f);
+	return !strcmp(name, "hydra_pmi_proxy\n");
+}
+
+/* Has the job more nodes than one?  Hydra lists (first node, nodes, ranks of each). */
+static bool on_nodes(void)
+{
+	int first, nodes, ranks, len;
+	char line[LINE], *at;
+	bool more = false;
+
+	snprintf(line, sizeof(line), "cmd=get kvsname=%s key=PMI_process_mapping\n", space);
+	at = ask(line, "cmd=get_result rc=0") ? strstr(line, "(vector") : NULL;
+	if (!at)
+		return false;
+	for (at += strlen("(vector"); sscanf(at, ",(%d,%d,%d)%n", &first, &nodes, &ranks, &len) == 3; at += len)
+		more = more || first + nodes > 1;
+	return more;
+}
+
+/* The same on all ranks: what the library needs itself, and what Hydra knows. */
 void meet_begin(int n)
 {
 	char line[LINE] = "cmd=get_my_kvsname\n";
@@ -96,12 +133,12 @@ void meet_begin(int n)
 #ifdef OPEN_MPI
 	return;
 #endif
-	/* on one node the library connects nothing */
-	if (!getenv("MPI_LOCALNRANKS") || is_env("MPI_LOCALNRANKS", n) || !getenv("PMI_FD") || n > MOST_RANKS ||
-	    !is_env("PMI_SIZE", n) || !is_env("PMI_RANK", hooks.world_rank))
+	if (!getenv("PMI_FD") || n > MOST_RANKS || !is_env("PMI_SIZE", n) || !is_env("PMI_RANK", hooks.world_rank) ||
+	    !is_hydra(atoi(getenv("PMI_FD"))))
 		return;
 	launcher = atoi(getenv("PMI_FD"));
-	if (!ask(line, "cmd=my_kvsname") || sscanf(line, "cmd=my_kvsname kvsname=%256s", space) != 1)
+	/* on one node the library connects nothing */
+	if (!ask(line, "cmd=my_kvsname") || sscanf(line, "cmd=my_kvsname kvsname=%256s", space) != 1 || !on_nodes())
 		launcher = -1;
 }
 

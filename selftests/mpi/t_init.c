@@ -44,6 +44,11 @@ static void sends_are_counted(void)
 
 int main(int argc, char **argv)
 {
+	const char *rank = getenv("PMI_RANK");
+
+	/* a program's environment is its own, and what a rank does with its own not the others' */
+	if (rank && !strcmp(rank, "0"))
+		unsetenv("MPI_LOCALNRANKS");
 	t_init(&argc, &argv, MPI_THREAD_SINGLE);
 	T_RUN(init_sends_nothing, 4);
 	T_RUN(sends_are_counted, 4);

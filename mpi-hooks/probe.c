@@ -12,17 +12,46 @@ atomic_int hmsg_count;
 /* ---- probes ------------------------------------------------------------------------------------ */
 
 /*
- * With several threads: nobody else takes what is there of @source from now on, until the lock is given back.  False: somebody may
- * be about to, the lock was given to him, and all is to be looked at again.
+ * Open MPI reads what it says of a message after it gave its lock back.  If another thread has received the message meanwhile, that is
+ * 14 bytes less than nothing, or of another message, which came to the same memory.
+ */
+static inline bool is_stale(int source, int tag, const MPI_Status *st)
+{
+#ifdef OPEN_MPI
+	return (int64_t)status_bytes(st) < 0 || (tag == MPI_ANY_TAG ? st->MPI_TAG < 0 : st->MPI_TAG != tag) ||
+	       (source != MPI_ANY_SOURCE && st->MPI_SOURCE != source);
+#else
+	return false;
+#endif
+}
+
+static inline int look(int source, int tag, struct hcomm *c, int *flag, MPI_Status *st)
+{
+	int rc;
+
+	do
+		rc = PMPI_Iprobe(source, tag, c->handle, flag, st);
+	while (likely(!rc) && *flag && unlikely(is_stale(source, tag, st)));
+	return rc;
+}
+
+/*
+ * With several threads: is there a message of @source, and the first one is nobody else's from now on, until the lock is given
+ * back?  False: somebody may be about to take it, the lock was given to him, or has taken it, and all is to be looked at again.
  */
 static bool held_alone(struct hcomm *c, int source)
 {
+	int flag, rc, tag = MPI_ANY_TAG;
 	MPI_Status st;
-	int flag;
 
 	chans_hold(c->chans);
-	if (PMPI_Iprobe(source, MPI_ANY_TAG, c->handle, &flag, &st) || !flag || !chan_claimed(c->chans, source, st.MPI_TAG))
-		return true;
+	do {
+		rc = look(source, MPI_ANY_TAG, c, &flag, &st);
+		/* the same again, as the first one may have been taken before nobody was about to */
+		if (rc || !flag || st.MPI_TAG == tag)
+			return rc || flag;
+		tag = st.MPI_TAG;
+	} while (!chan_claimed(c->chans, source, tag));
 	pthread_mutex_unlock(&c->lock);
 	sched_yield();
 	pthread_mutex_lock(&c->lock);
@@ -85,7 +114,7 @@ static inline bool iprobe_threads(int source, int tag, struct hcomm *c, int *fla
 
 	if (unlikely(closed & CHANS_HOLD))
 		return false;
-	*rc = PMPI_Iprobe(source, tag, c->handle, flag, st);
+	*rc = look(source, tag, c, flag, st);
 	return *rc || (likely(__atomic_load_n(&c->chans->closed, __ATOMIC_SEQ_CST) / CHANS_ROUND == closed / CHANS_ROUND) &&
 		       likely(!*flag || status_bytes(st) != DESC_SIZE));
 }
@@ -109,7 +138,7 @@ int hook_iprobe(int source, int tag, struct hcomm *c, int *flag, MPI_Status *sta
 			*flag = 1;
 			break;
 		}
-		rc = PMPI_Iprobe(source, tag, c->handle, flag, st);
+		rc = look(source, tag, c, flag, st);
 		if (likely(rc || !*flag || status_bytes(st) != DESC_SIZE))
 			break;
 		rc = held_fetch(c, st->MPI_SOURCE, st->MPI_TAG);

@@ -5,9 +5,12 @@
 #include <netlink/genl/ctrl.h>
 #include <netlink/genl/genl.h>
 #include <netlink/netlink.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <asyncprog/asyncprog.h>
+
+#include "progctl.h"
 
 static const char *const names[ASYNCPROG_ATTR_MAX + 1] = {
 	[ASYNCPROG_ATTR_VERSION] = "version", [ASYNCPROG_ATTR_UID] = "uid",
@@ -159,4 +162,55 @@ int pinned_set(const char *limit, uint64_t value)
 	err = attr ? request(ASYNCPROG_CMD_LIMITS, NLM_F_ACK, attr, value, &r) : -EINVAL;
 	json_decref(r.list);
 	return err;
+}
+
+static const char *pinned_error(int err)
+{
+	return err == -ENOENT ? "no kernel module asyncprog, or not in the first network namespace" :
+	       err == -EPERM ? "only root may do that" : strerror(-err);
+}
+
+static int pinned_usage(void)
+{
+	fprintf(stderr, "usage: progctl pinned [users | regions | set max_bytes|uid_max_bytes|uid_max_regions "
+		"VALUE]\n");
+	return 2;
+}
+
+/* Asks the kernel, not the daemon. */
+int cmd_pinned(int argc, char **argv)
+{
+	static const char *const user_cols[] = { "uid", "bytes", "regions", NULL };
+	static const char *const region_cols[] = {
+		"handle", "uid", "pid", "state", "access", "bytes", "copies", "copy_bytes", NULL,
+	};
+	enum pinned_what what = PINNED_STATS;
+	uint64_t value;
+	json_t *res;
+	int err;
+
+	if (argc && !strcmp(argv[0], "set")) {
+		if (argc != 3 || !parse_number(argv[2], "KMGT", &value))
+			return pinned_usage();
+		err = pinned_set(argv[1], value);
+		if (err == -EINVAL)
+			return pinned_usage();
+		if (err)
+			fprintf(stderr, "progctl: pinned: %s\n", pinned_error(err));
+		return err ? 1 : 0;
+	}
+	if (argc > 1 || (argc && strcmp(argv[0], "users") && strcmp(argv[0], "regions")))
+		return pinned_usage();
+	if (argc)
+		what = argv[0][0] == 'u' ? PINNED_USERS : PINNED_REGIONS;
+	res = pinned_ask(what, &err);
+	if (!res) {
+		fprintf(stderr, "progctl: pinned: %s\n", pinned_error(err));
+		return 1;
+	}
+	if (opt.json || what == PINNED_STATS)
+		return print_result(res);
+	print_table(res, what == PINNED_USERS ? user_cols : region_cols);
+	json_decref(res);
+	return 0;
 }

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/* Connections to the daemon and to the supervisor, requests and replies. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "progctl.h"
+
+#define CHUNK		65536u
+#define SCHEMA		2		/* of replies */
+#define REPLY_TIMEOUT_S	10
+
+const char *ask_path(void)
+{
+	const char *env = getenv("PROGD_SOCKET");
+
+	return opt.socket ? opt.socket : env && *env ? env : SYSTEM_SOCKET;
+}
+
+int ask_connect(const char *path)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	struct timeval tv = { .tv_sec = REPLY_TIMEOUT_S };
+	int fd, err;
+
+	if (strlen(path) >= sizeof(sa.sun_path))
+		return -ENAMETOOLONG;
+	strcpy(sa.sun_path, path);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
+	if (connect(fd, (struct sockaddr *)&sa, sizeof(sa))) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	return fd;
+}
+
+static int open_beside(const char *path, const char *suffix)
+{
+	char name[256];
+
+	if (snprintf(name, sizeof(name), "%s%s", path, suffix) >= (int)sizeof(name))
+		return -ENAMETOOLONG;
+	return ask_connect(name);
+}
+
+/* The supervisor's socket for root, after @what was said there. */
+static int open_node(const char *path, const char *what)
+{
+	int fd = open_beside(path, ".node"), err;
+
+	if (fd < 0 || send(fd, what, strlen(what), MSG_NOSIGNAL) == (ssize_t)strlen(what))
+		return fd;
+	err = -errno;
+	close(fd);
+	return err;
+}
+
+int ask_control(const char *path)
+{
+	char what[64];
+
+	if (!opt.uid)
+		return open_beside(path, ".ctl");
+	snprintf(what, sizeof(what), "engine %s", opt.uid);
+	return open_node(path, what);
+}
+
+json_t *ask_exchange(int fd, json_t *req)
+{
+	char *text = json_dumps(req, JSON_COMPACT), *buf = NULL;
+	size_t len = 0;
+	json_error_t je;
+	json_t *j;
+	ssize_t n;
+
+	if (!text)
+		return NULL;
+	n = send(fd, text, strlen(text), MSG_NOSIGNAL);
+	free(text);
+	/* who refuses us says why and does not listen */
+	if (n < 0 && errno != EPIPE)
+		return NULL;
+	do {
+		char *more = realloc(buf, len + CHUNK);
+
+		if (!more) {
+			free(buf);
+			return NULL;
+		}
+		buf = more;
+		n = recv(fd, buf + len, CHUNK, 0);
+		if (n <= 0) {
+			if (!n)
+				errno = ECONNRESET;
+			free(buf);
+			return NULL;
+		}
+		len += n;
+	} while (n == CHUNK);
+	j = json_loadb(buf, len, 0, &je);
+	free(buf);
+	if (!j)
+		errno = EPROTO;
+	return j;
+}
+
+json_t *ask(json_t *req)
+{
+	const char *path = ask_path();
+	json_t *rep, *res = NULL;
+	int fd;
+
+	if (!req) {
+		fprintf(stderr, "progctl: an argument is not UTF-8\n");
+		return NULL;
+	}
+	fd = ask_control(path);
+	/* who reads JSON may know the old names only */
+	if (!opt.json)
+		json_object_set_new(req, "schema", json_integer(SCHEMA));
+	if (fd < 0) {
+		fprintf(stderr, "progctl: %s.ctl: %s\n", path,
+			fd == -ENOENT || fd == -ECONNREFUSED ?
+			"no daemon serves it (progctl doctor says more)" : strerror(-fd));
+		json_decref(req);
+		return NULL;
+	}
+	rep = ask_exchange(fd, req);
+	json_decref(req);
+	if (!rep)
+		fprintf(stderr, "progctl: %s.ctl: %s\n", path,
+			errno == ECONNRESET ? "the daemon refused us (root and its own user may ask)" :
+			errno == EAGAIN ? "no answer in time" : strerror(errno));
+	else if (!json_is_true(json_object_get(rep, "ok")))
+		fprintf(stderr, "progctl: %s\n", json_string_value(json_object_get(rep, "error")) ?: "?");
+	else
+		res = json_incref(json_object_get(rep, "result"));
+	json_decref(rep);
+	close(fd);
+	return res;
+}
+
+char *ask_node(const char *what)
+{
+	static char text[CHUNK + 1];
+	int fd = open_node(ask_path(), what);
+	ssize_t n = fd < 0 ? fd : recv(fd, text, CHUNK, 0);
+
+	if (fd >= 0)
+		close(fd);
+	if (n <= 0) {
+		fprintf(stderr, "progctl: %s.node: %s\n", ask_path(), fd == -ENOENT ? "no supervisor serves it" :
+			fd == -EACCES ? "root may ask it" : !n ? "no answer" : strerror(fd < 0 ? -fd : errno));
+		return NULL;
+	}
+	text[n] = '\0';
+	if (!strncmp(text, "error", 5)) {
+		fprintf(stderr, "progctl: %s", text);
+		return NULL;
+	}
+	return text;
+}

@@ -3,16 +3,22 @@
  * libprogclient against a double of the daemon: every path of an operation, flow control, locks,
  * faults of the daemon at every message, its death in every kind of wait.
  */
+#include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 
-#include <cmocka.h>
-
-#include "fake.h"
-#include "bodies.h"
+#include <kit/bodies.h>
+#include <kit/fake.h>
+#include <libprogbase/apply.h>
+#include <libprogbase/dtype.h>
+#include <libprogbase/futex.h>
+#include <libprogbase/winctl.h>
+#include <wire/optype.h>
 
 static void run(uint32_t ranks, uint32_t nodes, uint32_t workers, bool cma, enum prog_win_kind kind,
 		void (*body)(void))

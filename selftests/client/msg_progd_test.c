@@ -7,18 +7,22 @@
  *
  * MSG_SEED=N repeats the random messages of an earlier run.
  */
+#include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <time.h>
 
-#include <cmocka.h>
-
-#include "fake.h"
-#include "msg_bodies.h"
-#include "progd.h"
+#include <kit/fake.h>
+#include <kit/msg_bodies.h>
+#include <kit/progd.h>
+#include <libprogbase/dtype.h>
+#include <libprogbase/futex.h>
+#include <wire/optype.h>
 
 #define BIG	(8u << 20)
 

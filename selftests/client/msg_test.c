@@ -3,16 +3,19 @@
  * Two-sided messages of libprogclient against a double of the daemon: every function and error, slots and
  * rings that fill and wrap, all answers to a withdrawal, looking, threads, fork, the daemon's death.
  */
+#include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 
-#include <cmocka.h>
-
-#include "fake.h"
-#include "msg_bodies.h"
+#include <kit/fake.h>
+#include <kit/msg_bodies.h>
+#include <libprogbase/dtype.h>
+#include <wire/optype.h>
 
 static uint32_t pass;			/* PROG_HELP_PULL or _PUSH, or 0 */
 static uint32_t passes;			/* messages that were copied so */

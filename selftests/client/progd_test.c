@@ -5,16 +5,18 @@
  *
  *	rank 0, 2 --- progd A <== TCP 127.0.0.1 ==> progd B --- rank 1, 3
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 
-#include <cmocka.h>
-
-#include "fake.h"
-#include "bodies.h"
-#include "progd.h"
+#include <kit/bodies.h>
+#include <kit/fake.h>
+#include <kit/progd.h>
 
 static void on_two(void (*body)(void), uint32_t ranks, const char *workers, const char *loop)
 {

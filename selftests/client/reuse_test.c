@@ -5,17 +5,18 @@
  *
  *	window 0 --- progd A [ <== TCP 127.0.0.1 ==> progd B ] --- window 1
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 
-#include <cmocka.h>
-
-#include "fake.h"
-#include "progd.h"
+#include <kit/fake.h>
+#include <kit/progd.h>
 
 enum { WINDOWS = 2048, COPIES = 7 };	/* a user's windows at a daemon, and how many are made with one (win.c) */
 

@@ -4,17 +4,16 @@
  *
  *	rank 0 --- progd A <== TCP 127.0.0.1 ==> progd B --- rank 1
  */
+#include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
 
-#include <cmocka.h>
 #include <jansson.h>
 
-#include "fake.h"
-#include "progd.h"
+#include <kit/fake.h>
+#include <kit/progd.h>
 
 #define KIB	1024u
 #define MIB	(1024u * KIB)

@@ -102,10 +102,11 @@ int node_start(struct node *n, const char *const *sets)
 int node_supervise(struct node *n, const char *progd, const char *const *sets)
 {
 	char supervisor[4096 + 16];
-	const char *argv[MAX_ARGS] = { supervisor, "--socket", n->sock, "--set", "listen=127.0.0.1", "--progd", progd };
+	const char *argv[MAX_ARGS] = { supervisor, "--socket", n->sock, "--set", "listen=127.0.0.1", "--progd", progd,
+				       n->config ? "--config" : NULL, n->config };
 
 	snprintf(supervisor, sizeof(supervisor), "%s-supervisor", nodes_progd());
-	return run(n, argv, 7, sets);
+	return run(n, argv, n->config ? 9 : 7, sets);
 }
 
 int node_start_supervisor(struct node *n, const char *progd, const char *const *sets)

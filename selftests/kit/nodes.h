@@ -16,6 +16,7 @@ struct node {
 	char dir[64];
 	char sock[108];
 	char log[108];
+	const char *config;		/* file of a supervisor and its engines; NULL: none */
 	pid_t pid;
 };
 

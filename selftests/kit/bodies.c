@@ -1,20 +1,22 @@
-/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
-/*
- * bodies.h - what the ranks of a test do, whoever serves them.  Each body is collective over
- * my_ranks processes with a session open; include after fake.h, in one program only.
- */
-#ifndef CLIENT_BODIES_H
-#define CLIENT_BODIES_H
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 
+#include <libprogbase/apply.h>
+#include <libprogbase/dtype.h>
 #include <wire/optype.h>
 
-#define SLICE	(256u << 10)
+#include "bodies.h"
 
-static enum prog_win_kind body_kind = PROG_WIN_ALLOCATE;
-static uint32_t body_ops = KIT_MANY(160);
+enum prog_win_kind body_kind = PROG_WIN_ALLOCATE;
+uint32_t body_ops = KIT_MANY(160);
 
-/* A window of the kind under test, of SLICE bytes per rank; *@disp is where rank's memory starts. */
-static struct prog_win *body_window(struct prog_session *s, uint64_t key, size_t size, char **mem,
+struct prog_win *body_window(struct prog_session *s, uint64_t key, size_t size, char **mem,
 				    uint64_t *disp)
 {
 	struct prog_win *w;
@@ -36,7 +38,7 @@ static struct prog_win *body_window(struct prog_session *s, uint64_t key, size_t
 	return w;
 }
 
-static void body_end(struct prog_session *s, struct prog_win *w, char *mem)
+void body_end(struct prog_session *s, struct prog_win *w, char *mem)
 {
 	rank_barrier();
 	prog_win_close(w);
@@ -259,7 +261,7 @@ static void body_random_once(struct prog_session *s, bool regions)
 	rank_barrier();
 }
 
-static void body_random(void)
+void body_random(void)
 {
 	struct prog_session *s = rank_session(NULL);
 
@@ -277,7 +279,7 @@ static void body_random(void)
 
 /* ---- atomicity: every value of a shared counter is handed out once --------------------------------- */
 
-static void body_counter(void)
+void body_counter(void)
 {
 	struct prog_session *s = rank_session(NULL);
 	uint64_t disp[FAKE_RANKS];
@@ -356,7 +358,7 @@ static void lock_all(struct prog_win *w, const uint64_t *disp)
 	CHECK_INT(prog_unlock_all(w, NULL, 0, NULL), 0);
 }
 
-static void body_locks(void)
+void body_locks(void)
 {
 	struct prog_session *s = rank_session(NULL);
 	uint64_t disp[FAKE_RANKS], pair[2], sum = 0;
@@ -411,7 +413,7 @@ static void body_locks(void)
 
 /* ---- fence and post-start-complete-wait ---------------------------------------------------------------- */
 
-static void body_fence(void)
+void body_fence(void)
 {
 	struct prog_session *s = rank_session(NULL);
 	uint64_t disp[FAKE_RANKS], round;
@@ -466,7 +468,7 @@ static void body_fence(void)
 
 /* ---- wrong calls: clear errors, and the window stays usable ---------------------------------------------- */
 
-static void body_errors(void)
+void body_errors(void)
 {
 	struct prog_session *s = rank_session(NULL);
 	uint64_t disp[FAKE_RANKS], v = 5, back = 0;
@@ -540,7 +542,7 @@ static void body_errors(void)
 
 /* ---- types: pairs with gaps, programs too long to send ------------------------------------------------------ */
 
-static void body_types(void)
+void body_types(void)
 {
 	enum { N = 17000 };
 	struct prog_session *s = rank_session(NULL);
@@ -605,5 +607,3 @@ static void body_types(void)
 	free(origin);
 	body_end(s, w, mem);
 }
-
-#endif

@@ -1,15 +1,19 @@
-/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
-/*
- * progd.h - real daemons for tests of the client library: found beside the test, started on sockets that
- * the ranks use (rank_path).  Include after fake.h, in one program only.
- */
-#ifndef CLIENT_PROGD_H
-#define CLIENT_PROGD_H
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 
-static char progd[4096];
-static pid_t daemons[2];
+#include "progd.h"
 
-static bool find_progd(void)
+char progd[4096];
+pid_t daemons[2];
+
+bool find_progd(void)
 {
 	const char *env = getenv("PROGD");
 	char exe[3072];
@@ -26,8 +30,7 @@ static bool find_progd(void)
 	return !access(progd, X_OK);
 }
 
-/* @more: one more setting, or NULL */
-static void start_daemon(int i, const char *workers, const char *loop, const char *more)
+void start_daemon(int i, const char *workers, const char *loop, const char *more)
 {
 	pid_t pid;
 	int sock;
@@ -64,7 +67,7 @@ static void start_daemon(int i, const char *workers, const char *loop, const cha
 	}
 }
 
-static void stop_daemon(int i)
+void stop_daemon(int i)
 {
 	int st;
 
@@ -73,5 +76,3 @@ static void stop_daemon(int i)
 	assert_int_equal(st, 0);
 	assert_int_not_equal(access(rank_path[i], F_OK), 0);
 }
-
-#endif

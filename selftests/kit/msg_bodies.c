@@ -1,34 +1,29 @@
-/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
-/*
- * msg_bodies.h - what the ranks of a test of two-sided messages do, whoever serves them.  Include after
- * fake.h, in one program only.
- */
-#ifndef CLIENT_MSG_BODIES_H
-#define CLIENT_MSG_BODIES_H
-
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+#include <errno.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 
+#include <libprogbase/apply.h>
+#include <libprogbase/dtype.h>
 #include <wire/optype.h>
 
-#define MSG_KEY		0x5ace	/* of the window */
-#define MSG_AHEAD	6u	/* messages of a channel under way at once */
-#define MSG_HEAD	240u
+#include "msg_bodies.h"
 
-static uint32_t msg_count = KIT_MANY(40);		/* per pair of ranks */
-static uint64_t msg_max = 8u << 20;	/* bytes */
+uint32_t msg_count = KIT_MANY(40);
+uint64_t msg_max = 8u << 20;
 
-static struct prog_win *msg_space(struct prog_session *s)
+struct prog_win *msg_space(struct prog_session *s)
 {
 	return rank_window(s, PROG_WIN_MSG_CONTEXT, MSG_KEY, NULL, 0);
 }
 
 /* ---- repeatable randomness: both ranks of a message know what it is to be --------------------------- */
 
-struct dice {
-	uint64_t x;
-};
-
-static uint64_t dice_roll(struct dice *d, uint64_t sides)
+uint64_t dice_roll(struct dice *d, uint64_t sides)
 {
 	/* splitmix64 */
 	uint64_t z = d->x += 0x9e3779b97f4a7c15ull;
@@ -38,7 +33,7 @@ static uint64_t dice_roll(struct dice *d, uint64_t sides)
 	return (z ^ (z >> 31)) % sides;
 }
 
-static struct dice dice_for(uint64_t seed, uint64_t a, uint64_t b, uint64_t c)
+struct dice dice_for(uint64_t seed, uint64_t a, uint64_t b, uint64_t c)
 {
 	struct dice d = { seed };
 
@@ -48,7 +43,7 @@ static struct dice dice_for(uint64_t seed, uint64_t a, uint64_t b, uint64_t c)
 	return d;
 }
 
-static void fill_random(char *p, uint64_t n, struct dice d)
+void fill_random(char *p, uint64_t n, struct dice d)
 {
 	uint64_t i, v;
 
@@ -133,7 +128,7 @@ static void mbuf_put(struct mbuf *m, uint64_t off, const char *packed, uint64_t 
 		memcpy(m->mem + off, packed, n);
 }
 
-static void expect_same(const char *got, const char *want, uint64_t n, const char *what)
+void expect_same(const char *got, const char *want, uint64_t n, const char *what)
 {
 	uint64_t i;
 
@@ -338,7 +333,7 @@ static void random_received(struct prog_session *s, struct prog_win *w, struct o
 }
 
 /* All ranks send to all, themselves too, some messages of each channel under way at any time. */
-static void body_msg_random(void)
+void body_msg_random(void)
 {
 	struct prog_session *s = rank_session(NULL);
 	struct prog_win *w = msg_space(s);
@@ -442,7 +437,7 @@ static void *mt_main(void *arg)
 }
 
 /* In sessions that promise one thread, too. */
-static void body_msg_threads(void)
+void body_msg_threads(void)
 {
 	pthread_t th[MT_THREADS];
 	intptr_t i;
@@ -457,5 +452,3 @@ static void body_msg_threads(void)
 		pthread_join(th[i], NULL);
 	rank_finish(mt_session, mt_win);
 }
-
-#endif

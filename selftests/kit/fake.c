@@ -1,22 +1,9 @@
-/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
-/*
- * fake.h - a test double of the daemon, and processes that play ranks.
- *
- * The double is one forked process with one thread.  It speaks the control protocol, serves the
- * rings of all its clients, and plays several nodes at once: with `nodes' set, sessions get
- * different node ids and reach each other through it alone.  Its faults are set through memory it
- * shares with the test.  Include in one test program only; everything is static.
- */
-#ifndef CLIENT_FAKE_H
-#define CLIENT_FAKE_H
-
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,106 +16,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <asyncprog/ring.h>
-#include <kit/kit.h>
-#include <libprogbase/apply.h>
 #include <libprogbase/futex.h>
 #include <libprogbase/scm.h>
-#include <libprogbase/winctl.h>
-#include <progclient.h>
 
-#define CHECK(cond) do { \
-	if (!(cond)) { \
-		fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #cond); \
-		_exit(1); \
-	} \
-} while (0)
-#define CHECK_INT(a, b) do { \
-	long long a_ = (long long)(a), b_ = (long long)(b); \
-	if (a_ != b_) { \
-		fprintf(stderr, "%s:%d: %s is %lld, not %s (%lld)\n", __FILE__, __LINE__, #a, a_, #b, \
-			b_); \
-		_exit(1); \
-	} \
-} while (0)
+#include "fake_priv.h"
 
-enum fault { FAULT_NONE, FAULT_EOF, FAULT_SHORT, FAULT_TYPE, FAULT_STATUS, FAULT_NOFDS, FAULT_REFUSE,
-	     FAULT_VERSION, FAULT_ZERO, FAULT_SILENT };
-
-struct fake_shared {
-	char path[108];
-	pid_t pid;
-	/* set before or while it runs */
-	uint32_t nodes;			/* session i is on node i % nodes */
-	uint32_t workers;
-	uint32_t cma;			/* reach clients by CMA; else by their helper threads */
-	uint32_t hold;			/* serve no rings */
-	uint32_t lazy;			/* acknowledge only to clients that wait */
-	uint32_t doze;			/* dozes, and takes entries only when kicked */
-	uint32_t fault_msg, fault;	/* what to do with messages of that type */
-	uint32_t old;			/* a daemon that knows no two-sided messages */
-	uint32_t msg_off;		/* ... that is configured not to carry them */
-	uint32_t msg_hold;		/* take nothing from the rings of messages */
-	uint32_t msg_stall;		/* match, but move nothing */
-	uint32_t msg_silent;		/* answer no WITHDRAW */
-	uint32_t pass;			/* PROG_HELP_PULL or _PUSH: private payload is copied so; else 0 */
-	int32_t msg_status;		/* of messages that end */
-	uint32_t msg_head_len;		/* instead of the right one, if not 0 */
-	uint64_t pool;			/* size of the region for early messages to ask for */
-	uint64_t offload, offload_min;	/* thresholds */
-	struct prog_p2p_peer peer;	/* at PING: offload is taken from here, the rest shown */
-	/* observed */
-	uint32_t kicks, helper_jobs, dtypes, ops, regions, dozing;
-	uint32_t msg_entries, msg_withdraws, msg_ends, passes;
-	uint32_t msg_hints, cpu, blocked;	/* with the last of these entries */
-};
-
-/* ---- the double ---------------------------------------------------------------------------- */
-
-#define FAKE_SESSIONS	16
-#define FAKE_WINS	32
-#define FAKE_REGIONS	64
-#define FAKE_RANKS	8
-
-struct fake_stream {
-	uint64_t acked, seen;
-	uint32_t queue[4096];		/* slots that arrived; consumed up to `done' */
-	uint32_t in, done;
-	bool lock_waits;
-	struct dtype *dtypes[256];
-};
-
-struct fake_win {
-	bool used;
-	struct prog_ctrl_win_create msg;
-	int ctl_fd, mem_fd;
-	struct winctl wc;
-	char *mem;			/* SHARED */
-	uint32_t node_of[FAKE_RANKS];
-	struct fake_stream streams[FAKE_RANKS];
-};
-
-struct fake_session {
-	int sock;
-	uint32_t id;
-	pid_t pid;
-	char *seg;
-	size_t seg_size;
-	struct prog_session_hdr *hdr;
-	uint32_t node;
-	uint32_t head[PROG_MAX_WORKERS];
-	struct fake_win win[FAKE_WINS];
-	struct { char *mem; size_t size; int fd; } region[FAKE_REGIONS];
-	uint32_t helper_tail;
-	struct fake_win *space;
-	uint32_t msg_head[PROG_MAX_WORKERS];
-	uint8_t msg[PROG_P2P_SLOTS];	/* FAKE_MSG_* */
-};
-
-enum { FAKE_MSG_NONE, FAKE_MSG_WAITS, FAKE_MSG_MATCHED };
-
-static struct fake_shared *fk;
-static struct fake_session fake_sessions[FAKE_SESSIONS];
+struct fake_shared *fk;
+struct fake_session fake_sessions[FAKE_SESSIONS];
 static struct prog_doorbell *fake_bell;
 static int fake_bell_fd, fake_kick[PROG_MAX_WORKERS];
 
@@ -218,12 +112,12 @@ static void fake_hello(struct fake_session *s, const struct prog_ctrl_hello *m, 
 	fake_reply(s, &rep, sizeof(rep), PROG_CTRL_HELLO, 0, out, 1 + fk->workers);
 }
 
-static struct prog_p2p_area *fake_area(struct fake_session *s)
+struct prog_p2p_area *fake_area(struct fake_session *s)
 {
 	return (void *)(s->seg + s->hdr->p2p_off);
 }
 
-static struct prog_sq *fake_msg_ring(struct fake_session *s, uint32_t worker)
+struct prog_sq *fake_msg_ring(struct fake_session *s, uint32_t worker)
 {
 	return (struct prog_sq *)(void *)(s->seg + fake_area(s)->sq_off) + worker;
 }
@@ -309,7 +203,7 @@ static void fake_win_create(struct fake_session *s, const struct prog_ctrl_win_c
 	fake_reply(s, &rep, sizeof(rep), PROG_CTRL_WIN_CREATE, 0, NULL, 0);
 }
 
-static struct fake_win *fake_find(uint64_t key, uint32_t rank, struct fake_session **owner)
+struct fake_win *fake_find(uint64_t key, uint32_t rank, struct fake_session **owner)
 {
 	int i, j;
 
@@ -446,7 +340,7 @@ static void fake_request(struct fake_session *s)
 }
 
 /* A job for the helper thread of @s, done at once (the fake has all the time of the world). */
-static int fake_job(struct fake_session *s, struct prog_helper_job job)
+int fake_job(struct fake_session *s, struct prog_helper_job job)
 {
 	struct prog_helper_ring *r = (void *)(s->seg + s->hdr->helper_off);
 	struct prog_helper_job *slot = &r->job[s->helper_tail % PROG_HELPER_SLOTS];
@@ -466,7 +360,7 @@ static int fake_job(struct fake_session *s, struct prog_helper_job job)
 }
 
 /* The origin's packed bytes, copied to or from @buf. */
-static int fake_origin(struct fake_session *s, const struct prog_sqe *e, char *buf, bool write)
+int fake_origin(struct fake_session *s, const struct prog_sqe *e, char *buf, bool write)
 {
 	char *p = NULL;
 	uint64_t done, n;
@@ -744,279 +638,6 @@ static bool fake_serve(struct fake_session *s)
 	return busy || acked;
 }
 
-/* ---- two-sided messages -------------------------------------------------------------------------- */
-
-static struct prog_p2p_slot *fake_slot(struct fake_session *s, uint32_t slot)
-{
-	CHECK(slot < PROG_P2P_SLOTS);
-	return (struct prog_p2p_slot *)(void *)(s->seg + fake_area(s)->slot_off) + slot;
-}
-
-/* Packed [off, off + len) of a slot's buffer to or from @buf. */
-static int fake_msg_copy(struct fake_session *s, const struct prog_p2p_slot *sl, uint64_t off, char *buf,
-			 uint64_t len, bool write)
-{
-	struct prog_sqe e = { .flags = sl->loc, .region = sl->region };
-	struct dtype *dt = NULL;
-	struct prog_dtype_iter it;
-	char why[200] = "";
-	int64_t at;
-	uint64_t n;
-	int err = 0;
-
-	CHECK(sl->loc == PROG_SQE_REGION || sl->loc == PROG_SQE_VA);
-	if (sl->dtype == ~0ull) {
-		e.addr = sl->addr + off;
-		e.len = len;
-		return len ? fake_origin(s, &e, buf, write) : 0;
-	}
-	CHECK(sl->dtype + sl->dtype_len <= s->hdr->arena_size && sl->dtype_len <= PROG_DTYPE_PROGRAM_MAX);
-	CHECK_INT(prog_dtype_decode(s->seg + s->hdr->arena_off + sl->dtype, sl->dtype_len, &dt, why, sizeof(why)), 0);
-	CHECK_INT(prog_dtype_iter_init(&it, dt, sl->count, off), 0);
-	for (; !err && len && prog_dtype_iter_next(&it, len, &at, &n); buf += n, len -= n) {
-		e.addr = sl->addr + (uint64_t)at;
-		e.len = n;
-		err = fake_origin(s, &e, buf, write);
-	}
-	prog_dtype_put(dt);
-	return err;
-}
-
-static void fake_msg_event(struct fake_session *s)
-{
-	__atomic_fetch_add(&s->hdr->event, 1, __ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&s->hdr->waiters, __ATOMIC_SEQ_CST))
-		futex_wake_all(&s->hdr->event);
-}
-
-static void fake_msg_end(struct fake_session *s, uint32_t slot, uint32_t state)
-{
-	s->msg[slot] = FAKE_MSG_NONE;
-	__atomic_store_n(&fake_slot(s, slot)->state, state, __ATOMIC_RELEASE);
-	fake_msg_event(s);
-	__atomic_fetch_add(&fk->msg_ends, 1, __ATOMIC_RELEASE);
-}
-
-static int fake_bad_job(struct fake_session *s, const struct prog_helper_job *job, uint32_t win, uint64_t off,
-			uint64_t bounce, uint32_t head)
-{
-	struct prog_helper_job bad = *job;
-
-	bad.win = win;
-	bad.off = off;
-	bad.bounce = bounce;
-	bad.head = head;
-	return fake_job(s, bad);
-}
-
-/* @n bytes, @head of them to the slot, by a helper thread from process to process; after some nonsense. */
-static int fake_msg_pass(struct fake_session *to, struct prog_p2p_slot *r, struct fake_session *from,
-			 const struct prog_p2p_slot *sl, uint64_t n, uint32_t head)
-{
-	bool pull = fk->pass == PROG_HELP_PULL;
-	struct fake_session *by = pull ? to : from;
-	struct prog_helper_job job = {
-		.kind = (uint8_t)fk->pass, .win = pull ? sl->key.src : sl->key.dst,
-		.va = pull ? r->addr : sl->addr, .off = pull ? sl->addr : r->addr, .len = n, .head = head,
-	};
-	int err;
-
-	CHECK_INT(fake_bad_job(by, &job, 99, job.off, 0, head), -ENOENT);
-	CHECK_INT(fake_bad_job(by, &job, pull ? sl->key.dst : sl->key.src, job.off, 0, head), -ENOENT);
-	CHECK_INT(fake_bad_job(by, &job, job.win, job.off, ~0ull, head), -EINVAL);
-	CHECK_INT(fake_bad_job(by, &job, job.win, job.off, 0, PROG_P2P_HEAD + 1), -EINVAL);
-	CHECK_INT(fake_bad_job(by, &job, job.win, job.off, 0, (uint32_t)n + 1), -EINVAL);
-	if (n > head)
-		CHECK_INT(fake_bad_job(by, &job, job.win, 8, 0, head), -EFAULT);
-	err = fake_job(by, job);
-	memcpy(r->head, by->seg + by->hdr->bounce_off, head);
-	__atomic_fetch_add(&fk->passes, 1, __ATOMIC_RELAXED);
-	return err;
-}
-
-/* The payload, and both ends. */
-static void fake_msg_move(struct fake_session *to, uint32_t rslot, struct fake_session *from, uint32_t sslot)
-{
-	struct prog_p2p_slot *r = fake_slot(to, rslot), *sl = fake_slot(from, sslot);
-	uint64_t n = sl->len < r->len ? sl->len : r->len, head = 0;
-	char *buf = malloc(n + 1);
-	int err = 0;
-
-	if (!(r->flags & PROG_P2PF_DROP)) {
-		if (!(r->flags & PROG_P2PF_BY_ID) || r->flags & PROG_P2PF_HEAD)
-			head = n < PROG_P2P_HEAD ? n : PROG_P2P_HEAD;
-		if (fk->pass && from != to && sl->loc == PROG_SQE_VA && r->loc == PROG_SQE_VA &&
-		    sl->dtype == ~0ull && r->dtype == ~0ull) {
-			err = fake_msg_pass(to, r, from, sl, n, (uint32_t)head);
-		} else {
-			err = fake_msg_copy(from, sl, 0, buf, n, false);
-			memcpy(r->head, buf, head);
-			if (!err)
-				err = fake_msg_copy(to, r, head, buf + head, n - head, true);
-		}
-		r->head_len = fk->msg_head_len ? fk->msg_head_len : (uint32_t)head;
-		r->moved = n - head;
-	}
-	free(buf);
-	r->msg_len = sl->len;
-	r->status = sl->status = err ? err : fk->msg_status;
-	fake_msg_end(to, rslot, PROG_P2P_DONE);
-	fake_msg_end(from, sslot, PROG_P2P_DONE);
-}
-
-static bool fake_same_channel(const struct prog_p2p_key *a, const struct prog_p2p_key *b)
-{
-	return a->comm == b->comm && a->src == b->src && a->dst == b->dst && a->tag == b->tag &&
-	       a->gen == b->gen;
-}
-
-/* The SEND of @r, a RECV of @to; its slot, or -1. */
-static int fake_msg_find(struct fake_session *to, const struct prog_p2p_slot *r, struct fake_session **from)
-{
-	int i;
-
-	if (!fake_find(to->space->msg.key, r->key.src, from) || !(*from)->space)
-		return -1;
-	for (i = 0; i < (int)PROG_P2P_SLOTS; i++) {
-		struct prog_p2p_slot *sl = fake_slot(*from, (uint32_t)i);
-
-		if ((*from)->msg[i] != FAKE_MSG_WAITS || sl->kind != PROG_P2P_SEND || sl->key.dst != r->key.dst)
-			continue;
-		if (r->flags & PROG_P2PF_BY_ID ?
-		    (uint32_t)i == r->peer_slot && sl->serial == r->peer_serial && sl->len == r->peer_len :
-		    fake_same_channel(&sl->key, &r->key) && sl->key.ord == r->key.ord)
-			return i;
-	}
-	return -1;
-}
-
-static void fake_msg_withdraw(struct fake_session *s, uint32_t slot)
-{
-	struct prog_p2p_slot *sl = fake_slot(s, slot);
-	bool all = sl->flags & PROG_P2PF_WITHDRAW_ALL, busy = s->msg[slot] != FAKE_MSG_WAITS;
-	uint32_t i;
-
-	__atomic_fetch_add(&fk->msg_withdraws, 1, __ATOMIC_RELAXED);
-	if (fk->msg_silent)
-		return;
-	for (i = 0; all && i < PROG_P2P_SLOTS; i++) {
-		struct prog_p2p_slot *o = fake_slot(s, i);
-
-		busy |= s->msg[i] == FAKE_MSG_MATCHED && o->kind == PROG_P2P_RECV &&
-			fake_same_channel(&o->key, &sl->key) && o->key.ord >= sl->key.ord;
-	}
-	if (busy) {
-		__atomic_fetch_add(&sl->refused, 1, __ATOMIC_RELEASE);
-		fake_msg_event(s);
-		return;
-	}
-	for (i = 0; all && i < PROG_P2P_SLOTS; i++) {
-		struct prog_p2p_slot *o = fake_slot(s, i);
-
-		if (s->msg[i] == FAKE_MSG_WAITS && o->kind == PROG_P2P_RECV &&
-		    fake_same_channel(&o->key, &sl->key) && o->key.ord > sl->key.ord)
-			fake_msg_end(s, i, PROG_P2P_WITHDRAWN);
-	}
-	fake_msg_end(s, slot, PROG_P2P_WITHDRAWN);
-}
-
-/* Messages for @s without a RECV are counted; who could look for them is told. */
-static void fake_msg_count(struct fake_session *s)
-{
-	struct prog_helper_ring *hr = (void *)(s->seg + s->hdr->helper_off);
-	struct prog_p2p_area *area = fake_area(s);
-	uint32_t n = 0, i, j;
-
-	for (i = 0; i < FAKE_SESSIONS; i++) {
-		struct fake_session *from = &fake_sessions[i];
-
-		for (j = 0; from->sock > 0 && from->space && j < PROG_P2P_SLOTS; j++)
-			n += from->msg[j] == FAKE_MSG_WAITS && fake_slot(from, j)->kind == PROG_P2P_SEND &&
-			     fake_slot(from, j)->key.dst == s->space->msg.rank &&
-			     from->space->msg.key == s->space->msg.key;
-	}
-	if (n == area->unmatched)
-		return;
-	__atomic_store_n(&area->unmatched, n, __ATOMIC_SEQ_CST);
-	if (!__atomic_load_n(&area->candidates, __ATOMIC_SEQ_CST) || !n)
-		return;
-	__atomic_fetch_add(&hr->event, 1, __ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&hr->need_wakeup, __ATOMIC_SEQ_CST))
-		futex_wake_all(&hr->event);
-}
-
-static bool fake_msg_take(struct fake_session *s)
-{
-	bool busy = false;
-	uint32_t i;
-
-	if (s->sock <= 0 || !s->space || __atomic_load_n(&fk->msg_hold, __ATOMIC_ACQUIRE))
-		return false;
-	for (i = 0; i < fk->workers; i++) {
-		struct prog_sq *sq = fake_msg_ring(s, i);
-		uint32_t *idx = (uint32_t *)(void *)(s->seg + fake_area(s)->idx_off) + i * PROG_P2P_RING;
-		uint32_t tail = __atomic_load_n(&sq->tail, __ATOMIC_SEQ_CST);
-
-		CHECK(tail - s->msg_head[i] <= PROG_P2P_RING);
-		for (; s->msg_head[i] != tail; busy = true) {
-			uint32_t e = idx[s->msg_head[i] % PROG_P2P_RING], slot = e & ~PROG_P2P_WITHDRAW;
-			struct prog_p2p_slot *sl = fake_slot(s, slot);
-
-			fk->msg_hints = sl->hints;
-			fk->cpu = __atomic_load_n(&s->hdr->cpu, __ATOMIC_RELAXED);
-			fk->blocked = __atomic_load_n(&s->hdr->blocked, __ATOMIC_RELAXED);
-			__atomic_fetch_add(&fk->msg_entries, 1, __ATOMIC_RELEASE);
-			CHECK_INT(i, (sl->kind == PROG_P2P_SEND ? sl->key.dst : s->space->msg.rank) % fk->workers);
-			if (e & PROG_P2P_WITHDRAW) {
-				CHECK_INT(sl->kind, PROG_P2P_RECV);
-				fake_msg_withdraw(s, slot);
-			} else {
-				CHECK_INT(s->msg[slot], FAKE_MSG_NONE);
-				CHECK_INT(sl->state, PROG_P2P_POSTED);
-				CHECK(sl->serial && (sl->kind == PROG_P2P_SEND || sl->kind == PROG_P2P_RECV));
-				s->msg[slot] = FAKE_MSG_WAITS;
-			}
-			__atomic_store_n(&sq->head, ++s->msg_head[i], __ATOMIC_RELEASE);
-		}
-	}
-	return busy;
-}
-
-/* What all sessions have in their rings of messages; true when something was done. */
-static bool fake_msgs(void)
-{
-	static uint32_t stalled;
-	bool busy = fk->msg_stall != stalled;
-	uint32_t i, j;
-
-	for (i = 0; i < FAKE_SESSIONS; i++)
-		busy |= fake_msg_take(&fake_sessions[i]);
-	if (!busy)
-		return false;
-	stalled = fk->msg_stall;
-	for (i = 0; i < FAKE_SESSIONS; i++) {
-		struct fake_session *s = &fake_sessions[i], *from;
-
-		for (j = 0; s->sock > 0 && s->space && j < PROG_P2P_SLOTS; j++) {
-			int sslot;
-
-			if (!s->msg[j] || fake_slot(s, j)->kind != PROG_P2P_RECV)
-				continue;
-			/* what was stalled is found again */
-			sslot = fake_msg_find(s, fake_slot(s, j), &from);
-			if (sslot < 0)
-				continue;
-			s->msg[j] = FAKE_MSG_MATCHED;
-			if (!fk->msg_stall)
-				fake_msg_move(s, j, from, (uint32_t)sslot);
-		}
-	}
-	for (i = 0; i < FAKE_SESSIONS; i++)
-		if (fake_sessions[i].sock > 0 && fake_sessions[i].space)
-			fake_msg_count(&fake_sessions[i]);
-	return true;
-}
-
 static void fake_main(int listener)
 {
 	uint32_t next = 0, i;
@@ -1089,8 +710,7 @@ static void fake_main(int listener)
 	}
 }
 
-/* Start it; one node, one worker, CMA. */
-static __attribute__((unused)) void fake_start(uint32_t nodes, uint32_t workers, bool cma)
+void fake_start(uint32_t nodes, uint32_t workers, bool cma)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
 	int listener;
@@ -1118,7 +738,7 @@ static __attribute__((unused)) void fake_start(uint32_t nodes, uint32_t workers,
 	close(listener);
 }
 
-static __attribute__((unused)) void fake_stop(void)
+void fake_stop(void)
 {
 	int st;
 
@@ -1141,143 +761,4 @@ __attribute__((visibility("default"))) const char *__tsan_default_suppressions(v
 {
 	return "race:run_job\n";
 }
-#endif
-
-/* ---- ranks -------------------------------------------------------------------------------------- */
-
-struct ranks_shared {
-	uint32_t arrived, round;
-	uint8_t jobid[16], key[32];
-	struct prog_endpoint ep[FAKE_RANKS];
-	uint64_t value[64];		/* for the tests */
-	char data[1 << 20];
-};
-
-static struct ranks_shared *rs;
-static uint32_t my_rank, my_ranks;
-static unsigned int rank_flags;		/* PROG_SESSION_* of every session that names none */
-static char rank_path[2][108];		/* rank i connects to rank_path[i % rank_paths] */
-static uint32_t rank_paths;
-
-static void rank_barrier(void)
-{
-	uint32_t round = __atomic_load_n(&rs->round, __ATOMIC_ACQUIRE);
-
-	if (__atomic_add_fetch(&rs->arrived, 1, __ATOMIC_ACQ_REL) == my_ranks) {
-		__atomic_store_n(&rs->arrived, 0, __ATOMIC_RELAXED);
-		__atomic_store_n(&rs->round, round + 1, __ATOMIC_RELEASE);
-		futex_wake_all(&rs->round);
-	}
-	while (__atomic_load_n(&rs->round, __ATOMIC_ACQUIRE) == round)
-		futex_wait(&rs->round, round, 0);
-}
-
-/* Sessions in rank order, so that the fake's nodes are known. */
-static __attribute__((unused)) struct prog_session *rank_session(const struct prog_session_cfg *more)
-{
-	struct prog_session_cfg cfg = more ? *more : (struct prog_session_cfg){ .flags = rank_flags };
-	struct prog_session *s = NULL;
-	const char *why = "";
-	uint32_t i;
-	int err;
-
-	memcpy(cfg.jobid, rs->jobid, sizeof(cfg.jobid));
-	memcpy(cfg.jobkey, rs->key, sizeof(cfg.jobkey));
-	cfg.rank = my_rank;
-	if (rank_paths)
-		cfg.socket = rank_path[my_rank % rank_paths];
-	else if (fk && !cfg.socket && !(cfg.flags & PROG_SESSION_EMBEDDED))
-		cfg.socket = fk->path;
-	for (i = 0; i < my_ranks; i++) {
-		if (i == my_rank) {
-			err = prog_session_open(&cfg, &s, &why);
-			if (err)
-				fprintf(stderr, "rank %u: open: %s (%s)\n", my_rank, strerror(-err), why);
-			CHECK_INT(err, 0);
-		}
-		rank_barrier();
-	}
-	return s;
-}
-
-static __attribute__((unused)) struct prog_win *rank_window(struct prog_session *s, enum prog_win_kind kind,
-							    uint64_t key, void *base, size_t size)
-{
-	struct prog_win_cfg cfg = { .kind = kind, .key = key, .rank = my_rank, .nranks = my_ranks,
-				    .base = base, .size = size };
-	const char *why = "";
-	struct prog_win *w;
-	int err;
-
-	CHECK_INT(prog_win_open(s, &cfg, &w), 0);
-	prog_win_endpoint(w, &rs->ep[my_rank]);
-	rank_barrier();
-	err = prog_win_connect(w, rs->ep, &why);
-	if (err)
-		fprintf(stderr, "rank %u: connect: %s (%s)\n", my_rank, strerror(-err), why);
-	CHECK_INT(err, 0);
-	rank_barrier();
-	CHECK_INT(prog_win_map(w, NULL), 0);
-	rank_barrier();
-	return w;
-}
-
-static __attribute__((unused)) void rank_finish(struct prog_session *s, struct prog_win *w)
-{
-	rank_barrier();
-	prog_win_close(w);
-	rank_barrier();
-	prog_session_close(s);
-}
-
-/* Run @fn in @n processes; all must end well. Returns false otherwise. */
-static __attribute__((unused)) bool run_ranks(uint32_t n, void (*fn)(void))
-{
-	pid_t pid[FAKE_RANKS];
-	bool ok = true;
-	uint32_t i;
-	int st;
-
-	if (!rs)
-		rs = mmap(NULL, sizeof(*rs), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	memset(rs, 0, sizeof(*rs));
-	prog_job_key_make(rs->jobid, rs->key);
-	fflush(NULL);
-	for (i = 0; i < n; i++) {
-		pid[i] = fork();
-		if (!pid[i]) {
-			prctl(PR_SET_PDEATHSIG, SIGKILL);
-			alarm(100);
-			my_rank = i;
-			my_ranks = n;
-			fn();
-			exit(0);
-		}
-	}
-	for (i = 0; i < n; i++) {
-		pid_t who = wait(&st);
-		uint32_t j;
-
-		for (j = 0; j < n && pid[j] != who; j++)
-			;
-		if (j == n) {
-			/* the fake daemon died: the ranks will say what they saw */
-			fprintf(stderr, "the fake daemon ended (status 0x%x)\n", st);
-			ok = false;
-			i--;
-			continue;
-		}
-		pid[j] = 0;
-		if (st) {
-			fprintf(stderr, "rank %u: status 0x%x\n", j, st);
-			/* the others wait for it in vain */
-			for (j = 0; ok && j < n; j++)
-				if (pid[j])
-					kill(pid[j], SIGKILL);
-			ok = false;
-		}
-	}
-	return ok;
-}
-
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-#include "engines.h"
+#include "engines_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +10,6 @@
 #include <sys/pidfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <uthash.h>
 #include <utlist.h>
 
 #include <libprogbase/log.h>
@@ -20,7 +19,6 @@
 
 #include "cgroup.h"
 #include "proc.h"
-#include "record.h"
 #include "spawn.h"
 
 #define SEC		1000000000ull
@@ -32,56 +30,8 @@
 #define MAX_ENGINES	1024u
 #define SWEEP_NS	(SEC / 10)	/* until it is looked for empty cgroups, doubled ... */
 #define SWEEP_MAX_NS	(64 * SEC)	/* ... up to this */
-#define FAIR_NS		(1 * SEC)	/* where users meet: how often it is looked at what engines use */
-#define FAIR_PART	2u		/* of real time an engine may use this part of a processor, 1 / 2 */
-
-enum state {
-	ENGINE_NONE,			/* none runs */
-	ENGINE_STARTING,		/* until READY */
-	ENGINE_AWAY,			/* of a supervisor before us; until READY */
-	ENGINE_UP,
-};
-
-struct conn {
-	int fd;
-	bool control;
-	uint64_t id;			/* 0: not given yet */
-	struct conn *next, *prev;
-};
-
-struct engine {
-	struct engines *all;
-	uid_t uid;
-	gid_t gid;			/* of who came first */
-	enum state state;
-	struct record record;
-	int pidfd;			/* of that process; -1 */
-	int sock, pipe;			/* our half of the channel; -1 */
-	struct ports_set ports;		/* none of an engine of a supervisor before us */
-	struct loop_watch *watch;
-	struct loop_timer timer;	/* STARTING, AWAY: that it does not take for ever */
-	struct conn *conns;		/* given ones first, in the order of their ids */
-	unsigned int nconns, given;
-	uint64_t last_id;
-	bool drain, fair;		/* fair: it has no real-time priority any more */
-	uint64_t cpu_ns, cpu_at;	/* processor time with that priority, by then; 0: not known */
-	uint64_t tries_since;
-	unsigned int tries;		/* since then */
-	UT_hash_handle hh;
-};
-
-struct engines {
-	struct engines_opts o;
-	struct engine *table;
-	struct loop_timer sweep;	/* runs while cgroups of engines may be left */
-	uint64_t sweep_ns;
-	struct loop_timer fair;		/* runs while engines of several users are up */
-	bool drain;
-	uid_t unmapped;			/* in our user namespace all uids that it does not have look like this one; -1: it has all */
-};
 
 static void start(struct engine *e);
-static void fair_begin(struct engines *all);
 
 /* ---- connections that are not served ----------------------------------------------------------------------- */
 
@@ -146,7 +96,7 @@ static void forget_old(struct engines *all)
 			engine_free(e);
 }
 
-static struct engine *get(struct engines *all, uid_t uid, gid_t gid)
+static struct engine *get(struct engines *all, uid_t uid)
 {
 	struct engine *e = find(all, uid);
 
@@ -160,8 +110,7 @@ static struct engine *get(struct engines *all, uid_t uid, gid_t gid)
 	if (!e)
 		return NULL;
 	e->all = all;
-	e->uid = uid;
-	e->gid = gid;
+	e->uid = e->gid = uid;
 	e->sock = e->pipe = e->pidfd = -1;
 	HASH_ADD(hh, all->table, uid, sizeof(e->uid), e);
 	return e;
@@ -252,7 +201,7 @@ static void gone(struct engine *e)
 		record_remove(e->all->o.records, e->uid);
 	e->state = ENGINE_NONE;
 	e->record = (struct record){ .uid = e->uid };
-	e->drain = e->fair = false;
+	e->reload = e->fair = false;
 	e->cpu_at = 0;
 	DL_FOREACH(e->conns, c)
 		c->id = 0;
@@ -299,7 +248,10 @@ static void on_said(struct engine *e, const struct super_msg *m)
 		prog_log(PROG_LOG_INFO, "engine of uid %u (pid %d): ready", (unsigned int)e->uid, (int)e->record.pid);
 		if (e->all->drain)
 			say(e, SUPER_DRAIN, 0, -1);
-		fair_begin(e->all);
+		if (e->reload)
+			say(e, SUPER_RELOAD, 0, -1);
+		e->reload = false;
+		engines_share(e->all);
 		give(e);
 		break;
 	case SUPER_TAKEN:
@@ -374,66 +326,6 @@ static int make_channel(struct engine *e, int *sock, int *pipe)
 	return 0;
 }
 
-/* ---- real time ----------------------------------------------------------------------------------------------- */
-
-/* True: to be looked at again. */
-static bool fair_check(struct engine *e, uint64_t now)
-{
-	uint64_t used;
-	unsigned int n;
-	bool busy;
-
-	if (e->state != ENGINE_UP || e->fair || !record_lives(&e->record))
-		return false;
-	used = proc_realtime_ns(e->record.pid);
-	busy = e->cpu_at && used > e->cpu_ns && used - e->cpu_ns > (now - e->cpu_at) / FAIR_PART;
-	e->cpu_ns = used;
-	e->cpu_at = now;
-	if (!busy)
-		return true;
-	e->fair = true;
-	n = proc_no_realtime(e->record.pid);
-	prog_log(PROG_LOG_INFO, "engine of uid %u (pid %d): %u busy threads have no real-time priority any more, as other users are here",
-		 (unsigned int)e->uid, (int)e->record.pid, n);
-	return false;
-}
-
-static unsigned int up(const struct engines *all)
-{
-	struct engine *e, *tmp;
-	unsigned int n = 0;
-
-	HASH_ITER(hh, all->table, e, tmp)
-		n += e->state == ENGINE_UP;
-	return n;
-}
-
-/*
- * The scheduler is fair, real-time priority is not: who keeps his own worker busy would keep a processor from the others.  As
- * long as a user is alone that is his affair.
- */
-static void on_fair(void *ctx)
-{
-	struct engines *all = ctx;
-	bool shared = up(all) > 1, again = false;
-	struct engine *e, *tmp;
-
-	HASH_ITER(hh, all->table, e, tmp) {
-		if (shared)
-			again |= fair_check(e, loop_now());
-		else
-			e->cpu_at = 0;
-	}
-	if (again)
-		loop_timer_set(all->o.loop, &all->fair, FAIR_NS, on_fair, all);
-}
-
-static void fair_begin(struct engines *all)
-{
-	if (all->o.realtime && up(all) > 1 && !loop_timer_running(&all->fair))
-		on_fair(all);
-}
-
 /* ---- starting ---------------------------------------------------------------------------------------------- */
 
 static void on_late(void *ctx)
@@ -441,6 +333,8 @@ static void on_late(void *ctx)
 	struct engine *e = ctx;
 
 	if (e->state == ENGINE_STARTING) {
+		/* the next one would not either, and who waits has done so for long */
+		refuse_all(e, "an engine of this user does not start");
 		put_down(e, "does not start");
 		return;
 	}
@@ -527,7 +421,7 @@ static void add(struct engines *all, int fd, bool control, const struct ucred *c
 	struct conn *c = NULL;
 
 	if (!why) {
-		e = control ? find(all, cred->uid) : get(all, cred->uid, cred->gid);
+		e = control ? find(all, cred->uid) : get(all, cred->uid);
 		if (control && (!e || (e->state == ENGINE_NONE && !e->nconns)))
 			why = "no engine of yours runs on this node";
 		else if (!e)
@@ -543,6 +437,10 @@ static void add(struct engines *all, int fd, bool control, const struct ucred *c
 	if (why) {
 		refuse(all, fd, control, cred->uid, why);
 		return;
+	}
+	if (!control && !e->gid_known) {
+		e->gid = cred->gid;
+		e->gid_known = true;
 	}
 	c->fd = fd;
 	c->control = control;
@@ -606,24 +504,23 @@ bool engines_reaped(struct engines *all, pid_t pid, int status)
 	return false;
 }
 
-static void tell_all(struct engines *all, uint16_t type)
+/* Those that start, or are not back yet, may have read the files before: they are told when they are ready. */
+void engines_reload(struct engines *all)
 {
 	struct engine *e, *tmp;
 
 	HASH_ITER(hh, all->table, e, tmp)
-		if (e->state == ENGINE_UP)
-			say(e, type, 0, -1);
-}
-
-void engines_reload(struct engines *all)
-{
-	tell_all(all, SUPER_RELOAD);
+		e->reload = e->state != ENGINE_NONE && (e->state != ENGINE_UP || say(e, SUPER_RELOAD, 0, -1));
 }
 
 void engines_drain(struct engines *all)
 {
+	struct engine *e, *tmp;
+
 	all->drain = true;
-	tell_all(all, SUPER_DRAIN);
+	HASH_ITER(hh, all->table, e, tmp)
+		if (e->state == ENGINE_UP)
+			say(e, SUPER_DRAIN, 0, -1);
 }
 
 void engines_each(struct engines *all, void (*fn)(void *ctx, uid_t uid, pid_t pid, const char *state), void *ctx)
@@ -650,7 +547,7 @@ static void from_before(void *ctx, const struct record *r)
 			close(pidfd);
 		return;
 	}
-	e = get(all, r->uid, r->uid);
+	e = get(all, r->uid);
 	if (!e) {
 		if (pidfd >= 0)
 			close(pidfd);

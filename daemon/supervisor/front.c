@@ -127,6 +127,22 @@ static void answer(struct front *f, const char *text, struct list *l)
 	}
 }
 
+static bool names_engine(const char *text, uid_t *uid)
+{
+	static const char word[] = "engine ";
+	unsigned long v;
+	char *end;
+
+	if (strncmp(text, word, strlen(word)))
+		return false;
+	text += strlen(word);
+	v = strtoul(text, &end, 10);
+	if (*text < '0' || *text > '9' || *end || v >= (uid_t)-1)
+		return false;
+	*uid = v;
+	return true;
+}
+
 /*
  * Root is believed, so what he says is read: a word, or one and a uid.
  *
@@ -140,14 +156,12 @@ static void on_asked(void *ctx)
 	struct front *f = a->f;
 	char text[64] = "";
 	struct list *l;
-	unsigned int uid;
 	ssize_t n;
 
 	n = recv(a->fd, text, sizeof(text) - 1, MSG_DONTWAIT);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	if (n > 0 && sscanf(text, "engine %u", &uid) == 1) {
-		a->cred.uid = uid;
+	if (n > 0 && names_engine(text, &a->cred.uid)) {
 		engines_control(f->o.engines, a->fd, &a->cred);
 		asking_free(a);
 		return;
@@ -192,12 +206,12 @@ static void on_node(void *ctx, int fd)
  */
 static int listen_at(const char *path, mode_t mode)
 {
-	static const struct timespec nap = { .tv_nsec = 10000000 };
+	static const struct timespec sleep_slice = { .tv_nsec = 10000000 };
 	uint64_t end = loop_now() + TAKE_OVER_NS;
 	int fd;
 
 	while ((fd = usock_listen(path, mode, BACKLOG)) == -EADDRINUSE && loop_now() < end)
-		nanosleep(&nap, NULL);
+		nanosleep(&sleep_slice, NULL);
 	return fd;
 }
 

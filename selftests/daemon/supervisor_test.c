@@ -553,6 +553,7 @@ static void test_fair(void **state)
 /* ---- engines that do not keep to the rules ---- */
 
 #define FIRST_BAD	61000u
+#define SILENT		1u		/* the first whose engine says nothing */
 #define BAD_USERS	60u
 
 static void bad_say(uint16_t type, uint64_t id)
@@ -620,6 +621,17 @@ static int bad_engine(char **argv)
 	return 0;
 }
 
+/* A client of an engine that does not start: it is told, and does not wait for the next one, which would not either. */
+static int silent_client(int sock)
+{
+	char text[512];
+	ssize_t n;
+
+	alarm(60);
+	n = recv(sock, text, sizeof(text), 0);
+	return n <= 0 || !memmem(text, n, "does not start", strlen("does not start"));
+}
+
 /* Each of many users has one of them; the others' engines do not notice. */
 static void test_bad_engines(void **state)
 {
@@ -640,10 +652,16 @@ static void test_bad_engines(void **state)
 		fflush(NULL);
 		pids[i] = fork();
 		if (!pids[i]) {
+			int sock = -1;
+
 			user_become(FIRST_BAD + i);
-			for (int k = 0; k < 3; k++)
-				if (nodes_connect(node.sock, SOCK_SEQPACKET) < 0)
+			for (int k = 0; k < 3; k++) {
+				sock = nodes_connect(node.sock, SOCK_SEQPACKET);
+				if (sock < 0)
 					_exit(8);
+			}
+			if (i == SILENT)
+				_exit(silent_client(sock));
 			pause();
 		}
 		if (i % 4)
@@ -652,7 +670,12 @@ static void test_bad_engines(void **state)
 		assert_int_equal(client_do(&b, 'o').err, 0);
 		assert_int_equal(client_do(&b, 'p').err, 0);
 	}
+	waitpid(pids[SILENT], &st, 0);
+	assert_int_equal(st, 0);
+	assert_int_equal(user_engine(&node, FIRST_BAD + SILENT), 0);
 	for (unsigned int i = 0; i < BAD_USERS; i++) {
+		if (i == SILENT)
+			continue;
 		kill(pids[i], SIGKILL);
 		waitpid(pids[i], &st, 0);
 		assert_true(WIFSIGNALED(st));
@@ -667,6 +690,64 @@ static void test_bad_engines(void **state)
 }
 
 /* ---- as a service ---- */
+
+static char config[160];
+
+static void write_config(const char *text)
+{
+	FILE *f = fopen(config, "w");
+
+	assert_non_null(f);
+	assert_true(fputs(text, f) >= 0);
+	assert_int_equal(fclose(f), 0);
+	assert_int_equal(chmod(config, 0644), 0);
+}
+
+static void assert_quota(const char *value)
+{
+	const char *said;
+	char cmd[64];
+
+	snprintf(cmd, sizeof(cmd), "--uid %u conf get quota_windows", USER_A);
+	said = node_progctl(&node, cmd);
+	if (!strstr(said, value))
+		fail_msg("not%s: %s\n%s", value, said, node_log(&node));
+}
+
+/* A file that has changed: all engines read it, also one that was not there at that moment; a bad one changes nothing. */
+static void test_reload(void **state)
+{
+	struct client a;
+	pid_t e;
+
+	snprintf(config, sizeof(config), "%.*s/conf", (int)(strrchr(users_progd, '/') - users_progd), users_progd);
+	write_config("quota_windows = 77\n");
+	node.config = config;
+	start(NULL, NULL);
+	client_start(&a, USER_A);
+	assert_int_equal(client_do(&a, 'o').err, 0);
+	assert_quota(" 77 ");
+	write_config("quota_windows = 78\n");
+	assert_string_equal(node_progctl(&node, "reload"), "");
+	assert_quota(" 78 ");
+	write_config("quota_windows = many\n");
+	node_progctl(&node, "reload");
+	assert_non_null(strstr(node_log(&node), "configuration not changed"));
+	assert_quota(" 78 ");
+	write_config("quota_windows = 79\n");
+	e = user_engine(&node, USER_A);
+	kill(e, SIGSTOP);
+	stop_supervisor(SIGKILL);
+	assert_int_equal(node_supervise(&node, users_progd, sets), 0);
+	write_config("quota_windows = 80\n");
+	assert_string_equal(node_progctl(&node, "reload"), "");
+	kill(e, SIGCONT);
+	assert_quota(" 80 ");
+	assert_int_equal(user_engine(&node, USER_A), e);
+	client_end(&a);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+	node.config = NULL;
+}
 
 /* Engines get all that the supervisor was told, and follow it when it changes. */
 static void test_options(void **state)
@@ -942,6 +1023,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_fair),
 		cmocka_unit_test(test_bad_engines),
 		cmocka_unit_test(test_options),
+		cmocka_unit_test(test_reload),
 		cmocka_unit_test(test_service),
 		cmocka_unit_test(test_port_kept),
 		cmocka_unit_test(test_port_range),

@@ -14,21 +14,34 @@ static json_t *conf_row(const struct conf *conf, size_t i)
 	if (conf_get(conf, it->name, val, sizeof(val)) < 0)
 		val[0] = '\0';
 	json_object_set_new(o, "key", json_string(it->name));
-	json_object_set_new(o, "value", json_string(val));
+	json_object_set_new(o, "value", ctl_text(val));
 	json_object_set_new(o, "default", json_string(it->def));
-	json_object_set_new(o, "source", json_string(conf_source(conf, it->name)));
+	json_object_set_new(o, "source", ctl_text(conf_source(conf, it->name)));
 	json_object_set_new(o, "changes", json_string(it->when == CONF_RUNTIME ? "at any time" :
 								       "with a restart"));
 	json_object_set_new(o, "doc", json_string(it->doc));
 	return o;
 }
 
+/* Member @name of a request; NULL: it has none.  False: it is no text. */
+static bool text(json_t *req, const char *name, const char **out, const char **why)
+{
+	json_t *v = json_object_get(req, name);
+
+	*out = json_string_value(v);
+	if (v && !*out)
+		*why = "conf: key and value are texts";
+	return !v || *out;
+}
+
 json_t *ctl_do_conf_get(struct ctl *c, json_t *req, const char **why)
 {
-	const char *key = json_string_value(json_object_get(req, "key"));
+	const char *key;
 	json_t *a;
 	int i;
 
+	if (!text(req, "key", &key, why))
+		return NULL;
 	if (key) {
 		i = conf_find(c->o.conf, key);
 		if (i < 0) {
@@ -45,11 +58,12 @@ json_t *ctl_do_conf_get(struct ctl *c, json_t *req, const char **why)
 
 json_t *ctl_do_conf_set(struct ctl *c, json_t *req, const char **why)
 {
-	const char *key = json_string_value(json_object_get(req, "key"));
-	const char *value = json_string_value(json_object_get(req, "value"));
 	static char err[CONF_ERR];
+	const char *key, *value;
 	int r;
 
+	if (!text(req, "key", &key, why) || !text(req, "value", &value, why))
+		return NULL;
 	if (!key) {
 		*why = "conf set: no key given";
 		return NULL;

@@ -72,7 +72,7 @@ static json_t *answer(struct ctl *c, const char *text, size_t len)
 		ctl_old_names(res);
 	json_decref(req);
 	return res ? json_pack("{s:b,s:i,s:o}", "ok", 1, "schema", CTL_SCHEMA, "result", res) :
-		     json_pack("{s:b,s:s}", "ok", 0, "error", why);
+		     json_pack("{s:b,s:o}", "ok", 0, "error", ctl_text(why));
 }
 
 /* ---- connections ---- */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* What replies consist of. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -45,6 +46,21 @@ json_t *ctl_hex(const uint8_t *p, size_t n)
 	for (size_t i = 0; i < n && i < 32; i++)
 		snprintf(s + 2 * i, 3, "%02x", p[i]);
 	return json_string(s);
+}
+
+json_t *ctl_text(const char *s)
+{
+	json_t *j = json_string(s);
+	char *copy = j ? NULL : strdup(s);
+
+	if (!copy)
+		return j;
+	for (char *p = copy; *p; p++)
+		if (*p & 0x80)
+			*p = '?';
+	j = json_string(copy);
+	free(copy);
+	return j;
 }
 
 void ctl_put_u64(json_t *o, const char *key, uint64_t v)

@@ -24,6 +24,8 @@ struct ctl {
 /* ---- json.c ---- */
 
 json_t *ctl_hex(const uint8_t *p, size_t n);
+/* Text that may be cut within a character, or in another encoding: with "?" where it is not ASCII if it is not UTF-8. */
+json_t *ctl_text(const char *s);
 void ctl_put_u64(json_t *o, const char *key, uint64_t v);
 /* Who copied so much; @copies and @bytes by STATS_COPY_*. */
 json_t *ctl_copiers(const uint64_t *copies, const uint64_t *bytes);

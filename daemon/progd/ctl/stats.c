@@ -13,18 +13,20 @@ struct ask {
 
 static void add_peer(void *arg, const struct rma_peer_info *i)
 {
-	static const char *const states[] = { "none", "connecting", "up", "closing" };
+	static const char *const states[] = { "none", "connecting", "up", "broken", "closing" };
 	json_t *o = json_object();
 
 	json_object_set_new(o, "node", ctl_hex(i->guid, PROG_GUID_SIZE));
 	json_object_set_new(o, "lane", json_string(i->name));
 	json_object_set_new(o, "direction", json_string(i->opener ? "out" : "in"));
-	json_object_set_new(o, "state", json_string(states[i->state < 4 ? i->state : 0]));
+	json_object_set_new(o, "state", json_string(states[i->state < 5 ? i->state : 0]));
 	ctl_put_u64(o, "streams", i->streams);
 	ctl_put_u64(o, "operations", i->ops);
 	ctl_put_u64(o, "bytes", i->bytes);
 	ctl_put_u64(o, "latency_ns", i->rtt_ns);
 	ctl_put_u64(o, "lost_lanes", i->downs);
+	ctl_put_u64(o, "resumed", i->lane.resumes);
+	ctl_put_u64(o, "away_ns", i->away_ns);
 	ctl_put_u64(o, "tx_frames", i->lane.tx_frames);
 	ctl_put_u64(o, "tx_bytes", i->lane.tx_bytes);
 	ctl_put_u64(o, "tx_calls", i->lane.tx_calls);

@@ -117,8 +117,8 @@ json_t *ctl_do_status(struct ctl *c, json_t *req, const char **why)
 	ctl_put_u64(o, "pid", getpid());
 	ctl_put_u64(o, "uid", geteuid());
 	json_object_set_new(o, "mode", json_string(mode[c->o.mode]));
-	json_object_set_new(o, "socket", json_string(c->o.socket));
-	json_object_set_new(o, "config", c->o.config ? json_string(c->o.config) : json_null());
+	json_object_set_new(o, "socket", ctl_text(c->o.socket));
+	json_object_set_new(o, "config", c->o.config ? ctl_text(c->o.config) : json_null());
 	json_object_set_new(o, "node", ctl_hex(c->o.node->guid, PROG_GUID_SIZE));
 	ctl_put_u64(o, "uptime_s", (loop_now() - c->started) / 1000000000);
 	ctl_put_u64(o, "resident_bytes", rss());

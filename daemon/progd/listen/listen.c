@@ -21,7 +21,7 @@ struct listening {
 	unsigned int *n;
 };
 
-static bool fill_addr(const struct sockaddr *sa, struct prog_addr *a)
+bool listen_fill_addr(const struct sockaddr *sa, struct prog_addr *a)
 {
 	const struct sockaddr_in *v4 = (const void *)sa;
 	const struct sockaddr_in6 *v6 = (const void *)sa;
@@ -90,7 +90,7 @@ static struct prog_addr local_addr(int fd, char *name, size_t size)
 	socklen_t len = sizeof(ss);
 	struct prog_addr a = { 0 };
 
-	if (!getsockname(fd, (struct sockaddr *)&ss, &len) && fill_addr((struct sockaddr *)&ss, &a))
+	if (!getsockname(fd, (struct sockaddr *)&ss, &len) && listen_fill_addr((struct sockaddr *)&ss, &a))
 		a.port = ss.ss_family == AF_INET ? ((struct sockaddr_in *)&ss)->sin_port :
 						   ((struct sockaddr_in6 *)&ss)->sin6_port;
 	listen_addr_name(&ss, len, name, size);
@@ -99,7 +99,7 @@ static struct prog_addr local_addr(int fd, char *name, size_t size)
 
 /* ---- which addresses --------------------------------------------------------------------------------------- */
 
-static bool same_ip(const struct prog_addr *a, const struct prog_addr *b)
+bool listen_same_ip(const struct prog_addr *a, const struct prog_addr *b)
 {
 	return a->family == b->family && !memcmp(a->ip, b->ip, sizeof(a->ip));
 }
@@ -109,7 +109,7 @@ static void add(struct listening *x, const struct prog_addr *a)
 	unsigned int i;
 
 	for (i = 0; i < *x->n; i++)
-		if (same_ip(&x->l[i].addr, a))
+		if (listen_same_ip(&x->l[i].addr, a))
 			return;
 	if (*x->n == PROG_MAX_ADDRS) {
 		prog_log(PROG_LOG_INFO, "lanes: more than %u addresses, using the first ones",
@@ -137,7 +137,7 @@ static unsigned int add_interfaces(struct listening *x, const struct ifaddrs *li
 			if (name ? strcmp(name, i->ifa_name) :
 				   !(i->ifa_flags & IFF_LOOPBACK) == loopback)
 				continue;
-			if (!fill_addr(i->ifa_addr, &a))
+			if (!listen_fill_addr(i->ifa_addr, &a))
 				continue;
 			add(x, &a);
 			found++;
@@ -179,7 +179,7 @@ static int choose(struct listening *x, const char *names, char *err)
 			ss.ss_family = AF_INET6;
 		else
 			ss.ss_family = AF_UNSPEC;
-		if (ss.ss_family != AF_UNSPEC && fill_addr((struct sockaddr *)&ss, &a)) {
+		if (ss.ss_family != AF_UNSPEC && listen_fill_addr((struct sockaddr *)&ss, &a)) {
 			add(x, &a);
 		} else if (!add_interfaces(x, ifs, word, false)) {
 			ret = -EADDRNOTAVAIL;

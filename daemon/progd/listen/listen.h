@@ -35,6 +35,9 @@ bool listen_ports(const char *text, uint16_t *low, uint16_t *high);
 int listen_open(const struct listen_opts *o, struct listener *l, unsigned int *n, char *err);
 /* Sockets that listen already; they are the callee's also after an error. */
 int listen_take(const int *fds, unsigned int count, struct listener *l, unsigned int *n, char *err);
+/* Without a port; false: an address that others cannot use. */
+bool listen_fill_addr(const struct sockaddr *sa, struct prog_addr *a);
+bool listen_same_ip(const struct prog_addr *a, const struct prog_addr *b);
 /* "10.0.0.2:4711" */
 void listen_addr_name(const struct sockaddr_storage *ss, socklen_t len, char *buf, size_t size);
 /* Address to connect to; false: not one of TCP. */

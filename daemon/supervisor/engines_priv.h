@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/* engines_priv.h - what the files of the engines share: engines.c, and fair.c where users meet. */
+#ifndef SUPERVISOR_ENGINES_PRIV_H
+#define SUPERVISOR_ENGINES_PRIV_H
+
+#include <stdint.h>
+#include <uthash.h>
+
+#include "engines.h"
+#include "loop/loop.h"
+#include "record.h"
+
+enum state {
+	ENGINE_NONE,			/* none runs */
+	ENGINE_STARTING,		/* until READY */
+	ENGINE_AWAY,			/* of a supervisor before us; until READY */
+	ENGINE_UP,
+};
+
+struct conn {
+	int fd;
+	bool control;
+	uint64_t id;			/* 0: not given yet */
+	struct conn *next, *prev;
+};
+
+struct engine {
+	struct engines *all;
+	uid_t uid;
+	gid_t gid;			/* of the client that came first */
+	bool gid_known;			/* else it is as the uid: no client came yet */
+	enum state state;
+	struct record record;
+	int pidfd;			/* of that process; -1 */
+	int sock, pipe;			/* our half of the channel; -1 */
+	struct ports_set ports;		/* none of an engine of a supervisor before us */
+	struct loop_watch *watch;
+	struct loop_timer timer;	/* STARTING, AWAY: that it does not take for ever */
+	struct conn *conns;		/* given ones first, in the order of their ids */
+	unsigned int nconns, given;
+	uint64_t last_id;
+	bool reload;			/* it has not been told yet */
+	bool fair;			/* it has no real-time priority any more */
+	uint64_t cpu_ns, cpu_at;	/* processor time with that priority, by then; 0: not known */
+	uint64_t tries_since;
+	unsigned int tries;		/* since then */
+	UT_hash_handle hh;
+};
+
+struct engines {
+	struct engines_opts o;
+	struct engine *table;
+	struct loop_timer sweep;	/* runs while cgroups of engines may be left */
+	uint64_t sweep_ns;
+	struct loop_timer fair;		/* runs while engines of several users are up */
+	bool drain;
+	uid_t unmapped;			/* in our user namespace all uids that it does not have look like this one; -1: it has all */
+};
+
+/* fair.c: one more engine is up. */
+void engines_share(struct engines *all);
+
+#endif

@@ -531,14 +531,14 @@ static void count(const struct section *s, int64_t empty)
 /* The others leave rank 0 the processors, which it is to share with its parent. */
 static void finish(int rank)
 {
-	const struct timespec nap = { 0, 5000000 };
+	const struct timespec sleep_slice = { 0, 5000000 };
 	int size, over = 0;
 
 	MPI_Comm_size(MPI_COMM_WORLD, &size);
 	for (int i = 1; !rank && i < size; i++)
 		MPI_Send(NULL, 0, MPI_CHAR, i, 2, MPI_COMM_WORLD);
 	while (rank && !over) {
-		nanosleep(&nap, NULL);
+		nanosleep(&sleep_slice, NULL);
 		MPI_Iprobe(0, 2, MPI_COMM_WORLD, &over, MPI_STATUS_IGNORE);
 	}
 	if (rank)

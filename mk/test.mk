@@ -135,6 +135,14 @@ soak-sanitizers:
 	$(Q)$(MAKE) build-programs $(addprefix build-san-,$(SAN_BUILDS)) build-san-hooks CHECK_GROUPS=sanitizers
 	$(Q)selftests/run --build $(BUILD) soak
 
+# make soak-cuts [CUTS="1 10 60 300"]: the network is cut for so many seconds under jobs of both libraries
+CUTS ?= 1 10 60 300
+.PHONY: soak-cuts
+soak-cuts:
+	$(Q)$(MAKE) deps
+	$(Q)$(MAKE) user selftests-chaos
+	$(Q)CUTS='$(CUTS)' PROG_BUILD=$(abspath $(BUILD)) selftests/chaos/cut_test
+
 # make soak-suite [SUITE="--mpi mpich --nodes 2 rma pt2pt"]: MPICH's test programs, from Debian's source package
 .PHONY: soak-suite
 soak-suite:

@@ -17,7 +17,7 @@
 #include <linux/types.h>
 
 #define WIRE_MAGIC		0x47504e31u	/* "1NPG" */
-#define WIRE_VERSION		3	/* 2: two-sided messages; 3: ATS has flags */
+#define WIRE_VERSION		5	/* 2: two-sided messages; 3: ATS has flags; 4: lanes are resumed; 5: sealed, proofs of more */
 #define WIRE_HDR_SIZE		64
 #define WIRE_MAX_PAYLOAD	(256u * 1024)
 /*
@@ -29,11 +29,13 @@
 #define WIRE_JOBID_SIZE		16
 #define WIRE_NONCE_SIZE		32
 #define WIRE_MAC_SIZE		32
+#define WIRE_LANE_ID_SIZE	16
+#define WIRE_KEY_SIZE		32
 
 enum {	/* hdr.type; never stored as an enum */
 	/* lane (job = 0) */
-	WIRE_HELLO		= 1,	/* opener first; payload wire_hello */
-	WIRE_HELLO_ACK		= 2,	/* acceptor; payload wire_hello */
+	WIRE_HELLO		= 1,	/* who connects first; payload wire_hello, wire_hello_lane */
+	WIRE_HELLO_ACK		= 2,	/* the answer; payload likewise */
 	WIRE_JOB_OPEN		= 3,	/* opener: payload wire_job_open; hdr.job = index it chose, >= 1 */
 	WIRE_JOB_CHALLENGE	= 4,	/* acceptor: payload wire_job_auth (nonce, mac over both) */
 	WIRE_JOB_PROOF		= 5,	/* opener: payload wire_job_auth */
@@ -42,6 +44,7 @@ enum {	/* hdr.type; never stored as an enum */
 	WIRE_BYE		= 8,	/* orderly end: no more requests follow */
 	WIRE_PING		= 9,
 	WIRE_PONG		= 10,
+	WIRE_CONFIRM		= 11,	/* seq: bytes of frames that have been parsed; see wire_hello_lane */
 	/*
 	 * One-sided operations.  Opener -> acceptor, those of a stream:
 	 */
@@ -108,10 +111,51 @@ struct wire_hello {
 	__le32	magic;
 	__le16	version;
 	__le16	lane;		/* lane index of the opener; the acceptor's worker is lane % workers */
-	__le64	features;	/* unknown bits are ignored */
+	__le64	features;	/* WIRE_SEALED; unknown bits are ignored */
 	__u8	guid[WIRE_GUID_SIZE];		/* sender's node */
 	__u8	dest_guid[WIRE_GUID_SIZE];	/* whom the sender believes to talk to */
 };
+
+#define WIRE_SEALED	0x1	/* what follows HELLO and HELLO_ACK is in sealed records */
+
+/*
+ * Follows wire_hello.  A lane outlives its connection.  Each side counts the bytes of all frames but HELLO, HELLO_ACK and
+ * CONFIRM from the lane's beginning, and keeps those that it sent until they are confirmed.  A new connection goes on at
+ * the first byte that the other side has not parsed.
+ */
+struct wire_hello_lane {
+	__u8	id[WIRE_LANE_ID_SIZE];	/* chosen by the opener at random */
+	__le64	generation;	/* of the connection, counted up by the opener */
+	__le64	position;	/* bytes parsed; ASK: any number, which comes back */
+	__le32	port;		/* where the sender listens, for ASK; 0: nowhere */
+	__le16	kind;		/* WIRE_LANE_* */
+	__le16	status;		/* HELLO_ACK: 0, or ENOENT: no such lane (any more) */
+	__u8	addr[16];	/* the sender's address on this connection: who sees another one does not ASK there */
+	__u8	dialled[16];	/* the address that the opener dialled, and the port; 0 in ASK, and in answers */
+	__le32	dialled_port;
+	__le32	reserved;
+	__u8	key[WIRE_KEY_SIZE];	/* WIRE_SEALED, but for ASK: X25519, made for this connection */
+	__u8	mac[WIRE_MAC_SIZE];	/* RESUME, ASK, and answers to them with status 0 */
+};
+
+#define WIRE_LANE_NEW		0
+#define WIRE_LANE_RESUME	1	/* goes on */
+#define WIRE_LANE_ASK		2	/* the acceptor of a lane asks its opener whether it is still there */
+
+/*
+ * The mac is HMAC-SHA512-256 over role || wire_hello || wire_hello_lane up to it, role 'H' in HELLO, 'K' in HELLO_ACK, under
+ * the lane's secret: what wire_job_auth's mac is for the first job accepted on the lane, with role 'L'.
+ *
+ * root = HMAC(secret, X25519 of both keys || HELLO || HELLO_ACK), payloads as they were sent.  Without WIRE_SEALED the first is
+ * left out; for a lane that is new the secret is 32 zeros.  The greeting of a lane is HMAC(root, 'B') of its first connection.
+ *
+ * WIRE_SEALED: all that follows HELLO is in records, le32 length 1..WIRE_RECORD_MAX || bytes || 16 bytes of tag:
+ * ChaCha20-Poly1305 (RFC 8439) with the length as associated data, a nonce that counts records from 0 in its first 8 bytes,
+ * and a key of the sender's: HMAC(root, 'O') of the opener, HMAC(root, 'A') of the acceptor.
+ */
+#define WIRE_RECORD_MAX		(64u * 1024)
+#define WIRE_RECORD_HDR		4
+#define WIRE_RECORD_TAG		16
 
 struct wire_job_open {
 	__u8	jobid[WIRE_JOBID_SIZE];
@@ -120,7 +164,7 @@ struct wire_job_open {
 
 /*
  * Challenge-response with HMAC-SHA512-256 under the job key over
- * role || jobid || opener nonce || acceptor nonce || opener guid || acceptor guid || lane (le16),
+ * role || jobid || opener nonce || acceptor nonce || opener guid || acceptor guid || lane (le16) || greeting,
  * role one byte: 'A' in JOB_CHALLENGE, 'O' in JOB_PROOF (whose nonce repeats the acceptor's).
  */
 struct wire_job_auth {
@@ -161,6 +205,7 @@ _Static_assert(sizeof(struct wire_hdr) == WIRE_HDR_SIZE, "wire_hdr");
 _Static_assert(sizeof(struct wire_rts) == 48, "wire_rts");
 _Static_assert(sizeof(struct wire_ats) == 16, "wire_ats");
 _Static_assert(sizeof(struct wire_hello) == 48, "wire_hello");
+_Static_assert(sizeof(struct wire_hello_lane) == 144, "wire_hello_lane");
 _Static_assert(sizeof(struct wire_ack) == 32, "wire_ack");
 
 #endif

@@ -40,6 +40,7 @@ static const struct wire_type table[] = {
 	ROW(BYE,	   OPENER,   0, 0, LANE, 0),
 	ROW(PING,	   OPENER | ACCEPTOR, 0, 0, LANE | WIRE_HAS_VALUE, 0),
 	ROW(PONG,	   OPENER | ACCEPTOR, 0, 0, LANE | WIRE_HAS_VALUE, 0),
+	ROW(CONFIRM,	   OPENER | ACCEPTOR, 0, 0, LANE | WIRE_HAS_VALUE, 0),
 
 	ROW(RMA_DTYPE,     OPENER, 1, MAXP, STREAM_OP | WIRE_HAS_DTYPE | WIRE_HAS_RANGE, WIRE_F_LAST),
 	ROW(RMA_PUT,       OPENER, 0, MAXP,
@@ -262,6 +263,44 @@ int wire_hello_get(const void *buf, struct wire_hello_info *h)
 	memcpy(h->guid, w.guid, sizeof(h->guid));
 	memcpy(h->dest_guid, w.dest_guid, sizeof(h->dest_guid));
 	return 0;
+}
+
+void wire_hello_lane_put(void *buf, const struct wire_lane_info *i)
+{
+	struct wire_hello_lane w = {
+		.generation = htole64(i->generation),
+		.position = htole64(i->position),
+		.port = htole32(i->port),
+		.kind = htole16(i->kind),
+		.status = htole16(i->status),
+		.dialled_port = htole32(i->dialled_port),
+	};
+
+	memcpy(w.id, i->id, sizeof(w.id));
+	memcpy(w.addr, i->addr, sizeof(w.addr));
+	memcpy(w.dialled, i->dialled, sizeof(w.dialled));
+	memcpy(w.key, i->key, sizeof(w.key));
+	memcpy(w.mac, i->mac, sizeof(w.mac));
+	memcpy(buf, &w, sizeof(w));
+}
+
+int wire_hello_lane_get(const void *buf, struct wire_lane_info *i)
+{
+	struct wire_hello_lane w;
+
+	memcpy(&w, buf, sizeof(w));
+	i->generation = le64toh(w.generation);
+	i->position = le64toh(w.position);
+	i->port = le32toh(w.port);
+	i->kind = le16toh(w.kind);
+	i->status = le16toh(w.status);
+	memcpy(i->id, w.id, sizeof(i->id));
+	memcpy(i->addr, w.addr, sizeof(i->addr));
+	i->dialled_port = le32toh(w.dialled_port);
+	memcpy(i->dialled, w.dialled, sizeof(i->dialled));
+	memcpy(i->key, w.key, sizeof(i->key));
+	memcpy(i->mac, w.mac, sizeof(i->mac));
+	return i->kind > WIRE_LANE_ASK || i->status > 4095 ? -EPROTO : 0;
 }
 
 void wire_rts_put(void *buf, const struct wire_rtsrec *r)

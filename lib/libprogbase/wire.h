@@ -138,4 +138,26 @@ void wire_hello_put(void *buf, const struct wire_hello_info *h);
 /* 0 or -EPROTO: wrong magic. The version is the caller's to judge. */
 int wire_hello_get(const void *buf, struct wire_hello_info *h);
 
+/* What follows it in frames of this version, in host order. */
+struct wire_lane_info {
+	uint8_t id[WIRE_LANE_ID_SIZE];
+	uint64_t generation;
+	uint64_t position;
+	uint32_t port;
+	uint16_t kind;
+	uint16_t status;
+	uint8_t addr[16];
+	uint8_t dialled[16];
+	uint32_t dialled_port;
+	uint8_t key[WIRE_KEY_SIZE];
+	uint8_t mac[WIRE_MAC_SIZE];
+};
+
+#define WIRE_HELLO_SIZE	(sizeof(struct wire_hello) + sizeof(struct wire_hello_lane))
+#define WIRE_HELLO_MACED	(WIRE_HELLO_SIZE - WIRE_MAC_SIZE)	/* what the mac is over */
+
+void wire_hello_lane_put(void *buf, const struct wire_lane_info *i);
+/* 0 or -EPROTO: kind or status. */
+int wire_hello_lane_get(const void *buf, struct wire_lane_info *i);
+
 #endif

@@ -325,7 +325,7 @@ static bool is_supervised(const char *path)
  */
 static int attach_shared(void *arg, const char **reason)
 {
-	static const struct timespec nap = { .tv_nsec = 10000000 };
+	static const struct timespec sleep_slice = { .tv_nsec = 10000000 };
 	struct opening *o = arg;
 
 	for (;;) {
@@ -334,7 +334,7 @@ static int attach_shared(void *arg, const char **reason)
 		if ((err != -ECONNREFUSED && err != -ECONNRESET && err != -EPIPE) || clock_ns() > o->patience ||
 		    !is_supervised(o->path))
 			return err;
-		nanosleep(&nap, NULL);
+		nanosleep(&sleep_slice, NULL);
 	}
 }
 

@@ -192,7 +192,7 @@ sub progd_start
 	my ($node, %opt) = @_;
 	my $socket = $opt{socket} // $SOCKET;
 	my $log = sprintf '%s/progd%d.%d.log', $shared, $node, ++$progd{$node}{starts};
-	my @set = map { ('--set', $_) } $opt{shipped} ? () : ('peer_timeout=1s', 'connect_timeout=1s'), 'log_level=info',
+	my @set = map { ('--set', $_) } $opt{shipped} ? () : ('peer_timeout=1s', 'peer_giveup=1s', 'connect_timeout=1s'), 'log_level=info',
 		@{$opt{set} // []};
 	my $progd = $opt{progd} // prog_path('progd');
 	my @run = $opt{supervisor} ? (prog_path('progd-supervisor'), '--progd', $progd) : ($progd, '--foreground');

@@ -5,12 +5,12 @@ use strict;
 use warnings;
 use Exporter qw(import);
 use Chaos;
-use Time::HiRes qw(sleep);
+use Time::HiRes qw(sleep time);
 
 use constant QUIET => 6;		# rounds without an error, after which all is taken to be well
 
 our @EXPORT = qw(@libs QUIET rounds runs recovers finish idle start_all finish_all when_in_flight
-		 cut_link);
+		 cut_link lanes_back);
 our @libs = qw(ompi mpich);
 
 # rounds of a job, rounds since the last one in which something failed, and number of these
@@ -32,17 +32,17 @@ sub reports
 
 sub start
 {
-	my ($mpi, $ppn) = @_;
+	my ($mpi, $ppn, @opt) = @_;
 
-	return job(mpi => $mpi, ppn => $ppn, args => ['messages'], dir => new_dir());
+	return job(mpi => $mpi, ppn => $ppn, args => ['messages'], dir => new_dir(), @opt);
 }
 
 sub runs
 {
-	my ($name, $j, $more) = @_;
+	my ($name, $j, $more, $bound) = @_;
 	my ($was) = rounds($j);
 
-	ok(poll_until(40, sub { (rounds($j))[0] >= $was + ($more // 4) }), "$name: messages pass", Chaos::job_text($j));
+	ok(poll_until($bound // 40, sub { (rounds($j))[0] >= $was + ($more // 4) }), "$name: messages pass", Chaos::job_text($j));
 }
 
 # They pass without errors now; $was: rounds when something was broken
@@ -85,8 +85,8 @@ sub idle
 # Jobs of both libraries at once
 sub start_all
 {
-	my ($what, $ppn) = @_;
-	my %job = map { $_ => start($_, $ppn) } @libs;
+	my ($what, $ppn, @opt) = @_;
+	my %job = map { $_ => start($_, $ppn, @opt) } @libs;
 
 	runs("$what, $_", $job{$_}) for @libs;
 	return \%job;
@@ -113,7 +113,7 @@ sub when_in_flight
 {
 	my ($jobs) = @_;
 
-	poll_until(10, sub { 2 * @libs == map { in_flight($jobs, $_) } 0, 2 });
+	poll_until(40, sub { 2 * @libs == map { in_flight($jobs, $_) } 0, 2 });
 }
 
 # segments of TCP that a node had to send again: those before were lost on the way
@@ -140,6 +140,17 @@ sub cut_link
 	sh(1, 'ip link set eth0 up');
 	ok($lost > 0, "$name: the link has dropped packets", "$lost segments were sent again");
 	return @hit;
+}
+
+# Seconds until no lane between the nodes is without a connection; undef: not within $bound
+sub lanes_back
+{
+	my ($bound) = @_;
+	my $start = time;
+
+	return poll_until($bound, sub {
+		!grep { $_->{away_ns} } map { @{(ctl($_, 'stats') // die "no answer")->{peers}} } 0, 1;
+	}) ? time - $start : undef;
 }
 
 1;

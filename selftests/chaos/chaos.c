@@ -301,6 +301,69 @@ static int brief(void)
 	return 0;
 }
 
+/* The first words of the window of steady() */
+enum { ADDED, FETCHED, LOCKED, SWAPPED, FENCED, POSTED };
+
+/* Adds one under a lock, and one by compare_and_swap, at rank 0. */
+static void steady_locks(MPI_Win win)
+{
+	int64_t old, seen, new;
+
+	MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win);
+	MPI_Get(&old, 1, MPI_INT64_T, 0, LOCKED * 8, 1, MPI_INT64_T, win);
+	MPI_Win_flush(0, win);
+	new = old + 1;
+	MPI_Put(&new, 1, MPI_INT64_T, 0, LOCKED * 8, 1, MPI_INT64_T, win);
+	MPI_Win_unlock(0, win);
+	MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, win);
+	for (old = 0, seen = -1; seen != old; ) {
+		seen = old;
+		new = seen + 1;
+		MPI_Compare_and_swap(&new, &seen, &old, MPI_INT64_T, 0, SWAPPED * 8, win);
+		MPI_Win_flush(0, win);
+	}
+	MPI_Win_unlock(0, win);
+}
+
+/* Puts the number of the round between fences, and between start and complete. */
+static void steady_epochs(MPI_Win win, int64_t round)
+{
+	int next = (rank + 1) % size, prev = (rank + size - 1) % size;
+	MPI_Group all, to, from;
+
+	MPI_Win_fence(MPI_MODE_NOPRECEDE, win);
+	MPI_Put(&round, 1, MPI_INT64_T, next, FENCED * 8, 1, MPI_INT64_T, win);
+	MPI_Win_fence(MPI_MODE_NOSUCCEED, win);
+	MPI_Win_get_group(win, &all);
+	MPI_Group_incl(all, 1, &next, &to);
+	MPI_Group_incl(all, 1, &prev, &from);
+	MPI_Win_post(from, 0, win);
+	MPI_Win_start(to, 0, win);
+	MPI_Put(&round, 1, MPI_INT64_T, next, POSTED * 8, 1, MPI_INT64_T, win);
+	MPI_Win_complete(win);
+	MPI_Win_wait(win);
+	MPI_Group_free(&all);
+	MPI_Group_free(&to);
+	MPI_Group_free(&from);
+}
+
+static void steady_check(const int64_t *mine, int64_t round)
+{
+	const int64_t want[] = {
+		[ADDED] = round + 1, [LOCKED] = (round + 1) * size, [SWAPPED] = (round + 1) * size,
+		[FENCED] = round, [POSTED] = round,
+	};
+	static const char *const names[] = {
+		[ADDED] = "accumulates", [LOCKED] = "puts under a lock", [SWAPPED] = "compare_and_swaps",
+		[FENCED] = "put in a fence epoch", [POSTED] = "put in an exposure epoch",
+	};
+
+	for (int i = ADDED; i <= POSTED; i++)
+		if (names[i] && (!rank || (i != LOCKED && i != SWAPPED)) && mine[i] != want[i])
+			broken("round %lld: %s: %lld, expected %lld", (long long)round, names[i], (long long)mine[i],
+			       (long long)want[i]);
+}
+
 static int steady(void)
 {
 	int64_t *mine, rounds = 0, one = 1, old;
@@ -317,18 +380,18 @@ static int steady(void)
 			buf[i] = byte_at(rank + (int)rounds, i);
 		MPI_Win_lock_all(0, win);
 		MPI_Put(buf, 65536, MPI_BYTE, next, 256, 65536, MPI_BYTE, win);
-		MPI_Accumulate(&one, 1, MPI_INT64_T, next, 0, 1, MPI_INT64_T, MPI_SUM, win);
-		MPI_Fetch_and_op(&one, &old, MPI_INT64_T, 0, 8, MPI_SUM, win);
+		MPI_Accumulate(&one, 1, MPI_INT64_T, next, ADDED * 8, 1, MPI_INT64_T, MPI_SUM, win);
+		MPI_Fetch_and_op(&one, &old, MPI_INT64_T, 0, FETCHED * 8, MPI_SUM, win);
 		MPI_Win_unlock_all(win);
+		steady_locks(win);
+		steady_epochs(win, rounds);
 		if (old < rounds * size || old >= (rounds + 1) * size)
 			broken("round %lld: fetch_and_op gave %lld", (long long)rounds,
 			       (long long)old);
 		MPI_Barrier(MPI_COMM_WORLD);
 		MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, win);
 		check_bytes("put", (uint8_t *)mine + 256, prev + (int)rounds, 65536, 65536, 65536);
-		if (mine[0] != rounds + 1)
-			broken("round %lld: %lld accumulates have arrived", (long long)rounds,
-			       (long long)mine[0]);
+		steady_check(mine, rounds);
 		MPI_Win_unlock(rank, win);
 		rounds++;
 		if (!rank && rounds % 16 == 0)

@@ -211,7 +211,7 @@ static int setup_with(const char *const *sets)
 
 static int setup(void **state)
 {
-	static const char *const sets[] = { "peer_timeout=2s", "log_level=info", NULL };
+	static const char *const sets[] = { "peer_timeout=2s", "peer_giveup=1s", "log_level=info", NULL };
 
 	private_memory = false;
 	return setup_with(sets);
@@ -219,7 +219,7 @@ static int setup(void **state)
 
 static int setup_private(void **state)
 {
-	static const char *const sets[] = { "peer_timeout=2s", "log_level=info", "cma=no", NULL };
+	static const char *const sets[] = { "peer_timeout=2s", "peer_giveup=1s", "log_level=info", "cma=no", NULL };
 
 	private_memory = true;
 	return setup_with(sets);

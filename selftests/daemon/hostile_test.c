@@ -751,6 +751,76 @@ static void test_quotas(void **state)
 	assert_int_equal(st, 0);
 }
 
+static void set_limit(const char *key, const char *value)
+{
+	char args[64];
+
+	snprintf(args, sizeof(args), "conf set %s %s", key, value);
+	if (!strstr(node_progctl(&node, args), value))
+		fail_msg("%s: %s", args, node_progctl(&node, args));
+}
+
+/* A region of @size; its slot, or a negative errno and *@rep. */
+static int add_region(struct raw *r, int fd, size_t size, struct prog_ctrl_slot *rep)
+{
+	struct prog_ctrl_region_add q = { { PROG_CTRL_REGION_ADD, sizeof(q), 0 }, size };
+	int st;
+
+	assert_int_equal(send_fds(r->sock, &q, sizeof(q), &fd, 1), 0);
+	st = get_reply(r->sock, rep, sizeof(*rep), NULL, NULL);
+	return st ? st : (int)rep->slot;
+}
+
+/* Limits that an operator sets, and those of the daemon itself: what is refused says which, and nothing is lost by it. */
+static void test_limits(void **state)
+{
+	int small = memfd(4096, F_SEAL_SHRINK, NULL), large = memfd(65 << 20, F_SEAL_SHRINK, NULL), n;
+	struct prog_ctrl_slot rep, bare = { .hdr = { PROG_CTRL_WIN_FREE, sizeof(bare), 0 } };
+	struct prog_ctrl_hello h;
+	struct raw r;
+
+	raw_segment(&r);
+	assert_int_equal(send_fds(r.sock, &bare, sizeof(bare), NULL, 0), 0);
+	assert_true(closed(r.sock, 10000));
+	raw_close(&r);
+
+	raw_segment(&r);
+	h = hello_for(&r);
+	assert_int_equal(raw_hello(&r, &h), 0);
+	set_limit("quota_bytes", "64M");
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(add_region(&r, large, 65 << 20, &rep), -EDQUOT);
+		assert_non_null(strstr(rep.reason, "quota_bytes"));
+	}
+	assert_int_equal(add_region(&r, small, 4096, &rep), 0);
+	set_limit("quota_bytes", "64T");
+	assert_int_equal(add_region(&r, large, 65 << 20, &rep), 1);
+	set_limit("quota_regions", "65536");
+	for (n = 2; n < 65536; n++)
+		if (add_region(&r, small, 4096, &rep) != n)
+			break;
+	assert_int_equal(n, 16384);
+	assert_int_equal(rep.hdr.status, -ENOSPC);
+	assert_non_null(strstr(rep.reason, "too many regions of one process"));
+	set_limit("quota_regions", "20");
+	raw_close(&r);
+
+	/* the good one is there, and this would be another job of its user */
+	set_limit("quota_sessions", "1");
+	raw_segment(&r);
+	memset(h.jobid, 8, sizeof(h.jobid));
+	assert_int_equal(raw_hello(&r, &h), -EDQUOT);
+	raw_close(&r);
+	set_limit("quota_sessions", "20");
+	raw_segment(&r);
+	h.cma_probe = (uintptr_t)&r.probe;
+	assert_int_equal(raw_hello(&r, &h), 0);
+	raw_close(&r);
+	close(small);
+	close(large);
+	still_good();
+}
+
 /* ---- descriptors ---- */
 
 static void files_limit(pid_t pid, rlim_t cur, struct rlimit *old)
@@ -2006,6 +2076,7 @@ int main(void)
 		cmocka_unit_test(test_windows),
 		cmocka_unit_test(test_copies), cmocka_unit_test(test_slots),
 		cmocka_unit_test(test_quotas),
+		cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_descriptors_many),
 		cmocka_unit_test(test_descriptors_daemon),
 		cmocka_unit_test(test_descriptors_client),

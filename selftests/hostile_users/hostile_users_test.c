@@ -521,16 +521,34 @@ static ssize_t frame(int fd, uint8_t type, uint32_t job, const void *payload, ui
 	return sendmsg(fd, &mh, MSG_NOSIGNAL);
 }
 
+struct first {
+	struct wire_hello hello;
+	struct wire_hello_lane lane;
+};
+
+/* HELLO of node @from to node @to. */
+static struct first first_of(int from, int to, uint16_t kind)
+{
+	struct first f = {
+		.hello = { .magic = htole32(WIRE_MAGIC), .version = htole16(WIRE_VERSION) },
+		.lane = { .kind = htole16(kind) },
+	};
+
+	f.lane.dialled_port = htole32(ntohs(known.addr[to].port));
+	memcpy(f.lane.dialled, known.addr[to].ip, sizeof(f.lane.dialled));
+	memcpy(f.hello.guid, known.guid[from], sizeof(f.hello.guid));
+	memcpy(f.hello.dest_guid, known.guid[to], sizeof(f.hello.dest_guid));
+	return f;
+}
+
 /* Somebody says to be the victim's other node, opens its job without the key, and sends frames of it. */
 static void attack_impostor(void)
 {
-	struct wire_hello hello = { .magic = htole32(WIRE_MAGIC), .version = htole16(WIRE_VERSION) };
+	struct first hello = first_of(0, 1, WIRE_LANE_NEW);
 	struct wire_job_open open = { 0 };
 	struct wire_job_auth auth = { 0 };
 	char buf[4096];
 
-	memcpy(hello.guid, known.guid[0], sizeof(hello.guid));
-	memcpy(hello.dest_guid, known.guid[1], sizeof(hello.dest_guid));
 	memcpy(open.jobid, known.jobid, sizeof(open.jobid));
 	for (int i = 0; i < 50; i++) {
 		int fd = tcp_to_victim(1);
@@ -543,6 +561,25 @@ static void attack_impostor(void)
 		for (uint8_t type = 16; type < 60; type++)
 			frame(fd, type, 1, NULL, 0);
 		frame(fd, WIRE_RMA_ACK, 1, buf, 32);
+	}
+}
+
+/* Somebody goes on with lanes of the victim's, or asks for them, as either node, many times. */
+static void attack_resume(void)
+{
+	for (int i = 0; i < 2000; i++) {
+		int to = i % 2, fd = tcp_to_victim(to);
+		struct first hello = first_of(i / 4 % 2 ? to : !to, to, i / 2 % 2 ? WIRE_LANE_RESUME : WIRE_LANE_ASK);
+		char buf[512];
+
+		MUST(fd >= 0);
+		MUST(getrandom(&hello.lane.id, sizeof(hello.lane.id), 0) == sizeof(hello.lane.id));
+		hello.lane.generation = htole64(i % 3 ? UINT64_MAX : (uint64_t)i);
+		hello.lane.position = htole64(i % 5 ? UINT64_MAX : 0);
+		MUST(frame(fd, WIRE_HELLO, 0, &hello, sizeof(hello)) > 0);
+		/* some do not wait for the answer */
+		MUST(i % 4 == 3 || recv(fd, buf, sizeof(buf), 0) > 0);
+		close(fd);
 	}
 }
 
@@ -634,6 +671,7 @@ static const struct attack attacks[] = {
 	{ "quota", attack_quota, false },
 	{ "silent lanes", attack_silent_lanes, true },
 	{ "impostor", attack_impostor, false },
+	{ "resume", attack_resume, false },
 	{ "claims", attack_claims, true },
 	{ "job", attack_job, false },
 	{ "squat", attack_squat, false },

@@ -30,7 +30,7 @@ my $limit = 20;		# seconds for one program
 my $vnodes = "$top/tools/vnodes/vnodes";
 my $done = "$build/selftests/mpi/random-done.$$";
 my ($n, $failed, $gaps, $child, $up, $hung) = (0, 0, 0, 0, 0, 0);
-my ($set, $ranks, $verbose, %test);
+my ($set, $ranks, $verbose, @more, %test);
 
 # what a kind says for $count nodes
 sub for_nodes
@@ -69,7 +69,7 @@ sub job
 	my (%digest, @said, $left);
 
 	unlink $done, "$done.part";
-	push @cmd, '--hook', map { ('--set', $_) } $test{sets}->($lib, $count, $what) if $hook;
+	push @cmd, '--hook', map { ('--set', $_) } $test{sets}->($lib, $count, $what), @more if $hook;
 	# see selftests/mpi/run
 	push @cmd, '--done-file', $done, '--grace', 3, '--env', "TEST_DONE_FILE=$done"
 		if $lib eq 'mpich' && $count > 1;
@@ -189,11 +189,12 @@ sub run
 	my ($first, $programs, $mpi, $nodes, $kind);
 	my $usage = "usage: $0 [--first SEED] [--programs N] [--mpi ompi|mpich] [--nodes "
 		. join('|', @{$test{nodes}}) . '] [--kind ' . join('|', @{$test{order}})
-		. "] [--ranks N] [--name SET] [--verbose]\n";
+		. "] [--ranks N] [--name SET] [--set KEY=VALUE].. [--verbose]\n";
 
 	$set = "$test{program}-$$";
 	GetOptions('first=i' => \$first, 'programs=i' => \$programs, 'mpi=s' => \$mpi,
-		   'nodes=i' => \$nodes, 'kind=s' => \$kind, 'ranks=i' => \$ranks, 'name=s' => \$set, 'verbose' => \$verbose)
+		   'nodes=i' => \$nodes, 'kind=s' => \$kind, 'ranks=i' => \$ranks, 'name=s' => \$set,
+		   'set=s' => \@more, 'verbose' => \$verbose)
 		&& !@ARGV && (!defined $kind || $test{kinds}{$kind})
 		or die $usage;
 	$first //= $programs ? time * 1000 : 1;

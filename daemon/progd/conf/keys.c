@@ -172,12 +172,30 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 	},
 	[KEY_PEER_TIMEOUT] = {
 		"peer_timeout", CONF_DURATION, SEC / 10, 3600 * SEC, "10s", NULL,
-		"A node that does not answer for this long is taken for gone: operations on it fail.",
+		"A connection to a node that does not answer for this long is given up, and made again.",
 		CONF_START,
+	},
+	[KEY_PEER_GIVEUP] = {
+		"peer_giveup", CONF_DURATION, SEC / 10, 86400 * SEC, "15min", NULL,
+		"A node that cannot be reached for this long is taken for gone: operations on it fail. One that is known "
+		"to have ended is not waited for.", CONF_START,
 	},
 	[KEY_CONNECT_TIMEOUT] = {
 		"connect_timeout", CONF_DURATION, SEC / 10, 3600 * SEC, "5s", NULL,
 		"Time to connect to one address of another node.", CONF_START,
+	},
+	[KEY_LANE_SECURITY] = {
+		"lane_security", CONF_ENUM, 0, 0, "auth", "auth encrypt",
+		"What protects the bytes between nodes. auth: both sides prove a job's key, and the network is trusted from then on. "
+		"encrypt: all bytes are encrypted and authenticated as well, by the processor. The same on all nodes: a daemon refuses "
+		"one that says another.", CONF_START,
+	},
+	[KEY_LANE_KEY] = {
+		"lane_key", CONF_STRING, 0, 4000, "", NULL,
+		"File of 32 bytes and more, the user's own and readable by nobody else, the same on all nodes, such as "
+		"\"~/.progd.key\". Who does not have it cannot stand between two daemons, even if he reads a job's key on "
+		"the network. Empty: none.",
+		CONF_START,
 	},
 	[KEY_HELLO_TIMEOUT] = {
 		"hello_timeout", CONF_DURATION, SEC / 10, 3600 * SEC, "10s", NULL,

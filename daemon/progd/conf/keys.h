@@ -41,7 +41,10 @@ enum {	/* index in the table */
 	KEY_P2P_RETRY,
 	KEY_QUOTA_MESSAGES,
 	KEY_PEER_TIMEOUT,
+	KEY_PEER_GIVEUP,
 	KEY_CONNECT_TIMEOUT,
+	KEY_LANE_SECURITY,
+	KEY_LANE_KEY,
 	KEY_HELLO_TIMEOUT,
 	KEY_DRAIN_TIMEOUT,
 	KEY_EMBEDDED_WAIT,
@@ -52,6 +55,10 @@ enum {	/* index in the table */
 	KEY_LOG_LEVEL,
 	KEY_COUNT
 };
+
+/* values of lane_security */
+#define LANE_SECURITY_AUTH	0
+#define LANE_SECURITY_ENCRYPT	1
 
 extern const struct conf_item conf_keys[KEY_COUNT];
 

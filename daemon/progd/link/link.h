@@ -48,6 +48,8 @@ struct link_key {
 	struct prog_addr addr[PROG_MAX_ADDRS];
 };
 
+#define LINK_IDLE_NS	60000000000ull	/* the next job of the user may want it */
+
 struct link_peer {			/* a node that engines of this worker send to */
 	struct link_key key;
 	UT_hash_handle hh;
@@ -57,6 +59,7 @@ struct link_peer {			/* a node that engines of this worker send to */
 	bool due;			/* some of them are to be opened when the lane has room */
 	struct peer_backoff backoff;
 	struct loop_timer alive;	/* runs while something is awaited: does the peer still answer? */
+	struct loop_timer idle;		/* runs when no job is left */
 	uint64_t downs;
 	struct rma_peer *rma;		/* NULL: it does not use it (yet); as the next */
 	struct rndv_peer *rndv;
@@ -197,6 +200,7 @@ struct link_opts {
 	 * A lock that is not granted does not count: pings are answered.  0: never.
 	 */
 	uint64_t peer_timeout_ns;
+	uint64_t lane_idle_ns;		/* a lane that no job has used for so long is closed; 0: never */
 	struct link_host *host;
 };
 

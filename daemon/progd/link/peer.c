@@ -54,15 +54,48 @@ struct link_job *link_job_get(struct link *l, struct win_job *job, const struct 
 	return j;
 }
 
+/* The peer has no lane any more. */
+static void no_lane(struct link_peer *p, int err)
+{
+	struct link *l = p->link;
+	struct link_job *j;
+
+	p->lane = NULL;
+	p->due = false;
+	LL_FOREACH(p->jobs, j) {
+		j->state = LINK_CLOSED;
+		j->due = false;
+	}
+	EACH_ENGINE(l, i)
+		if (l->ops[i]->down)
+			l->ops[i]->down(p, err);
+}
+
+static void on_idle(void *arg)
+{
+	struct link_peer *p = arg;
+	struct lane *lane = p->lane;
+
+	if (!lane || p->jobs)
+		return;
+	/* it still sends what is queued, and is nothing to us */
+	lane_set_priv(lane, NULL);
+	no_lane(p, -ECONNRESET);
+	lane_close(lane, 0, "no job uses it");
+}
+
 static void job_free(struct link_job *j)
 {
 	struct link_peer *p = j->peer;
+	struct link *l = p->link;
 
 	if (p->lane && j->state != LINK_CLOSED)
 		lane_job_close(p->lane, j->index);
 	LL_DELETE(p->jobs, j);
 	win_job_put(j->job);
 	free(j);
+	if (p->lane && !p->jobs && l->o.lane_idle_ns)
+		loop_timer_set(l->o.loop, &p->idle, l->o.lane_idle_ns, on_idle, p);
 }
 
 void link_job_released(struct link_job *j)
@@ -95,6 +128,7 @@ void link_peers_free(struct link *l)
 		loop_timer_cancel(&p->alive);
 		while (p->jobs)
 			job_free(p->jobs);
+		loop_timer_cancel(&p->idle);
 		HASH_DEL(l->peers, p);
 		free(p);
 	}
@@ -211,20 +245,9 @@ void link_peer_up(struct link_peer *p)
 
 void link_peer_down(struct link_peer *p, int err)
 {
-	struct link *l = p->link;
-	struct link_job *j;
-
 	peer_backoff_down(&p->backoff, err);
-	p->lane = NULL;
-	p->due = false;
 	p->downs++;
-	LL_FOREACH(p->jobs, j) {
-		j->state = LINK_CLOSED;
-		j->due = false;
-	}
-	EACH_ENGINE(l, i)
-		if (l->ops[i]->down)
-			l->ops[i]->down(p, err);
+	no_lane(p, err);
 }
 
 void link_peer_writable(struct link_peer *p)
@@ -255,9 +278,9 @@ static void on_alive(void *ctx)
 
 	if (!awaits(p))
 		return;
-	/* connecting has a time limit of its own */
-	if (p->lane && lane_state(p->lane) == LANE_UP && !peer_backoff_check(&p->backoff, p->lane))
-		return;
+	/* connecting, for the first time or again, has time limits of its own */
+	if (p->lane && lane_state(p->lane) == LANE_UP)
+		peer_backoff_check(&p->backoff, p->lane);
 	link_await_first(p);
 }
 

@@ -37,9 +37,15 @@ uint64_t peer_backoff_wait_ns(const struct peer_backoff *h)
 	return h->retry_at > now ? h->retry_at - now : PEER_BACKOFF_MIN_NS;
 }
 
+/* Counts up with each frame, and with each connection. */
+static uint64_t heard(const struct lane *l)
+{
+	return l ? lane_stats(l)->rx_frames + lane_stats(l)->resumes : 0;
+}
+
 void peer_backoff_listen(struct peer_backoff *h, const struct lane *l)
 {
-	h->heard = l ? lane_stats(l)->rx_frames : 0;
+	h->heard = heard(l);
 }
 
 static void on_pong(void *ctx, int64_t rtt_ns)
@@ -49,15 +55,12 @@ static void on_pong(void *ctx, int64_t rtt_ns)
 	h->ping_out = false;
 }
 
-bool peer_backoff_check(struct peer_backoff *h, struct lane *l)
+void peer_backoff_check(struct peer_backoff *h, struct lane *l)
 {
-	if (h->heard != lane_stats(l)->rx_frames)
-		return true;
-	if (h->ping_out) {
-		lane_close(l, -ETIMEDOUT, "the daemon there does not answer");
-		return false;
-	}
-	if (!lane_ping(l, on_pong, h))
-		h->ping_out = true;
-	return true;
+	if (h->heard != heard(l))
+		return;
+	if (h->ping_out)
+		lane_redial(l, -ETIMEDOUT, "the daemon there does not answer");
+	else
+		h->ping_out = !lane_ping(l, on_pong, h);
 }

@@ -36,8 +36,8 @@ uint64_t peer_backoff_wait_ns(const struct peer_backoff *h);
 void peer_backoff_listen(struct peer_backoff *h, const struct lane *l);
 /*
  * @l has had time to answer since peer_backoff_listen: if nothing was heard a PING goes out, and if one was out
- * already the lane is closed with -ETIMEDOUT and false returned.  @h must live as long as the lane.
+ * already the connection is given up.  @h must live as long as the lane.
  */
-bool peer_backoff_check(struct peer_backoff *h, struct lane *l);
+void peer_backoff_check(struct peer_backoff *h, struct lane *l);
 
 #endif

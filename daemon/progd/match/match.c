@@ -27,7 +27,7 @@ struct chan {
 struct recv {
 	struct prog_p2p_key key;
 	UT_hash_handle hh;
-	void *user;
+	struct recv_xfer *user;
 	struct chan *chan;
 	struct send *send;		/* NULL: posted */
 	struct recv *next, *prev;	/* chan->posted */
@@ -40,7 +40,8 @@ struct send {
 	UT_hash_handle hh_id;
 	struct prog_p2p_key key;
 	UT_hash_handle hh_key;		/* UNEXPECTED only */
-	void *user;			/* UNEXPECTED: the SEND; TAKEN: the RECV */
+	struct rsend *said;		/* UNEXPECTED */
+	struct recv_xfer *taken;	/* TAKEN */
 	int state;
 	bool eager;
 };
@@ -226,17 +227,17 @@ static void send_dequeue(struct match *m, struct send *s, int state)
 	unexpected_changed(m, -1);
 }
 
-/* An unexpected SEND is forgotten: should it be sent again, it is new.  Its user. */
-static void *send_drop(struct match *m, struct send *s)
+/* An unexpected SEND is forgotten: should it be sent again, it is new. */
+static struct rsend *send_drop(struct match *m, struct send *s)
 {
 	struct slot *l = slot_find(m, &s->id);
-	void *user = s->user;
+	struct rsend *said = s->said;
 
 	if (l && l->newest == s->id.serial)
 		l->newest--;
 	send_dequeue(m, s, UNEXPECTED);
 	send_free(m, s);
-	return user;
+	return said;
 }
 
 static void pair(struct match *m, struct recv *r, struct send *s)
@@ -298,7 +299,7 @@ static int chan_get(struct match *m, struct recv *r)
 	return 0;
 }
 
-static int do_recv(struct match *m, const struct prog_p2p_key *key, void *recv, void **send, bool *eager)
+static int do_recv(struct match *m, const struct prog_p2p_key *key, struct recv_xfer *recv, struct rsend **send, bool *eager)
 {
 	struct recv *r;
 	struct send *s;
@@ -325,7 +326,7 @@ static int do_recv(struct match *m, const struct prog_p2p_key *key, void *recv, 
 		recv_queue(m, r);
 		return 0;
 	}
-	*send = s->user;
+	*send = s->said;
 	if (eager)
 		*eager = s->eager;
 	send_dequeue(m, s, PAIRED);
@@ -333,7 +334,7 @@ static int do_recv(struct match *m, const struct prog_p2p_key *key, void *recv, 
 	return 0;
 }
 
-int match_recv(struct match *m, const struct prog_p2p_key *key, void *recv, void **send, bool *eager)
+int match_recv(struct match *m, const struct prog_p2p_key *key, struct recv_xfer *recv, struct rsend **send, bool *eager)
 {
 	int ret;
 
@@ -347,7 +348,7 @@ int match_recv(struct match *m, const struct prog_p2p_key *key, void *recv, void
 }
 
 static int do_send(struct match *m, const struct prog_p2p_key *key, const struct match_id *id,
-		   void *send, void **recv, void **replaced)
+		   struct rsend *send, struct recv_xfer **recv, struct rsend **replaced)
 {
 	struct slot *l = slot_find(m, id);
 	struct send *s;
@@ -355,7 +356,7 @@ static int do_send(struct match *m, const struct prog_p2p_key *key, const struct
 
 	if (l && l->unexpected && newer(id->serial, l->unexpected->id.serial)) {
 		s = l->unexpected;
-		*replaced = s->user;
+		*replaced = s->said;
 		send_dequeue(m, s, UNEXPECTED);
 		send_free(m, s);
 	}
@@ -374,7 +375,7 @@ static int do_send(struct match *m, const struct prog_p2p_key *key, const struct
 		return -ENOMEM;
 	s->id = *id;
 	s->key = *key;
-	s->user = send;
+	s->said = send;
 	s->state = r ? PAIRED : UNEXPECTED;
 	HASH_ADD(hh_id, m->ids, id, sizeof(s->id), s);
 	if (!s->hh_id.tbl)
@@ -411,7 +412,7 @@ no_id:
 }
 
 int match_send(struct match *m, const struct prog_p2p_key *key, const struct match_id *id,
-	       void *send, void **recv, void **replaced)
+	       struct rsend *send, struct recv_xfer **recv, struct rsend **replaced)
 {
 	int ret;
 
@@ -442,7 +443,7 @@ int match_eager(struct match *m, const struct match_id *id)
 	return ret;
 }
 
-static int do_take(struct match *m, const struct match_id *id, void *recv, void **send, bool *eager)
+static int do_take(struct match *m, const struct match_id *id, struct recv_xfer *recv, struct rsend **send, bool *eager)
 {
 	struct send *s = send_find(m, id);
 	struct slot *l;
@@ -450,11 +451,11 @@ static int do_take(struct match *m, const struct match_id *id, void *recv, void 
 	if (s && s->state != UNEXPECTED)
 		return -EBUSY;
 	if (s) {
-		*send = s->user;
+		*send = s->said;
 		if (eager)
 			*eager = s->eager;
 		send_dequeue(m, s, TAKEN);
-		s->user = recv;
+		s->taken = recv;
 		m->n.taken++;
 		return 0;
 	}
@@ -462,7 +463,7 @@ static int do_take(struct match *m, const struct match_id *id, void *recv, void 
 	if (!s)
 		return -ENOMEM;
 	s->id = *id;
-	s->user = recv;
+	s->taken = recv;
 	s->state = TAKEN;
 	HASH_ADD(hh_id, m->ids, id, sizeof(s->id), s);
 	if (!s->hh_id.tbl) {
@@ -482,7 +483,7 @@ static int do_take(struct match *m, const struct match_id *id, void *recv, void 
 	return 0;
 }
 
-int match_take(struct match *m, const struct match_id *id, void *recv, void **send, bool *eager)
+int match_take(struct match *m, const struct match_id *id, struct recv_xfer *recv, struct rsend **send, bool *eager)
 {
 	int ret;
 
@@ -522,28 +523,28 @@ void match_take_end(struct match *m, const struct match_id *id)
 	pthread_mutex_unlock(&m->lock);
 }
 
-void *match_drop(struct match *m, const struct match_id *id)
+struct rsend *match_drop(struct match *m, const struct match_id *id)
 {
 	struct send *s;
-	void *user = NULL;
+	struct rsend *said = NULL;
 
 	pthread_mutex_lock(&m->lock);
 	s = send_find(m, id);
 	if (s && s->state == UNEXPECTED)
-		user = send_drop(m, s);
+		said = send_drop(m, s);
 	pthread_mutex_unlock(&m->lock);
-	return user;
+	return said;
 }
 
-unsigned int match_drop_from(struct match *m, bool (*which)(void *arg, void *send, bool eager),
-			     void (*fn)(void *arg, void *send), void *arg)
+unsigned int match_drop_from(struct match *m, bool (*which)(void *arg, struct rsend *send, bool eager),
+			     void (*fn)(void *arg, struct rsend *send), void *arg)
 {
 	unsigned int n = 0;
 	struct send *s, *tmp;
 
 	pthread_mutex_lock(&m->lock);
 	HASH_ITER(hh_key, m->keys, s, tmp) {
-		if (!which(arg, s->user, s->eager))
+		if (!which(arg, s->said, s->eager))
 			continue;
 		fn(arg, send_drop(m, s));
 		n++;
@@ -553,7 +554,7 @@ unsigned int match_drop_from(struct match *m, bool (*which)(void *arg, void *sen
 }
 
 int match_withdraw(struct match *m, const struct prog_p2p_key *key, bool all,
-		   void (*fn)(void *arg, void *recv), void *arg)
+		   void (*fn)(void *arg, struct recv_xfer *recv), void *arg)
 {
 	struct recv *r, *next;
 	int n = 0;
@@ -578,17 +579,19 @@ int match_withdraw(struct match *m, const struct prog_p2p_key *key, bool all,
 	return n;
 }
 
-void match_each(struct match *m, void (*fn)(void *arg, int what, void *user), void *arg)
+void match_each(struct match *m, void (*fn)(void *arg, int what, struct recv_xfer *recv, struct rsend *send), void *arg)
 {
 	struct recv *r, *rtmp;
 	struct send *s, *stmp;
 
 	pthread_mutex_lock(&m->lock);
 	HASH_ITER(hh, m->recvs, r, rtmp)
-		fn(arg, r->send ? MATCH_PAIR : MATCH_RECV, r->user);
+		fn(arg, r->send ? MATCH_PAIR : MATCH_RECV, r->user, NULL);
 	HASH_ITER(hh_id, m->ids, s, stmp)
-		if (s->state != PAIRED)
-			fn(arg, s->state == UNEXPECTED ? MATCH_SEND : MATCH_TAKEN, s->user);
+		if (s->state == UNEXPECTED)
+			fn(arg, MATCH_SEND, NULL, s->said);
+		else if (s->state == TAKEN)
+			fn(arg, MATCH_TAKEN, s->taken, NULL);
 	pthread_mutex_unlock(&m->lock);
 }
 

@@ -20,6 +20,8 @@
 #include <asyncprog/ring.h>
 
 struct match;
+struct rsend;			/* a SEND */
+struct recv_xfer;		/* a RECV */
 
 struct match_id {			/* one use of a slot of a sender */
 	uint32_t src, slot, serial;
@@ -39,7 +41,7 @@ void match_free(struct match *m);
  * caller's again; NULL: there is none, the RECV is posted.  *@eager (may be NULL): the SEND was marked by match_eager().
  * -EEXIST: a RECV of this key is posted or under way; -ENOMEM.  On errors nothing is posted.
  */
-int match_recv(struct match *m, const struct prog_p2p_key *key, void *recv, void **send, bool *eager);
+int match_recv(struct match *m, const struct prog_p2p_key *key, struct recv_xfer *recv, struct rsend **send, bool *eager);
 
 /*
  * A SEND arrived.  *@recv: the posted RECV of its key, now matched, the caller's again; NULL: the SEND is in the
@@ -49,7 +51,7 @@ int match_recv(struct match *m, const struct prog_p2p_key *key, void *recv, void
  * with this key is unexpected or under way; -EDQUOT: too many; -ENOMEM.  *@replaced is set all the same.
  */
 int match_send(struct match *m, const struct prog_p2p_key *key, const struct match_id *id,
-	       void *send, void **recv, void **replaced);
+	       struct rsend *send, struct recv_xfer **recv, struct rsend **replaced);
 
 /*
  * The unexpected SEND @id is taken into this node's memory before it is matched: from now on a newer one of
@@ -63,7 +65,7 @@ int match_eager(struct match *m, const struct match_id *id);
  * the id alone, and it is -ESTALE should it arrive yet.  *@eager as above.
  * -EBUSY: it is matched with another RECV, or was; -ENOMEM.
  */
-int match_take(struct match *m, const struct match_id *id, void *recv, void **send, bool *eager);
+int match_take(struct match *m, const struct match_id *id, struct recv_xfer *recv, struct rsend **send, bool *eager);
 
 /* The transfer of a RECV of match_recv() that was matched ended, well or not.  Unknown keys are ignored. */
 void match_end(struct match *m, const struct prog_p2p_key *key);
@@ -71,13 +73,13 @@ void match_end(struct match *m, const struct prog_p2p_key *key);
 void match_take_end(struct match *m, const struct match_id *id);
 
 /* An unexpected SEND is forgotten.  Its pointer, or NULL: it is not unexpected (any more). */
-void *match_drop(struct match *m, const struct match_id *id);
+struct rsend *match_drop(struct match *m, const struct match_id *id);
 /*
  * Forget all unexpected SENDs for which @which says so (the lane they came on is lost, ...; it is asked with
  * the mutex held, so the SEND is there); each is given to @fn.  Returns how many.
  */
-unsigned int match_drop_from(struct match *m, bool (*which)(void *arg, void *send, bool eager),
-			     void (*fn)(void *arg, void *send), void *arg);
+unsigned int match_drop_from(struct match *m, bool (*which)(void *arg, struct rsend *send, bool eager),
+			     void (*fn)(void *arg, struct rsend *send), void *arg);
 
 /*
  * Withdraw the RECV @key, with @all also the posted RECVs with higher ordinals of its channel and generation.
@@ -86,16 +88,16 @@ unsigned int match_drop_from(struct match *m, bool (*which)(void *arg, void *sen
  * ordinal is or was since this one was posted.  Then nothing has changed.
  */
 int match_withdraw(struct match *m, const struct prog_p2p_key *key, bool all,
-		   void (*fn)(void *arg, void *recv), void *arg);
+		   void (*fn)(void *arg, struct recv_xfer *recv), void *arg);
 
 enum {
 	MATCH_RECV		= 1,	/* posted */
 	MATCH_SEND		= 2,	/* unexpected */
-	MATCH_PAIR		= 3,	/* matched by key and under way: user is the RECV's */
-	MATCH_TAKEN		= 4,	/* by id and under way: user is the RECV's */
+	MATCH_PAIR		= 3,	/* matched by key and under way */
+	MATCH_TAKEN		= 4,	/* by id and under way */
 };
-/* All that is in it, in no order. */
-void match_each(struct match *m, void (*fn)(void *arg, int what, void *user), void *arg);
+/* All that is in it, in no order; @send: of MATCH_SEND, @recv: of the others. */
+void match_each(struct match *m, void (*fn)(void *arg, int what, struct recv_xfer *recv, struct rsend *send), void *arg);
 
 struct match_info {
 	uint32_t recvs, sends, eager;	/* posted, unexpected; eager ones are among these */

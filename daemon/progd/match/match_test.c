@@ -48,7 +48,7 @@ static int teardown(void **state)
 
 static void *recv_ok(struct match *m, struct prog_p2p_key k, uintptr_t user)
 {
-	void *send;
+	struct rsend *send;
 
 	assert_int_equal(match_recv(m, &k, P(user), &send, NULL), 0);
 	return send;
@@ -56,7 +56,7 @@ static void *recv_ok(struct match *m, struct prog_p2p_key k, uintptr_t user)
 
 static int recv_fails(struct match *m, struct prog_p2p_key k)
 {
-	void *send;
+	struct rsend *send;
 	int r = match_recv(m, &k, P(999), &send, NULL);
 
 	assert_null(send);
@@ -65,7 +65,8 @@ static int recv_fails(struct match *m, struct prog_p2p_key k)
 
 static void *send_ok(struct match *m, struct prog_p2p_key k, struct match_id n, uintptr_t user)
 {
-	void *recv, *replaced;
+	struct rsend *replaced;
+	struct recv_xfer *recv;
 
 	assert_int_equal(match_send(m, &k, &n, P(user), &recv, &replaced), 0);
 	assert_null(replaced);
@@ -74,7 +75,8 @@ static void *send_ok(struct match *m, struct prog_p2p_key k, struct match_id n, 
 
 static int send_fails(struct match *m, struct prog_p2p_key k, struct match_id n)
 {
-	void *recv, *replaced;
+	struct rsend *replaced;
+	struct recv_xfer *recv;
 	int r = match_send(m, &k, &n, P(999), &recv, &replaced);
 
 	assert_null(recv);
@@ -85,7 +87,7 @@ static int send_fails(struct match *m, struct prog_p2p_key k, struct match_id n)
 static void *take_ok(struct match *m, struct match_id n, uintptr_t user, bool want_early)
 {
 	bool eager;
-	void *send;
+	struct rsend *send;
 
 	assert_int_equal(match_take(m, &n, P(user), &send, &eager), 0);
 	assert_int_equal(eager, want_early);
@@ -94,7 +96,7 @@ static void *take_ok(struct match *m, struct match_id n, uintptr_t user, bool wa
 
 static int take_fails(struct match *m, struct match_id n)
 {
-	void *send;
+	struct rsend *send;
 	int r = match_take(m, &n, P(999), &send, NULL);
 
 	assert_null(send);
@@ -106,10 +108,16 @@ static struct {
 	void *user[64];
 } got;
 
-static void collect(void *arg, void *user)
+static void collect(void *arg, struct recv_xfer *recv)
 {
 	assert_true(got.n < 64);
-	got.user[got.n++] = user;
+	got.user[got.n++] = recv;
+}
+
+static void collect_send(void *arg, struct rsend *send)
+{
+	assert_true(got.n < 64);
+	got.user[got.n++] = send;
 }
 
 static int withdraw(struct match *m, struct prog_p2p_key k, bool all)
@@ -226,7 +234,8 @@ static void test_slots_are_reused(void **state)
 	struct match *m = *state;
 	struct prog_p2p_key k = key_of(4, 0, 1);
 	struct match_id n = id_of(4, 7, 2);
-	void *recv, *replaced;
+	struct rsend *replaced;
+	struct recv_xfer *recv;
 
 	assert_null(send_ok(m, key_of(4, 0, 0), id_of(4, 7, 1), 1));
 	/* the older one was received some other way */
@@ -255,7 +264,7 @@ static void test_early(void **state)
 	struct match_id n = id_of(1, 1, 5);
 	struct match_info i;
 	bool eager;
-	void *send;
+	struct rsend *send;
 
 	assert_null(send_ok(m, key_of(1, 0, 0), n, 1));
 	assert_int_equal(match_eager(m, &n), 0);
@@ -328,7 +337,7 @@ static void test_withdraw(void **state)
 	assert_null(recv_ok(m, key_of(0, 0, 1), 11));
 }
 
-static bool from_three(void *arg, void *send, bool eager)
+static bool from_three(void *arg, struct rsend *send, bool eager)
 {
 	return (uintptr_t)send / 10 == 3 && !eager;
 }
@@ -346,7 +355,7 @@ static void test_drop_from(void **state)
 	assert_null(recv_ok(m, key_of(3, 0, 3), 1));
 	assert_ptr_equal(send_ok(m, key_of(3, 0, 3), id_of(3, 2, 1), 33), P(1));
 	got.n = 0;
-	assert_int_equal(match_drop_from(m, from_three, collect, NULL), 2);
+	assert_int_equal(match_drop_from(m, from_three, collect_send, NULL), 2);
 	assert_int_equal((uintptr_t)got.user[0] + (uintptr_t)got.user[1], 31 + 32);
 	assert_int_equal(unmatched, 2);
 	/* they may be sent again over another lane; what is under way or eager is not new */
@@ -359,7 +368,8 @@ static void test_drop_from(void **state)
 static void test_old_slots(void **state)
 {
 	struct match *m = *state;
-	void *recv, *replaced;
+	struct rsend *replaced;
+	struct recv_xfer *recv;
 	struct match_id n = id_of(0, 0, 2);
 	struct prog_p2p_key k = key_of(0, 1, 0);
 
@@ -375,10 +385,10 @@ static void test_old_slots(void **state)
 	assert_ptr_equal(replaced, P(1));
 }
 
-static void count(void *arg, int what, void *user)
+static void count(void *arg, int what, struct recv_xfer *recv, struct rsend *send)
 {
 	((unsigned int *)arg)[what]++;
-	((uintptr_t *)((unsigned int *)arg + 8))[what] += (uintptr_t)user;
+	((uintptr_t *)((unsigned int *)arg + 8))[what] += what == MATCH_SEND ? (uintptr_t)send : (uintptr_t)recv;
 }
 
 static void test_each(void **state)
@@ -517,7 +527,8 @@ static void random_step(struct match *m, uintptr_t id)
 	uint32_t *newest = &mod.newest[n.src][n.slot];
 	uintptr_t want_replaced = 0;
 	int ret, want = 0;
-	void *p, *q;
+	struct rsend *p, *q;
+	struct recv_xfer *got_recv;
 	bool eager;
 
 	if (!n.serial)
@@ -557,10 +568,10 @@ static void random_step(struct match *m, uintptr_t id)
 			want = -EEXIST;
 		else if (!r && m_unmatched() >= LIMIT)
 			want = -EDQUOT;
-		ret = match_send(m, &k, &n, P(id), &p, &q);
+		ret = match_send(m, &k, &n, P(id), &got_recv, &q);
 		assert_int_equal(ret, want);
 		assert_ptr_equal(q, P(want_replaced));
-		assert_ptr_equal(p, !want && r ? P(r->user) : NULL);
+		assert_ptr_equal(got_recv, !want && r ? P(r->user) : NULL);
 		if (want)
 			return;
 		*newest = n.serial;
@@ -700,7 +711,8 @@ static struct {
 static void *senders(void *arg)
 {
 	uint32_t src = (uintptr_t)arg;
-	void *recv, *replaced;
+	struct rsend *replaced;
+	struct recv_xfer *recv;
 
 	for (uint32_t i = 0; i < MSGS / 2; i++) {
 		struct prog_p2p_key k = key_of(src, 0, i);
@@ -724,7 +736,7 @@ static void test_threads(void **state)
 {
 	pthread_t t[2];
 	uint32_t next[2] = { 0 };
-	void *send;
+	struct rsend *send;
 
 	assert_int_equal(match_new(500, &unmatched, &thr.m), 0);
 	for (uintptr_t i = 0; i < 2; i++)

@@ -33,7 +33,7 @@ static int failures;
 	r_;							\
 })
 
-static void nothing(void *arg, void *user)
+static void nothing(void *arg, struct recv_xfer *recv)
 {
 }
 
@@ -42,7 +42,8 @@ static void scenario(void)
 	struct match *m;
 	struct match_info i;
 	uint32_t unmatched = 0;
-	void *send, *recv, *replaced;
+	struct rsend *send, *replaced;
+	struct recv_xfer *recv;
 	bool eager;
 
 	assert_int_equal(AGAIN(match_new(1000, &unmatched, &m)), 0);

@@ -13,6 +13,7 @@
 
 #include "conf/keys.h"
 #include "listen/listen.h"
+#include "node/lane_key.h"
 
 static int post(void *ctx, unsigned int worker, void (*fn)(void *arg), void *arg)
 {
@@ -98,7 +99,7 @@ static int make_workers(struct node *n)
 		};
 		struct link_opts lo = {
 			.index = i, .workers = workers, .host = &n->host,
-			.peer_timeout_ns = conf_int(n->conf, KEY_PEER_TIMEOUT),
+			.peer_timeout_ns = conf_int(n->conf, KEY_PEER_TIMEOUT), .lane_idle_ns = LINK_IDLE_NS,
 		};
 
 		if (*cpus && !worker_cpus_parse(cpus, &set))
@@ -139,18 +140,28 @@ static int make_xport(struct node *n)
 	struct xport_opts o = {
 		.workers = n->workers, .transport = "tcp", .listen = conf_str(n->conf, KEY_LISTEN),
 		.port = conf_int(n->conf, KEY_PORT), .listen_fd = n->listen_fd, .nlisten = n->nlisten,
-		.peer_timeout_ns = conf_int(n->conf, KEY_PEER_TIMEOUT),
+		.peer_check_ns = conf_int(n->conf, KEY_PEER_TIMEOUT),
+		.peer_giveup_ns = conf_int(n->conf, KEY_PEER_GIVEUP),
 		.connect_timeout_ns = conf_int(n->conf, KEY_CONNECT_TIMEOUT),
+		.encrypt = conf_int(n->conf, KEY_LANE_SECURITY) == LANE_SECURITY_ENCRYPT,
 		.handlers = &link_handlers, .post = post, .post_ctx = n,
 	};
 	const char *ports = conf_str(n->conf, KEY_PORTS);
+	const char *key_file = conf_str(n->conf, KEY_LANE_KEY);
+	uint8_t lane_key[PROG_JOBKEY_SIZE];
 	char err[XPORT_ERR] = "";
-	int r;
+	int r = 0;
 
+	if (*key_file) {
+		r = lane_key_read(key_file, lane_key, err, sizeof(err));
+		o.lane_key = lane_key;
+	}
 	if (*ports)
 		listen_ports(ports, &o.port, &o.port_high);
 	memcpy(o.guid, n->guid, sizeof(o.guid));
-	r = xport_new(&o, &n->xport, err);
+	if (!r)
+		r = xport_new(&o, &n->xport, err);
+	sodium_memzero(lane_key, sizeof(lane_key));
 	for (unsigned int i = 0; !r && i < n->workers; i++) {
 		r = xport_attach(n->xport, i, worker_loop(n->worker[i]), n->link[i],
 				 &n->xw[i]);

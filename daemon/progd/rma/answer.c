@@ -228,6 +228,14 @@ static int data_by_helper(struct stream *s, struct op *op, const uint8_t *payloa
 	return 0;
 }
 
+/* Does the target wait to hear that all data of @op has come, for a fence or for what follows? */
+static bool is_awaited(const struct stream *s, const struct op *op)
+{
+	if (op->next == SLOT_NONE)
+		return op->flags & PROG_SQE_FENCE;
+	return op_of(s, op->next)->opcode != PROG_SQE_OP_GET;
+}
+
 int origin_data(struct rma_peer *p, struct win_job *job, const struct wire_frame *f,
 		const void *payload)
 {
@@ -268,6 +276,8 @@ int origin_data(struct rma_peer *p, struct win_job *job, const struct wire_frame
 			stats_add(&s->conn->lc.stats->fallback[s->conn->c->view.cma ? STATS_FB_ORIGIN_CMA :
 							    STATS_FB_ORIGIN_HELPER], 1);
 		stream_data_over(s, op);
+		if (p->lp && is_awaited(s, op))
+			lane_confirm(p->lp->lane, op->want > REPLY_COPIES ? 1 : REPLY_COPIES / 2);
 	}
 	return 0;
 }

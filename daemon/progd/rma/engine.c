@@ -291,6 +291,7 @@ static void each_out(struct rma_peer *p, void (*fn)(void *arg, const struct rma_
 		 lp->lane ? lane_name(lp->lane) : "down");
 	if (lp && lp->lane) {
 		i.state = lane_state(lp->lane);
+		i.away_ns = lane_away_ns(lp->lane);
 		i.lane = *lane_stats(lp->lane);
 	}
 	fn(arg, &i);
@@ -316,6 +317,7 @@ void rma_each_peer(struct rma *r, void (*fn)(void *arg, const struct rma_peer_in
 		memcpy(i.guid, lane_guid(in->lane), PROG_GUID_SIZE);
 		snprintf(i.name, sizeof(i.name), "%s", lane_name(in->lane));
 		i.state = lane_state(in->lane);
+		i.away_ns = lane_away_ns(in->lane);
 		i.lane = *lane_stats(in->lane);
 		fn(arg, &i);
 	}

@@ -53,21 +53,14 @@ void lock_held_unlocks(struct rma *r)
 	}
 }
 
-void lock_drop(struct tstream *ts)
+void lock_release(struct tstream *ts)
 {
 	struct rma *r = ts->tl->r;
 	uint64_t since = 0;
 	uint32_t mask;
 	int err;
 
-	if (!ts->win || (!ts->locked && ts->state != TS_LOCK))
-		return;
-	if (ts->locked)
-		prog_log_limited(PROG_LOG_WARN,
-				 "window %llx: lock of rank %u on rank %u released: process or node gone",
-				 (unsigned long long)ts->key.win, ts->key.origin, ts->key.target);
 	ts->locked = false;
-	stats_add(&ts->stats->locks_dropped, 1);
 	mask = winlock_release_soon(&ts->win->ctl, ts->key.origin, r->owner, &since, &err);
 	if (err != -EAGAIN) {
 		lock_kick_granted(r, mask);
@@ -77,6 +70,18 @@ void lock_drop(struct tstream *ts)
 	LL_PREPEND(r->held_unlocks, ts->unlock);
 	ts->unlock = NULL;
 	link_retry_arm(&r->retry);
+}
+
+void lock_drop(struct tstream *ts)
+{
+	if (!ts->win || (!ts->locked && ts->state != TS_LOCK))
+		return;
+	if (ts->locked)
+		prog_log_limited(PROG_LOG_WARN,
+				 "window %llx: lock of rank %u on rank %u released: process or node gone",
+				 (unsigned long long)ts->key.win, ts->key.origin, ts->key.target);
+	stats_add(&ts->stats->locks_dropped, 1);
+	lock_release(ts);
 }
 
 void lock_forget_unlocks(struct rma *r)

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include <kit/rma.h>
+#include "xport/lane.h"
 
 #define KEY	0x8877665544332211ull
 #define RANKS	3u
@@ -37,6 +38,7 @@ static struct {				/* node B */
 	struct prog_addr addr[PROG_MAX_ADDRS];
 	unsigned int naddrs;
 	unsigned int puts, others, ups, downs;
+	uint64_t data_end;		/* position behind the last DATA */
 	uint32_t job;
 } b;
 
@@ -54,6 +56,7 @@ static void answer(struct lane *l, const struct wire_frame *f)
 
 	memset(bytes, 9, sizeof(bytes));
 	assert_int_equal(lane_send(l, &d, bytes, NULL, NULL), 0);
+	b.data_end = l->tx.end;
 }
 
 static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const void *payload,
@@ -220,6 +223,61 @@ static void test_put(void **state)
 	assert_int_equal(a.wc.streams[1].err_seq, 0);
 }
 
+static void step_untimed(void)
+{
+	step();
+	loop_timer_cancel(&a.k.xw->confirm);
+}
+
+/* Has node B heard that all of its last data has come, without time passing? */
+static bool is_confirmed(uint64_t seq)
+{
+	RUN_FOR(step_untimed, 40, acked() == seq);
+	for (int i = 0; i < 20; i++)
+		step_untimed();
+	return b.lane->tx.confirmed >= b.data_end;
+}
+
+/* A target that may wait for it hears at once that data has come; else nobody is woken for that. */
+static void test_confirm(void **state)
+{
+	struct prog_sqe e = {
+		.opcode = PROG_SQE_OP_GET, .flags = PROG_SQE_REGION, .target = 1, .len = CONFIRM_ALONE / 2,
+	};
+
+	assert_true(e.len > REPLY_COPIES);
+	a.regions[0] = kit_map(e.len);
+	e.seq = 1;
+	submit(e);
+	assert_false(is_confirmed(1));
+	e.seq = 2;
+	e.flags |= PROG_SQE_FENCE;
+	submit(e);
+	assert_true(is_confirmed(2));
+	e.seq = 3;
+	e.flags &= ~PROG_SQE_FENCE;
+	submit(e);
+	submit(put(4));
+	assert_true(is_confirmed(4));
+	/* further gets need not wait */
+	e.len = REPLY_COPIES;
+	e.seq = 5;
+	submit(e);
+	e.seq = 6;
+	submit(e);
+	assert_false(is_confirmed(6));
+	/* small ones are copied there, many are not */
+	e.len = REPLY_COPIES / 4;
+	for (e.seq = 7; e.seq < 9; e.seq++)
+		submit(e);
+	submit(put(9));
+	assert_true(is_confirmed(9));
+	e.seq = 10;
+	submit(e);
+	submit(put(11));
+	assert_false(is_confirmed(11));
+}
+
 static struct win_map *make_region(uint32_t i, size_t size)
 {
 	struct win_map *m = kit_map(size);
@@ -383,6 +441,31 @@ static void end_other(struct link_job *j)
 	win_job_put(job);
 }
 
+/* A lane goes when no job has used it for a while; the next job has one at once. */
+static void test_idle_lane(void **state)
+{
+	struct link_job *j = other_job();
+	struct link_peer *p = j->peer;
+	uint64_t end;
+
+	a.k.link->o.lane_idle_ns = 300000000;
+	end_other(j);
+	RUN(b.downs == 1);
+	assert_null(p->lane);
+	assert_int_equal(p->downs, 0);
+	j = other_job();
+	assert_ptr_equal(j->peer, p);
+	assert_int_equal(b.ups, 2);
+	/* a job that comes in time keeps it */
+	end_other(j);
+	j = other_job();
+	for (end = loop_now() + 2 * a.k.link->o.lane_idle_ns; loop_now() < end; )
+		step();
+	assert_int_equal(b.ups, 2);
+	assert_int_equal(b.downs, 1);
+	end_other(j);
+}
+
 /* Another job fills the lane before this one could ask for its proof: wait, do not fail. */
 static void test_open_on_full_lane(void **state)
 {
@@ -472,8 +555,8 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_put), T(test_region_gone), T(test_stop), T(test_quota),
-		T(test_open_on_full_lane), T(test_lane_of_others), T(test_lanes_apart),
+		T(test_put), T(test_confirm), T(test_region_gone), T(test_stop), T(test_quota),
+		T(test_idle_lane), T(test_open_on_full_lane), T(test_lane_of_others), T(test_lanes_apart),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,8 +14,9 @@
 
 #define SLOT_NONE	UINT32_MAX
 #define RING_BATCH	64		/* entries of one client taken per poll */
-#define REF_MIN		16384u		/* payloads from here on are sent from where they are */
-#define LANE_REFS	2		/* such payloads queued per lane: more would delay small ones */
+#define REF_MIN		LANE_REF_MIN	/* payloads from here on are sent from where they are */
+#define REPLY_COPIES	(64u << 10)	/* a stream's replies, sent and unconfirmed, that are copied if something waits */
+#define LANE_REFS	2		/* such payloads queued per lane and not sent: more would delay small ones */
 #define HELD_STOP	(1u << 20)	/* bytes kept for waiting streams of a lane: they are told to stop */
 #define HELD_GO		(512u << 10)	/* ... and to go on */
 #define HELD_HIGH	(32u << 20)	/* far more than can be under way then: stop reading the lane */
@@ -120,7 +121,7 @@ struct rma_peer {			/* a node this worker sends operations to */
 	struct link_peer *lp;		/* NULL: this node */
 	struct rma *r;
 	struct stream *active;		/* streams with something to send, served in turn */
-	unsigned int refs_out;		/* payloads queued by reference */
+	unsigned int refs_out;		/* payloads queued by reference that are not sent */
 	bool full;			/* it refused: wait until it is writable */
 	struct gone *gone;
 	uint64_t ops, bytes, rtt_ns;
@@ -145,11 +146,12 @@ struct conn {				/* a client as this worker knows it */
 	struct conn *next, *prev;
 };
 
-/* A payload queued by reference: keeps its memory until the kernel has taken it. */
+/* A payload queued by reference: keeps its memory until the peer has it. */
 struct sendref {
 	struct win_map *map;
 	struct rma_peer *peer;		/* origin: who may send more now */
-	struct tstream *ts;		/* target: whose reply it was */
+	struct tstream *ts;		/* target: whose reply it was ... */
+	uint32_t len;			/* ... and how long */
 	struct sendref *next;		/* free list */
 	struct rma *r;
 };
@@ -218,7 +220,7 @@ enum ts_state {
 	TS_LOCK,			/* LOCK in `cur' not granted */
 	TS_SEND,			/* reply of `cur' does not fit the lane yet, or is being sent */
 	TS_RETRY,			/* first held frame: stripe, helper ring or lane was busy */
-	TS_HELPER,			/* first held frame waits for the stream's helper jobs */
+	TS_HELPER,			/* first held frame waits for the stream's helper jobs, or replies by reference */
 };
 
 struct tstream {
@@ -252,7 +254,12 @@ struct tstream {
 	struct tjob *job_list;		/* ... in order */
 	uint64_t job_seq;		/* operation that job_status is of */
 	int32_t job_status;
-	unsigned int refs;		/* replies queued by reference */
+	unsigned int refs;		/* replies by reference that are not over ... */
+	uint64_t ref_bytes;		/* ... their bytes ... */
+	const struct lane_ref *ref_calls;	/* ... who is told of them ... */
+	unsigned int unsent;		/* ... and those of them that are not sent */
+	uint32_t fences_due[2];		/* operations to be counted in a fence when no reply is left, by parity */
+	uint8_t due;			/* type of an operation to be done then, which is acknowledged; 0: none */
 	bool ack_dirty;			/* on tl->dirty */
 	bool stopped;			/* its origin was told to stop */
 	bool wake;			/* somebody may wait on the window's event */

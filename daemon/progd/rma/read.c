@@ -56,18 +56,34 @@ static int ask_helper(struct tstream *ts, struct target *t, uint32_t len)
 	return PIECE_COPY;
 }
 
-static void on_sent(void *arg, int err)
+static void reply_sent(void *arg, int err)
 {
 	struct sendref *ref = arg;
 	struct tstream *ts = ref->ts;
 
-	ref_free(ref);
-	ts->refs--;
-	if (!ts->from)
-		ts_put(ts);
-	else if (!err && ts->state == TS_SEND && get_resume(ts) == DONE)
+	ts->unsent--;
+	if (ts->from && !err && ts->state == TS_SEND && get_resume(ts) == DONE)
 		ts_run(ts);
 }
+
+static void reply_over(void *arg, int err)
+{
+	struct sendref *ref = arg;
+	struct tstream *ts = ref->ts;
+
+	ts->refs--;
+	ts->ref_bytes -= ref->len;
+	ref_free(ref);
+	if (!ts->from) {
+		ts_put(ts);
+	} else if (!ts->refs) {
+		ts_do_due(ts);
+		if (!err)
+			ts_settled(ts);
+	}
+}
+
+static const struct lane_ref reply_ref = { .sent = reply_sent, .over = reply_over };
 
 /* PIECE_COPY: there is no memory to do so. */
 static int send_in_place(struct tstream *ts, const struct target *t, uint32_t len)
@@ -85,7 +101,7 @@ static int send_in_place(struct tstream *ts, const struct target *t, uint32_t le
 		piece_sent(ts, t, len);
 		return err;
 	}
-	if (ts->refs >= LANE_REFS)
+	if (ts->unsent >= LANE_REFS)
 		return TAKEN;
 	if (tl->replies)
 		return later(ts);
@@ -95,12 +111,16 @@ static int send_in_place(struct tstream *ts, const struct target *t, uint32_t le
 		return PIECE_COPY;
 	}
 	ref->ts = ts;
-	err = lane_send(tl->lane, &d, src, on_sent, ref);
+	ref->len = len;
+	err = lane_send(tl->lane, &d, src, &reply_ref, ref);
 	if (err) {
 		ref_free(ref);
 		return err == -EAGAIN ? later(ts) : TAKEN;	/* the lane is closing */
 	}
+	ts->ref_calls = &reply_ref;
 	ts->refs++;
+	ts->ref_bytes += len;
+	ts->unsent++;
 	piece_sent(ts, t, len);
 	return PIECE_SENT;
 }
@@ -180,8 +200,8 @@ int get_resume(struct tstream *ts)
 		ret = target_resolve(ts, &ts->cur, &t);
 	while (!ret && ts->cur_off < ts->cur.total)
 		ret = send_piece(ts, &t);
-	/* the window may change again once the kernel has taken what lies in it */
-	if (ret == TAKEN || ts->refs)
+	/* further GETs may follow once the kernel has taken the bytes, all else when the peer has them: target.c */
+	if (ret == TAKEN || ts->unsent)
 		return TAKEN;
 	if (!ret)
 		target_count_way(ts, &t);

@@ -66,6 +66,7 @@ struct rma_peer_info {
 	uint8_t guid[PROG_GUID_SIZE];
 	char name[96];
 	uint32_t state;			/* LANE_*, 0: no lane */
+	uint64_t away_ns;		/* the connection is lost for so long; 0: it is not */
 	bool opener;
 	uint32_t streams;
 	uint64_t ops, bytes;		/* opener: sent; acceptor: applied */

@@ -13,16 +13,23 @@
 
 #include "rma/origin.h"
 
-static void sent_ref(void *arg, int err)
+static void ref_sent(void *arg, int err)
 {
 	struct sendref *ref = arg;
 	struct rma_peer *p = ref->peer;
 
-	ref_free(ref);
 	p->refs_out--;
 	if (!err && !p->full)
 		origin_pump(p);
 }
+
+static void ref_over(void *arg, int err)
+{
+	ref_free(arg);
+}
+
+/* The payload is the client's until its operation is acknowledged: the peer has all of it then. */
+static const struct lane_ref payload_ref = { .sent = ref_sent, .over = ref_over };
 
 /*
  * Hand one frame over: 0, -EAGAIN (p->full must be set then), -ENOMEM (try again, see retry_arm), or
@@ -198,7 +205,7 @@ static int send_by_ref(struct stream *s, struct op *op, struct wire_frame *f, co
 	int err;
 
 	if (p->refs_out >= LANE_REFS)
-		return -EBUSY;		/* sent_ref pumps */
+		return -EBUSY;		/* ref_sent pumps */
 	ref = ref_new(p->r, op->map ? op->map : s->conn->c->view.seg);
 	if (!ref) {
 		err = tx(s, f, from);	/* copied, which needs no memory */
@@ -208,7 +215,7 @@ static int send_by_ref(struct stream *s, struct op *op, struct wire_frame *f, co
 	}
 	ref->peer = p;
 	s->sent_any = true;
-	err = lane_send(p->lp->lane, f, from, sent_ref, ref);
+	err = lane_send(p->lp->lane, f, from, &payload_ref, ref);
 	if (err)
 		ref_free(ref);
 	else

@@ -19,6 +19,17 @@
 
 /* ---- execution ---- */
 
+/*
+ * May @f be acknowledged before it is done?  It lets others have the window.  Its origin sees no difference, and when it gets the
+ * acknowledgement it has the replies.
+ */
+static bool may_be_due(const struct tstream *ts, const struct wire_frame *f)
+{
+	if (ts->due || ts->status || ts->jobs || !ts->win)
+		return false;
+	return (f->type == WIRE_RMA_UNLOCK && ts->locked) || f->type == WIRE_RMA_COMPLETE;
+}
+
 /* DONE, TAKEN or KEEP.  @placed: its payload is in the window already. */
 static int exec(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip, bool placed)
 {
@@ -32,6 +43,17 @@ static int exec(struct tstream *ts, const struct wire_frame *f, const uint8_t *p
 		ts_lookup(ts);
 	if (!ts->win || win_is_dead(ts->win))
 		ts->status = ts->refuse;
+	/*
+	 * What lies in the window may have to be sent again until the peer has it: nothing may change it, and nothing that
+	 * lets others change it may be done.
+	 */
+	if ((f->type != WIRE_RMA_GET || ts->due) && !replies_over(ts)) {
+		if (!may_be_due(ts, f))
+			return ts_wait_jobs(ts);
+		ts->due = f->type;
+		ts_finish(ts, f, 0);
+		return DONE;
+	}
 	/* payloads look after jobs themselves: puts to the helper follow each other */
 	if (ts->jobs && (ts->status || placed || !f->len || f->type == WIRE_RMA_DTYPE))
 		return ts_wait_jobs(ts);
@@ -71,6 +93,14 @@ void ts_run(struct tstream *ts)
 		reply_notice(ts, WIRE_RMA_GO);
 }
 
+void ts_settled(struct tstream *ts)
+{
+	if (ts->state != TS_HELPER || ts->jobs || ts->refs)
+		return;
+	ts_set_state(ts, TS_RUN);
+	ts_run(ts);
+}
+
 bool ts_resume(struct tstream *ts)
 {
 	if (rma_opcode(ts->cur.type)->resume(ts) != DONE)
@@ -101,8 +131,8 @@ int target_begin(struct rma_from *from, const struct wire_frame *f, struct lane_
 	ts = ts_get(from, f);
 	if (!ts)
 		return -ENOMEM;
-	if (ts->state != TS_RUN || ts->held || ts->jobs || !ts->win || win_is_dead(ts->win) ||
-	    !is_next(ts, f) || (ts->exec_seq == f->seq && ts->status))
+	if (ts->state != TS_RUN || ts->held || ts->jobs || !ts->win || win_is_dead(ts->win) || !is_next(ts, f) ||
+	    (ts->exec_seq == f->seq && ts->status) || !replies_over(ts))
 		return 0;
 	if (target_resolve(ts, f, &t) || !mem_is_direct(&t.where.ref))
 		return 0;

@@ -57,7 +57,9 @@ void acks_collect(struct rma_lane *tl);
 bool lock_unlock_held(struct rma *r, const struct win *win, uint32_t origin);
 void lock_held_unlocks(struct rma *r);
 void lock_forget_unlocks(struct rma *r);
-/* The lock that the stream has, or waits for. */
+/* The lock that the stream has ... */
+void lock_release(struct tstream *ts);
+/* ... or waits for, as its origin is gone. */
 void lock_drop(struct tstream *ts);
 /* Other workers, to whose streams a lock was granted. */
 void lock_kick_granted(struct rma *r, uint32_t mask);
@@ -75,12 +77,16 @@ void ts_end(struct tstream *ts);
 void ts_put(struct tstream *ts);
 /* The operation that @f ends is done. */
 void ts_finish(struct tstream *ts, const struct wire_frame *f, int status);
+/* May the window change?  Not while replies may have to be sent again from it; if they are few, the lane copies them. */
+bool replies_over(struct tstream *ts);
+/* No reply is left that others could spoil: they may go on. */
+void ts_do_due(struct tstream *ts);
 /* The one place where a stream comes to wait, and goes on; test builds check it. */
 void ts_set_state(struct tstream *ts, enum ts_state to);
 /* Looked at again by target_poll() and target_writable(). */
 void ts_wait(struct tstream *ts);
 void ts_unwait(struct tstream *ts);
-/* Set the stream aside; the frame is to be done again when its helper jobs are over, or soon. */
+/* Set the stream aside; the frame is to be done again when its helper jobs and replies are over, or soon. */
 int ts_wait_jobs(struct tstream *ts);
 int ts_wait_retry(struct tstream *ts);
 /* Keep a frame; @payload NULL: it has none.  -EPROTO: more than the origin may send behind a lock. */
@@ -148,6 +154,8 @@ static inline int target_memory_state(const struct tstream *ts, const struct tar
 
 /* Go on with what was kept. */
 void ts_run(struct tstream *ts);
+/* ... if it waits for helper jobs and replies by reference, and they are over. */
+void ts_settled(struct tstream *ts);
 /* Go on with the operation in `cur', and, when it is done, with what was kept: true. */
 bool ts_resume(struct tstream *ts);
 

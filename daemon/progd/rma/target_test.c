@@ -16,6 +16,7 @@
 
 #include <kit/link.h>
 #include "rma/priv.h"
+#include "xport/lane.h"
 
 #define KEY	0x1122334455667788ull
 #define SIZE	65536u
@@ -1139,6 +1140,192 @@ static void test_memory_gone_sending(void **state)
 	assert_int_equal(a.downs, 0);
 }
 
+/* Node B runs, and A does not: what B sent is not confirmed. */
+static void step_b(void)
+{
+	for (int i = 0; i < 200; i++) {
+		assert_true(loop_run_once(b.k.loop, 0) >= 0);
+		link_poll(b.k.link);
+	}
+}
+
+/* Sends what is queued, and nothing more of node A. */
+static void flush_a(void)
+{
+	while (lane_queued(a.lane))
+		assert_true(loop_run_once(a.loop, 0) >= 0);
+}
+
+/* The lane of node B has as many copies as it may. */
+static void copies_full(void)
+{
+	b.rma->tlanes->next->lane->tx.copies += TX_COPIES_MAX;
+}
+
+/*
+ * The bytes of a reply may have to be sent again until the origin has them all, from the window: nobody may be let in who
+ * changes it, nor the operations behind, but for gets.
+ */
+static void test_reply_not_over(void **state)
+{
+	struct wire_frame f;
+
+	copies_full();
+	lock(0, 1, true);
+	RUN(acked(0) == 1);
+	lock(1, 1, true);
+	put(1, 2, 0, 77);
+	settle();
+	f = op(WIRE_RMA_GET, 0, 2, 0, LANE_REF_MIN);
+	send_frame(&f, NULL);
+	f = op(WIRE_RMA_GET, 0, 3, LANE_REF_MIN, LANE_REF_MIN);
+	send_frame(&f, NULL);
+	unlock(0, 4);
+	f = op(WIRE_RMA_GET, 0, 5, 0, LANE_REF_MIN);
+	send_frame(&f, NULL);
+	lock(0, 6, false);
+	flush_a();
+	step_b();
+	/* both are done, and sent; so is the unlock as far as its origin can see, and nothing of what follows */
+	assert_int_equal(b.wc.peers[0].applied, 4);
+	assert_int_equal(lane_queued(b.rma->tlanes->next->lane), 0);
+	assert_int_equal(b.wc.peers[0].lock_state, PROG_LOCK_EXCL);
+	assert_int_equal(word(0), 0);
+	RUN(acked(1) == 2);
+	assert_int_equal(word(0), 77);
+	assert_int_equal(a.got, 3 * LANE_REF_MIN);
+	unlock(1, 3);
+	RUN(acked(0) == 6);
+	assert_int_equal(b.wc.peers[0].lock_state, PROG_LOCK_SHARED);
+}
+
+/* The lock's guard is taken when what was acknowledged can be done at last; or its origin is gone; or the window. */
+static void test_unlock_due(void **state)
+{
+	struct wire_frame f = op(WIRE_RMA_GET, 0, 2, 0, LANE_REF_MIN), gone = op(WIRE_RMA_GONE, 0, 0, 0, 0);
+	uint32_t *guard = &b.wc.ctl->lock.guard;
+
+	copies_full();
+	lock(0, 1, true);
+	RUN(acked(0) == 1);
+	send_frame(&f, NULL);
+	unlock(0, 3);
+	lock(0, 4, true);
+	flush_a();
+	step_b();
+	assert_int_equal(b.wc.peers[0].applied, 3);
+	*guard = NOBODY;
+	RUN(acked(0) == 3);
+	put(1, 1, 64, 7);
+	RUN(acked(1) == 1);
+	assert_int_equal(*guard, NOBODY);
+	assert_int_equal(b.wc.peers[0].applied, 3);
+	RUN(acked(0) == 4);
+	assert_int_equal(status_of(0, 4), 0);
+	gone.flags = 0;
+	for (uint64_t seq = 5; seq < 12; seq += 3) {
+		f.seq = seq;
+		send_frame(&f, NULL);
+		unlock(0, seq + 1);
+		flush_a();
+		step_b();
+		assert_int_equal(b.wc.peers[0].applied, seq + 1);
+		assert_int_equal(b.wc.peers[0].lock_state, PROG_LOCK_EXCL);
+		if (seq == 11) {
+			free_window();
+			settle();
+			break;
+		}
+		send_frame(&gone, NULL);
+		flush_a();
+		step_b();
+		assert_int_equal(b.wc.peers[0].lock_state, PROG_LOCK_NONE);
+		lock(0, seq + 2, true);
+		RUN(acked(0) == seq + 2);
+	}
+	assert_int_equal(a.got, 4 * LANE_REF_MIN);
+}
+
+/* The end of an access epoch is told to the window's process when the replies are over. */
+static void test_complete_due(void **state)
+{
+	struct wire_frame f = op(WIRE_RMA_GET, 0, 1, 0, LANE_REF_MIN);
+
+	copies_full();
+	send_frame(&f, NULL);
+	f = op(WIRE_RMA_COMPLETE, 0, 2, 0, 0);
+	send_frame(&f, NULL);
+	f.seq = 3;
+	send_frame(&f, NULL);
+	flush_a();
+	step_b();
+	assert_int_equal(b.wc.peers[0].applied, 2);
+	assert_int_equal(b.wc.peers[0].completed, 0);
+	RUN(acked(0) == 3);
+	assert_int_equal(b.wc.peers[0].completed, 2);
+}
+
+/* Copies of it are as good: the window changes, and the origin gets what was there. */
+static void test_reply_copied(void **state)
+{
+	struct wire_frame f;
+
+	put(0, 1, 0, 5);
+	put(0, 2, LANE_REF_MIN, 6);
+	RUN(acked(0) == 2);
+	lock(0, 3, true);
+	RUN(acked(0) == 3);
+	lock(1, 1, true);
+	put(1, 2, 0, 77);
+	settle();
+	f = op(WIRE_RMA_GET, 0, 4, 0, LANE_REF_MIN);
+	send_frame(&f, NULL);
+	f = op(WIRE_RMA_GET, 0, 5, LANE_REF_MIN, LANE_REF_MIN);
+	f.flags |= WIRE_F_FENCE;
+	send_frame(&f, NULL);
+	unlock(0, 6);
+	flush_a();
+	step_b();
+	/* nobody waits for node A, which has read nothing */
+	assert_int_equal(a.got, 0);
+	assert_int_equal(b.wc.peers[0].applied, 6);
+	assert_int_equal(b.wc.ctl->applied[0], 1);
+	assert_int_equal(b.wc.peers[0].lock_state, PROG_LOCK_NONE);
+	assert_int_equal(word(0), 77);
+	assert_int_equal(b.rma->tlanes->next->lane->tx.copies, 2 * LANE_REF_MIN);
+	RUN(acked(0) == 6);
+	assert_int_equal(a.got, 2 * LANE_REF_MIN);
+	assert_int_equal(a.data[0], 6);
+	RUN(!b.rma->tlanes->next->lane->tx.copies);
+}
+
+/* A put behind it waits, whether it is short or received in place, and so does the fence that counts the get. */
+static void test_reply_not_over_fence(void **state)
+{
+	static uint8_t buf[WIRE_MAX_PAYLOAD];
+	struct wire_frame f = op(WIRE_RMA_GET, 0, 1, 0, LANE_REF_MIN);
+
+	copies_full();
+	put(0, 1, 0, 5);
+	RUN(acked(0) == 1);
+	f.seq = 2;
+	f.flags |= WIRE_F_FENCE;
+	send_frame(&f, NULL);
+	put(0, 3, 0, 6);
+	memset(buf, 9, sizeof(buf));
+	f = op(WIRE_RMA_PUT, 0, 4, 0, 40000);
+	send_frame(&f, buf);
+	flush_a();
+	step_b();
+	assert_int_equal(b.wc.peers[0].applied, 2);
+	assert_int_equal(b.wc.ctl->applied[0], 0);
+	assert_int_equal(word(0), 5);
+	RUN(acked(0) == 4);
+	assert_int_equal(b.wc.ctl->applied[0], 1);
+	assert_int_equal(word(0), 0x0909090909090909);
+	assert_int_equal(a.data[0], 5);
+}
+
 int main(void)
 {
 #define L(name) cmocka_unit_test_setup_teardown(name, setup_large, teardown)
@@ -1151,6 +1338,8 @@ int main(void)
 		T(test_reopened_waiting), T(test_window_freed),
 		T(test_freed_while_waiting), T(test_freed_with_jobs), T(test_stop),
 		T(test_stop_freed), T(test_quota), T(test_fence_count),
+		T(test_reply_not_over), T(test_reply_copied), T(test_reply_not_over_fence), T(test_unlock_due),
+		T(test_complete_due),
 		T(test_memory_gone), L(test_memory_gone_receiving), L(test_memory_gone_sending),
 	};
 

@@ -53,11 +53,7 @@ static void tjob_done(void *arg, int status, void *bounce)
 	if (j->f.flags & WIRE_F_LAST)
 		ts_finish(ts, &j->f, ts->job_status);
 	free(j);
-	if (ts->state == TS_HELPER && !ts->jobs) {
-		ts_set_state(ts, TS_RUN);
-		ts_unwait(ts);
-		ts_run(ts);
-	}
+	ts_settled(ts);
 }
 
 int tjob_post(struct tstream *ts, const struct wire_frame *f, const struct target *t, const void *payload,

@@ -101,6 +101,7 @@ void ts_end(struct tstream *ts)
 	struct rma_lane *tl = ts->tl;
 	struct rma *r = tl->r;
 
+	ts_do_due(ts);
 	acks_collect(tl);
 	/* if it still sends, it is answered that there is no such window any more */
 	if (ts->stopped)
@@ -203,6 +204,38 @@ struct tstream *ts_get(struct rma_from *from, const struct wire_frame *f)
 	return ts;
 }
 
+static bool is_reply_of(const void *arg, const void *ctx)
+{
+	return ((const struct sendref *)arg)->ts == ctx;
+}
+
+bool replies_over(struct tstream *ts)
+{
+	if (ts->refs && !ts->unsent && ts->ref_bytes <= REPLY_COPIES)
+		lane_copy_kept(ts->tl->lane, ts->ref_calls, is_reply_of, ts);
+	return !ts->refs;
+}
+
+void ts_do_due(struct tstream *ts)
+{
+	struct prog_win_ctl *ctl;
+	uint8_t due = ts->due;
+
+	if (!due && !ts->fences_due[0] && !ts->fences_due[1])
+		return;
+	ts->due = 0;
+	ctl = ts->win->ctl.ctl;
+	for (unsigned int i = 0; i < 2; i++) {
+		__atomic_fetch_add(&ctl->applied[i], ts->fences_due[i], __ATOMIC_RELEASE);
+		ts->fences_due[i] = 0;
+	}
+	if (due == WIRE_RMA_COMPLETE)
+		__atomic_fetch_add(&ts->win->ctl.peers[ts->key.origin].completed, 1, __ATOMIC_RELEASE);
+	winctl_wake(ctl);
+	if (due == WIRE_RMA_UNLOCK)
+		lock_release(ts);
+}
+
 void ts_finish(struct tstream *ts, const struct wire_frame *f, int status)
 {
 	struct win *w = ts->win;
@@ -216,9 +249,14 @@ void ts_finish(struct tstream *ts, const struct wire_frame *f, int status)
 			stats_add(&ts->stats->refused, 1);
 		__atomic_store_n(&w->ctl.peers[ts->key.origin].applied, f->seq, __ATOMIC_RELEASE);
 		if (f->flags & WIRE_F_FENCE) {
-			__atomic_fetch_add(&w->ctl.ctl->applied[!!(f->flags & WIRE_F_PARITY)], 1,
-					   __ATOMIC_RELEASE);
-			ts->wake = true;
+			unsigned int parity = !!(f->flags & WIRE_F_PARITY);
+
+			if (!replies_over(ts)) {
+				ts->fences_due[parity]++;
+			} else {
+				__atomic_fetch_add(&w->ctl.ctl->applied[parity], 1, __ATOMIC_RELEASE);
+				ts->wake = true;
+			}
 		}
 	}
 	stats_add(&ts->stats->applied[op], 1);

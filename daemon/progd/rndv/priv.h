@@ -246,7 +246,6 @@ struct rndv_lane {			/* a lane on which others ask */
 	struct lane *lane;
 	struct send_xfer *sends;	/* all */
 	struct send_xfer *turn;		/* with something to send now, in turn */
-	unsigned int refs;		/* payloads queued by reference */
 	struct wire_frame *replies;	/* REFUSE, ATS_ACK, RTS_RETRY that found the lane full */
 	uint32_t nreplies, max_replies;
 	struct rndv_lane *next, *prev;
@@ -266,7 +265,7 @@ struct send_xfer {			/* a SEND of which bytes are wanted; until ATS */
 	uint64_t off, end;		/* to be sent */
 	uint32_t part;
 	unsigned int jobs;		/* helper jobs: at most 1 */
-	unsigned int refs;		/* payloads queued by reference */
+	unsigned int refs;		/* payloads by reference that are not over */
 	uint32_t job_len;		/* of the job, or what it read: */
 	uint8_t *stash;			/* the lane was full */
 	bool turning;			/* on rl->turn */
@@ -417,7 +416,7 @@ void rsend_forget(struct rsend *s);
 /* receiver.c */
 /* A SEND for @on's client, as @said: 0, or why it cannot be queued now. */
 int receiver_rts(struct conn *on, const struct rsend *said);
-enum take { TAKE_OK, TAKE_LATER, TAKE_BAD };
+enum take { TAKE_OK, TAKE_NO_MEMORY, TAKE_BAD };
 enum take receiver_take(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s);
 void receiver_withdraw(struct conn *c, uint32_t slot);
 /* SENDs that came from there have failed at their node, or will. */

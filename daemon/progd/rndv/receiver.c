@@ -73,7 +73,7 @@ static int arrived(struct conn *on, struct rsend *s)
 	eager = thresh_arrived(on->sp->thresh, s->id.src, s->len, (int64_t)s->eager_max, loop_now()) &&
 		s->flags & PROG_P2PF_EAGER && !(s->flags & PROG_P2PF_SYNC) &&
 		worker == on->r->link->o.index;
-	err = match_send(on->sp->match, &s->key, &s->id, s, (void **)&x, (void **)&replaced);
+	err = match_send(on->sp->match, &s->key, &s->id, s, &x, &replaced);
 	rsend_forget(replaced);
 	if (err) {
 		stats_add(&on->stats->unkept, err != -ESTALE);
@@ -177,22 +177,22 @@ enum take receiver_take(struct conn *c, uint32_t slot, const struct prog_p2p_slo
 		return TAKE_BAD;
 	x = recv_alloc(c, slot, s);
 	if (!x)
-		return TAKE_LATER;
+		return TAKE_NO_MEMORY;
 	/* who must be told of the end: found before anything is matched, as there is no way back then */
 	if (!link_is_here(c->r->link, conn_node(c, s->key.src))) {
 		pj = peer_job(c, s->key.src);
 		if (!pj)
-			goto later;
+			goto no_memory;
 	}
 	if (by_id) {
 		rs = calloc(1, sizeof(*rs));
 		if (!rs)
-			goto later;
+			goto no_memory;
 	}
 	if (!(s->flags & PROG_P2PF_DROP)) {
 		err = side_init(&x->to, c->sp, s, &why);
 		if (err == -ENOMEM)
-			goto later;
+			goto no_memory;
 		if (err == -EPROTO) {
 			link_client_bad(&c->lc, "message slot %u: %s", slot, why);
 			free(rs);
@@ -209,7 +209,7 @@ enum take receiver_take(struct conn *c, uint32_t slot, const struct prog_p2p_slo
 			x->status = err;
 	}
 	if (!by_id) {
-		err = match_recv(c->sp->match, &x->key, x, (void **)&known, NULL);
+		err = match_recv(c->sp->match, &x->key, x, &known, NULL);
 		if (!err && !known) {
 			/* another worker may have met its SEND meanwhile, and have freed it */
 			count_recv(c, s->flags);
@@ -217,10 +217,10 @@ enum take receiver_take(struct conn *c, uint32_t slot, const struct prog_p2p_slo
 		}
 	} else {
 		x->id = (struct match_id){ .src = s->key.src, .slot = s->peer_slot, .serial = s->peer_serial };
-		err = match_take(c->sp->match, &x->id, x, (void **)&known, NULL);
+		err = match_take(c->sp->match, &x->id, x, &known, NULL);
 	}
 	if (err == -ENOMEM)
-		goto later;
+		goto no_memory;
 	if (err) {
 		/* -EEXIST, -EBUSY: there is another RECV for the same message */
 		slot_end_recv(c, slot, err, 0, 0, 0);
@@ -237,17 +237,17 @@ enum take receiver_take(struct conn *c, uint32_t slot, const struct prog_p2p_slo
 	count_recv(c, s->flags);
 	xfer_begin(x, c, pj, known);
 	return TAKE_OK;
-later:
+no_memory:
 	free(rs);
 	xfer_free(x);
-	return TAKE_LATER;
+	return TAKE_NO_MEMORY;
 }
 
 /* ---- RECVs that are withdrawn ---- */
 
-static void collect(void *arg, void *recv)
+static void collect(void *arg, struct recv_xfer *x)
 {
-	struct recv_xfer **list = arg, *x = recv;
+	struct recv_xfer **list = arg;
 
 	x->list = *list;
 	*list = x;
@@ -280,10 +280,10 @@ void receiver_withdraw(struct conn *c, uint32_t slot)
 
 /* ---- all of them end ---- */
 
-static void collect_posted(void *arg, int what, void *user)
+static void collect_posted(void *arg, int what, struct recv_xfer *recv, struct rsend *send)
 {
 	if (what == MATCH_RECV)
-		collect(arg, user);
+		collect(arg, recv);
 }
 
 struct lost {
@@ -291,18 +291,17 @@ struct lost {
 	struct rsend *list;
 };
 
-static bool came_from(void *arg, void *send, bool eager)
+static bool came_from(void *arg, struct rsend *s, bool eager)
 {
 	const struct lost *l = arg;
 
 	/* what is in the pool needs its sender no more */
-	return !l->from || (!eager && ((struct rsend *)send)->from == l->from);
+	return !l->from || (!eager && s->from == l->from);
 }
 
-static void collect_send(void *arg, void *send)
+static void collect_send(void *arg, struct rsend *s)
 {
 	struct lost *l = arg;
-	struct rsend *s = send;
 
 	s->next = l->list;
 	l->list = s;

@@ -74,7 +74,7 @@ static int ring_take(struct conn *c, uint32_t max, bool ending)
 		enum take ret = take(c, __atomic_load_n(&idx[(c->head + i) % PROG_P2P_RING], __ATOMIC_RELAXED),
 				     ending);
 
-		if (ret == TAKE_LATER) {
+		if (ret == TAKE_NO_MEMORY) {
 			link_retry_arm(&c->r->retry);
 			break;
 		}

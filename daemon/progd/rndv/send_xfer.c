@@ -12,7 +12,6 @@
 #define PART_MAX	WIRE_MAX_PAYLOAD
 #define PARTS		4		/* so many of a message keep both nodes busy */
 #define PART_MIN	65536u
-#define REF_MIN		16384u		/* payloads from here on are sent from where they are */
 #define LANE_QUEUED	(480u << 10)	/* bytes of a lane's queue that DATA may fill: others send too */
 
 static void release(struct send_xfer *s)
@@ -79,20 +78,20 @@ static void went(struct send_xfer *s, uint64_t len)
 	stats_add(&s->on->stats->served_bytes, len);
 }
 
-enum { SENT, LATER, WAIT };
+enum { PART_SENT, PART_NO_ROOM, PART_WAITS };
 
-/* ---- the ways of one part: SENT, LATER: the lane is full, WAIT: for a job, or a negative errno ---- */
+/* ---- the ways of one part: sent, the lane is full, a helper thread has a job for it, or a negative errno ---- */
 
 static int send_stash(struct send_xfer *s)
 {
 	struct wire_frame f = data_frame(s, s->job_len);
 
 	if (lane_send(s->rl->lane, &f, s->stash, NULL, NULL))
-		return LATER;
+		return PART_NO_ROOM;
 	went(s, s->job_len);
 	free(s->stash);
 	s->stash = NULL;
-	return SENT;
+	return PART_SENT;
 }
 
 static void read_by_helper(void *arg, int status, void *bounce)
@@ -136,10 +135,10 @@ static int ask_helper(struct send_xfer *s, uint64_t len)
 		link_retry_arm(&s->rl->r->retry);
 	else
 		return err;
-	return WAIT;
+	return PART_WAITS;
 }
 
-static void sent(void *arg, int err)
+static void ref_over(void *arg, int err)
 {
 	struct ref *ref = arg;
 	struct send_xfer *s = ref->s;
@@ -147,11 +146,11 @@ static void sent(void *arg, int err)
 	win_map_put(ref->map);
 	free(ref);
 	s->refs--;
-	if (s->rl)
-		s->rl->refs--;
-	else
-		release(s);
+	release(s);
 }
+
+/* The bytes are the sender's until ATS: the peer has all of them then, or does not want them. */
+static const struct lane_ref payload_ref = { .over = ref_over };
 
 /* From where it is. */
 static int send_ref(struct send_xfer *s, struct ref *ref, const void *src, uint64_t len)
@@ -159,15 +158,14 @@ static int send_ref(struct send_xfer *s, struct ref *ref, const void *src, uint6
 	struct wire_frame f = data_frame(s, len);
 
 	*ref = (struct ref){ .map = win_map_get(s->from.map), .s = s };
-	if (lane_send(s->rl->lane, &f, src, sent, ref)) {
+	if (lane_send(s->rl->lane, &f, src, &payload_ref, ref)) {
 		win_map_put(ref->map);
 		free(ref);
-		return LATER;
+		return PART_NO_ROOM;
 	}
 	s->refs++;
-	s->rl->refs++;
 	went(s, len);
-	return win_map_alive(s->from.map) ? SENT : -EFAULT;
+	return win_map_alive(s->from.map) ? PART_SENT : -EFAULT;
 }
 
 static int send_copy(struct send_xfer *s, uint64_t len)
@@ -178,22 +176,22 @@ static int send_copy(struct send_xfer *s, uint64_t len)
 	int err;
 
 	if (!room)
-		return LATER;
+		return PART_NO_ROOM;
 	err = side_read(&s->from, s->off, room, len);
 	if (err) {
 		lane_cancel(lane);
 		return err;
 	}
 	if (lane_commit(lane, &f))
-		return LATER;
+		return PART_NO_ROOM;
 	went(s, len);
-	return SENT;
+	return PART_SENT;
 }
 
 static int send_part(struct send_xfer *s)
 {
 	uint64_t left = s->end - s->off, len = left < s->part ? left : s->part;
-	const void *src = len >= REF_MIN ? side_ptr(&s->from, s->off) : NULL;
+	const void *src = len >= LANE_REF_MIN ? side_ptr(&s->from, s->off) : NULL;
 	struct ref *ref;
 
 	if (s->stash)
@@ -219,14 +217,14 @@ void send_xfer_pump(struct rndv_lane *rl)
 			return;			/* send_xfer_poll() looks again when something was sent */
 		conn_place(s->on, s->end, s->blocking);
 		ret = send_part(s);
-		if (ret == LATER)
+		if (ret == PART_NO_ROOM)
 			return;
 		if (ret < 0) {
 			send_xfer_refuse(s, ret);
 			continue;
 		}
 		turn_off(s);
-		if (ret != SENT)
+		if (ret != PART_SENT)
 			continue;
 		turn_on(s);
 		if (idle)

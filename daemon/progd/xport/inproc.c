@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
 
@@ -54,6 +55,30 @@ static bool inproc_sockaddr(const struct prog_addr *a, struct sockaddr_storage *
 	return true;
 }
 
+/* The kernel's names are numbers. */
+static void inproc_tell(const struct xport *x, int fd, struct wire_lane_info *i)
+{
+	char digits[sizeof(x->told[0].ip) + 1] = "";
+
+	if (x->ntold)
+		memcpy(digits, x->told[0].ip + 1, x->told[0].scope - 1);
+	i->port = strtoul(digits, NULL, 16);
+}
+
+static socklen_t inproc_back(int fd, const struct wire_lane_info *i, struct sockaddr_storage *ss)
+{
+	struct sockaddr_un *un = (void *)ss;
+
+	memset(ss, 0, sizeof(*ss));
+	un->sun_family = AF_UNIX;
+	return i->port ? offsetof(struct sockaddr_un, sun_path) + 1 + snprintf(un->sun_path + 1, 6, "%05x", i->port) : 0;
+}
+
+static int inproc_unheard(int fd)
+{
+	return HEARD_ALL;
+}
+
 static void inproc_tune(const struct xport *x, int fd)
 {
 }
@@ -68,6 +93,9 @@ const struct xport_ops xport_inproc = {
 	.id = XPORT_INPROC,
 	.listen = inproc_listen,
 	.sockaddr = inproc_sockaddr,
+	.tell = inproc_tell,
+	.back = inproc_back,
+	.unheard = inproc_unheard,
 	.tune = inproc_tune,
 	.peer_name = inproc_peer_name,
 };

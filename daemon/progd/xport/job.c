@@ -16,6 +16,7 @@ static void auth_of(const struct lane *l, const struct lane_job *j, struct auth_
 	in->guid_opener = l->opener ? l->xw->x->o.guid : l->guid;
 	in->guid_acceptor = l->opener ? l->guid : l->xw->x->o.guid;
 	in->lane = l->index;
+	in->greeting = l->greeting;
 }
 
 bool lane_job_send_proof(struct lane *l, uint32_t job)
@@ -29,8 +30,17 @@ bool lane_job_send_proof(struct lane *l, uint32_t job)
 	auth_mac(a.mac, AUTH_OPENER, &in, j->key);
 	if (!lane_send_own(l, WIRE_JOB_PROOF, job, 0, &a, sizeof(a)))
 		return false;
-	auth_wipe(j->key, sizeof(j->key));
+	auth_mac(j->secret, AUTH_LANE, &in, j->key);
 	return true;
+}
+
+/* The first job that was accepted gives the lane its secret. */
+static void take_secret(struct lane *l, const uint8_t secret[WIRE_MAC_SIZE])
+{
+	if (l->has_secret)
+		return;
+	memcpy(l->secret, secret, sizeof(l->secret));
+	l->has_secret = true;
 }
 
 static struct lane_job *job_at(struct lane *l, uint32_t job)
@@ -52,15 +62,33 @@ static struct lane_job *job_at(struct lane *l, uint32_t job)
 	return &l->job[job - 1];
 }
 
+/* Asks for job @index, with a nonce that was never used. */
+static bool ask(struct lane *l, uint32_t index, bool urgent)
+{
+	struct wire_frame f = { .type = WIRE_JOB_OPEN, .job = index, .len = sizeof(struct wire_job_open) };
+	struct lane_job *j = &l->job[index - 1];
+	uint8_t *p = tx_room(&l->tx, WIRE_HDR_SIZE + sizeof(struct wire_job_open), 1, urgent);
+	struct wire_job_open open;
+
+	if (!p)
+		return false;
+	auth_nonce(j->nonce_opener);
+	memcpy(open.jobid, j->jobid, sizeof(open.jobid));
+	memcpy(open.nonce, j->nonce_opener, sizeof(open.nonce));
+	wire_encode(&f, p);
+	memcpy(p + WIRE_HDR_SIZE, &open, sizeof(open));
+	tx_commit(&l->tx, p, WIRE_HDR_SIZE + sizeof(open));
+	lane_count(&l->st.tx_frames, 1);
+	lane_mark_dirty(l);
+	return true;
+}
+
 int lane_job_open(struct lane *l, const uint8_t jobid[WIRE_JOBID_SIZE],
 		  const uint8_t key[PROG_JOBKEY_SIZE],
 		  void (*cb)(void *ctx, struct lane *l, uint32_t job, int err), void *ctx)
 {
-	struct wire_frame f = { .type = WIRE_JOB_OPEN, .len = sizeof(struct wire_job_open) };
-	struct wire_job_open open;
-	struct lane_job *j = NULL;
+	struct lane_job *j = NULL, was;
 	uint32_t i;
-	uint8_t *p;
 
 	if (!l->opener)
 		return -EINVAL;
@@ -77,23 +105,46 @@ int lane_job_open(struct lane *l, const uint8_t jobid[WIRE_JOBID_SIZE],
 	j = job_at(l, i + 1);
 	if (!j)
 		return -ENOMEM;
-	p = tx_room(&l->tx, WIRE_HDR_SIZE + sizeof(open), 1, false);
-	if (!p)
-		return lane_starved(l);
+	was = *j;
 	*j = (struct lane_job){ .state = JOB_OPENING, .reused = j->state == JOB_CLOSED,
 				.cb = cb, .ctx = ctx };
 	memcpy(j->jobid, jobid, sizeof(j->jobid));
+	if (!ask(l, i + 1, false)) {
+		*j = was;
+		return lane_starved(l);
+	}
 	memcpy(j->key, key, sizeof(j->key));
-	auth_nonce(j->nonce_opener);
-	memcpy(open.jobid, jobid, sizeof(open.jobid));
-	memcpy(open.nonce, j->nonce_opener, sizeof(open.nonce));
-	f.job = i + 1;
-	wire_encode(&f, p);
-	memcpy(p + WIRE_HDR_SIZE, &open, sizeof(open));
-	tx_commit(&l->tx, p, WIRE_HDR_SIZE + sizeof(open));
-	lane_count(&l->st.tx_frames, 1);
-	lane_mark_dirty(l);
+	auth_mix(j->key, l->xw->x->o.lane_key);
 	return i + 1;
+}
+
+bool lane_jobs_asked(const struct lane *l)
+{
+	for (uint32_t i = 0; i < l->njobs; i++)
+		if ((l->job[i].state == JOB_OPENING || l->job[i].state == JOB_PROVING) && !l->job[i].abandoned)
+			return true;
+	return false;
+}
+
+bool lane_jobs_anew(struct lane *l)
+{
+	for (uint32_t i = 0; i < l->njobs; i++) {
+		struct lane_job *j = &l->job[i];
+
+		j->reused = false;
+		j->proof_due = false;
+		if (j->state != JOB_OPENING && j->state != JOB_PROVING)
+			continue;
+		if (j->abandoned) {
+			lane_job_result(l, i + 1, -ECANCELED);
+			continue;
+		}
+		j->state = JOB_OPENING;
+		if (!ask(l, i + 1, true))
+			return false;
+	}
+	l->proofs_due = 0;
+	return true;
 }
 
 void lane_job_close(struct lane *l, uint32_t job)
@@ -135,7 +186,10 @@ void lane_job_result(struct lane *l, uint32_t job, int err)
 	struct lane_job *j = &l->job[job - 1];
 	bool tell = !j->abandoned;
 
+	if (!err)
+		take_secret(l, j->secret);
 	auth_wipe(j->key, sizeof(j->key));
+	auth_wipe(j->secret, sizeof(j->secret));
 	if (j->proof_due) {
 		j->proof_due = false;
 		l->proofs_due--;
@@ -172,6 +226,7 @@ int lane_job_opened(struct lane *l, uint32_t job, const struct wire_job_open *op
 				 l->name);
 		return lane_send_own(l, WIRE_JOB_REFUSE, job, ENOENT, NULL, 0) ? 0 : -ENOBUFS;
 	}
+	auth_mix(j->key, l->xw->x->o.lane_key);
 	auth_nonce(j->nonce_acceptor);
 	auth_of(l, j, &in);
 	memcpy(a.nonce, j->nonce_acceptor, sizeof(a.nonce));
@@ -193,6 +248,11 @@ int lane_job_proof(struct lane *l, uint32_t job, const struct wire_job_auth *a)
 	auth_of(l, j, &in);
 	auth_mac(mac, AUTH_OPENER, &in, j->key);
 	ok = auth_equal(mac, a->mac) && !memcmp(a->nonce, j->nonce_acceptor, sizeof(a->nonce));
+	if (ok) {
+		auth_mac(mac, AUTH_LANE, &in, j->key);
+		take_secret(l, mac);
+		auth_wipe(mac, sizeof(mac));
+	}
 	auth_wipe(j->key, sizeof(j->key));
 	j->state = ok ? JOB_PROVEN : JOB_FREE;
 	if (!ok) {

@@ -18,10 +18,10 @@
 
 void lane_set_state(struct lane *l, int state)
 {
-	static const char *const names[] = { "new", "connecting", "up", "closing" };
+	static const char *const names[] = { "new", "connecting", "up", "broken", "closing" };
 
 	LOOP_ASSERT(l->xw->loop);
-	if (state <= l->state) {
+	if (state <= l->state && (state != LANE_UP || l->state != LANE_BROKEN)) {
 		prog_log(PROG_LOG_ERROR, "lane %s: impossible change from %s to %s", l->name,
 			 names[l->state], names[state]);
 		abort();
@@ -47,6 +47,24 @@ void lane_set_name(struct lane *l, const char *peer)
 		 l->opener ? "opener" : "acceptor", l->index);
 }
 
+bool lane_is_cut(int err)
+{
+	switch (-err) {
+	case ECONNRESET:
+	case ECONNABORTED:
+	case EPIPE:
+	case ETIMEDOUT:
+	case ENETDOWN:
+	case ENETUNREACH:
+	case ENETRESET:
+	case EHOSTDOWN:
+	case EHOSTUNREACH:
+		return true;
+	default:
+		return false;
+	}
+}
+
 bool lane_send_own(struct lane *l, uint8_t type, uint32_t job, uint64_t value,
 		     const void *payload, uint32_t len)
 {
@@ -65,10 +83,19 @@ bool lane_send_own(struct lane *l, uint8_t type, uint32_t job, uint64_t value,
 	return true;
 }
 
+bool lane_is_deaf(const struct lane *l)
+{
+	return l->rx.stopped && l->state == LANE_UP && !tx_queued(&l->tx) &&
+	       ((l->holds && l->tx.starved) || l->rx.pos - l->heard_at >= CONFIRM_MISSED);
+}
+
 int lane_starved(struct lane *l)
 {
 	l->tx.starved = true;
 	lane_count(&l->st.stalls, 1);
+	/* perhaps nothing else happens on it */
+	if (lane_is_deaf(l))
+		lane_mark_dirty(l);
 	return -EAGAIN;
 }
 
@@ -82,31 +109,38 @@ static int check_send(const struct lane *l, const struct wire_frame *f)
 }
 
 int lane_send(struct lane *l, const struct wire_frame *f, const void *payload,
-	      lane_done_fn *done, void *arg)
+	      const struct lane_ref *ref, void *arg)
 {
-	uint32_t copied = WIRE_HDR_SIZE + (done ? 0 : f->len);
+	uint32_t copied = WIRE_HDR_SIZE + (ref ? 0 : f->len);
 	int ret = check_send(l, f);
 	uint8_t *p;
 
 	if (ret)
 		return ret;
-	if (f->len > WIRE_MAX_PAYLOAD)
+	if (f->len > WIRE_MAX_PAYLOAD || (ref && f->len < LANE_REF_MIN))
 		return -EMSGSIZE;
 	/* one frame always fits, whatever the limit */
-	if (done && l->tx.refs && l->tx.refs + f->len > l->tx.ref_limit)
+	if (ref && l->tx.refs && l->tx.refs + f->len > l->tx.ref_limit)
 		return lane_starved(l);
-	p = tx_room(&l->tx, copied, done ? 2 : 1, false);
+	p = tx_room(&l->tx, copied, ref ? 2 : 1, false);
 	if (!p)
 		return lane_starved(l);
 	wire_encode(f, p);
-	if (!done && f->len)
+	if (!ref && f->len)
 		memcpy(p + WIRE_HDR_SIZE, payload, f->len);
 	tx_commit(&l->tx, p, copied);
-	if (done)
-		tx_ref(&l->tx, payload, f->len, done, arg);
+	if (ref)
+		tx_ref(&l->tx, payload, f->len, ref, arg);
 	lane_count(&l->st.tx_frames, 1);
 	lane_mark_dirty(l);
 	return 0;
+}
+
+void lane_copy_kept(struct lane *l, const struct lane_ref *ref, bool (*is_meant)(const void *arg, const void *ctx),
+		    const void *ctx)
+{
+	LOOP_ASSERT(l->xw->loop);
+	tx_copy_kept(&l->tx, ref, is_meant, ctx);
 }
 
 void *lane_reserve(struct lane *l, uint32_t len)
@@ -148,7 +182,15 @@ void lane_cancel(struct lane *l)
 
 uint64_t lane_queued(const struct lane *l)
 {
-	return l->tx.queued;
+	return tx_queued(&l->tx);
+}
+
+void lane_confirm(struct lane *l, uint32_t min)
+{
+	if (l->rx.pos - l->confirmed < min)
+		return;
+	l->confirm_now = true;
+	lane_mark_dirty(l);
 }
 
 void lane_hold(struct lane *l)
@@ -181,6 +223,13 @@ int lane_ping(struct lane *l, void (*cb)(void *ctx, int64_t rtt_ns), void *ctx)
 int lane_state(const struct lane *l)
 {
 	return l->state;
+}
+
+uint64_t lane_away_ns(const struct lane *l)
+{
+	if (l->state == LANE_BROKEN)
+		return loop_now() - l->broken_at;
+	return l->state == LANE_CONNECTING && l->waits ? loop_now() - l->begun_at : 0;
 }
 
 bool lane_is_opener(const struct lane *l)

@@ -8,6 +8,8 @@
 
 #include "listen/listen.h"
 #include "xport/crowd.h"
+#include "xport/reached.h"
+#include "xport/seal.h"
 #include "xport/xport.h"
 
 /* ---- rx.c: bytes to frames; no sockets, so that it can be tested and fuzzed alone ----------- */
@@ -36,6 +38,7 @@ struct rx {
 	uint32_t start, end;	/* staged bytes not parsed yet */
 	uint32_t got;		/* payload bytes of f so far */
 	uint8_t *bounce;
+	uint64_t pos;		/* bytes parsed: what the other side need not send again */
 	uint64_t frames, direct;
 	struct wire_frame f;
 	struct lane_sink sink;
@@ -46,6 +49,10 @@ struct rx {
 int rx_init(struct rx *rx, int from, const struct rx_ops *ops, void *ctx);
 /* Aborts a frame in progress. */
 void rx_fini(struct rx *rx);
+/* A new connection goes on at rx->pos: what is staged comes again. */
+void rx_resume(struct rx *rx);
+/* A new connection goes on at the beginning; aborts a frame in progress. */
+void rx_restart(struct rx *rx);
 /* Where the next bytes go; returns the number of iovecs. Only when rx->stopped is false. */
 int rx_iov(struct rx *rx, struct iovec **iov);
 /* Bytes that are sure to come: the rest of the payload being received. */
@@ -62,48 +69,105 @@ int rx_parse(struct rx *rx, const char **why);
 #define TX_BATCH	(256u * 1024)	/* one send ends with the frame that passes this */
 #define TX_SLACK	1024u		/* bytes of the ring kept for the lane's own frames */
 #define TX_SLACK_SEGS	4u
+#define TX_COPIES_MAX	(1u << 20)	/* bytes of copies that tx_copy_kept makes */
 
 struct tx_seg {
 	const uint8_t *base;
 	uint32_t len;
 	uint32_t ring;		/* bytes of the ring it gives back, padding included */
-	lane_done_fn *done;	/* not NULL: by reference */
+	const struct lane_ref *ref;	/* not NULL: by reference */
 	void *arg;
+	bool told;		/* ref->sent was called */
 };
 
+/*
+ * Bytes have positions, counted from the lane's beginning, and stay here until the peer has confirmed them:
+ *
+ *	segments	keep ............ pop ............ push
+ *	positions	kept ............ sent ........... end
+ *			sent, to be confirmed | to be sent
+ *
+ * The segment at pop may be sent in part (skip), the one at keep confirmed in part.
+ */
 struct tx {
 	uint8_t *ring;		/* headers and copied payloads */
 	uint32_t size;		/* power of two */
 	uint32_t ref_limit;
 	uint64_t head, tail;	/* ring positions, free-running */
-	uint32_t push, pop;	/* segments, free-running */
-	uint32_t inflight;	/* segments from pop on that the loop has */
-	uint64_t queued;	/* bytes */
-	uint64_t refs;		/* of these by reference */
+	uint32_t push, pop, keep;	/* segments, free-running */
+	uint32_t skip;		/* bytes of the segment at pop that are sent */
+	uint32_t inflight;	/* bytes from `sent' on that the loop has */
+	uint64_t kept, sent, end;
+	uint64_t given;		/* the loop has had all before this: the peer may have them */
+	uint64_t confirmed;	/* the peer has all before this */
+	bool amid;		/* `sent' is inside a frame, where a connection went on */
+	uint64_t refs;		/* bytes by reference in segments that are not sent whole */
+	uint32_t copies;	/* bytes that were by reference, and are ours now */
 	bool starved;		/* a send was refused */
 	uint8_t *room;		/* reservation: header and payload */
 	uint32_t room_len;
 	struct tx_seg seg[TX_SEGS];
-	struct iovec iov[TX_IOV];
+	struct iovec iov[1 + TX_IOV];	/* [0]: what the lane puts in front */
 };
+
+/* a batch that one more large frame made longer than TX_BATCH, a confirmation, and a record or two for each segment */
+_Static_assert(SEAL_OUT >= 2 * (TX_BATCH + WIRE_HDR_SIZE) + (2 * TX_IOV + 16) * SEAL_OVERHEAD, "SEAL_OUT");
 
 /* 0 or -ENOMEM; pages of the ring cost nothing before they are used. */
 int tx_init(struct tx *tx, uint32_t size, uint32_t ref_limit);
-/* Calls done(@err) of all that is queued. */
+/* Tells of all that is queued or kept that it is over, by @err. */
 void tx_fini(struct tx *tx, int err);
+/* Drops all that is queued or kept, of which nothing is by reference; positions begin at 0 again. */
+void tx_restart(struct tx *tx);
 /* Room for @len contiguous bytes, @urgent: from the slack. NULL: none. Taken by tx_commit. */
 uint8_t *tx_room(struct tx *tx, uint32_t len, unsigned int segs, bool urgent);
 void tx_commit(struct tx *tx, uint8_t *p, uint32_t len);
-void tx_ref(struct tx *tx, const void *base, uint32_t len, lane_done_fn *done, void *arg);
-/* Next batch for the loop: iovecs in tx->iov, returns how many. One batch at a time. */
+void tx_ref(struct tx *tx, const void *base, uint32_t len, const struct lane_ref *ref, void *arg);
+/* lane_copy_kept() */
+void tx_copy_kept(struct tx *tx, const struct lane_ref *ref, bool (*is_meant)(const void *arg, const void *ctx),
+		  const void *ctx);
+/* Next batch for the loop: iovecs from tx->iov[1] on, returns how many. One batch at a time. */
 int tx_batch(struct tx *tx);
-/* That batch is sent (err 0) or lost. */
-void tx_sent(struct tx *tx, int err);
+/* That batch is sent. */
+void tx_sent(struct tx *tx);
+/* The peer has all before @pos; -EPROTO: it cannot have. */
+int tx_confirm(struct tx *tx, uint64_t pos);
+/* A new connection goes on at @pos; -EPROTO: what was there is not kept any more, or was never sent. */
+int tx_resume(struct tx *tx, uint64_t pos);
+
+/* Does the next batch begin with a frame? */
+static inline bool tx_at_frame(const struct tx *tx)
+{
+	return !tx->amid && (tx->pop == tx->push || !tx->seg[tx->pop % TX_SEGS].ref);
+}
+
+/* Bytes to be sent. */
+static inline uint64_t tx_queued(const struct tx *tx)
+{
+	return tx->end - tx->sent;
+}
+
+/* So much is queued or kept that little more has room. */
+static inline bool tx_is_full(const struct tx *tx)
+{
+	return tx->head - tx->tail > tx->size / 4 * 3 || tx->push - tx->keep > TX_SEGS / 4 * 3;
+}
+
+/* Is half of everything free again? */
+static inline bool tx_has_room(const struct tx *tx)
+{
+	return tx->head - tx->tail <= tx->size / 2 && tx->refs <= tx->ref_limit / 2 &&
+	       tx->push - tx->keep <= TX_SEGS / 2;
+}
 
 /* ---- auth.c --------------------------------------------------------------------------------- */
 
 #define AUTH_ACCEPTOR	'A'
 #define AUTH_OPENER	'O'
+#define AUTH_LANE	'L'
+#define AUTH_HELLO	'H'
+#define AUTH_HELLO_ACK	'K'
+#define AUTH_GREETING	'B'
 
 struct auth_input {
 	const uint8_t *jobid;
@@ -112,18 +176,44 @@ struct auth_input {
 	const uint8_t *guid_opener;
 	const uint8_t *guid_acceptor;
 	uint16_t lane;
+	const uint8_t *greeting;
 };
 
 void auth_mac(uint8_t mac[WIRE_MAC_SIZE], char role, const struct auth_input *in,
 	      const uint8_t key[PROG_JOBKEY_SIZE]);
+/* @hello: the payload; its mac is not looked at. */
+void auth_hello(uint8_t mac[WIRE_MAC_SIZE], char role, const uint8_t hello[WIRE_HELLO_SIZE],
+		const uint8_t secret[WIRE_MAC_SIZE]);
+/* A job's key becomes one of which nobody knows anything without @lane_key; NULL: stays. */
+void auth_mix(uint8_t key[PROG_JOBKEY_SIZE], const uint8_t *lane_key);
+/* For one connection; false: no such keys. */
+bool auth_pair(uint8_t key[WIRE_KEY_SIZE], uint8_t private[WIRE_KEY_SIZE]);
+bool auth_shared(uint8_t shared[WIRE_KEY_SIZE], const uint8_t private[WIRE_KEY_SIZE], const uint8_t key[WIRE_KEY_SIZE]);
+
+struct auth_keys {
+	uint8_t opener[SEAL_KEY], acceptor[SEAL_KEY];	/* of the records of each */
+	uint8_t greeting[WIRE_MAC_SIZE];
+};
+
+/* What follows from both payloads; @secret NULL: the lane is new; @shared NULL: it is not sealed. */
+void auth_connection(struct auth_keys *k, const uint8_t *secret, const uint8_t *shared,
+		     const uint8_t hello[WIRE_HELLO_SIZE], const uint8_t ack[WIRE_HELLO_SIZE]);
 bool auth_equal(const uint8_t a[WIRE_MAC_SIZE], const uint8_t b[WIRE_MAC_SIZE]);
 void auth_nonce(uint8_t nonce[WIRE_NONCE_SIZE]);
+void auth_id(uint8_t id[WIRE_LANE_ID_SIZE]);
 void auth_wipe(void *p, size_t len);
 int auth_init(void);
 
 /* ---- transports ----------------------------------------------------------------------------- */
 
 #define XPORT_INPROC	2	/* prog_addr.transport that never leaves the process, beside PROG_TRANSPORT_* */
+
+#define HELLO_MAX_SIZE	(WIRE_HDR_SIZE + 256)	/* of any version */
+
+/* xport_ops.unheard */
+#define HEARD_ALL	0
+#define UNHEARD		1
+#define UNHEARD_LONG	2	/* it was sent again and again, and nothing is heard */
 
 /* Kinds of stream sockets. */
 struct xport_ops {
@@ -133,6 +223,12 @@ struct xport_ops {
 	int (*listen)(struct xport *x, char *err);
 	/* address to connect to; false: not one of this transport */
 	bool (*sockaddr)(const struct prog_addr *a, struct sockaddr_storage *ss, socklen_t *len);
+	/* what tells the other end of connection @fd where we listen: i->addr and i->port */
+	void (*tell)(const struct xport *x, int fd, struct wire_lane_info *i);
+	/* where the other end listens, by what it told; the length, or 0: it cannot be asked there */
+	socklen_t (*back)(int fd, const struct wire_lane_info *i, struct sockaddr_storage *ss);
+	/* has the other end's kernel acknowledged all that was sent? */
+	int (*unheard)(int fd);
 	/* options of a new connection; what is not permitted is left */
 	void (*tune)(const struct xport *x, int fd);
 	/* name of the other end for messages */
@@ -147,13 +243,17 @@ struct pending;
 struct xport {
 	struct xport_opts o;
 	const struct xport_ops *ops;
+	uint8_t lane_key[PROG_JOBKEY_SIZE];
 	char *listen;
 	struct loop *main_loop;
 	struct listener listeners[PROG_MAX_ADDRS];
 	unsigned int nlisteners;
+	struct prog_addr told[PROG_MAX_ADDRS];	/* what others know; constant since xport_listen */
+	unsigned int ntold;
 	struct pending *pending;		/* accepted, HELLO not complete; main thread */
 	unsigned int npending;
 	struct crowd crowd;			/* of these; main thread */
+	struct reached reached;			/* by lanes of all workers */
 	unsigned int max_crowd;			/* here, and of each worker */
 	unsigned int max_accepted;		/* lanes that one worker accepts */
 	struct xport_worker *worker[PROG_MAX_WORKERS];	/* [i]: worker i only, once it runs */
@@ -180,7 +280,8 @@ struct lane_job {
 	bool abandoned;		/* opener: closed by the engine while being proven */
 	bool proof_due;		/* opener: the queue was full, JOB_PROOF is to be sent */
 	uint8_t jobid[WIRE_JOBID_SIZE];
-	uint8_t key[PROG_JOBKEY_SIZE];	/* wiped when no longer needed */
+	uint8_t key[PROG_JOBKEY_SIZE];	/* wiped when no longer needed, as the next */
+	uint8_t secret[WIRE_MAC_SIZE];	/* opener, PROVING: the lane's, if this is its first job */
 	uint8_t nonce_opener[WIRE_NONCE_SIZE];
 	uint8_t nonce_acceptor[WIRE_NONCE_SIZE];
 	void (*cb)(void *ctx, struct lane *l, uint32_t job, int err);
@@ -201,7 +302,10 @@ struct lane {
 	bool rx_pending, tx_pending;	/* the loop has it */
 	bool rx_err;			/* end of stream seen */
 	bool bye_due, pong_due;
-	bool failing;			/* connecting: this address was given up */
+	bool failing;			/* connecting: this attempt was given up */
+	bool has_secret;
+	bool ref_ended;			/* a payload that the peer may have sent by reference came to its end since we confirmed */
+	bool confirm_now;		/* the peer waits to hear how far we are, or has waited for long */
 	uint8_t begun;			/* BEGUN_...: the frame in progress */
 	struct crowd_member unproven;
 	uint16_t index;
@@ -209,35 +313,74 @@ struct lane {
 	char name[96];
 	struct loop_sock *sock;
 	struct loop_timer timer;	/* connecting, HELLO, first proof, closing */
-	/* opener: addresses being tried */
+	/* what outlives a connection */
+	uint8_t id[WIRE_LANE_ID_SIZE];
+	uint8_t secret[WIRE_MAC_SIZE];
+	uint8_t greeting[WIRE_MAC_SIZE];	/* of the first connection: proofs are bound to it */
+	uint64_t generation;		/* of the latest connection */
+	uint64_t confirmed;		/* the peer was told that all before this has been parsed */
+	uint64_t heard_at;		/* rx.pos when the peer last confirmed, or when there was room without that */
+	uint8_t confirm[WIRE_HDR_SIZE];
+	/* opener: addresses being tried; cur: the one that worked */
 	struct prog_addr addr[PROG_MAX_ADDRS];
 	unsigned int naddrs, cur;
-	unsigned int again;		/* times that the current one closed before it said hello */
+	unsigned int again;		/* times that the current one closed before it said hello, or accepted a job */
+	bool cut_off;			/* one of them was reached before, and is silent now: to be waited for ... */
+	uint64_t begun_at;		/* ... from this on, ns */
+	bool waits;			/* all have been tried, and will be again */
+	/* acceptor: where the opener listens; no length: cannot be asked */
+	struct sockaddr_storage back;
+	socklen_t back_len;
+	struct lane_hello *next_conn;	/* acceptor: waits for the end of the connection before */
+	/* BROKEN */
+	uint64_t broken_at;		/* ns, as the next two */
+	uint64_t redial_ns;		/* from one attempt's beginning to the next one's */
+	uint64_t dialled_at;		/* the beginning of the latest */
+	uint64_t answer_ns;		/* how long it waits for an answer to HELLO */
+	uint64_t refused_at;		/* the first of those attempts */
+	unsigned int refused;		/* attempts in a row: nobody listens there */
 	struct loop_connect *conn;
-	uint8_t hello[WIRE_HDR_SIZE + sizeof(struct wire_hello)];
+	/* HELLO and its answer, whoever sends which */
+	uint8_t hello[WIRE_HDR_SIZE + WIRE_HELLO_SIZE];
 	struct iovec hello_iov;
+	uint8_t private[WIRE_KEY_SIZE];	/* belongs to the key in hello, until the keys are made */
+	uint8_t answer[HELLO_MAX_SIZE];
+	struct iovec answer_iov;
+	uint32_t answer_got, answer_want;
 	int err;
 	char why[256];
 	unsigned int holds;
 	unsigned int proofs_due;
+	uint64_t looked;		/* st.tx_calls when all of it was acknowledged */
 	uint64_t pong_seq;
 	uint64_t ping_seq, ping_start;
 	void (*ping_cb)(void *ctx, int64_t rtt_ns);
 	void *ping_ctx;
 	struct lane_job *job;		/* [njobs], index job - 1 */
 	uint32_t njobs;
-	const struct lane_connect *connect;	/* while CONNECTING */
+	const struct lane_connect *connect;
 	void *priv;
 	struct lane_stats st;
+	struct seal seal;
 	struct rx rx;
 	struct tx tx;
 };
 
-/* What becomes of an address that is being tried: connect.c. */
+/* Connecting, of which the files below know only this: connect.c. */
 struct lane_connect {
-	/* this address does not work */
-	void (*failed)(struct lane *l, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-	void (*hello_acked)(struct lane *l, const struct wire_hello_info *h);
+	/* Nothing is left of a connection, and the lane lives on. */
+	void (*closed)(struct lane *l);
+};
+
+/* A connection whose HELLO was good, on its way to its worker and its lane. */
+struct lane_hello {
+	struct xport *x;
+	unsigned int worker;
+	int fd;
+	struct wire_hello_info hello;
+	struct wire_lane_info lane;
+	uint8_t payload[WIRE_HELLO_SIZE];	/* what its mac is over */
+	char peer[64];
 };
 
 struct xport_worker {
@@ -250,6 +393,8 @@ struct xport_worker {
 	struct crowd crowd;		/* of these: no job is proven yet */
 	struct lane *dirty;		/* to be looked at before the loop waits */
 	struct loop_timer awake;	/* runs at once: the loop must not wait this time */
+	struct loop_timer look;		/* whether what was sent is acknowledged */
+	struct loop_timer confirm;	/* what came and was not confirmed with anything that was sent */
 	bool detaching;
 };
 
@@ -269,8 +414,15 @@ void lane_set_state(struct lane *l, int state);
 void lane_set_name(struct lane *l, const char *peer);
 /* To be looked at before the loop waits. */
 void lane_mark_dirty(struct lane *l);
+/* Did the connection fail, and not what is sent or received? */
+bool lane_is_cut(int err);
 /* A frame of the transport's own, from the slack of the queue. */
 bool lane_send_own(struct lane *l, uint8_t type, uint32_t job, uint64_t seq, const void *payload, uint32_t len);
+/*
+ * An acceptor that does not read hears of no confirmation: as the engine holds the lane, and perhaps waits for room itself, or as
+ * the peer sends much and confirms nothing of what fills the queue.
+ */
+bool lane_is_deaf(const struct lane *l);
 /* Counts a send that found no room: -EAGAIN. */
 int lane_starved(struct lane *l);
 
@@ -281,23 +433,65 @@ int lane_job_proof(struct lane *l, uint32_t job, const struct wire_job_auth *a);
 /* Opener: the end of a proof. */
 void lane_job_result(struct lane *l, uint32_t job, int err);
 bool lane_job_send_proof(struct lane *l, uint32_t job);
+/* Opener: does one wait for an answer? */
+bool lane_jobs_asked(const struct lane *l);
+/* Opener: asks again for all that are not proven, as the lane begins anew; false: no room. */
+bool lane_jobs_anew(struct lane *l);
 
 /* lane_io.c */
 struct lane *lane_new(struct xport_worker *xw, bool opener);
 /* Stop now; lane_finish follows when the loop is done with the buffers. */
 void lane_kill(struct lane *l);
+/* Close the connection, but not the lane: by a reset, as its orderly end would be taken for the lane's. */
+void lane_drop_sock(struct lane *l);
+/* The loop is done with a connection. */
+void lane_sock_closed(void *l);
 /* The last of a lane: all its memory is the engine's again, then it is gone. */
 void lane_finish(void *l);
 int lane_start_recv(struct lane *l);
-/* connect.c: an accepted connection whose HELLO was good; on worker @xw. Takes @fd. */
-void lane_accept(struct xport_worker *xw, int fd, const struct wire_hello_info *hello,
-		 const char *peer);
-/* lane_io.c: drop it without draining; lane_down follows. */
+/* Drop it without draining; lane_down follows. */
 void lane_fail(struct lane *l, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+/* The connection is no more: another one follows, or, when the lane cannot be resumed, its end. */
+void lane_break(struct lane *l, int err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* A new connection, l->sock, of which the peer has parsed all before @pos: false: it cannot go on there. */
+bool lane_attach(struct lane *l, uint64_t pos);
+/* A new connection of a lane without a secret, which the peer knows nothing of. */
+void lane_begin_anew(struct lane *l);
+/* The peer closed it, as one of too many perhaps: it is tried again, some times and until a connection must be there. */
+bool lane_may_come_again(struct lane *l);
+/* hello.c: the whole frame; @to: whom it is for; @secret NULL: without a mac. */
+void hello_write(uint8_t buf[WIRE_HDR_SIZE + WIRE_HELLO_SIZE], uint8_t type, const struct xport *x, uint16_t lane,
+		 const uint8_t to[WIRE_GUID_SIZE], const struct wire_lane_info *i, const uint8_t *secret);
+/* The payload of a HELLO or an answer of this version; -EPROTO: it is none, -EINVAL: it has another form. */
+int hello_read(const uint8_t *payload, uint32_t len, struct wire_hello_info *h, struct wire_lane_info *i);
+/* What a connection ends with on which @asked was said: the lane's id, and none of what was told to us alone. */
+struct wire_lane_info hello_end(const struct wire_lane_info *asked, uint16_t status);
+/* With its connection, if that was not taken; NULL: nothing. */
+void hello_free(struct lane_hello *h);
+bool hello_is_authentic(const struct lane *l, char role, const uint8_t payload[WIRE_HELLO_SIZE]);
+/* On the lane's new connection, with a new key; nothing else is sent before @sent.  False: no memory. */
+bool hello_send(struct lane *l, uint8_t type, const struct wire_lane_info *i, loop_io_fn *sent);
+/*
+ * Both have said hello on the lane's connection: the keys of its records, and of a new lane what proofs are bound to.
+ * @hello and @ack are payloads, @key is the peer's.  0, -EPROTO, -ENOMEM.
+ */
+int hello_agree(struct lane *l, const uint8_t *hello, const uint8_t *ack, const uint8_t key[WIRE_KEY_SIZE]);
+/* Does the peer seal records as we do?  Else a line for people. */
+bool hello_security_differs(const struct xport *x, const struct wire_hello_info *h, char *why, size_t size);
+/* connect.c: nothing is left of a connection, or of an attempt to make one: the next. */
+void lane_connect_closed(struct lane *l);
+/* accept.c: on the worker; takes @h and its descriptor. */
+void lane_accept(struct xport_worker *xw, struct lane_hello *h);
 /* Prepare hook of the worker's loop. */
 void lane_prepare(void *xw);
 
-#define XPORT_FEATURES	0ull
+#define AGAIN_MAX	6		/* so often at least a lane is made again that is closed, as one of too many perhaps */
+
+#define CONFIRM_WITH	2048u		/* bytes that came: confirmed with what is sent anyway ... */
+#define CONFIRM_ALONE	(256u << 10)	/* ... or alone: a part of what the peer can keep ... */
+#define CONFIRM_NS	20000000ull	/* ... or after this: it keeps memory of its clients */
+#define CONFIRM_MISSED	(32u << 20)	/* far more than can be under way before a confirmation */
 
 #endif

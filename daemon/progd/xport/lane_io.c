@@ -5,12 +5,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <libprogbase/log.h>
 #include <utlist.h>
 
 #include "xport/lane.h"
 
+#define LOOK_NS		1000000000ull	/* from what was sent to the look whether the peer has it */
+#define ANSWER_NS	1000000000ull	/* for the first answer when a lane is resumed */
 #define DRAIN_READ_NS	2000000000ull	/* after the last byte is sent: wait for the peer's end */
 
 static const struct rx_ops lane_rx_ops;
@@ -47,8 +50,12 @@ void lane_finish(void *arg)
 	uint32_t i;
 
 	loop_timer_cancel(&l->timer);
+	auth_wipe(l->secret, sizeof(l->secret));
+	hello_free(l->next_conn);
 	if (l->dirty)
 		LL_DELETE2(xw->dirty, l, dirty_next);
+	auth_wipe(l->private, sizeof(l->private));
+	seal_fini(&l->seal);
 	rx_fini(&l->rx);
 	tx_fini(&l->tx, err);
 	for (i = 0; i < l->njobs; i++) {
@@ -71,13 +78,16 @@ void lane_finish(void *arg)
 	free(l);
 }
 
-static void sock_closed(void *arg)
+void lane_sock_closed(void *arg)
 {
 	struct lane *l = arg;
 
 	l->sock = NULL;
 	l->rx_pending = l->tx_pending = false;
-	lane_finish(l);
+	if (l->state == LANE_CLOSING)
+		lane_finish(l);
+	else
+		l->connect->closed(l);
 }
 
 void lane_kill(struct lane *l)
@@ -89,7 +99,7 @@ void lane_kill(struct lane *l)
 	l->conn = NULL;
 	if (l->sock) {
 		loop_timer_cancel(&l->timer);
-		loop_sock_close(l->sock, sock_closed);
+		loop_sock_close(l->sock, lane_sock_closed);
 	} else {
 		loop_timer_set(l->xw->loop, &l->timer, 0, lane_finish, l);
 	}
@@ -109,13 +119,100 @@ void lane_fail(struct lane *l, int err, const char *fmt, ...)
 	lane_kill(l);
 }
 
+void lane_drop_sock(struct lane *l)
+{
+	const struct linger now = { .l_onoff = 1 };
+
+	setsockopt(loop_sock_fd(l->sock), SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+	loop_sock_close(l->sock, lane_sock_closed);
+}
+
+bool lane_may_come_again(struct lane *l)
+{
+	if (l->again >= AGAIN_MAX && loop_now() - l->begun_at >= l->xw->x->o.connect_timeout_ns)
+		return false;
+	l->again++;
+	return true;
+}
+
+void lane_break(struct lane *l, int err, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (l->state != LANE_UP)
+		return;
+	l->err = err;
+	va_start(ap, fmt);
+	vsnprintf(l->why, sizeof(l->why), fmt, ap);
+	va_end(ap);
+	if ((!l->has_secret && (!l->opener || !lane_may_come_again(l))) || l->xw->detaching) {
+		prog_log_limited(PROG_LOG_WARN, "lane %s: %s", l->name, l->why);
+		lane_kill(l);
+		return;
+	}
+	prog_log_limited(PROG_LOG_WARN, "lane %s: %s: to be %s", l->name, l->why, l->has_secret ? "resumed" : "begun anew");
+	lane_set_state(l, LANE_BROKEN);
+	l->broken_at = loop_now();
+	l->dialled_at = l->broken_at;
+	l->redial_ns = 0;
+	l->answer_ns = ANSWER_NS;
+	l->refused = 0;
+	l->failing = false;
+	lane_drop_sock(l);
+}
+
+/* The connection is good. */
+static void go_on(struct lane *l)
+{
+	l->confirmed = l->rx.pos;
+	l->confirm_now = l->ref_ended = false;
+	l->err = 0;
+	l->why[0] = '\0';
+	lane_count(&l->st.resumes, 1);
+	prog_log_limited(PROG_LOG_INFO, "lane %s: goes on after %llu ms", l->name,
+			 (unsigned long long)((loop_now() - l->broken_at) / 1000000));
+	lane_set_state(l, LANE_UP);
+	lane_mark_dirty(l);
+}
+
+bool lane_attach(struct lane *l, uint64_t pos)
+{
+	if (tx_resume(&l->tx, pos)) {
+		lane_fail(l, -EPROTO, "cannot go on at byte %llu", (unsigned long long)pos);
+		return false;
+	}
+	/* the engine has heard of payloads that are over, and may have closed it */
+	if (l->state != LANE_BROKEN)
+		return false;
+	rx_resume(&l->rx);
+	go_on(l);
+	return true;
+}
+
+void lane_begin_anew(struct lane *l)
+{
+	void (*ping_cb)(void *ctx, int64_t rtt_ns) = l->ping_cb;
+
+	tx_restart(&l->tx);
+	rx_restart(&l->rx);
+	l->heard_at = 0;
+	l->pong_due = false;
+	l->ping_cb = NULL;
+	if (ping_cb)
+		ping_cb(l->ping_ctx, -ECONNRESET);
+	if (!lane_jobs_anew(l))
+		lane_fail(l, -ENOBUFS, "no room for its jobs");
+	else
+		go_on(l);
+}
+
 int lane_start_recv(struct lane *l)
 {
 	uint32_t missing = 0;
 	struct iovec *iov;
 	int n, ret;
 
-	if (!l->sock || l->rx_pending || l->rx_err || l->failing)
+	if (!l->sock || l->rx_pending || l->rx_err || l->state == LANE_CONNECTING || l->state == LANE_BROKEN)
 		return 0;
 	if (l->state == LANE_CLOSING) {
 		if (!l->draining)
@@ -128,8 +225,13 @@ int lane_start_recv(struct lane *l)
 	} else {
 		if (l->rx.stopped && !l->rx.in_payload)
 			return 0;
-		n = rx_iov(&l->rx, &iov);
 		missing = rx_missing(&l->rx);
+		if (l->seal.on) {
+			n = seal_room(&l->seal, &iov);
+			missing = seal_missing(&l->seal, missing);
+		} else {
+			n = rx_iov(&l->rx, &iov);
+		}
 	}
 	/* the network brings it in many small parts, each of which would wake us */
 	loop_sock_expect(l->sock, missing < RX_EXPECT_MAX ? missing : RX_EXPECT_MAX);
@@ -138,18 +240,115 @@ int lane_start_recv(struct lane *l)
 	return ret;
 }
 
+/* Is what came worth a CONFIRM, with what is sent anyway or after some time? */
+static bool may_confirm(const struct lane *l)
+{
+	return l->rx.pos - l->confirmed >= CONFIRM_WITH || l->ref_ended;
+}
+
+/* Is the peer to be told now how far we are?  Only between frames. */
+static bool confirm_due(struct lane *l)
+{
+	uint64_t n = l->rx.pos - l->confirmed;
+
+	l->confirm_now |= n >= CONFIRM_ALONE || (tx_queued(&l->tx) && may_confirm(l));
+	return n && l->confirm_now && tx_at_frame(&l->tx);
+}
+
+static void confirm_later(void *arg)
+{
+	struct xport_worker *xw = arg;
+	struct lane *l;
+
+	DL_FOREACH(xw->lanes, l)
+		if (l->state == LANE_UP && may_confirm(l))
+			lane_confirm(l, 1);
+}
+
+/* Are there bytes under way of which we have not heard yet?  Breaks the lane when it is for too long. */
+static bool look_at(struct lane *l)
+{
+	uint64_t calls = l->st.tx_calls;
+
+	if (l->state != LANE_UP || calls == l->looked)
+		return false;
+	switch (l->xw->x->ops->unheard(loop_sock_fd(l->sock))) {
+	case HEARD_ALL:
+		l->looked = calls;
+		return false;
+	case UNHEARD_LONG:
+		/* an acceptor that cannot tell its opener leaves it to TCP */
+		if (l->opener || l->back_len)
+			lane_break(l, -ETIMEDOUT, "what was sent is not acknowledged");
+		return true;
+	default:
+		return true;
+	}
+}
+
+static void look(void *arg)
+{
+	struct xport_worker *xw = arg;
+	struct lane *l, *next;
+	bool again = false;
+
+	DL_FOREACH_SAFE(xw->lanes, l, next)
+		again |= look_at(l);
+	if (again)
+		loop_timer_set(xw->loop, &xw->look, LOOK_NS, look, xw);
+}
+
 static void start_send(struct lane *l)
 {
+	struct wire_frame f = { .type = WIRE_CONFIRM };
+	struct iovec *iov = l->tx.iov + 1;
 	int n;
 
-	if (l->tx_pending || !l->sock || l->state == LANE_CONNECTING ||
+	if (l->tx_pending || !l->sock || l->state == LANE_CONNECTING || l->state == LANE_BROKEN ||
 	    (l->state == LANE_CLOSING && !l->draining))
 		return;
 	n = tx_batch(&l->tx);
+	if (confirm_due(l)) {
+		f.seq = l->rx.pos;
+		wire_encode(&f, l->confirm);
+		iov--;
+		iov->iov_base = l->confirm;
+		iov->iov_len = sizeof(l->confirm);
+		n++;
+	}
 	if (!n)
 		return;
-	l->tx_pending = !loop_sock_send(l->sock, l->tx.iov, n, send_done);
+	if (l->seal.on)
+		n = seal_wrap(&l->seal, iov, n, &iov);
+	l->tx_pending = !loop_sock_send(l->sock, iov, n, send_done);
+	if (l->tx_pending && f.seq) {
+		l->confirmed = f.seq;
+		l->confirm_now = l->ref_ended = false;
+	}
 	lane_count(&l->st.tx_calls, 1);
+	if (!loop_timer_running(&l->xw->look))
+		loop_timer_set(l->xw->loop, &l->xw->look, LOOK_NS, look, l->xw);
+}
+
+/* What was refused finds room again. */
+static void room(struct lane *l)
+{
+	if (!l->tx.starved || l->state == LANE_CLOSING || !tx_has_room(&l->tx))
+		return;
+	l->tx.starved = false;
+	if (lane_handlers(l)->lane_writable)
+		lane_handlers(l)->lane_writable(l->xw->ctx, l);
+}
+
+/* Nobody goes on otherwise.  If the connection breaks before the peer has all that was sent, the lane cannot be resumed. */
+static void unblock(struct lane *l)
+{
+	if (!tx_is_full(&l->tx))
+		l->heard_at = l->rx.pos;
+	if (!lane_is_deaf(l))
+		return;
+	tx_confirm(&l->tx, l->tx.sent);
+	l->heard_at = l->rx.pos;
 }
 
 /* What could not be sent because the queue was full. */
@@ -179,11 +378,11 @@ static void drain(struct lane *l)
 {
 	if (!l->draining)
 		return;
-	if (l->rx_err && !l->tx.queued) {
+	if (l->rx_err && !tx_queued(&l->tx)) {
 		lane_kill(l);
 		return;
 	}
-	if (l->tx.queued || l->tx_pending || l->bye_due || l->shut)
+	if (tx_queued(&l->tx) || l->tx_pending || l->bye_due || l->shut)
 		return;
 	l->shut = true;
 	shutdown(loop_sock_fd(l->sock), SHUT_WR);
@@ -194,20 +393,40 @@ static bool may_deliver(const struct lane *l)
 {
 	/* the opener always reads: so the acceptor's queue drains, and nobody waits in a circle */
 	return l->state == LANE_UP && !l->holds &&
-	       (l->opener || l->tx.queued <= l->tx.size / 2);
+	       (l->opener || (tx_queued(&l->tx) <= l->tx.size / 2 && l->rx.pos - l->heard_at < CONFIRM_MISSED));
 }
 
 static void lane_input(struct lane *l, int ret, const char *why)
 {
 	if (!ret || l->state == LANE_CLOSING)
 		return;
-	if (l->state == LANE_CONNECTING)
-		l->connect->failed(l, -EPROTO, "does not speak this protocol: %s", why);
+	/* somebody is between us: go on with what the peer sends again */
+	if (ret == -EBADMSG && l->has_secret)
+		lane_break(l, ret, "%s", why);
 	else if (ret == -EPROTO || ret == -EINVAL)
 		lane_fail(l, -EPROTO, "bad frame %s: %s", wire_type_name(l->rx.f.type), why);
 	else
 		lane_fail(l, ret, "frame %s: %s: %s", wire_type_name(l->rx.f.type), why,
 			  strerror(-ret));
+}
+
+/* Sealed records that are complete. */
+static int open_records(struct lane *l, const char **why)
+{
+	struct iovec *iov;
+	ssize_t len;
+	int ret = 0;
+
+	while (!ret && l->state == LANE_UP && (l->rx.in_payload || !l->rx.stopped)) {
+		int n = rx_iov(&l->rx, &iov);
+
+		*why = "a record is not what the peer sent";
+		len = seal_next(&l->seal, iov, n);
+		if (len <= 0)
+			return len;
+		ret = rx_input(&l->rx, len, why);
+	}
+	return ret;
 }
 
 static void account_rx(struct lane *l)
@@ -226,14 +445,18 @@ static void lane_progress(struct lane *l)
 	const char *why = "";
 	int ret;
 
+	unblock(l);
 	if (l->rx.stopped && may_deliver(l)) {
 		ret = rx_parse(&l->rx, &why);
+		if (!ret && l->seal.on)
+			ret = open_records(l, &why);
 		lane_input(l, ret, why);
 		account_rx(l);
 		/* the engine has work from these (acknowledgements), and the loop is about to wait */
 		if (l->rx.frames != frames)
 			loop_timer_set(l->xw->loop, &l->xw->awake, 0, stay_awake, NULL);
 	}
+	room(l);
 	send_due(l);
 	start_send(l);
 	drain(l);
@@ -260,42 +483,33 @@ static void send_done(void *arg, ssize_t res)
 
 	l->tx_pending = false;
 	if (res < 0) {
-		/* done callbacks with the error come with lane_finish: batch stays queued */
+		/* how much of it the peer has we learn when the lane is resumed; else all is over with lane_finish */
 		l->tx.inflight = 0;
 		if (l->draining)
 			lane_kill(l);
-		else
+		else if (lane_is_cut(res))
+			lane_break(l, res, "send: %s", strerror((int)-res));
+		else if (l->state != LANE_BROKEN)
 			lane_fail(l, res, "send: %s", strerror((int)-res));
 		return;
 	}
 	lane_count(&l->st.tx_bytes, res);
-	tx_sent(&l->tx, 0);
+	tx_sent(&l->tx);
 	lane_mark_dirty(l);
-	if (l->tx.starved && l->state != LANE_CLOSING &&
-	    l->tx.queued - l->tx.refs <= l->tx.size / 2 && l->tx.refs <= l->tx.ref_limit / 2 &&
-	    l->tx.push - l->tx.pop <= TX_SEGS / 2) {
-		l->tx.starved = false;
-		if (lane_handlers(l)->lane_writable)
-			lane_handlers(l)->lane_writable(l->xw->ctx, l);
-	}
+	room(l);
 }
 
 static int own_frame(struct lane *l, const struct wire_frame *f, const void *payload)
 {
-	struct wire_hello_info hello;
 	struct wire_job_open open;
 	struct wire_job_auth a;
 	struct lane_job *j;
 	void (*ping_cb)(void *ctx, int64_t rtt_ns);
 
-	if (l->state == LANE_CONNECTING && f->type != WIRE_HELLO_ACK)
-		return -EPROTO;
 	switch (f->type) {
-	case WIRE_HELLO_ACK:
-		if (l->state != LANE_CONNECTING || wire_hello_get(payload, &hello))
-			return -EPROTO;
-		l->connect->hello_acked(l, &hello);
-		return 0;
+	case WIRE_CONFIRM:
+		l->heard_at = l->rx.pos;
+		return tx_confirm(&l->tx, f->seq);
 	case WIRE_JOB_OPEN:
 		memcpy(&open, payload, sizeof(open));
 		return lane_job_opened(l, f->job, &open);
@@ -332,7 +546,7 @@ static int own_frame(struct lane *l, const struct wire_frame *f, const void *pay
 		l->ping_cb = NULL;
 		ping_cb(l->ping_ctx, loop_now() - l->ping_start);
 		return 0;
-	default:	/* HELLO: the acceptor took it before there was a lane */
+	default:	/* HELLO and its answer come before the lane reads */
 		return -EPROTO;
 	}
 }
@@ -353,10 +567,7 @@ static int judge(struct lane *l, const struct wire_frame *f)
 
 static bool rx_more(void *ctx)
 {
-	struct lane *l = ctx;
-
-	/* an opener reads HELLO_ACK while connecting */
-	return may_deliver(l) || (l->state == LANE_CONNECTING && !l->failing);
+	return may_deliver(ctx);
 }
 
 static int rx_begin(void *ctx, const struct wire_frame *f, struct lane_sink *sink)
@@ -383,6 +594,7 @@ static int rx_end(void *ctx, const struct wire_frame *f, const void *payload, vo
 	int verdict;
 
 	l->begun = 0;
+	l->ref_ended |= f->len >= LANE_REF_MIN;
 	if (wire_type(f->type)->fields & WIRE_LANE)
 		return own_frame(l, f, payload);
 	/* a frame that was begun is the engine's even if it closed the job since */
@@ -408,6 +620,12 @@ static const struct rx_ops lane_rx_ops = {
 	.more = rx_more,
 };
 
+/* It was one of too many, perhaps. */
+static bool may_begin_anew(struct lane *l)
+{
+	return l->opener && !l->has_secret && lane_jobs_asked(l);
+}
+
 static void recv_done(void *arg, ssize_t res)
 {
 	struct lane *l = arg;
@@ -422,23 +640,32 @@ static void recv_done(void *arg, ssize_t res)
 		}
 		return;
 	}
-	if (res <= 0) {
-		l->rx_err = true;
-		if (l->state == LANE_CONNECTING)
-			l->connect->failed(l, res ? (int)res : -ECONNRESET, "%s",
-				       res ? strerror((int)-res) : "closed before it said hello");
-		else if (!res)
-			lane_fail(l, -ECONNRESET, "the peer closed the connection");
-		else
-			lane_fail(l, res, "receive: %s", strerror((int)-res));
+	if (l->state == LANE_BROKEN)
+		return;		/* what came is not counted, and comes again */
+	/* its daemon, or the kernel for one that has ended, does so in order; a cut does not, nor does lane_break() */
+	if (!res && may_begin_anew(l))
+		lane_break(l, -ECONNRESET, "the peer closed the connection");
+	else if (!res)
+		lane_fail(l, -ECONNRESET, "the peer closed the connection");
+	else if (lane_is_cut(res))
+		lane_break(l, res, "receive: %s", strerror((int)-res));
+	else if (res < 0)
+		lane_fail(l, res, "receive: %s", strerror((int)-res));
+	if (res <= 0)
 		return;
-	}
 	lane_count(&l->st.rx_bytes, res);
 	lane_count(&l->st.rx_calls, 1);
-	ret = rx_input(&l->rx, res, &why);
+	if (l->seal.on) {
+		seal_came(&l->seal, res);
+		ret = open_records(l, &why);
+	} else {
+		ret = rx_input(&l->rx, res, &why);
+	}
 	lane_input(l, ret, why);
 	account_rx(l);
 	lane_mark_dirty(l);
+	if (may_confirm(l) && !loop_timer_running(&l->xw->confirm))
+		loop_timer_set(l->xw->loop, &l->xw->confirm, CONFIRM_NS, confirm_later, l->xw);
 }
 
 void lane_close(struct lane *l, int err, const char *why)
@@ -456,44 +683,11 @@ void lane_close(struct lane *l, int err, const char *why)
 	lane_set_state(l, LANE_CLOSING);
 	l->draining = true;
 	l->bye_due = l->opener;
-	loop_timer_set(l->xw->loop, &l->timer, l->xw->x->o.peer_timeout_ns, drain_timeout, l);
+	loop_timer_set(l->xw->loop, &l->timer, l->xw->x->o.peer_check_ns, drain_timeout, l);
 	lane_mark_dirty(l);
 }
 
-void xport_each_lane(struct xport_worker *xw, void (*fn)(void *arg, struct lane *l), void *arg)
+void lane_redial(struct lane *l, int err, const char *why)
 {
-	struct lane *l, *next;
-
-	DL_FOREACH_SAFE(xw->lanes, l, next)
-		fn(arg, l);
-}
-
-static void close_lane(void *arg, struct lane *l)
-{
-	lane_close(l, 0, "the daemon is shutting down");
-}
-
-static void kill_lane(void *arg, struct lane *l)
-{
-	lane_kill(l);
-}
-
-void xport_detach(struct xport_worker *xw, uint64_t drain_ns)
-{
-	uint64_t start = loop_now(), used;
-
-	if (!xw)
-		return;
-	xw->detaching = true;
-	xport_each_lane(xw, close_lane, NULL);
-	while (xw->lanes && (used = loop_now() - start) < drain_ns)
-		if (loop_run_once(xw->loop, drain_ns - used) < 0)
-			break;
-	xport_each_lane(xw, kill_lane, NULL);
-	while (xw->lanes && loop_run_once(xw->loop, -1) >= 0)
-		;
-	loop_unprepare(xw->loop, lane_prepare, xw);
-	loop_timer_cancel(&xw->awake);
-	xw->x->worker[xw->index] = NULL;
-	free(xw);
+	lane_break(l, err, "%s", why);
 }

@@ -22,16 +22,36 @@ int rx_init(struct rx *rx, int from, const struct rx_ops *ops, void *ctx)
 	return 0;
 }
 
+static void abandon(struct rx *rx)
+{
+	bool began = rx->in_payload && rx->began;
+
+	rx->in_payload = false;
+	if (began)
+		rx->ops->abort(rx->ctx, &rx->f, rx->sink.token);
+	free(rx->bounce);
+	rx->bounce = NULL;
+}
+
 void rx_fini(struct rx *rx)
 {
-	if (rx->in_payload && rx->began) {
-		rx->in_payload = false;
-		rx->ops->abort(rx->ctx, &rx->f, rx->sink.token);
-	}
-	free(rx->bounce);
+	abandon(rx);
 	free(rx->buf);
-	rx->bounce = NULL;
 	rx->buf = NULL;
+}
+
+void rx_restart(struct rx *rx)
+{
+	abandon(rx);
+	rx->big = false;
+	rx->pos = 0;
+	rx_resume(rx);
+}
+
+void rx_resume(struct rx *rx)
+{
+	rx->start = rx->end = 0;
+	rx->stopped = false;
 }
 
 int rx_iov(struct rx *rx, struct iovec **iov)
@@ -170,9 +190,12 @@ int rx_parse(struct rx *rx, const char **why)
 			ret = begin(rx, why);
 			if (!ret)
 				sink_copy(rx, p + WIRE_HDR_SIZE, have);
+			rx->pos += WIRE_HDR_SIZE + have;
 			return ret;
 		}
 		rx->start += WIRE_HDR_SIZE + rx->f.len;
+		if (rx->f.type != WIRE_CONFIRM)
+			rx->pos += WIRE_HDR_SIZE + rx->f.len;
 		rx->big = rx->f.len >= XPORT_DIRECT_MIN;
 		rx->frames++;
 		ret = rx->ops->end(rx->ctx, &rx->f, rx->f.len ? p + WIRE_HDR_SIZE : NULL, NULL);
@@ -192,6 +215,7 @@ int rx_input(struct rx *rx, size_t n, const char **why)
 	if (rx->in_payload) {
 		part = rx->f.len - rx->got < n ? rx->f.len - rx->got : n;
 		rx->got += part;
+		rx->pos += part;
 		n -= part;
 		rx->end += n;
 		if (rx->got < rx->f.len)

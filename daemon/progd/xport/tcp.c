@@ -3,11 +3,16 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include <linux/sockios.h>
 
 #include "xport/lane.h"
 
 _Static_assert(XPORT_ERR >= LISTEN_ERR, "what listen_open() says");
 
+#define SILENT_MS	1000
 #define ROOM	(2 << 20)	/* bytes that a peer may send while those before are being copied */
 
 static int tcp_listen(struct xport *x, char *err)
@@ -27,7 +32,7 @@ static void set(int fd, int level, int option, int value)
 
 static void tcp_tune(const struct xport *x, int fd)
 {
-	int ms = x->o.peer_timeout_ns / 1000000, s = ms / 1000;
+	int ms = x->o.peer_check_ns / 1000000, s = ms / 1000;
 
 	set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
 	/*
@@ -47,6 +52,59 @@ static void tcp_tune(const struct xport *x, int fd)
 	set(fd, SOL_SOCKET, SO_RCVLOWAT, 1);
 }
 
+/* The listener at the connection's own address, or any of its family: several addresses may lead here. */
+static void tcp_tell(const struct xport *x, int fd, struct wire_lane_info *info)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+	struct prog_addr own;
+
+	if (getsockname(fd, (struct sockaddr *)&ss, &len) || !listen_fill_addr((struct sockaddr *)&ss, &own))
+		return;
+	memcpy(info->addr, own.ip, sizeof(info->addr));
+	for (unsigned int i = 0; i < x->ntold; i++) {
+		bool same = listen_same_ip(&x->told[i], &own);
+
+		if (same || (!info->port && x->told[i].family == own.family))
+			info->port = ntohs(x->told[i].port);
+		if (same)
+			break;
+	}
+}
+
+static socklen_t tcp_back(int fd, const struct wire_lane_info *info, struct sockaddr_storage *ss)
+{
+	socklen_t len = sizeof(*ss);
+	struct prog_addr seen;
+
+	if (!info->port || info->port > 65535 || getpeername(fd, (struct sockaddr *)ss, &len) ||
+	    !listen_fill_addr((struct sockaddr *)ss, &seen))
+		return 0;
+	/* addresses are translated on the way: who is there is not the peer, and would refuse in its name */
+	if (memcmp(seen.ip, info->addr, sizeof(seen.ip)))
+		return 0;
+	if (ss->ss_family == AF_INET)
+		((struct sockaddr_in *)ss)->sin_port = htons(info->port);
+	else
+		((struct sockaddr_in6 *)ss)->sin6_port = htons(info->port);
+	return len;
+}
+
+/*
+ * TCP waits twice as long each time before it sends again what was not acknowledged, so it goes on long after a cut is over.  A
+ * window that is closed is no cut: its probes are not counted here.
+ */
+static int tcp_unheard(int fd)
+{
+	struct tcp_info info = { 0 };
+	socklen_t len = sizeof(info);
+	int left = 0;
+
+	if (ioctl(fd, SIOCOUTQ, &left) || !left || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len))
+		return HEARD_ALL;
+	return info.tcpi_retransmits >= 2 && info.tcpi_last_ack_recv >= SILENT_MS ? UNHEARD_LONG : UNHEARD;
+}
+
 static void tcp_peer_name(int fd, char *buf, size_t size)
 {
 	struct sockaddr_storage ss;
@@ -63,6 +121,9 @@ const struct xport_ops xport_tcp = {
 	.id = PROG_TRANSPORT_TCP,
 	.listen = tcp_listen,
 	.sockaddr = listen_sockaddr,
+	.tell = tcp_tell,
+	.back = tcp_back,
+	.unheard = tcp_unheard,
 	.tune = tcp_tune,
 	.peer_name = tcp_peer_name,
 };

@@ -21,9 +21,9 @@ static int take_batch(void)
 	int n = tx_batch(&tx);
 
 	for (int i = 0; i < n; i++) {
-		assert_true(nout + tx.iov[i].iov_len <= sizeof(out));
-		memcpy(out + nout, tx.iov[i].iov_base, tx.iov[i].iov_len);
-		nout += tx.iov[i].iov_len;
+		assert_true(nout + tx.iov[1 + i].iov_len <= sizeof(out));
+		memcpy(out + nout, tx.iov[1 + i].iov_base, tx.iov[1 + i].iov_len);
+		nout += tx.iov[1 + i].iov_len;
 	}
 	return n;
 }
@@ -44,32 +44,45 @@ static void check(const char *want)
 	nout = 0;
 }
 
-static void done_puts(void *arg, int err)
+static unsigned int overs;
+
+static void over(void *arg, int err)
+{
+	overs++;
+}
+
+static void sent_puts(void *arg, int err)
 {
 	assert_int_equal(err, 0);
 	put(*(const char *)arg, 4);
 }
 
-static void done_refs(void *arg, int err)
+static const struct lane_ref puts_ref = { .sent = sent_puts, .over = over };
+
+static void sent_refs(void *arg, int err)
 {
 	assert_int_equal(err, 0);
 	put('h', 2);
-	tx_ref(&tx, arg, strlen(arg), done_puts, "z");
+	tx_ref(&tx, arg, strlen(arg), &puts_ref, "z");
 }
+
+static const struct lane_ref refs_ref = { .sent = sent_refs, .over = over };
 
 static int setup(void **state)
 {
 	assert_int_equal(tx_init(&tx, RING, RING), 0);
 	nout = 0;
+	overs = 0;
 	return 0;
 }
 
 static int teardown(void **state)
 {
 	assert_true(tx.pop == tx.push);
-	assert_int_equal(tx.queued, 0);
+	assert_int_equal(tx_queued(&tx), 0);
 	assert_int_equal(tx.refs, 0);
 	tx_fini(&tx, -1);
+	assert_true(tx.keep == tx.push);
 	return 0;
 }
 
@@ -77,34 +90,34 @@ static int teardown(void **state)
 static void test_queue_from_done(void **state)
 {
 	put('a', 3);
-	tx_ref(&tx, "REF1", 4, done_puts, "x");
+	tx_ref(&tx, "REF1", 4, &puts_ref, "x");
 	put('b', 3);
-	tx_ref(&tx, "REF2", 4, done_puts, "y");
+	tx_ref(&tx, "REF2", 4, &puts_ref, "y");
 	put('c', 3);
 	assert_int_equal(take_batch(), 5);
 	check("aaaREF1bbbREF2ccc");
-	tx_sent(&tx, 0);
-	assert_int_equal(tx.queued, 8);
+	tx_sent(&tx);
+	assert_int_equal(tx_queued(&tx), 8);
 	take_batch();
 	check("xxxxyyyy");
-	tx_sent(&tx, 0);
+	tx_sent(&tx);
 	assert_int_equal(take_batch(), 0);
 }
 
 static void test_ref_from_done(void **state)
 {
 	put('a', 3);
-	tx_ref(&tx, "REF1", 4, done_refs, "NEXT");
+	tx_ref(&tx, "REF1", 4, &refs_ref, "NEXT");
 	put('b', 3);
 	take_batch();
 	check("aaaREF1bbb");
-	tx_sent(&tx, 0);
+	tx_sent(&tx);
 	take_batch();
 	check("hhNEXT");
-	tx_sent(&tx, 0);
+	tx_sent(&tx);
 	take_batch();
 	check("zzzz");
-	tx_sent(&tx, 0);
+	tx_sent(&tx);
 }
 
 /* Frames beside each other share a segment, but never with one that the loop has. */
@@ -116,10 +129,49 @@ static void test_merge(void **state)
 	put('c', 2);
 	put('d', 2);
 	check("aabb");
-	tx_sent(&tx, 0);
+	tx_sent(&tx);
 	assert_int_equal(take_batch(), 1);
 	check("ccdd");
-	tx_sent(&tx, 0);
+	tx_sent(&tx);
+}
+
+/* What is sent stays where it is until it is confirmed, in part too; then it gives its room back. */
+static void test_confirm(void **state)
+{
+	uint32_t len = RING / 4;
+
+	put('a', len);
+	tx_ref(&tx, "REF1", 4, &refs_ref, "NEXT");
+	put('b', len);
+	take_batch();
+	nout = 0;
+	tx_sent(&tx);
+	assert_int_equal(overs, 0);
+	assert_null(tx_room(&tx, 2 * len, 1, false));
+	assert_memory_equal(tx.ring + len - 1, "ab", 2);
+	/* in the first segment, in the one by reference, behind it */
+	tx_confirm(&tx, 10);
+	assert_int_equal(tx.kept, 10);
+	assert_int_equal(tx.head - tx.tail, 2 * len - 10 + 2);
+	tx_confirm(&tx, len + 3);
+	assert_int_equal(overs, 0);
+	assert_int_equal(tx.head - tx.tail, len + 2);
+	tx_confirm(&tx, len + 4);
+	assert_int_equal(overs, 1);
+	assert_int_equal(tx.kept, len + 4);
+	/* the rest of the last segment goes with what was queued beside it meanwhile */
+	take_batch();
+	check("hhNEXT");
+	tx_confirm(&tx, 2 * len + 4);
+	tx_sent(&tx);
+	assert_int_equal(overs, 1);
+	take_batch();
+	check("zzzz");
+	tx_sent(&tx);
+	tx_confirm(&tx, tx.end);
+	assert_int_equal(overs, 2);
+	assert_true(tx.keep == tx.push);
+	assert_non_null(tx_room(&tx, RING - TX_SLACK, 1, false));
 }
 
 int main(void)
@@ -128,6 +180,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_queue_from_done, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_ref_from_done, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_merge, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_confirm, setup, teardown),
 	};
 
 	return cmocka_run_group_tests_name("send queue", tests, NULL, NULL);

@@ -19,7 +19,6 @@
 #include "xport/lane.h"
 
 #define MAX_CROWD	4096		/* that have proven nothing: what is kept for each takes some 20 KB */
-#define HELLO_MAX	256		/* payload of HELLO, see the table of frame types */
 
 static const struct xport_ops *const transports[] = { &xport_tcp, &xport_inproc };
 
@@ -34,16 +33,7 @@ struct pending {
 	struct crowd_member unproven;
 	uint32_t got, want;
 	char peer[64];
-	uint8_t buf[WIRE_HDR_SIZE + HELLO_MAX];
-};
-
-/* On its way to a worker. */
-struct handoff {
-	struct xport *x;
-	unsigned int worker;
-	int fd;
-	struct wire_hello_info hello;
-	char peer[64];
+	uint8_t buf[HELLO_MAX_SIZE];
 };
 
 /* Lanes get half of the descriptors, and those that have proven nothing a part of these. */
@@ -90,11 +80,15 @@ int xport_new(const struct xport_opts *o, struct xport **out, char *err)
 		free(x);
 		return -EINVAL;
 	}
+	if (o->lane_key)
+		x->o.lane_key = memcpy(x->lane_key, o->lane_key, sizeof(x->lane_key));
 	x->listen = strdup(o->listen ? o->listen : "");
 	if (!x->listen)
 		goto err_mem;
-	if (!x->o.peer_timeout_ns)
-		x->o.peer_timeout_ns = 10000000000ull;
+	if (!x->o.peer_check_ns)
+		x->o.peer_check_ns = 10000000000ull;
+	if (!x->o.peer_giveup_ns)
+		x->o.peer_giveup_ns = 900000000000ull;
 	if (!x->o.connect_timeout_ns)
 		x->o.connect_timeout_ns = 5000000000ull;
 	if (!x->o.proof_timeout_ns)
@@ -103,6 +97,7 @@ int xport_new(const struct xport_opts *o, struct xport **out, char *err)
 		x->o.tx_ref_limit = 4u << 20;
 	limits(x);
 	x->crowd.grace_ns = CROWD_GRACE_NS;
+	reached_init(&x->reached);
 	for (x->o.tx_limit = 1u << 20; x->o.tx_limit < o->tx_limit; x->o.tx_limit <<= 1)
 		;
 	*out = x;
@@ -118,6 +113,8 @@ void xport_free(struct xport *x)
 {
 	if (!x)
 		return;
+	reached_fini(&x->reached);
+	auth_wipe(x->lane_key, sizeof(x->lane_key));
 	free(x->listen);
 	free(x);
 }
@@ -135,13 +132,13 @@ unsigned int xport_addrs(const struct xport *x, struct prog_addr out[PROG_MAX_AD
 
 static void handoff_run(void *arg)
 {
-	struct handoff *h = arg;
+	struct lane_hello *h = arg;
 
-	if (h->x->worker[h->worker])
-		lane_accept(h->x->worker[h->worker], h->fd, &h->hello, h->peer);
-	else
-		close(h->fd);
-	free(h);
+	if (h->x->worker[h->worker]) {
+		lane_accept(h->x->worker[h->worker], h);
+		return;
+	}
+	hello_free(h);
 }
 
 static void pending_free(void *arg)
@@ -179,52 +176,33 @@ static void answer_sent(void *arg, ssize_t res)
 }
 
 /* The opener can tell its user what is wrong only if it learns who we are. */
-static void pending_answer(struct pending *p, const struct wire_hello_info *hello)
+static void pending_answer(struct pending *p, const struct wire_hello_info *hello, const struct wire_lane_info *lane,
+			   uint16_t status)
 {
-	struct wire_frame f = { .type = WIRE_HELLO_ACK, .len = sizeof(struct wire_hello) };
-	struct wire_hello_info ack = { .version = WIRE_VERSION, .lane = hello->lane,
-				       .features = XPORT_FEATURES };
+	struct wire_lane_info i = hello_end(lane, status);
 
-	memcpy(ack.guid, p->x->o.guid, sizeof(ack.guid));
-	memcpy(ack.dest_guid, hello->guid, sizeof(ack.dest_guid));
-	wire_encode(&f, p->buf);
-	wire_hello_put(p->buf + WIRE_HDR_SIZE, &ack);
+	hello_write(p->buf, WIRE_HELLO_ACK, p->x, hello->lane, hello->guid, &i, NULL);
 	p->iov.iov_base = p->buf;
-	p->iov.iov_len = WIRE_HDR_SIZE + sizeof(struct wire_hello);
+	p->iov.iov_len = WIRE_HDR_SIZE + WIRE_HELLO_SIZE;
 	if (loop_sock_send(p->sock, &p->iov, 1, answer_sent))
 		pending_close(p);
 }
 
-static void pending_hello(struct pending *p)
+/* To the worker that the lane is of. */
+static void pending_handoff(struct pending *p, const struct wire_hello_info *hello, const struct wire_lane_info *lane)
 {
-	struct wire_hello_info hello;
+	struct lane_hello *h = calloc(1, sizeof(*h));
 	struct xport *x = p->x;
-	struct handoff *h;
 
-	if (wire_hello_get(p->buf + WIRE_HDR_SIZE, &hello)) {
-		pending_refuse(p, "HELLO with a wrong magic number");
-		return;
-	}
-	if (hello.version != WIRE_VERSION) {
-		prog_log_limited(PROG_LOG_WARN, "%s: lane refused: version %u, this daemon "
-				 "speaks %u", p->peer, hello.version, WIRE_VERSION);
-		pending_answer(p, &hello);
-		return;
-	}
-	if (memcmp(hello.dest_guid, x->o.guid, sizeof(hello.dest_guid))) {
-		prog_log_limited(PROG_LOG_WARN, "%s: lane refused: meant for another node",
-				 p->peer);
-		pending_answer(p, &hello);
-		return;
-	}
-	h = calloc(1, sizeof(*h));
 	if (!h) {
 		pending_refuse(p, "no memory");
 		return;
 	}
 	h->x = x;
-	h->worker = hello.lane % x->o.workers;
-	h->hello = hello;
+	h->worker = hello->lane % x->o.workers;
+	h->hello = *hello;
+	h->lane = *lane;
+	memcpy(h->payload, p->buf + WIRE_HDR_SIZE, sizeof(h->payload));
 	memcpy(h->peer, p->peer, sizeof(h->peer));
 	h->fd = loop_sock_release(p->sock);
 	if (h->fd < 0 || x->o.post(x->o.post_ctx, h->worker, handoff_run, h)) {
@@ -235,6 +213,53 @@ static void pending_hello(struct pending *p)
 		free(h);
 	}
 	pending_free(p);
+}
+
+/* What the opener dialled must be what we told others: else somebody there passes on what it says. */
+static bool is_told(const struct xport *x, const struct wire_lane_info *lane)
+{
+	for (unsigned int i = 0; i < x->ntold; i++)
+		if (!memcmp(x->told[i].ip, lane->dialled, sizeof(lane->dialled)) &&
+		    ntohs(x->told[i].port) == lane->dialled_port)
+			return true;
+	return false;
+}
+
+static void pending_hello(struct pending *p)
+{
+	struct wire_hello_info hello;
+	struct wire_lane_info lane;
+	char why[96];
+	int ret;
+
+	ret = hello_read(p->buf + WIRE_HDR_SIZE, p->f.len, &hello, &lane);
+	if (ret) {
+		pending_refuse(p, ret == -EPROTO ? "HELLO with a wrong magic number" : "HELLO of another form");
+		return;
+	}
+	if (hello.version != WIRE_VERSION) {
+		prog_log_limited(PROG_LOG_WARN, "%s: lane refused: version %u, this daemon "
+				 "speaks %u", p->peer, hello.version, WIRE_VERSION);
+		pending_answer(p, &hello, &lane, 0);
+		return;
+	}
+	if (memcmp(hello.dest_guid, p->x->o.guid, sizeof(hello.dest_guid))) {
+		prog_log_limited(PROG_LOG_WARN, "%s: lane refused: meant for another node",
+				 p->peer);
+		pending_answer(p, &hello, &lane, 0);
+		return;
+	}
+	if (hello_security_differs(p->x, &hello, why, sizeof(why))) {
+		prog_log_limited(PROG_LOG_WARN, "%s: lane refused: it %s", p->peer, why);
+		pending_answer(p, &hello, &lane, EPROTONOSUPPORT);
+		return;
+	}
+	if (lane.kind != WIRE_LANE_ASK && !is_told(p->x, &lane)) {
+		prog_log_limited(PROG_LOG_WARN, "%s: lane refused: it did not dial an address of this daemon", p->peer);
+		pending_answer(p, &hello, &lane, EADDRNOTAVAIL);
+		return;
+	}
+	pending_handoff(p, &hello, &lane);
 }
 
 static void pending_input(void *arg, ssize_t res)
@@ -335,9 +360,12 @@ int xport_listen(struct xport *x, struct loop *main_loop, char *err)
 			snprintf(err, XPORT_ERR, "lanes: event loop: %s", strerror(-ret));
 		}
 	}
-	if (ret)
+	if (ret) {
 		xport_unlisten(x);
-	return ret;
+		return ret;
+	}
+	x->ntold = xport_addrs(x, x->told);
+	return 0;
 }
 
 void xport_unlisten(struct xport *x)
@@ -383,4 +411,44 @@ int xport_attach(struct xport *x, unsigned int index, struct loop *l, void *ctx,
 	x->worker[index] = xw;
 	*out = xw;
 	return 0;
+}
+
+void xport_each_lane(struct xport_worker *xw, void (*fn)(void *arg, struct lane *l), void *arg)
+{
+	struct lane *l, *next;
+
+	DL_FOREACH_SAFE(xw->lanes, l, next)
+		fn(arg, l);
+}
+
+static void close_lane(void *arg, struct lane *l)
+{
+	lane_close(l, 0, "the daemon is shutting down");
+}
+
+static void kill_lane(void *arg, struct lane *l)
+{
+	lane_kill(l);
+}
+
+void xport_detach(struct xport_worker *xw, uint64_t drain_ns)
+{
+	uint64_t start = loop_now(), used;
+
+	if (!xw)
+		return;
+	xw->detaching = true;
+	xport_each_lane(xw, close_lane, NULL);
+	while (xw->lanes && (used = loop_now() - start) < drain_ns)
+		if (loop_run_once(xw->loop, drain_ns - used) < 0)
+			break;
+	xport_each_lane(xw, kill_lane, NULL);
+	while (xw->lanes && loop_run_once(xw->loop, -1) >= 0)
+		;
+	loop_unprepare(xw->loop, lane_prepare, xw);
+	loop_timer_cancel(&xw->awake);
+	loop_timer_cancel(&xw->look);
+	loop_timer_cancel(&xw->confirm);
+	xw->x->worker[xw->index] = NULL;
+	free(xw);
 }

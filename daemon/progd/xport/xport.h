@@ -75,7 +75,7 @@ struct xport_handlers {
 	void (*lane_up)(void *ctx, struct lane *l);
 	/*
 	 * Last callback for every lane that lane_open() returned or lane_up was called for, also
-	 * after lane_close(): all frame_abort and all done callbacks of sends have run, the
+	 * after lane_close(): all frame_abort and all callbacks of struct lane_ref have run, the
 	 * pointer is invalid afterwards. @err: 0 after an orderly end (BYE, lane_close), else a
 	 * negative errno; @why is one line for people.
 	 */
@@ -115,12 +115,15 @@ struct xport_opts {
 	/* sockets that listen instead; they are the xport's from xport_listen() on */
 	const int *listen_fd;
 	unsigned int nlisten;
-	uint64_t peer_timeout_ns;	/* a peer that is gone is noticed within this; 0: 10 s */
+	uint64_t peer_check_ns;		/* a connection that is lost is noticed within this; 0: 10 s */
+	uint64_t peer_giveup_ns;	/* and is made again for so long; 0: 15 min */
 	uint64_t connect_timeout_ns;	/* per address, HELLO included; 0: 5 s */
 	uint64_t proof_timeout_ns;	/* for HELLO of an accepted one, and then for a proof; 0: 5 s */
 	/* bytes copied into a lane's queue; 0: 1 MiB; at least 1 MiB, rounded up to a power of 2 */
 	uint32_t tx_limit;
 	uint32_t tx_ref_limit;		/* bytes queued by reference; 0: 4 MiB */
+	bool encrypt;			/* what lanes carry; peers must do so, too */
+	const uint8_t *lane_key;	/* PROG_JOBKEY_SIZE bytes that peers must know beside a job's key; NULL: none */
 	const struct xport_handlers *handlers;	/* kept */
 	/* Run fn(arg) on worker @worker; any thread (worker_post). 0 or negative errno. */
 	int (*post)(void *post_ctx, unsigned int worker, void (*fn)(void *arg), void *arg);
@@ -176,9 +179,12 @@ void xport_each_lane(struct xport_worker *xw, void (*fn)(void *arg, struct lane 
 
 #define LANE_CONNECTING	1	/* opener: address being tried, or HELLO sent */
 #define LANE_UP		2
-#define LANE_CLOSING	3	/* no more sends or frames; lane_down follows */
+#define LANE_BROKEN	3	/* the connection is lost; sends wait in the queue until there is another one */
+#define LANE_CLOSING	4	/* no more sends or frames; lane_down follows */
 
 int lane_state(const struct lane *l);
+/* How long the connection has been lost, ns; 0: it is not. */
+uint64_t lane_away_ns(const struct lane *l);
 bool lane_is_opener(const struct lane *l);
 const uint8_t *lane_guid(const struct lane *l);		/* the other node */
 uint16_t lane_index(const struct lane *l);		/* the opener's worker */
@@ -194,6 +200,9 @@ void *lane_priv(const struct lane *l);
  * and @why (copied; NULL: none).
  */
 void lane_close(struct lane *l, int err, const char *why);
+
+/* The peer does not answer: make a new connection, on which the lane goes on; if it has no secret yet it ends. */
+void lane_redial(struct lane *l, int err, const char *why);
 
 /*
  * Prove job @jobid with @key. Returns the index for wire_frame.job, or -ENOSPC (XPORT_MAX_JOBS),
@@ -215,22 +224,27 @@ const uint8_t *lane_jobid(const struct lane *l, uint32_t job);
 void lane_job_set_priv(struct lane *l, uint32_t job, void *priv);
 void *lane_job_priv(const struct lane *l, uint32_t job);
 
-/*
- * Called when the kernel has taken the bytes and they may change (err 0), or the lane is down
- * (err < 0).
- */
-typedef void lane_done_fn(void *arg, int err);
+#define LANE_REF_MIN	16384u	/* shorter payloads are copied */
+
+/* What becomes of a payload that is sent from where it is.  Each is called once, @err < 0: the lane is down. */
+struct lane_ref {
+	/* The kernel has taken the bytes: more can be queued.  They may have to be sent again.  May be NULL. */
+	void (*sent)(void *arg, int err);
+	/* After `sent': the peer has them, so they may change and go. */
+	void (*over)(void *arg, int err);
+};
 
 /*
- * Queue a frame; f->len bytes follow from @payload. With @done == NULL they are copied, else they
- * are sent from where they are and must not change until @done(@arg). Everything queued between
+ * Queue a frame; f->len bytes follow from @payload. With @ref == NULL they are copied, else they
+ * are at least LANE_REF_MIN, are sent from where they are, and must stay until @ref->over(@arg).
+ * Until then they must not change either if the peer may still use them. Everything queued between
  * two loop_run_once() goes out in as few system calls as possible. Returns 0; -EAGAIN: the queue
  * is full, lane_writable follows; -ENOTCONN: closing; -EPERM: job not proven (opener: no 0 from
- * lane_job_open yet); -EMSGSIZE: f->len > WIRE_MAX_PAYLOAD. After an error nothing was queued and
- * @done is not called.
+ * lane_job_open yet); -EMSGSIZE: f->len > WIRE_MAX_PAYLOAD, or too small for @ref. After an error
+ * nothing was queued and @ref is not called.
  */
 int lane_send(struct lane *l, const struct wire_frame *f, const void *payload,
-	      lane_done_fn *done, void *arg);
+	      const struct lane_ref *ref, void *arg);
 
 /*
  * The same without a copy by the transport: room for @len bytes in its memory, to be filled by
@@ -242,6 +256,16 @@ int lane_send(struct lane *l, const struct wire_frame *f, const void *payload,
 void *lane_reserve(struct lane *l, uint32_t len);
 int lane_commit(struct lane *l, const struct wire_frame *f);
 void lane_cancel(struct lane *l);
+
+/*
+ * Payloads that were sent and are not over, and that @is_meant says yes to (@arg of lane_send): the lane copies them, and
+ * calls @ref->over.  Not those for which it has no memory or copies too much already.  @ref->over must not send.
+ */
+void lane_copy_kept(struct lane *l, const struct lane_ref *ref, bool (*is_meant)(const void *arg, const void *ctx),
+		    const void *ctx);
+
+/* The peer waits to hear that what came has come: it is told in this round of the loop, if these are @min bytes and more. */
+void lane_confirm(struct lane *l, uint32_t min);
 
 /* Bytes waiting to be sent. */
 uint64_t lane_queued(const struct lane *l);
@@ -263,6 +287,7 @@ struct lane_stats {
 	uint64_t rx_frames, rx_bytes, rx_calls;
 	uint64_t rx_direct;				/* payload bytes received in place */
 	uint64_t stalls;				/* sends refused with -EAGAIN */
+	uint64_t resumes;				/* connections but the first */
 };
 const struct lane_stats *lane_stats(const struct lane *l);
 

@@ -594,7 +594,9 @@ void loop_free(struct loop *l)
 			loop_obj_dirty(o);
 		}
 	}
-	/* cancellations complete promptly; the kernel may write to buffers until they do */
+	/* often that is all; else cancellations complete promptly, and the kernel may write to buffers until they do */
+	if (l->objs)
+		l->ops->run(l, 0);
 	while (l->objs && l->ops->run(l, 10000000) >= 0)
 		;
 	l->ops->destroy(l);

@@ -319,7 +319,7 @@ static int start(struct progd *d)
 	d->node.loop = d->loop;
 	d->node.client_bad = client_bad;
 	d->node.ctx = d;
-	r = node_start(&d->node);
+	r = node_begin(&d->node);
 	/* an engine may have begun with the priority that is for its workers */
 	if (d->engine)
 		sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){ 0 });
@@ -369,7 +369,7 @@ static void finish(struct progd *d)
 	d->super = NULL;
 	ctl_free(d->ctl);
 	sessions_free(d->sessions);
-	node_stop(&d->node);
+	node_end(&d->node);
 	loop_timer_cancel(&d->watchdog);
 	loop_timer_cancel(&d->embedded_timer);
 	loop_unwatch(d->signals);

@@ -5,6 +5,7 @@
 #include <wire/optype.h>
 
 #include "peer.h"
+#include "xport/lane.h"
 
 static uint8_t jobkey_of_peer[PROG_JOBKEY_SIZE];
 
@@ -30,6 +31,31 @@ uint32_t kit_number(struct kit_bytes *in)
 	if (n < 0xc0)
 		return n;
 	return n < 0xf0 ? kit_u16(in) : (uint32_t)kit_u16(in) << (n & 15);
+}
+
+bool kit_garble(struct kit_bytes *in, uint8_t *buf, size_t n)
+{
+	uint8_t how = kit_u8(in), was[8];
+	int changes = (how & 7) + 1;
+	bool differs = false;
+	size_t at[8];
+
+	if (how < 0xc0 || !n)
+		return false;
+	for (int i = 0; i < changes; i++) {
+		at[i] = kit_u16(in) % n;
+		was[i] = buf[at[i]];
+		buf[at[i]] = how & 8 ? kit_u8(in) : was[i] ^ 1u << (kit_u8(in) & 7);
+	}
+	/* one change may undo another */
+	for (int i = 0; i < changes; i++) {
+		int first = 0;
+
+		while (at[first] != at[i])
+			first++;
+		differs |= buf[at[i]] != was[first];
+	}
+	return differs;
 }
 
 void kit_data_fill(uint8_t *buf, uint64_t off, size_t n)
@@ -67,8 +93,11 @@ static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const v
 
 static void on_up(void *ctx, struct lane *l)
 {
+	const int room = 16384;
 	struct kit_peer *p = ctx;
 
+	/* so that frames come in parts, and are received where they belong */
+	setsockopt(loop_sock_fd(l->sock), SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
 	if (!lane_is_opener(l))
 		p->in = l;
 }

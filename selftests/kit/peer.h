@@ -31,6 +31,8 @@ uint8_t kit_u8(struct kit_bytes *in);
 uint16_t kit_u16(struct kit_bytes *in);
 /* Small numbers more often than large ones. */
 uint32_t kit_number(struct kit_bytes *in);
+/* Some bytes of @buf are not what they should be, mostly none: did any change? */
+bool kit_garble(struct kit_bytes *in, uint8_t *buf, size_t n);
 
 struct kit_peer {
 	struct loop *loop;

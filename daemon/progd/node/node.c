@@ -180,7 +180,7 @@ static void nothing(void *arg)
 {
 }
 
-int node_start(struct node *n)
+int node_begin(struct node *n)
 {
 	int r;
 
@@ -226,7 +226,7 @@ static void detach(void *arg)
 	copy_engine_detach(t->copy_engine);
 }
 
-void node_stop(struct node *n)
+void node_end(struct node *n)
 {
 	if (n->xport)
 		xport_unlisten(n->xport);

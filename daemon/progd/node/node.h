@@ -16,7 +16,7 @@
 #include "xport/xport.h"
 
 struct node {
-	/* the caller's, before node_start() */
+	/* the caller's, before node_begin() */
 	struct conf *conf;
 	struct loop *loop;		/* of the main thread */
 	const int *listen_fd;		/* sockets that listen for other nodes' daemons; none: as the configuration says */
@@ -40,9 +40,9 @@ struct node {
 	struct xport *xport;
 };
 
-/* 0 or -errno, which was logged; node_stop() follows in any case. */
-int node_start(struct node *n);
+/* 0 or -errno, which was logged; node_end() follows in any case. */
+int node_begin(struct node *n);
 /* No session is left.  It can be started again, under another name. */
-void node_stop(struct node *n);
+void node_end(struct node *n);
 
 #endif

@@ -14,7 +14,7 @@ LIBPROGCORE  := $(LIB)/libprogdcore.a
 LIBCLIENT_A  := $(LIB)/libprogclient.a
 LIBCLIENT_SO := $(LIB)/libprogclient.so
 
-DAEMON_PKGS := liburing libsodium hwloc libsystemd jansson
+DAEMON_PKGS := liburing libsodium hwloc libsystemd jansson libseccomp
 # evaluated by the recipes that link, so that `make deps` and `make help` need no pkg-config
 DAEMON_LIBS  = $(shell $(PKG_CONFIG) --libs $(DAEMON_PKGS)) -lm
 CLIENT_LIBS  = $(shell $(PKG_CONFIG) --libs libsodium) -lm

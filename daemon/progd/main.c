@@ -24,6 +24,7 @@
 
 #include "conf/args.h"
 #include "conf/keys.h"
+#include "confine/confine.h"
 #include "ctl/ctl.h"
 #include "listen/listen.h"
 #include "loop/loop.h"
@@ -288,6 +289,15 @@ static int make_super(struct progd *d)
 	return r;
 }
 
+/* A kernel may have no such filters: that is no reason not to serve. */
+static void be_confined(const struct progd *d)
+{
+	int r = conf_bool(d->conf, KEY_SECCOMP) ? confine(CONFINE_DAEMON) : 0;
+
+	if (r)
+		prog_log(PROG_LOG_WARN, "system calls are not refused: %s", strerror(-r));
+}
+
 static int start(struct progd *d)
 {
 	uint64_t usec;
@@ -340,6 +350,7 @@ static int start(struct progd *d)
 		d->watchdog_ns = usec * 1000 / 2;
 		on_watchdog(d);
 	}
+	be_confined(d);
 	return 0;
 }
 

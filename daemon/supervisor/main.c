@@ -24,6 +24,7 @@
 #include "cgroup.h"
 #include "conf/args.h"
 #include "conf/keys.h"
+#include "confine/confine.h"
 #include "front.h"
 #include "record.h"
 #include "service.h"
@@ -313,6 +314,15 @@ static bool options(struct supervisor *s, int argc, char **argv, int *status)
 	return true;
 }
 
+/* A kernel may have no such filters: that is no reason not to serve. */
+static void be_confined(const struct supervisor *s)
+{
+	int r = conf_bool(s->conf, KEY_SECCOMP) ? confine(CONFINE_SUPERVISOR) : 0;
+
+	if (r)
+		prog_log(PROG_LOG_WARN, "system calls are not refused: %s", strerror(-r));
+}
+
 int main(int argc, char **argv)
 {
 	struct supervisor *s = &g;
@@ -339,6 +349,7 @@ int main(int argc, char **argv)
 	umask(077);
 	r = start(s);
 	if (!r) {
+		be_confined(s);
 		service_notify("READY=1");
 		prog_log(PROG_LOG_INFO, "version %s at %s, engines: %s", PROG_VERSION, conf_str(s->conf, KEY_SOCKET),
 			 s->progd);

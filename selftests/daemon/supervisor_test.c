@@ -242,7 +242,53 @@ static unsigned int realtime_threads(pid_t pid)
 	return n;
 }
 
+/* Filters of system calls that all threads of @pid have; fails where they differ. */
+static int filters_of(pid_t pid)
+{
+	char path[300], line[256];
+	int all = -1, n;
+	struct dirent *e;
+	DIR *d;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	d = opendir(path);
+	assert_non_null(d);
+	while ((e = readdir(d))) {
+		snprintf(path, sizeof(path), "/proc/%d/task/%s/status", (int)pid, e->d_name);
+		f = e->d_name[0] == '.' ? NULL : fopen(path, "r");
+		while (f && fgets(line, sizeof(line), f)) {
+			if (sscanf(line, "Seccomp_filters: %d", &n) != 1)
+				continue;
+			if (all >= 0)
+				assert_int_equal(n, all);
+			all = n;
+		}
+		if (f)
+			fclose(f);
+	}
+	closedir(d);
+	return all;
+}
+
 /* ---- tests ------------------------------------------------------------------------------------------------- */
+
+/* Supervisor and engines, all threads, refuse themselves what they do not need, unless they are told not to. */
+static void test_confined(void **state)
+{
+	int ours = filters_of(getpid());
+	struct client a;
+
+	for (int yes = 1; yes >= 0; yes--) {
+		start(yes ? "seccomp=yes" : "seccomp=no", NULL);
+		client_start(&a, USER_A);
+		assert_int_equal(client_do(&a, 'o').err, 0);
+		assert_int_equal(filters_of(node.pid), ours + yes);
+		assert_int_equal(filters_of(user_engine(&node, USER_A)), ours + 2 * yes);
+		client_end(&a);
+		assert_int_equal(node_stop(&node, SIGTERM), 0);
+	}
+}
 
 static void test_one_each(void **state)
 {
@@ -1013,6 +1059,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_one_each),
 		cmocka_unit_test(test_root),
+		cmocka_unit_test(test_confined),
 		cmocka_unit_test(test_leave),
 		cmocka_unit_test(test_restart),
 		cmocka_unit_test(test_take_over),

@@ -228,6 +228,11 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 		"The supervisor starts an engine for root, too. no: processes of root start private daemons.",
 		CONF_START,
 	},
+	[KEY_SECCOMP] = {
+		"seccomp", CONF_BOOL, 0, 0, "yes", NULL,
+		"The supervisor and daemons, once they have started, have the kernel refuse them all system calls but those that they need, with "
+		"EPERM. no: where a debugger, a profiler or a preloaded library needs others.", CONF_START,
+	},
 	[KEY_LOG_LEVEL] = {
 		"log_level", CONF_ENUM, 0, 0, "warn", "error warn info debug",
 		"What is logged: this level and all before it.", CONF_RUNTIME,

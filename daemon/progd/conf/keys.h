@@ -52,6 +52,7 @@ enum {	/* index in the table */
 	KEY_ENGINES_CGROUP,
 	KEY_ENGINE_MEMORY_MAX,
 	KEY_ALLOW_ROOT,
+	KEY_SECCOMP,
 	KEY_LOG_LEVEL,
 	KEY_COUNT
 };

@@ -26,8 +26,8 @@
 #define TAG_MASK	15ull
 
 struct uring {
-	struct io_uring ring;
-	bool enabled;		/* false: made with IORING_SETUP_R_DISABLED and not run yet */
+	struct io_uring ring;	/* first: where loop.backend points */
+	bool enabled;		/* false: not run yet */
 };
 
 static uint64_t tagged(void *p, unsigned int tag)
@@ -284,13 +284,28 @@ static void uring_destroy(struct loop *l)
 	free(u);
 }
 
+/* For good, and before it is enabled: so no filter of system calls is got round by it. */
+static int restrict_to(struct io_uring *ring)
+{
+	static const uint8_t ops[] = { IORING_OP_POLL_ADD, IORING_OP_RECVMSG, IORING_OP_SENDMSG, IORING_OP_ASYNC_CANCEL };
+	struct io_uring_restriction r[sizeof(ops)];
+
+	memset(r, 0, sizeof(r));
+	for (size_t i = 0; i < sizeof(ops); i++) {
+		r[i].opcode = IORING_RESTRICTION_SQE_OP;
+		r[i].sqe_op = ops[i];
+	}
+	/* liburing 2.3 declares io_uring_register_restrictions() and does not export it */
+	return syscall(SYS_io_uring_register, ring->ring_fd, IORING_REGISTER_RESTRICTIONS, r, sizeof(ops)) < 0 ? -errno : 0;
+}
+
 static int uring_init(struct loop *l)
 {
 	/* best first; a kernel that does not know a flag says EINVAL */
 	static const unsigned int flags[] = {
 		IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
 			IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_R_DISABLED,	/* 6.1 */
-		IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG,		/* 5.19 */
+		IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_R_DISABLED,	/* 5.19 */
 	};
 	struct uring *u = calloc(1, sizeof(*u));
 	struct io_uring_params p;
@@ -310,7 +325,12 @@ static int uring_init(struct loop *l)
 		/* before 5.19: no poll-first receive either */
 		return ret == -EINVAL ? -ENOSYS : ret;
 	}
-	u->enabled = !(p.flags & IORING_SETUP_R_DISABLED);
+	ret = restrict_to(&u->ring);
+	if (ret) {
+		io_uring_queue_exit(&u->ring);
+		free(u);
+		return ret;
+	}
 	l->backend = u;
 	return 0;
 }

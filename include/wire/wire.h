@@ -44,7 +44,7 @@ enum {	/* hdr.type; never stored as an enum */
 	WIRE_BYE		= 8,	/* orderly end: no more requests follow */
 	WIRE_PING		= 9,
 	WIRE_PONG		= 10,
-	WIRE_CONFIRM		= 11,	/* seq: bytes of frames that have been parsed; see wire_hello_lane */
+	WIRE_CONFIRM		= 11,	/* seq: bytes of frames that have been parsed; see wire_hello_lane; flags: WIRE_F_ASK */
 	/*
 	 * One-sided operations.  Opener -> acceptor, those of a stream:
 	 */
@@ -89,6 +89,7 @@ enum {	/* hdr.type; never stored as an enum */
 #define WIRE_F_EXCL	0x02	/* LOCK: exclusive */
 #define WIRE_F_FENCE	0x04	/* counts into the target's fence total ... */
 #define WIRE_F_PARITY	0x08	/* ... of this parity */
+#define WIRE_F_ASK	0x10	/* CONFIRM: how far is the other side?  It says so with a CONFIRM */
 
 struct wire_hdr {
 	__u8	type;

@@ -242,7 +242,7 @@ static bool is_confirmed(uint64_t seq)
 static void test_confirm(void **state)
 {
 	struct prog_sqe e = {
-		.opcode = PROG_SQE_OP_GET, .flags = PROG_SQE_REGION, .target = 1, .len = CONFIRM_ALONE / 2,
+		.opcode = PROG_SQE_OP_GET, .flags = PROG_SQE_REGION, .target = 1, .len = 2 * REPLY_COPIES,
 	};
 
 	assert_true(e.len > REPLY_COPIES);

@@ -67,6 +67,8 @@ int rx_parse(struct rx *rx, const char **why);
 #define TX_SEGS		256u
 #define TX_IOV		64
 #define TX_BATCH	(256u * 1024)	/* one send ends with the frame that passes this */
+#define TX_KEPT		4u		/* so much is kept, for each byte that may be queued */
+#define TX_WARM		65536u		/* bytes of the ring that a lane may have for ever */
 #define TX_SLACK	1024u		/* bytes of the ring kept for the lane's own frames */
 #define TX_SLACK_SEGS	4u
 #define TX_COPIES_MAX	(1u << 20)	/* bytes of copies that tx_copy_kept makes */
@@ -91,7 +93,9 @@ struct tx_seg {
  */
 struct tx {
 	uint8_t *ring;		/* headers and copied payloads */
-	uint32_t size;		/* power of two */
+	uint32_t size;		/* of the ring, a power of two */
+	uint32_t limit;		/* of what is queued there and not sent */
+	uint32_t used;		/* bytes of the ring touched since tx_trim */
 	uint32_t ref_limit;
 	uint64_t head, tail;	/* ring positions, free-running */
 	uint32_t push, pop, keep;	/* segments, free-running */
@@ -100,6 +104,7 @@ struct tx {
 	uint64_t kept, sent, end;
 	uint64_t given;		/* the loop has had all before this: the peer may have them */
 	uint64_t confirmed;	/* the peer has all before this */
+	uint64_t asked;		/* `sent' when the peer was asked for a confirmation */
 	bool amid;		/* `sent' is inside a frame, where a connection went on */
 	uint64_t refs;		/* bytes by reference in segments that are not sent whole */
 	uint32_t copies;	/* bytes that were by reference, and are ours now */
@@ -113,7 +118,7 @@ struct tx {
 /* a batch that one more large frame made longer than TX_BATCH, a confirmation, and a record or two for each segment */
 _Static_assert(SEAL_OUT >= 2 * (TX_BATCH + WIRE_HDR_SIZE) + (2 * TX_IOV + 16) * SEAL_OVERHEAD, "SEAL_OUT");
 
-/* 0 or -ENOMEM; pages of the ring cost nothing before they are used. */
+/* @size: bytes that may be queued, a power of two. 0 or -ENOMEM; pages of the ring cost nothing before they are used. */
 int tx_init(struct tx *tx, uint32_t size, uint32_t ref_limit);
 /* Tells of all that is queued or kept that it is over, by @err. */
 void tx_fini(struct tx *tx, int err);
@@ -135,6 +140,11 @@ int tx_confirm(struct tx *tx, uint64_t pos);
 /* A new connection goes on at @pos; -EPROTO: what was there is not kept any more, or was never sent. */
 int tx_resume(struct tx *tx, uint64_t pos);
 
+/* So much is kept that the peer is to be asked how far it is; it counts as asked then. */
+bool tx_asks(struct tx *tx);
+/* Nothing was sent for a while: gives memory back. */
+void tx_trim(struct tx *tx);
+
 /* Does the next batch begin with a frame? */
 static inline bool tx_at_frame(const struct tx *tx)
 {
@@ -153,11 +163,11 @@ static inline bool tx_is_full(const struct tx *tx)
 	return tx->head - tx->tail > tx->size / 4 * 3 || tx->push - tx->keep > TX_SEGS / 4 * 3;
 }
 
-/* Is half of everything free again? */
+/* Is there room for more than a little again? */
 static inline bool tx_has_room(const struct tx *tx)
 {
-	return tx->head - tx->tail <= tx->size / 2 && tx->refs <= tx->ref_limit / 2 &&
-	       tx->push - tx->keep <= TX_SEGS / 2;
+	return tx->head - tx->tail <= tx->size / 4 * 3 && tx->refs <= tx->ref_limit / 2 &&
+	       tx->push - tx->keep <= TX_SEGS / 4 * 3 && tx_queued(tx) <= tx->limit / 2 + tx->refs;
 }
 
 /* ---- auth.c --------------------------------------------------------------------------------- */
@@ -490,7 +500,6 @@ void lane_prepare(void *xw);
 #define AGAIN_MAX	6		/* so often at least a lane is made again that is closed, as one of too many perhaps */
 
 #define CONFIRM_WITH	2048u		/* bytes that came: confirmed with what is sent anyway ... */
-#define CONFIRM_ALONE	(256u << 10)	/* ... or alone: a part of what the peer can keep ... */
 #define CONFIRM_NS	20000000ull	/* ... or after this: it keeps memory of its clients */
 #define CONFIRM_MISSED	(32u << 20)	/* far more than can be under way before a confirmation */
 

@@ -246,13 +246,13 @@ static bool may_confirm(const struct lane *l)
 	return l->rx.pos - l->confirmed >= CONFIRM_WITH || l->ref_ended;
 }
 
-/* Is the peer to be told now how far we are?  Only between frames. */
+/* Is the peer to be told now how far we are? */
 static bool confirm_due(struct lane *l)
 {
 	uint64_t n = l->rx.pos - l->confirmed;
 
-	l->confirm_now |= n >= CONFIRM_ALONE || (tx_queued(&l->tx) && may_confirm(l));
-	return n && l->confirm_now && tx_at_frame(&l->tx);
+	l->confirm_now |= tx_queued(&l->tx) && may_confirm(l);
+	return n && l->confirm_now;
 }
 
 static void confirm_later(void *arg)
@@ -270,12 +270,16 @@ static bool look_at(struct lane *l)
 {
 	uint64_t calls = l->st.tx_calls;
 
-	if (l->state != LANE_UP || calls == l->looked)
+	if (l->state != LANE_UP)
 		return false;
+	if (calls == l->looked) {
+		tx_trim(&l->tx);
+		return false;
+	}
 	switch (l->xw->x->ops->unheard(loop_sock_fd(l->sock))) {
 	case HEARD_ALL:
 		l->looked = calls;
-		return false;
+		return l->tx.used > TX_WARM;
 	case UNHEARD_LONG:
 		/* an acceptor that cannot tell its opener leaves it to TCP */
 		if (l->opener || l->back_len)
@@ -302,13 +306,19 @@ static void start_send(struct lane *l)
 {
 	struct wire_frame f = { .type = WIRE_CONFIRM };
 	struct iovec *iov = l->tx.iov + 1;
+	bool confirms = false;
 	int n;
 
 	if (l->tx_pending || !l->sock || l->state == LANE_CONNECTING || l->state == LANE_BROKEN ||
 	    (l->state == LANE_CLOSING && !l->draining))
 		return;
 	n = tx_batch(&l->tx);
-	if (confirm_due(l)) {
+	/* only between frames */
+	if (tx_at_frame(&l->tx)) {
+		confirms = confirm_due(l);
+		f.flags = tx_asks(&l->tx) ? WIRE_F_ASK : 0;
+	}
+	if (confirms || f.flags) {
 		f.seq = l->rx.pos;
 		wire_encode(&f, l->confirm);
 		iov--;
@@ -393,7 +403,7 @@ static bool may_deliver(const struct lane *l)
 {
 	/* the opener always reads: so the acceptor's queue drains, and nobody waits in a circle */
 	return l->state == LANE_UP && !l->holds &&
-	       (l->opener || (tx_queued(&l->tx) <= l->tx.size / 2 && l->rx.pos - l->heard_at < CONFIRM_MISSED));
+	       (l->opener || (tx_queued(&l->tx) <= l->tx.limit / 2 && l->rx.pos - l->heard_at < CONFIRM_MISSED));
 }
 
 static void lane_input(struct lane *l, int ret, const char *why)
@@ -509,6 +519,7 @@ static int own_frame(struct lane *l, const struct wire_frame *f, const void *pay
 	switch (f->type) {
 	case WIRE_CONFIRM:
 		l->heard_at = l->rx.pos;
+		l->confirm_now |= f->flags & WIRE_F_ASK;
 		return tx_confirm(&l->tx, f->seq);
 	case WIRE_JOB_OPEN:
 		memcpy(&open, payload, sizeof(open));

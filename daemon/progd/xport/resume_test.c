@@ -906,6 +906,41 @@ static void test_confirm_tail(void **state)
 	pair_stop();
 }
 
+static uint64_t frames_ended;
+
+static int plain_end(void *ctx, struct lane *l, const struct wire_frame *f, const void *payload, void *token)
+{
+	frames_ended++;
+	return 0;
+}
+
+/* What is copied and sent takes room until it is confirmed; the peer is asked in time, and answers without time passing. */
+static void test_asked(void **state)
+{
+	static const struct xport_handlers plain = {
+		.frame_begin = any_begin, .frame_end = plain_end, .frame_abort = any_abort,
+		.lane_up = node_up, .lane_down = node_down, .job_key = job_key,
+	};
+	static uint8_t payload[WIRE_MAX_PAYLOAD];
+	struct wire_frame f = { .type = WIRE_RMA_PUT, .flags = WIRE_F_LAST, .len = sizeof(payload), .seq = 1, .total = sizeof(payload) };
+	uint64_t want;
+
+	pair_start();
+	want = 4 * (uint64_t)a.lane->tx.size / sizeof(payload);
+	b.x->o.handlers = &plain;
+	f.job = a.job;
+	frames_ended = 0;
+	for (int i = 0; i < 100000 && frames_ended < want; i++) {
+		if (f.seq <= want && !lane_send(a.lane, &f, payload, NULL, NULL))
+			f.seq++;
+		step();
+		loop_timer_cancel(&b.xw->confirm);
+	}
+	assert_int_equal(frames_ended, want);
+	assert_true(a.lane->tx.sent - a.lane->tx.confirmed <= a.lane->tx.size);
+	pair_stop();
+}
+
 /* ---- the end ---- */
 
 /* Both sides know soon that the other one is no more, though nobody could say so. */
@@ -1316,6 +1351,7 @@ static int on_uring_sealed(void **state)
 #define TESTS(s) \
 	{ "cuts " #s, test_cuts, on_##s, NULL, NULL }, \
 	{ "confirm tail " #s, test_confirm_tail, on_##s, NULL, NULL }, \
+	{ "asked " #s, test_asked, on_##s, NULL, NULL }, \
 	{ "refused " #s, test_refused, on_##s, NULL, NULL }, \
 	{ "full while held " #s, test_full_while_held, on_##s, NULL, NULL }, \
 	{ "seen " #s, test_seen, on_##s, NULL, NULL }, \

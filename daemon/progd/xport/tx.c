@@ -2,21 +2,30 @@
 /*
  * Send queue: a ring of bytes for headers and copied payloads, and a ring of segments that
  * point into it or to payloads sent by reference. Frames written next to each other share a
- * segment. Bounded by the size of both rings, in which what is sent stays until it is confirmed.
+ * segment. Bounded by the size of both rings, in which what is sent stays until it is confirmed, and
+ * by what may be queued: who comes next waits for that.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "xport/lane.h"
 
 int tx_init(struct tx *tx, uint32_t size, uint32_t ref_limit)
 {
 	memset(tx, 0, sizeof(*tx));
-	tx->ring = malloc(size);
-	tx->size = size;
+	tx->size = TX_KEPT * size;
+	tx->ring = mmap(NULL, tx->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (tx->ring == MAP_FAILED) {
+		tx->ring = NULL;
+		return -ENOMEM;
+	}
+	/* most lanes carry little */
+	madvise(tx->ring, tx->size, MADV_NOHUGEPAGE);
+	tx->limit = size;
 	tx->ref_limit = ref_limit;
-	return tx->ring ? 0 : -ENOMEM;
+	return 0;
 }
 
 static struct tx_seg *seg_at(struct tx *tx, uint32_t i)
@@ -67,7 +76,8 @@ void tx_fini(struct tx *tx, int err)
 		release(tx, err);
 	}
 	tx->sent = tx->end;
-	free(tx->ring);
+	if (tx->ring)
+		munmap(tx->ring, tx->size);
 	tx->ring = NULL;
 }
 
@@ -76,7 +86,7 @@ void tx_restart(struct tx *tx)
 	tx->head = tx->tail = 0;
 	tx->push = tx->pop = tx->keep = 0;
 	tx->skip = tx->inflight = 0;
-	tx->kept = tx->sent = tx->end = tx->given = tx->confirmed = 0;
+	tx->kept = tx->sent = tx->end = tx->given = tx->confirmed = tx->asked = 0;
 	tx->amid = false;
 }
 
@@ -98,7 +108,8 @@ uint8_t *tx_room(struct tx *tx, uint32_t len, unsigned int segs, bool urgent)
 	if (tx->push - tx->keep + segs + (urgent ? 0 : TX_SLACK_SEGS) > TX_SEGS)
 		return NULL;
 	pad = padding(tx, len);
-	if (tx->head - tx->tail + pad + len + slack > tx->size)
+	if (tx->head - tx->tail + pad + len + slack > tx->size ||
+	    tx_queued(tx) + len + slack > tx->limit + tx->refs)
 		return NULL;
 	return tx->ring + ((tx->head + pad) & (tx->size - 1));
 }
@@ -106,10 +117,13 @@ uint8_t *tx_room(struct tx *tx, uint32_t len, unsigned int segs, bool urgent)
 void tx_commit(struct tx *tx, uint8_t *p, uint32_t len)
 {
 	uint32_t at = tx->head & (tx->size - 1);
+	uint32_t used = p + len - tx->ring;
 	/* from the place, not from len: a reservation may be used in part */
 	uint32_t pad = p == tx->ring + at ? 0 : tx->size - at;
 	struct tx_seg *s;
 
+	if (tx->used < used)
+		tx->used = used;
 	tx->head += pad + len;
 	tx->end += len;
 	if (tx->push != tx->keep) {
@@ -240,6 +254,7 @@ int tx_resume(struct tx *tx, uint64_t pos)
 	/* the peer has more than the loop could tell */
 	tx->inflight = pos > tx->sent ? pos - tx->sent : 0;
 	tx->confirmed = pos;
+	tx->asked = 0;
 	tx_sent(tx);
 	/* it has less */
 	for (i = tx->keep; i != tx->pop; i++)
@@ -250,4 +265,21 @@ int tx_resume(struct tx *tx, uint64_t pos)
 	tx->sent = pos;
 	tx->amid = tx->pop != tx->push;
 	return 0;
+}
+
+bool tx_asks(struct tx *tx)
+{
+	if (tx->asked > tx->confirmed || tx->sent == tx->confirmed ||
+	    (tx->head - tx->tail <= tx->size / 2 && tx->push - tx->keep <= TX_SEGS / 2))
+		return false;
+	tx->asked = tx->sent;
+	return true;
+}
+
+void tx_trim(struct tx *tx)
+{
+	if (tx->used <= TX_WARM || tx->keep != tx->push || tx->room)
+		return;
+	madvise(tx->ring + TX_WARM, tx->size - TX_WARM, MADV_DONTNEED);
+	tx->used = 0;
 }

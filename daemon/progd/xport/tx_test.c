@@ -10,6 +10,7 @@
 #include "xport/lane.h"
 
 #define RING	(1u << 16)
+#define QUEUE	(RING / TX_KEPT)
 
 static struct tx tx;
 static uint8_t out[RING];
@@ -66,11 +67,14 @@ static void sent_refs(void *arg, int err)
 	tx_ref(&tx, arg, strlen(arg), &puts_ref, "z");
 }
 
+static const struct lane_ref copied_ref = { .over = over };
+
 static const struct lane_ref refs_ref = { .sent = sent_refs, .over = over };
 
 static int setup(void **state)
 {
-	assert_int_equal(tx_init(&tx, RING, RING), 0);
+	assert_int_equal(tx_init(&tx, QUEUE, RING), 0);
+	assert_int_equal(tx.size, RING);
 	nout = 0;
 	overs = 0;
 	return 0;
@@ -138,7 +142,7 @@ static void test_merge(void **state)
 /* What is sent stays where it is until it is confirmed, in part too; then it gives its room back. */
 static void test_confirm(void **state)
 {
-	uint32_t len = RING / 4;
+	uint32_t len = QUEUE / 4;
 
 	put('a', len);
 	tx_ref(&tx, "REF1", 4, &refs_ref, "NEXT");
@@ -147,7 +151,6 @@ static void test_confirm(void **state)
 	nout = 0;
 	tx_sent(&tx);
 	assert_int_equal(overs, 0);
-	assert_null(tx_room(&tx, 2 * len, 1, false));
 	assert_memory_equal(tx.ring + len - 1, "ab", 2);
 	/* in the first segment, in the one by reference, behind it */
 	tx_confirm(&tx, 10);
@@ -171,7 +174,109 @@ static void test_confirm(void **state)
 	tx_confirm(&tx, tx.end);
 	assert_int_equal(overs, 2);
 	assert_true(tx.keep == tx.push);
-	assert_non_null(tx_room(&tx, RING - TX_SLACK, 1, false));
+	assert_non_null(tx_room(&tx, QUEUE - TX_SLACK, 1, false));
+}
+
+static void send_all(void)
+{
+	take_batch();
+	nout = 0;
+	tx_sent(&tx);
+}
+
+/* Some of the ring is for what is queued; what is by reference does not take it. */
+static void test_queue_full(void **state)
+{
+	uint32_t len = QUEUE / 4;
+
+	tx_ref(&tx, "REF1", 4, &puts_ref, "x");
+	for (int i = 0; i < 3; i++)
+		put('a', len);
+	assert_null(tx_room(&tx, len, 1, false));
+	assert_non_null(tx_room(&tx, len, 1, true));
+	assert_false(tx_has_room(&tx));
+	send_all();
+	assert_true(tx_has_room(&tx));
+	put('a', len);
+	send_all();
+	tx_confirm(&tx, tx.end);
+}
+
+/* What is kept fills it up; the peer is asked before, once for the same bytes, and again when it has lost the question. */
+static void test_kept_full(void **state)
+{
+	uint32_t len = QUEUE / 4, n;
+	uint64_t asked = 0;
+
+	for (n = 0; tx_room(&tx, len, 1, false); n++) {
+		if (tx_asks(&tx)) {
+			assert_int_equal(asked, 0);
+			asked = tx.sent;
+		}
+		put('a', len);
+		send_all();
+	}
+	assert_int_equal(n, (RING - TX_SLACK) / len);
+	assert_in_range(asked, RING / 2 + 1, RING / 2 + len);
+	assert_true(tx_is_full(&tx));
+	assert_false(tx_has_room(&tx));
+	tx_confirm(&tx, asked);
+	assert_true(tx_has_room(&tx));
+	assert_false(tx_asks(&tx));
+	for (n = 0; tx_room(&tx, len, 1, false); n++) {
+		put('a', len);
+		send_all();
+	}
+	assert_true(tx_asks(&tx));
+	assert_false(tx_asks(&tx));
+	assert_int_equal(tx_resume(&tx, asked + 1), 0);
+	send_all();
+	assert_true(tx_asks(&tx));
+	while (tx.pop != tx.push)
+		send_all();
+	tx_confirm(&tx, tx.end);
+	assert_false(tx_asks(&tx));
+}
+
+/* Many segments that take no room in the ring. */
+static void test_segments_full(void **state)
+{
+	uint32_t n;
+
+	for (n = 0; !tx_asks(&tx); n++) {
+		assert_true(n <= TX_SEGS / 2);
+		tx_ref(&tx, "REF1", 4, &copied_ref, NULL);
+		send_all();
+	}
+	assert_int_equal(n, TX_SEGS / 2 + 1);
+	tx_confirm(&tx, tx.end);
+	assert_int_equal(overs, n);
+}
+
+/* Memory goes back when nothing is in it, but for the beginning. */
+static void test_trim(void **state)
+{
+	const uint32_t len = 100000;
+	uint8_t *p;
+
+	tx_fini(&tx, 0);
+	assert_int_equal(tx_init(&tx, 1u << 20, RING), 0);
+	p = tx_room(&tx, len, 1, false);
+	assert_non_null(p);
+	memset(p, 'a', len);
+	tx_commit(&tx, p, len);
+	assert_int_equal(tx_batch(&tx), 1);
+	tx_trim(&tx);
+	tx_sent(&tx);
+	tx_trim(&tx);
+	assert_int_equal(p[len - 1], 'a');
+	tx_confirm(&tx, tx.end);
+	assert_int_equal(tx.used, len);
+	tx_trim(&tx);
+	assert_int_equal(tx.used, 0);
+	assert_int_equal(p[TX_WARM - 1], 'a');
+	assert_int_equal(p[TX_WARM], 0);
+	assert_int_equal(p[len - 1], 0);
 }
 
 int main(void)
@@ -181,6 +286,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_ref_from_done, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_merge, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_confirm, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_queue_full, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_kept_full, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_segments_full, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_trim, setup, teardown),
 	};
 
 	return cmocka_run_group_tests_name("send queue", tests, NULL, NULL);

@@ -59,9 +59,9 @@ int xport_new(const struct xport_opts *o, struct xport **out, char *err)
 			 PROG_MAX_WORKERS);
 		return -EINVAL;
 	}
-	if (o->tx_limit > 1u << 30) {
+	if (o->tx_limit > 1u << 28) {
 		snprintf(err, XPORT_ERR, "lanes: send queue of %u bytes: limit %u", o->tx_limit,
-			 1u << 30);
+			 1u << 28);
 		return -EINVAL;
 	}
 	if (auth_init()) {

@@ -3,6 +3,9 @@
 
 .DEFAULT_GOAL := user
 
+# PLATFORM=RELEASE: all that is asked for is made on that Debian release
+ifeq ($(filter-out $(PROG_PLATFORM),$(PLATFORM)),)
+
 include mk/config.mk
 include mk/base.mk
 include mk/hooks.mk
@@ -14,3 +17,7 @@ include mk/bench.mk
 include mk/install.mk
 include mk/dev.mk
 include mk/help.mk
+
+else
+include mk/platforms.mk
+endif

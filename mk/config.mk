@@ -2,6 +2,7 @@
 # Compilers, flags, directories and the pattern rules everybody uses.
 #
 #   BUILD=DIR                            where everything goes (default: build)
+#   PLATFORM=RELEASE                     on that Debian release, in build-RELEASE; Documentation/platforms.md
 #   SAN=address,undefined | SAN=thread   sanitizer build, in a build directory of its own
 #   WERROR=                              warnings do not stop the build
 #   V=1                                  show commands
@@ -11,7 +12,7 @@ VERSION := 0.1.0
 
 SAN ?=
 comma := ,
-BUILD ?= build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
+BUILD ?= build$(addprefix -,$(PROG_PLATFORM))$(if $(SAN),-$(subst $(comma),-,$(SAN)))
 
 ifeq ($(V),1)
 Q :=

@@ -10,6 +10,8 @@ HOOK_LIBS  := ompi mpich
 HOOK_DIR   := mpi-hooks
 HOOK_NAMES := $(filter-out %_test.c,$(sort $(notdir $(wildcard $(HOOK_DIR)/*.c))))
 HOOK_GEN   := $(BUILD)/gen/mpi-hooks
+HOOK_TABLES := $(HOOK_DIR)/hooks.def $(HOOK_DIR)/symbols
+HOOK_DEF   := $(HOOK_TABLES) $(HOOK_DIR)/genhooks
 OBJCOPY    ?= objcopy
 NM         ?= nm
 # undefined symbols that come from the MPI library
@@ -21,37 +23,43 @@ HOOK_FAST := -fno-plt -ftls-model=initial-exec
 
 HOOK_PKG_ompi  := ompi-c
 HOOK_PKG_mpich := mpich
+# as in the table: ompi-5.0
+HOOK_VERSION    = $(1)-$(shell $(PKG_CONFIG) --modversion $(HOOK_PKG_$(1)) | cut -d. -f1,2)
+HOOK_VERSION_ompi  = $(call HOOK_VERSION,ompi)
+HOOK_VERSION_mpich = $(call HOOK_VERSION,mpich)
 HOOK_LIBDIR     = $(shell $(CC) -print-file-name=$(1))
 HOOK_FILES_ompi  = $(foreach l,libmpi.so libmpi_mpifh.so libmpi_usempif08.so,$(call HOOK_LIBDIR,$(l)))
 HOOK_FILES_mpich = $(foreach l,libmpich.so libmpichfort.so,$(call HOOK_LIBDIR,$(l)))
 
-$(HOOK_GEN)/hooks_gen.h: $(HOOK_DIR)/hooks.def $(HOOK_DIR)/genhooks
+$(HOOK_GEN)/hooks_gen.h: $(HOOK_DEF)
 	$(call say,GEN,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(HOOK_DIR)/genhooks header $< >$@
-$(HOOK_GEN)/entry.c: $(HOOK_DIR)/hooks.def $(HOOK_DIR)/genhooks
+	$(Q)$(HOOK_DIR)/genhooks header $(HOOK_TABLES) >$@
+$(HOOK_GEN)/entry.c: $(HOOK_DEF)
 	$(call say,GEN,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(HOOK_DIR)/genhooks c $< >$@
-$(HOOK_GEN)/entry_f.c: $(HOOK_DIR)/hooks.def $(HOOK_DIR)/genhooks
+	$(Q)$(HOOK_DIR)/genhooks c $(HOOK_TABLES) >$@
+$(HOOK_GEN)/entry_f.c: $(HOOK_DEF)
 	$(call say,GEN,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(HOOK_DIR)/genhooks fortran $< >$@
-$(HOOK_GEN)/names: $(HOOK_DIR)/hooks.def $(HOOK_DIR)/genhooks
+	$(Q)$(HOOK_DIR)/genhooks fortran $(HOOK_TABLES) >$@
+$(HOOK_GEN)/names: $(HOOK_DEF)
 	$(call say,GEN,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(HOOK_DIR)/genhooks names $< >$@
+	$(Q)$(HOOK_DIR)/genhooks names $(HOOK_TABLES) >$@
 
 define hook_rules
 HOOK_CFLAGS_$(1)   = $$(shell $(PKG_CONFIG) --cflags $$(HOOK_PKG_$(1))) $(HOOK_FAST)
 HOOK_OBJS_$(1)    := $(HOOK_NAMES:%.c=$(OBJ)/hooks-$(1)/%.o) $(OBJ)/hooks-$(1)/entry.o \
 			$(OBJ)/hooks-$(1)/entry_f.o
 
-# the list against the library: a new one-sided call of a newer MPI library stops the build here
-$(HOOK_GEN)/checked-$(1): $(HOOK_DIR)/hooks.def $(HOOK_DIR)/genhooks
+# the list against all versions that are known, and what is known of this one against the library: a new one-sided call of a
+# newer MPI library stops the build here
+$(HOOK_GEN)/checked-$(1): $(HOOK_DEF)
 	$$(call say,CHECK,$$< ($(1)))
 	$$(Q)mkdir -p $$(@D)
-	$$(Q)$(HOOK_DIR)/genhooks check $$< $(1) $$(HOOK_FILES_$(1))
+	$$(Q)$(HOOK_DIR)/genhooks check $(HOOK_TABLES)
+	$$(Q)$(HOOK_DIR)/genhooks installed $(HOOK_TABLES) $$(HOOK_VERSION_$(1)) $$(HOOK_FILES_$(1))
 	$$(Q)touch $$@
 
 $(OBJ)/hooks-$(1)/%.o: $(HOOK_DIR)/%.c $(HOOK_GEN)/hooks_gen.h mk/config.mk mk/hooks.mk

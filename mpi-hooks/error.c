@@ -122,6 +122,13 @@ void herror_comm(MPI_Comm comm, int class, const char *call)
 	PMPI_Comm_call_errhandler(comm, class);
 }
 
+int herror_absent(const char *call)
+{
+	prog_log(PROG_LOG_ERROR, "%s: this version of the MPI library does not have it", call);
+	herror_comm(MPI_COMM_SELF, MPI_ERR_UNSUPPORTED_OPERATION, call);
+	return MPI_ERR_UNSUPPORTED_OPERATION;
+}
+
 int hwin_raise(struct hwin *w, int class, const char *call)
 {
 	if (w)

@@ -21,7 +21,8 @@ MPI_Fint *fort_status_error(void *status)
 #define WIN_F2C(win)	PMPI_Win_f2c(win)
 #define FORT_KEYVAL(k)	(k)
 #else
-#define WIN_F2C(win)	MPI_Win_f2c(win)
+/* In its ABI the handles are the same, and only some versions have a function. */
+#define WIN_F2C(win)	((MPI_Win)(win))
 /* MPICH's predefined keyvals have numbers of their own in Fortran. */
 #define FORT_KEYVAL(k)	((k) + 1)
 #endif

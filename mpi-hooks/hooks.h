@@ -39,6 +39,7 @@
 
 #include <libprogbase/dtype.h>
 #include <libprogbase/log.h>
+#include <libprogbase/mpiver.h>
 #include <progclient.h>
 
 /* What follows is seen from inside of the library only; so nothing of it is looked up when it is used. */
@@ -71,7 +72,11 @@ bool real_calls_itself(const void *addr);
 extern const struct entry {
 	void (*bind)(void);		/* their pointers to the library's functions; real_bind() calls it */
 	const char *const *names;	/* of the MPI_* functions; NULL at the end */
+	const char *const *optional;	/* PMPI_* functions that some versions of the library do not have; NULL at the end */
 } entry;
+/* What the library says it is, and a name that the hooks need and it lacks, or NULL; after real_bind(). */
+const struct mpi_version *real_version(void);
+const char *real_lacks(void);
 /* Does somebody behind us have some of them, who gets no calls?  Then @what says in a few words who. */
 bool real_tool_behind(char *what, size_t size);
 /* Has the process used an MPI library, and finalized it?  Then its file goes to @file.  Needs nothing bound. */
@@ -99,6 +104,7 @@ struct hooks {
 	uint8_t jobid[16];
 	uint8_t jobkey[32];
 	MPI_Comm self;		/* private, made with the session; MPI_COMM_NULL before */
+	bool asked_ends;	/* asking for the status of a persistent request that is complete makes it inactive */
 	MPI_Request idle;	/* never completes; asking for it makes the library progress */
 	struct prog_session *session;	/* NULL until the first window; set once */
 };
@@ -413,6 +419,8 @@ void herror_not_in_hook(void) __attribute__((error("not in a hook: give the name
 #endif
 /* In @call an error of @comm has come up that is not MPI_SUCCESS: call its error handler. */
 void herror_comm(MPI_Comm comm, int class, const char *call);
+/* The program has called what this version of the library lacks. */
+int herror_absent(const char *call);
 void herror_handler_put(MPI_Errhandler handler);	/* what the library gave; predefined ones are left alone */
 
 #pragma GCC visibility pop

@@ -44,6 +44,25 @@ static void look_for_tools(void)
 		 "progrun preloads it in front, where it does", what);
 }
 
+/* Rank 0 says why not.  A version that the hooks are not made for may have other constants, and calls that pass by. */
+static bool is_usable(void)
+{
+	const struct mpi_version *v = real_version();
+	const char *lacks = real_lacks(), *force = getenv("PROG_FORCE");
+	const bool forced = force && !strcmp(force, "1");
+
+	if (!lacks && (v->known || forced))
+		return true;
+	if (hooks.world_rank)
+		return false;
+	if (lacks)
+		prog_log(PROG_LOG_WARN, "%s lacks %s, which asyncprog needs: the job runs natively", v->name, lacks);
+	else
+		prog_log(PROG_LOG_WARN, "%s is not known to asyncprog, which is made for %s: the job runs natively; PROG_FORCE=1 tries",
+			 v->name, mpi_family_versions(v->family));
+	return false;
+}
+
 /* PROG_ASYNC must be alike on all ranks, as launchers make it: off is off, without a word. */
 void hooks_start(void)
 {
@@ -56,6 +75,8 @@ void hooks_start(void)
 	PMPI_Query_thread(&provided);
 	PMPI_Comm_rank(MPI_COMM_WORLD, &hooks.world_rank);
 	PMPI_Comm_size(MPI_COMM_WORLD, &n);
+	if (!is_usable())
+		return;
 	look_for_tools();
 	if (!hooks.world_rank)
 		msg[0] = !prog_job_key_make(msg + 1, msg + 1 + sizeof(hooks.jobid));

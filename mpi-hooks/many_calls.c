@@ -205,6 +205,7 @@ static int any(struct many *k, int *index, int *flag, MPI_Status *st)
 {
 	const char *call = flag ? "MPI_Testany" : "MPI_Waitany";
 	int hidden = 0, left = 0, rc, i, done;
+	const int error = st->MPI_ERROR;	/* an empty status of the library may set it */
 	unsigned int spins = 0;
 	bool native = false;
 	struct rec *r;
@@ -226,6 +227,7 @@ static int any(struct many *k, int *index, int *flag, MPI_Status *st)
 		rc = PMPI_Testany(k->n, k->shown, &i, &done, st);
 		if (rc || (done && (i != MPI_UNDEFINED || !hidden)))
 			break;
+		st->MPI_ERROR = error;
 		if (flag) {
 			*flag = 0;
 			*index = MPI_UNDEFINED;

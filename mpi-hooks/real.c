@@ -21,21 +21,14 @@
 /* In front of the names of the library's functions whose names we have; see "names" in genhooks. */
 #define REAL		"real_"
 
-/* Names that only one library has. */
+/* What the library of the other family does not have, or the standard's ABI. */
 #define NAME_IN_OMPI	"ompi_mpi_comm_world"
-#define NAME_IN_MPICH	"MPIR_F08_MPI_IN_PLACE"
 #ifdef OPEN_MPI
+#define FAMILY		MPI_FAMILY_OMPI
 #define LIBRARY		"Open MPI"
-#define NAME_IN_OWN	NAME_IN_OMPI
-#define NAME_IN_OTHER	NAME_IN_MPICH
-#define OTHER_LIBRARY	"MPICH"
-#define OTHER_SHORT	"mpich"
 #else
+#define FAMILY		MPI_FAMILY_MPICH
 #define LIBRARY		"MPICH"
-#define NAME_IN_OWN	NAME_IN_MPICH
-#define NAME_IN_OTHER	NAME_IN_OMPI
-#define OTHER_LIBRARY	"Open MPI"
-#define OTHER_SHORT	"ompi"
 #endif
 
 #define NAME_IN_C	"PMPI_Init"
@@ -44,6 +37,8 @@
 bool real_bound, real_fortran;
 static void *library;		/* the MPI library, held; set once, before real_bound */
 static struct link_map *library_map;
+static struct mpi_version version;	/* of the library; set with it */
+static const char *lacking;	/* a name of ours that it does not have, and ought to have, or NULL; set with it */
 
 /* ---- our own references -------------------------------------------------------------------------- */
 
@@ -91,6 +86,22 @@ static bool is_fortran(const char *name)
 	return strncmp(name, "pmpi", 4) == 0 || strncmp(name, "mpi_", 4) == 0;
 }
 
+/* Is it the library's, and ought to be there?  Not what some versions do not have: whoever calls that looks first. */
+static bool is_needed(const char *name)
+{
+	static const char *const prefixes[] = { "PMPI_", "MPI_", "MPIR_", "OMPI_", "ompi_mpi_" };
+	bool is = false;
+
+	for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
+		is |= !strncmp(name, prefixes[i], strlen(prefixes[i]));
+	if (!is || !strncmp(name, "ompi_mpi_errors_are_fatal_", 26))
+		return false;
+	for (const char *const *n = entry.optional; *n; n++)
+		if (!strcmp(*n, name))
+			return false;
+	return true;
+}
+
 static void bind_table(const struct self *s, const ElfW(Rela) *rela, size_t bytes, const ElfW(Sym) *symtab,
 		       const char *strtab, void *lib, bool fortran)
 {
@@ -113,6 +124,8 @@ static void bind_table(const struct self *s, const ElfW(Rela) *rela, size_t byte
 			at = dlsym(lib, name);
 		if (at)
 			*slot = (ElfW(Addr))at + (ElfW(Addr))rela[i].r_addend;
+		else if (!fortran && is_needed(name))
+			lacking = name;
 	}
 }
 
@@ -263,6 +276,31 @@ static _Noreturn void give_up_rc(const char *what, int rc)
 	_exit(1);
 }
 
+/* A library may tell its version before MPI_Init. */
+static void ask_version(struct mpi_version *v)
+{
+	int (*ask)(char *, int *) = library ? (int (*)(char *, int *))dlsym(library, "PMPI_Get_library_version") : NULL;
+	static char text[MPI_MAX_LIBRARY_VERSION_STRING > 8192 ? MPI_MAX_LIBRARY_VERSION_STRING : 8192];
+	int len = 0;
+
+	if (ask && ask(text, &len))
+		*text = '\0';
+	mpi_version_parse(v, text);
+	/* libraries of the standard's ABI say the same as others of their kind; their handles are others */
+	if (library && (v->family == MPI_FAMILY_OMPI) != !!dlsym(library, NAME_IN_OMPI))
+		v->family = MPI_FAMILY_NONE;
+}
+
+const struct mpi_version *real_version(void)
+{
+	return &version;
+}
+
+const char *real_lacks(void)
+{
+	return lacking;
+}
+
 /*
  * There is nothing to fall back to when the library is another one: every handle would be taken for something else,
  * and calls come here first.
@@ -273,16 +311,18 @@ static void find_library(const void *init)
 	Dl_info info;
 
 	library = object_of(init, &file);	/* stays open, so that it is not unloaded while we use it */
-	if (library && dlsym(library, NAME_IN_OWN)) {
+	ask_version(&version);
+	if (version.family == FAMILY) {
 		dladdr1(init, &info, (void **)&library_map, RTLD_DL_LINKMAP);
 		return;
 	}
-	if (library && dlsym(library, NAME_IN_OTHER))
-		prog_log(PROG_LOG_ERROR, "this library is for " LIBRARY ", the program uses " OTHER_LIBRARY
-			 " (%s): preload libprogmpi-" OTHER_SHORT ".so, with progrun --mpi " OTHER_SHORT, file);
+	if (version.family != MPI_FAMILY_NONE)
+		prog_log(PROG_LOG_ERROR, "this library is for " LIBRARY ", the program uses %s (%s: %s): preload "
+			 "libprogmpi-%s.so, with progrun --mpi %s", mpi_family_name(version.family), file, version.name,
+			 mpi_family_short(version.family), mpi_family_short(version.family));
 	else
-		prog_log(PROG_LOG_ERROR, "this library is for " LIBRARY ", the program uses neither it nor "
-			 OTHER_LIBRARY " but %s", file);
+		prog_log(PROG_LOG_ERROR, "this library is for " LIBRARY ", the program uses neither it nor a library of "
+			 "another family that is known, but %s (%s)", file, *version.name ? version.name : "of no version");
 	_exit(1);
 }
 

@@ -395,6 +395,13 @@ void rec_unclaim(struct rec *r);
 /* ... it is, and the program was told */
 void rec_end(struct rec *r);
 
+/* The library has said that it is complete: where that has made a persistent request inactive, our record stands in for it. */
+static inline void rec_asked(struct rec *r)
+{
+	if (unlikely(hooks.asked_ends && r->persistent))
+		r->proxy_req = true;
+}
+
 /* Bytes of the message, and whether it was cancelled, without a call. */
 static inline uint64_t status_bytes(const MPI_Status *st)
 {

@@ -26,6 +26,7 @@ bool rec_poll(struct rec *r)
 		if (!flag && !rc)
 			return false;
 		recv_matched(r, &st, herror_native(rc));
+		rec_asked(r);
 	}
 	if (r->state == REC_MOVING)
 		recv_moving(r);

@@ -215,6 +215,8 @@ static __attribute__((noinline)) int get_status_threads(MPI_Request request, int
 	r = rec_claim_plain(request);
 	if (!r)
 		return PMPI_Request_get_status(request, flag, status);
+	if (unlikely(r->plain && hooks.asked_ends && r->persistent))
+		rec_whole(r);
 	if (unlikely(!r->plain))
 		return get_status_rec(r, request, flag, status);
 	rc = PMPI_Request_get_status(request, flag, st);
@@ -239,7 +241,7 @@ int hook_request_get_status(MPI_Request request, int *flag, MPI_Status *status)
 	r = *rec_look(request);
 	if (!r)
 		return PMPI_Request_get_status(request, flag, status);
-	if (unlikely(!r->plain))
+	if (unlikely(!r->plain || (hooks.asked_ends && r->persistent)))
 		return get_status_slow(request, flag, status);
 	rc = PMPI_Request_get_status(request, flag, st);
 	if (!rc && *flag) {

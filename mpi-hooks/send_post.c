@@ -100,6 +100,8 @@ bool send_poll(struct rec *r)
 		else
 			PMPI_Request_get_status(r->req, &flag, MPI_STATUS_IGNORE);
 		r->send.native_done = flag;
+		if (flag)
+			rec_asked(r);
 	}
 	return r->send.native_done;
 }

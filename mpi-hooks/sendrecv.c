@@ -233,7 +233,6 @@ int hook_sendrecv_replace(void *buf, MPI_Count count, MPI_Datatype type, int des
 	return rc;
 }
 
-#if MPI_VERSION >= 4
 /* One half of a pair: the library's part is its `inner'. */
 static int half_recv(struct rec *r, void *buf, MPI_Count count, MPI_Datatype type, int source, int tag,
 		     const char *call)
@@ -342,10 +341,13 @@ int hook_isendrecv_replace(void *buf, MPI_Count count, MPI_Datatype type, int de
 	uint64_t bytes;
 	void *copy = packed_copy(c, buf, count, type, &bytes);
 
+#ifdef OPEN_MPI
+	if (!copy && !PMPI_Isendrecv_replace)	/* before 5.0 */
+		return hcomm_raise(c, MPI_ERR_NO_MEM, __func__);
+#endif
 	if (!copy)
 		return NATIVE(Isendrecv_replace, buf, count, type, dest, sendtag, source, recvtag,
 			      c->handle, request);
 	return isendrecv(c, copy, (MPI_Count)bytes, MPI_BYTE, dest, sendtag, buf, count, type, source,
 			 recvtag, copy, request, __func__);
 }
-#endif

@@ -52,6 +52,29 @@ static int idle_cancel(void *extra, int complete)
 	return MPI_SUCCESS;
 }
 
+/*
+ * In MPICH 4.2 a persistent request is inactive once MPI_Request_get_status has said that it is complete, and what completes it
+ * gives an empty status.  A message of this process to itself tells whether it is so here.
+ */
+static bool does_asking_end(void)
+{
+	MPI_Request recv = MPI_REQUEST_NULL, send = MPI_REQUEST_NULL;
+	MPI_Status st = { .MPI_TAG = 0 };
+	int flag = 0, rc;
+
+	rc = PMPI_Recv_init(NULL, 0, MPI_BYTE, 0, 1, hooks.self, &recv) || PMPI_Start(&recv) ||
+		PMPI_Isend(NULL, 0, MPI_BYTE, 0, 1, hooks.self, &send);
+	while (!rc && !flag)
+		rc = PMPI_Request_get_status(recv, &flag, MPI_STATUS_IGNORE);
+	if (!rc)
+		rc = PMPI_Wait(&recv, &st);
+	if (send != MPI_REQUEST_NULL)
+		PMPI_Wait(&send, MPI_STATUS_IGNORE);
+	if (recv != MPI_REQUEST_NULL)
+		PMPI_Request_free(&recv);
+	return !rc && st.MPI_TAG != 1;
+}
+
 /* What needs no daemon; undone by native_end(). */
 static int native_begin(void)
 {
@@ -63,6 +86,7 @@ static int native_begin(void)
 		PMPI_Comm_free(&hooks.self);
 		return -EIO;
 	}
+	hooks.asked_ends = does_asking_end();
 	return 0;
 }
 

@@ -176,7 +176,7 @@ int hook_win_free(MPI_Win *win)
 	PMPI_Barrier(w->comm);
 	epoch_drain(w);
 	/* attribute delete functions may still use the window's memory and queries */
-	rc = PMPI_Win_free(win);
+	rc = w->flavor == MPI_WIN_FLAVOR_SHARED ? PMPI_Win_free(win) : hwin_handle_free(win);
 	hmap_del_val(&hwin_map, HMAP_KEY(w->handle), w);
 	hwin_retire(w);
 	return rc;

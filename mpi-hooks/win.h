@@ -54,6 +54,8 @@ void hwin_retire(struct hwin *w);
  * flavor of that name.
  */
 int hwin_make(struct hfamily *f, const struct win_args *c, MPI_Win shared, struct hwin **out, const char **why);
+/* The library's window behind a managed one that is not shared memory; MPI_Win_free of it. */
+int hwin_handle_free(MPI_Win *win);
 
 #pragma GCC visibility pop
 

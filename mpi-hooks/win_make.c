@@ -48,19 +48,33 @@ static bool all_ok(MPI_Comm comm, bool ok)
 	return all;
 }
 
+/*
+ * The communicator of the windows whose handles the user gets is one for all threads, and its collective calls must not overlap;
+ * MPICH 4.2 aborts.  Delete functions of attributes that are called in one may make or free others.
+ */
+static pthread_mutex_t handles = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+int hwin_handle_free(MPI_Win *win)
+{
+	int rc;
+
+	hooks_lock(&handles);
+	rc = PMPI_Win_free(win);
+	hooks_unlock(&handles);
+	return rc;
+}
+
 /* The window of the library whose handle the user gets. */
 static int make_handle(struct hwin *w, const struct win_args *c)
 {
-	/* the communicator is one for all threads, and its collective calls must not overlap */
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	void *base;
 	int rc;
 
 	if (c->flavor == MPI_WIN_FLAVOR_SHARED)
 		return 0;	/* exists already */
-	hooks_lock(&lock);
+	hooks_lock(&handles);
 	rc = PMPI_Win_allocate(0, 1, c->info, hooks.self, &base, &w->handle);
-	hooks_unlock(&lock);
+	hooks_unlock(&handles);
 	return rc ? -EIO : 0;
 }
 
@@ -203,7 +217,7 @@ static int create_managed(struct hwin *w, const struct win_args *c, const struct
 		*why = "another rank cannot";
 out:
 	if (!*managed && have_handle && c->flavor != MPI_WIN_FLAVOR_SHARED)
-		PMPI_Win_free(&w->handle);
+		hwin_handle_free(&w->handle);
 	free(direct);
 	free(eps);
 	free(them);
@@ -227,7 +241,7 @@ static int reuse_local(struct hwin *w, const struct win_args *c, struct prog_use
 static void reuse_undo(struct hwin *w, const struct win_args *c)
 {
 	if (w->handle != MPI_WIN_NULL && c->flavor != MPI_WIN_FLAVOR_SHARED)
-		PMPI_Win_free(&w->handle);
+		hwin_handle_free(&w->handle);
 	w->handle = MPI_WIN_NULL;
 	hwin_retire(w);
 }
@@ -335,7 +349,7 @@ static int replenish(struct hfamily *f, MPI_Comm comm, const struct intent *all,
 	if (!rc)
 		rc = create_managed(w[0], &anew, all, n - 1, made, why);
 	if (*made) {
-		PMPI_Win_free(&w[0]->handle);
+		hwin_handle_free(&w[0]->handle);
 		f->no_recycling = !w[0]->recyclable;
 	}
 	for (i = n; i--;) {

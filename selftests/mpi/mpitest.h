@@ -33,6 +33,13 @@
 #include <string.h>
 #include <unistd.h>
 
+/* MPI_Isendrecv, MPI_Isendrecv_replace and MPI_Comm_idup_with_info, which Open MPI 5 has, though it calls itself MPI 3.1 */
+#if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
+#define T_HAS_ISENDRECV 1
+#else
+#define T_HAS_ISENDRECV 0
+#endif
+
 #define ARRAY_SIZE(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
 extern int t_rank, t_size;

@@ -163,7 +163,7 @@ static void idup(void)
 	M(MPI_Waitall(3, q, MPI_STATUSES_IGNORE));
 	for (int i = 0; i < 3; i++)
 		use(&c[i]);
-#if MPI_VERSION >= 4
+#if T_HAS_ISENDRECV
 	M(MPI_Comm_idup_with_info(MPI_COMM_WORLD, MPI_INFO_NULL, &d, &w));
 #else
 	M(MPI_Comm_idup(MPI_COMM_WORLD, &d, &w));

@@ -118,7 +118,7 @@ static void plan(struct t_rng *r)
 		enum kind kind;
 
 		/* without the hooks MPICH 4.0 leaves the status of MPI_Isendrecv unset */
-		if (MPI_VERSION >= 4 && t_expect_progress && how > 5) {
+		if (T_HAS_ISENDRECV && t_expect_progress && how > 5) {
 			add(how == 6 ? ISENDRECV : ISENDRECV_REPLACE, i, n, c);
 			continue;
 		}
@@ -213,7 +213,7 @@ static void begin(struct item *it)
 		it->value = 10 * t_rank + 1;
 		M(MPI_Iallreduce(&it->value, &it->sum, 1, MPI_INT, MPI_SUM, coll, &it->q));
 		break;
-#if MPI_VERSION >= 4
+#if T_HAS_ISENDRECV
 	case ISENDRECV:
 		M(MPI_Isendrecv(it->out, it->n, MPI_BYTE, rank_of(it), it->tag, it->in, BIG, MPI_BYTE, MPI_ANY_SOURCE,
 				it->tag, it->comm, &it->q));
@@ -340,6 +340,19 @@ static void item_done(struct item *it, const MPI_Status *st)
 	check_item(it, st);
 }
 
+/*
+ * In MPICH 4.2 asking for the status of a persistent request makes it inactive.  The hooks mend that, but not of MPI_COMM_SELF, nor of
+ * small sends, of which they have no record.
+ */
+static bool is_ended_by_asking(const struct item *it)
+{
+#if defined(MPICH_NUMVERSION) && MPICH_NUMVERSION >= 40200000
+	return is_persistent(it) && (it->comm == MPI_COMM_SELF || it->kind == SEND_START || it->kind == SSEND_START);
+#else
+	return false;
+#endif
+}
+
 /* Asking changes nothing, however often. */
 static void ask_all(void)
 {
@@ -349,7 +362,7 @@ static void ask_all(void)
 	for (int i = 0; i < items; i++) {
 		struct item *it = &item[i];
 
-		for (int k = 0; k < 3; k++) {
+		for (int k = is_ended_by_asking(it) ? 3 : 0; k < 3; k++) {
 			memset(&st, 0x55, sizeof(st));
 			M(MPI_Request_get_status(it->q, &flag, &st));
 			if (!is_active(it))

@@ -136,7 +136,7 @@ static int posted(enum way way, uint64_t k)
 	if (way == PERSISTENT) {
 		M(MPI_Send_init(buf, BIG, MPI_BYTE, 1, 5, MPI_COMM_WORLD, &q));
 		M(MPI_Start(&q));
-#if MPI_VERSION >= 4
+#if T_HAS_ISENDRECV
 	} else if (way == ISENDRECV) {
 		M(MPI_Isendrecv(buf, BIG, MPI_BYTE, 1, 5, NULL, 0, MPI_BYTE, MPI_PROC_NULL, 5, MPI_COMM_WORLD, &q));
 #endif

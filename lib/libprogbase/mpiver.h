@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * Which MPI library it is, by what MPI_Get_library_version says: libraries of a family have the same ABI, and one hook library.
+ */
+#ifndef LIBPROGBASE_MPIVER_H
+#define LIBPROGBASE_MPIVER_H
+
+#include <stdbool.h>
+
+enum mpi_family {
+	MPI_FAMILY_NONE,	/* neither of those below */
+	MPI_FAMILY_OMPI,	/* libmpi.so.40 */
+	MPI_FAMILY_MPICH,	/* libmpi.so.12, libmpich.so.12: MPICH and those that keep its ABI */
+};
+
+struct mpi_version {
+	enum mpi_family family;
+	char name[64];		/* "Open MPI 5.0.7", or the beginning of what was said */
+	bool known;		/* one that the hooks are made for */
+};
+
+/* From @text, which may be NULL. */
+void mpi_version_parse(struct mpi_version *v, const char *text);
+const char *mpi_family_name(enum mpi_family f);		/* "Open MPI" */
+const char *mpi_family_short(enum mpi_family f);	/* "ompi" */
+const char *mpi_family_versions(enum mpi_family f);	/* "Open MPI 4.1 and 5.0": those that are known */
+
+#endif

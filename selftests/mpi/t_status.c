@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * What asking for the status of requests says, and that it changes nothing: of one, and with MPI 4.1 of several. Each rank
+ * exchanges messages with the other one, small and large.
+ */
+#include "mpitest.h"
+
+#define LARGE 300000
+#define MANY 4
+
+static const int lens[] = { 0, 1, 8, 239, 240, 241, 5000, LARGE };
+static char in[MANY][LARGE], out[LARGE], want[LARGE];
+static int peer;
+
+static void check(const MPI_Status *st, int tag, int n)
+{
+	int count;
+
+	T_EQ(st->MPI_SOURCE, peer);
+	T_EQ(st->MPI_TAG, tag);
+	M(MPI_Get_count(st, MPI_BYTE, &count));
+	T_EQ(count, n);
+}
+
+static void complete(MPI_Request *q, int how, MPI_Status *st)
+{
+	int flag = 0, i = -1;
+
+	switch (how) {
+	case 0:
+		M(MPI_Wait(q, st));
+		break;
+	case 1:
+		while (!flag)
+			M(MPI_Test(q, &flag, st));
+		break;
+	case 2:
+		M(MPI_Waitany(1, q, &i, st));
+		T_EQ(i, 0);
+		break;
+	case 3:
+		M(MPI_Waitsome(1, q, &flag, &i, st));
+		T_EQ(flag, 1);
+		T_EQ(i, 0);
+		break;
+	case 4:
+		while (!flag)
+			M(MPI_Testany(1, q, &i, &flag, st));
+		T_EQ(i, 0);
+		break;
+	case 5:
+		while (!flag)
+			M(MPI_Testsome(1, q, &flag, &i, st));
+		T_EQ(i, 0);
+		break;
+	default:
+		M(MPI_Waitall(1, q, st));
+	}
+}
+
+/* A receive that is asked until it is complete, and some times after that, and a send: completed in each way. */
+static void ask_and_complete(bool persistent)
+{
+	for (int k = 0; k < ARRAY_SIZE(lens); k++) {
+		const int n = lens[k];
+		MPI_Request q[2];
+		MPI_Status st;
+
+		t_fill(out, (size_t)n, (uint64_t)(100 * k + t_rank));
+		t_fill(want, (size_t)n, (uint64_t)(100 * k + peer));
+		if (persistent) {
+			M(MPI_Recv_init(in[0], LARGE, MPI_BYTE, peer, k, MPI_COMM_WORLD, &q[0]));
+			M(MPI_Send_init(out, n, MPI_BYTE, peer, k, MPI_COMM_WORLD, &q[1]));
+		}
+		for (int how = 0; how < 7; how++) {
+			int flag = 0;
+
+			memset(in[0], 0x5a, (size_t)n);
+			if (persistent) {
+				M(MPI_Startall(2, q));
+			} else {
+				M(MPI_Irecv(in[0], LARGE, MPI_BYTE, peer, k, MPI_COMM_WORLD, &q[0]));
+				M(MPI_Isend(out, n, MPI_BYTE, peer, k, MPI_COMM_WORLD, &q[1]));
+			}
+			while (!flag)
+				M(MPI_Request_get_status(q[0], &flag, MPI_STATUS_IGNORE));
+			for (int i = 0; i < 2; i++) {
+				M(MPI_Request_get_status(q[0], &flag, &st));
+				T_EQ(flag, 1);
+				check(&st, k, n);
+			}
+			/* MPICH 4.2 takes a persistent send that was asked for inactive, and of small ones the hooks know nothing */
+			for (flag = persistent; !flag;)
+				M(MPI_Request_get_status(q[1], &flag, MPI_STATUS_IGNORE));
+			complete(&q[0], how, &st);
+			check(&st, k, n);
+			T_OK(!memcmp(in[0], want, (size_t)n), "%d bytes, way %d: wrong", n, how);
+			complete(&q[1], how, &st);
+			if (!persistent)
+				T_OK(q[0] == MPI_REQUEST_NULL && q[1] == MPI_REQUEST_NULL, "way %d: not completed", how);
+		}
+		for (int i = 0; persistent && i < 2; i++)
+			M(MPI_Request_free(&q[i]));
+		t_barrier();
+	}
+}
+
+static void asked(void)
+{
+	ask_and_complete(false);
+}
+
+static void asked_persistent(void)
+{
+	ask_and_complete(true);
+}
+
+#if MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION >= 1)
+/* None, and an inactive one, are complete, and not active. */
+static void none_active(void)
+{
+	MPI_Request q[2] = { MPI_REQUEST_NULL, MPI_REQUEST_NULL };
+	int flag = 0, index = 0, n = 0, indices[2];
+	MPI_Status st[2];
+
+	M(MPI_Recv_init(in[0], 1, MPI_BYTE, peer, 1, MPI_COMM_WORLD, &q[1]));
+	M(MPI_Request_get_status_all(2, q, &flag, st));
+	T_EQ(flag, 1);
+	flag = 0;
+	M(MPI_Request_get_status_any(2, q, &index, &flag, st));
+	T_EQ(flag, 1);
+	T_EQ(index, MPI_UNDEFINED);
+	T_EQ(st[0].MPI_SOURCE, MPI_ANY_SOURCE);
+	M(MPI_Request_get_status_some(2, q, &n, indices, st));
+	T_EQ(n, MPI_UNDEFINED);
+	M(MPI_Request_free(&q[1]));
+}
+
+/* Of some receives the last one is complete, then all; none is completed by being asked. */
+static void several(void)
+{
+	for (int k = 0; k < ARRAY_SIZE(lens); k++) {
+		MPI_Request q[MANY + 1];
+		MPI_Status st[MANY + 1];
+		int indices[MANY + 1], index = -1, flag = 0, n = 0;
+
+		t_fill(out, (size_t)lens[k], (uint64_t)(100 * k + t_rank));
+		t_fill(want, (size_t)lens[k], (uint64_t)(100 * k + peer));
+		for (int i = 0; i < MANY; i++)
+			M(MPI_Irecv(in[i], LARGE, MPI_BYTE, peer, i, MPI_COMM_WORLD, &q[i]));
+		q[MANY] = MPI_REQUEST_NULL;
+		M(MPI_Request_get_status_any(MANY + 1, q, &index, &flag, st));
+		T_EQ(flag, 0);
+		M(MPI_Request_get_status_some(MANY + 1, q, &n, indices, st));
+		T_EQ(n, 0);
+		t_barrier();
+		M(MPI_Send(out, lens[k], MPI_BYTE, peer, MANY - 1, MPI_COMM_WORLD));
+		while (!flag)
+			M(MPI_Request_get_status_any(MANY + 1, q, &index, &flag, st));
+		T_EQ(index, MANY - 1);
+		check(st, MANY - 1, lens[k]);
+		M(MPI_Request_get_status_some(MANY + 1, q, &n, indices, st));
+		T_EQ(n, 1);
+		T_EQ(indices[0], MANY - 1);
+		check(st, MANY - 1, lens[k]);
+		M(MPI_Request_get_status_all(MANY + 1, q, &flag, MPI_STATUSES_IGNORE));
+		T_EQ(flag, 0);
+		t_barrier();
+		for (int i = 0; i < MANY - 1; i++)
+			M(MPI_Send(out, lens[k], MPI_BYTE, peer, i, MPI_COMM_WORLD));
+		while (!flag)
+			M(MPI_Request_get_status_all(MANY + 1, q, &flag, st));
+		M(MPI_Request_get_status_some(MANY + 1, q, &n, indices, MPI_STATUSES_IGNORE));
+		T_EQ(n, MANY);
+		for (int i = 0; i < MANY; i++)
+			check(&st[i], i, lens[k]);
+		M(MPI_Waitall(MANY + 1, q, st));
+		for (int i = 0; i < MANY; i++) {
+			check(&st[i], i, lens[k]);
+			T_OK(!memcmp(in[i], want, (size_t)lens[k]), "receive %d: wrong", i);
+		}
+	}
+}
+#endif
+
+int main(int argc, char **argv)
+{
+	t_init(&argc, &argv, MPI_THREAD_SINGLE);
+	peer = !t_rank;
+	T_RUN(asked, 2);
+	T_RUN(asked_persistent, 2);
+#if MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION >= 1)
+	T_RUN(none_active, 2);
+	T_RUN(several, 2);
+#endif
+	return t_fini();
+}

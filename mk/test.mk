@@ -43,7 +43,8 @@ $(FUZZ_BINS): $(BUILD)/fuzz/%: $(OBJ)/%.o $(LIBKIT) $(TEST_LIBDEPS)
 
 -include $(patsubst %.o,%.d,$(call objs,$(KIT_SRCS) $(TEST_SRCS) $(FUZZ_SRCS)))
 
-FUZZ_CC ?= clang-14
+# that of packaging/deps.list
+FUZZ_CC ?= $(firstword $(foreach c,clang-14 clang-19 clang,$(if $(shell command -v $(c)),$(c))) clang-14)
 SAN_BUILDS := address,undefined thread
 san_dir = $(BUILD)-$(subst $(comma),-,$(1))
 MPITEST_ALL = $(if $(MPITEST_C_PROGS),selftests-mpi)
@@ -110,6 +111,12 @@ endif
 check-quick:
 	$(Q)$(MAKE) tests $(MPITEST_ALL)
 	$(Q)selftests/run --build $(BUILD) quick
+
+# make check-platforms [PLATFORMS="trixie"]: all of it built on other Debian releases, and the conformance programs there
+PLATFORMS ?= trixie
+.PHONY: check-platforms
+check-platforms:
+	$(Q)$(foreach p,$(PLATFORMS),$(MAKE) PLATFORM=$(p) tests selftests-mpi && $(MAKE) PLATFORM=$(p) check-mpi &&) true
 
 # make check-apps: programs of Debian packages, natively and hooked
 .PHONY: check-apps

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+#include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,10 +15,25 @@
 
 char users_progd[128];
 
+/* Users, and their places in /tmp, are the machine's: one test at a time, also of other builds.  Held until the end. */
+static int alone(void)
+{
+	int fd = open("/tmp/progd-users.lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	if (fd < 0)
+		return -1;
+	while (flock(fd, LOCK_EX))
+		if (errno != EINTR)
+			return -1;
+	return 0;
+}
+
 int users_begin(void)
 {
 	char cmd[4400];
 
+	if (alone())
+		return -1;
 	strcpy(users_progd, "/tmp/progd-users-XXXXXX");
 	if (!mkdtemp(users_progd) || chmod(users_progd, 0755))
 		return -1;

@@ -89,7 +89,7 @@ static void round_of(bool must)
 		}
 		if (time(NULL) > limit) {
 			for (unsigned int i = 0; i < MSGS; i++)
-				print_message("%u: %u to %u: send %u (%d), recv %u (%d)\n", i, m[i].src,
+				print_message("# %u: %u to %u: send %u (%d), recv %u (%d)\n", i, m[i].src,
 					      m[i].dst, state_of(m[i].src, m[i].s),
 					      slot_of(m[i].src, m[i].s)->status,
 					      state_of(m[i].dst, m[i].r), slot_of(m[i].dst, m[i].r)->status);

@@ -325,6 +325,33 @@ static void check_hooks(void)
 		say(NOTE, "preload", "LD_PRELOAD names no libprogmpi: start programs with progrun");
 }
 
+/* Programs may bring others. */
+static void check_mpi(void)
+{
+	static const char *const files[] = { "libmpi.so.40", "libmpi.so.12", "libmpich.so.12" };
+	bool any = false;
+
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+		struct mpi_version v;
+		int err = mpi_library(files[i], &v);
+
+		any |= err != -ENOENT;
+		if (err == -ENOENT)
+			continue;
+		if (err)
+			say(NOTE, "MPI library", "%s: does not tell its version: %s", files[i], strerror(-err));
+		else if (v.family == MPI_FAMILY_NONE)
+			say(NOTE, "MPI library", "%s: %s: there is no hook library for it", files[i], v.name);
+		else if (!v.known)
+			say(NOTE, "MPI library", "%s: %s: libprogmpi-%s.so is made for %s: programs run natively, unless "
+			    "PROG_FORCE=1", files[i], v.name, mpi_family_short(v.family), mpi_family_versions(v.family));
+		else
+			say(GOOD, "MPI library", "%s: %s: libprogmpi-%s.so", files[i], v.name, mpi_family_short(v.family));
+	}
+	if (!any)
+		say(NOTE, "MPI library", "the dynamic linker finds none, by the names of Open MPI and MPICH");
+}
+
 int cmd_doctor(int argc, char **argv)
 {
 	findings = json_array();
@@ -333,6 +360,7 @@ int cmd_doctor(int argc, char **argv)
 	check_kernel();
 	check_module();
 	check_hooks();
+	check_mpi();
 	if (opt.json)
 		print_json(findings);
 	else

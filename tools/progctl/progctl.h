@@ -19,6 +19,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <libprogbase/mpiver.h>
+
 #define SYSTEM_SOCKET	"/run/progd/progd.sock"
 
 /* What the command line says; NULL: nothing. */
@@ -56,6 +58,11 @@ int print_result(json_t *res);
 
 /* A number, with one of @suffixes ("", or the first of "KMGT") of so many bytes; false: it is none, or too large. */
 bool parse_number(const char *text, const char *suffixes, uint64_t *value);
+
+/* ---- mpi.c ---- */
+
+/* What the MPI library says of itself that the dynamic linker finds as @file: 0, -ENOENT: it finds none, -errno. */
+int mpi_library(const char *file, struct mpi_version *v);
 
 /* ---- node.c ---- */
 

@@ -221,6 +221,7 @@ def host_facts():
         mem = int(f.readline().split()[1]) // 1024
     return {"cpu": cpu, "cores": os.cpu_count(), "memory_mib": mem, "arch": platform.machine(),
             "kernel": platform.release(),
+            "tcp": output_of("sysctl", "-n", "net.ipv4.tcp_congestion_control"),
             "os": platform.freedesktop_os_release().get("PRETTY_NAME", "")}
 
 

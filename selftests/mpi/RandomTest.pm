@@ -224,8 +224,8 @@ sub run
 	$up = 1;
 	my ($from, $left) = ($first, $programs // 1e9);
 	while ($left > 0) {
-		for (@parts) {
-			my ($lib, $count, $what) = @$_;
+		for my $part (@parts) {
+			my ($lib, $count, $what) = @$part;
 			my $number = for_nodes($test{kinds}{$what}{$lib}, $count);
 
 			if ($programs) {

@@ -374,7 +374,7 @@ static void start(struct engine *e)
 	err = cgroup_make(o.cgroups, e->uid, e->all->o.memory_max);
 	if (err)
 		prog_log_limited(PROG_LOG_WARN, "engine of uid %u: cgroup: %s", (unsigned int)e->uid, strerror(-err));
-	err = ports_open(e->all->o.ports, &e->ports, why);
+	err = ports_open(e->all->o.ports, e->uid, &e->ports, why);
 	if (!err)
 		err = make_channel(e, &o.sock, &o.pipe);
 	if (!err) {
@@ -556,6 +556,7 @@ static void from_before(void *ctx, const struct record *r)
 	e->state = ENGINE_AWAY;
 	e->pidfd = pidfd;
 	e->record = *r;
+	ports_claim(all->o.ports, e->uid, &e->ports);
 	loop_timer_set(all->o.loop, &e->timer, BACK_NS, on_late, e);
 }
 

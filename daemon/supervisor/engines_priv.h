@@ -33,7 +33,7 @@ struct engine {
 	struct record record;
 	int pidfd;			/* of that process; -1 */
 	int sock, pipe;			/* our half of the channel; -1 */
-	struct ports_set ports;		/* none of an engine of a supervisor before us */
+	struct ports_set ports;
 	struct loop_watch *watch;
 	struct loop_timer timer;	/* STARTING, AWAY: that it does not take for ever */
 	struct conn *conns;		/* given ones first, in the order of their ids */

@@ -143,7 +143,7 @@ static int make_ports(struct supervisor *s)
 		prog_log(PROG_LOG_ERROR, "ports: \"%s\": not of the form LOW-HIGH", conf_str(s->conf, KEY_PORTS));
 		return -EINVAL;
 	}
-	return ports_new(s->loop, conf_str(s->conf, KEY_LISTEN), low, high, &s->ports);
+	return ports_new(s->loop, s->records, conf_str(s->conf, KEY_LISTEN), low, high, &s->ports);
 }
 
 static int start(struct supervisor *s)

@@ -1,37 +1,57 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 #include "ports.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 #include <utlist.h>
 
 #include <libprogbase/log.h>
 #include "loop/loop.h"
+#include "record.h"
 
 #define KEEP_NS		(15 * 60 * 1000000000ull)	/* longer than any peer looks for a node that is gone */
 #define MAX_KEPT	1024u				/* the oldest makes room */
 
 struct kept {
 	int fd;
-	uint64_t until;
+	struct record_port port;
+	bool was_live;			/* by its record: its engine may be there yet */
 	struct kept *next, *prev;
 };
 
 struct ports {
 	struct loop *loop;
+	int records;
 	struct listen_opts o;
 	struct kept *kept;		/* the oldest first */
 	unsigned int nkept;
 	struct loop_timer timer;
 };
 
-static void drop(struct ports *p, struct kept *k)
+static void unlist(struct ports *p, struct kept *k)
 {
 	DL_DELETE(p->kept, k);
 	p->nkept--;
-	close(k->fd);
 	free(k);
+}
+
+static void drop(struct ports *p, struct kept *k)
+{
+	record_port_remove(p->records, &k->port.addr);
+	close(k->fd);
+	unlist(p, k);
+}
+
+static void note(const struct ports *p, const struct record_port *r)
+{
+	int err = record_port_write(p->records, r);
+
+	if (err)
+		prog_log_limited(PROG_LOG_WARN, "port %u of uid %u: cannot be recorded: %s", ntohs(r->addr.port), (unsigned int)r->uid,
+				 strerror(-err));
 }
 
 static void on_timer(void *ctx)
@@ -39,35 +59,82 @@ static void on_timer(void *ctx)
 	struct ports *p = ctx;
 	uint64_t now = loop_now();
 
-	while (p->kept && p->kept->until <= now)
+	while (p->kept && p->kept->port.until <= now)
 		drop(p, p->kept);
 	if (p->kept)
-		loop_timer_set(p->loop, &p->timer, p->kept->until - now, on_timer, p);
+		loop_timer_set(p->loop, &p->timer, p->kept->port.until - now, on_timer, p);
 }
 
-int ports_new(struct loop *l, const char *names, uint16_t low, uint16_t high, struct ports **out)
+static int by_time(const struct kept *a, const struct kept *b)
+{
+	return a->port.until < b->port.until ? -1 : a->port.until > b->port.until;
+}
+
+/* Takes @fd over. */
+static void keep(struct ports *p, int fd, const struct record_port *r)
+{
+	struct kept *k = calloc(1, sizeof(*k));
+	uint64_t now = loop_now(), until = now + KEEP_NS;
+
+	if (!k) {
+		record_port_remove(p->records, &r->addr);
+		close(fd);
+		return;
+	}
+	k->fd = fd;
+	k->port = *r;
+	k->was_live = !r->until;
+	if (!r->until || r->until > until)
+		k->port.until = until;
+	DL_INSERT_INORDER(p->kept, k, by_time);
+	p->nkept++;
+	while (p->nkept > MAX_KEPT)
+		drop(p, p->kept);
+	if (p->kept && !loop_timer_running(&p->timer))
+		loop_timer_set(p->loop, &p->timer, p->kept->port.until > now ? p->kept->port.until - now : 0, on_timer, p);
+}
+
+static void from_before(void *ctx, const struct record_port *r)
+{
+	struct ports *p = ctx;
+	int fd = listen_hold(&r->addr);
+
+	if (fd < 0) {
+		prog_log(PROG_LOG_WARN, "port %u of uid %u: is not kept: %s", ntohs(r->addr.port), (unsigned int)r->uid, strerror(-fd));
+		record_port_remove(p->records, &r->addr);
+		return;
+	}
+	keep(p, fd, r);
+}
+
+int ports_new(struct loop *l, int records, const char *names, uint16_t low, uint16_t high, struct ports **out)
 {
 	struct ports *p = calloc(1, sizeof(*p));
 
 	if (!p)
 		return -ENOMEM;
 	p->loop = l;
+	p->records = records;
 	p->o = (struct listen_opts){ .names = names, .low = low, .high = high, .keep = true };
+	record_ports_each(records, from_before, p);
 	*out = p;
 	return 0;
 }
 
+/* What is kept stays recorded, for the next supervisor. */
 void ports_free(struct ports *p)
 {
 	if (!p)
 		return;
 	loop_timer_cancel(&p->timer);
-	while (p->kept)
-		drop(p, p->kept);
+	while (p->kept) {
+		close(p->kept->fd);
+		unlist(p, p->kept);
+	}
 	free(p);
 }
 
-int ports_open(struct ports *p, struct ports_set *set, char *err)
+int ports_open(struct ports *p, uid_t uid, struct ports_set *set, char *err)
 {
 	int r = listen_open(&p->o, set->l, &set->n, err);
 
@@ -76,30 +143,39 @@ int ports_open(struct ports *p, struct ports_set *set, char *err)
 		drop(p, p->kept);
 		r = listen_open(&p->o, set->l, &set->n, err);
 	}
+	set->uid = uid;
+	for (unsigned int i = 0; !r && i < set->n; i++)
+		note(p, &(struct record_port){ .addr = set->l[i].addr, .uid = uid });
 	return r;
+}
+
+void ports_claim(struct ports *p, uid_t uid, struct ports_set *set)
+{
+	struct kept *k, *tmp;
+
+	set->uid = uid;
+	DL_FOREACH_SAFE(p->kept, k, tmp) {
+		if (k->port.uid != uid || !k->was_live || set->n == PROG_MAX_ADDRS)
+			continue;
+		set->l[set->n++] = (struct listener){ .fd = k->fd, .addr = k->port.addr };
+		unlist(p, k);
+	}
 }
 
 void ports_retire(struct ports *p, struct ports_set *set)
 {
 	for (unsigned int i = 0; i < set->n; i++) {
-		struct kept *k = calloc(1, sizeof(*k));
+		struct record_port r = { .addr = set->l[i].addr, .uid = set->uid, .until = loop_now() + KEEP_NS };
 
-		/* the kernel answers connections with a reset; the port stays bound until it is closed */
-		if (!k || shutdown(set->l[i].fd, SHUT_RDWR)) {
+		if (listen_refuse(set->l[i].fd)) {
+			record_port_remove(p->records, &r.addr);
 			close(set->l[i].fd);
-			free(k);
 			continue;
 		}
-		k->fd = set->l[i].fd;
-		k->until = loop_now() + KEEP_NS;
-		DL_APPEND(p->kept, k);
-		p->nkept++;
+		note(p, &r);
+		keep(p, set->l[i].fd, &r);
 	}
 	set->n = 0;
-	while (p->nkept > MAX_KEPT)
-		drop(p, p->kept);
-	if (p->kept && !loop_timer_running(&p->timer))
-		on_timer(p);
 }
 
 void ports_forget(struct ports_set *set)

@@ -14,6 +14,7 @@
 #include <libprogbase/log.h>
 
 #define TMP	"new"
+#define PORT	"port "			/* and address and port */
 
 static ssize_t read_file(int dir, const char *name, char *buf, size_t size)
 {
@@ -43,13 +44,11 @@ int record_dir(const char *path)
 	return fd;
 }
 
-int record_write(int dir, const struct record *r)
+static int write_file(int dir, const char *name, const char *text)
 {
-	char name[16], text[64];
-	int fd, n, err = 0;
+	ssize_t n = (ssize_t)strlen(text);
+	int fd, err = 0;
 
-	snprintf(name, sizeof(name), "%u", (unsigned int)r->uid);
-	n = snprintf(text, sizeof(text), "%d %" PRIu64 "\n", (int)r->pid, r->began);
 	fd = openat(dir, TMP, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
@@ -59,6 +58,15 @@ int record_write(int dir, const struct record *r)
 	if (!err && renameat(dir, TMP, dir, name))
 		err = -errno;
 	return err;
+}
+
+int record_write(int dir, const struct record *r)
+{
+	char name[16], text[64];
+
+	snprintf(name, sizeof(name), "%u", (unsigned int)r->uid);
+	snprintf(text, sizeof(text), "%d %" PRIu64 "\n", (int)r->pid, r->began);
+	return write_file(dir, name, text);
 }
 
 void record_remove(int dir, uid_t uid)
@@ -87,6 +95,59 @@ void record_each(int dir, void (*fn)(void *ctx, const struct record *r), void *c
 			continue;
 		}
 		r.pid = pid;
+		fn(ctx, &r);
+	}
+	if (d)
+		closedir(d);
+}
+
+/* ---- ports ------------------------------------------------------------------------------------------------- */
+
+static void port_name(const struct prog_addr *a, char *name, size_t size)
+{
+	struct sockaddr_storage ss;
+	char where[64] = "?";
+	socklen_t len;
+
+	if (listen_sockaddr(a, &ss, &len))
+		listen_addr_name(&ss, len, where, sizeof(where));
+	snprintf(name, size, PORT "%s", where);
+}
+
+int record_port_write(int dir, const struct record_port *r)
+{
+	char name[80], text[64];
+
+	port_name(&r->addr, name, sizeof(name));
+	snprintf(text, sizeof(text), "%u %" PRIu64 "\n", (unsigned int)r->uid, r->until);
+	return write_file(dir, name, text);
+}
+
+void record_port_remove(int dir, const struct prog_addr *addr)
+{
+	char name[80];
+
+	port_name(addr, name, sizeof(name));
+	unlinkat(dir, name, 0);
+}
+
+void record_ports_each(int dir, void (*fn)(void *ctx, const struct record_port *r), void *ctx)
+{
+	DIR *d = fdopendir(openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	struct dirent *e;
+
+	while (d && (e = readdir(d))) {
+		struct record_port r = { 0 };
+		unsigned int uid;
+		char text[64];
+
+		if (strncmp(e->d_name, PORT, strlen(PORT)) || !listen_addr_read(e->d_name + strlen(PORT), &r.addr))
+			continue;
+		if (read_file(dir, e->d_name, text, sizeof(text)) <= 0 || sscanf(text, "%u %" SCNu64, &uid, &r.until) != 2) {
+			prog_log(PROG_LOG_WARN, "record of %s: cannot be read", e->d_name);
+			continue;
+		}
+		r.uid = uid;
 		fn(ctx, &r);
 	}
 	if (d)

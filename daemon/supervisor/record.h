@@ -2,7 +2,7 @@
 /*
  * record: which processes are our engines, for a supervisor that was started anew: a file for each user in a directory
  * of root's.  A uid alone proves nothing: every process of the user has it.  A process is told by its pid and the time it
- * began at, as a pid is used again.
+ * began at, as a pid is used again.  Another file for each port that an engine has, or had.
  */
 #ifndef SUPERVISOR_RECORD_H
 #define SUPERVISOR_RECORD_H
@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "listen/listen.h"
 #include "proc.h"
 
 struct record {
@@ -31,5 +32,16 @@ int record_write(int dir, const struct record *r);
 void record_remove(int dir, uid_t uid);
 /* All that can be read. */
 void record_each(int dir, void (*fn)(void *ctx, const struct record *r), void *ctx);
+
+/* A port at which an engine of @uid listens, or, from its end until @until (loop_now()), listened. */
+struct record_port {
+	struct prog_addr addr;
+	uid_t uid;
+	uint64_t until;			/* 0: it listens */
+};
+
+int record_port_write(int dir, const struct record_port *r);
+void record_port_remove(int dir, const struct prog_addr *addr);
+void record_ports_each(int dir, void (*fn)(void *ctx, const struct record_port *r), void *ctx);
 
 #endif

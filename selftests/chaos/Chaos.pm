@@ -186,7 +186,7 @@ sub shell_start
 
 # Starts progd on a node and waits until it answers; $opt{set}: configuration, $opt{as}: command in
 # front, $opt{socket}, $opt{progd}: path; $opt{shipped}: with the time-outs of the default configuration;
-# $opt{supervisor}: progd-supervisor, whose engines run $opt{progd}
+# $opt{supervisor}: progd-supervisor, or the path of another one, whose engines run $opt{progd}
 sub progd_start
 {
 	my ($node, %opt) = @_;
@@ -268,14 +268,16 @@ sub fds
 	return $all - $tcp;
 }
 
-# files in the places where something of ours could stay; what MPI libraries leave is theirs
+# files in the places where something of ours could stay; what MPI libraries leave is theirs, and a supervisor leaves which ports
+# the next one is to keep
 sub left_files
 {
 	my ($node) = @_;
 	my (undef, $out) = sh($node, "find /dev/shm /run /tmp/asyncprog-* -mindepth 1 ! -type d 2>/dev/null");
 
 	return join ' ', sort grep { !m{/(?:ompi\.|vader_segment|pmix|mpich_|psm|ucx_|sm_segment)} &&
-		!m{^/run/progd/progd\.sock(?:\.ctl)?$} && !m{^\Q$state\E/} } split /\n/, $out;
+		!m{^/run/progd/progd\.sock(?:\.ctl)?$} &&
+		!m{^/run/progd/progd\.sock\.records/port } && !m{^\Q$state\E/} } split /\n/, $out;
 }
 
 # host:port of the daemon

@@ -952,23 +952,39 @@ static unsigned int port_of(uid_t uid)
 	return atoi(p + strlen("127.0.0.1:"));
 }
 
-/* What somebody else gets who wants that port, and who wants to connect to it: errno, or 0. */
-static void try_port(unsigned int port, int *to_bind, int *to_connect)
+static int connect_to(unsigned int port)
 {
 	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-	*to_connect = connect(fd, (struct sockaddr *)&sin, sizeof(sin)) ? errno : 0;
+	if (!connect(fd, (struct sockaddr *)&sin, sizeof(sin)))
+		return fd;
 	close(fd);
-	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	*to_bind = bind(fd, (struct sockaddr *)&sin, sizeof(sin)) ? errno : 0;
-	close(fd);
-	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one));
-	if (*to_bind)
+	return -errno;
+}
+
+/* What another user gets who wants that port, and who wants to connect to it: errno, or 0. */
+static void try_port(unsigned int port, int *to_bind, int *to_connect)
+{
+	static const int ways[][2] = { { 0, 0 }, { SO_REUSEADDR, 0 }, { SO_REUSEPORT, 0 }, { SO_REUSEADDR, SO_REUSEPORT } };
+	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int fd = connect_to(port), one = 1;
+
+	*to_connect = fd < 0 ? -fd : 0;
+	if (fd >= 0)
+		close(fd);
+	*to_bind = EADDRINUSE;
+	/* whose a socket is decides as well */
+	assert_int_equal(seteuid(USER_B), 0);
+	for (unsigned int i = 0; i < sizeof(ways) / sizeof(ways[0]) && *to_bind; i++) {
+		fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		for (int k = 0; k < 2; k++)
+			if (ways[i][k])
+				assert_int_equal(setsockopt(fd, SOL_SOCKET, ways[i][k], &one, sizeof(one)), 0);
 		*to_bind = bind(fd, (struct sockaddr *)&sin, sizeof(sin)) ? errno : 0;
-	close(fd);
+		close(fd);
+	}
+	assert_int_equal(seteuid(0), 0);
 }
 
 /* Where an engine was that ended nobody else can answer, and nobody waits there. */
@@ -995,6 +1011,56 @@ static void test_port_kept(void **state)
 		try_port(port, &to_bind, &to_connect);
 		assert_int_equal(to_connect, ECONNREFUSED);
 		assert_int_equal(to_bind, EADDRINUSE);
+	}
+	client_end(&a);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
+/* The supervisor's successors keep the port, too: that of an engine that they found, and those of engines that have ended. */
+static void test_port_kept_restart(void **state)
+{
+	int to_bind, to_connect, there;
+	unsigned int port;
+	struct client a;
+	pid_t e;
+
+	start(NULL, NULL);
+	client_start(&a, USER_A);
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(client_do(&a, 'o').err, 0);
+		e = user_engine(&node, USER_A);
+		port = port_of(USER_A);
+		/* a connection that was accepted has the port as well, and is the engine's */
+		there = connect_to(port);
+		assert_true(there >= 0);
+		for (int k = 0; k < 3; k++) {
+			stop_supervisor(i & 1 ? SIGKILL : SIGTERM);
+			assert_int_equal(node_supervise(&node, users_progd, sets), 0);
+			try_port(port, &to_bind, &to_connect);
+			assert_int_equal(to_connect, 0);
+			assert_int_equal(to_bind, EADDRINUSE);
+		}
+		assert_int_equal(user_engine(&node, USER_A), e);
+		if (i & 2) {
+			stop_supervisor(SIGKILL);
+			kill(e, SIGKILL);
+			await_end(e);
+			assert_int_equal(node_supervise(&node, users_progd, sets), 0);
+		} else {
+			kill(e, SIGKILL);
+			await_end(e);
+		}
+		close(there);
+		client_do(&a, 'c');
+		for (uint64_t end = nodes_now() + 20 * SEC; user_engine(&node, USER_A); usleep(1000))
+			assert_true(nodes_now() < end);
+		for (int k = 0; k < 2; k++) {
+			try_port(port, &to_bind, &to_connect);
+			assert_int_equal(to_connect, ECONNREFUSED);
+			assert_int_equal(to_bind, EADDRINUSE);
+			stop_supervisor(SIGKILL);
+			assert_int_equal(node_supervise(&node, users_progd, sets), 0);
+		}
 	}
 	client_end(&a);
 	assert_int_equal(node_stop(&node, SIGTERM), 0);
@@ -1073,6 +1139,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_reload),
 		cmocka_unit_test(test_service),
 		cmocka_unit_test(test_port_kept),
+		cmocka_unit_test(test_port_kept_restart),
 		cmocka_unit_test(test_port_range),
 		cmocka_unit_test(test_cgroup),	/* last: left out where there is none */
 	};

@@ -238,6 +238,57 @@ static int bind_kept(const struct prog_addr *a)
 	return fd;
 }
 
+static void set_option(int fd, int option, int value)
+{
+	if (setsockopt(fd, SOL_SOCKET, option, &value, sizeof(value)))
+		prog_log(PROG_LOG_WARN, "lanes: socket option %d: %m", option);
+}
+
+/*
+ * listen_hold() comes by these: the first lets it bind beside the socket that listens, which otherwise only does who has the same uid and
+ * asked for it before; the second, beside connections that were accepted there, which have the engine's uid.  A socket that listens keeps
+ * others out nevertheless.
+ */
+static void let_hold(int fd)
+{
+	set_option(fd, SO_REUSEPORT, 1);
+	set_option(fd, SO_REUSEADDR, 1);
+}
+
+int listen_hold(const struct prog_addr *a)
+{
+	struct sockaddr_storage ss;
+	socklen_t len;
+	int fd, err;
+
+	if (!a->port || !listen_sockaddr(a, &ss, &len))
+		return -EAFNOSUPPORT;
+	fd = socket(ss.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	if (ss.ss_family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &(int){ 1 }, sizeof(int));
+	set_option(fd, SO_REUSEPORT, 1);
+	if (!bind(fd, (struct sockaddr *)&ss, len))
+		return fd;
+	/* not at once: who binds first with this lets others do so for as long as the port is bound */
+	set_option(fd, SO_REUSEADDR, 1);
+	err = bind(fd, (struct sockaddr *)&ss, len) ? -errno : 0;
+	if (err) {
+		close(fd);
+		return err;
+	}
+	set_option(fd, SO_REUSEADDR, 0);
+	return fd;
+}
+
+int listen_refuse(int fd)
+{
+	set_option(fd, SO_REUSEADDR, 0);
+	/* the kernel answers connections with a reset; the port stays bound until it is closed */
+	return shutdown(fd, SHUT_RDWR) && errno != ENOTCONN ? -errno : 0;
+}
+
 static int open_one(const struct listen_opts *o, struct listener *li, char *err)
 {
 	char name[64];
@@ -262,10 +313,33 @@ static int open_one(const struct listen_opts *o, struct listener *li, char *err)
 		snprintf(err, LISTEN_ERR, "lanes: cannot listen on %s (ports %u to %u): %s", name, o->low, o->high, strerror(-fd));
 		return fd;
 	}
+	if (o->keep)
+		let_hold(fd);
 	li->fd = fd;
 	li->addr = local_addr(fd, name, sizeof(name));
 	prog_log(PROG_LOG_INFO, "lanes: listening on %s", name);
 	return 0;
+}
+
+bool listen_addr_read(const char *name, struct prog_addr *a)
+{
+	struct sockaddr_storage ss = { 0 };
+	struct sockaddr_in6 *v6 = (void *)&ss;
+	struct sockaddr_in *v4 = (void *)&ss;
+	char ip[INET6_ADDRSTRLEN];
+	unsigned int port;
+	int end = 0;
+
+	if (sscanf(name, "[%45[^]]]:%u%n", ip, &port, &end) == 2 && inet_pton(AF_INET6, ip, &v6->sin6_addr) == 1)
+		ss.ss_family = AF_INET6;
+	else if (sscanf(name, "%45[0-9.]:%u%n", ip, &port, &end) == 2 && inet_pton(AF_INET, ip, &v4->sin_addr) == 1)
+		ss.ss_family = AF_INET;
+	else
+		return false;
+	if (name[end] || !port || port > UINT16_MAX || !listen_fill_addr((struct sockaddr *)&ss, a))
+		return false;
+	a->port = htons((uint16_t)port);
+	return true;
 }
 
 static void close_all(struct listener *l, unsigned int *n)

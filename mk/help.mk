@@ -30,6 +30,7 @@ help:
 	@echo '  make soak-p2p    SOAK_PROGRAMS (5000) random two-sided programs, native and hooked'
 	@echo '  make soak-rma    likewise random one-sided programs'
 	@echo '  make soak-cuts   the network is cut under jobs for CUTS (1 10 60 300) seconds'
+	@echo '  make soak-restarts  supervisors are restarted RESTARTS (100) times under jobs, while STARTED (100) others start'
 	@echo '  make soak-sanitizers  what make check leaves out of the sanitizer builds'
 	@echo '  make soak-suite  MPICH'"'"'s own test programs, both libraries: hours; SUITE="--mpi mpich rma" selects'
 	@echo '  make dep-check   the layer rule, circles of calls, and every header compiles alone'

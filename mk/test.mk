@@ -150,6 +150,15 @@ soak-cuts:
 	$(Q)$(MAKE) user selftests-chaos
 	$(Q)CUTS='$(CUTS)' PROG_BUILD=$(abspath $(BUILD)) selftests/chaos/cut_test
 
+# make soak-restarts [RESTARTS=100] [STARTED=100]: supervisors are restarted under jobs, and while jobs start
+RESTARTS ?= 100
+STARTED ?= 100
+.PHONY: soak-restarts
+soak-restarts:
+	$(Q)$(MAKE) deps
+	$(Q)$(MAKE) user selftests-chaos
+	$(Q)RESTARTS=$(RESTARTS) STARTED=$(STARTED) PROG_BUILD=$(abspath $(BUILD)) selftests/chaos/restarts_test
+
 # make soak-suite [SUITE="--mpi mpich --nodes 2 rma pt2pt"]: MPICH's test programs, from Debian's source package
 .PHONY: soak-suite
 soak-suite:

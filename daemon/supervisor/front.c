@@ -248,14 +248,14 @@ int front_new(const struct front_opts *o, struct front **out, char *err)
 				 strerror(-r));
 	}
 	if (r) {
-		front_free(f);
+		front_free(f, false);
 		return r;
 	}
 	*out = f;
 	return 0;
 }
 
-void front_free(struct front *f)
+void front_free(struct front *f, bool stay)
 {
 	char path[256];
 
@@ -270,7 +270,7 @@ void front_free(struct front *f)
 		if (f->s[i].fd < 0)
 			continue;
 		snprintf(path, sizeof(path), "%s%s", f->o.path, sockets[i].suffix);
-		if (f->s[i].own)
+		if (f->s[i].own && !stay)
 			unlink(path);
 		close(f->s[i].fd);
 	}

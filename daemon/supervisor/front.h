@@ -10,6 +10,8 @@
 #ifndef SUPERVISOR_FRONT_H
 #define SUPERVISOR_FRONT_H
 
+#include <stdbool.h>
+
 #include "engines.h"
 
 struct front;
@@ -26,7 +28,7 @@ struct front_opts {
 
 /* Sockets that the service manager holds, or of our own. */
 int front_new(const struct front_opts *o, struct front **out, char *err);
-/* Removes the sockets, if they are our own. */
-void front_free(struct front *f);
+/* Removes the sockets, if they are our own; @stay: processes that come are to wait for the next supervisor, so it does not. */
+void front_free(struct front *f, bool stay);
 
 #endif

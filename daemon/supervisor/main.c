@@ -193,10 +193,22 @@ static int start(struct supervisor *s)
 	return r;
 }
 
+static void count(void *ctx, uid_t uid, pid_t pid, const char *state)
+{
+	++*(unsigned int *)ctx;
+}
+
 static void finish(struct supervisor *s)
 {
+	unsigned int engines = 0;
+
 	service_notify("STOPPING=1");
-	front_free(s->front);
+	if (s->engines)
+		engines_each(s->engines, count, &engines);
+	if (engines)
+		prog_log(PROG_LOG_INFO, "ends; %u engines go on, and processes that come wait at %s for the next supervisor", engines,
+			 conf_str(s->conf, KEY_SOCKET));
+	front_free(s->front, engines);
 	engines_free(s->engines);
 	ports_free(s->ports);
 	closer_free(s->closer);

@@ -195,7 +195,8 @@ sub progd_start
 	my @set = map { ('--set', $_) } $opt{shipped} ? () : ('peer_timeout=1s', 'peer_giveup=1s', 'connect_timeout=1s'), 'log_level=info',
 		@{$opt{set} // []};
 	my $progd = $opt{progd} // prog_path('progd');
-	my @run = $opt{supervisor} ? (prog_path('progd-supervisor'), '--progd', $progd) : ($progd, '--foreground');
+	my $supervisor = ($opt{supervisor} // 0) =~ m{/} ? $opt{supervisor} : prog_path('progd-supervisor');
+	my @run = $opt{supervisor} ? ($supervisor, '--progd', $progd) : ($progd, '--foreground');
 	my (undef, $pid) = sh($node, "mkdir -p \$(dirname $socket); setsid " .
 		shell_words(@{$opt{as} // []}, @run, '--socket', $socket, @set) . " </dev/null >$log 2>&1 & echo \$!");
 

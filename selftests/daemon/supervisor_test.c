@@ -396,7 +396,7 @@ static void test_restart(void **state)
 	assert_int_equal(x.err, 0);
 	e = user_engine(&node, USER_A);
 	for (int i = 0; i < 20; i++) {
-		stop_supervisor(SIGKILL);
+		stop_supervisor(i & 1 ? SIGTERM : SIGKILL);
 		client_tell(&a, 'o');
 		client_tell(&b, 'o');
 		usleep(i * 7919 % 20000);

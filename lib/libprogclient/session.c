@@ -174,6 +174,7 @@ static int make_segment(struct prog_session *s, int *fd)
 		.bounce_off = bounce,
 		.bounce_size = CLIENT_BOUNCE,
 		.p2p_off = p2p,
+		.cpu = (uint32_t)sched_getcpu() + 1,
 	};
 	return 0;
 }

@@ -94,6 +94,15 @@ static void blocked_begin(struct prog_session *s)
 	__atomic_fetch_add(&s->hdr->blocked, 1, __ATOMIC_RELAXED);
 }
 
+/* For the daemon, too: what is posted is waited for at once, or not. */
+static void wait_begin(struct prog_session *s)
+{
+	uint32_t *waits = &s->hdr->waits;
+
+	/* threads may count once for two: it is a hint */
+	__atomic_store_n(waits, __atomic_load_n(waits, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+}
+
 static void blocked_end(struct prog_session *s)
 {
 	__atomic_fetch_sub(&s->hdr->blocked, 1, __ATOMIC_RELAXED);
@@ -156,6 +165,7 @@ int wait_until(struct prog_session *s, uint32_t *event, uint32_t *waiters, bool 
 	uint64_t spin;
 	int i, err;
 
+	wait_begin(s);
 	for (i = 0; i < SPIN_BATCH; i++) {
 		if (done(arg))
 			return 0;
@@ -188,6 +198,7 @@ int wait_lock(struct prog_session *s, struct winctl *wc, uint32_t origin)
 	bool granted;
 	int i;
 
+	wait_begin(s);
 	for (i = 0; i < SPIN_BATCH; i++) {
 		if (winlock_granted(wc, origin))
 			return 0;

@@ -13,7 +13,7 @@ struct segment {
 	struct prog_sq sq;
 	uint32_t idx[KIT_SLOTS];
 	struct prog_sqe sqe[KIT_SLOTS] __attribute__((aligned(64)));
-	uint32_t event, waiters;
+	uint32_t event, waiters, cpu, blocked, waits;
 	uint8_t arena[KIT_ARENA] __attribute__((aligned(64)));
 };
 

@@ -25,7 +25,7 @@ struct client_view {
 	uint8_t *arena;
 	uint64_t arena_size;
 	uint32_t *event, *waiters;
-	const uint32_t *cpu, *blocked;	/* of prog_session_hdr */
+	const uint32_t *cpu, *blocked, *waits;	/* of prog_session_hdr */
 	struct helper *helper;		/* NULL: none */
 	struct prog_helper_ring *ring;	/* NULL: none */
 	struct win_regions regions;

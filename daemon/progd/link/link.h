@@ -184,6 +184,12 @@ struct link_host {
 	 */
 	void (*place)(struct link_host *h, unsigned int worker, const cpu_set_t *idle, const cpu_set_t *busy);
 	/*
+	 * For small operations @worker, the calling one, should run on one of @best; or much is to be moved, and it may run anywhere.
+	 * Both or none.
+	 */
+	void (*follow)(struct link_host *h, unsigned int worker, const cpu_set_t *best);
+	void (*spread)(struct link_host *h, unsigned int worker);
+	/*
 	 * The client's memory is corrupt; the session must be ended (later, not from inside this call).  @why names
 	 * field and value.
 	 */

@@ -37,6 +37,16 @@ static void place(struct link_host *h, unsigned int worker, const cpu_set_t *idl
 	worker_place(host_of(h)->worker[worker], idle, busy);
 }
 
+static void follow(struct link_host *h, unsigned int worker, const cpu_set_t *best)
+{
+	worker_follow(host_of(h)->worker[worker], best);
+}
+
+static void spread(struct link_host *h, unsigned int worker)
+{
+	worker_spread(host_of(h)->worker[worker]);
+}
+
 static bool leave(struct link_host *h, unsigned int worker)
 {
 	return worker_coalesces(host_of(h)->worker[worker]);
@@ -88,7 +98,8 @@ static int make_workers(struct node *n)
 	int r;
 
 	n->host = (struct link_host){
-		.posted = posted, .leave = leave, .kick = kick, .place = place, .client_bad = client_bad,
+		.posted = posted, .leave = leave, .kick = kick, .place = place, .follow = follow,
+		.spread = spread, .client_bad = client_bad,
 	};
 	for (unsigned int i = 0; i < workers; i++) {
 		struct worker_opts o = {

@@ -137,6 +137,7 @@ static int end(struct link_from *lf, const struct wire_frame *f, const void *pay
 		return 0;
 	}
 	from = lf->rma ? lf->rma : target_from(lf->link->rma, lf, NULL);
+	follow_frame(lf->link->rma, f->total);
 	return from ? target_frame(from, f, payload, token) : -ENOMEM;
 }
 
@@ -258,6 +259,7 @@ void rma_client_detach(struct rma *r, struct rma_client *cl)
 	DL_SEARCH_SCALAR(r->conns, c, c, cl);
 	if (!c)
 		return;
+	follow_lost(c);
 	origin_conn_free(c);
 	link_client_del(&c->lc);
 	DL_DELETE(r->conns, c);

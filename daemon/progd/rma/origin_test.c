@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -276,6 +277,96 @@ static void test_confirm(void **state)
 	submit(e);
 	submit(put(11));
 	assert_false(is_confirmed(11));
+}
+
+static struct {			/* what the worker was told */
+	unsigned int follows, spreads;
+	cpu_set_t best;
+} told;
+
+static void follow(struct link_host *h, unsigned int worker, const cpu_set_t *best)
+{
+	assert_int_equal(worker, 0);
+	told.follows++;
+	told.best = *best;
+}
+
+static void spread(struct link_host *h, unsigned int worker)
+{
+	assert_int_equal(worker, 0);
+	told.spreads++;
+}
+
+/* @n puts, after which the client waits or not, @times times. */
+static void post(unsigned int times, unsigned int n, bool waits)
+{
+	static uint64_t seq;
+
+	if (!acked())
+		seq = 0;
+	while (times--) {
+		for (unsigned int i = 0; i < n; i++)
+			submit(put(++seq));
+		a.seg->waits += waits;
+		RUN(acked() == seq);
+	}
+}
+
+/* Who waits after each operation or two has the worker where it has posted; not who posts many, nor for much at once. */
+static void test_follow(void **state)
+{
+	struct prog_sqe e = {
+		.opcode = PROG_SQE_OP_PUT, .flags = PROG_SQE_REGION, .target = 1, .len = 2u << 20,
+	};
+	time_t limit = time(NULL) + 30;
+	cpu_set_t want;
+
+	memset(&told, 0, sizeof(told));
+	kit_host.follow = follow;
+	kit_host.spread = spread;
+	a.seg->cpu = 1 + 3;
+	post(20, 1, false);
+	assert_int_equal(told.follows, 0);
+	post(20, 3, true);
+	assert_true(told.follows);
+	CPU_ZERO(&want);
+	CPU_SET(3, &want);
+	assert_true(CPU_EQUAL(&told.best, &want));
+	/* elsewhere */
+	a.seg->cpu = 1 + 7;
+	post(1, 1, true);
+	CPU_ZERO(&want);
+	CPU_SET(7, &want);
+	assert_true(CPU_EQUAL(&told.best, &want));
+	/* again and again, as the worker forgets */
+	told.follows = 0;
+	while (!told.follows && time(NULL) < limit)
+		post(1, 1, true);
+	assert_true(told.follows);
+	/* nonsense, and nothing */
+	told.follows = 0;
+	a.seg->cpu = UINT32_MAX;
+	post(1, 1, true);
+	a.seg->cpu = 1 + CPU_SETSIZE;
+	post(1, 1, true);
+	a.seg->cpu = 0;
+	post(1, 1, true);
+	assert_int_equal(told.follows, 0);
+	/* many at once */
+	a.seg->cpu = 1 + 2;
+	post(8, KIT_SLOTS / 2, true);
+	told.follows = 0;
+	post(8, KIT_SLOTS / 2, true);
+	assert_int_equal(told.follows, 0);
+	assert_int_equal(told.spreads, 0);
+	/* much */
+	a.regions[0] = kit_map(e.len);
+	e.seq = acked() + 1;
+	submit(e);
+	RUN(acked() == e.seq);
+	assert_true(told.spreads);
+	kit_host.follow = NULL;
+	kit_host.spread = NULL;
 }
 
 static struct win_map *make_region(uint32_t i, size_t size)
@@ -555,7 +646,7 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_put), T(test_confirm), T(test_region_gone), T(test_stop), T(test_quota),
+		T(test_put), T(test_follow), T(test_confirm), T(test_region_gone), T(test_stop), T(test_quota),
 		T(test_idle_lane), T(test_open_on_full_lane), T(test_lane_of_others), T(test_lanes_apart),
 	};
 

@@ -137,6 +137,9 @@ struct conn {				/* a client as this worker knows it */
 	struct op *ops;			/* [slots], untouched pages cost nothing */
 	size_t ops_size;
 	uint32_t inflight;		/* slots held */
+	uint32_t waits;			/* the client's count of waits, when entries were taken last */
+	uint32_t unawaited;		/* entries taken since it changed */
+	uint8_t awaited;		/* how sure it is that it waits for each entry or two, 0 to AWAITED_MAX */
 	uint32_t touched;		/* slots up to here have been used since the last trimming */
 	struct stream *streams;
 	struct stream *last;		/* found last */
@@ -404,6 +407,11 @@ struct rma {
 	uint8_t *reply_scratch;		/* same, for local replies */
 	uint32_t ntstreams;
 	uint64_t now;			/* of this poll, ns */
+	uint64_t bytes;			/* of payloads of clients' operations that are not over */
+	struct conn *followed;		/* whose processor this worker was sent to last; NULL: nobody's */
+	uint32_t followed_cpu;		/* ... which is that */
+	uint64_t followed_at;
+	uint64_t kept_off_at;		/* when it was last seen to that it is in nobody's way; 0: never */
 };
 
 /* ref.c */
@@ -418,6 +426,14 @@ static inline uint64_t engine_now(struct rma *r)
 		r->now = loop_now();
 	return r->now;
 }
+
+/* follow.c */
+/* @n entries of the client's were taken; a frame came of an operation of @total bytes; a client goes. */
+void follow_posted(struct conn *c, uint32_t n);
+void follow_frame(struct rma *r, uint64_t total);
+void follow_lost(struct conn *c);
+/* Does the client wait for what it posts before it posts more? */
+bool follow_awaits(const struct conn *c);
 
 /* the origin's half, see origin.h */
 int origin_poll(struct rma *r);

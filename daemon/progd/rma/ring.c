@@ -157,6 +157,7 @@ static void op_queue(struct stream *s, uint32_t slot)
 
 	s->seq_in = op->seq;
 	c->inflight++;
+	c->r->bytes += op->len;
 	if (slot >= c->touched) {
 		c->touched = slot + 1;
 		c->r->trim_wanted |= slot >= TRIM_SLOTS;
@@ -246,6 +247,7 @@ static int conn_poll(struct conn *c)
 			n = i;
 		}
 	}
+	follow_posted(c, n);
 	return link_ring_taken(&c->lc, sq, &c->head, n) ? n : 0;
 }
 
@@ -255,17 +257,22 @@ int origin_poll(struct rma *r)
 	uint32_t index = r->index;
 	bool local = r->pump_local, leave = h->leave && h->leave(h, index);
 	struct conn *c;
-	int n = 0;
+	int taken, n = 0, more = 0;
 
 	r->pump_local = false;
 	DL_FOREACH(r->conns, c) {
 		if (c->owrites)
 			owrites_poll(c);
-		if (!leave)
-			n += conn_poll(c);
+		if (leave)
+			continue;
+		taken = conn_poll(c);
+		n += taken;
+		/* who waits for each one posts no more meanwhile */
+		if (!follow_awaits(c))
+			more += taken;
 	}
-	if (n && h->posted)
-		h->posted(h, index, n);
+	if (more && h->posted)
+		h->posted(h, index, more);
 	if (r->retry.now) {
 		struct stream *s, *tmp;
 

@@ -30,6 +30,7 @@ static void op_release(struct conn *c, struct op *op)
 	op->map = NULL;
 	op->opcode = PROG_SQE_OP_NOP;
 	c->inflight--;
+	c->r->bytes -= op->len;
 }
 
 void stream_advance(struct stream *s)

@@ -10,11 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-#include <kit/link.h>
+#include <kit/rma.h>
 #include "rma/priv.h"
 #include "xport/lane.h"
 
@@ -1326,6 +1327,71 @@ static void test_reply_not_over_fence(void **state)
 	assert_int_equal(a.data[0], 5);
 }
 
+static struct {			/* what node B's worker was told */
+	unsigned int follows, spreads;
+	cpu_set_t best;
+} told;
+
+static void follow(struct link_host *h, unsigned int worker, const cpu_set_t *best)
+{
+	told.follows++;
+	told.best = *best;
+}
+
+static void spread(struct link_host *h, unsigned int worker)
+{
+	told.spreads++;
+}
+
+/* Puts come until the worker has been told where to run, as it is not for each. */
+static void until_told(uint64_t *seq)
+{
+	time_t limit = time(NULL) + 30;
+
+	told.follows = 0;
+	while (!told.follows && time(NULL) < limit) {
+		put(0, ++*seq, 0, 1);
+		settle();
+	}
+	assert_true(told.follows);
+}
+
+/* Small operations are applied on no processor where a client computes; for large ones it may be any. */
+static void test_follow(void **state)
+{
+	struct rma_client c;
+	struct segment *seg = kit_client(&c, b.job, sizeof(*seg));
+	struct wire_frame large;
+	uint64_t seq = 0;
+
+	memset(&told, 0, sizeof(told));
+	host_b.follow = follow;
+	host_b.spread = spread;
+	assert_int_equal(rma_client_attach(b.rma, &c), 0);
+	until_told(&seq);
+	assert_int_equal(CPU_COUNT(&told.best), CPU_SETSIZE);
+	seg->cpu = 1 + 5;
+	until_told(&seq);
+	assert_int_equal(CPU_COUNT(&told.best), CPU_SETSIZE - 1);
+	assert_false(CPU_ISSET(5, &told.best));
+	seg->blocked = 1;
+	until_told(&seq);
+	assert_int_equal(CPU_COUNT(&told.best), CPU_SETSIZE);
+	seg->blocked = 0;
+	seg->cpu = UINT32_MAX;
+	until_told(&seq);
+	assert_int_equal(CPU_COUNT(&told.best), CPU_SETSIZE);
+	assert_int_equal(told.spreads, 0);
+	large = op(WIRE_RMA_GET, 0, ++seq, 0, 2u << 20);
+	send_frame(&large, NULL);
+	settle();
+	assert_int_equal(told.spreads, 1);
+	host_b.follow = NULL;
+	host_b.spread = NULL;
+	rma_client_detach(b.rma, &c);
+	win_map_put(c.view.seg);
+}
+
 int main(void)
 {
 #define L(name) cmocka_unit_test_setup_teardown(name, setup_large, teardown)
@@ -1339,7 +1405,7 @@ int main(void)
 		T(test_freed_while_waiting), T(test_freed_with_jobs), T(test_stop),
 		T(test_stop_freed), T(test_quota), T(test_fence_count),
 		T(test_reply_not_over), T(test_reply_copied), T(test_reply_not_over_fence), T(test_unlock_due),
-		T(test_complete_due),
+		T(test_complete_due), T(test_follow),
 		T(test_memory_gone), L(test_memory_gone_receiving), L(test_memory_gone_sending),
 	};
 

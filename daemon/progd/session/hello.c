@@ -111,6 +111,7 @@ static int check_segment(struct session *s, bool helper, const char **why)
 	s->c.view.waiters = &shared->waiters;
 	s->c.view.cpu = &shared->cpu;
 	s->c.view.blocked = &shared->blocked;
+	s->c.view.waits = &shared->waits;
 	if (!helper)
 		return 0;
 	s->c.view.ring = (struct prog_helper_ring *)(base + h->helper_off);

@@ -22,6 +22,7 @@
 #define AUTO_SPIN_NS	50000ull
 #define COALESCE_GAP_NS	25000ull	/* postings at shorter intervals: coalesce wake-ups */
 #define PLACED_NS	50000000ull	/* no such work for so long: it may run anywhere again */
+#define FOLLOW_NS	2000000ull	/* moves for small operations are as far apart */
 #define TURN_NS		20000ull	/* a round that took longer: other workers of this processor are next */
 #define LOAD_AGE_NS	20000000ull	/* look again who runs, after this */
 
@@ -64,6 +65,9 @@ struct worker {
 	cpu_set_t placed;		/* where it runs now */
 	cpu_set_t wanted;		/* where it would have been best to, the last time */
 	uint64_t placed_at;		/* 0: anywhere it may */
+	bool follows;			/* placed by worker_follow() */
+	uint64_t followed_at;		/* the last move of that kind */
+	uint64_t spread_at;		/* 0: never */
 	struct worker_stats st;
 	char describe[96];
 };
@@ -298,6 +302,46 @@ void worker_place(struct worker *w, const cpu_set_t *idle, const cpu_set_t *busy
 		run_on(w, &best);
 	w->wanted = best;
 	w->placed_at = loop_now();
+	w->follows = false;
+}
+
+void worker_follow(struct worker *w, const cpu_set_t *best)
+{
+	uint64_t now = loop_now();
+	cpu_set_t set;
+
+	WORKER_ASSERT(w);
+	/* who is told to spin must not do it where somebody is about to wake */
+	if (w->o.poll_ns > 0)
+		return;
+	if ((w->spread_at && now - w->spread_at < PLACED_NS) || (w->placed_at && !w->follows))
+		return;
+	CPU_AND(&set, &w->may, best);
+	if (!CPU_COUNT(&set))
+		return;
+	CPU_AND(&set, &set, &w->placed);
+	if (CPU_EQUAL(&set, &w->placed)) {
+		/* nothing to be changed */
+		w->placed_at = now;
+		w->follows = true;
+		return;
+	}
+	if (w->followed_at && now - w->followed_at < FOLLOW_NS)
+		return;
+	CPU_AND(&set, &w->may, best);
+	run_on(w, &set);
+	w->followed_at = w->placed_at = now;
+	w->follows = true;
+}
+
+void worker_spread(struct worker *w)
+{
+	WORKER_ASSERT(w);
+	w->spread_at = loop_now();
+	if (!w->follows || !w->placed_at)
+		return;
+	run_on(w, &w->may);
+	w->placed_at = 0;
 }
 
 static void unplace(struct worker *w, uint64_t now)

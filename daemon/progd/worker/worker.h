@@ -81,6 +81,14 @@ int worker_call(struct worker *w, void (*fn)(void *arg), void *arg);
  */
 void worker_place(struct worker *w, const cpu_set_t *idle, const cpu_set_t *busy);
 
+/*
+ * On the worker: small operations are best done on one of @best.  It moves there when that is said again and again, and stays for as
+ * long as it is; but not while work is placed that is worth more (worker_place), nor soon after worker_spread().
+ */
+void worker_follow(struct worker *w, const cpu_set_t *best);
+/* On the worker: much is to be moved, for which two processors are better than one: back to wherever it may run. */
+void worker_spread(struct worker *w);
+
 /* On the worker, from a source: clients had posted @n entries. */
 void worker_posted(struct worker *w, unsigned int n);
 /* On the worker, while it coalesces wake-ups: a source leaves what clients post for later. */

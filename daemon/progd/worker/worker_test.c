@@ -251,6 +251,106 @@ static void where(void *arg)
 	pthread_getaffinity_np(pthread_self(), sizeof(p->is), &p->is);
 }
 
+static void follow(void *arg)
+{
+	struct placing *p = arg;
+
+	worker_follow(p->w, &p->idle);
+	pthread_getaffinity_np(pthread_self(), sizeof(p->is), &p->is);
+}
+
+static void spread(void *arg)
+{
+	struct placing *p = arg;
+
+	worker_spread(p->w);
+	pthread_getaffinity_np(pthread_self(), sizeof(p->is), &p->is);
+}
+
+/* Sooner or later the worker runs on @want, when it is told again and again that one of @best is. */
+static void expect_follow(struct worker *w, const cpu_set_t *best, const cpu_set_t *want)
+{
+	struct placing p = { .w = w, .idle = *best };
+	time_t limit = time(NULL) + 30;
+
+	do
+		assert_int_equal(worker_call(w, follow, &p), 0);
+	while (!CPU_EQUAL(&p.is, want) && time(NULL) < limit);
+	assert_true(CPU_EQUAL(&p.is, want));
+}
+
+static void on_first(const cpu_set_t *may, cpu_set_t *first, cpu_set_t *rest)
+{
+	int a = 0;
+
+	while (!CPU_ISSET(a, may))
+		a++;
+	CPU_ZERO(first);
+	CPU_SET(a, first);
+	CPU_XOR(rest, may, first);
+	if (!CPU_COUNT(rest))
+		*rest = *may;	/* one processor: nowhere to go */
+}
+
+/* For small operations a worker goes where it is told to, within where it may run, and stays when it is there; large work goes first. */
+static void test_follow(void **state)
+{
+	struct worker_opts o = { .loop = kind, .prio = WORKER_PRIO_NONE };
+	struct worker *w = make_with(&o), *spinning;
+	cpu_set_t may, first, rest, all, none;
+	struct placing p = { .w = w };
+	struct worker_stats st, before;
+	uint64_t at;
+
+	assert_int_equal(sched_getaffinity(0, sizeof(may), &may), 0);
+	on_first(&may, &first, &rest);
+	memset(&all, 0xff, sizeof(all));
+	CPU_ZERO(&none);
+	CPU_SET(CPU_SETSIZE - 1, &none);
+	assert_int_equal(worker_start(w), 0);
+	expect_follow(w, &first, &first);
+	worker_stats(w, &before);
+	/* it is there */
+	expect_follow(w, &all, &first);
+	expect_follow(w, &may, &first);
+	/* it may not be there */
+	expect_follow(w, &none, &first);
+	worker_stats(w, &st);
+	assert_int_equal(st.moves, before.moves);
+	expect_follow(w, &rest, &rest);
+	expect_follow(w, &first, &first);
+	/* much is to be done: anywhere, and not back at once */
+	at = loop_now();
+	assert_int_equal(worker_call(w, spread, &p), 0);
+	assert_true(CPU_EQUAL(&p.is, &may));
+	p.idle = first;
+	assert_int_equal(worker_call(w, follow, &p), 0);
+	if (loop_now() - at < 50000000)
+		assert_true(CPU_EQUAL(&p.is, &may));
+	expect_follow(w, &first, &first);
+	/* a message, twice */
+	CPU_ZERO(&p.busy);
+	p.idle = rest;
+	assert_int_equal(worker_call(w, place, &p), 0);
+	assert_int_equal(worker_call(w, place, &p), 0);
+	assert_true(CPU_EQUAL(&p.is, &rest));
+	assert_int_equal(worker_call(w, spread, &p), 0);
+	assert_true(CPU_EQUAL(&p.is, &rest));
+	expect_follow(w, &first, &first);
+	worker_stop(w);
+	worker_free(w);
+
+	/* who spins stays where it is */
+	o.poll_ns = 1000;
+	spinning = make_with(&o);
+	assert_int_equal(worker_start(spinning), 0);
+	p = (struct placing){ .w = spinning, .idle = first };
+	assert_int_equal(worker_call(spinning, follow, &p), 0);
+	assert_true(CPU_EQUAL(&p.is, &may));
+	worker_stop(spinning);
+	worker_free(spinning);
+}
+
 /* @idle and @busy, -1: none, are seen twice; the worker runs on @want then.  Before it runs on @old, or after a while anywhere. */
 static void expect_place(struct worker *w, int idle, int busy, const cpu_set_t *old, const cpu_set_t *want)
 {
@@ -284,13 +384,9 @@ static void test_place(void **state)
 	int a = 0;
 
 	assert_int_equal(sched_getaffinity(0, sizeof(may), &may), 0);
-	while (!CPU_ISSET(a, &may))
+	on_first(&may, &first, &rest);
+	while (!CPU_ISSET(a, &first))
 		a++;
-	CPU_ZERO(&first);
-	CPU_SET(a, &first);
-	CPU_XOR(&rest, &may, &first);
-	if (!CPU_COUNT(&rest))
-		rest = may;	/* one processor: nowhere to go */
 	assert_int_equal(worker_start(w), 0);
 	expect_place(w, -1, a, &may, &rest);
 	expect_place(w, a, -1, &rest, &first);
@@ -625,7 +721,7 @@ int main(void)
 		cmocka_unit_test(test_cpus),
 		cmocka_unit_test_setup(test_setup, epoll_sleep),
 		ALL(test_doorbell), ALL(test_coalesce), ALL(test_doorbell_abused), ALL(test_idle),
-		ALL(test_mailbox), ALL(test_place), ALL(test_turns),
+		ALL(test_mailbox), ALL(test_place), ALL(test_follow), ALL(test_turns),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

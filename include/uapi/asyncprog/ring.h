@@ -77,7 +77,8 @@ struct prog_session_hdr {
 	__u32	cpu;			/* C: processor + 1 from which an entry was posted last; 0: not known */
 	__PROG_RENAMED(__u32, blocked, resting);	/* C: threads that wait and leave their processors to
 							 * others meanwhile */
-	__u32	pad[12];
+	__u32	waits;			/* C: how often a thread has begun to wait for something */
+	__u32	pad[11];
 };
 
 /* Opcodes.  DTYPE..COMPLETE become the wire frames of the same names. */

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * Where a worker should run for small operations: a wake-up across processors costs more than what is to be done.  At the origin it is
+ * the processor of who has posted and is about to wait; at the target one on which no client computes.
+ */
+#include "rma/priv.h"
+
+#define AWAITED_MAX	8
+#define AWAITED_MIN	5
+#define FEW		4		/* entries that belong together: lock, datatype, operation, unlock */
+#define SPREAD_BYTES	(1u << 20)	/* with more under way two processors are worth more than wake-ups */
+#define FOLLOW_NS	5000000ull	/* the worker is told again after this, as it forgets; who does not post any more is forgotten */
+#define KEEP_OFF_NS	1000000ull	/* looked at so often whether the worker is in somebody's way */
+
+bool follow_awaits(const struct conn *c)
+{
+	return c->awaited >= AWAITED_MIN;
+}
+
+/* CPU_SETSIZE or more: not known.  It is only what the client says. */
+static uint32_t cpu_of(const struct conn *c)
+{
+	return __atomic_load_n(c->lc.view->cpu, __ATOMIC_RELAXED) - 1;
+}
+
+/* Does it wait after every few entries?  While the worker has its processor it cannot say that it does now. */
+static void observe(struct conn *c, uint32_t n)
+{
+	uint32_t waits = __atomic_load_n(c->lc.view->waits, __ATOMIC_RELAXED);
+
+	if (waits != c->waits) {
+		c->awaited += c->awaited < AWAITED_MAX && c->unawaited <= FEW;
+		c->waits = waits;
+		c->unawaited = 0;
+	}
+	c->unawaited += n;
+	if (c->unawaited > FEW && c->awaited)
+		c->awaited--;
+}
+
+static void spread(struct rma *r)
+{
+	r->followed = NULL;
+	r->host->spread(r->host, r->index);
+}
+
+void follow_posted(struct conn *c, uint32_t n)
+{
+	struct rma *r = c->r;
+	cpu_set_t best;
+	uint32_t cpu;
+	bool recent;
+
+	if (!r->host->follow)
+		return;
+	cpu = cpu_of(c);
+	recent = r->followed && engine_now(r) - r->followed_at < FOLLOW_NS;
+	observe(c, n);
+	if (r->bytes > SPREAD_BYTES) {
+		spread(r);
+		return;
+	}
+	/* of several one is as good as the other */
+	if (!follow_awaits(c) || cpu >= CPU_SETSIZE ||
+	    (recent && (r->followed == c ? r->followed_cpu == cpu : follow_awaits(r->followed))))
+		return;
+	r->followed = c;
+	r->followed_cpu = cpu;
+	r->followed_at = engine_now(r);
+	CPU_ZERO(&best);
+	CPU_SET(cpu, &best);
+	r->host->follow(r->host, r->index, &best);
+}
+
+void follow_frame(struct rma *r, uint64_t total)
+{
+	cpu_set_t all, busy, best;
+	struct conn *c;
+
+	if (!r->host->follow)
+		return;
+	if (total > SPREAD_BYTES) {
+		spread(r);
+		return;
+	}
+	if (r->kept_off_at && engine_now(r) - r->kept_off_at < KEEP_OFF_NS)
+		return;
+	r->kept_off_at = engine_now(r);
+	CPU_ZERO(&busy);
+	DL_FOREACH(r->conns, c) {
+		uint32_t cpu = cpu_of(c);
+
+		if (cpu < CPU_SETSIZE && !follow_awaits(c) && !__atomic_load_n(c->lc.view->blocked, __ATOMIC_RELAXED))
+			CPU_SET(cpu, &busy);
+	}
+	memset(&all, 0xff, sizeof(all));
+	CPU_XOR(&best, &all, &busy);
+	r->host->follow(r->host, r->index, &best);
+}
+
+void follow_lost(struct conn *c)
+{
+	if (c->r->followed == c)
+		c->r->followed = NULL;
+}

@@ -79,8 +79,8 @@ static void apply_runtime(struct progd *d)
 		.offload = conf_int(d->conf, KEY_P2P_OFFLOAD),
 		.offload_min = conf_int(d->conf, KEY_P2P_OFFLOAD_MIN),
 		.always = conf_int(d->conf, KEY_P2P_WAITING) == 1,
-		.early = conf_int(d->conf, KEY_P2P_EARLY),
-		.early_max = pool_span(pool) ? conf_int(d->conf, KEY_P2P_EARLY_MAX) : 0,
+		.eager = conf_int(d->conf, KEY_P2P_EAGER),
+		.eager_max = pool_span(pool) ? conf_int(d->conf, KEY_P2P_EAGER_MAX) : 0,
 		.retry_ns = conf_int(d->conf, KEY_P2P_RETRY),
 	};
 	struct copy_engine_conf mc = {
@@ -90,7 +90,7 @@ static void apply_runtime(struct progd *d)
 	win_limits_set(&lim);
 	thresh_conf_set(&th);
 	copy_engine_conf_set(&mc);
-	d->node.rndv_conf.pool_bytes = th.early_max ? pool : 0;
+	d->node.rndv_conf.pool_bytes = th.eager_max ? pool : 0;
 	d->node.rndv_conf.pool_idle_ns = conf_int(d->conf, KEY_P2P_POOL_IDLE);
 	d->node.rndv_conf.max_sends = conf_int(d->conf, KEY_QUOTA_MESSAGES);
 	log_set_level(conf_int(d->conf, KEY_LOG_LEVEL));

@@ -208,7 +208,8 @@ int conf_new(const struct conf_item *items, size_t n, struct conf **out, char *e
 			     items[i].name ? items[i].name : "no name");
 			goto fail;
 		}
-		if ((size_t)conf_find(c, items[i].name) != i) {
+		if ((size_t)conf_find(c, items[i].name) != i ||
+		    (items[i].old && (size_t)conf_find(c, items[i].old) != i)) {
 			fail(err, ret, "configuration table: %s is there twice", items[i].name);
 			goto fail;
 		}
@@ -245,7 +246,9 @@ void conf_set_check(struct conf *c, conf_check_fn *check, void *arg)
 int conf_find(const struct conf *c, const char *name)
 {
 	for (size_t i = 0; i < c->n; i++) {
-		if (c->items[i].name && !strcmp(c->items[i].name, name))
+		const struct conf_item *it = &c->items[i];
+
+		if ((it->name && !strcmp(it->name, name)) || (it->old && !strcmp(it->old, name)))
 			return i;
 	}
 	return -ENOENT;

@@ -40,6 +40,7 @@ struct conf_item {
 	const char *choices;	/* CONF_ENUM: words between spaces */
 	const char *doc;	/* one or more sentences */
 	int when;		/* CONF_START or CONF_RUNTIME */
+	const char *old;	/* its name until the next release, which works as well; NULL: none */
 };
 
 struct conf;
@@ -58,7 +59,7 @@ typedef int conf_check_fn(const struct conf *next, char *err, size_t err_size, v
 
 /*
  * A configuration with all defaults. @items is kept and not copied. -EINVAL if the table
- * itself is wrong (duplicate key, bad default), -ENOMEM.
+ * itself is wrong (duplicate key or old name, bad default), -ENOMEM.
  */
 int conf_new(const struct conf_item *items, size_t n, struct conf **out, char *err);
 void conf_free(struct conf *c);
@@ -87,7 +88,7 @@ int conf_get(const struct conf *c, const char *name, char *buf, size_t size);
 /* Where the value came from: "default", "file:line" or who set it. NULL: no such key. */
 const char *conf_source(const struct conf *c, const char *name);
 
-/* Index of a key in the table, or -ENOENT. */
+/* Index of a key, by its name or its old one, in the table, or -ENOENT. */
 int conf_find(const struct conf *c, const char *name);
 size_t conf_count(const struct conf *c);
 const struct conf_item *conf_item(const struct conf *c, size_t i);

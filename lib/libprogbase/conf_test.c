@@ -306,19 +306,40 @@ static void test_check(void **state)
 static void test_table(void **state)
 {
 	const struct conf_item twice[] = {
-		{ "a", CONF_BOOL, 0, 0, "no", NULL, "A.", 0 },
-		{ "a", CONF_BOOL, 0, 0, "no", NULL, "A.", 0 },
+		{ "a", CONF_BOOL, 0, 0, "no", NULL, "A.", 0, NULL },
+		{ "a", CONF_BOOL, 0, 0, "no", NULL, "A.", 0, NULL },
 	};
-	const struct conf_item bad = { "a", CONF_INT, 5, 6, "7", NULL, "A.", 0 };
-	const struct conf_item no_doc = { "a", CONF_INT, 5, 6, "5", NULL, NULL, 0 };
-	const struct conf_item odd = { "a b", CONF_INT, 5, 6, "5", NULL, "A.", 0 };
+	const struct conf_item renamed[] = {
+		{ "b", CONF_INT, 0, 9, "1", NULL, "A.", CONF_RUNTIME, "a" },
+		{ "c", CONF_BOOL, 0, 0, "no", NULL, "A.", 0, NULL },
+	};
+	const struct conf_item takes_old[] = { renamed[0], twice[0] }, takes_new[] = { twice[0], renamed[0] };
+	const struct conf_item bad = { "a", CONF_INT, 5, 6, "7", NULL, "A.", 0, NULL };
+	const struct conf_item no_doc = { "a", CONF_INT, 5, 6, "5", NULL, NULL, 0, NULL };
+	const struct conf_item odd = { "a b", CONF_INT, 5, 6, "5", NULL, "A.", 0, NULL };
 	struct conf *c = NULL;
 
 	assert_int_equal(conf_new(twice, 2, &c, err), -EINVAL);
 	assert_int_equal(conf_new(&bad, 1, &c, err), -ERANGE);
 	assert_int_equal(conf_new(&no_doc, 1, &c, err), -EINVAL);
 	assert_int_equal(conf_new(&odd, 1, &c, err), -EINVAL);
+	assert_int_equal(conf_new(takes_old, 2, &c, err), -EINVAL);
+	assert_int_equal(conf_new(takes_new, 2, &c, err), -EINVAL);
 	assert_null(c);
+	/* a key is found by its old name, and is one with its new one */
+	assert_int_equal(conf_new(renamed, 2, &c, err), 0);
+	assert_int_equal(conf_find(c, "a"), 0);
+	assert_int_equal(conf_find(c, "b"), 0);
+	put("main.conf", "a = 2\nc = yes\n");
+	assert_int_equal(conf_load(c, file, NULL, false, err), 0);
+	expect(c, "b", "2");
+	put("main.conf", "a = 2\nb = 3\n");
+	assert_int_equal(conf_load(c, file, NULL, false, err), -EINVAL);
+	assert_non_null(strstr(err, "set already in line 1"));
+	assert_int_equal(conf_set(c, "a", "4", "x", true, err), 0);
+	expect(c, "b", "4");
+	gone("main.conf");
+	conf_free(c);
 }
 
 /* The texts name every key; the default file, comments taken off, loads as the defaults. */

@@ -25,7 +25,7 @@ struct endpoint {
 	uint32_t kind;
 	uint32_t mem;			/* PROG_MEM_* */
 	uint64_t size;
-	uint64_t base;			/* VA: address; SPACE: of msgs_waits() */
+	uint64_t base;			/* VA: address; MSG_CONTEXT: of msgs_waits() */
 	uint64_t pidns;			/* pid means something to processes of the same one */
 	uint64_t probe;			/* address of a u64 ... */
 	uint64_t probe_value;		/* ... with this value: CMA works when it can be read */

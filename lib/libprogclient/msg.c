@@ -225,7 +225,7 @@ int prog_msg_send(struct prog_win *w, const struct prog_msg_key *key, const stru
 	if (err)
 		return err;
 	set_key(&p.key, key);
-	/* what is taken early may be gone from where it was when the receiver comes to copy it */
+	/* what is taken eagerly may be gone from where it was when the receiver comes to copy it */
 	near = msg_near_find(ms, key->dst);
 	if (flags & PROG_MSGF_SYNC)
 		p.flags |= PROG_P2PF_SYNC;

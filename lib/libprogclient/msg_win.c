@@ -85,7 +85,7 @@ static void add_pool(struct msgs *ms)
 
 	if (!size || size > PROG_DTYPE_MAX_BYTES)
 		return;
-	err = client_memfd("asyncprog-early", size, &fd, &mem);
+	err = client_memfd("asyncprog-eager", size, &fd, &mem);
 	if (!err) {
 		munmap(mem, size);
 		err = session_request(s, PROG_CTRL_REGION_ADD, &req, sizeof(req), &fd, 1, &rep, sizeof(rep),

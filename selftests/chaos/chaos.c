@@ -765,7 +765,7 @@ static int errors(const char *end, int first)
 #define FLIGHT		4
 #define LARGEST		(1536 << 10)
 
-/* Sizes on either side of what is taken early; the third message of a round is a synchronous one. */
+/* Sizes on either side of what is taken eagerly; the third message of a round is a synchronous one. */
 static const int msg_bytes[FLIGHT] = { 200 << 10, 500 << 10, 900 << 10, LARGEST };
 
 /* Both sides busy, for some milliseconds, outside of MPI. */

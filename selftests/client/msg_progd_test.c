@@ -256,7 +256,7 @@ static void test_uneven_away(void **state)
 static void test_uneven_random(void **state)
 {
 	on_two_uneven(body_msg_random, 3, "3", "1", "auto", NULL);
-	on_two_uneven(body_msg_random, 4, "2", "3", "auto", "p2p_early=256K");
+	on_two_uneven(body_msg_random, 4, "2", "3", "auto", "p2p_eager=256K");
 }
 
 /* Not announced: the helper thread finds the message, while the receiver's own thread sleeps elsewhere. */
@@ -326,14 +326,14 @@ static void test_two_look(void **state)
  * The receiver is away when messages come; once both sides have said so for a while, they are taken to its memory
  * before it receives them, and the sender is done.
  */
-static void body_early(void)
+static void body_eager(void)
 {
-	uint32_t *done = &((uint32_t *)(void *)rs->data)[0], round, early = 0;
+	uint32_t *done = &((uint32_t *)(void *)rs->data)[0], round, eager = 0;
 	char *buf = malloc(EARLY_LEN);
 	uint64_t away = 5000000;
 
 	space_open();
-	for (round = 0; round < 300 && early < 10; round++) {
+	for (round = 0; round < 300 && eager < 10; round++) {
 		struct prog_msg_key key = key_of(0, 1, 1, round);
 		struct prog_buf b = { .addr = buf, .count = EARLY_LEN };
 		struct prog_msg_id name;
@@ -354,20 +354,20 @@ static void body_early(void)
 			CHECK_INT(ended(m), 0);
 			expect_made(buf, MSG_HEAD, EARLY_LEN, 1, round);
 		}
-		early += *done;
+		eager += *done;
 		prog_msg_account(win, 1 - my_rank, !my_rank, EARLY_LEN, away);
 	}
-	CHECK_INT(early, 10);
+	CHECK_INT(eager, 10);
 	if (!my_rank)
-		printf("# early from message %u on, about\n", round - 10);
+		printf("# eager from message %u on, about\n", round - 10);
 	fflush(stdout);
 	free(buf);
 	rank_finish(ses, win);
 }
 
-static void test_two_early(void **state)
+static void test_two_eager(void **state)
 {
-	on_two(body_early, 2);
+	on_two(body_eager, 2);
 }
 
 /* ---- withdrawing while messages arrive --------------------------------------------------------------------- */
@@ -780,7 +780,7 @@ static void body_rescue(void)
 
 static void test_two_rescue(void **state)
 {
-	on_two_dying(body_rescue, "p2p_early=8M");
+	on_two_dying(body_rescue, "p2p_eager=8M");
 }
 
 /* ---- it can be off ------------------------------------------------------------------------------------------------- */
@@ -1023,7 +1023,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_uneven_random),
 		cmocka_unit_test(test_one_look),
 		cmocka_unit_test(test_two_look),
-		cmocka_unit_test(test_two_early),
+		cmocka_unit_test(test_two_eager),
 		cmocka_unit_test(test_one_race),
 		cmocka_unit_test(test_two_race),
 		cmocka_unit_test(test_one_full),

@@ -236,7 +236,7 @@ static void test_old(void **state)
 	fake_stop();
 }
 
-/* The region for early messages: as large as asked for, announced, given back. */
+/* The region for eager messages: as large as asked for, announced, given back. */
 static void body_pool(void)
 {
 	uint32_t before = fk->regions;

@@ -167,7 +167,7 @@ static void message(uint64_t n, uint64_t away)
 }
 
 /* A message that is received only when the sender is done, which it must be before. */
-static void early_message(uint64_t n)
+static void eager_message(uint64_t n)
 {
 	if (!my_rank)
 		finish(post(n));
@@ -210,7 +210,7 @@ static void body_pins(void)
 	if (my_rank) {
 		/* the rest is rank 0's, but for the messages */
 		rank_barrier();
-		early_message(2 * MIB);
+		eager_message(2 * MIB);
 		waiting_message(2 * MIB + 1);
 		rank_barrier();
 		waiting_message(2 * MIB);
@@ -232,7 +232,7 @@ static void body_pins(void)
 	CHECK(json_equal(json_object_get(r, "receiver_overlap"), json_object_get(r, "receiver_away")));
 	json_decref(r);
 	r = row(1);
-	CHECK_INT(number(r, "early"), 0);
+	CHECK_INT(number(r, "eager"), 0);
 	CHECK_INT(number(r, "messages"), 4);
 	CHECK(json_is_null(json_object_get(r, "offload")));
 	CHECK(json_is_number(json_object_get(r, "receiver_overlap")));
@@ -258,7 +258,7 @@ static void body_pins(void)
 	CHECK(prog_msg_threshold(win, 1) == UINT64_MAX);
 	refused(0, THRESH("set", "--offload 1K"), "offload 1024: less than p2p_offload_min, which is 32768");
 	CHECK(prog_msg_threshold(win, 1) == UINT64_MAX);
-	CHECK_INT(ctl(0, THRESH("unset", "early")), 1);
+	CHECK_INT(ctl(0, THRESH("unset", "eager")), 1);
 	CHECK(prog_msg_threshold(win, 1) == UINT64_MAX);
 	CHECK_INT(ctl(0, THRESH("unset", "offload")), 0);
 	CHECK_INT(prog_msg_threshold(win, 1), 512 * KIB);
@@ -272,34 +272,40 @@ static void body_pins(void)
 	CHECK_INT(ctl(0, "conf unset p2p_offload"), 0);
 	CHECK_INT(prog_msg_threshold(win, 1), 512 * KIB);
 
-	/* early where the receiver is */
+	/* eager where the receiver is */
 	snprintf(args, sizeof(args), "rank 1 of job %lld runs, which is not on this node", job);
 	char *words = strdup(args);
 
-	refused(0, THRESH("set", "--early 1M"), words);
+	refused(0, THRESH("set", "--eager 1M"), words);
 	free(words);
-	refused(1, THRESH("set", "--early 100M"), "early 104857600: more than p2p_early_max, which is 6291456");
-	snprintf(args, sizeof(args), "thresh set --job %lld --from 2 --to 1 --early 1M", job);
+	refused(1, THRESH("set", "--eager 100M"), "eager 104857600: more than p2p_eager_max, which is 6291456");
+	snprintf(args, sizeof(args), "thresh set --job %lld --from 2 --to 1 --eager 1M", job);
 	refused(1, args, "has no rank 2");
+	CHECK_INT(ctl(1, THRESH("set", "--eager 2M")), 0);
+	CHECK_INT(number_of(1, "eager"), 2 * MIB);
+	CHECK_INT(pinned(1, "eager_pinned"), 1);
+	/* by its old name, too */
+	CHECK_INT(ctl(1, THRESH("unset", "early")), 0);
+	CHECK_INT(pinned(1, "early_pinned"), 0);
 	CHECK_INT(ctl(1, THRESH("set", "--early 2M")), 0);
-	CHECK_INT(number_of(1, "early"), 2 * MIB);
 	CHECK_INT(pinned(1, "early_pinned"), 1);
-	/* both or none */
-	refused(1, THRESH("set", "--offload 64K --early 1M"), "rank 0 of job");
 	CHECK_INT(number_of(1, "early"), 2 * MIB);
+	/* both or none */
+	refused(1, THRESH("set", "--offload 64K --eager 1M"), "rank 0 of job");
+	CHECK_INT(number_of(1, "eager"), 2 * MIB);
 	rank_barrier();
-	early_message(2 * MIB);
+	eager_message(2 * MIB);
 	waiting_message(2 * MIB + 1);
 	/* the sender's node has heard of it */
-	CHECK_INT(number_of(0, "early"), 2 * MIB);
-	CHECK_INT(ctl(1, THRESH("set", "--early 0")), 0);
+	CHECK_INT(number_of(0, "eager"), 2 * MIB);
+	CHECK_INT(ctl(1, THRESH("set", "--eager 0")), 0);
 	rank_barrier();
 	waiting_message(2 * MIB);
 	free(buf);
 	rank_finish(ses, win);
 }
 
-/* Both programs are away for long: the early value rises to what the messages need, by itself. */
+/* Both programs are away for long: the eager value rises to what the messages need, by itself. */
 static void body_adapts(void)
 {
 	json_t *r, *pool;
@@ -309,26 +315,26 @@ static void body_adapts(void)
 	for (; rounds < 20; rounds++)
 		message(256 * KIB, 1000000000);
 	rank_barrier();
-	early_message(256 * KIB);
-	early_message(512 * KIB + 1024);
+	eager_message(256 * KIB);
+	eager_message(512 * KIB + 1024);
 	waiting_message(512 * KIB + 1025);
 	if (!my_rank) {
-		CHECK_INT(number_of(1, "early"), 512 * KIB + 1024);
+		CHECK_INT(number_of(1, "eager"), 512 * KIB + 1024);
 		CHECK(number_of(1, "switches") > 0);
-		CHECK_INT(pinned(1, "early_pinned"), 0);
+		CHECK_INT(pinned(1, "eager_pinned"), 0);
 		r = messages(0);
 		CHECK_INT(number(r, "sent"), 23);
 		CHECK_INT(number(r, "sent_bytes"), 21ll * 256 * KIB + 2 * (512 * KIB + 1024) + 1);
 		CHECK_INT(number(r, "served_bytes"), number(r, "sent_bytes"));
-		CHECK_INT(number(r, "predicted"), 0);
+		CHECK_INT(number(r, "pre_matched"), 0);
 		json_decref(r);
 		r = messages(1);
 		CHECK_INT(number(r, "sent"), 0);
-		CHECK_INT(number(r, "predicted"), 23);
-		CHECK_INT(number(r, "named"), 0);
+		CHECK_INT(number(r, "pre_matched"), 23);
+		CHECK_INT(number(r, "by_id"), 0);
 		CHECK(number(r, "late") >= 3);
-		CHECK(number(r, "early") >= 2);
-		CHECK_INT(number(r, "early") + number(r, "rendezvous"), 23);
+		CHECK(number(r, "eager") >= 2);
+		CHECK_INT(number(r, "eager") + number(r, "rendezvous"), 23);
 		CHECK_INT(number(r, "bytes"), 21ll * 256 * KIB + 2 * (512 * KIB + 1024) + 1);
 		CHECK_INT(number(r, "errors"), 0);
 		CHECK(number(r, "threshold_switches") > 0);

@@ -328,7 +328,7 @@ static void suppress_client_races(void)
 static int setup(void **state)
 {
 	static const char *const sets[] = { "workers=2", "hello_timeout=300ms", "quota_windows=20",
-					    "p2p_early=1M", "p2p_early_max=1M",
+					    "p2p_eager=1M", "p2p_eager_max=1M",
 					    "quota_regions=20", "quota_sessions=20", NULL };
 	struct prog_session_cfg cfg = { .socket = node.sock };
 	struct prog_win_cfg wc = { .kind = PROG_WIN_CREATE, .key = 1, .nranks = 1, .base = good_mem,

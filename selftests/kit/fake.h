@@ -38,7 +38,7 @@ struct fake_shared {
 	uint32_t pass;			/* PROG_HELP_PULL or _PUSH: private payload is copied so; else 0 */
 	int32_t msg_status;		/* of messages that end */
 	uint32_t msg_head_len;		/* instead of the right one, if not 0 */
-	uint64_t pool;			/* size of the region for early messages to ask for */
+	uint64_t pool;			/* size of the region for eager messages to ask for */
 	uint64_t offload, offload_min;	/* thresholds */
 	struct prog_p2p_peer peer;	/* at PING: offload is taken from here, the rest shown */
 	/* observed */

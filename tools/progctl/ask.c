@@ -12,7 +12,7 @@
 #include "progctl.h"
 
 #define CHUNK		65536u
-#define SCHEMA		2		/* of replies */
+#define SCHEMA		3		/* of replies */
 #define REPLY_TIMEOUT_S	10
 
 const char *ask_path(void)

@@ -27,7 +27,7 @@ static const struct command {
 	{ "sessions", cmd_sessions, false, "attached processes", true },
 	{ "conf", cmd_conf, true, "conf get [KEY] | conf set KEY VALUE | conf unset KEY", false },
 	{ "thresh", cmd_thresh, true, "thresh [--job J] | thresh set --job J --from R --to R [--offload N] "
-	  "[--early N] | thresh unset ...", false },
+	  "[--eager N] | thresh unset ...", false },
 	{ "pinned", cmd_pinned, true, "pinned [users | regions] | pinned set LIMIT VALUE: the kernel module's "
 	  "memory and limits", false },
 	{ "ping", cmd_ping, false, "does the daemon answer, and how fast", true },
@@ -100,7 +100,7 @@ static void usage(FILE *f)
 
 static bool any_thresh_option(void)
 {
-	return opt.job || opt.from || opt.to || opt.offload || opt.early;
+	return opt.job || opt.from || opt.to || opt.offload || opt.eager;
 }
 
 int main(int argc, char **argv)
@@ -111,7 +111,8 @@ int main(int argc, char **argv)
 		{ "help", no_argument, NULL, 'h' }, { "version", no_argument, NULL, 'v' },
 		{ "job", required_argument, NULL, 'J' }, { "from", required_argument, NULL, 'F' },
 		{ "to", required_argument, NULL, 'T' }, { "offload", required_argument, NULL, 'O' },
-		{ "early", required_argument, NULL, 'E' },
+		{ "eager", required_argument, NULL, 'E' },
+		{ "early", required_argument, NULL, 'E' },	/* until the next release */
 		{ NULL, 0, NULL, 0 },
 	};
 	uint64_t uid;
@@ -151,7 +152,7 @@ int main(int argc, char **argv)
 			opt.offload = optarg;
 			break;
 		case 'E':
-			opt.early = optarg;
+			opt.eager = optarg;
 			break;
 		default:
 			usage(stderr);
@@ -167,7 +168,7 @@ int main(int argc, char **argv)
 			return 2;
 		}
 		if (commands[i].fn != cmd_thresh && any_thresh_option()) {
-			fprintf(stderr, "progctl: %s: --job, --from, --to, --offload and --early are for thresh\n",
+			fprintf(stderr, "progctl: %s: --job, --from, --to, --offload and --eager are for thresh\n",
 				argv[optind]);
 			return 2;
 		}

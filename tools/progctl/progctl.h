@@ -27,7 +27,7 @@
 extern struct options {
 	const char *socket;
 	const char *uid;			/* whose engine is asked; NULL: our own */
-	const char *job, *from, *to, *offload, *early;	/* of thresh */
+	const char *job, *from, *to, *offload, *eager;	/* of thresh */
 	bool json;
 } opt;
 

@@ -22,7 +22,7 @@ static bool add_number(json_t *req, const char *name, const char *text, bool suf
 static int show_thresh(json_t *res)
 {
 	static const char *const cols[] = {
-		"job", "from", "to", "offload", "early", "pinned", "messages", "mean_bytes", "rendezvous",
+		"job", "from", "to", "offload", "eager", "pinned", "messages", "mean_bytes", "rendezvous",
 		"sender_overlap", "receiver_overlap", "switches", "refused", NULL,
 	};
 	json_t *row;
@@ -32,10 +32,10 @@ static int show_thresh(json_t *res)
 		return print_result(res);
 	json_array_foreach(res, i, row) {
 		bool o = json_is_true(json_object_get(row, "offload_pinned"));
-		bool e = json_is_true(json_object_get(row, "early_pinned"));
+		bool e = json_is_true(json_object_get(row, "eager_pinned"));
 
 		json_object_set_new(row, "pinned", json_string(o && e ? "both" : o ? "offload" :
-							       e ? "early" : "-"));
+							       e ? "eager" : "-"));
 	}
 	print_table(res, cols);
 	json_decref(res);
@@ -45,8 +45,8 @@ static int show_thresh(json_t *res)
 static int thresh_usage(void)
 {
 	fprintf(stderr, "usage: progctl thresh [--job J]\n"
-		"       progctl thresh set --job J --from RANK --to RANK [--offload BYTES|none] [--early BYTES]\n"
-		"       progctl thresh unset --job J --from RANK --to RANK [offload] [early]\n");
+		"       progctl thresh set --job J --from RANK --to RANK [--offload BYTES|none] [--eager BYTES]\n"
+		"       progctl thresh unset --job J --from RANK --to RANK [offload] [eager]\n");
 	return 2;
 }
 
@@ -59,12 +59,12 @@ int cmd_thresh(int argc, char **argv)
 	if (opt.job)
 		ok = add_number(req, "job", opt.job, false);
 	if (!argc) {
-		if (opt.from || opt.to || opt.offload || opt.early)
+		if (opt.from || opt.to || opt.offload || opt.eager)
 			goto bad;
 		json_object_set_new(req, "cmd", json_string("thresh"));
 	} else {
 		if ((!set && !unset) || !opt.job || !opt.from || !opt.to || (set && argc > 1) ||
-		    (set && !opt.offload && !opt.early) || (unset && (opt.offload || opt.early)))
+		    (set && !opt.offload && !opt.eager) || (unset && (opt.offload || opt.eager)))
 			goto bad;
 		json_object_set_new(req, "cmd", json_string(set ? "thresh-set" : "thresh-unset"));
 		ok = ok && add_number(req, "from", opt.from, false) && add_number(req, "to", opt.to, false);
@@ -72,16 +72,18 @@ int cmd_thresh(int argc, char **argv)
 			json_object_set_new(req, "offload", json_string("none"));
 		else if (ok && opt.offload)
 			ok = add_number(req, "offload", opt.offload, true);
-		if (ok && opt.early)
-			ok = add_number(req, "early", opt.early, true);
+		if (ok && opt.eager)
+			ok = add_number(req, "eager", opt.eager, true);
 		for (int i = 1; i < argc; i++) {
-			if (strcmp(argv[i], "offload") && strcmp(argv[i], "early"))
+			bool eager = !strcmp(argv[i], "eager") || !strcmp(argv[i], "early");	/* its old name */
+
+			if (!eager && strcmp(argv[i], "offload"))
 				goto bad;
-			json_object_set_new(req, argv[i], json_true());
+			json_object_set_new(req, eager ? "eager" : "offload", json_true());
 		}
 		if (unset && argc == 1) {
 			json_object_set_new(req, "offload", json_true());
-			json_object_set_new(req, "early", json_true());
+			json_object_set_new(req, "eager", json_true());
 		}
 	}
 	if (!ok) {

@@ -138,15 +138,15 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 		"four, if their sender waits as well. always: they are moved like others. Of pairs of ranks "
 		"for which \"progctl thresh set\" has not said an offload threshold.", CONF_RUNTIME,
 	},
-	[KEY_P2P_EARLY] = {
-		"p2p_early", CONF_SIZE, 0, 12 << 20, "0", NULL,
+	[KEY_P2P_EAGER] = {
+		"p2p_eager", CONF_SIZE, 0, 12 << 20, "0", NULL,
 		"Two-sided messages up to this size are taken to the receiver's pool before they are "
-		"matched, from a pair's first one on; adaptation can only raise it.", CONF_RUNTIME,
+		"matched, from a pair's first one on; adaptation can only raise it.", CONF_RUNTIME, "p2p_early",
 	},
-	[KEY_P2P_EARLY_MAX] = {
-		"p2p_early_max", CONF_SIZE, 0, 12 << 20, "6M", NULL,
+	[KEY_P2P_EAGER_MAX] = {
+		"p2p_eager_max", CONF_SIZE, 0, 12 << 20, "6M", NULL,
 		"No two-sided message larger than this is taken to the receiver's pool before it is "
-		"matched. Up to which size that is done adapts to the program. 0: none is.", CONF_RUNTIME,
+		"matched. Up to which size that is done adapts to the program. 0: none is.", CONF_RUNTIME, "p2p_early_max",
 	},
 	[KEY_P2P_POOL_BYTES] = {
 		"p2p_pool_bytes", CONF_SIZE, 0, 1ll << 36, "64M", NULL,
@@ -161,7 +161,7 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 	},
 	[KEY_P2P_RETRY] = {
 		"p2p_retry", CONF_DURATION, SEC / 100, 3600 * SEC, "1s", NULL,
-		"When there was no memory to take a pair's message early, it is not tried again for so long.",
+		"When there was no memory to take a pair's message eagerly, it is not tried again for so long.",
 		CONF_RUNTIME,
 	},
 	[KEY_QUOTA_MESSAGES] = {

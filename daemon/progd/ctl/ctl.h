@@ -24,7 +24,7 @@
 #include "session/session.h"
 #include "xport/xport.h"
 
-#define CTL_SCHEMA	2
+#define CTL_SCHEMA	3
 #define CTL_CHUNK	65536u
 #define CTL_MAX_REQUEST	65536u
 

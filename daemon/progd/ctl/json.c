@@ -8,13 +8,20 @@
 #include "ctl/priv.h"
 #include "stats/stats.h"
 
-/* Since schema 2.  The old names go with the next release. */
+/* The first three since schema 2, the others since 3.  The old names go with the next release. */
 static const struct {
 	const char *name, *old;
 } renamed[] = {
 	{ "held_bytes", "parked_bytes" },
 	{ "sender_overlap", "sender_away" },
 	{ "receiver_overlap", "receiver_away" },
+	{ "eager", "early" },
+	{ "eager_bytes", "early_bytes" },
+	{ "eager_pinned", "early_pinned" },
+	{ "pre_matched", "predicted" },
+	{ "not_pre_matched", "not_predicted" },
+	{ "pre_matched_wrongly", "predicted_wrongly" },
+	{ "by_id", "named" },
 };
 
 bool ctl_asks_old(const json_t *req)

@@ -59,7 +59,7 @@ static json_t *msgs_json(uint32_t job, const struct stats_msgs *m)
 	struct pool_sum ps;
 	json_t *o, *pool;
 
-	if (!m->sends && !m->predicted && !m->named)
+	if (!m->sends && !m->pre_matched && !m->by_id)
 		return NULL;
 	o = json_object();
 	thresh_sum(job, &th);
@@ -67,14 +67,14 @@ static json_t *msgs_json(uint32_t job, const struct stats_msgs *m)
 	ctl_put_u64(o, "sent", m->sends);
 	ctl_put_u64(o, "sent_bytes", m->send_bytes);
 	ctl_put_u64(o, "served_bytes", m->served_bytes);
-	ctl_put_u64(o, "predicted", m->predicted);
-	ctl_put_u64(o, "named", m->named);
+	ctl_put_u64(o, "pre_matched", m->pre_matched);
+	ctl_put_u64(o, "by_id", m->by_id);
 	ctl_put_u64(o, "dropped", m->dropped);
 	ctl_put_u64(o, "withdrawn", m->withdrawn);
 	ctl_put_u64(o, "withdrawn_too_late", m->withdrawn_late);
 	ctl_put_u64(o, "late", m->late);
-	ctl_put_u64(o, "early", m->early);
-	ctl_put_u64(o, "early_bytes", m->early_bytes);
+	ctl_put_u64(o, "eager", m->eager);
+	ctl_put_u64(o, "eager_bytes", m->eager_bytes);
 	ctl_put_u64(o, "copied_by_receiver", m->copied);
 	ctl_put_u64(o, "rendezvous", m->rendezvous);
 	ctl_put_u64(o, "on_this_node", m->local);
@@ -83,8 +83,8 @@ static json_t *msgs_json(uint32_t job, const struct stats_msgs *m)
 	ctl_put_u64(o, "bytes_while_computing", m->overlap_bytes);
 	ctl_put_u64(o, "not_kept", m->unkept);
 	ctl_put_u64(o, "errors", m->errors);
-	ctl_put_u64(o, "not_predicted", th.late);
-	ctl_put_u64(o, "predicted_wrongly", th.withdrawn);
+	ctl_put_u64(o, "not_pre_matched", th.late);
+	ctl_put_u64(o, "pre_matched_wrongly", th.withdrawn);
 	ctl_put_u64(o, "threshold_switches", th.switches);
 	ctl_put_u64(o, "threshold_refused", th.refused);
 	pool = json_object();

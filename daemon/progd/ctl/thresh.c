@@ -32,24 +32,24 @@ static void add_thresh(void *arg, const struct thresh_info *i)
 		row = json_pack("{s:I,s:I,s:I}", "job", (json_int_t)i->job, "from", (json_int_t)i->from,
 				"to", (json_int_t)i->to);
 		json_object_set_new(rows, key, row);
-		for (const char *const *k = (const char *const[]){ "offload", "early", "sender_overlap",
+		for (const char *const *k = (const char *const[]){ "offload", "eager", "sender_overlap",
 		     "receiver_overlap", "bandwidth", "latency_ns", NULL }; *k; k++)
 			json_object_set_new(row, *k, json_null());
 		json_object_set_new(row, "offload_pinned", json_false());
-		json_object_set_new(row, "early_pinned", json_false());
+		json_object_set_new(row, "eager_pinned", json_false());
 	}
 	if (out) {
 		json_object_set_new(row, "offload", i->offload == THRESH_NONE ? json_string("none") :
 							   json_integer((json_int_t)i->offload));
 		json_object_set_new(row, "offload_pinned", json_boolean(i->offload_pinned));
 	} else {
-		json_object_set_new(row, "early_pinned", json_boolean(i->early_pinned));
+		json_object_set_new(row, "eager_pinned", json_boolean(i->eager_pinned));
 	}
 	set_overlap(row, out ? "sender" : "receiver", i);
 	/* the rest is the receiver's to say, if it is here */
 	if (out && !fresh)
 		return;
-	ctl_put_u64(row, "early", i->early);
+	ctl_put_u64(row, "eager", i->eager);
 	ctl_put_u64(row, "messages", i->messages);
 	ctl_put_u64(row, "bytes", i->bytes);
 	ctl_put_u64(row, "mean_bytes", i->messages ? i->bytes / i->messages : 0);
@@ -124,8 +124,8 @@ static int do_pin(const uint64_t *who, int dir, const struct pin *p, bool dry, c
 		snprintf(err, size, "thresh: offload %llu: less than p2p_offload_min, which is %llu",
 			 (unsigned long long)p->value, (unsigned long long)tc.offload_min);
 	else if (r == -ERANGE)
-		snprintf(err, size, "thresh: early %llu: more than p2p_early_max, which is %llu",
-			 (unsigned long long)p->value, (unsigned long long)tc.early_max);
+		snprintf(err, size, "thresh: %s %llu: more than p2p_eager_max, which is %llu",
+			 p->what, (unsigned long long)p->value, (unsigned long long)tc.eager_max);
 	else if (r)
 		snprintf(err, size, "thresh: %s", strerror(-r));
 	return r;
@@ -135,11 +135,15 @@ static json_t *thresh_change(struct ctl *c, json_t *req, const char **why, bool 
 {
 	static const char *const names[] = { "job", "from", "to" };
 	static char err[256];
-	json_t *offload = json_object_get(req, "offload"), *early = json_object_get(req, "early");
+	const char *name;
+	json_t *offload = json_object_get(req, "offload"), *eager;
 	struct pin out = { NULL, THRESH_UNPIN }, in = { NULL, THRESH_UNPIN };
 	struct find_job f;
 	uint64_t who[3];
 
+	/* "early" is its name before schema 3 */
+	name = json_object_get(req, "eager") ? "eager" : "early";
+	eager = json_object_get(req, name);
 	*why = err;
 	for (unsigned int i = 0; i < 3; i++)
 		if (!number(req, names[i], UINT32_MAX, &who[i])) {
@@ -153,22 +157,22 @@ static json_t *thresh_change(struct ctl *c, json_t *req, const char **why, bool 
 		snprintf(err, sizeof(err), "thresh: no job %u on this node", f.number);
 		return NULL;
 	}
-	if (set && !offload && !early) {
-		snprintf(err, sizeof(err), "thresh: nothing to set: neither \"offload\" nor \"early\"");
+	if (set && !offload && !eager) {
+		snprintf(err, sizeof(err), "thresh: nothing to set: neither \"offload\" nor \"eager\"");
 		return NULL;
 	}
 	if (offload)
 		out.what = "offload";
-	if (early)
-		in.what = "early";
+	if (eager)
+		in.what = name;
 	if (set && offload && json_is_string(offload) && !strcmp(json_string_value(offload), "none")) {
 		out.value = THRESH_NONE;
 	} else if (set && offload && !number(req, "offload", 1ull << 62, &out.value)) {
 		snprintf(err, sizeof(err), "thresh: \"offload\" is neither a number of bytes nor \"none\"");
 		return NULL;
 	}
-	if (set && early && !number(req, "early", 1ull << 62, &in.value)) {
-		snprintf(err, sizeof(err), "thresh: \"early\" is no number of bytes");
+	if (set && eager && !number(req, name, 1ull << 62, &in.value)) {
+		snprintf(err, sizeof(err), "thresh: \"%s\" is no number of bytes", name);
 		return NULL;
 	}
 	/* both or none */

@@ -84,13 +84,13 @@ static int send_fails(struct match *m, struct prog_p2p_key k, struct match_id n)
 	return r;
 }
 
-static void *take_ok(struct match *m, struct match_id n, uintptr_t user, bool want_early)
+static void *take_ok(struct match *m, struct match_id n, uintptr_t user, bool want_eager)
 {
 	bool eager;
 	struct rsend *send;
 
 	assert_int_equal(match_take(m, &n, P(user), &send, &eager), 0);
-	assert_int_equal(eager, want_early);
+	assert_int_equal(eager, want_eager);
 	return send;
 }
 
@@ -258,7 +258,7 @@ static void test_slots_are_reused(void **state)
 	assert_null(send_ok(m, key_of(5, 1, 0), id_of(5, 7, 1), 6));
 }
 
-static void test_early(void **state)
+static void test_eager(void **state)
 {
 	struct match *m = *state;
 	struct match_id n = id_of(1, 1, 5);
@@ -769,7 +769,7 @@ int main(void)
 		cmocka_unit_test(test_limit),
 		cmocka_unit_test_setup_teardown(test_named, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_slots_are_reused, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_early, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_eager, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_withdraw, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_drop_from, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_old_slots, setup, teardown),

@@ -97,8 +97,8 @@ static void written(struct recv_xfer *x)
 		return;
 	}
 	if (!x->status) {
-		stats_add(&x->on->stats->early, 1);
-		stats_add(&x->on->stats->early_bytes, e->len);
+		stats_add(&x->on->stats->eager, 1);
+		stats_add(&x->on->stats->eager_bytes, e->len);
 		pool_note(e->sp->pool, &e->buf, id.src, id.slot, id.serial, e->len);
 		match_eager(e->sp->match, &id);		/* unless a RECV has it */
 		fill(e, e->len);

@@ -167,7 +167,7 @@ void ats_send(struct rndv *r, struct conn *on, struct rndv_job *pj, struct rsend
 		struct conn *from = conn_find(r, on->key.job, s->win, s->id.src);
 
 		if (from && slot_end_send(from, s->id.slot, s->id.serial, status)) {
-			thresh_fin(from->sp->thresh, s->key.dst, eager, loop_now());
+			thresh_ats(from->sp->thresh, s->key.dst, eager, loop_now());
 			thresh_left(from->sp->thresh, s->key.dst, blocking);
 		}
 		free(s);

@@ -118,7 +118,7 @@ static void count_recv(struct conn *c, uint8_t flags)
 {
 	stats_add(flags & PROG_P2PF_COPIED ? &c->stats->copied :
 		  flags & PROG_P2PF_DROP ? &c->stats->dropped :
-		  flags & PROG_P2PF_BY_ID ? &c->stats->named : &c->stats->predicted, 1);
+		  flags & PROG_P2PF_BY_ID ? &c->stats->by_id : &c->stats->pre_matched, 1);
 }
 
 /* Can the RECV be one?  If not the client is bad. */

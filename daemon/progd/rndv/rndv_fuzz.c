@@ -158,7 +158,7 @@ static void withdraw(struct kit_bytes *in)
 
 static void take_eager(uint32_t rank)
 {
-	struct thresh_conf tc = { .on = true, .offload = 1024, .offload_min = 1024, .early_max = 1u << 20, .retry_ns = 1 };
+	struct thresh_conf tc = { .on = true, .offload = 1024, .offload_min = 1024, .eager_max = 1u << 20, .retry_ns = 1 };
 
 	thresh_conf_set(&tc);
 	for (uint32_t src = 0; src < RANKS; src++)

@@ -748,7 +748,7 @@ static void test_absent(void **state)
 
 static void pin(uint32_t dst, uint64_t eager)
 {
-	struct thresh_conf tc = { .on = true, .offload = 1024, .offload_min = 1024, .early_max = 1u << 20,
+	struct thresh_conf tc = { .on = true, .offload = 1024, .offload_min = 1024, .eager_max = 1u << 20,
 				  .retry_ns = 1 };
 
 	thresh_conf_set(&tc);

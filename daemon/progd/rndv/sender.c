@@ -160,7 +160,7 @@ void sender_ats(struct rndv_lane *rl, const struct wire_frame *f, struct conn *c
 			/* before the client sees the end, and sends the next one */
 			thresh_left(c->sp->thresh, f->target, rec->blocking);
 			if (slot_end_send(c, slot, serial, -(int)rec->status))
-				thresh_fin(c->sp->thresh, f->target, (int64_t)rec->eager, loop_now());
+				thresh_ats(c->sp->thresh, f->target, (int64_t)rec->eager, loop_now());
 		}
 	}
 	ctrl_reply(rl, &a);

@@ -42,7 +42,7 @@ struct session {
 	int wake_fd[PROG_MAX_WORKERS];
 	struct loop_watch *wake[PROG_MAX_WORKERS];
 	unsigned int nwakes;
-	struct rndv_space *space;	/* its window of kind SPACE; NULL: none */
+	struct rndv_space *space;	/* its message context; NULL: none */
 	struct win_device *device;	/* of its pinned regions; NULL: none */
 	uint64_t pinned;		/* their bytes, as registered */
 	uint32_t space_slot;

@@ -42,14 +42,14 @@ extern const struct stats_fallback stats_fallbacks[STATS_FALLBACKS];
 struct stats_msgs {
 	/* the sender's node */
 	uint64_t sends, send_bytes;	/* SENDs read from a ring, their size */
-	uint64_t served_bytes;		/* payload given to pulls */
+	uint64_t served_bytes;		/* payload given to receivers */
 	/* the receiver's node: RECVs read from a ring */
-	uint64_t predicted, named, dropped;	/* dropped: with PROG_P2PF_DROP */
-	uint64_t withdrawn;		/* predictions that were taken back */
+	uint64_t pre_matched, by_id, dropped;	/* dropped: with PROG_P2PF_DROP */
+	uint64_t withdrawn;		/* pre-matched ones that were taken back */
 	uint64_t withdrawn_late;	/* ... or could not be, as they were matched */
 	/* the receiver's node: messages */
 	uint64_t late;			/* SENDs that no RECV waited for */
-	uint64_t early, early_bytes;	/* taken to the pool before they were matched */
+	uint64_t eager, eager_bytes;	/* taken to the pool before they were matched */
 	uint64_t copied;		/* dropped as the receiver had copied it */
 	uint64_t rendezvous;		/* pulled to the receiver's buffer when they were matched */
 	uint64_t local;			/* of both, from a sender on this node */

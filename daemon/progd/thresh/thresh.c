@@ -22,9 +22,9 @@
 #define GUESS_NS_PER_B	1.0
 
 struct dir {
-	uint64_t early;			/* IN: in force unless pinned; OUT: what we wish */
+	uint64_t eager;			/* IN: in force unless pinned; OUT: what we wish */
 	uint64_t agreed;		/* OUT: as the receiver said last */
-	uint64_t pin;			/* OUT: offload, IN: early */
+	uint64_t pin;			/* OUT: offload, IN: eager */
 	bool pinned;
 	uint64_t marked;		/* refused: until then, ns; 0: not */
 	uint64_t messages, bytes;
@@ -72,11 +72,11 @@ static void publish(__u64 *p, uint64_t v)
 
 /* ---- values in force ---- */
 
-static uint64_t early_of(const struct thresh *t, const struct dir *d)
+static uint64_t eager_of(const struct thresh *t, const struct dir *d)
 {
-	uint64_t v = d->pinned ? d->pin : d->early > t->conf.early ? d->early : t->conf.early;
+	uint64_t v = d->pinned ? d->pin : d->eager > t->conf.eager ? d->eager : t->conf.eager;
 
-	return v < t->conf.early_max ? v : t->conf.early_max;
+	return v < t->conf.eager_max ? v : t->conf.eager_max;
 }
 
 static uint64_t offload_default(const struct thresh_conf *c)
@@ -99,7 +99,7 @@ static void publish_pair(struct thresh *t, struct pair *p)
 	const struct dir *out = &p->dir[THRESH_OUT];
 
 	publish(&c->offload, out->pinned ? offload_of(t, out) : 0);
-	publish(&c->eager, early_of(t, &p->dir[THRESH_IN]));
+	publish(&c->eager, eager_of(t, &p->dir[THRESH_IN]));
 }
 
 static void publish_all(struct thresh *t) GUARD_NEEDS(all_lock)
@@ -302,11 +302,11 @@ static void mark(struct thresh *t, struct dir *d, uint64_t now) GUARD_NEEDS(t->l
 
 static void raise_to(struct thresh *t, struct pair *p, struct dir *d, uint64_t value) GUARD_NEEDS(t->lock)
 {
-	if (value > t->conf.early_max)
-		value = t->conf.early_max;
-	if (value <= d->early || value <= t->conf.early)
+	if (value > t->conf.eager_max)
+		value = t->conf.eager_max;
+	if (value <= d->eager || value <= t->conf.eager)
 		return;
-	d->early = value;
+	d->eager = value;
 	d->switches++;
 	publish_pair(t, p);
 }
@@ -335,12 +335,12 @@ static void look(struct thresh *t, struct pair *p, struct dir *d) GUARD_NEEDS(t-
 	d->was_idle = idle;
 }
 
-static void message(struct thresh *t, struct pair *p, struct dir *d, uint64_t len, uint64_t early)
+static void message(struct thresh *t, struct pair *p, struct dir *d, uint64_t len, uint64_t eager)
 	GUARD_NEEDS(t->lock)
 {
 	d->messages++;
 	d->bytes += len;
-	if (len <= early)
+	if (len <= eager)
 		return;
 	d->rdv++;
 	d->rdv_bytes += len;
@@ -359,13 +359,13 @@ int64_t thresh_wish(struct thresh *t, uint32_t peer, uint64_t len, uint64_t now)
 
 		message(t, p, d, len, d->agreed);
 		if (!marked(d, now))
-			wish = d->early;
+			wish = d->eager;
 	}
 	pthread_mutex_unlock(&t->lock);
 	return wish;
 }
 
-void thresh_fin(struct thresh *t, uint32_t peer, int64_t value, uint64_t now)
+void thresh_ats(struct thresh *t, uint32_t peer, int64_t value, uint64_t now)
 {
 	struct pair *p;
 
@@ -397,14 +397,14 @@ bool thresh_arrived(struct thresh *t, uint32_t peer, uint64_t len, int64_t wish,
 		struct dir *d = &p->dir[THRESH_IN];
 		bool no = marked(d, now);
 
-		message(t, p, d, len, no ? 0 : early_of(t, d));
+		message(t, p, d, len, no ? 0 : eager_of(t, d));
 		if (wish > 0 && !d->pinned && !no) {
-			if (t->conf.early_max)
+			if (t->conf.eager_max)
 				raise_to(t, p, d, wish);
 			else
 				mark(t, d, now);
 		}
-		take = !no && len <= early_of(t, d);
+		take = !no && len <= eager_of(t, d);
 	}
 	pthread_mutex_unlock(&t->lock);
 	return take;
@@ -430,7 +430,7 @@ int64_t thresh_answer(struct thresh *t, uint32_t peer, uint64_t now)
 	p = pair_get(t, peer);
 	if (p)
 		v = marked(&p->dir[THRESH_IN], now) ? THRESH_REFUSED :
-						      (int64_t)early_of(t, &p->dir[THRESH_IN]);
+						      (int64_t)eager_of(t, &p->dir[THRESH_IN]);
 	pthread_mutex_unlock(&t->lock);
 	return v;
 }
@@ -460,9 +460,9 @@ static void fill(const struct thresh *t, const struct pair *p, int dir, struct t
 		.from = dir == THRESH_OUT ? t->o.rank : p->peer,
 		.to = dir == THRESH_OUT ? p->peer : t->o.rank,
 		.offload = dir == THRESH_OUT ? offload_of(t, d) : 0,
-		.early = dir == THRESH_OUT ? d->agreed : early_of(t, d),
+		.eager = dir == THRESH_OUT ? d->agreed : eager_of(t, d),
 		.offload_pinned = dir == THRESH_OUT && d->pinned,
-		.early_pinned = dir == THRESH_IN && d->pinned,
+		.eager_pinned = dir == THRESH_IN && d->pinned,
 		.marked = d->marked, .messages = d->messages, .bytes = d->bytes,
 		.rendezvous = d->rdv, .rendezvous_bytes = d->rdv_bytes,
 		.switches = d->switches, .refused = d->refused,
@@ -503,7 +503,7 @@ static int pin(struct thresh *t, uint32_t peer, int dir, uint64_t value, bool dr
 	if (peer >= t->o.nranks)
 		return -EINVAL;
 	if (value != THRESH_UNPIN &&
-	    (dir == THRESH_OUT ? value < t->conf.offload_min : value > t->conf.early_max))
+	    (dir == THRESH_OUT ? value < t->conf.offload_min : value > t->conf.eager_max))
 		return -ERANGE;
 	p = pair_get(t, peer);
 	if (!p)

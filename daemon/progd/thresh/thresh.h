@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 /*
  * thresh: from which size on messages between two ranks go through the daemons (offload), and up to which size
- * they are taken to the receiver's pool before they are matched (early).
+ * they are taken to the receiver's pool before they are matched (eager).
  *
  * Source: "dynamic and adaptive MPI protocols for dense overlap": the eager threshold of a pair of processes
  * and a direction rises when non-blocking messages above it meet a program that computes between
@@ -9,9 +9,9 @@
  * 2^ceil(log2(mean size of the rendezvous messages, with header)) + 1024; one side asks, the other
  * answers; the larger of both sides' values wins; -1 refuses for want of memory and marks the pair.
  *
- * One struct thresh per rank that has sent or received (its SPACE window).  A pair has two directions
- * there: out, what this rank sends to the peer, and in.  The early value of a direction is its
- * receiver's; the sender's wish travels with SEND, the receiver's value with FIN.
+ * One struct thresh per rank that has sent or received (its message context).  A pair has two directions
+ * there: out, what this rank sends to the peer, and in.  The eager value of a direction is its
+ * receiver's; the sender's wish travels with RTS, the receiver's value with ATS.
  *
  * Any thread (one mutex per struct, one for the list of all).
  */
@@ -31,8 +31,8 @@ struct thresh_conf {
 	uint64_t offload;		/* bytes; of pairs that are not pinned */
 	uint64_t offload_min;		/* bytes; pins below it are refused */
 	bool always;			/* also when the receiver waits */
-	uint64_t early;			/* bytes; where adaptation begins */
-	uint64_t early_max;		/* bytes; 0: nothing is taken early */
+	uint64_t eager;			/* bytes; where adaptation begins */
+	uint64_t eager_max;		/* bytes; 0: nothing is taken eagerly */
 	uint64_t retry_ns;		/* after a refusal the pair asks again after this */
 };
 
@@ -56,16 +56,16 @@ void thresh_free(struct thresh *t);	/* NULL is fine */
 
 /* A SEND of @len bytes to @peer was read: the wish that travels with it, 0: none. */
 int64_t thresh_wish(struct thresh *t, uint32_t peer, uint64_t len, uint64_t now);
-/* FIN came with the receiver's @value. */
-void thresh_fin(struct thresh *t, uint32_t peer, int64_t value, uint64_t now);
+/* ATS came with the receiver's @value. */
+void thresh_ats(struct thresh *t, uint32_t peer, int64_t value, uint64_t now);
 
 /* ---- the receiver's daemon ---- */
 
-/* A SEND of @len bytes with @wish arrived.  True: if it is not matched yet, it is to be taken early. */
+/* RTS of @len bytes arrived with @wish.  True: if it is not matched yet, it is to be taken eagerly. */
 bool thresh_arrived(struct thresh *t, uint32_t peer, uint64_t len, int64_t wish, uint64_t now);
-/* It should have been taken early, but the pool has no buffer: the pair is marked. */
+/* It should have been taken eagerly, but the pool has no buffer: the pair is marked. */
 void thresh_no_pool(struct thresh *t, uint32_t peer, uint64_t now);
-/* The value for FIN to @peer: bytes, or THRESH_REFUSED. */
+/* The value for ATS to @peer: bytes, or THRESH_REFUSED. */
 int64_t thresh_answer(struct thresh *t, uint32_t peer, uint64_t now);
 
 /* Does the client wait for messages from @peer at once? */
@@ -74,8 +74,8 @@ bool thresh_waits(const struct thresh *t, uint32_t peer);
 void thresh_left(struct thresh *t, uint32_t peer, bool waits);
 
 /*
- * Either: @bytes took @ns from the first request to the last byte (the sender: from the first PULL
- * to FIN).  The estimate of transfer times comes from these.
+ * Either: @bytes took @ns from the first request to the last byte (the sender: from the first GET_REQ
+ * to ATS).  The estimate of transfer times comes from these.
  */
 void thresh_moved(struct thresh *t, uint32_t peer, uint64_t bytes, uint64_t ns);
 
@@ -90,11 +90,11 @@ struct thresh_info {
 	uint32_t job, from, to;
 	int dir;
 	uint64_t offload;		/* OUT; THRESH_NONE: no message */
-	uint64_t early;			/* IN: in force; OUT: as the receiver said last */
-	bool offload_pinned, early_pinned;
+	uint64_t eager;			/* IN: in force; OUT: as the receiver said last */
+	bool offload_pinned, eager_pinned;
 	bool marked;			/* refused, and not asked again yet */
 	uint64_t messages, bytes;	/* of this direction */
-	uint64_t rendezvous, rendezvous_bytes;	/* ... larger than the early value of their time */
+	uint64_t rendezvous, rendezvous_bytes;	/* ... larger than the eager value of their time */
 	double overlap;			/* time from posting to completing / estimated time of transfer; of both
 					 * directions; < 0: nothing known */
 	double bandwidth, latency_ns;	/* estimate: bytes per second; bandwidth 0: no message yet */
@@ -107,7 +107,7 @@ void thresh_each(void (*fn)(void *arg, const struct thresh_info *i), void *arg);
 /*
  * Pin (@dir as above) or, with @value THRESH_UNPIN, give back to adaptation.  @rank: whose struct; @peer: the other.
  * @dry: only say whether it would succeed.
- * -ENOENT: no such rank of this job here; -EINVAL: no such peer; -ERANGE: below offload_min, above early_max;
+ * -ENOENT: no such rank of this job here; -EINVAL: no such peer; -ERANGE: below offload_min, above eager_max;
  * -ENOMEM.
  */
 #define THRESH_UNPIN	(UINT64_MAX - 1)
@@ -121,7 +121,7 @@ struct thresh_sum {
 	uint64_t switches, refused;
 	uint64_t sends, recvs;		/* as the clients say: large ones, posted without blocking, ... */
 	uint64_t bytes, idle_ns;	/* ... their size, time from posting to the first completion call */
-	uint64_t late, withdrawn;	/* receives that were not predicted; predicted wrongly */
+	uint64_t late, withdrawn;	/* receives that were not pre-matched; pre-matched wrongly */
 };
 void thresh_sum(uint32_t job, struct thresh_sum *s);
 

@@ -18,7 +18,7 @@ static uint32_t job;			/* another one in each test */
 #define RANKS	3u
 
 static const struct thresh_conf usual = {
-	.on = true, .offload = 128 * KIB, .offload_min = 32 * KIB, .early_max = 8 * MIB,
+	.on = true, .offload = 128 * KIB, .offload_min = 32 * KIB, .eager_max = 8 * MIB,
 	.retry_ns = 1000 * MS,
 };
 
@@ -65,24 +65,24 @@ static void completes(uint32_t rank, uint64_t len, uint64_t idle)
 
 /*
  * A message at 1 ns a byte and 20 us; both programs compute for so long.  @memory: the pool has some.
- * True: it was taken early.
+ * True: it was taken eagerly.
  */
 static bool one(uint64_t len, uint64_t idle_sender, uint64_t idle_receiver, bool memory)
 {
 	int64_t wish = thresh_wish(t[0], 1, len, now);
-	bool early = thresh_arrived(t[1], 0, len, wish, now);
+	bool eager = thresh_arrived(t[1], 0, len, wish, now);
 
-	if (early && !memory) {
+	if (eager && !memory) {
 		thresh_no_pool(t[1], 0, now);
-		early = false;
+		eager = false;
 	}
 	for (int i = 0; i < 2; i++)
 		thresh_moved(t[i], !i, len, 20000 + len);
 	now += 20000 + len;
-	thresh_fin(t[0], 1, thresh_answer(t[1], 0, now), now);
+	thresh_ats(t[0], 1, thresh_answer(t[1], 0, now), now);
 	completes(0, len, idle_sender);
 	completes(1, len, idle_receiver);
-	return early;
+	return eager;
 }
 
 static struct thresh_info got[8];
@@ -141,7 +141,7 @@ static void test_present(void **state)
 	assert_true(info(1).overlap > 0.35 && info(1).overlap < 0.45);
 }
 
-/* One that computes for longer: 2^ceil(log2(mean + header)) + 1024, from then on early. */
+/* One that computes for longer: 2^ceil(log2(mean + header)) + 1024, from then on eager. */
 static void test_receiver_overlap(void **state)
 {
 	int n = 0;
@@ -149,12 +149,12 @@ static void test_receiver_overlap(void **state)
 	while (!one(MIB - 64, 0, (20000 + MIB) * 6 / 10, true))
 		assert_true(n++ < 20);
 	assert_int_equal(peers[1][0].eager, MIB + 1024);
-	assert_int_equal(info(1).early, MIB + 1024);
+	assert_int_equal(info(1).eager, MIB + 1024);
 	assert_int_equal(info(1).switches, 1);
 	/* the sender learns it, and did not ask */
-	assert_int_equal(info(0).early, MIB + 1024);
+	assert_int_equal(info(0).eager, MIB + 1024);
 	assert_int_equal(info(0).switches, 0);
-	/* larger ones than it are rendezvous still, and raise it again; smaller ones are early */
+	/* larger ones than it are rendezvous still, and raise it again; smaller ones are eager */
 	assert_true(one(300 * KIB, 0, 0, true));
 	n = 0;
 	while (!one(3 * MIB, 0, 3 * MIB, true))
@@ -175,7 +175,7 @@ static void test_mean(void **state)
 	for (int i = 0; i < 5; i++)
 		one(MIB - 63, 0, 4 * MIB, true);
 	assert_int_equal(peers[1][0].eager, 2 * MIB + 1024);
-	/* 6.1 MiB, beyond the bound; what is early does not count */
+	/* 6.1 MiB, beyond the bound; what is eager does not count */
 	for (int i = 0; i < 20; i++)
 		one(MIB, 0, 4 * MIB, true);
 	for (int i = 0; i < 5; i++)
@@ -191,7 +191,7 @@ static void test_sender_overlap(void **state)
 	while (!one(MIB - 64, 2 * MIB, 0, true))
 		assert_true(n++ < 20);
 	assert_int_equal(info(0).switches, 1);
-	assert_int_equal(info(1).early, MIB + 1024);
+	assert_int_equal(info(1).eager, MIB + 1024);
 	assert_int_equal(peers[1][0].eager, MIB + 1024);
 }
 
@@ -208,7 +208,7 @@ static void test_bound(void **state)
 	assert_int_equal(peers[1][2].eager, 8 * MIB);
 	assert_false(thresh_arrived(t[1], 2, 8 * MIB + 1, INT64_MIN, now));
 	/* lowered while it runs */
-	c.early_max = MIB;
+	c.eager_max = MIB;
 	thresh_conf_set(&c);
 	assert_int_equal(peers[1][0].eager, MIB);
 	assert_false(one(2 * MIB, 0, 0, true));
@@ -233,17 +233,17 @@ static void test_refused(void **state)
 	now += usual.retry_ns;
 	assert_true(one(MIB - 64, 2 * MIB, 0, true));
 	assert_false(info(1).marked);
-	assert_int_equal(info(1).early, MIB + 1024);
-	assert_int_equal(info(0).early, MIB + 1024);
+	assert_int_equal(info(1).eager, MIB + 1024);
+	assert_int_equal(info(0).eager, MIB + 1024);
 }
 
-/* An early value to begin with. */
+/* An eager value to begin with. */
 static void test_begin(void **state)
 {
 	struct thresh_conf c = usual;
 	int n = 0;
 
-	c.early = 256 * KIB;
+	c.eager = 256 * KIB;
 	thresh_conf_set(&c);
 	assert_true(one(256 * KIB, 0, 0, true));
 	assert_false(one(256 * KIB + 1, 0, 0, true));
@@ -263,7 +263,7 @@ static void test_no_pool_at_all(void **state)
 {
 	struct thresh_conf c = usual;
 
-	c.early_max = 0;
+	c.eager_max = 0;
 	thresh_conf_set(&c);
 	assert_false(thresh_arrived(t[1], 0, MIB, MIB + 1024, now));
 	assert_int_equal(thresh_answer(t[1], 0, now), THRESH_REFUSED);
@@ -296,20 +296,20 @@ static void test_pins(void **state)
 	assert_int_equal(thresh_pin(JOB, 0, 1, THRESH_OUT, THRESH_UNPIN, false), 0);
 	assert_int_equal(peers[0][1].offload, 0);
 
-	/* nothing moves a pinned early value, also not 0 */
+	/* nothing moves a pinned eager value, also not 0 */
 	assert_int_equal(thresh_pin(JOB, 1, 0, THRESH_IN, 0, false), 0);
 	for (int i = 0; i < 40; i++)
 		assert_false(one(MIB, 4 * MIB, 4 * MIB, true));
 	assert_int_equal(peers[1][0].eager, 0);
-	assert_true(info(1).early_pinned);
+	assert_true(info(1).eager_pinned);
 	assert_int_equal(thresh_pin(JOB, 1, 0, THRESH_IN, 2 * MIB, false), 0);
 	assert_int_equal(peers[1][0].eager, 2 * MIB);
 	assert_true(one(2 * MIB, 0, 0, true));
 	assert_false(one(2 * MIB + 1, 0, 0, true));
 	/* given back: what adaptation has found meanwhile */
 	assert_int_equal(thresh_pin(JOB, 1, 0, THRESH_IN, THRESH_UNPIN, false), 0);
-	assert_false(info(1).early_pinned);
-	assert_int_equal(peers[1][0].eager, info(1).early);
+	assert_false(info(1).eager_pinned);
+	assert_int_equal(peers[1][0].eager, info(1).eager);
 }
 
 static void test_estimate(void **state)
@@ -352,12 +352,12 @@ static void test_hostile_counters(void **state)
 		peers[1][0].bytes = bad[n / 5 % 5];
 		peers[1][0].idle_ns = bad[n / 25 % 5];
 		thresh_arrived(t[1], 0, MIB + n, 0, now);
-		assert_true(peers[1][0].eager <= usual.early_max);
+		assert_true(peers[1][0].eager <= usual.eager_max);
 	}
 	/* ranks that do not exist */
 	assert_false(thresh_arrived(t[1], RANKS, MIB, 0, now));
 	assert_int_equal(thresh_wish(t[0], UINT32_MAX, MIB, now), 0);
-	thresh_fin(t[0], RANKS, MIB, now);
+	thresh_ats(t[0], RANKS, MIB, now);
 	thresh_no_pool(t[1], RANKS, now);
 	thresh_moved(t[1], RANKS, MIB, MIB);
 	assert_int_equal(thresh_answer(t[1], RANKS, now), 0);

@@ -81,18 +81,77 @@ static void barrier(void)
 	allgather(dummy);
 }
 
+/* A shared counter: each number is handed out once.  The sum of ours. */
+static int64_t draw_numbers(struct prog_win *w)
+{
+	int64_t one = 1, number, sum = 0;
+
+	for (uint32_t i = 0; i < ROUNDS; i++) {
+		struct prog_buf add = { .addr = &one, .count = sizeof(one) };
+		struct prog_buf old = { .addr = &number, .count = sizeof(number) };
+		struct prog_dst at = { .rank = 0, .disp = offsetof(struct area, counter),
+				       .count = sizeof(number) };
+
+		must("fetch_and_op", prog_accumulate(w, &add, &old, &at, PROG_OP_SUM, PROG_TYPE_I64, 0,
+						     NULL));
+		must("flush", prog_flush(w, 0));
+		sum += number;
+	}
+	return sum;
+}
+
+/* Read, change, write back under an exclusive lock. */
+static void pass_token(struct prog_win *w)
+{
+	int64_t token[2];
+
+	for (uint32_t i = 0; i < ROUNDS / 10; i++) {
+		struct prog_buf o = { .addr = token, .count = sizeof(token) };
+		struct prog_dst at = { .rank = 0, .disp = offsetof(struct area, token),
+				       .count = sizeof(token) };
+
+		must("lock", prog_lock(w, 0, PROG_LOCKF_EXCL));
+		must("get", prog_get(w, &o, &at, 0, NULL));
+		must("flush", prog_flush_local(w, 0));
+		if (token[0] != token[1])
+			die("lock", -EPROTO, "saw a half-done update");
+		token[0]++;
+		token[1]++;
+		must("put", prog_put(w, &o, &at, 0, NULL));
+		must("unlock", prog_unlock(w, 0));
+	}
+}
+
+/* A row of ours becomes a column of @next's matrix. */
+static void put_column(struct prog_win *w, uint32_t next)
+{
+	struct prog_dst at = { .rank = next, .disp = offsetof(struct area, matrix[0][3]), .count = 1 };
+	int32_t row[8];
+	struct prog_buf o = { .addr = row, .count = sizeof(row) };
+	struct dtype *i32, *column;
+
+	must("type", prog_dtype_new_basic(PROG_TYPE_I32, &i32));
+	must("type", prog_dtype_new_hvector(8, 1, sizeof(((struct area *)NULL)->matrix[0]), i32, &column));
+	at.type = column;
+	for (uint32_t i = 0; i < 8; i++)
+		row[i] = (int32_t)(100 * rank + i);
+	must("put", prog_put(w, &o, &at, 0, NULL));
+	must("flush", prog_flush(w, next));
+	prog_dtype_put(column);
+	prog_dtype_put(i32);
+}
+
 static void run(const struct prog_session_cfg *cfg)
 {
 	struct prog_win_cfg wcfg = { .kind = PROG_WIN_ALLOCATE, .key = 1, .rank = rank,
 				     .nranks = nranks, .size = sizeof(struct area) };
 	static struct prog_endpoint eps[MAX_RANKS];
-	int64_t one = 1, number, sum = 0, token[2];
 	uint32_t next = (rank + 1) % nranks, i;
 	struct prog_session *s;
-	struct dtype *i32, *column;
 	struct prog_win *w;
 	struct area *mine;
 	const char *why;
+	int64_t sum;
 	int err;
 
 	err = prog_session_open(cfg, &s, &why);
@@ -111,53 +170,9 @@ static void run(const struct prog_session_cfg *cfg)
 	barrier();
 	mine = prog_win_base(w);
 
-	/* a shared counter: each number is handed out once */
-	for (i = 0; i < ROUNDS; i++) {
-		struct prog_buf add = { .addr = &one, .count = sizeof(one) };
-		struct prog_buf old = { .addr = &number, .count = sizeof(number) };
-		struct prog_dst at = { .rank = 0, .disp = offsetof(struct area, counter),
-				       .count = sizeof(number) };
-
-		must("fetch_and_op", prog_accumulate(w, &add, &old, &at, PROG_OP_SUM, PROG_TYPE_I64, 0,
-						     NULL));
-		must("flush", prog_flush(w, 0));
-		sum += number;
-	}
-
-	/* read, change, write back under an exclusive lock */
-	for (i = 0; i < ROUNDS / 10; i++) {
-		struct prog_buf o = { .addr = token, .count = sizeof(token) };
-		struct prog_dst at = { .rank = 0, .disp = offsetof(struct area, token),
-				       .count = sizeof(token) };
-
-		must("lock", prog_lock(w, 0, PROG_LOCKF_EXCL));
-		must("get", prog_get(w, &o, &at, 0, NULL));
-		must("flush", prog_flush_local(w, 0));
-		if (token[0] != token[1])
-			die("lock", -EPROTO, "saw a half-done update");
-		token[0]++;
-		token[1]++;
-		must("put", prog_put(w, &o, &at, 0, NULL));
-		must("unlock", prog_unlock(w, 0));
-	}
-
-	/* a row of ours becomes a column of the neighbour's matrix */
-	{
-		int32_t row[8];
-		struct prog_buf o = { .addr = row, .count = sizeof(row) };
-		struct prog_dst at = { .rank = next, .disp = offsetof(struct area, matrix[0][3]),
-				       .count = 1 };
-
-		must("type", prog_dtype_new_basic(PROG_TYPE_I32, &i32));
-		must("type", prog_dtype_new_hvector(8, 1, sizeof(mine->matrix[0]), i32, &column));
-		at.type = column;
-		for (i = 0; i < 8; i++)
-			row[i] = (int32_t)(100 * rank + i);
-		must("put", prog_put(w, &o, &at, 0, NULL));
-		must("flush", prog_flush(w, next));
-		prog_dtype_put(column);
-		prog_dtype_put(i32);
-	}
+	sum = draw_numbers(w);
+	pass_token(w);
+	put_column(w, next);
 	barrier();
 	for (i = 0; i < 8; i++)
 		if (mine->matrix[i][3] != (int32_t)(100 * ((rank + nranks - 1) % nranks) + i))

@@ -62,20 +62,72 @@ static void compute(double seconds)
 		;
 }
 
+/* Message @i to the other rank and one from it.  Was it there after computing? */
+static bool exchange_while_computing(struct prog_win *w, uint32_t i, char *in, char *out, size_t bytes)
+{
+	uint32_t other = 1 - rank;
+	struct prog_msg_key to = { .src = rank, .dst = other, .ord = i };
+	struct prog_msg_key from = { .src = other, .dst = rank, .ord = i };
+	struct prog_buf ib = { .addr = in, .count = bytes }, ob = { .addr = out, .count = bytes };
+	struct prog_msg_result res;
+	struct prog_msg_id id;
+	prog_msg *sent, *recvd;
+	const void *head;
+	size_t kept;
+	bool there;
+
+	memset(out, (int)(i + rank), bytes);
+	must("recv", prog_msg_recv(w, &from, &ib, 0, &recvd));
+	must("send", prog_msg_send(w, &to, &ob, 0, &id, &sent));
+	compute(0.005);
+	/* all the time nobody was in a call of the library */
+	there = prog_msg_test(w, recvd, &res) == 1;
+	must("wait", prog_msg_wait(w, recvd, &res));
+	if (res.status || res.len != bytes)
+		die("recv", res.status, "wrong status or length");
+	/* the beginning was kept apart, see prog_msg_recv() */
+	kept = prog_msg_head(w, recvd, &head);
+	memcpy(in, head, kept);
+	prog_msg_free(w, recvd);
+	must("wait", prog_msg_wait(w, sent, &res));
+	if (res.status)
+		die("send", res.status, NULL);
+	prog_msg_free(w, sent);
+	if (in[0] != (char)(i + other) || in[bytes - 1] != (char)(i + other))
+		die("check", -EPROTO, "wrong data");
+	return there;
+}
+
+/* Not announced: who gets the id can receive it.  @out has what the last round left there. */
+static void exchange_by_id(struct prog_win *w, char *in, char *out, size_t bytes)
+{
+	struct prog_msg_key to = { .src = rank, .dst = 1 - rank, .tag = 1 };
+	struct prog_buf ib = { .addr = in, .count = bytes }, ob = { .addr = out, .count = bytes };
+	struct prog_msg_id id, its;
+	struct prog_msg_result res;
+	prog_msg *sent, *recvd;
+
+	memset(in, 0, bytes);
+	must("send", prog_msg_send(w, &to, &ob, 0, &id, &sent));
+	exchange(&id, &its, sizeof(id));
+	must("recv", prog_msg_recv_by_id(w, &its, &ib, true, 0, &recvd));
+	must("wait", prog_msg_wait(w, recvd, &res));
+	if (res.status || res.moved != bytes || in[0] != (char)(ROUNDS - 1 + to.dst))
+		die("recv", res.status, "wrong status, length or data");
+	prog_msg_free(w, recvd);
+	must("wait", prog_msg_wait(w, sent, NULL));
+	prog_msg_free(w, sent);
+}
+
 static void run(const struct prog_session_cfg *cfg, size_t bytes)
 {
 	struct prog_win_cfg wcfg = { .kind = PROG_WIN_MSG_CONTEXT, .key = 1, .rank = rank, .nranks = 2 };
 	uint32_t other = 1 - rank, i, there = 0;
-	struct prog_msg_id name, its;
-	struct prog_msg_result res;
 	struct prog_endpoint eps[2];
-	prog_msg *sent, *recvd;
 	struct prog_session *s;
 	struct prog_win *w;
 	const char *why;
-	const void *head;
 	char *in, *out, c = 0;
-	size_t kept;
 	int err;
 
 	err = prog_session_open(cfg, &s, &why);
@@ -97,48 +149,9 @@ static void run(const struct prog_session_cfg *cfg, size_t bytes)
 	must("memory", prog_mem_alloc(s, bytes, (void **)&in));
 	must("memory", prog_mem_alloc(s, bytes, (void **)&out));
 
-	for (i = 0; i < ROUNDS; i++) {
-		struct prog_msg_key to = { .src = rank, .dst = other, .ord = i };
-		struct prog_msg_key from = { .src = other, .dst = rank, .ord = i };
-		struct prog_buf ib = { .addr = in, .count = bytes }, ob = { .addr = out, .count = bytes };
-
-		memset(out, (int)(i + rank), bytes);
-		must("recv", prog_msg_recv(w, &from, &ib, 0, &recvd));
-		must("send", prog_msg_send(w, &to, &ob, 0, &name, &sent));
-		compute(0.005);
-		/* all the time nobody was in a call of the library */
-		there += prog_msg_test(w, recvd, &res) == 1;
-		must("wait", prog_msg_wait(w, recvd, &res));
-		if (res.status || res.len != bytes)
-			die("recv", res.status, "wrong status or length");
-		/* the beginning was kept apart, see prog_msg_recv() */
-		kept = prog_msg_head(w, recvd, &head);
-		memcpy(in, head, kept);
-		prog_msg_free(w, recvd);
-		must("wait", prog_msg_wait(w, sent, &res));
-		if (res.status)
-			die("send", res.status, NULL);
-		prog_msg_free(w, sent);
-		if (in[0] != (char)(i + other) || in[bytes - 1] != (char)(i + other))
-			die("check", -EPROTO, "wrong data");
-	}
-
-	/* not announced: who gets the name can receive it */
-	{
-		struct prog_msg_key to = { .src = rank, .dst = other, .tag = 1 };
-		struct prog_buf ib = { .addr = in, .count = bytes }, ob = { .addr = out, .count = bytes };
-
-		memset(in, 0, bytes);
-		must("send", prog_msg_send(w, &to, &ob, 0, &name, &sent));
-		exchange(&name, &its, sizeof(name));
-		must("recv", prog_msg_recv_by_id(w, &its, &ib, true, 0, &recvd));
-		must("wait", prog_msg_wait(w, recvd, &res));
-		if (res.status || res.moved != bytes || in[0] != (char)(ROUNDS - 1 + other))
-			die("recv", res.status, "wrong status, length or data");
-		prog_msg_free(w, recvd);
-		must("wait", prog_msg_wait(w, sent, NULL));
-		prog_msg_free(w, sent);
-	}
+	for (i = 0; i < ROUNDS; i++)
+		there += exchange_while_computing(w, i, in, out, bytes);
+	exchange_by_id(w, in, out, bytes);
 	printf("rank %u: ok, %u of %u messages of %zu bytes arrived while it computed\n", rank, there, ROUNDS,
 	       bytes);
 	fflush(stdout);

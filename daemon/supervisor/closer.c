@@ -6,21 +6,37 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <uthash.h>
+#include <utlist.h>
 
 #include <libprogbase/log.h>
 
 #define GATHER_NS	5000000ull	/* a job has many processes: one child for all */
 #define RETRY_NS	100000000ull
-#define MAX_FDS		4096u
-#define MAX_CHILDREN	64u		/* that are not through yet */
+#define MAX_CHILDREN	8u		/* of a user, that are not through yet; then each has as many as this: */
+#define LOT_FDS		1024u
+
+/* What is to be closed of one user: what takes long in it is nobody else's trouble. */
+struct lot {
+	struct closer *c;
+	uid_t uid;
+	struct loop_timer timer;
+	int *fds;			/* room for two more, which are the child's */
+	unsigned int nfds, room;
+	unsigned int nchildren;
+	UT_hash_handle hh;
+};
+
+struct child {
+	pid_t pid;
+	struct lot *lot;
+	struct child *next, *prev;
+};
 
 struct closer {
 	struct loop *loop;
-	struct loop_timer timer;
-	int fds[MAX_FDS];
-	unsigned int nfds;
-	pid_t child[MAX_CHILDREN];
-	unsigned int nchildren;
+	struct lot *lots;
+	struct child *children;
 };
 
 static int cmp_fd(const void *a, const void *b)
@@ -29,16 +45,16 @@ static int cmp_fd(const void *a, const void *b)
 }
 
 /* Has what is to be closed, and nothing else from @done on; lets go of it when the parent has. */
-static void child_main(struct closer *c, int go, int done)
+static void child_main(struct lot *l, int go, int done)
 {
 	unsigned int from = 0;
 	char byte;
 
-	c->fds[c->nfds++] = go;
-	c->fds[c->nfds++] = done;
-	qsort(c->fds, c->nfds, sizeof(c->fds[0]), cmp_fd);
-	for (unsigned int i = 0; i < c->nfds; i++) {
-		unsigned int fd = c->fds[i];
+	l->fds[l->nfds++] = go;
+	l->fds[l->nfds++] = done;
+	qsort(l->fds, l->nfds, sizeof(l->fds[0]), cmp_fd);
+	for (unsigned int i = 0; i < l->nfds; i++) {
+		unsigned int fd = l->fds[i];
 
 		if (fd > from)
 			close_range(from, fd - 1, 0);
@@ -52,46 +68,99 @@ static void child_main(struct closer *c, int go, int done)
 	_exit(0);
 }
 
-static bool flush(struct closer *c)
+/* The processes that @l has already may have met files that take for ever: one more only for many connections. */
+static bool may_fork(const struct lot *l)
 {
+	return l->nchildren < MAX_CHILDREN || l->nfds >= LOT_FDS;
+}
+
+static bool flush(struct lot *l)
+{
+	struct child *child = calloc(1, sizeof(*child));
 	int go[2], done[2];
 	char byte;
-	pid_t pid;
 
-	if (c->nchildren == MAX_CHILDREN || pipe2(go, O_CLOEXEC))
+	if (!child || pipe2(go, O_CLOEXEC)) {
+		free(child);
 		return false;
+	}
 	if (pipe2(done, O_CLOEXEC)) {
 		close(go[0]);
 		close(go[1]);
+		free(child);
 		return false;
 	}
-	pid = fork();
-	if (!pid)
-		child_main(c, go[0], done[1]);
+	child->pid = fork();
+	if (!child->pid)
+		child_main(l, go[0], done[1]);
 	close(go[0]);
 	close(done[1]);
 	/* it must not be the last to close what is not for it: other users' connections would end with it only */
-	while (pid > 0 && read(done[0], &byte, 1) < 0 && errno == EINTR)
+	while (child->pid > 0 && read(done[0], &byte, 1) < 0 && errno == EINTR)
 		;
 	close(done[0]);
-	if (pid > 0) {
-		c->child[c->nchildren++] = pid;
-		while (c->nfds)
-			close(c->fds[--c->nfds]);
+	if (child->pid > 0) {
+		child->lot = l;
+		DL_APPEND(l->c->children, child);
+		l->nchildren++;
+		while (l->nfds)
+			close(l->fds[--l->nfds]);
 	}
 	close(go[1]);
-	return pid > 0;
+	if (child->pid > 0)
+		return true;
+	free(child);
+	return false;
+}
+
+static void lot_free(struct lot *l)
+{
+	loop_timer_cancel(&l->timer);
+	HASH_DEL(l->c->lots, l);
+	free(l->fds);
+	free(l);
+}
+
+static struct lot *lot_of(struct closer *c, uid_t uid)
+{
+	struct lot *l;
+
+	HASH_FIND(hh, c->lots, &uid, sizeof(uid), l);
+	if (l)
+		return l;
+	l = calloc(1, sizeof(*l));
+	if (!l)
+		return NULL;
+	l->c = c;
+	l->uid = uid;
+	HASH_ADD(hh, c->lots, uid, sizeof(l->uid), l);
+	return l;
+}
+
+static bool make_room(struct lot *l)
+{
+	unsigned int room = l->room ? 2 * l->room : 64;
+	int *fds;
+
+	if (l->nfds + 2 < l->room)
+		return true;
+	fds = realloc(l->fds, room * sizeof(*fds));
+	if (!fds)
+		return false;
+	l->fds = fds;
+	l->room = room;
+	return true;
 }
 
 static void on_timer(void *ctx)
 {
-	struct closer *c = ctx;
+	struct lot *l = ctx;
 
-	if (c->nfds && !flush(c)) {
-		prog_log_limited(PROG_LOG_WARN, "%u connections wait for being closed (%u processes close others)",
-				 c->nfds, c->nchildren);
-		loop_timer_set(c->loop, &c->timer, RETRY_NS, on_timer, c);
-	}
+	if (!l->nfds || (may_fork(l) && flush(l)))
+		return;
+	prog_log_limited(PROG_LOG_WARN, "uid %u: %u connections wait for being closed (%u processes close others)",
+			 (unsigned int)l->uid, l->nfds, l->nchildren);
+	loop_timer_set(l->c->loop, &l->timer, RETRY_NS, on_timer, l);
 }
 
 int closer_new(struct loop *l, struct closer **out)
@@ -105,36 +174,52 @@ int closer_new(struct loop *l, struct closer **out)
 	return 0;
 }
 
-void closer_add(struct closer *c, int fd)
+void closer_add(struct closer *c, int fd, uid_t uid)
 {
-	/* two places are the child's */
-	if (c->nfds == MAX_FDS - 2 && !flush(c)) {
-		prog_log_limited(PROG_LOG_ERROR, "%u connections cannot be closed elsewhere", c->nfds);
+	struct lot *l = lot_of(c, uid);
+
+	if (!l || !make_room(l)) {
+		prog_log_limited(PROG_LOG_ERROR, "uid %u: no memory to close a connection elsewhere", (unsigned int)uid);
 		close(fd);
 		return;
 	}
-	c->fds[c->nfds++] = fd;
-	if (!loop_timer_running(&c->timer))
-		loop_timer_set(c->loop, &c->timer, GATHER_NS, on_timer, c);
+	l->fds[l->nfds++] = fd;
+	if (l->nfds >= LOT_FDS && flush(l))
+		return;
+	if (!loop_timer_running(&l->timer))
+		loop_timer_set(c->loop, &l->timer, GATHER_NS, on_timer, l);
 }
 
 bool closer_reaped(struct closer *c, pid_t pid)
 {
-	for (unsigned int i = 0; i < c->nchildren; i++) {
-		if (c->child[i] != pid)
-			continue;
-		c->child[i] = c->child[--c->nchildren];
-		return true;
-	}
-	return false;
+	struct child *child;
+	struct lot *l;
+
+	DL_SEARCH_SCALAR(c->children, child, pid, pid);
+	if (!child)
+		return false;
+	l = child->lot;
+	DL_DELETE(c->children, child);
+	free(child);
+	l->nchildren--;
+	if (!l->nchildren && !l->nfds)
+		lot_free(l);
+	return true;
 }
 
 void closer_free(struct closer *c)
 {
+	struct child *child, *next;
+	struct lot *l, *tmp;
+
 	if (!c)
 		return;
-	loop_timer_cancel(&c->timer);
-	if (c->nfds)
-		flush(c);
+	HASH_ITER(hh, c->lots, l, tmp) {
+		if (l->nfds)
+			flush(l);
+		lot_free(l);
+	}
+	DL_FOREACH_SAFE(c->children, child, next)
+		free(child);
 	free(c);
 }

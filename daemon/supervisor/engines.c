@@ -49,7 +49,7 @@ static void refuse(struct engines *all, int fd, bool control, uid_t uid, const c
 		err = -errno;
 	if (err)
 		prog_log(PROG_LOG_DEBUG, "uid %u: cannot be told: %s", (unsigned int)uid, strerror(-err));
-	closer_add(all->o.closer, fd);
+	closer_add(all->o.closer, fd, uid);
 }
 
 static void conn_free(struct engine *e, struct conn *c)
@@ -228,7 +228,7 @@ static void on_taken(struct engine *e, uint64_t id)
 		put_down(e, "took a connection that it was not given");
 		return;
 	}
-	closer_add(e->all->o.closer, c->fd);
+	closer_add(e->all->o.closer, c->fd, e->uid);
 	conn_free(e, c);
 	give(e);
 }
@@ -483,7 +483,7 @@ void engines_back(struct engines *all, int fd, const struct ucred *cred)
 		close(fds[0]);
 		close(fds[1]);
 	}
-	closer_add(all->o.closer, fd);
+	closer_add(all->o.closer, fd, cred->uid);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ */
@@ -605,7 +605,7 @@ void engines_free(struct engines *all)
 		struct conn *c, *ctmp;
 
 		DL_FOREACH_SAFE(e->conns, c, ctmp) {
-			closer_add(all->o.closer, c->fd);
+			closer_add(all->o.closer, c->fd, e->uid);
 			conn_free(e, c);
 		}
 		loop_timer_cancel(&e->timer);

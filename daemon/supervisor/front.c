@@ -49,7 +49,7 @@ static bool who(struct front *f, int fd, struct ucred *cred)
 
 	if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, cred, &len))
 		return true;
-	closer_add(f->o.closer, fd);
+	closer_add(f->o.closer, fd, (uid_t)-1);
 	return false;
 }
 
@@ -173,7 +173,7 @@ static void on_asked(void *ctx)
 			prog_log(PROG_LOG_DEBUG, "pid %d: cannot be told: %m", (int)a->cred.pid);
 		free(l);
 	}
-	closer_add(f->o.closer, a->fd);
+	closer_add(f->o.closer, a->fd, 0);
 	asking_free(a);
 }
 
@@ -184,7 +184,7 @@ static void on_node(void *ctx, int fd)
 
 	if (!a || !who(f, fd, &a->cred)) {
 		if (!a)
-			closer_add(f->o.closer, fd);
+			closer_add(f->o.closer, fd, 0);
 		free(a);
 		return;
 	}
@@ -193,7 +193,7 @@ static void on_node(void *ctx, int fd)
 	DL_APPEND(f->asking, a);
 	a->watch = loop_fd_watch(f->o.loop, fd, 0, on_asked, a);
 	if (!a->watch) {
-		closer_add(f->o.closer, fd);
+		closer_add(f->o.closer, fd, 0);
 		asking_free(a);
 	}
 }
@@ -262,7 +262,7 @@ void front_free(struct front *f, bool stay)
 	if (!f)
 		return;
 	while (f->asking) {
-		closer_add(f->o.closer, f->asking->fd);
+		closer_add(f->o.closer, f->asking->fd, 0);
 		asking_free(f->asking);
 	}
 	for (int i = 0; i < SOCKETS; i++) {

@@ -22,6 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <kit/endless.h>
 #include <kit/users.h>
 #include <libprogbase/scm.h>
 #include <libprogbase/usock.h>
@@ -30,6 +31,11 @@
 #include <wire/super.h>
 
 #define SEC	1000000000ull
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED	true
+#else
+#define SANITIZED	false
+#endif
 
 struct answer {
 	int err;
@@ -537,6 +543,86 @@ static void test_slow_descriptors(void **state)
 	}
 	client_end(&b);
 	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
+/* A connection that is refused, with a file in it. */
+static void refused_with(int fd)
+{
+	int sock = nodes_connect(node.sock, SOCK_SEQPACKET);
+	struct iovec iov = { .iov_base = "x", .iov_len = 1 };
+	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
+	SCM_BUF(1) ctl;
+
+	assert_true(sock >= 0);
+	scm_attach(&mh, ctl.buf, &fd, 1);
+	assert_int_equal(sendmsg(sock, &mh, 0), 1);
+	close(fd);
+	close(sock);
+}
+
+static unsigned int children(pid_t of)
+{
+	char cmd[64];
+	unsigned int n = 0;
+	FILE *f;
+
+	snprintf(cmd, sizeof(cmd), "ps --ppid %d -o pid= | wc -l", (int)of);
+	f = popen(cmd, "r");
+	assert_non_null(f);
+	if (fscanf(f, "%u", &n) != 1)
+		n = 0;
+	pclose(f);
+	return n;
+}
+
+/*
+ * A user's files that are never closed: processes for that are few, and another user's connections end when they should, so his
+ * process hears at once when its engine has ended.
+ */
+static void test_endless_descriptors(void **state)
+{
+	enum { LOTS = 30, EACH = 20 };
+	struct endless endless;
+	uint64_t began;
+	unsigned int n;
+	struct client b;
+	pid_t e;
+
+	if (endless_begin(&endless)) {
+		print_message("# no FUSE here\n");
+		return;
+	}
+	start(NULL, NULL);
+	client_start(&b, USER_B);
+	for (int i = 0; i < LOTS; i++) {
+		/* so that they are there before they are refused, and those of both users at once */
+		kill(node.pid, SIGSTOP);
+		for (int k = 0; k < EACH; k++)
+			refused_with(endless_open(&endless, i));
+		assert_int_equal(endless_dirty(&endless, i), 0);
+		client_do(&b, 'c');
+		client_tell(&b, 'o');
+		kill(node.pid, SIGCONT);
+		assert_int_equal(client_hear(&b).err, 0);
+		usleep(20000);
+	}
+	e = user_engine(&node, USER_B);
+	n = children(node.pid);
+	print_message("# %u processes\n", n);
+	/* the engine, those that close, and one that is about to end */
+	assert_in_range(n, 5, 12);
+	began = nodes_now();
+	kill(e, SIGKILL);
+	assert_int_not_equal(client_do(&b, 'p').err, 0);
+	client_do(&b, 'c');
+	assert_int_equal(client_do(&b, 'o').err, 0);
+	assert_true(nodes_now() - began < 5 * SEC);
+	client_end(&b);
+	began = nodes_now();
+	stop_supervisor(SIGTERM);
+	assert_true(nodes_now() - began < 5 * SEC);
+	endless_end(&endless);
+	node_stop(&node, SIGTERM);
 }
 
 static void test_stopped_engine(void **state)
@@ -1066,6 +1152,20 @@ static void test_port_kept_restart(void **state)
 	assert_int_equal(node_stop(&node, SIGTERM), 0);
 }
 
+/* The first of @n ports that nobody has. */
+static unsigned int free_ports(unsigned int n)
+{
+	unsigned int low = 20000 + getpid() % 10000, found = 0;
+	int in_use, refused;
+
+	while (found < n) {
+		try_port(low + found, &in_use, &refused);
+		low = in_use ? low + found + 1 : low;
+		found = in_use ? 0 : found + 1;
+	}
+	return low;
+}
+
 /* A range: each user's engine has one of its ports, one that an ended engine had if there is no other. */
 static void test_port_range(void **state)
 {
@@ -1074,15 +1174,7 @@ static void test_port_range(void **state)
 	struct answer x;
 	char ports[32];
 
-	/* two that nobody has */
-	for (low = 20000 + getpid() % 10000; ; low += 2) {
-		int in_use[2], refused[2];
-
-		try_port(low, &in_use[0], &refused[0]);
-		try_port(low + 1, &in_use[1], &refused[1]);
-		if (!in_use[0] && !in_use[1])
-			break;
-	}
+	low = free_ports(2);
 	snprintf(ports, sizeof(ports), "ports=%u-%u", low, low + 1);
 	start(ports, NULL);
 	client_start(&a, USER_A);
@@ -1132,6 +1224,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_drain),
 		cmocka_unit_test(test_no_engine),
 		cmocka_unit_test(test_slow_descriptors),
+		cmocka_unit_test(test_endless_descriptors),
 		cmocka_unit_test(test_stopped_engine),
 		cmocka_unit_test(test_fair),
 		cmocka_unit_test(test_bad_engines),
@@ -1147,6 +1240,8 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], "--engine"))
 		return bad_engine(argv);
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
 	if (geteuid()) {
 		printf("1..0 # SKIP needs root, to be several users\n");
 		return 0;

@@ -13,7 +13,7 @@
 #include "record.h"
 
 #define KEEP_NS		(15 * 60 * 1000000000ull)	/* longer than any peer looks for a node that is gone */
-#define MAX_KEPT	1024u				/* the oldest makes room */
+#define MAX_KEPT	1024u				/* one of who has the most makes room */
 
 struct kept {
 	int fd;
@@ -43,6 +43,41 @@ static void drop(struct ports *p, struct kept *k)
 	record_port_remove(p->records, &k->port.addr);
 	close(k->fd);
 	unlist(p, k);
+}
+
+static unsigned int count_of(const struct ports *p, uid_t uid)
+{
+	const struct kept *k;
+	unsigned int n = 0;
+
+	DL_FOREACH(p->kept, k)
+		n += k->port.uid == uid;
+	return n;
+}
+
+/*
+ * One of the ports that are kept has to go: of @uid's own the oldest, else the oldest of the user who has the most.  So nobody gets another
+ * user's port free by having his engine end often.  @in_range: only one that an engine could have now.  False: there is none.
+ */
+static bool make_room(struct ports *p, uid_t uid, bool in_range)
+{
+	struct kept *k, *victim = NULL;
+	unsigned int most = 0;
+
+	DL_FOREACH(p->kept, k) {
+		unsigned int port = ntohs(k->port.addr.port), n;
+
+		if (in_range && (port < p->o.low || port > p->o.high))
+			continue;
+		n = k->port.uid == uid ? MAX_KEPT + 2 : count_of(p, k->port.uid);
+		if (n > most) {
+			most = n;
+			victim = k;
+		}
+	}
+	if (victim)
+		drop(p, victim);
+	return victim;
 }
 
 static void note(const struct ports *p, const struct record_port *r)
@@ -88,8 +123,8 @@ static void keep(struct ports *p, int fd, const struct record_port *r)
 		k->port.until = until;
 	DL_INSERT_INORDER(p->kept, k, by_time);
 	p->nkept++;
-	while (p->nkept > MAX_KEPT)
-		drop(p, p->kept);
+	if (p->nkept > MAX_KEPT)
+		make_room(p, (uid_t)-1, false);
 	if (p->kept && !loop_timer_running(&p->timer))
 		loop_timer_set(p->loop, &p->timer, p->kept->port.until > now ? p->kept->port.until - now : 0, on_timer, p);
 }
@@ -139,10 +174,8 @@ int ports_open(struct ports *p, uid_t uid, struct ports_set *set, char *err)
 	int r = listen_open(&p->o, set->l, &set->n, err);
 
 	/* rather one that an engine had than none */
-	while (r == -EADDRINUSE && p->kept) {
-		drop(p, p->kept);
+	while (r == -EADDRINUSE && make_room(p, uid, true))
 		r = listen_open(&p->o, set->l, &set->n, err);
-	}
 	set->uid = uid;
 	for (unsigned int i = 0; !r && i < set->n; i++)
 		note(p, &(struct record_port){ .addr = set->l[i].addr, .uid = uid });

@@ -1166,6 +1166,38 @@ static unsigned int free_ports(unsigned int n)
 	return low;
 }
 
+/* Who has his engine end often gets his own ports again, also where there are few, and nobody else's. */
+static void test_port_fair(void **state)
+{
+	unsigned int low = free_ports(3), port;
+	int to_bind, to_connect;
+	struct client a, b;
+	char ports[32];
+
+	snprintf(ports, sizeof(ports), "ports=%u-%u", low, low + 2);
+	start(ports, NULL);
+	client_start(&a, USER_A);
+	client_start(&b, USER_B);
+	assert_int_equal(client_do(&a, 'o').err, 0);
+	port = port_of(USER_A);
+	kill(user_engine(&node, USER_A), SIGKILL);
+	client_do(&a, 'c');
+	for (int i = 0; i < 5; i++) {
+		assert_int_equal(client_do(&b, 'o').err, 0);
+		assert_true(port_of(USER_B) != port);
+		kill(user_engine(&node, USER_B), SIGKILL);
+		client_do(&b, 'c');
+		for (uint64_t end = nodes_now() + 20 * SEC; user_engine(&node, USER_B); usleep(1000))
+			assert_true(nodes_now() < end);
+		try_port(port, &to_bind, &to_connect);
+		assert_int_equal(to_connect, ECONNREFUSED);
+		assert_int_equal(to_bind, EADDRINUSE);
+	}
+	client_end(&a);
+	client_end(&b);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
 /* A range: each user's engine has one of its ports, one that an ended engine had if there is no other. */
 static void test_port_range(void **state)
 {
@@ -1234,6 +1266,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_port_kept),
 		cmocka_unit_test(test_port_kept_restart),
 		cmocka_unit_test(test_port_range),
+		cmocka_unit_test(test_port_fair),
 		cmocka_unit_test(test_cgroup),	/* last: left out where there is none */
 	};
 	size_t n = sizeof(tests) / sizeof(tests[0]);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/pidfd.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utlist.h>
@@ -26,7 +27,8 @@
 #define BACK_NS		(5 * SEC)	/* for coming back to a supervisor that was started anew */
 #define TRY_NS		(10 * SEC)	/* STARTS in this time, then the user is refused */
 #define STARTS		5u
-#define MAX_WAITING	4096u		/* connections of a user that no engine has taken */
+#define MAX_WAITING	4096u		/* connections of a user that no engine has taken; fewer where few files may be open */
+#define FILES_PART	8u		/* the most that they take of those */
 #define MAX_ENGINES	1024u
 #define SWEEP_NS	(SEC / 10)	/* until it is looked for empty cgroups, doubled ... */
 #define SWEEP_MAX_NS	(64 * SEC)	/* ... up to this */
@@ -407,6 +409,8 @@ static const char *why_not(const struct engines *all, uid_t uid)
 {
 	if (!uid && !all->o.allow_root)
 		return "root is not served (allow_root)";
+	if (subuids_have(all->o.subuids, uid))
+		return "the uid is one of those that a user has for containers (subuids)";
 	if (uid == all->unmapped)
 		return "the user is not known in the supervisor's user namespace";
 	if (geteuid() && uid != geteuid())
@@ -426,7 +430,7 @@ static void add(struct engines *all, int fd, bool control, const struct ucred *c
 			why = "no engine of yours runs on this node";
 		else if (!e)
 			why = "too many users, or no memory, on this node";
-		else if (e->nconns >= MAX_WAITING)
+		else if (e->nconns >= all->max_waiting)
 			why = "the user's engine does not take connections";
 	}
 	if (!why) {
@@ -579,6 +583,16 @@ static uid_t unmapped_uid(void)
 	return count == ~0u ? (uid_t)-1 : overflow;
 }
 
+/* A user who has his engine stopped must not take the descriptors that others' connections need. */
+static unsigned int max_waiting(void)
+{
+	struct rlimit rl;
+
+	if (getrlimit(RLIMIT_NOFILE, &rl) || rl.rlim_cur / FILES_PART >= MAX_WAITING)
+		return MAX_WAITING;
+	return rl.rlim_cur / FILES_PART;
+}
+
 int engines_new(const struct engines_opts *o, struct engines **out)
 {
 	struct engines *all = calloc(1, sizeof(*all));
@@ -587,6 +601,7 @@ int engines_new(const struct engines_opts *o, struct engines **out)
 		return -ENOMEM;
 	all->o = *o;
 	all->unmapped = unmapped_uid();
+	all->max_waiting = max_waiting();
 	record_each(o->records, from_before, all);
 	sweep_soon(all);
 	*out = all;

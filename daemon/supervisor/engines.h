@@ -14,6 +14,7 @@
 
 #include "closer.h"
 #include "ports.h"
+#include "subuid.h"
 
 struct engines;
 
@@ -28,6 +29,7 @@ struct engines_opts {
 	int cgroups;			/* directory; see cgroup.h; -1: none */
 	uint64_t memory_max;
 	bool allow_root;
+	const struct subuids *subuids;	/* may change */
 };
 
 /* What is in the records is expected to come back.  0 or -ENOMEM. */

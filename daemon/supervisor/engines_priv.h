@@ -54,6 +54,7 @@ struct engines {
 	uint64_t sweep_ns;
 	struct loop_timer fair;		/* runs while engines of several users are up */
 	bool drain;
+	unsigned int max_waiting;	/* connections of a user that no engine has taken */
 	uid_t unmapped;			/* in our user namespace all uids that it does not have look like this one; -1: it has all */
 };
 

@@ -29,6 +29,7 @@
 #include "record.h"
 #include "service.h"
 #include "spawn.h"
+#include "subuid.h"
 
 struct supervisor {
 	struct conf *conf;
@@ -43,6 +44,7 @@ struct supervisor {
 	struct engines *engines;
 	struct front *front;
 	struct ports *ports;
+	struct subuids subuids;
 	int records, cgroups;
 	bool stop;
 };
@@ -55,8 +57,12 @@ static int load(struct supervisor *s, bool running)
 {
 	int r = conf_args_load(s->conf, s->config, running);
 
-	if (!r)
-		log_set_level(conf_int(s->conf, KEY_LOG_LEVEL));
+	if (r)
+		return r;
+	log_set_level(conf_int(s->conf, KEY_LOG_LEVEL));
+	r = subuids_load(&s->subuids, conf_str(s->conf, KEY_SUBUIDS));
+	if (r)
+		prog_log(PROG_LOG_ERROR, "%s: %s", conf_str(s->conf, KEY_SUBUIDS), strerror(-r));
 	return r;
 }
 
@@ -150,6 +156,7 @@ static int start(struct supervisor *s)
 {
 	struct engines_opts eo = {
 		.progd = s->progd, .args = s->args, .allow_root = conf_bool(s->conf, KEY_ALLOW_ROOT),
+		.subuids = &s->subuids,
 		/* auto and rr: see the table */
 		.realtime = conf_int(s->conf, KEY_PRIORITY) == 0 || conf_int(s->conf, KEY_PRIORITY) == 3,
 	};
@@ -221,6 +228,7 @@ static void finish(struct supervisor *s)
 		close(s->records);
 	if (s->cgroups >= 0)
 		close(s->cgroups);
+	subuids_free(&s->subuids);
 	conf_free(s->conf);
 }
 

@@ -545,6 +545,123 @@ static void test_slow_descriptors(void **state)
 	assert_int_equal(node_stop(&node, SIGTERM), 0);
 }
 
+/* Connections that nobody takes are a few of the files that the supervisor may have open: others are served meanwhile. */
+static void test_few_files(void **state)
+{
+	struct client a, b;
+	char byte = 0;
+	pid_t e, pid;
+	int p[2];
+
+	node.files = 512;
+	start(NULL, NULL);
+	node.files = 0;
+	client_start(&a, USER_A);
+	client_start(&b, USER_B);
+	assert_int_equal(client_do(&b, 'o').err, 0);
+	e = user_engine(&node, USER_B);
+	kill(e, SIGSTOP);
+	assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+	fflush(NULL);
+	pid = fork();
+	if (!pid) {
+		close(p[0]);
+		user_become(USER_B);
+		for (int i = 0; i < 700; i++)
+			if (nodes_connect(node.sock, SOCK_SEQPACKET) < 0)
+				_exit(1);
+		if (write(p[1], &byte, 1) == 1)
+			pause();
+		_exit(1);
+	}
+	close(p[1]);
+	assert_int_equal(read(p[0], &byte, 1), 1);
+	close(p[0]);
+	assert_int_equal(client_do(&a, 'o').err, 0);
+	assert_int_equal(client_do(&a, 'p').err, 0);
+	assert_non_null(strstr(node_log(&node), "the user's engine does not take connections"));
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	kill(e, SIGCONT);
+	assert_int_equal(client_do(&b, 'p').err, 0);
+	client_end(&a);
+	client_end(&b);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
+static void number_of(pid_t pid, const char *name, unsigned long *v)
+{
+	char path[64], line[256];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	f = fopen(path, "r");
+	assert_non_null(f);
+	*v = ~0ul;
+	while (fgets(line, sizeof(line), f))
+		if (!strncmp(line, name, strlen(name)))
+			*v = strtoul(line + strlen(name), NULL, 10);
+	fclose(f);
+	assert_true(*v != ~0ul);
+}
+
+/* While nobody comes or goes it sleeps, and it is small. */
+static void test_idle(void **state)
+{
+	unsigned long before, after = 0, own;
+	struct client a;
+
+	start(NULL, NULL);
+	client_start(&a, USER_A);
+	assert_int_equal(client_do(&a, 'o').err, 0);
+	number_of(node.pid, "voluntary_ctxt_switches:", &before);
+	/* what the start left to do takes a while */
+	for (int i = 0; i < 60 && after != before; i++) {
+		number_of(node.pid, "voluntary_ctxt_switches:", &before);
+		usleep(1000000);
+		number_of(node.pid, "voluntary_ctxt_switches:", &after);
+	}
+	assert_int_equal(after, before);
+	/* the rest are pages of the C library, which all processes share */
+	number_of(node.pid, "RssAnon:", &own);
+	if (own > 1024 && !SANITIZED)
+		fail_msg("%lu KiB", own);
+	client_end(&a);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
+/* Uids that somebody has for containers are no users of the node. */
+static void test_subuids(void **state)
+{
+	char path[160], set[192];
+	struct client a, b;
+	struct answer x;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%.*s/subuid", (int)(strrchr(users_progd, '/') - users_progd), users_progd);
+	f = fopen(path, "w");
+	assert_non_null(f);
+	fprintf(f, "# none\nbroken\nx:-1:2\nx:0:0\nx:0:99999999999999999999\nx:100000:65536\nx:%u:1\ny:4294967290:100000", USER_B);
+	assert_int_equal(fclose(f), 0);
+	snprintf(set, sizeof(set), "subuids=%s", path);
+	start(set, NULL);
+	client_start(&a, USER_A);
+	client_start(&b, USER_B);
+	assert_int_equal(client_do(&a, 'o').err, 0);
+	x = client_do(&b, 'o');
+	assert_int_equal(x.err, -EUSERS);
+	assert_non_null(strstr(x.reason, "subuids"));
+	assert_int_equal(user_engine(&node, USER_B), 0);
+	assert_non_null(strstr(node_log(&node), "not understood: x:0:0"));
+	/* as many as it likes */
+	assert_int_equal(unlink(path), 0);
+	assert_string_equal(node_progctl(&node, "reload"), "");
+	assert_int_equal(client_do(&b, 'o').err, 0);
+	client_end(&a);
+	client_end(&b);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
 /* A connection that is refused, with a file in it. */
 static void refused_with(int fd)
 {
@@ -1257,6 +1374,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_no_engine),
 		cmocka_unit_test(test_slow_descriptors),
 		cmocka_unit_test(test_endless_descriptors),
+		cmocka_unit_test(test_few_files),
+		cmocka_unit_test(test_idle),
+		cmocka_unit_test(test_subuids),
 		cmocka_unit_test(test_stopped_engine),
 		cmocka_unit_test(test_fair),
 		cmocka_unit_test(test_bad_engines),

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -61,6 +62,8 @@ static int run(struct node *n, const char **argv, int argc, const char *const *s
 	if (!n->pid) {
 		/* a test that dies takes its daemons along */
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (n->files && setrlimit(RLIMIT_NOFILE, &(struct rlimit){ n->files, n->files }))
+			_exit(126);
 		fd = open(n->log, O_WRONLY | O_CREAT | O_APPEND, 0600);
 		dup2(fd, 1);
 		dup2(fd, 2);

@@ -17,6 +17,7 @@ struct node {
 	char sock[108];
 	char log[108];
 	const char *config;		/* file of a supervisor and its engines; NULL: none */
+	unsigned int files;		/* that the daemon may have open; 0: as many as the test */
 	pid_t pid;
 };
 

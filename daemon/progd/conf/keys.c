@@ -228,6 +228,11 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 		"The supervisor starts an engine for root, too. no: processes of root start private daemons.",
 		CONF_START,
 	},
+	[KEY_SUBUIDS] = {
+		"subuids", CONF_STRING, 0, 4000, "/etc/subuid", NULL,
+		"File of the uids that users have for their containers; read again at a reload. The supervisor starts no engine for one of "
+		"these, as all of them are one user: processes with such a uid start private daemons. Empty: it does.", CONF_START,
+	},
 	[KEY_SECCOMP] = {
 		"seccomp", CONF_BOOL, 0, 0, "yes", NULL,
 		"The supervisor and daemons, once they have started, have the kernel refuse them all system calls but those that they need, with "

@@ -7,9 +7,13 @@
  *	attacker (uid B)           supervisor 0 -- engine B0      engine B1 -- supervisor 1
  *
  * An attack is a function that a process of B runs.  It returns when it is in force, and what it holds stays until the victim has
- * been looked at.  One that does not come about fails the test as well.
+ * been looked at; or it goes on by itself meanwhile.  One that does not come about fails the test as well.
+ *
+ * HOSTILE_ROUNDS=N measures: the victim works N times without and N times with each attack, in turn.  The figures are for people, on a
+ * machine that has nothing else to do.
  */
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -68,6 +72,7 @@ struct job {
 struct news {
 	char why[256];			/* empty: all is well */
 	uint64_t longest;		/* ns of a call */
+	uint64_t took;			/* ns of the command */
 	uint8_t guid[2][PROG_GUID_SIZE], jobid[PROG_JOBID_SIZE];
 	struct prog_addr addr[2];
 };
@@ -163,6 +168,8 @@ static void victim_main(int in, int out)
 	prctl(PR_SET_DUMPABLE, 1);
 	job_open(&held, &n);
 	while (read(in, &cmd, 1) == 1 && cmd != 'q') {
+		uint64_t began = nodes_now();
+
 		memset(&n.why, 0, sizeof(n.why));
 		n.longest = 0;
 		if (cmd == 'w') {
@@ -181,6 +188,7 @@ static void victim_main(int in, int out)
 			if (job_open(&held, &n))
 				job_work(&held, &n);
 		}
+		n.took = nodes_now() - began;
 		for (int i = 0; i < 2 && held.s[i]; i++) {
 			memcpy(n.guid[i], held.s[i]->guid, PROG_GUID_SIZE);
 			n.addr[i] = held.s[i]->addr[0];
@@ -289,6 +297,21 @@ static void many_files(void)
 	getrlimit(RLIMIT_NOFILE, &rl);
 	rl.rlim_cur = rl.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &rl);
+}
+
+/* Once, and then again and again in a process of its own. */
+static void go_on(void (*once)(void *ctx), void *ctx)
+{
+	pid_t pid;
+
+	once(ctx);
+	pid = fork();
+	MUST(pid >= 0);
+	if (pid)
+		return;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (;;)
+		once(ctx);
 }
 
 /* ---- attacks: the other's processes ------------------------------------------------------------------------- */
@@ -428,6 +451,30 @@ static void attack_connections(void)
 		MUST(raw("") >= 0);
 }
 
+static void come_and_go(void *ctx)
+{
+	int fd = raw(ctx);
+
+	MUST(fd >= 0);
+	close(fd);
+}
+
+static void attack_coming_and_going(void)
+{
+	go_on(come_and_go, "");
+}
+
+static void attack_asking(void)
+{
+	MUST(session_of_b(0, NULL));
+	go_on(come_and_go, ".ctl");
+}
+
+static void attack_coming_back(void)
+{
+	go_on(come_and_go, SUPER_SOCKET);
+}
+
 /* ---- attacks: its own engine ---------------------------------------------------------------------------------- */
 
 static void attack_crashes(void)
@@ -441,6 +488,55 @@ static void attack_crashes(void)
 		MUST(!kill(own_engine(s), SIGKILL));
 		prog_session_close(s);
 	}
+}
+
+static void crash(void *ctx)
+{
+	struct prog_session *s = session_of_b(0, NULL);
+
+	/* one that has just ended may have been given the connection */
+	if (!s)
+		return;
+	kill(own_engine(s), SIGKILL);
+	prog_session_close(s);
+}
+
+static void attack_crashing(void)
+{
+	go_on(crash, NULL);
+}
+
+/* What any process of its may do; not an attack, but what those are to be compared with. */
+static void spin(void *ctx)
+{
+	for (volatile unsigned int i = 0; i < 1000000; i++)
+		;
+}
+
+static void attack_spinning(void)
+{
+	go_on(spin, NULL);
+	go_on(spin, NULL);
+}
+
+/* Its workers have always something to look at, with the priority that workers have. */
+static void keep_busy(void *ctx)
+{
+	struct prog_session **s = ctx;
+
+	for (int i = 0; i < 2; i++)
+		eventfd_write(s[i]->kick[0], 1);
+}
+
+static void attack_busy(void)
+{
+	static struct prog_session *s[2];
+
+	for (int i = 0; i < 2; i++) {
+		s[i] = session_of_b(i, NULL);
+		MUST(s[i]);
+	}
+	go_on(keep_busy, s);
 }
 
 static void attack_stopped(void)
@@ -539,6 +635,28 @@ static struct first first_of(int from, int to, uint16_t kind)
 	memcpy(f.hello.guid, known.guid[from], sizeof(f.hello.guid));
 	memcpy(f.hello.dest_guid, known.guid[to], sizeof(f.hello.dest_guid));
 	return f;
+}
+
+/* A HELLO, its answer, and again: each time something for the engine to do. */
+static void greet(void *ctx)
+{
+	int fd = tcp_to_victim(1);
+	struct first hello = first_of(0, 1, WIRE_LANE_NEW);
+	char buf[4096];
+
+	/* so many connections have ended that there is no port left */
+	if (fd < 0)
+		return;
+	getrandom(&hello.lane.id, sizeof(hello.lane.id), 0);
+	if (frame(fd, WIRE_HELLO, 0, &hello, sizeof(hello)) > 0)
+		recv(fd, buf, sizeof(buf), 0);
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){ 1, 0 }, sizeof(struct linger));
+	close(fd);
+}
+
+static void attack_greeting(void)
+{
+	go_on(greet, NULL);
 }
 
 /* Somebody says to be the victim's other node, opens its job without the key, and sends frames of it. */
@@ -675,6 +793,13 @@ static const struct attack attacks[] = {
 	{ "claims", attack_claims, true },
 	{ "job", attack_job, false },
 	{ "squat", attack_squat, false },
+	{ "spinning", attack_spinning, false },
+	{ "coming and going", attack_coming_and_going, false },
+	{ "asking", attack_asking, false },
+	{ "coming back", attack_coming_back, false },
+	{ "crashing", attack_crashing, false },
+	{ "busy", attack_busy, false },
+	{ "greeting", attack_greeting, true },
 };
 
 /* A process of the attacker's in which @a is in force. */
@@ -706,35 +831,108 @@ static pid_t attack_begin(const struct attack *a, int *hold)
 	return pid;
 }
 
+static void attack_end(pid_t pid, int hold)
+{
+	pid_t e;
+	int st;
+
+	close(hold);
+	kill(pid, SIGKILL);
+	waitpid(pid, &st, 0);
+	/* its engine is stopped, or spoilt: the next attack has its own */
+	for (int on = 0; on < 2; on++) {
+		e = user_engine(&node[on], USER_B);
+		if (e)
+			kill(e, SIGKILL);
+	}
+}
+
+static int by_size(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Processor time of the victim's process and its engines, ns. */
+static uint64_t victim_ran(void)
+{
+	pid_t pids[] = { known.pid, known.engine[0], known.engine[1] };
+	unsigned long long sum = 0, v;
+	struct dirent *e;
+	char path[300];
+	DIR *d;
+	FILE *f;
+
+	for (int i = 0; i < 3; i++) {
+		snprintf(path, sizeof(path), "/proc/%d/task", (int)pids[i]);
+		d = opendir(path);
+		assert_non_null(d);
+		while ((e = readdir(d))) {
+			snprintf(path, sizeof(path), "/proc/%d/task/%s/schedstat", (int)pids[i], e->d_name);
+			f = e->d_name[0] == '.' ? NULL : fopen(path, "r");
+			if (f && fscanf(f, "%llu", &v) == 1)
+				sum += v;
+			if (f)
+				fclose(f);
+		}
+		closedir(d);
+	}
+	return sum;
+}
+
+static void measure(const struct attack *a, unsigned int rounds)
+{
+	uint64_t *took[2], ran[2] = { 0 }, before;
+	pid_t pid;
+	int hold;
+
+	for (int with = 0; with < 2; with++)
+		took[with] = calloc(rounds, sizeof(**took));
+	for (unsigned int i = 0; i < rounds; i++) {
+		for (int with = 0; with < 2; with++) {
+			pid = with ? attack_begin(a, &hold) : 0;
+			before = victim_ran();
+			victim_tell('w');
+			took[with][i] = victim_hear().took;
+			ran[with] += victim_ran() - before;
+			if (!with)
+				continue;
+			attack_end(pid, hold);
+		}
+	}
+	for (int with = 0; with < 2; with++)
+		qsort(took[with], rounds, sizeof(**took), by_size);
+	print_message("# %-18s %8.2f ms without, %8.2f with: %.2f; processor time of the victim's %.2f\n", a->name,
+		      took[0][rounds / 2] / 1e6, took[1][rounds / 2] / 1e6, (double)took[1][rounds / 2] / took[0][rounds / 2],
+		      (double)ran[1] / ran[0]);
+	for (int with = 0; with < 2; with++)
+		free(took[with]);
+}
+
 static void test_attack(void **state)
 {
+	unsigned int rounds = atoi(getenv("HOSTILE_ROUNDS") ?: "0");
 	const struct attack *a = *state;
-	int hold, st;
 	pid_t pid;
+	int hold;
 
 	known.engine[0] = user_engine(&node[0], USER_A);
 	known.engine[1] = user_engine(&node[1], USER_A);
 	assert_true(known.engine[0] && known.engine[1]);
 	victim_tell('w');
 	victim_hear();
+	if (rounds)
+		measure(a, rounds);
 	pid = attack_begin(a, &hold);
 	victim_does('w');
 	victim_does('n');
 	if (a->new_lane)
 		victim_does('k');
-	close(hold);
-	kill(pid, SIGKILL);
-	waitpid(pid, &st, 0);
+	attack_end(pid, hold);
 	victim_does('w');
-	/* its engine is stopped, or spoilt: the next attack has its own */
-	for (int on = 0; on < 2; on++) {
-		pid_t e = user_engine(&node[on], USER_B);
-
-		if (e)
-			kill(e, SIGKILL);
-		if (!a->new_lane)
-			assert_int_equal(user_engine(&node[on], USER_A), known.engine[on]);
-	}
+	for (int on = 0; on < 2 && !a->new_lane; on++)
+		assert_int_equal(user_engine(&node[on], USER_A), known.engine[on]);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- */

@@ -347,6 +347,7 @@ static void test_daemon_killed(void **state)
 	if (!r)
 		r = prog_win_error(win[0], 1);
 	assert_true(r < 0);
+	print_message("# an error after %llu ms\n", (unsigned long long)(nodes_now() - start) / 1000000);
 	/* and again, for a node that cannot be connected to any more */
 	prog_put(win[0], &o, &t, 0, &seq);
 	r = prog_flush(win[0], 1);

@@ -662,6 +662,48 @@ static void test_subuids(void **state)
 	assert_int_equal(node_stop(&node, SIGTERM), 0);
 }
 
+/* Whatever an engine says, of its own or because its user made it: to the terminal of who asks it is text. */
+static void test_said_to_terminals(void **state)
+{
+	static const char *const says[] = {
+		"{\"ok\":false,\"error\":\"a \\u001b[2J\\u007f\\u009b2J\\r\\nfree: \\u00e9\\u0007\"}",
+		"{\"ok\":true,\"result\":{\"a \\u001b[2J\":[\"\\u001b\"],\"b\":[\"a \\u001b[2J\\u007f\\u009b2J\\r\\nfree: \\u00e9\\u0007\"]}}",
+	};
+	struct node fake = { 0 };
+	char path[128], buf[4096];
+	const char *text;
+	pid_t pid;
+	int l, fd;
+
+	snprintf(fake.sock, sizeof(fake.sock), "%.*s/fake.sock", (int)(strrchr(users_progd, '/') - users_progd), users_progd);
+	snprintf(path, sizeof(path), "%s.ctl", fake.sock);
+	l = usock_listen(path, 0600, 8);
+	assert_true(l >= 0);
+	assert_int_equal(fcntl(l, F_SETFL, 0), 0);
+	fflush(NULL);
+	pid = fork();
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (unsigned int i = 0; ; i++) {
+			fd = accept(l, NULL, NULL);
+			if (recv(fd, buf, sizeof(buf), 0) <= 0 || send(fd, says[i % 2], strlen(says[i % 2]), MSG_NOSIGNAL) < 0)
+				_exit(1);
+			close(fd);
+		}
+	}
+	for (int i = 0; i < 2; i++) {
+		text = node_progctl(&fake, i ? "--json status" : "status");
+		if (!strstr(text, "a ?[2J???2J??free: \xc3\xa9?"))
+			fail_msg("%s", text);
+		assert_null(strchr(text, '\x1b'));
+		assert_null(strstr(text, "u001b"));
+	}
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	close(l);
+	unlink(path);
+}
+
 /* A connection that is refused, with a file in it. */
 static void refused_with(int fd)
 {
@@ -1377,6 +1419,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_few_files),
 		cmocka_unit_test(test_idle),
 		cmocka_unit_test(test_subuids),
+		cmocka_unit_test(test_said_to_terminals),
 		cmocka_unit_test(test_stopped_engine),
 		cmocka_unit_test(test_fair),
 		cmocka_unit_test(test_bad_engines),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* Connections to the daemon and to the supervisor, requests and replies. */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "progctl.h"
 
 #define CHUNK		65536u
+#define REPLY_MAX	(256u << 20)
 #define SCHEMA		3		/* of replies */
 #define REPLY_TIMEOUT_S	10
 
@@ -75,6 +77,60 @@ int ask_control(const char *path)
 	return open_node(path, what);
 }
 
+/*
+ * What a terminal takes for a command, or ends a line: bytes below 32, 127, and U+0080 to U+009F, which begin with 0xc2.  Decoded JSON has
+ * valid UTF-8 only.
+ */
+static bool clean_text(char *s)
+{
+	bool was_clean = true;
+
+	for (unsigned char *p = (unsigned char *)s; *p; p++) {
+		bool c1 = p[0] == 0xc2 && p[1] < 0xa0;
+
+		if (*p >= 0x20 && *p != 0x7f && !c1)
+			continue;
+		was_clean = false;
+		*p = '?';
+		if (c1)
+			p[1] = '?';
+	}
+	return was_clean;
+}
+
+static bool copy_clean(const char *s, char **copy)
+{
+	*copy = strdup(s);
+	return !*copy || clean_text(*copy);
+}
+
+/* Engines pass on what their users said: that must not be more than text to who reads it, who may be root. */
+static void clean(json_t *j)
+{
+	const char *key;
+	json_t *v;
+	void *tmp;
+	size_t i;
+	char *copy;
+
+	json_array_foreach(j, i, v)
+		clean(v);
+	json_object_foreach_safe(j, tmp, key, v) {
+		if (!copy_clean(key, &copy))
+			json_object_del(j, key);
+		else
+			clean(v);
+		free(copy);
+	}
+	if (!json_is_string(j))
+		return;
+	if (!copy_clean(json_string_value(j), &copy))
+		json_string_set(j, copy);
+	else if (!copy)
+		json_string_set(j, "?");
+	free(copy);
+}
+
 json_t *ask_exchange(int fd, json_t *req)
 {
 	char *text = json_dumps(req, JSON_COMPACT), *buf = NULL;
@@ -91,7 +147,7 @@ json_t *ask_exchange(int fd, json_t *req)
 	if (n < 0 && errno != EPIPE)
 		return NULL;
 	do {
-		char *more = realloc(buf, len + CHUNK);
+		char *more = len < REPLY_MAX ? realloc(buf, len + CHUNK) : NULL;
 
 		if (!more) {
 			free(buf);
@@ -109,7 +165,9 @@ json_t *ask_exchange(int fd, json_t *req)
 	} while (n == CHUNK);
 	j = json_loadb(buf, len, 0, &je);
 	free(buf);
-	if (!j)
+	if (j)
+		clean(j);
+	else
 		errno = EPROTO;
 	return j;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
  * progctl: asks the node's daemon, or looks at why there is none to ask.  Requests and replies are
- * JSON objects on the daemon's control socket (<socket>.ctl); --json prints the result as it came.
+ * JSON objects on the daemon's control socket (<socket>.ctl); --json prints the result, of which
+ * ask_exchange() takes control characters away.
  */
 #include <errno.h>
 #include <getopt.h>

@@ -336,8 +336,8 @@ static void test_daemon_killed(void **state)
 	assert_int_equal(prog_lock(win[0], 1, 0), 0);
 	assert_int_equal(prog_put(win[0], &o, &t, 0, &seq), 0);
 	assert_int_equal(prog_flush(win[0], 1), 0);
-	node_stop(&node[1], SIGKILL);
 	start = nodes_now();
+	node_stop(&node[1], SIGKILL);
 	for (int i = 0; i < 20; i++)
 		if (prog_put(win[0], &o, &t, 0, &seq))
 			break;

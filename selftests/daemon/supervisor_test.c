@@ -319,6 +319,9 @@ static void test_one_each(void **state)
 	eb = user_engine(&node, USER_B);
 	assert_int_equal(uid_of(ea), USER_A);
 	assert_int_equal(uid_of(eb), USER_B);
+	/* it has the right to its user's memory, and no more: what its processes keep to themselves needs no helper */
+	assert_non_null(strstr(node_progctl(&node, "--uid 65532 --json sessions"), "\"cma\": true"));
+	assert_null(strstr(node_progctl(&node, "--uid 65532 --json sessions"), "\"cma\": false"));
 	/* its descriptors are its own, also for its user */
 	assert_int_equal(client_do_pid(&a, 'M', ea).err, -EACCES);
 	assert_int_equal(client_do_pid(&b, 'K', ea).err, -EPERM);

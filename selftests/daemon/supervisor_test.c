@@ -668,10 +668,12 @@ static void test_subuids(void **state)
 /* Whatever an engine says, of its own or because its user made it: to the terminal of who asks it is text. */
 static void test_said_to_terminals(void **state)
 {
+#define TEXT	"\"a \\u001b[2J\\u007f\\u009b2J\\r\\nfree: \\u00e9\\u0007\""
 	static const char *const says[] = {
-		"{\"ok\":false,\"error\":\"a \\u001b[2J\\u007f\\u009b2J\\r\\nfree: \\u00e9\\u0007\"}",
-		"{\"ok\":true,\"result\":{\"a \\u001b[2J\":[\"\\u001b\"],\"b\":[\"a \\u001b[2J\\u007f\\u009b2J\\r\\nfree: \\u00e9\\u0007\"]}}",
+		"{\"ok\":false,\"error\":" TEXT "}",
+		"{\"ok\":true,\"result\":{\"a \\u001b[2J\":[\"\\u001b\"],\"b\":[" TEXT "]}}",
 	};
+#undef TEXT
 	struct node fake = { 0 };
 	char path[128], buf[4096];
 	const char *text;

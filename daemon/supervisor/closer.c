@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+#define HASH_NONFATAL_OOM 1
 #include "closer.h"
 
 #include <errno.h>
@@ -134,7 +135,10 @@ static struct lot *lot_of(struct closer *c, uid_t uid)
 	l->c = c;
 	l->uid = uid;
 	HASH_ADD(hh, c->lots, uid, sizeof(l->uid), l);
-	return l;
+	if (l->hh.tbl)
+		return l;
+	free(l);
+	return NULL;
 }
 
 static bool make_room(struct lot *l)

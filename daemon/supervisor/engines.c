@@ -115,7 +115,10 @@ static struct engine *get(struct engines *all, uid_t uid)
 	e->uid = e->gid = uid;
 	e->sock = e->pipe = e->pidfd = -1;
 	HASH_ADD(hh, all->table, uid, sizeof(e->uid), e);
-	return e;
+	if (e->hh.tbl)
+		return e;
+	free(e);
+	return NULL;
 }
 
 /* ---- channel ----------------------------------------------------------------------------------------------- */

@@ -4,6 +4,8 @@
 #define SUPERVISOR_ENGINES_PRIV_H
 
 #include <stdint.h>
+
+#define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
 #include "engines.h"

@@ -63,7 +63,8 @@ static int load(struct supervisor *s, bool running)
 	r = subuids_load(&s->subuids, conf_str(s->conf, KEY_SUBUIDS));
 	if (r)
 		prog_log(PROG_LOG_ERROR, "%s: %s", conf_str(s->conf, KEY_SUBUIDS), strerror(-r));
-	return r;
+	/* those that were there stay, and no user loses his engine by it */
+	return running ? 0 : r;
 }
 
 /* The engines read the same files, each by itself. */

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <uthash.h>
 #include <utlist.h>
@@ -15,7 +16,9 @@
 #define GATHER_NS	5000000ull	/* a job has many processes: one child for all */
 #define RETRY_NS	100000000ull
 #define MAX_CHILDREN	8u		/* of a user, that are not through yet; then each has as many as this: */
-#define LOT_FDS		1024u
+#define LOT_FDS		1024u		/* or less: */
+#define FILES_PART	16u		/* the part of the files that may be open */
+#define SPARE		4u		/* descriptors of two pipes */
 
 /* What is to be closed of one user: what takes long in it is nobody else's trouble. */
 struct lot {
@@ -38,6 +41,8 @@ struct closer {
 	struct loop *loop;
 	struct lot *lots;
 	struct child *children;
+	unsigned int lot_fds;
+	int null, spare[SPARE];		/* what a child needs is there also where no more files may be open: it is to end that */
 };
 
 static int cmp_fd(const void *a, const void *b)
@@ -72,7 +77,34 @@ static void child_main(struct lot *l, int go, int done)
 /* The processes that @l has already may have met files that take for ever: one more only for many connections. */
 static bool may_fork(const struct lot *l)
 {
-	return l->nchildren < MAX_CHILDREN || l->nfds >= LOT_FDS;
+	return l->nchildren < MAX_CHILDREN || l->nfds >= l->c->lot_fds;
+}
+
+static void take_spare(struct closer *c)
+{
+	for (unsigned int i = 0; i < SPARE; i++)
+		if (c->spare[i] < 0 && c->null >= 0)
+			c->spare[i] = fcntl(c->null, F_DUPFD_CLOEXEC, 0);
+}
+
+static void give_spare(struct closer *c)
+{
+	for (unsigned int i = 0; i < SPARE; i++) {
+		if (c->spare[i] >= 0)
+			close(c->spare[i]);
+		c->spare[i] = -1;
+	}
+}
+
+static bool two_pipes(int one[2], int two[2])
+{
+	if (pipe2(one, O_CLOEXEC))
+		return false;
+	if (!pipe2(two, O_CLOEXEC))
+		return true;
+	close(one[0]);
+	close(one[1]);
+	return false;
 }
 
 static bool flush(struct lot *l)
@@ -81,13 +113,9 @@ static bool flush(struct lot *l)
 	int go[2], done[2];
 	char byte;
 
-	if (!child || pipe2(go, O_CLOEXEC)) {
-		free(child);
-		return false;
-	}
-	if (pipe2(done, O_CLOEXEC)) {
-		close(go[0]);
-		close(go[1]);
+	give_spare(l->c);
+	if (!child || !two_pipes(go, done)) {
+		take_spare(l->c);
 		free(child);
 		return false;
 	}
@@ -108,6 +136,7 @@ static bool flush(struct lot *l)
 			close(l->fds[--l->nfds]);
 	}
 	close(go[1]);
+	take_spare(l->c);
 	if (child->pid > 0)
 		return true;
 	free(child);
@@ -170,10 +199,17 @@ static void on_timer(void *ctx)
 int closer_new(struct loop *l, struct closer **out)
 {
 	struct closer *c = calloc(1, sizeof(*c));
+	struct rlimit rl;
 
 	if (!c)
 		return -ENOMEM;
 	c->loop = l;
+	c->lot_fds = LOT_FDS;
+	if (!getrlimit(RLIMIT_NOFILE, &rl) && rl.rlim_cur / FILES_PART < LOT_FDS)
+		c->lot_fds = rl.rlim_cur / FILES_PART;
+	c->null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	memset(c->spare, -1, sizeof(c->spare));
+	take_spare(c);
 	*out = c;
 	return 0;
 }
@@ -188,7 +224,7 @@ void closer_add(struct closer *c, int fd, uid_t uid)
 		return;
 	}
 	l->fds[l->nfds++] = fd;
-	if (l->nfds >= LOT_FDS && flush(l))
+	if (l->nfds >= c->lot_fds && flush(l))
 		return;
 	if (!loop_timer_running(&l->timer))
 		loop_timer_set(c->loop, &l->timer, GATHER_NS, on_timer, l);
@@ -225,5 +261,8 @@ void closer_free(struct closer *c)
 	}
 	DL_FOREACH_SAFE(c->children, child, next)
 		free(child);
+	give_spare(c);
+	if (c->null >= 0)
+		close(c->null);
 	free(c);
 }

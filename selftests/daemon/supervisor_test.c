@@ -556,7 +556,7 @@ static void test_few_files(void **state)
 	pid_t e, pid;
 	int p[2];
 
-	node.files = 512;
+	node.files = 256;
 	start(NULL, NULL);
 	node.files = 0;
 	client_start(&a, USER_A);
@@ -566,6 +566,8 @@ static void test_few_files(void **state)
 	kill(e, SIGSTOP);
 	assert_int_equal(pipe2(p, O_CLOEXEC), 0);
 	fflush(NULL);
+	/* so that all come at once */
+	kill(node.pid, SIGSTOP);
 	pid = fork();
 	if (!pid) {
 		close(p[0]);
@@ -580,6 +582,7 @@ static void test_few_files(void **state)
 	close(p[1]);
 	assert_int_equal(read(p[0], &byte, 1), 1);
 	close(p[0]);
+	kill(node.pid, SIGCONT);
 	assert_int_equal(client_do(&a, 'o').err, 0);
 	assert_int_equal(client_do(&a, 'p').err, 0);
 	assert_non_null(strstr(node_log(&node), "the user's engine does not take connections"));

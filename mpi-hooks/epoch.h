@@ -54,7 +54,7 @@ int epoch_lock_lazily(struct hwin *w, uint32_t t, unsigned int flags);
 static inline int end_requests(struct hwin *w, int rc, const char *call)
 {
 	if (hreq_outstanding())
-		hreq_drive();
+		hreq_settle();
 	return unlikely(rc < 0) ? hwin_raise_errno(w, rc, call) : MPI_SUCCESS;
 }
 

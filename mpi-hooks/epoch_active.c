@@ -52,6 +52,8 @@ static int swap_counts(struct hwin *w, uint32_t peer, uint32_t *mine)
 	rc = PMPI_Send(&w->sum[peer], 1, MPI_UINT32_T, (int)peer, COUNT_TAG, w->comm);
 	if (rc)
 		PMPI_Cancel(&req);
+	/* copies that were put off, while the peer does the same */
+	prog_win_sync(w->pw);
 	return await_peer(&req) || rc ? -EIO : 0;
 }
 

@@ -380,8 +380,13 @@ static inline bool hmsg_possible(void)
 int hreq_new(struct hwin *w, uint32_t rank, uint64_t seq, MPI_Request *req);
 /* A request that is complete. */
 int hreq_new_done(MPI_Request *req);
+/*
+ * Complete those that are done.  Of operations that were put off one is carried out before, at most, so that a test does
+ * not take as long as all of them: that of @first, if it is one.  True: there was one.
+ */
+bool hreq_drive(MPI_Request first);
 /* Complete those that are done. */
-void hreq_drive(void);
+void hreq_settle(void);
 /* @w is going away, all its operations were flushed: complete what is left, with an error. */
 void hreq_finish(struct hwin *w);
 /* Until @req is complete, if it is one of ours. */

@@ -18,6 +18,9 @@ struct hreq {
 	struct hwin *w;
 	uint32_t rank;
 	uint64_t seq;
+	bool settled;		/* not in `outstanding' any more; under lock */
+	bool freed;		/* before that, by the program; under lock */
+	bool copying;		/* a thread carries it out, as it was put off; under lock */
 	int class;		/* outcome; set before the request is completed */
 	struct hreq *next;	/* of `outstanding' or `failed', under lock; or of `claimed' */
 };
@@ -48,8 +51,21 @@ static int req_query(void *extra, MPI_Status *status)
 static int req_free(void *extra)
 {
 	struct hreq *h = extra, **p;
+	bool settled;
 
-	if (!h || h->class == MPI_SUCCESS) {
+	if (!h)
+		return MPI_SUCCESS;
+	/* MPICH calls this in MPI_Request_free, Open MPI when the request is complete, too */
+	hooks_lock(&lock);
+	settled = h->settled;
+	if (!settled) {
+		h->freed = true;
+		hmap_del(&map, HMAP_KEY(h->req));
+	}
+	hooks_unlock(&lock);
+	if (!settled)
+		return MPI_SUCCESS;
+	if (h->class == MPI_SUCCESS) {
 		free(h);
 		return MPI_SUCCESS;
 	}
@@ -85,7 +101,8 @@ int hreq_new(struct hwin *w, uint32_t rank, uint64_t seq, MPI_Request *req)
 	struct hreq *h;
 	int rc;
 
-	if (!seq || prog_test(w->pw, rank, seq, false) == 1)
+	/* testing one that was put off would carry it out */
+	if (!seq || (!(seq & PROG_SEQ_DEFERRED) && prog_test(w->pw, rank, seq, false) == 1))
 		return hreq_new_done(req);
 	h = calloc(1, sizeof(*h));
 	if (!h)
@@ -103,6 +120,7 @@ int hreq_new(struct hwin *w, uint32_t rank, uint64_t seq, MPI_Request *req)
 	if (hmap_add(&map, HMAP_KEY(h->req), h)) {
 		hooks_unlock(&lock);
 		rc = prog_flush_local(w->pw, rank);
+		h->settled = true;
 		PMPI_Grequest_complete(*req);
 		if (rc < 0) {
 			PMPI_Wait(req, MPI_STATUS_IGNORE);
@@ -132,7 +150,9 @@ static void settle(struct hreq **p, struct hreq *h, int class, struct hreq **don
 {
 	*p = h->next;
 	h->class = class;
-	hmap_del(&map, HMAP_KEY(h->req));
+	h->settled = true;
+	if (!h->freed)
+		hmap_del(&map, HMAP_KEY(h->req));
 	h->next = *done;
 	*done = h;
 }
@@ -146,6 +166,13 @@ static void complete(struct hreq *done)
 		MPI_Request req = h->req;
 
 		done = h->next;
+		if (h->freed) {
+			/* its object lives on until this, but nobody hears of its end */
+			count_hreqs(-1);
+			free(h);
+			PMPI_Grequest_complete(req);
+			continue;
+		}
 		if (h->class == MPI_SUCCESS) {
 			count_hreqs(-1);
 		} else {
@@ -160,23 +187,67 @@ static void complete(struct hreq *done)
 	hreq_drop_claimed();
 }
 
-void hreq_drive(void)
+/* One to be copied by this call, preferably that of @first; NULL: there is none that nobody copies already. */
+static struct hreq *pick_deferred(MPI_Request first)
 {
-	struct hreq **p, *h, *done = NULL;
+	struct hreq *h = NULL;
+
+	if (first != MPI_REQUEST_NULL)
+		h = hmap_find(&map, HMAP_KEY(first));
+	if (h && h->seq & PROG_SEQ_DEFERRED)
+		return h->copying ? NULL : h;
+	for (h = outstanding; h; h = h->next)
+		if (h->seq & PROG_SEQ_DEFERRED && !h->copying && prog_win_deferred(h->w->pw, h->seq))
+			return h;
+	return NULL;
+}
+
+/* What became of @h; 0: nothing yet.  Not of one that has to be copied, or that another thread copies. */
+static int outcome(const struct hreq *h)
+{
+	if (h->seq & PROG_SEQ_DEFERRED && (h->copying || prog_win_deferred(h->w->pw, h->seq)))
+		return 0;
+	return prog_test(h->w->pw, h->rank, h->seq, false);
+}
+
+static bool drive(MPI_Request first, bool copy)
+{
+	struct hreq **p, *h, *done = NULL, *copied;
+	int rc = 0;
 
 	hooks_polled();
 	hooks_lock(&lock);
+	copied = copy ? pick_deferred(first) : NULL;
+	if (copied) {
+		/* it stays, as nobody else settles it now; the lock is not held over a copy */
+		copied->copying = true;
+		hooks_unlock(&lock);
+		rc = prog_test(copied->w->pw, copied->rank, copied->seq, false);
+		hooks_lock(&lock);
+		copied->copying = false;
+	}
 	for (p = &outstanding; (h = *p);) {
-		int rc = prog_test(h->w->pw, h->rank, h->seq, false);
+		int res = h == copied ? rc : outcome(h);
 
-		if (!rc) {
+		if (!res) {
 			p = &h->next;
 			continue;
 		}
-		settle(p, h, rc < 0 ? herror_class(rc) : MPI_SUCCESS, &done);
+		settle(p, h, res < 0 ? herror_class(res) : MPI_SUCCESS, &done);
 	}
 	hooks_unlock(&lock);
 	complete(done);
+	return copied;
+}
+
+bool hreq_drive(MPI_Request first)
+{
+	return drive(first, true);
+}
+
+void hreq_settle(void)
+{
+	drive(MPI_REQUEST_NULL, false);
 }
 
 void hreq_finish(struct hwin *w)
@@ -185,7 +256,7 @@ void hreq_finish(struct hwin *w)
 
 	if (!hreq_outstanding())
 		return;
-	hreq_drive();
+	hreq_settle();
 	hooks_lock(&lock);
 	for (p = &outstanding; (h = *p);) {
 		if (h->w != w) {
@@ -235,9 +306,7 @@ static bool is_ours(MPI_Request req)
 
 void hreq_wait(MPI_Request req)
 {
-	while (is_ours(req)) {
-		hreq_drive();
-		if (is_ours(req))
+	while (is_ours(req))
+		if (!hreq_drive(req) && is_ours(req))
 			hooks_sleep_slice();
-	}
 }

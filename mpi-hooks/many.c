@@ -49,6 +49,7 @@ enum many_begun many_begin_slow(struct many *k, int n, MPI_Request *reqs, MPI_St
 	int i;
 
 	k->hreqs = hreq_outstanding();
+	k->copied = false;
 	if (hooks.mt && !k->hreqs) {
 		enum many_begun many_begun = many_begin_threads(k, n, reqs, statuses);
 
@@ -94,7 +95,7 @@ int many_poll(struct many *k, bool *native)
 
 	*native = false;
 	if (k->hreqs)
-		hreq_drive();
+		k->copied = hreq_drive(MPI_REQUEST_NULL);
 	for (int i = 0; i < k->n && k->nslow; i++) {
 		struct rec *r = k->rec[i];
 
@@ -125,7 +126,9 @@ int many_show(struct many *k)
 
 void many_idle(struct many *k, bool native, unsigned int *spins)
 {
-	if (k->hreqs || !native) {
+	if (k->copied) {
+		;	/* there may be more of that kind */
+	} else if (k->hreqs || !native) {
 		hooks_sleep_slice();
 	} else {
 		if (++*spins > 100)

@@ -125,7 +125,7 @@ static __attribute__((noinline)) int test_slow(MPI_Request *request, int *flag, 
 	struct rec *r = likely(request) ? rec_claim(*request) : NULL;
 
 	if (unlikely(hreq_outstanding()))
-		hreq_drive();
+		hreq_drive(likely(request) ? *request : MPI_REQUEST_NULL);
 	return r ? test_rec(r, request, flag, status) :
 	       hreq_raise_claimed(PMPI_Test(request, flag, status), "MPI_Test");
 }
@@ -200,7 +200,7 @@ static __attribute__((noinline)) int get_status_slow(MPI_Request request, int *f
 	struct rec *r = rec_claim(request);
 
 	if (unlikely(hreq_outstanding()))
-		hreq_drive();
+		hreq_drive(request);
 	return r ? get_status_rec(r, request, flag, status) : PMPI_Request_get_status(request, flag, status);
 }
 

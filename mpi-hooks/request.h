@@ -68,6 +68,7 @@ static inline bool look_for_plain(const MPI_Request *request)
 struct many {
 	int n, nslow;
 	bool hreqs;
+	bool copied;			/* the last look carried out an operation that was put off */
 	bool wanted;			/* the program wants statuses */
 	MPI_Request *reqs;		/* the program's */
 	MPI_Request *shown;		/* what the library gets, null for what it is not to see */

@@ -33,7 +33,7 @@ static int ask(MPI_Request request, bool *active, int *flag, MPI_Status *status)
 		return hook_request_get_status(request, flag, status);
 	}
 	if (unlikely(hreq_outstanding()))
-		hreq_drive();
+		hreq_drive(request);
 	rc = PMPI_Request_get_status_any(1, &request, &index, flag, status);
 	*active = rc || !*flag || index != MPI_UNDEFINED;
 	return rc;

@@ -97,6 +97,7 @@ static int create(const struct win_args *given)
 		w->disp_unit = (int)c.unit;
 		/* like the library's own: errors of a window are fatal until it is told otherwise */
 		w->fence_counts = w->nranks == 2 && prog_win_multinode(w->pw);
+		hwin_set_defer(w, c.info);
 		if (hmap_add(&hwin_map, HMAP_KEY(w->handle), w)) {
 			prog_log(PROG_LOG_ERROR, "window: out of memory");
 			PMPI_Abort(MPI_COMM_WORLD, 1);	/* the others have it already */

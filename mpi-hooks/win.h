@@ -4,6 +4,7 @@
  *
  *   win_family.c   the windows of a communicator: their records, and what is kept of freed ones
  *   win_make.c     a managed window, by all ranks together
+ *   win_defer.c    which of them put copies within the node off
  *   win.c          the calls
  */
 #ifndef HOOKS_WIN_H
@@ -56,6 +57,13 @@ void hwin_retire(struct hwin *w);
 int hwin_make(struct hfamily *f, const struct win_args *c, MPI_Win shared, struct hwin **out, const char **why);
 /* The library's window behind a managed one that is not shared memory; MPI_Win_free of it. */
 int hwin_handle_free(MPI_Win *win);
+
+/* ---- win_defer.c ------------------------------------------------------------------------------- */
+
+/* "off", "auto" or a number of bytes with K, M, G: as prog_win_set_defer() takes it.  False: none of these. */
+bool hdefer_parse(const char *text, uint64_t *bytes);
+/* For a window that was made, or made again, with @info (MPI_INFO_NULL: without). */
+void hwin_set_defer(struct hwin *w, MPI_Info info);
 
 #pragma GCC visibility pop
 

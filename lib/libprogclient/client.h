@@ -17,6 +17,7 @@
  *	reuse.c    windows used again
  *	op.c       operations: normalising, the remote path, op.h
  *	local.c    operations on ranks of this node
+ *	defer.c    ... that are put off until the epoch ends, defer.h
  *	sync.c     flush, locks, post-start-complete-wait, fence
  *	msg*.c     two-sided messages, msgs.h; msg.h is their own
  *
@@ -27,7 +28,8 @@
  * thread looks at.  session.look_lock is held while the helper thread is in the caller's look().  The global
  * mem_lock protects the list of regions.  Order: look_lock, mem_lock, ctrl_lock, and look_lock, msg_lock; lock,
  * msg_lock, helper_lock and ctrl_lock are never held together, but by fork(), which takes all but ctrl_lock and
- * look_lock, so that a child finds them free and what they protect in order.
+ * look_lock, so that a child finds them free and what they protect in order.  The lock of a window's list of deferred
+ * operations is held with no other one.
  */
 #ifndef CLIENT_H
 #define CLIENT_H
@@ -184,6 +186,11 @@ struct prog_session {
 	uint32_t quiet_event;		/* event since quiet_since, for session_quiet() */
 	uint64_t quiet_since;
 
+	/* defer.h: atomic; averages are approximate */
+	uint64_t defer_speed;		/* bytes copied in 1 us */
+	uint64_t defer_submit_ns;	/* that submitting an operation to another node takes */
+	uint32_t defer_copies, defer_submits;	/* measured, at most as many as are needed */
+
 	pthread_mutex_t ctrl_lock;
 	/* under ctrl_lock: when session_probe() asked; 0: no answer is outstanding */
 	uint64_t probe_sent, probe_last;
@@ -291,6 +298,11 @@ bool session_quiet(struct prog_session *s);
  */
 int wait_until(struct prog_session *s, uint32_t *event, uint32_t *waiters, bool (*done)(void *arg),
 	       void *arg);
+/*
+ * Somebody is going to wait, or to copy for long: wake workers that coalesce wake-ups and have not taken everything.  Without a
+ * lock; the caller's own entries, at least, are seen.
+ */
+void rings_urge(struct prog_session *s);
 /* The same for a lock record of a peer on this node. */
 int wait_lock(struct prog_session *s, struct winctl *wc, uint32_t origin);
 

@@ -30,18 +30,26 @@ static uint64_t bounce_step(uint64_t esize)
 	return BOUNCE / esize * esize;
 }
 
-static int put_or_get(const struct apply_win *aw, const struct op *op)
+/* Packed bytes [@from, @from + @len) of @op. */
+static int put_or_get(const struct apply_win *aw, const struct op *op, uint64_t from, uint64_t len)
 {
 	const struct side *o = &op->origin, *t = &op->target;
 	int64_t disp = (int64_t)op->disp;
+	uint64_t off, n, end = from + len;
 	char bounce[BOUNCE];
-	uint64_t off, n;
 	int err = 0;
 
+	/* what is small and did not come here by the short way, as something is put off, is one store all the same */
+	if (!o->dt && !t->dt && len == 8 && mem_is_direct(&aw->mem) && disp >= aw->lo && disp <= aw->hi - 8) {
+		char *p = mem_ptr(&aw->mem, disp);
+
+		copy_plain(op->opcode == PROG_SQE_OP_PUT ? p : o->p, op->opcode == PROG_SQE_OP_PUT ? o->p : p, 8);
+		return 0;
+	}
 	if (!o->dt)
 		return op->opcode == PROG_SQE_OP_PUT ?
-		       apply_put(aw, disp, t->dt, t->count, 0, o->p, o->total) :
-		       apply_get(aw, disp, t->dt, t->count, 0, o->p, o->total);
+		       apply_put(aw, disp, t->dt, t->count, from, o->p + from, len) :
+		       apply_get(aw, disp, t->dt, t->count, from, o->p + from, len);
 	/* one copy when the other side is plain memory that we see; its range was checked */
 	if (!t->dt && mem_is_direct(&aw->mem)) {
 		char *p = mem_ptr(&aw->mem, disp);
@@ -49,11 +57,11 @@ static int put_or_get(const struct apply_win *aw, const struct op *op)
 		if (disp < aw->lo || disp > aw->hi || t->total > (uint64_t)(aw->hi - disp))
 			return -ERANGE;
 		return op->opcode == PROG_SQE_OP_PUT ?
-		       prog_dtype_pack(p, o->p, o->dt, o->count, 0, o->total) :
-		       prog_dtype_unpack(o->p, o->dt, o->count, 0, p, o->total);
+		       prog_dtype_pack(p + from, o->p, o->dt, o->count, from, len) :
+		       prog_dtype_unpack(o->p, o->dt, o->count, from, p + from, len);
 	}
-	for (off = 0; off < o->total && !err; off += n) {
-		n = o->total - off < BOUNCE ? o->total - off : BOUNCE;
+	for (off = from; off < end && !err; off += n) {
+		n = end - off < BOUNCE ? end - off : BOUNCE;
 		if (op->opcode == PROG_SQE_OP_PUT) {
 			err = prog_dtype_pack(bounce, o->p, o->dt, o->count, off, n);
 			if (!err)
@@ -188,33 +196,67 @@ static int touched(const struct op *op, int64_t *lo, int64_t *hi)
 	return 0;
 }
 
-int local_op(struct stream *st, const struct op *op)
+int local_span(const struct op *op, int64_t *lo, int64_t *hi)
 {
-	const struct apply_win *aw = &st->local->aw;
+	int err = touched(op, lo, hi);
+
+	if (!err && (__builtin_add_overflow(*lo, (int64_t)op->disp, lo) ||
+		     __builtin_add_overflow(*hi, (int64_t)op->disp, hi)))
+		err = -ERANGE;
+	return err;
+}
+
+/* The window as @op may use it now; *@range is room for one that is made for it. */
+static int allowed(struct stream *st, const struct op *op, struct apply_win *range, const struct apply_win **aw)
+{
+	int64_t lo, hi;
+	int err;
+
+	*aw = &st->local->aw;
+	if (st->win->kind != PROG_WIN_DYNAMIC)
+		return 0;
+	err = local_span(op, &lo, &hi);
+	if (!err)
+		err = local_attached(&st->local->wc, op->disp, op->target.dt, op->target.count, 0, op->target.total,
+				     (uint64_t)lo, (uint64_t)hi);
+	if (err)
+		return err;
+	*range = **aw;
+	range->lo = lo;
+	range->hi = hi;
+	*aw = range;
+	return 0;
+}
+
+int local_check(struct stream *st, const struct op *op)
+{
+	const struct apply_win *aw;
 	struct apply_win range;
 
-	if (st->win->kind == PROG_WIN_DYNAMIC) {
-		int64_t lo, hi;
-		int err = touched(op, &lo, &hi);
+	return allowed(st, op, &range, &aw);
+}
 
-		if (err)
-			return err;
-		if (__builtin_add_overflow(lo, (int64_t)op->disp, &lo) ||
-		    __builtin_add_overflow(hi, (int64_t)op->disp, &hi))
-			return -ERANGE;
-		err = local_attached(&st->local->wc, op->disp, op->target.dt, op->target.count, 0,
-				   op->target.total, (uint64_t)lo, (uint64_t)hi);
-		if (err)
-			return err;
-		range = *aw;
-		range.lo = lo;
-		range.hi = hi;
-		aw = &range;
-	}
+int local_move(struct stream *st, const struct op *op, uint64_t off, uint64_t len)
+{
+	const struct apply_win *aw;
+	struct apply_win range;
+	int err = allowed(st, op, &range, &aw);
+
+	return err ? err : put_or_get(aw, op, off, len);
+}
+
+int local_op(struct stream *st, const struct op *op)
+{
+	const struct apply_win *aw;
+	struct apply_win range;
+	int err = allowed(st, op, &range, &aw);
+
+	if (err)
+		return err;
 	switch (op->opcode) {
 	case PROG_SQE_OP_PUT:
 	case PROG_SQE_OP_GET:
-		return put_or_get(aw, op);
+		return put_or_get(aw, op, 0, op->origin.total);
 	case PROG_SQE_OP_ACC:
 	case PROG_SQE_OP_GET_ACC:
 		return accumulate(st, aw, op);

@@ -10,7 +10,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "op.h"
+#include <libprogbase/futex.h>
+
+#include "defer.h"
 #include "stream.h"
 
 /* ---- arguments ---------------------------------------------------------------------------------- */
@@ -380,6 +382,24 @@ static struct pin *movable(struct stream *st, const struct op *op)
 	return pin_use(s, op->origin.p + op->skip, op->target.total, op->opcode == PROG_SQE_OP_GET);
 }
 
+static int ring_any(struct stream *st, const struct op *op, uint64_t *seq)
+{
+	struct prog_win *w = st->win;
+	uint64_t start;
+	int err;
+
+	if (!st->local)
+		defer_note_remote(w);
+	start = __atomic_load_n(&w->defer_on, __ATOMIC_RELAXED) ? clock_ns() : 0;
+	if (op->target.dt && prog_dtype_encoded_size(op->target.dt) > PROG_DTYPE_PROGRAM_MAX)
+		err = ring_blocks(st, op, seq);
+	else
+		err = ring_simple(st, op, seq);
+	if (start)
+		defer_submitted(w->s, clock_ns() - start);
+	return err;
+}
+
 /* @op's displacement becomes the one by which all ranks and daemons name the place. */
 static int issue(struct stream *st, struct op *op, uint64_t *seq)
 {
@@ -397,11 +417,9 @@ static int issue(struct stream *st, struct op *op, uint64_t *seq)
 		where.addr = (uint64_t)(op->origin.p + op->skip - pin->addr);
 		err = ring_located(st, op, &where, pin, &number);
 	} else if (!err && st->reach != REACH_RING) {
-		err = local_op(st, op);
-	} else if (!err && op->target.dt && prog_dtype_encoded_size(op->target.dt) > PROG_DTYPE_PROGRAM_MAX) {
-		err = ring_blocks(st, op, &number);
+		err = defer_wants(st->win, op->target.total) ? defer_local(st, op, &number) : local_op(st, op);
 	} else if (!err) {
-		err = ring_simple(st, op, &number);
+		err = ring_any(st, op, &number);
 	}
 	if (seq)
 		*seq = number;
@@ -421,17 +439,6 @@ static inline bool is_plain(const struct stream *st, const struct prog_buf *o,
 {
 	return st->mem && !o->type && !t->type && o->count == t->count && t->disp <= st->size &&
 	       t->count <= st->size - t->disp;
-}
-
-/* One store for what fits in a register, so that a concurrent reader sees all of it or nothing. */
-static inline void copy_plain(char *dst, const char *src, uint64_t n)
-{
-	if (n == 8 && !(((uintptr_t)dst | (uintptr_t)src) & 7))
-		__atomic_store_n((uint64_t *)(void *)dst,
-				 __atomic_load_n((const uint64_t *)(const void *)src,
-						 __ATOMIC_RELAXED), __ATOMIC_RELAXED);
-	else
-		memmove(dst, src, n);
 }
 
 static int put_or_get(struct prog_win *w, uint8_t opcode, const struct prog_buf *o,
@@ -462,7 +469,7 @@ int prog_put(struct prog_win *w, const struct prog_buf *o, const struct prog_dst
 {
 	struct stream *st = stream_of(w, t->rank);
 
-	if (st && is_plain(st, o, t)) {
+	if (st && is_plain(st, o, t) && !defer_wants(w, t->count)) {
 		copy_plain(st->mem + t->disp, o->addr, t->count);
 		if (seq)
 			*seq = 0;
@@ -476,7 +483,7 @@ int prog_get(struct prog_win *w, const struct prog_buf *o, const struct prog_dst
 {
 	struct stream *st = stream_of(w, t->rank);
 
-	if (st && is_plain(st, o, t)) {
+	if (st && is_plain(st, o, t) && !defer_wants(w, t->count)) {
 		copy_plain(o->addr, st->mem + t->disp, t->count);
 		if (seq)
 			*seq = 0;
@@ -528,7 +535,7 @@ static int accumulate(struct stream *st, const struct reduce_type *type, const s
 
 	if (!st || !type || !reduce_valid(op_no, etype))
 		return -EINVAL;
-	if (is_wide_acc(st, type, o, result, t, op_no, etype))
+	if (is_wide_acc(st, type, o, result, t, op_no, etype) && !defer_pending(st->win))
 		return local_acc_wide(st, op_no, etype, t->disp + st->base, t->count, o->addr);
 	op.esize = type->packed;
 	err = target_init(&op, t);
@@ -558,7 +565,7 @@ int prog_accumulate(struct prog_win *w, const struct prog_buf *o, const struct p
 
 	if (seq)
 		*seq = 0;
-	if (is_plain_acc(st, type, o, result, t, op_no))
+	if (is_plain_acc(st, type, o, result, t, op_no) && !defer_pending(w))
 		/* elements without gaps: their size is a power of two */
 		return local_acc(st, op_no, etype, t->disp + st->base, t->count >> __builtin_ctz(type->packed), o->addr,
 				 result ? result->addr : NULL);

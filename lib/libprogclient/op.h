@@ -5,6 +5,8 @@
 #ifndef CLIENT_OP_H
 #define CLIENT_OP_H
 
+#include <string.h>
+
 #include "win.h"
 
 #define CLIENT_PIECE		(128u << 10)	/* packed bytes of one piece through the arena */
@@ -31,6 +33,17 @@ struct op {
 	uint64_t skip;			/* packed bytes of origin and result that are not of this op */
 };
 
+/* One store for what fits in a register, so that a concurrent reader sees all of it or nothing. */
+static inline void copy_plain(char *dst, const char *src, uint64_t n)
+{
+	if (n == 8 && !(((uintptr_t)dst | (uintptr_t)src) & 7))
+		__atomic_store_n((uint64_t *)(void *)dst,
+				 __atomic_load_n((const uint64_t *)(const void *)src,
+						 __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+	else
+		memmove(dst, src, n);
+}
+
 /* Normalise (@addr, @dt, @count). -EOVERFLOW. */
 int op_side(struct side *sd, void *addr, const struct dtype *dt, uint64_t count);
 
@@ -44,6 +57,12 @@ int local_attached(struct winctl *wc, uint64_t disp, const struct dtype *dt, uin
 
 /* Do it now; the rank is reached by REACH_MEM or REACH_CMA. */
 int local_op(struct stream *st, const struct op *op);
+/* Packed bytes [@off, @off + @len) of a put or get. */
+int local_move(struct stream *st, const struct op *op, uint64_t off, uint64_t len);
+/* Dynamic windows: is all that @op touches attached? */
+int local_check(struct stream *st, const struct op *op);
+/* Displacements that @op touches: [*@lo, *@hi). -EOVERFLOW, -ERANGE. */
+int local_span(const struct op *op, int64_t *lo, int64_t *hi);
 /* An accumulate on @count neighbouring elements of memory that is mapped here; @in, @result (or NULL): packed. */
 int local_acc(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, uint64_t count, const char *in,
 	      char *result);

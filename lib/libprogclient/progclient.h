@@ -179,6 +179,29 @@ int prog_accumulate(struct prog_win *w, const struct prog_buf *o, const struct p
 int prog_compare_and_swap(struct prog_win *w, const void *value, const void *compare, void *result,
 			  uint32_t rank, uint64_t disp, uint8_t etype, unsigned int flags);
 
+/*
+ * Large puts and gets within the node may be put off until the call that completes them, so that what is issued to
+ * other nodes meanwhile begins earlier, and this process copies while the network works: see defer.c.  @bytes: from this
+ * size on; or one of these.  AUTO learns from the window's epochs whether it is of use.  A window is OFF when it is opened,
+ * also when it is used again; not while operations are issued.  -EINVAL: a message context.
+ *
+ * An operation that was put off has a seq with this bit, and each prog_test() of it, prog_flush() and all calls that
+ * complete it carry it out, so does prog_win_sync().  What is wrong with its arguments is told by the call; what goes wrong
+ * in copying, by prog_test() or prog_win_error().  Accumulates are never put off.
+ */
+#define PROG_DEFER_OFF		UINT64_MAX
+#define PROG_DEFER_AUTO		0
+#define PROG_SEQ_DEFERRED	(1ull << 63)
+int prog_win_set_defer(struct prog_win *w, uint64_t bytes);
+/* Is this operation, which was put off, not over yet?  Carries nothing out. */
+bool prog_win_deferred(struct prog_win *w, uint64_t seq);
+
+struct prog_deferred {
+	uint64_t ops, bytes;		/* that the session's windows have put off */
+	uint64_t least;			/* from this size on AUTO puts off, by what was measured */
+};
+void prog_session_deferred(const struct prog_session *s, struct prog_deferred *out);
+
 /* seq of an operation identifies it on its target. Local: origin buffer reusable / result there;
  * remote: also applied at the target.  1 done, 0 not yet, negative: failed. Drives copies-out. */
 int prog_test(struct prog_win *w, uint32_t rank, uint64_t seq, bool remote);

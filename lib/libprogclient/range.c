@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "win.h"
+#include "defer.h"
 
 static void write_range(struct prog_win_range *r, uint64_t base, uint64_t len, uint32_t region,
 			uint64_t region_off)
@@ -124,6 +124,8 @@ int prog_win_detach(struct prog_win *w, void *base)
 
 	if (w->kind != PROG_WIN_DYNAMIC)
 		return -EINVAL;
+	/* MPI has them completed before; what was put off must not find the memory gone */
+	defer_run(w, w->rank);
 	pthread_mutex_lock(&w->range_lock);
 	for (i = 0; i < w->range_end && err; i++) {
 		struct prog_win_range *r = &w->wc.ranges[i];

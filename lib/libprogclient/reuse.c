@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "win.h"
+#include "defer.h"
 
 /* Memory of ALLOCATE that stays with the window for the next one: an end clears what it held. */
 #define KEEP_BYTES	(64u << 10)
@@ -216,6 +216,8 @@ bool prog_win_end(struct prog_win *w)
 	bool fine = !session_lost(s) && !w->fence_lost;
 	uint32_t i;
 
+	fine = !defer_pending(w) && fine;
+	defer_end(w);
 	range_detach_all(w);
 	session_lock(s);
 	fine = fine && !w->nactive;

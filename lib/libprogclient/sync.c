@@ -4,6 +4,7 @@
 
 #include <libprogbase/futex.h>
 
+#include "defer.h"
 #include "stream.h"
 
 #define LOOKS_PER_CLOCK	32u		/* looks at a counter per look at the clock */
@@ -38,7 +39,7 @@ int prog_win_error(struct prog_win *w, uint32_t rank)
 	session_lock(s);
 	err = take_error(&w->streams[rank], UINT64_MAX);
 	session_unlock(s);
-	return err;
+	return err ? err : defer_error(w, rank);
 }
 
 int prog_test(struct prog_win *w, uint32_t rank, uint64_t seq, bool remote)
@@ -53,6 +54,8 @@ int prog_test(struct prog_win *w, uint32_t rank, uint64_t seq, bool remote)
 	/* an acknowledgement says both: applied at the target, and the origin buffer is free */
 	if (!seq)
 		return 1;
+	if (seq & PROG_SEQ_DEFERRED)
+		return defer_test(w, rank, seq);
 	__atomic_store_n(&s->event_seen, __atomic_load_n(&s->hdr->event, __ATOMIC_SEQ_CST),
 			 __ATOMIC_RELAXED);
 	session_lock(s);
@@ -82,12 +85,34 @@ static uint64_t last_seq(struct stream *st, bool remote)
 	return seq;
 }
 
+/* Wait for @seq, and copy what was put off for as long as that takes: the network works meanwhile. */
+static int await(struct stream *st, uint64_t seq)
+{
+	struct prog_session *s = st->win->s;
+	unsigned int parts = 0;
+
+	if (defer_pending(st->win)) {
+		rings_urge(s);
+		while (__atomic_load_n(&st->shared->acked, __ATOMIC_ACQUIRE) < seq && defer_step(st->win, DEFER_ANY))
+			if (++parts % DEFER_PROGRESS == 0 && s->progress)
+				s->progress(s->progress_arg);
+	}
+	return stream_wait(st, seq);
+}
+
 static int flush(struct stream *st, bool remote)
 {
+	struct prog_win *w = st->win;
+	int err;
+
+	if (st->local)
+		defer_run(w, st->rank);
 	/* earlier stores of ours to this node's ranks before any later load */
 	if (remote)
 		full_barrier();
-	return stream_wait(st, last_seq(st, remote));
+	err = await(st, last_seq(st, remote));
+	defer_closed(w);
+	return err;
 }
 
 static bool has_active(struct prog_win *w)
@@ -105,6 +130,8 @@ static int flush_all(struct prog_win *w, bool remote)
 	int first = 0;
 	uint32_t i;
 
+	defer_run(w, DEFER_ANY);
+	defer_closed(w);
 	full_barrier();
 	if (!has_active(w))
 		return 0;
@@ -319,7 +346,8 @@ int prog_unlock(struct prog_win *w, uint32_t rank)
 	} else {
 		err = control_op(st, PROG_SQE_OP_UNLOCK, 0, &seq);
 		if (!err)
-			err = stream_wait(st, seq);
+			err = await(st, seq);
+		defer_closed(w);
 	}
 	unclaim(st);
 	return err;
@@ -407,17 +435,24 @@ int prog_complete(struct prog_win *w, const uint32_t *ranks, uint32_t n, int *er
 
 	if (first)
 		return first;
+	/* those on other nodes first: what was put off within this one is copied while they work */
 	for (i = 0; i < n; i++) {
 		struct stream *st = &w->streams[ranks[i]];
 
-		if (!st->local) {
-			err = control_op(st, PROG_SQE_OP_COMPLETE, 0, &seq);
-		} else {
-			/* what went by the ring must be applied before the peer reads the count */
-			err = flush(st, true);
-			if (!err)
-				bump(st, true);
-		}
+		err = st->local ? 0 : control_op(st, PROG_SQE_OP_COMPLETE, 0, &seq);
+		if (errs)
+			errs[i] = err;
+		first = first ? first : err;
+	}
+	for (i = 0; i < n; i++) {
+		struct stream *st = &w->streams[ranks[i]];
+
+		if (!st->local)
+			continue;
+		/* what went by the ring must be applied before the peer reads the count */
+		err = flush(st, true);
+		if (!err)
+			bump(st, true);
 		if (errs)
 			errs[i] = err;
 		first = first ? first : err;

@@ -76,11 +76,7 @@ static void ring_urge(struct prog_session *s, const struct ring *r, uint32_t wor
 		session_kick(s, worker);
 }
 
-/*
- * Somebody is going to wait: wake workers that coalesce wake-ups and have not taken everything.  Without a lock;
- * the caller's own entries, at least, are seen.
- */
-static void rings_urge(struct prog_session *s)
+void rings_urge(struct prog_session *s)
 {
 	for (uint32_t i = 0; i < s->workers; i++) {
 		ring_urge(s, &s->rings[i], i);

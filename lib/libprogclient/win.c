@@ -9,6 +9,7 @@
 #include <libprogbase/futex.h>
 #include <libprogbase/log.h>
 
+#include "defer.h"
 #include "msgs.h"
 #include "stream.h"
 
@@ -87,7 +88,9 @@ static int win_alloc(struct prog_session *s, const struct prog_win_cfg *cfg, uin
 	w->nranks = cfg->nranks;
 	w->ntargets = cfg->kind == PROG_WIN_MSG_CONTEXT ? 0 : cfg->nranks;
 	w->ctl_fd = -1;
+	w->defer_mode = w->defer_min = PROG_DEFER_OFF;
 	pthread_mutex_init(&w->range_lock, NULL);
+	pthread_mutex_init(&w->defer_lock, NULL);
 	w->streams = aligned_alloc(PROG_CACHELINE, ((size_t)w->nranks * sizeof(*w->streams) +
 				   PROG_CACHELINE - 1) & ~(size_t)(PROG_CACHELINE - 1));
 	w->node_here = calloc(w->nranks, 1);
@@ -246,6 +249,7 @@ void prog_win_close(struct prog_win *w)
 			prog_log(PROG_LOG_WARN, "window %llx: the daemon did not free it: %s",
 				 (unsigned long long)w->key, strerror(-err));
 	}
+	defer_end(w);
 	pin_put(s, w->pin);
 	for (i = 0; w->range_pin && i < w->wc.nranges; i++)
 		pin_put(s, w->range_pin[i]);
@@ -272,6 +276,7 @@ void prog_win_close(struct prog_win *w)
 	free(w->node_here);
 	free(w->streams);
 	pthread_mutex_destroy(&w->range_lock);
+	pthread_mutex_destroy(&w->defer_lock);
 	free(w);
 }
 
@@ -301,6 +306,7 @@ bool prog_win_multinode(const struct prog_win *w)
 
 void prog_win_sync(struct prog_win *w)
 {
+	defer_run(w, DEFER_ANY);
 	full_barrier();
 	carried_acquire();
 }

@@ -56,6 +56,8 @@ struct stream {
 	uint32_t *dtype_gen;		/* [CLIENT_DTYPES] definitions the target knows; NULL: none */
 };
 
+struct defer;
+
 struct dtype_slot {
 	struct dtype *dt;
 	uint64_t hash;
@@ -68,6 +70,15 @@ struct prog_win {
 	uint64_t key;
 	uint32_t rank, nranks;
 	uint32_t ntargets;		/* ranks that operations may name: nranks; message context: 0 */
+	/* defer.h: atomic, approximate where threads meet; defer_min and defer_learning change under its lock */
+	uint64_t defer_min;		/* same-node operations of so many bytes are looked at; 0: some were put off */
+	bool defer_learning;		/* ... only to remember that they were there */
+	bool defer_seen, defer_remote;	/* in this epoch: such an operation; then one to another node */
+	bool defer_on;			/* in AUTO */
+	uint8_t defer_last;		/* defer_remote in the last epochs with defer_seen, the last one lowest */
+	uint64_t defer_mode;		/* prog_win_set_defer() */
+	struct defer *defer;		/* made with the first one; NULL: there was none */
+	pthread_mutex_t defer_lock;	/* last of all */
 	void *base;
 	uint64_t size;
 	struct region *region;		/* ALLOCATE: memory */

@@ -22,7 +22,8 @@ struct segment *kit_client(struct rma_client *c, struct win_job *job, size_t siz
 	*c = (struct rma_client){
 		.view = { .seg = map, .job = job, .session = 1, .pid = getpid(), .arena = seg->arena,
 			  .arena_size = KIT_ARENA, .event = &seg->event, .waiters = &seg->waiters,
-			  .cpu = &seg->cpu, .blocked = &seg->blocked, .waits = &seg->waits },
+			  .cpu = &seg->cpu, .blocked = &seg->blocked, .waits = &seg->waits,
+			  .deferred = &seg->deferred, .deferred_bytes = &seg->deferred_bytes },
 		.sq = &seg->sq, .idx = seg->idx, .sqe = seg->sqe, .slots = KIT_SLOTS,
 	};
 	return seg;

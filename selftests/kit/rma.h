@@ -14,6 +14,7 @@ struct segment {
 	uint32_t idx[KIT_SLOTS];
 	struct prog_sqe sqe[KIT_SLOTS] __attribute__((aligned(64)));
 	uint32_t event, waiters, cpu, blocked, waits;
+	uint64_t deferred, deferred_bytes;
 	uint8_t arena[KIT_ARENA] __attribute__((aligned(64)));
 };
 

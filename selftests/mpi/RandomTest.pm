@@ -74,6 +74,7 @@ sub job
 	push @cmd, '--done-file', $done, '--grace', 3, '--env', "TEST_DONE_FILE=$done"
 		if $lib eq 'mpich' && $count > 1;
 	push @cmd, '--env', 'OMPI_MCA_mpi_yield_when_idle=1' if $lib eq 'ompi';
+	push @cmd, map { ('--env', $_) } $k->{env}->($from) if $hook && $k->{env};
 	push @cmd, '--env', 'OMPI_MCA_osc=sm,pt2pt' if $lib eq 'ompi' && !$hook;
 	push @cmd, '--', "$build/selftests/mpi/$lib/$test{program}", @args, '--timeout', $limit,
 		$from, $number;

@@ -128,6 +128,8 @@ static json_t *job_json(uint32_t number, const uint8_t *id, uid_t uid, const str
 	ctl_put_u64(o, "errors", b->errors);
 	ctl_put_u64(o, "refused", b->refused);
 	ctl_put_u64(o, "through_daemon_locally", b->local);
+	ctl_put_u64(o, "deferred", b->deferred);
+	ctl_put_u64(o, "deferred_bytes", b->deferred_bytes);
 	ctl_put_u64(o, "stops", b->stops);
 	ctl_put_u64(o, "lock_waits", b->lock_waits);
 	ctl_put_u64(o, "locks_dropped", b->locks_dropped);

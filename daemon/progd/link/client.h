@@ -26,6 +26,7 @@ struct client_view {
 	uint64_t arena_size;
 	uint32_t *event, *waiters;
 	const uint32_t *cpu, *blocked, *waits;	/* of prog_session_hdr */
+	const uint64_t *deferred, *deferred_bytes;	/* likewise */
 	struct helper *helper;		/* NULL: none */
 	struct prog_helper_ring *ring;	/* NULL: none */
 	struct win_regions regions;

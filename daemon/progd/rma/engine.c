@@ -260,6 +260,7 @@ void rma_client_detach(struct rma *r, struct rma_client *cl)
 	if (!c)
 		return;
 	follow_lost(c);
+	origin_count_deferred(c);
 	origin_conn_free(c);
 	link_client_del(&c->lc);
 	DL_DELETE(r->conns, c);

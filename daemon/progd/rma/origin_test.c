@@ -312,6 +312,28 @@ static void post(unsigned int times, unsigned int n, bool waits)
 	}
 }
 
+/* What the client says of copies that it put off is counted when the worker looks, and when it leaves; not less, if it counts back. */
+static void test_deferred(void **state)
+{
+	struct win_job *job = win_job_get(a.c.view.job);
+	const struct stats_block *st = job->stats->block;
+
+	a.seg->deferred = 3;
+	a.seg->deferred_bytes = 5000;
+	post(1, 1, true);
+	assert_int_equal(st->deferred, 3);
+	assert_int_equal(st->deferred_bytes, 5000);
+	a.seg->deferred = 1;
+	post(1, 1, true);
+	assert_int_equal(st->deferred, 3);
+	a.seg->deferred = 2;
+	a.seg->deferred_bytes = 7000;
+	rma_client_detach(a.rma, &a.c);
+	assert_int_equal(st->deferred, 4);
+	assert_int_equal(st->deferred_bytes, 7000);
+	win_job_put(job);
+}
+
 /* Who waits after each operation or two has the worker where it has posted; not who posts many, nor for much at once. */
 static void test_follow(void **state)
 {
@@ -646,7 +668,7 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_put), T(test_follow), T(test_confirm), T(test_region_gone), T(test_stop), T(test_quota),
+		T(test_put), T(test_follow), T(test_deferred), T(test_confirm), T(test_region_gone), T(test_stop), T(test_quota),
 		T(test_idle_lane), T(test_open_on_full_lane), T(test_lane_of_others), T(test_lanes_apart),
 	};
 

@@ -139,6 +139,7 @@ struct conn {				/* a client as this worker knows it */
 	uint32_t inflight;		/* slots held */
 	uint32_t waits;			/* the client's count of waits, when entries were taken last */
 	uint32_t unawaited;		/* entries taken since it changed */
+	uint64_t deferred, deferred_bytes;	/* the client's counts, as they were when they were added to the job's */
 	uint8_t awaited;		/* how sure it is that it waits for each entry or two, 0 to AWAITED_MAX */
 	uint32_t touched;		/* slots up to here have been used since the last trimming */
 	struct stream *streams;
@@ -452,6 +453,8 @@ void origin_refused(struct link_job *j, int err);
 void origin_down(struct link_peer *lp, int err);
 void origin_writable(struct link_peer *lp);
 bool origin_awaits(const struct link_peer *lp);
+/* Add what @c says that it has put off since the last time to its job's counters. */
+void origin_count_deferred(struct conn *c);
 void origin_conn_free(struct conn *c);
 void origin_win_gone(struct rma *r, struct win *w);
 

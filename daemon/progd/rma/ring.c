@@ -248,7 +248,28 @@ static int conn_poll(struct conn *c)
 		}
 	}
 	follow_posted(c, n);
+	origin_count_deferred(c);
 	return link_ring_taken(&c->lc, sq, &c->head, n) ? n : 0;
+}
+
+/* @to becomes what the client says now; returns by how much that is more.  What it says is for reports only. */
+static uint64_t advance(uint64_t *to, const uint64_t *now)
+{
+	uint64_t was = *to;
+
+	*to = __atomic_load_n(now, __ATOMIC_RELAXED);
+	return *to > was ? *to - was : 0;
+}
+
+void origin_count_deferred(struct conn *c)
+{
+	const struct client_view *v = c->lc.view;
+
+	/* once, though each worker has the client */
+	if (c->r->index)
+		return;
+	stats_add(&c->lc.stats->deferred, advance(&c->deferred, v->deferred));
+	stats_add(&c->lc.stats->deferred_bytes, advance(&c->deferred_bytes, v->deferred_bytes));
 }
 
 int origin_poll(struct rma *r)

@@ -112,6 +112,8 @@ static int check_segment(struct session *s, bool helper, const char **why)
 	s->c.view.cpu = &shared->cpu;
 	s->c.view.blocked = &shared->blocked;
 	s->c.view.waits = &shared->waits;
+	s->c.view.deferred = (const uint64_t *)&shared->deferred;
+	s->c.view.deferred_bytes = (const uint64_t *)&shared->deferred_bytes;
 	if (!helper)
 		return 0;
 	s->c.view.ring = (struct prog_helper_ring *)(base + h->helper_off);

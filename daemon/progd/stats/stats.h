@@ -68,6 +68,7 @@ struct stats_block {
 	uint64_t hist[STATS_OPS][STATS_HIST];	/* from reading the entry to its acknowledgement */
 	uint64_t stops;			/* times a target did not keep up and had a stream stop */
 	uint64_t local;			/* operations on targets of this node (no direct access) */
+	uint64_t deferred, deferred_bytes;	/* copies within the node that clients say they put off */
 	/* as target: what was done to this node's windows */
 	uint64_t applied[STATS_OPS];
 	uint64_t applied_bytes[STATS_OPS];

@@ -78,7 +78,11 @@ struct prog_session_hdr {
 	__PROG_RENAMED(__u32, blocked, resting);	/* C: threads that wait and leave their processors to
 							 * others meanwhile */
 	__u32	waits;			/* C: how often a thread has begun to wait for something */
-	__u32	pad[11];
+	__u32	pad0;
+	/* For reports: */
+	__u64	deferred;		/* C: same-node operations that it has put off, and their bytes */
+	__u64	deferred_bytes;
+	__u32	pad[6];
 };
 
 /* Opcodes.  DTYPE..COMPLETE become the wire frames of the same names. */

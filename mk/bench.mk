@@ -32,6 +32,8 @@ $(BENCH)/$(1)/$(basename $(notdir $(2))): $(2)
 		$$(shell $$(PKG_CONFIG) --libs $$(CAF_$(1)))
 endef
 
+$(BENCH)/ompi/radix $(BENCH)/mpich/radix: examples/radix.c
+
 $(foreach m,ompi mpich,$(foreach s,$(BENCH_C),$(eval $(call bench_c,$(m),$(s)))))
 $(foreach m,ompi mpich,$(foreach s,$(BENCH_F90),$(eval $(call bench_f90,$(m),$(s)))))
 

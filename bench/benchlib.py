@@ -7,6 +7,7 @@ import json
 import math
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +26,8 @@ OMPI_UCX = {"OMPI_MCA_osc": "ucx", "OMPI_MCA_opal_common_ucx_tls": "any",
 # Debian's configuration excludes pt2pt (and ucx), and nothing that is left serves two nodes over
 # TCP: MPI_Win_allocate gives MPI_ERR_WIN. Natively it has to be enabled by hand.
 OMPI_PT2PT = {"OMPI_MCA_osc": "pt2pt"}
+# Open MPI 5 has no pt2pt, and serves windows over TCP by osc/rdma as it is; its osc/ucx wants UCX for messages, too.
+OMPI_UCX_5 = {**OMPI_UCX, "OMPI_MCA_pml": "ucx"}
 
 
 class JobError(Exception):
@@ -223,6 +226,12 @@ def host_facts():
             "kernel": platform.release(),
             "tcp": output_of("sysctl", "-n", "net.ipv4.tcp_congestion_control"),
             "os": platform.freedesktop_os_release().get("PRETTY_NAME", "")}
+
+
+def ompi_major():
+    """The first number of Open MPI's version."""
+    words = re.findall(r"\) *([0-9]+)\.", output_of("mpirun.openmpi", "--version"))
+    return int(words[0]) if words else 0
 
 
 def versions():

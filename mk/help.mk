@@ -23,7 +23,7 @@ help:
 	@echo '  make check       all tests; last line: N passed, N failed, N skipped'
 	@echo '                   CHECK_GROUPS="unit daemon client kmod mpi chaos fuzz sanitizers" selects'
 	@echo '  make check-quick build, unit, daemon, client, some MPI programs: between changes'
-	@echo '  make check-platforms  built on PLATFORMS (trixie), and the MPI conformance programs there: some 10 minutes'
+	@echo '  make check-platforms  built on PLATFORMS (trixie), and the MPI conformance programs there: some 20 minutes'
 	@echo '  make check-apps  programs of Debian packages, natively and hooked; installs them'
 	@echo '  make bench       measurements, into results/'
 	@echo '  make fuzz        every fuzzer for FUZZ_SECONDS (60); fuzz-corpus grows what they start from'

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-# libprogmpi-ompi.so and libprogmpi-mpich.so: the same sources, compiled for each MPI library.
+# libprogmpi-ompi.so, libprogmpi-mpich.so and libprogmpi-abi.so: the same sources, compiled for each family of MPI libraries.
+# That of the standard's ABI has a header of its own here, as the ABI is the same everywhere.
 #
 # The objects and libprogclient are linked into one relocatable object, in which every undefined symbol of
 # the MPI library is made weak; the shared library names no MPI library.  So it loads into
 # any process, also with LD_BIND_NOW=1, and uses the MPI library that the program brings.  Names of the library's
 # functions that the hooks have, too (PMPI_*), are changed before.
 
-HOOK_LIBS  := ompi mpich
+HOOK_LIBS  := ompi mpich abi
 HOOK_DIR   := mpi-hooks
 HOOK_NAMES := $(filter-out %_test.c,$(sort $(notdir $(wildcard $(HOOK_DIR)/*.c))))
 HOOK_GEN   := $(BUILD)/gen/mpi-hooks
@@ -20,6 +21,8 @@ HOOK_FOREIGN := ^(real_|P?MPI_|MPIR_|OMPI_|ompi_|mpi_|pmpi_|pmpir_)
 # what every small message pays for: calls of the MPI library without a detour; the libraries are preloaded, so
 # that their few thread-local variables have a place known at the start
 HOOK_FAST := -fno-plt -ftls-model=initial-exec
+# what newer headers call deprecated is what older libraries have
+HOOK_OLD  := -Wno-deprecated-declarations
 
 HOOK_PKG_ompi  := ompi-c
 HOOK_PKG_mpich := mpich
@@ -30,6 +33,13 @@ HOOK_VERSION_mpich = $(call HOOK_VERSION,mpich)
 HOOK_LIBDIR     = $(shell $(CC) -print-file-name=$(1))
 HOOK_FILES_ompi  = $(foreach l,libmpi.so libmpi_mpifh.so libmpi_usempif08.so,$(call HOOK_LIBDIR,$(l)))
 HOOK_FILES_mpich = $(foreach l,libmpich.so libmpichfort.so,$(call HOOK_LIBDIR,$(l)))
+# those that are installed, of which each is one
+HOOK_ABIS = $(wildcard $(dir $(call HOOK_LIBDIR,libc.so.6))libmpi_abi_*.so.1.*)
+HOOK_HEADER_ompi  = $(shell $(PKG_CONFIG) --cflags $(HOOK_PKG_ompi))
+HOOK_HEADER_mpich = $(shell $(PKG_CONFIG) --cflags $(HOOK_PKG_mpich))
+HOOK_HEADER_abi   = -DHOOK_ABI -I$(HOOK_DIR)/abi
+HOOK_INSTALLED_ompi  = $(HOOK_VERSION_ompi) $(HOOK_FILES_ompi)
+HOOK_INSTALLED_mpich = $(HOOK_VERSION_mpich) $(HOOK_FILES_mpich)
 
 $(HOOK_GEN)/hooks_gen.h: $(HOOK_DEF)
 	$(call say,GEN,$@)
@@ -49,7 +59,7 @@ $(HOOK_GEN)/names: $(HOOK_DEF)
 	$(Q)$(HOOK_DIR)/genhooks names $(HOOK_TABLES) >$@
 
 define hook_rules
-HOOK_CFLAGS_$(1)   = $$(shell $(PKG_CONFIG) --cflags $$(HOOK_PKG_$(1))) $(HOOK_FAST)
+HOOK_CFLAGS_$(1)   = $$(HOOK_HEADER_$(1)) $(HOOK_FAST) $(HOOK_OLD)
 HOOK_OBJS_$(1)    := $(HOOK_NAMES:%.c=$(OBJ)/hooks-$(1)/%.o) $(OBJ)/hooks-$(1)/entry.o \
 			$(OBJ)/hooks-$(1)/entry_f.o
 
@@ -59,7 +69,8 @@ $(HOOK_GEN)/checked-$(1): $(HOOK_DEF)
 	$$(call say,CHECK,$$< ($(1)))
 	$$(Q)mkdir -p $$(@D)
 	$$(Q)$(HOOK_DIR)/genhooks check $(HOOK_TABLES)
-	$$(Q)$(HOOK_DIR)/genhooks installed $(HOOK_TABLES) $$(HOOK_VERSION_$(1)) $$(HOOK_FILES_$(1))
+	$$(Q)$(if $(filter abi,$(1)),$$(foreach f,$$(HOOK_ABIS),$(HOOK_DIR)/genhooks installed $(HOOK_TABLES) abi-1.0 $$(f) &&) true,\
+		$(HOOK_DIR)/genhooks installed $(HOOK_TABLES) $$(HOOK_INSTALLED_$(1)))
 	$$(Q)touch $$@
 
 $(OBJ)/hooks-$(1)/%.o: $(HOOK_DIR)/%.c $(HOOK_GEN)/hooks_gen.h mk/config.mk mk/hooks.mk
@@ -102,7 +113,7 @@ $$(HOOK_TEST_$(1)): $(addprefix $(OBJ)/hooks-$(1)/,dtype_test.o dtype.o dtype_ba
 	$$(Q)$(CC) $(LDFLAGS) -o $$@ $$^ $$(shell $(PKG_CONFIG) --libs $$(HOOK_PKG_$(1))) -lm
 TEST_TARGETS += $(if $(SAN),,$$(HOOK_TEST_$(1)))
 endef
-$(foreach m,$(HOOK_LIBS),$(eval $(call hook_test_rules,$(m))))
+$(foreach m,$(filter-out abi,$(HOOK_LIBS)),$(eval $(call hook_test_rules,$(m))))
 
 # Those that call no function of an MPI library, and include its header.
 HOOK_FAMILY_TEST := $(BUILD)/test/$(HOOK_DIR)/win_family_test

@@ -8,6 +8,16 @@ MPITEST_OUT     := $(BUILD)/selftests/mpi
 MPITEST_LIBS    := ompi mpich
 MPITEST_CC_ompi  ?= mpicc.openmpi
 MPITEST_CC_mpich ?= mpicc.mpich
+# libraries with the standard's ABI, as far as they are installed (HOOK_ABIS): the same programs in C.  Their files have the
+# same soname, so each has a directory in which it has that name.
+MPITEST_ABIS     := $(if $(filter %libmpi_abi_openmpi.so.1.0.0,$(HOOK_ABIS)),abi-ompi) \
+	$(if $(filter %libmpi_abi_mpich.so.1.0.0,$(HOOK_ABIS)),abi-mpich)
+MPITEST_ABI_FILE_abi-ompi  = $(filter %libmpi_abi_openmpi.so.1.0.0,$(HOOK_ABIS))
+MPITEST_ABI_FILE_abi-mpich = $(filter %libmpi_abi_mpich.so.1.0.0,$(HOOK_ABIS))
+MPITEST_ABI_INC_abi-ompi   = $(dir $(MPITEST_ABI_FILE_abi-ompi))openmpi/include/standard_abi
+MPITEST_ABI_INC_abi-mpich  = $(dir $(MPITEST_ABI_FILE_abi-mpich))mpi_abi_mpich/include
+MPITEST_CC_abi-ompi        = $(CC) -DTEST_ABI -DOPEN_MPI=1 -I$(MPITEST_ABI_INC_abi-ompi)
+MPITEST_CC_abi-mpich       = $(CC) -DTEST_ABI -I$(MPITEST_ABI_INC_abi-mpich)
 MPITEST_FC_ompi  ?= mpifort.openmpi
 MPITEST_FC_mpich ?= mpifort.mpich
 
@@ -17,7 +27,7 @@ MPITEST_F_PROGS := $(MPITEST_F_BINDINGS:%=f_%) $(MPITEST_F_BINDINGS:%=fp_%)
 MPITEST_COMMON  := mpitest done dtmap acctypes
 MPITEST_RANDOM  := random done
 # MPI_STATUSES_IGNORE is (MPI_Status *)1 in one of the libraries, which gcc takes for an array
-MPITEST_CFLAGS   = -O1 -g1 -std=gnu11 -pthread $(WARN) -Wno-stringop-overflow -D_GNU_SOURCE
+MPITEST_CFLAGS   = -O1 -g1 -std=gnu11 -pthread $(WARN) -Wno-stringop-overflow -Wno-deprecated-declarations -D_GNU_SOURCE
 MPITEST_SAN      = $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 # without explicit interfaces every choice buffer is an argument mismatch
 MPITEST_DEF_mpifh  := -DUSE_MPIFH -fallow-argument-mismatch -w
@@ -25,6 +35,10 @@ MPITEST_DEF_mpi    := -DUSE_MPI -fallow-argument-mismatch -w
 MPITEST_DEF_mpif08 := -DUSE_F08 -Wall -Werror -Wno-unused-dummy-argument
 # calls of MPI 4
 MPITEST_FDEF_mpich := -DMPI4
+
+$(MPITEST_ABIS:%=$(MPITEST_OUT)/%/lib/libmpi_abi.so.1): $(MPITEST_OUT)/%/lib/libmpi_abi.so.1:
+	$(Q)mkdir -p $(@D)
+	$(Q)ln -sf $(MPITEST_ABI_FILE_$*) $@
 
 # library, prefix of the program's name, binding, source
 define mpitest_fortran_rules
@@ -35,6 +49,7 @@ $(MPITEST_OUT)/$(1)/$(2)_$(3): $(MPITEST_DIR)/$(4) $(MPITEST_DIR)/f_harness.h $(
 		-J$$(@D)/mod-$$(@F) -o $$@ $$< $(MPITEST_OUT)/$(1)/obj/done.o
 endef
 
+# library, and its file where no compiler's wrapper knows it
 define mpitest_rules
 $(MPITEST_OUT)/$(1)/obj/%.o: $(MPITEST_DIR)/%.c
 	$$(call say,MPICC,$$< ($(1)))
@@ -42,32 +57,41 @@ $(MPITEST_OUT)/$(1)/obj/%.o: $(MPITEST_DIR)/%.c
 	$$(Q)$$(MPITEST_CC_$(1)) $$(MPITEST_CFLAGS) $$(MPITEST_SAN) -MMD -MP -c -o $$@ $$<
 
 $(addprefix $(MPITEST_OUT)/$(1)/,$(MPITEST_C_PROGS)): $(MPITEST_OUT)/$(1)/%: \
-		$(MPITEST_OUT)/$(1)/obj/t_%.o $(MPITEST_COMMON:%=$(MPITEST_OUT)/$(1)/obj/%.o)
+		$(MPITEST_OUT)/$(1)/obj/t_%.o $(MPITEST_COMMON:%=$(MPITEST_OUT)/$(1)/obj/%.o) $(2)
 	$$(call say,MPILD,$$@)
-	$$(Q)$$(MPITEST_CC_$(1)) -pthread $$(MPITEST_SAN) -o $$@ $$^ -lm
+	$$(Q)$$(MPITEST_CC_$(1)) -pthread $$(MPITEST_SAN) -o $$@ $$^ -lm $(if $(2),-Wl$(comma)-rpath$(comma)$(abspath $(dir $(2))))
 
-$(MPITEST_OUT)/$(1)/p2p_random: $(MPITEST_OUT)/$(1)/obj/p2p_random.o $(MPITEST_RANDOM:%=$(MPITEST_OUT)/$(1)/obj/%.o)
+$(MPITEST_OUT)/$(1)/p2p_random: $(MPITEST_OUT)/$(1)/obj/p2p_random.o $(MPITEST_RANDOM:%=$(MPITEST_OUT)/$(1)/obj/%.o) $(2)
 	$$(call say,MPILD,$$@)
-	$$(Q)$$(MPITEST_CC_$(1)) -pthread $$(MPITEST_SAN) -o $$@ $$^
+	$$(Q)$$(MPITEST_CC_$(1)) -pthread $$(MPITEST_SAN) -o $$@ $$^ $(if $(2),-Wl$(comma)-rpath$(comma)$(abspath $(dir $(2))))
 
 $(MPITEST_OUT)/$(1)/rma_random: $(MPITEST_OUT)/$(1)/obj/rma_random.o \
-		$(sort $(MPITEST_RANDOM:%=$(MPITEST_OUT)/$(1)/obj/%.o) $(MPITEST_COMMON:%=$(MPITEST_OUT)/$(1)/obj/%.o))
+		$(sort $(MPITEST_RANDOM:%=$(MPITEST_OUT)/$(1)/obj/%.o) $(MPITEST_COMMON:%=$(MPITEST_OUT)/$(1)/obj/%.o)) $(2)
 	$$(call say,MPILD,$$@)
-	$$(Q)$$(MPITEST_CC_$(1)) -pthread $$(MPITEST_SAN) -o $$@ $$^ -lm
+	$$(Q)$$(MPITEST_CC_$(1)) -pthread $$(MPITEST_SAN) -o $$@ $$^ -lm $(if $(2),-Wl$(comma)-rpath$(comma)$(abspath $(dir $(2))))
 
-MPITEST_PROGS_$(1) := $(addprefix $(MPITEST_OUT)/$(1)/,$(MPITEST_C_PROGS) $(MPITEST_F_PROGS) p2p_random rma_random)
+MPITEST_PROGS_$(1) := $(addprefix $(MPITEST_OUT)/$(1)/,$(MPITEST_C_PROGS) $(if $(2),,$(MPITEST_F_PROGS)) p2p_random rma_random)
 -include $(wildcard $(MPITEST_OUT)/$(1)/obj/*.d)
 endef
 $(foreach m,$(MPITEST_LIBS),$(eval $(call mpitest_rules,$(m))))
+$(foreach m,$(MPITEST_ABIS),$(eval $(call mpitest_rules,$(m),$(MPITEST_OUT)/$(m)/lib/libmpi_abi.so.1)))
 $(foreach m,$(MPITEST_LIBS),$(foreach b,$(MPITEST_F_BINDINGS),\
 	$(eval $(call mpitest_fortran_rules,$(m),f,$(b),f_rma.F90))\
 	$(eval $(call mpitest_fortran_rules,$(m),fp,$(b),f_p2p.F90))))
 
-.PHONY: selftests-mpi check-mpi check-mpi-native
-selftests-mpi: $(foreach m,$(MPITEST_LIBS),$(MPITEST_PROGS_$(m)) $(BUILD)/bench/$(m)/calls)
+.PHONY: selftests-mpi check-mpi check-mpi-native check-mpi-copied
+selftests-mpi: $(foreach m,$(MPITEST_LIBS),$(MPITEST_PROGS_$(m)) $(BUILD)/bench/$(m)/calls) $(foreach m,$(MPITEST_ABIS),$(MPITEST_PROGS_$(m)))
 
 check-mpi: selftests-mpi user
 	$(Q)BUILD=$(BUILD) $(MPITEST_DIR)/run --hook
+
+# the same with the hook libraries of another build, as if they had been copied: make check-mpi-copied HOOKS_OF=build PLATFORM=trixie
+check-mpi-copied: selftests-mpi user
+	$(Q)mkdir -p $(BUILD)/copied
+	$(Q)ln -sfn $(abspath $(BIN)) $(BUILD)/copied/bin
+	$(Q)ln -sfn $(abspath $(HOOKS_OF)/lib) $(BUILD)/copied/lib
+	$(Q)ls $(BUILD)/copied/lib/libprogmpi-ompi.so $(BUILD)/copied/lib/libprogmpi-mpich.so >/dev/null
+	$(Q)BUILD=$(BUILD) PROG_BUILD=$(abspath $(BUILD)/copied) $(MPITEST_DIR)/run --hook
 
 check-mpi-native: selftests-mpi
 	$(Q)BUILD=$(BUILD) $(MPITEST_DIR)/run --native

@@ -57,7 +57,7 @@ tests: user $(TEST_TARGETS)
 # what a sanitizer build's tests need: no MPI program runs in it, so not the hooks, a fifth of all objects; these have a
 # build of their own, as a sanitizer of memory or threads would not know what the MPI library does
 san-tests: $(filter-out $(LIB)/libprogmpi-%.so,$(USER_TARGETS)) $(TEST_TARGETS)
-san-hooks: $(filter $(LIB)/libprogmpi-%.so,$(USER_TARGETS))
+san-hooks: $(filter-out $(LIB)/libprogmpi-abi.so,$(filter $(LIB)/libprogmpi-%.so,$(USER_TARGETS)))
 fuzzers: $(FUZZ_BINS)
 
 build-fuzz:
@@ -112,11 +112,20 @@ check-quick:
 	$(Q)$(MAKE) tests $(MPITEST_ALL)
 	$(Q)selftests/run --build $(BUILD) quick
 
-# make check-platforms [PLATFORMS="trixie"]: all of it built on other Debian releases, and the conformance programs there
+# make check-platforms [PLATFORMS="trixie"]: all of it built on other Debian releases, and the conformance programs there, with
+# the hook libraries of that release and with those of this machine; and what libraries are that they are not made for
 PLATFORMS ?= trixie
 .PHONY: check-platforms
 check-platforms:
-	$(Q)$(foreach p,$(PLATFORMS),$(MAKE) PLATFORM=$(p) tests selftests-mpi && $(MAKE) PLATFORM=$(p) check-mpi &&) true
+	$(Q)$(MAKE) deps
+	$(Q)$(MAKE) user
+	$(Q)$(foreach p,$(PLATFORMS),$(MAKE) PLATFORM=$(p) tests selftests-mpi && $(MAKE) PLATFORM=$(p) check-mpi && \
+		$(MAKE) PLATFORM=$(p) check-mpi-copied HOOKS_OF=$(BUILD) && \
+		$(MAKE) PLATFORM=$(p) check-mpi-families &&) true
+
+.PHONY: check-mpi-families
+check-mpi-families: user
+	$(Q)PROG_BUILD=$(abspath $(BUILD)) prove selftests/mpi/abi_test selftests/mpi/families_test
 
 # make check-apps: programs of Debian packages, natively and hooked
 .PHONY: check-apps

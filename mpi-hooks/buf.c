@@ -163,13 +163,6 @@ void buf_write(struct rec *r, const void *src, uint64_t len)
 		write_opaque(r, src, len);
 }
 
-#ifdef OPEN_MPI
-/* Open MPI copies the bytes that there are. */
-static bool ends_inside(const struct rec *r, uint64_t len)
-{
-	return false;
-}
-#else
 static MPI_Count elements(MPI_Datatype type, uint64_t len)
 {
 	MPI_Count n = 0;
@@ -182,14 +175,14 @@ static MPI_Count elements(MPI_Datatype type, uint64_t len)
 
 /*
  * Does a message of @len bytes end inside of an element of the buffer's type?  MPICH refuses it then, unless the type is one
- * block, of which it copies the bytes that there are.  Where the program freed a type while the receive was under way, and
- * elements differ in size, nobody can be asked: then it is no error.
+ * block, of which it copies the bytes that there are, as Open MPI always does.  Where the program freed a type while the receive
+ * was under way, and elements differ in size, nobody can be asked: then it is no error.
  */
 static bool ends_inside(const struct rec *r, uint64_t len)
 {
 	const struct reduce_type *basic;
 
-	if (likely(!r->dt) || !(len % prog_dtype_size(r->dt)))
+	if (IS_OMPI || likely(!r->dt) || !(len % prog_dtype_size(r->dt)))
 		return false;
 	basic = reduce_type(prog_dtype_basic(r->dt));
 	if (basic)
@@ -197,7 +190,6 @@ static bool ends_inside(const struct rec *r, uint64_t len)
 	return r->dt_generation == atomic_load_explicit(&htype_generation, memory_order_relaxed) &&
 	       elements(r->dt_type, len) == elements(r->dt_type, len - 1);
 }
-#endif
 
 /*
  * An ordinary message, which the library has put elsewhere.  MPICH copies the long doubles of a type that is not one block as
@@ -205,12 +197,11 @@ static bool ends_inside(const struct rec *r, uint64_t len)
  */
 void buf_write_ordinary(struct rec *r, const void *src, uint64_t len)
 {
-#ifndef OPEN_MPI
 	unsigned int basic = r->dt ? prog_dtype_basic(r->dt) : PROG_TYPE_MIXED;
 	unsigned char part[64 * sizeof(long double)];
 	const unsigned char *from = src;
 
-	if (basic == PROG_TYPE_LDOUBLE || basic == PROG_TYPE_CLDOUBLE) {
+	if (!IS_OMPI && (basic == PROG_TYPE_LDOUBLE || basic == PROG_TYPE_CLDOUBLE)) {
 		if (len > r->cap)
 			len = r->cap;
 		for (uint64_t off = 0, n; off < len; off += n) {
@@ -223,7 +214,6 @@ void buf_write_ordinary(struct rec *r, const void *src, uint64_t len)
 		}
 		return;
 	}
-#endif
 	buf_write(r, src, len);
 }
 

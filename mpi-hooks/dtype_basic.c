@@ -9,6 +9,7 @@ struct predefined {
 	uint8_t family;
 	uint8_t fixed;		/* HTYPE_FIXED: PROG_TYPE_* */
 	uint16_t inert;		/* as in htype */
+	uint16_t since;		/* of the library, as mpi_version.number: before it the handle is none */
 };
 
 static const uint8_t by_size[][4] = {	/* sizes 1, 2, 4, 8; 16 below */
@@ -51,36 +52,29 @@ unsigned int htype_basic_of(enum htype_family family, unsigned int fixed, int si
 	return by_size[family][log2_of[size]];
 }
 
-static int list_predefined(const struct predefined **out)
+/* Calls @add for each, until it fails. */
+static int each_predefined(int (*add)(const struct predefined *p))
 {
-	static struct predefined list[] = {
-#define T(name, family) { name, HTYPE_##family, 0, 0 }
-#define F(name, prog) { name, HTYPE_FIXED, prog, 0 }
-#ifdef OPEN_MPI
-#define INERT(name, family, ops) T(name, family)
-#else
-#define INERT(name, family, ops) { name, HTYPE_##family, 0, ops }
-#endif
+	const struct predefined list[] = {
+#define T(name, family) { name, HTYPE_##family, 0, 0, 0 }
+#define F(name, prog) { name, HTYPE_FIXED, prog, 0, 0 }
+#define LATER(handle, family) { (MPI_Datatype)(handle), HTYPE_##family, 0, 0, 500 }
+#define INERT(name, family, ops) { name, HTYPE_##family, 0, IS_OMPI ? 0 : ops, 0 }
 #define ARITHMETIC (1u << PROG_OP_SUM | 1u << PROG_OP_PROD | 1u << PROG_OP_MIN | 1u << PROG_OP_MAX)
 #define BITS	(1u << PROG_OP_BAND | 1u << PROG_OP_BOR | 1u << PROG_OP_BXOR)
 #define LOGICS	(1u << PROG_OP_LAND | 1u << PROG_OP_LOR | 1u << PROG_OP_LXOR)
 		F(MPI_BYTE, PROG_TYPE_BYTE), F(MPI_PACKED, PROG_TYPE_BYTE),
 		F(MPI_CHAR, PROG_TYPE_CHAR),
-#ifdef OPEN_MPI
-		F(MPI_CHARACTER, PROG_TYPE_U8),	/* what Open MPI compares it as */
-		F(MPI_WCHAR, PROG_TYPE_WCHAR),
-		T(MPI_C_BOOL, BOOLEAN), T(MPI_CXX_BOOL, BOOLEAN),
-#else
-		F(MPI_CHARACTER, PROG_TYPE_CHAR),
-		{ MPI_WCHAR, HTYPE_FIXED, PROG_TYPE_WCHAR, ARITHMETIC | BITS | LOGICS },
-		T(MPI_C_BOOL, UINT), T(MPI_CXX_BOOL, UINT),
-#endif
+		F(MPI_CHARACTER, IS_OMPI ? PROG_TYPE_U8 : PROG_TYPE_CHAR),	/* what Open MPI compares it as */
+		{ MPI_WCHAR, HTYPE_FIXED, PROG_TYPE_WCHAR, IS_OMPI ? 0 : ARITHMETIC | BITS | LOGICS, 0 },
+		{ MPI_C_BOOL, IS_OMPI ? HTYPE_BOOLEAN : HTYPE_UINT, 0, 0, 0 },
+		{ MPI_CXX_BOOL, IS_OMPI ? HTYPE_BOOLEAN : HTYPE_UINT, 0, 0, 0 },
 		T(MPI_SIGNED_CHAR, INT), T(MPI_SHORT, INT), T(MPI_INT, INT), T(MPI_LONG, INT),
 		T(MPI_LONG_LONG_INT, INT), T(MPI_INT8_T, INT), T(MPI_INT16_T, INT),
 		T(MPI_INT32_T, INT), T(MPI_INT64_T, INT), T(MPI_AINT, INT), T(MPI_OFFSET, INT),
 		T(MPI_COUNT, INT), T(MPI_INTEGER, INT), T(MPI_INTEGER1, INT),
 		T(MPI_INTEGER2, INT), T(MPI_INTEGER4, INT), T(MPI_INTEGER8, INT),
-#ifdef MPI_INTEGER16
+#if defined(MPI_INTEGER16) && (defined(OPEN_MPI) || defined(HOOK_ABI))
 		T(MPI_INTEGER16, INT),
 #endif
 		T(MPI_UNSIGNED_CHAR, UINT), T(MPI_UNSIGNED_SHORT, UINT), T(MPI_UNSIGNED, UINT),
@@ -103,20 +97,27 @@ static int list_predefined(const struct predefined **out)
 		F(MPI_LONG_DOUBLE_INT, PROG_TYPE_LDOUBLE_INT),
 		F(MPI_2REAL, PROG_TYPE_2REAL), F(MPI_2DOUBLE_PRECISION, PROG_TYPE_2DOUBLE),
 		F(MPI_2INTEGER, PROG_TYPE_2INTEGER),
-#ifdef OPEN_MPI
+#if !defined(OPEN_MPI) && !defined(HOOK_ABI)
+		/* MPICH's of 5.0, by their handles: neither the header nor the library need be of that */
+		LATER(0x4c001032, INT), LATER(0x4c000147, LOGICAL), LATER(0x4c000248, LOGICAL),
+		LATER(0x4c000449, LOGICAL), LATER(0x4c00084a, LOGICAL),
+#else
 		T(MPI_LOGICAL1, LOGICAL), T(MPI_LOGICAL2, LOGICAL), T(MPI_LOGICAL4, LOGICAL),
 		T(MPI_LOGICAL8, LOGICAL),
 #endif
 #undef T
 #undef F
+#undef LATER
 #undef INERT
 #undef ARITHMETIC
 #undef BITS
 #undef LOGICS
 	};
+	int rc = 0;
 
-	*out = list;
-	return sizeof(list) / sizeof(list[0]);
+	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]) && !rc; i++)
+		rc = add(&list[i]);
+	return rc;
 }
 
 static struct hmap predefined_map = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -144,11 +145,18 @@ void htype_fill(struct htype *t)
 	}
 }
 
-static int add_predefined(const struct predefined *p, unsigned int basic)
+static int add_predefined(const struct predefined *p)
 {
-	struct htype *t = calloc(1, sizeof(*t));
-	int rc;
+	unsigned int basic;
+	struct htype *t;
+	int size = 0, rc;
 
+	if (p->type == MPI_DATATYPE_NULL || real_version()->number < p->since || PMPI_Type_size(p->type, &size) || size <= 0)
+		return 0;	/* the library was built without it */
+	basic = htype_basic_of(p->family, p->fixed, size);
+	if (!basic || hmap_find(&predefined_map, HMAP_KEY(p->type)))
+		return 0;
+	t = calloc(1, sizeof(*t));
 	if (!t)
 		return -ENOMEM;
 	rc = prog_dtype_new_basic(basic, &t->dt);
@@ -167,21 +175,5 @@ static int add_predefined(const struct predefined *p, unsigned int basic)
 
 int htype_basic_init(void)
 {
-	const struct predefined *p;
-	int n = list_predefined(&p);
-
-	for (int i = 0; i < n; i++) {
-		unsigned int basic;
-		int size = 0, rc;
-
-		if (p[i].type == MPI_DATATYPE_NULL || PMPI_Type_size(p[i].type, &size) || size <= 0)
-			continue;	/* the library was built without it */
-		basic = htype_basic_of(p[i].family, p[i].fixed, size);
-		if (!basic || hmap_find(&predefined_map, HMAP_KEY(p[i].type)))
-			continue;
-		rc = add_predefined(&p[i], basic);
-		if (rc)
-			return rc;
-	}
-	return 0;
+	return each_predefined(add_predefined);
 }

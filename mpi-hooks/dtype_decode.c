@@ -140,6 +140,53 @@ static int spread(struct dtype **t, int64_t count, int64_t stride)
 	return 0;
 }
 
+/*
+ * Open MPI 6.0 tells of arrays the numbers of its own ABI, also where the program has that of the standard; which of the two they
+ * are is seen by the order.
+ */
+#ifdef HOOK_ABI
+#define OWN_ORDER_C	0
+#define OWN_ORDER_FORTRAN 1
+#define OWN_BLOCK	0
+#define OWN_NONE	2
+#define OWN_DFLT_DARG	(-1)
+
+static bool is_own(int64_t order)
+{
+	return order == OWN_ORDER_C || order == OWN_ORDER_FORTRAN;
+}
+
+static int distribution(int distrib, bool own)
+{
+	if (!own)
+		return distrib;
+	return distrib == OWN_BLOCK ? MPI_DISTRIBUTE_BLOCK : distrib == OWN_NONE ? MPI_DISTRIBUTE_NONE : MPI_DISTRIBUTE_CYCLIC;
+}
+#else
+#define OWN_ORDER_C	MPI_ORDER_C
+#define OWN_DFLT_DARG	MPI_DISTRIBUTE_DFLT_DARG
+
+static bool is_own(int64_t order)
+{
+	return false;
+}
+
+static int distribution(int distrib, bool own)
+{
+	return distrib;
+}
+#endif
+
+static bool is_c_order(int64_t order)
+{
+	return order == (is_own(order) ? OWN_ORDER_C : MPI_ORDER_C);
+}
+
+static bool is_default_arg(int darg, bool own)
+{
+	return darg == (own ? OWN_DFLT_DARG : MPI_DISTRIBUTE_DFLT_DARG);
+}
+
 static int decode_subarray(const struct contents *c, const struct dtype *child, struct dtype **out)
 {
 	int64_t n = c->ints[0], off = 0, stride = prog_dtype_extent(child), order;
@@ -150,7 +197,7 @@ static int decode_subarray(const struct contents *c, const struct dtype *child, 
 
 	order = c->large ? c->ints[1] : c->ints[3 * n + 1];
 	for (int64_t i = 0; i < n && !rc; i++) {
-		int64_t d = order == MPI_ORDER_C ? n - 1 - i : i;
+		int64_t d = is_c_order(order) ? n - 1 - i : i;
 
 		rc = spread(&t, sub[d], stride);
 		off += start[d] * stride;
@@ -217,20 +264,20 @@ static int decode_darray(const struct contents *c, const struct dtype *child, st
 	}
 	t = prog_dtype_get(child);
 	for (int64_t i = 0; i < n && !rc; i++) {
-		int64_t d = order == MPI_ORDER_C ? n - 1 - i : i;
+		int64_t d = is_c_order(order) ? n - 1 - i : i;
 		int64_t g = gsizes[d], p = psizes[d], blk;
 
-		switch (distribs[d]) {
+		switch (distribution(distribs[d], is_own(order))) {
 		case MPI_DISTRIBUTE_NONE:
 			blk = g;
 			p = 1;
 			coord[d] = 0;
 			break;
 		case MPI_DISTRIBUTE_BLOCK:
-			blk = dargs[d] == MPI_DISTRIBUTE_DFLT_DARG ? (g + p - 1) / p : dargs[d];
+			blk = is_default_arg(dargs[d], is_own(order)) ? (g + p - 1) / p : dargs[d];
 			break;
 		default:
-			blk = dargs[d] == MPI_DISTRIBUTE_DFLT_DARG ? 1 : dargs[d];
+			blk = is_default_arg(dargs[d], is_own(order)) ? 1 : dargs[d];
 			break;
 		}
 		if (blk < 1)

@@ -14,6 +14,18 @@
 
 struct hooks hooks;
 
+/* As real.c has it. */
+const struct mpi_version *real_version(void)
+{
+	static struct mpi_version v;
+	char text[MPI_MAX_LIBRARY_VERSION_STRING];
+	int len;
+
+	MPI_Get_library_version(text, &len);
+	mpi_version_parse(&v, text);
+	return &v;
+}
+
 static uint64_t state;
 static int tests, failures;
 

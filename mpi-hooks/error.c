@@ -84,10 +84,8 @@ static void end_if_fatal(MPI_Errhandler handler, const char *name, const char *w
 		return;
 	PMPI_Error_string(class, text, &len);
 	prog_log(PROG_LOG_ERROR, "fatal error in %s, of a %s: %s", name, what, text);
-#ifndef OPEN_MPI
-	if (fatal)
+	if (fatal && !IS_OMPI)
 		PMPI_Abort(MPI_COMM_WORLD, class);
-#endif
 }
 
 static void win_error(MPI_Win win, int class, const char *call)

@@ -7,6 +7,7 @@
 
 #include "hooks_gen.h"
 
+#ifndef HOOK_ABI	/* which has no Fortran */
 #ifdef OPEN_MPI
 /* a common block that stands for the ignored status; weak like everything else */
 extern MPI_Fint mpi_fortran_status_ignore_;
@@ -99,4 +100,5 @@ HOOK_EXPORT void tools_pmpir_win_get_attr_f08_(GET_ATTR_ARGS)
 }
 
 HOOK_EXPORT void mpi_win_get_attr_f08_(GET_ATTR_ARGS) __attribute__((alias("tools_pmpir_win_get_attr_f08_")));
+#endif
 #endif

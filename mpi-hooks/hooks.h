@@ -49,7 +49,27 @@
 #define likely(x)	__builtin_expect(!!(x), 1)
 #define unlikely(x)	__builtin_expect(!!(x), 0)
 
+/* What MPI_Request_get_status_all() and its relatives are given, by the library's header. */
+#if MPI_VERSION >= 5
+typedef const MPI_Request *asked_requests;
+#else
+typedef MPI_Request *asked_requests;
+#endif
+
 /* ---- the MPI library (real.c) ------------------------------------------------------------------ */
+
+/*
+ * What MPI leaves open, or a library does otherwise, depends on who made it.  Libraries with the standard's ABI are of both, and
+ * tell which when they have been bound.
+ */
+#if defined(HOOK_ABI)
+extern bool real_is_ompi;
+#define IS_OMPI		real_is_ompi
+#elif defined(OPEN_MPI)
+#define IS_OMPI		true
+#else
+#define IS_OMPI		false
+#endif
 
 /*
  * Can names of the library (and of its Fortran library) be used?  From then on for good.  In Fortran functions, and in C functions
@@ -74,6 +94,8 @@ extern const struct entry {
 	const char *const *names;	/* of the MPI_* functions; NULL at the end */
 	const char *const *optional;	/* PMPI_* functions that some versions of the library do not have; NULL at the end */
 } entry;
+/* Ends the process, with a sentence, if @caller, who starts MPI, has brought another library than the one that is served.  Binds. */
+void real_check_starter(const void *caller);
 /* What the library says it is, and a name that the hooks need and it lacks, or NULL; after real_bind(). */
 const struct mpi_version *real_version(void);
 const char *real_lacks(void);
@@ -91,8 +113,10 @@ bool real_was_used(char *file, size_t size);
 		real_bind(__builtin_return_address(0), true);				\
 } while (0)
 
-/* Where a Fortran status has MPI_ERROR, NULL if there is none (fortran.c, Open MPI). */
+#ifdef OPEN_MPI
+/* Where a Fortran status has MPI_ERROR, NULL if there is none (fortran.c). */
 MPI_Fint *fort_status_error(void *status);
+#endif
 
 /* ---- process state (session.c, init.c) ------------------------------------------------------- */
 

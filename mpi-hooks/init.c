@@ -44,20 +44,38 @@ static void look_for_tools(void)
 		 "progrun preloads it in front, where it does", what);
 }
 
-/* Rank 0 says why not.  A version that the hooks are not made for may have other constants, and calls that pass by. */
+/* Is this rank 0, or one that its launcher told nothing? */
+static bool speaks(void)
+{
+	static const char *const names[] = { "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		const char *v = getenv(names[i]);
+
+		if (v)
+			return !strcmp(v, "0");
+	}
+	return true;
+}
+
+/*
+ * Rank 0 says why not.  A version that the hooks are not made for may have other constants, and calls that pass by.  One that
+ * lacks something is not asked for the rank, either.
+ */
 static bool is_usable(void)
 {
 	const struct mpi_version *v = real_version();
 	const char *lacks = real_lacks(), *force = getenv("PROG_FORCE");
 	const bool forced = force && !strcmp(force, "1");
 
-	if (!lacks && (v->known || forced))
-		return true;
-	if (hooks.world_rank)
-		return false;
-	if (lacks)
+	if (lacks && speaks())
 		prog_log(PROG_LOG_WARN, "%s lacks %s, which asyncprog needs: the job runs natively", v->name, lacks);
-	else
+	if (lacks)
+		return false;
+	PMPI_Comm_rank(MPI_COMM_WORLD, &hooks.world_rank);
+	if (v->known || forced)
+		return true;
+	if (!hooks.world_rank)
 		prog_log(PROG_LOG_WARN, "%s is not known to asyncprog, which is made for %s: the job runs natively; PROG_FORCE=1 tries",
 			 v->name, mpi_family_versions(v->family));
 	return false;
@@ -72,11 +90,10 @@ void hooks_start(void)
 	if (switched_off())
 		return;
 	log_set_prefix("progmpi");
-	PMPI_Query_thread(&provided);
-	PMPI_Comm_rank(MPI_COMM_WORLD, &hooks.world_rank);
-	PMPI_Comm_size(MPI_COMM_WORLD, &n);
 	if (!is_usable())
 		return;
+	PMPI_Query_thread(&provided);
+	PMPI_Comm_size(MPI_COMM_WORLD, &n);
 	look_for_tools();
 	if (!hooks.world_rank)
 		msg[0] = !prog_job_key_make(msg + 1, msg + 1 + sizeof(hooks.jobid));
@@ -115,20 +132,6 @@ int hook_init_thread(int *argc, char ***argv, int required, int *provided)
 	if (!rc)
 		hooks_start();
 	return rc;
-}
-
-/* Is this rank 0, or one that its launcher told nothing? */
-static bool speaks(void)
-{
-	static const char *const names[] = { "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID" };
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		const char *v = getenv(names[i]);
-
-		if (v)
-			return !strcmp(v, "0");
-	}
-	return true;
 }
 
 /*

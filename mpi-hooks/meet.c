@@ -133,10 +133,7 @@ void meet_begin(int n)
 {
 	char line[LINE] = "cmd=get_my_kvsname\n";
 
-#ifdef OPEN_MPI
-	return;
-#endif
-	if (!getenv("PMI_FD") || n > MOST_RANKS || !is_env("PMI_SIZE", n) || !is_env("PMI_RANK", hooks.world_rank) ||
+	if (IS_OMPI || !getenv("PMI_FD") || n > MOST_RANKS || !is_env("PMI_SIZE", n) || !is_env("PMI_RANK", hooks.world_rank) ||
 	    !is_hydra(atoi(getenv("PMI_FD"))))
 		return;
 	launcher = atoi(getenv("PMI_FD"));

@@ -17,12 +17,8 @@ atomic_int hmsg_count;
  */
 static inline bool is_stale(int source, int tag, const MPI_Status *st)
 {
-#ifdef OPEN_MPI
-	return (int64_t)status_bytes(st) < 0 || (tag == MPI_ANY_TAG ? st->MPI_TAG < 0 : st->MPI_TAG != tag) ||
-	       (source != MPI_ANY_SOURCE && st->MPI_SOURCE != source);
-#else
-	return false;
-#endif
+	return IS_OMPI && ((int64_t)status_bytes(st) < 0 || (tag == MPI_ANY_TAG ? st->MPI_TAG < 0 : st->MPI_TAG != tag) ||
+			   (source != MPI_ANY_SOURCE && st->MPI_SOURCE != source));
 }
 
 static inline int look(int source, int tag, struct hcomm *c, int *flag, MPI_Status *st)

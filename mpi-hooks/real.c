@@ -21,9 +21,12 @@
 /* In front of the names of the library's functions whose names we have; see "names" in genhooks. */
 #define REAL		"real_"
 
-/* What the library of the other family does not have, or the standard's ABI. */
+/* What libraries of other families do not have. */
 #define NAME_IN_OMPI	"ompi_mpi_comm_world"
-#ifdef OPEN_MPI
+#if defined(HOOK_ABI)
+#define FAMILY		MPI_FAMILY_ABI
+#define LIBRARY		"MPI's standard ABI"
+#elif defined(OPEN_MPI)
 #define FAMILY		MPI_FAMILY_OMPI
 #define LIBRARY		"Open MPI"
 #else
@@ -35,9 +38,13 @@
 #define NAME_IN_FORTRAN	"pmpi_win_get_attr_"
 
 bool real_bound, real_fortran;
+#ifdef HOOK_ABI
+bool real_is_ompi;
+#endif
 static void *library;		/* the MPI library, held; set once, before real_bound */
 static struct link_map *library_map;
 static struct mpi_version version;	/* of the library; set with it */
+static int abi;			/* see abi_major(); set with it */
 static const char *lacking;	/* a name of ours that it does not have, and ought to have, or NULL; set with it */
 
 /* ---- our own references -------------------------------------------------------------------------- */
@@ -276,8 +283,23 @@ static _Noreturn void give_up_rc(const char *what, int rc)
 	_exit(1);
 }
 
+/*
+ * The version of the standard's ABI that the library has; 0: what its file says that it has, and it does not tell; negative:
+ * another ABI.  Whose ABI is another one has the call, too, and answers with -1.
+ */
+static int abi_major(const char *file)
+{
+	int (*ask)(int *, int *) = (int (*)(int *, int *))dlsym(library, "PMPI_Abi_get_version");
+	const char *slash = strrchr(file, '/');
+	int major = -1, minor = -1;
+
+	if (ask && !ask(&major, &minor) && major > 0)
+		return major;
+	return strncmp(slash ? slash + 1 : file, "libmpi_abi", 10) ? -1 : 0;
+}
+
 /* A library may tell its version before MPI_Init. */
-static void ask_version(struct mpi_version *v)
+static void ask_version(struct mpi_version *v, const char *file)
 {
 	int (*ask)(char *, int *) = library ? (int (*)(char *, int *))dlsym(library, "PMPI_Get_library_version") : NULL;
 	static char text[MPI_MAX_LIBRARY_VERSION_STRING > 8192 ? MPI_MAX_LIBRARY_VERSION_STRING : 8192];
@@ -287,7 +309,10 @@ static void ask_version(struct mpi_version *v)
 		*text = '\0';
 	mpi_version_parse(v, text);
 	/* libraries of the standard's ABI say the same as others of their kind; their handles are others */
-	if (library && (v->family == MPI_FAMILY_OMPI) != !!dlsym(library, NAME_IN_OMPI))
+	abi = library ? abi_major(file) : -1;
+	if (abi >= 0)
+		mpi_version_set_abi(v, abi);
+	else if (library && (v->family == MPI_FAMILY_OMPI) != !!dlsym(library, NAME_IN_OMPI))
 		v->family = MPI_FAMILY_NONE;
 }
 
@@ -311,8 +336,11 @@ static void find_library(const void *init)
 	Dl_info info;
 
 	library = object_of(init, &file);	/* stays open, so that it is not unloaded while we use it */
-	ask_version(&version);
+	ask_version(&version, file);
 	if (version.family == FAMILY) {
+#ifdef HOOK_ABI
+		real_is_ompi = version.ompi;
+#endif
 		dladdr1(init, &info, (void **)&library_map, RTLD_DL_LINKMAP);
 		return;
 	}
@@ -326,6 +354,34 @@ static void find_library(const void *init)
 	_exit(1);
 }
 
+/*
+ * Who starts MPI may have brought a library of its own, while we serve another: of what it calls we would make calls of that one.
+ * Where there is one for all, the scope of the object that calls has ours in front of it, or the library that we serve.
+ */
+void real_check_starter(const void *caller)
+{
+	const char *file = NULL;
+	struct link_map *map;
+	void *scope, *init;
+	Dl_info info;
+
+	if (!__atomic_load_n(&real_bound, __ATOMIC_ACQUIRE))
+		real_bind(caller, false);
+	scope = object_of(caller, NULL);
+	if (!scope)
+		return;
+	init = name_in(scope, NAME_IN_C);
+	if (init && library_map && dladdr1(init, &info, (void **)&map, RTLD_DL_LINKMAP) && map != library_map)
+		file = info.dli_fname;
+	if (file) {
+		prog_log(PROG_LOG_ERROR, "MPI is started by a library that is linked to %s, while this process uses %s (%s) already: "
+			 "of two MPI libraries in a process asyncprog can serve one; run it natively, "
+			 "without LD_PRELOAD", file, *library_map->l_name ? library_map->l_name : "that in the program", version.name);
+		_exit(1);
+	}
+	dlclose(scope);
+}
+
 static void bind_c(const void *caller)
 {
 	void *init = find_name(NAME_IN_C, caller);
@@ -337,6 +393,9 @@ static void bind_c(const void *caller)
 	rc = bind_names(library, false);
 	if (rc)
 		give_up_rc("calls of " LIBRARY, rc);
+	/* what went before it had the same names and other handles */
+	if (version.family == MPI_FAMILY_ABI && !abi)
+		lacking = "version 1 of MPI's standard ABI";
 }
 
 static void bind_fortran(const void *caller)
@@ -411,8 +470,8 @@ static int find_code(struct dl_phdr_info *info, size_t size, void *arg)
 static bool is_library(const struct link_map *map)
 {
 	static const char *const parts[] = {
-#ifdef OPEN_MPI
-		"mca_", "libmca_", "liboshmem.",
+#if defined(OPEN_MPI) || defined(HOOK_ABI)
+		"mca_", "libmca_", "liboshmem.", "libopen_mpi.",
 #endif
 		NULL
 	};

@@ -21,7 +21,7 @@
  * Open MPI 4.1 writes all of a message that is longer than some KiB, however short the buffer: it overruns what the program
  * gave it, and so it must not overrun what we did.  What lies behind our short buffers is memory for nothing else.
  */
-#ifdef OPEN_MPI
+#if defined(OPEN_MPI) || defined(HOOK_ABI)
 #define SMALL_ALL	(32u << 20)
 #define BEHIND		((size_t)1 << 30)
 #else

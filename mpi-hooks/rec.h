@@ -402,10 +402,15 @@ static inline void rec_asked(struct rec *r)
 		r->proxy_req = true;
 }
 
-/* Bytes of the message, and whether it was cancelled, without a call. */
+/* Bytes of the message, and whether it was cancelled, without a call where the library's status is known. */
 static inline uint64_t status_bytes(const MPI_Status *st)
 {
-#ifdef OPEN_MPI
+#if defined(HOOK_ABI)
+	MPI_Count n = 0;
+
+	PMPI_Get_count_c(st, MPI_BYTE, &n);
+	return (uint64_t)n;
+#elif defined(OPEN_MPI)
 	return st->_ucount;
 #else
 	return (uint64_t)(uint32_t)st->count_lo |
@@ -415,7 +420,12 @@ static inline uint64_t status_bytes(const MPI_Status *st)
 
 static inline bool status_cancelled(const MPI_Status *st)
 {
-#ifdef OPEN_MPI
+#if defined(HOOK_ABI)
+	int flag = 0;
+
+	PMPI_Test_cancelled(st, &flag);
+	return flag;
+#elif defined(OPEN_MPI)
 	return st->_cancelled;
 #else
 	return st->count_hi_and_cancelled & 1;
@@ -440,7 +450,11 @@ static inline void copy_short(void *to, const void *from, uint64_t bytes)
  */
 static inline bool rec_plain_bytes(const struct rec *r, const MPI_Status *st, uint64_t *bytes)
 {
-#ifdef OPEN_MPI
+#if defined(HOOK_ABI)
+	*bytes = status_bytes(st);
+	if (unlikely(status_cancelled(st)))
+		return false;
+#elif defined(OPEN_MPI)
 	*bytes = st->_ucount;
 #else
 	*bytes = (uint32_t)st->count_lo;

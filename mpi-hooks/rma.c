@@ -160,19 +160,14 @@ struct acc {
 static unsigned int basic_for(const struct htype *t, unsigned int op)
 {
 	unsigned int basic = t->basic;
-	bool logical = op >= PROG_OP_LAND && op <= PROG_OP_LXOR;
+	bool logical = op >= PROG_OP_LAND && op <= PROG_OP_LXOR, bits = op >= PROG_OP_BAND && op <= PROG_OP_BXOR;
 
-#ifdef OPEN_MPI
-	/* neither logical operations of reals, nor others of logicals */
-	if ((logical && basic >= PROG_TYPE_F32 && basic <= PROG_TYPE_LDOUBLE) ||
-	    (!logical && basic >= PROG_TYPE_L8 && basic <= PROG_TYPE_L64 && op < PROG_OP_REPLACE))
+	/* Open MPI has neither logical operations of reals, nor others of logicals */
+	if (IS_OMPI && ((logical && basic >= PROG_TYPE_F32 && basic <= PROG_TYPE_LDOUBLE) ||
+			(!logical && basic >= PROG_TYPE_L8 && basic <= PROG_TYPE_L64 && op < PROG_OP_REPLACE)))
 		return PROG_TYPE_MIXED;
-#else
-	bool bits = op >= PROG_OP_BAND && op <= PROG_OP_BXOR;
-
-	if (basic == PROG_TYPE_F128 && (logical || bits))	/* its bytes, one by one */
+	if (!IS_OMPI && basic == PROG_TYPE_F128 && (logical || bits))	/* its bytes, one by one */
 		basic = PROG_TYPE_U8;
-#endif
 	return reduce_valid(op, basic) ? basic : PROG_TYPE_MIXED;
 }
 
@@ -364,13 +359,10 @@ static inline unsigned int compared_as(const struct htype *t)
 {
 	unsigned int basic = t->basic;
 
-#ifdef OPEN_MPI
-	if (basic >= PROG_TYPE_FLOAT_INT && !t->gap)	/* a pair */
+	if (IS_OMPI && basic >= PROG_TYPE_FLOAT_INT && !t->gap)	/* a pair */
 		basic = t->elem == 8 ? PROG_TYPE_U64 : PROG_TYPE_I128;
-#else
-	if (basic == PROG_TYPE_WCHAR || basic > PROG_TYPE_L64)
+	if (!IS_OMPI && (basic == PROG_TYPE_WCHAR || basic > PROG_TYPE_L64))
 		return PROG_TYPE_MIXED;
-#endif
 	return apply_cas_valid(basic) && is_element(t) ? basic : PROG_TYPE_MIXED;
 }
 

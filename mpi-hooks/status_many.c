@@ -39,7 +39,7 @@ static int ask(MPI_Request request, bool *active, int *flag, MPI_Status *status)
 	return rc;
 }
 
-int hook_request_get_status_all(int count, MPI_Request *requests, int *flag, MPI_Status *statuses)
+int hook_request_get_status_all(int count, asked_requests requests, int *flag, MPI_Status *statuses)
 {
 	int rc = MPI_SUCCESS;
 
@@ -52,7 +52,7 @@ int hook_request_get_status_all(int count, MPI_Request *requests, int *flag, MPI
 	return rc;
 }
 
-int hook_request_get_status_any(int count, MPI_Request *requests, int *index, int *flag, MPI_Status *status)
+int hook_request_get_status_any(int count, asked_requests requests, int *index, int *flag, MPI_Status *status)
 {
 	bool any = false, active;
 	int rc;
@@ -77,7 +77,7 @@ int hook_request_get_status_any(int count, MPI_Request *requests, int *index, in
 	return MPI_SUCCESS;
 }
 
-int hook_request_get_status_some(int count, MPI_Request *requests, int *outcount, int *indices, MPI_Status *statuses)
+int hook_request_get_status_some(int count, asked_requests requests, int *outcount, int *indices, MPI_Status *statuses)
 {
 	bool any = false, active;
 	int n = 0, flag, rc;

@@ -32,6 +32,17 @@ my $done = "$build/selftests/mpi/random-done.$$";
 my ($n, $failed, $gaps, $child, $up, $hung) = (0, 0, 0, 0, 0, 0);
 my ($set, $ranks, $verbose, @more, %test);
 
+# whose library it is: with the standard's ABI abi-ompi or abi-mpich
+sub of { return $_[0] =~ s/^abi-//r; }
+
+# Open MPI 5 has no pt2pt, and ends where it is asked for
+sub osc
+{
+	my ($major) = qx(mpirun.openmpi --version 2>/dev/null) =~ /\)\s*([0-9]+)\./;
+
+	return 'sm,' . (($major // 0) < 5 ? 'pt2pt' : 'rdma');
+}
+
 # what a kind says for $count nodes
 sub for_nodes
 {
@@ -45,7 +56,7 @@ sub ranks_of
 	my ($kind, $lib, $count) = @_;
 	my $r = $kind->{ranks};
 
-	return for_nodes(ref $r ? $r->{$lib} : $r, $count);
+	return for_nodes(ref $r ? $r->{of($lib)} : $r, $count);
 }
 
 sub stop
@@ -72,10 +83,10 @@ sub job
 	push @cmd, '--hook', map { ('--set', $_) } $test{sets}->($lib, $count, $what), @more if $hook;
 	# see selftests/mpi/run
 	push @cmd, '--done-file', $done, '--grace', 3, '--env', "TEST_DONE_FILE=$done"
-		if $lib eq 'mpich' && $count > 1;
-	push @cmd, '--env', 'OMPI_MCA_mpi_yield_when_idle=1' if $lib eq 'ompi';
+		if of($lib) eq 'mpich' && $count > 1;
+	push @cmd, '--env', 'OMPI_MCA_mpi_yield_when_idle=1' if of($lib) eq 'ompi';
 	push @cmd, map { ('--env', $_) } $k->{env}->($from) if $hook && $k->{env};
-	push @cmd, '--env', 'OMPI_MCA_osc=sm,pt2pt' if $lib eq 'ompi' && !$hook;
+	push @cmd, '--env', 'OMPI_MCA_osc=' . osc() if of($lib) eq 'ompi' && !$hook;
 	push @cmd, '--', "$build/selftests/mpi/$lib/$test{program}", @args, '--timeout', $limit,
 		$from, $number;
 	print "# @cmd\n" if $verbose;
@@ -188,7 +199,7 @@ sub run
 {
 	%test = @_;
 	my ($first, $programs, $mpi, $nodes, $kind);
-	my $usage = "usage: $0 [--first SEED] [--programs N] [--mpi ompi|mpich] [--nodes "
+	my $usage = "usage: $0 [--first SEED] [--programs N] [--mpi ompi|mpich|abi-ompi|abi-mpich] [--nodes "
 		. join('|', @{$test{nodes}}) . '] [--kind ' . join('|', @{$test{order}})
 		. "] [--ranks N] [--name SET] [--set KEY=VALUE].. [--verbose]\n";
 
@@ -201,7 +212,7 @@ sub run
 	$first //= $programs ? time * 1000 : 1;
 	$| = 1;
 	$ENV{PROG_BUILD} = $build;
-	for my $lib (qw(ompi mpich)) {
+	for my $lib ($mpi ? ($mpi) : qw(ompi mpich)) {
 		my $bin = "$build/selftests/mpi/$lib/$test{program}";
 
 		next if -x $bin;
@@ -227,7 +238,7 @@ sub run
 	while ($left > 0) {
 		for my $part (@parts) {
 			my ($lib, $count, $what) = @$part;
-			my $number = for_nodes($test{kinds}{$what}{$lib}, $count);
+			my $number = for_nodes($test{kinds}{$what}{of($lib)}, $count);
 
 			if ($programs) {
 				$number = int(($programs + @parts - 1) / @parts);

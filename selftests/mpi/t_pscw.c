@@ -192,17 +192,15 @@ static void test_loop(void)
 	src = malloc(n * 4);
 	for (int e = 0; e < t_iters(20); e++) {
 		if (t_rank == last) {
-			int flag = 0, tests = 0;
+			int flag = 0;
 
 			M(MPI_Win_post(origins, 0, w.win));
 			/* the origins start only now, so that a test before that says no */
 			M(MPI_Win_test(w.win, &flag));
 			T_EQ(flag, 0);
 			t_barrier();
-			while (!flag) {
+			while (!flag)
 				M(MPI_Win_test(w.win, &flag));
-				tests++;
-			}
 			for (int o = 0; o < last; o++)
 				for (int i = 0; i < n; i++)
 					if (!T_EQ(m[64 + o * n + i], e * n + i + o))

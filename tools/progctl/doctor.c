@@ -303,7 +303,7 @@ static void check_module(void)
 
 static void check_hooks(void)
 {
-	static const char *const libs[] = { "libprogmpi-ompi.so", "libprogmpi-mpich.so" };
+	static const char *const libs[] = { "libprogmpi-ompi.so", "libprogmpi-mpich.so", "libprogmpi-abi.so" };
 	const char *preload = getenv("LD_PRELOAD");
 	char exe[4096], path[8192];
 	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
@@ -312,7 +312,7 @@ static void check_hooks(void)
 		return;
 	exe[n] = '\0';
 	*strrchr(exe, '/') = '\0';
-	for (size_t i = 0; i < 2; i++) {
+	for (size_t i = 0; i < sizeof(libs) / sizeof(libs[0]); i++) {
 		snprintf(path, sizeof(path), "%s/../lib/%s", exe, libs[i]);
 		if (!access(path, R_OK))
 			say(GOOD, "hooks", "%s", path);
@@ -328,7 +328,8 @@ static void check_hooks(void)
 /* Programs may bring others. */
 static void check_mpi(void)
 {
-	static const char *const files[] = { "libmpi.so.40", "libmpi.so.12", "libmpich.so.12" };
+	static const char *const files[] = { "libmpi.so.40", "libmpi.so.12", "libmpich.so.12", "libmpi_abi.so.1",
+					     "libmpi_abi.so.0" };
 	bool any = false;
 
 	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
@@ -349,7 +350,7 @@ static void check_mpi(void)
 			say(GOOD, "MPI library", "%s: %s: libprogmpi-%s.so", files[i], v.name, mpi_family_short(v.family));
 	}
 	if (!any)
-		say(NOTE, "MPI library", "the dynamic linker finds none, by the names of Open MPI and MPICH");
+		say(NOTE, "MPI library", "the dynamic linker finds none, by the names of Open MPI, MPICH and the standard's ABI");
 }
 
 int cmd_doctor(int argc, char **argv)

@@ -11,10 +11,23 @@
 
 #define LOAD_S	10u		/* seconds that one may take */
 
-/* Of one, on @out; its constructors may do anything. */
+/* The version of the standard's ABI that it has, 0: what went before that, or NO_ABI. */
+#define NO_ABI	127
+
+static char abi_of(void *lib, const char *file)
+{
+	int (*ask)(int *, int *) = (int (*)(int *, int *))dlsym(lib, "MPI_Abi_get_version");
+	int major = -1, minor = -1;
+
+	if (ask && !ask(&major, &minor) && major > 0 && major < NO_ABI)
+		return (char)major;
+	return strncmp(file, "libmpi_abi", 10) ? NO_ABI : 0;
+}
+
+/* Of one, on @out, that and the text behind it; its constructors may do anything. */
 static _Noreturn void tell(const char *file, int out)
 {
-	char text[8192] = "";	/* MPICH's limit is the longest */
+	char text[1 + 8192] = "";	/* MPICH's limit is the longest */
 	int (*ask)(char *, int *);
 	int len = 0;
 	void *lib;
@@ -24,9 +37,10 @@ static _Noreturn void tell(const char *file, int out)
 	if (!lib)
 		_exit(1);
 	ask = (int (*)(char *, int *))dlsym(lib, "MPI_Get_library_version");
-	if (!ask || ask(text, &len))
+	if (!ask || ask(text + 1, &len))
 		_exit(2);
-	len = (int)strnlen(text, sizeof(text) - 1);
+	text[0] = abi_of(lib, file);
+	len = 1 + (int)strnlen(text + 1, sizeof(text) - 2);
 	_exit(write(out, text, (size_t)len) == len ? 0 : 3);
 }
 
@@ -47,7 +61,7 @@ static void read_all(int fd, char *text, size_t size)
 
 int mpi_library(const char *file, struct mpi_version *v)
 {
-	char text[8192];
+	char text[1 + 8192];
 	int pipefd[2], st = 0;
 	pid_t pid;
 
@@ -73,6 +87,8 @@ int mpi_library(const char *file, struct mpi_version *v)
 		return -ENOENT;
 	if (st)
 		return -ELIBBAD;
-	mpi_version_parse(v, text);
+	mpi_version_parse(v, text + 1);
+	if (text[0] != NO_ABI)
+		mpi_version_set_abi(v, text[0]);
 	return 0;
 }

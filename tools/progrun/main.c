@@ -24,12 +24,13 @@ static const char usage[] =
 	"usage: progrun [OPTIONS] LAUNCHER ARGS.. PROGRAM ARGS..   (mpirun, mpiexec, srun)\n"
 	"       progrun [OPTIONS] PROGRAM ARGS..                   (one process, without launcher)\n"
 	"\n"
-	"Runs an MPI program with asyncprog: every rank preloads libprogmpi-ompi.so or -mpich.so.\n"
+	"Runs an MPI program with asyncprog: every rank preloads libprogmpi-ompi.so, -mpich.so or -abi.so.\n"
 	"\n"
 	"  --native          run the command as it is, for comparison\n"
 	"  --dry-run         print the command instead of running it\n"
 	"  -v, --verbose     say what is done, as on a terminal\n"
-	"  --mpi ompi|mpich  the program's MPI library, where it cannot be found out (scripts)\n"
+	"  --mpi ompi|mpich|abi  the program's MPI library, where it cannot be found out (scripts); abi is any with\n"
+	"                    the standard's ABI\n"
 	"  --version, --help\n"
 	"\n"
 	"Variables PROG_* and PROGD* of the environment reach all ranks.\n";
@@ -143,7 +144,7 @@ static struct needs find_needs(char **argv, const char *wdir, char **found)
 		free(path);
 		asan |= needs.asan;
 		needs.asan = asan;
-		if (needs.lib == MPILIB_OMPI || needs.lib == MPILIB_MPICH) {
+		if (needs.lib != MPILIB_NONE) {
 			*found = argv[i];
 			return needs;
 		}
@@ -252,10 +253,9 @@ static char **options(int argc, char **argv, struct options *o)
 			o->dry = true;
 		} else if (strcmp(argv[i], "--mpi") == 0 && i + 1 < argc) {
 			i++;
-			o->asked = strcmp(argv[i], "ompi") == 0 ? MPILIB_OMPI :
-				strcmp(argv[i], "mpich") == 0 ? MPILIB_MPICH : MPILIB_NONE;
+			o->asked = mpilib_by_short(argv[i]);
 			if (o->asked == MPILIB_NONE)
-				progrun_die(2, "--mpi %s: want ompi or mpich", argv[i]);
+				progrun_die(2, "--mpi %s: want ompi, mpich or abi", argv[i]);
 		} else if (strcmp(argv[i], "-v") == 0 || strcmp(argv[i], "--verbose") == 0) {
 			o->verbose = true;
 		} else if (strcmp(argv[i], "--help") == 0) {
@@ -320,13 +320,13 @@ int main(int argc, char **argv)
 	if (o.asked != MPILIB_NONE) {
 		lib = o.asked;	/* also if it is what starts the program */
 		why = "as asked";
-	} else if (lib == MPILIB_OMPI || lib == MPILIB_MPICH) {
+	} else if (lib != MPILIB_NONE) {
 		why = progrun_format("%s needs %s", found, needs.soname);
 	} else if (launcher_mpilib(launcher) != MPILIB_NONE) {
 		lib = launcher_mpilib(launcher);
 		why = progrun_format("by its launcher; %s does not tell", found);
 	} else {
-		progrun_die(125, "cannot tell which MPI library %s uses: say --mpi ompi or --mpi mpich", found);
+		progrun_die(125, "cannot tell which MPI library %s uses: say --mpi ompi, --mpi mpich or --mpi abi", found);
 	}
 
 	prefix = own_prefix();
@@ -337,7 +337,8 @@ int main(int argc, char **argv)
 	collect_settings(settings, items, prefix, needs.asan);
 	out = launcher_apply(launcher, argv, settings);
 	say(o.verbose, "%s (%s), preloading %s through %s", mpilib_name(lib), why, items, launcher_name(launcher));
-	if (launcher_mpilib(launcher) != MPILIB_NONE && launcher_mpilib(launcher) != lib)
+	/* with the standard's ABI it may be anyone's */
+	if (launcher_mpilib(launcher) != MPILIB_NONE && launcher_mpilib(launcher) != lib && lib != MPILIB_ABI)
 		fprintf(stderr, "progrun: %s uses %s (%s), %s belongs to another MPI library\n", found,
 			mpilib_name(lib), why, launcher_name(launcher));
 	run(out.v, o.dry);

@@ -21,6 +21,7 @@ static const struct {
 	enum mpilib lib;
 } sonames[] = {
 	{ "libmpich.so.", MPILIB_MPICH },
+	{ "libmpi_abi.so.", MPILIB_ABI },
 	{ "libmpi.so.12", MPILIB_MPICH },	/* the ABI that MPICH and its relatives share */
 	{ "libmpi.so.", MPILIB_OMPI },
 };
@@ -148,7 +149,8 @@ static bool is_mpi(const char *item)
 {
 	char *name = progrun_format("%.*s", (int)strcspn(item, ": "), item);
 	const char *slash = strrchr(name, '/'), *file = slash ? slash + 1 : name;
-	bool is = match_soname(file) != MPILIB_NONE || strcmp(file, "libmpi.so") == 0 || strcmp(file, "libmpich.so") == 0;
+	bool is = match_soname(file) != MPILIB_NONE || strcmp(file, "libmpi.so") == 0 || strcmp(file, "libmpich.so") == 0 ||
+		strncmp(file, "libmpi_abi", 10) == 0;
 
 	free(name);
 	return is;
@@ -230,12 +232,30 @@ struct needs mpilib_of(const char *path)
 	return needs;
 }
 
+static const struct {
+	const char *name, *brief;
+} names[] = {
+	[MPILIB_NONE] = { "no MPI library", "none" },
+	[MPILIB_OMPI] = { "Open MPI", "ompi" },
+	[MPILIB_MPICH] = { "MPICH", "mpich" },
+	[MPILIB_ABI] = { "MPI's standard ABI", "abi" },
+};
+
 const char *mpilib_name(enum mpilib lib)
 {
-	return lib == MPILIB_OMPI ? "Open MPI" : lib == MPILIB_MPICH ? "MPICH" : "no MPI library";
+	return names[lib].name;
 }
 
 const char *mpilib_short(enum mpilib lib)
 {
-	return lib == MPILIB_OMPI ? "ompi" : lib == MPILIB_MPICH ? "mpich" : "none";
+	return names[lib].brief;
+}
+
+enum mpilib mpilib_by_short(const char *name)
+{
+	enum mpilib lib = MPILIB_ABI;
+
+	while (lib != MPILIB_NONE && strcmp(names[lib].brief, name) != 0)
+		lib--;
+	return lib;
 }

@@ -20,6 +20,7 @@ enum mpilib {
 	MPILIB_NONE,	/* none found, or not an ELF program */
 	MPILIB_OMPI,
 	MPILIB_MPICH,
+	MPILIB_ABI,	/* any with the standard's ABI */
 };
 
 enum launcher {
@@ -79,6 +80,7 @@ char *mpilib_preload(const char *items, const char *users);
 bool tool_is(const char *path);
 const char *mpilib_name(enum mpilib lib);	/* "Open MPI" */
 const char *mpilib_short(enum mpilib lib);	/* "ompi" */
+enum mpilib mpilib_by_short(const char *name);	/* MPILIB_NONE: there is none of that name */
 
 /* Which launcher is at PATH, known by the name of the file it finally links to. */
 enum launcher launcher_of(const char *path);

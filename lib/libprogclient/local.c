@@ -8,8 +8,9 @@
 #include <string.h>
 
 #include "op.h"
+#include "share.h"
 
-#define BOUNCE		(16u << 10)	/* on the stack */
+#define BOUNCE		(16u << 10)	/* on the stack, of idle threads of the program too */
 
 int local_attached(struct winctl *wc, uint64_t disp, const struct dtype *dt, uint64_t count,
 		   uint64_t off, uint64_t len, uint64_t lo, uint64_t hi)
@@ -30,39 +31,47 @@ static uint64_t bounce_step(uint64_t esize)
 	return BOUNCE / esize * esize;
 }
 
-/* Packed bytes [@from, @from + @len) of @op. */
-static int put_or_get(const struct apply_win *aw, const struct op *op, uint64_t from, uint64_t len)
+struct pieces {
+	struct stream *st;
+	const struct apply_win *aw;
+	const struct op *op;
+	uint64_t from;			/* packed bytes before the first piece */
+};
+
+/* Packed bytes [@from + @at, @from + @at + @len) of a put or get, in any thread. */
+static int move_piece(void *arg, uint64_t at, uint64_t len)
 {
-	const struct side *o = &op->origin, *t = &op->target;
-	int64_t disp = (int64_t)op->disp;
-	uint64_t off, n, end = from + len;
+	const struct pieces *pc = arg;
+	const struct apply_win *aw = pc->aw;
+	const struct side *o = &pc->op->origin, *t = &pc->op->target;
+	bool put = pc->op->opcode == PROG_SQE_OP_PUT;
+	int64_t disp = (int64_t)pc->op->disp;
+	uint64_t off = pc->from + at, end = off + len, n;
 	char bounce[BOUNCE];
 	int err = 0;
 
 	/* what is small and did not come here by the short way, as something is put off, is one store all the same */
-	if (!o->dt && !t->dt && len == 8 && mem_is_direct(&aw->mem) && disp >= aw->lo && disp <= aw->hi - 8) {
+	if (!o->dt && !t->dt && t->total == 8 && len == 8 && mem_is_direct(&aw->mem) && disp >= aw->lo && disp <= aw->hi - 8) {
 		char *p = mem_ptr(&aw->mem, disp);
 
-		copy_plain(op->opcode == PROG_SQE_OP_PUT ? p : o->p, op->opcode == PROG_SQE_OP_PUT ? o->p : p, 8);
+		copy_plain(put ? p : o->p, put ? o->p : p, 8);
 		return 0;
 	}
 	if (!o->dt)
-		return op->opcode == PROG_SQE_OP_PUT ?
-		       apply_put(aw, disp, t->dt, t->count, from, o->p + from, len) :
-		       apply_get(aw, disp, t->dt, t->count, from, o->p + from, len);
+		return put ? apply_put(aw, disp, t->dt, t->count, off, o->p + off, len) :
+			     apply_get(aw, disp, t->dt, t->count, off, o->p + off, len);
 	/* one copy when the other side is plain memory that we see; its range was checked */
 	if (!t->dt && mem_is_direct(&aw->mem)) {
 		char *p = mem_ptr(&aw->mem, disp);
 
 		if (disp < aw->lo || disp > aw->hi || t->total > (uint64_t)(aw->hi - disp))
 			return -ERANGE;
-		return op->opcode == PROG_SQE_OP_PUT ?
-		       prog_dtype_pack(p + from, o->p, o->dt, o->count, from, len) :
-		       prog_dtype_unpack(o->p, o->dt, o->count, from, p + from, len);
+		return put ? prog_dtype_pack(p + off, o->p, o->dt, o->count, off, len) :
+			     prog_dtype_unpack(o->p, o->dt, o->count, off, p + off, len);
 	}
-	for (off = from; off < end && !err; off += n) {
+	for (; off < end && !err; off += n) {
 		n = end - off < BOUNCE ? end - off : BOUNCE;
-		if (op->opcode == PROG_SQE_OP_PUT) {
+		if (put) {
 			err = prog_dtype_pack(bounce, o->p, o->dt, o->count, off, n);
 			if (!err)
 				err = apply_put(aw, disp, t->dt, t->count, off, bounce, n);
@@ -73,6 +82,17 @@ static int put_or_get(const struct apply_win *aw, const struct op *op, uint64_t 
 		}
 	}
 	return err;
+}
+
+/* Packed bytes [@from, @from + @len) of @op. */
+static int put_or_get(struct stream *st, const struct apply_win *aw, const struct op *op, uint64_t from, uint64_t len)
+{
+	const struct side *to = op->opcode == PROG_SQE_OP_PUT ? &op->target : &op->origin;
+	struct pieces pc = { .st = st, .aw = aw, .op = op, .from = from };
+
+	if (!share_worth(len) || share_overlaps(to->dt, to->count))
+		return move_piece(&pc, 0, len);
+	return share_run(&(struct share){ .part = move_piece, .arg = &pc, .len = len, .unit = prog_threads_unit(to->dt) });
 }
 
 /* The target of an accumulate, as apply_acc() takes it. */
@@ -107,8 +127,8 @@ static int acc_piece(struct stream *st, const struct apply_win *aw, const struct
 	}
 }
 
-int local_acc(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, uint64_t count, const char *in,
-	      char *result)
+int local_acc_alone(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, uint64_t count, const char *in,
+		    char *result)
 {
 	const struct apply_win *aw = &st->local->aw;
 	size_t done;
@@ -123,7 +143,7 @@ int local_acc(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, uint6
 	return err;
 }
 
-int local_acc_wide(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, uint64_t count, const char *in)
+static int acc_wide(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, uint64_t count, const char *in)
 {
 	const struct reduce_type *t = reduce_type(etype);
 
@@ -142,8 +162,67 @@ int local_acc_wide(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, 
 	}
 }
 
-static int accumulate(struct stream *st, const struct apply_win *aw, const struct op *op)
+local_acc_fn *local_acc = local_acc_alone;
+
+/* Neighbouring elements that threads share: each has pages, and so stripes, of its own. */
+struct elems {
+	struct stream *st;
+	uint8_t op, etype;
+	uint64_t disp;
+	const char *in;
+	char *result;
+	uint32_t packed;		/* bytes of one, in @result and in what is cut */
+	uint32_t extent;		/* ... in the target's memory */
+	uint32_t pitch;			/* ... in @in */
+};
+
+static int acc_elems_piece(void *arg, uint64_t off, uint64_t len)
 {
+	const struct elems *e = arg;
+	uint64_t first = off / e->packed, n = len / e->packed, disp = e->disp + first * e->extent;
+	const char *in = e->in ? e->in + first * e->pitch : NULL;
+
+	if (e->pitch != e->packed)
+		return acc_wide(e->st, e->op, e->etype, disp, n, in);
+	return local_acc_alone(e->st, e->op, e->etype, disp, n, in, e->result ? e->result + off : NULL);
+}
+
+int local_acc_long(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, uint64_t count, const char *in,
+		   char *result)
+{
+	const struct reduce_type *t = reduce_type(etype);
+	struct elems e = {
+		.st = st, .op = op, .etype = etype, .disp = disp, .in = in, .result = result,
+		.packed = t->packed, .extent = t->extent, .pitch = t->packed,
+	};
+
+	if (!share_worth(count * t->packed))
+		return local_acc_alone(st, op, etype, disp, count, in, result);
+	return share_run(&(struct share){
+		.part = acc_elems_piece, .arg = &e, .len = count * t->packed, .unit = STRIPE_PAGE / t->extent * t->packed,
+	});
+}
+
+int local_acc_wide(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, uint64_t count, const char *in)
+{
+	const struct reduce_type *t = reduce_type(etype);
+	struct elems e = {
+		.st = st, .op = op, .etype = etype, .disp = disp, .in = in,
+		.packed = t->packed, .extent = t->extent, .pitch = t->extent,
+	};
+
+	if (!share_worth(count * t->packed))
+		return acc_wide(st, op, etype, disp, count, in);
+	return share_run(&(struct share){
+		.part = acc_elems_piece, .arg = &e, .len = count * t->packed, .unit = STRIPE_PAGE / t->extent * t->packed,
+	});
+}
+
+/* Packed bytes [@off, @off + @len) of an accumulate, in any thread. */
+static int acc_op_piece(void *arg, uint64_t off, uint64_t len)
+{
+	const struct pieces *pc = arg;
+	const struct op *op = pc->op;
 	const struct side *o = &op->origin, *r = &op->result;
 	bool fetch = op->opcode == PROG_SQE_OP_GET_ACC, input = op->op != PROG_OP_NO_OP;
 	const struct acc_elems e = {
@@ -151,22 +230,35 @@ static int accumulate(struct stream *st, const struct apply_win *aw, const struc
 		.count = op->target.dt ? op->target.count : op->target.count / op->esize,
 	};
 	char in[BOUNCE], out[BOUNCE];
-	uint64_t total = op->target.total, off, n, step = bounce_step(op->esize);
+	uint64_t end = off + len, n, step = bounce_step(op->esize);
 	int err = 0;
 
 	if ((!input || !o->dt) && (!fetch || !r->dt))
-		return acc_piece(st, aw, &e, 0, input ? o->p : NULL, fetch ? r->p : NULL, total);
-	for (off = 0; off < total && !err; off += n) {
-		n = total - off < step ? total - off : step;
+		return acc_piece(pc->st, pc->aw, &e, off, input ? o->p + off : NULL, fetch ? r->p + off : NULL, len);
+	for (; off < end && !err; off += n) {
+		n = end - off < step ? end - off : step;
 		if (input && o->dt)
 			err = prog_dtype_pack(in, o->p, o->dt, o->count, off, n);
 		if (!err)
-			err = acc_piece(st, aw, &e, off, !input ? NULL : o->dt ? in : o->p + off,
+			err = acc_piece(pc->st, pc->aw, &e, off, !input ? NULL : o->dt ? in : o->p + off,
 					!fetch ? NULL : r->dt ? out : r->p + off, n);
 		if (!err && fetch && r->dt)
 			err = prog_dtype_unpack(r->p, r->dt, r->count, off, out, n);
 	}
 	return err;
+}
+
+static int accumulate(struct stream *st, const struct apply_win *aw, const struct op *op)
+{
+	struct pieces pc = { .st = st, .aw = aw, .op = op };
+	uint64_t total = op->target.total;
+
+	if (!share_worth(total) || share_overlaps(op->target.dt, op->target.count) ||
+	    (op->opcode == PROG_SQE_OP_GET_ACC && share_overlaps(op->result.dt, op->result.count)))
+		return acc_op_piece(&pc, 0, total);
+	return share_run(&(struct share){
+		.part = acc_op_piece, .arg = &pc, .len = total, .unit = bounce_step(op->esize),
+	});
 }
 
 static int compare_and_swap(struct stream *st, const struct apply_win *aw, const struct op *op)
@@ -242,7 +334,7 @@ int local_move(struct stream *st, const struct op *op, uint64_t off, uint64_t le
 	struct apply_win range;
 	int err = allowed(st, op, &range, &aw);
 
-	return err ? err : put_or_get(aw, op, off, len);
+	return err ? err : put_or_get(st, aw, op, off, len);
 }
 
 int local_op(struct stream *st, const struct op *op)
@@ -256,7 +348,7 @@ int local_op(struct stream *st, const struct op *op)
 	switch (op->opcode) {
 	case PROG_SQE_OP_PUT:
 	case PROG_SQE_OP_GET:
-		return put_or_get(aw, op, 0, op->origin.total);
+		return put_or_get(st, aw, op, 0, op->origin.total);
 	case PROG_SQE_OP_ACC:
 	case PROG_SQE_OP_GET_ACC:
 		return accumulate(st, aw, op);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "msg.h"
+#include "share.h"
 
 #define COPY_PART	(256u << 10)	/* of a message for a derived datatype, copied at a time */
 
@@ -50,26 +51,46 @@ int near_alive(const struct near *near)
 	return err ? err : value == near->value ? 0 : -ESRCH;
 }
 
-int msg_near_copy(const struct near *near, const struct prog_msg_id *id, const struct side *sd)
+struct copy {
+	struct memref from;
+	const struct side *to;
+};
+
+/* Packed bytes [@off, @off + @len) of a message, in any thread. */
+static int copy_piece(void *arg, uint64_t off, uint64_t len)
 {
-	struct memref from = mem_remote(near->pid, id->addr);
-	uint64_t len = id->len < sd->total ? id->len : sd->total, n;
+	const struct copy *c = arg;
+	const struct side *sd = c->to;
+	uint64_t end = off + len, n;
 	char *buf;
 	int err = 0;
 
-	if (!sd->dt) {
-		err = mem_read(&from, 0, sd->p, len);
-	} else {
-		buf = malloc(COPY_PART);
-		if (!buf)
-			return -ENOMEM;
-		for (uint64_t off = 0; off < len && !err; off += n) {
-			n = len - off < COPY_PART ? len - off : COPY_PART;
-			err = mem_read(&from, (int64_t)off, buf, n);
-			if (!err)
-				err = prog_dtype_unpack(sd->p, sd->dt, sd->count, off, buf, n);
-		}
-		free(buf);
+	if (!sd->dt)
+		return mem_read(&c->from, (int64_t)off, sd->p + off, len);
+	buf = malloc(len < COPY_PART ? len : COPY_PART);
+	if (!buf)
+		return -ENOMEM;
+	for (; off < end && !err; off += n) {
+		n = end - off < COPY_PART ? end - off : COPY_PART;
+		err = mem_read(&c->from, (int64_t)off, buf, n);
+		if (!err)
+			err = prog_dtype_unpack(sd->p, sd->dt, sd->count, off, buf, n);
 	}
+	free(buf);
+	return err;
+}
+
+int msg_near_copy(const struct near *near, const struct prog_msg_id *id, const struct side *sd)
+{
+	struct copy c = { .from = mem_remote(near->pid, id->addr), .to = sd };
+	uint64_t len = id->len < sd->total ? id->len : sd->total;
+	int err;
+
+	if (!share_worth(len) || share_overlaps(sd->dt, sd->count))
+		err = copy_piece(&c, 0, len);
+	else
+		err = share_run(&(struct share){
+			.part = copy_piece, .arg = &c, .len = len, .unit = prog_threads_unit(sd->dt),
+		});
 	return err ? err : near_alive(near);
 }

@@ -13,6 +13,7 @@
 #include <libprogbase/futex.h>
 
 #include "defer.h"
+#include "share.h"
 #include "stream.h"
 
 /* ---- arguments ---------------------------------------------------------------------------------- */
@@ -108,7 +109,7 @@ static void pack(void *dst, const struct side *sd, uint64_t off, uint64_t len)
 {
 	/* cannot fail: type, count and range were checked with the totals */
 	if (sd->dt)
-		(void)prog_dtype_pack(dst, sd->p, sd->dt, sd->count, off, len);
+		(void)prog_threads_pack(dst, sd->p, sd->dt, sd->count, off, len);
 	else
 		memcpy(dst, sd->p + off, len);
 }

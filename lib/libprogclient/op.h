@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "share.h"
 #include "win.h"
 
 #define CLIENT_PIECE		(128u << 10)	/* packed bytes of one piece through the arena */
@@ -41,7 +42,7 @@ static inline void copy_plain(char *dst, const char *src, uint64_t n)
 				 __atomic_load_n((const uint64_t *)(const void *)src,
 						 __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 	else
-		memmove(dst, src, n);
+		share_move(dst, src, n);
 }
 
 /* Normalise (@addr, @dt, @count). -EOVERFLOW. */
@@ -64,8 +65,10 @@ int local_check(struct stream *st, const struct op *op);
 /* Displacements that @op touches: [*@lo, *@hi). -EOVERFLOW, -ERANGE. */
 int local_span(const struct op *op, int64_t *lo, int64_t *hi);
 /* An accumulate on @count neighbouring elements of memory that is mapped here; @in, @result (or NULL): packed. */
-int local_acc(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, uint64_t count, const char *in,
-	      char *result);
+typedef int local_acc_fn(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, uint64_t count, const char *in,
+			 char *result);
+extern local_acc_fn *local_acc;	/* local_acc_alone(), or, where the program has threads idle, local_acc_long() */
+local_acc_fn local_acc_alone, local_acc_long;
 /* The same with @in as in memory and no result, for what reduce_loop_wide() has. */
 int local_acc_wide(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, uint64_t count, const char *in);
 

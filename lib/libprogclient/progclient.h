@@ -402,6 +402,50 @@ void prog_msg_account_miss(struct prog_win *w, uint32_t rank, bool late);
 void prog_msg_set_look(struct prog_win *w, void (*look)(void *arg), void *arg);
 void prog_msg_candidates(struct prog_win *w, uint32_t n);
 
+/* ---- threads that the program has idle ------------------------------------------------------- */
+
+/*
+ * Packing, unpacking, copies and reductions within the node of PROG_THREADS_LEAST bytes and more can be shared with
+ * threads that do nothing while their program is in a call of ours.  Whether they are is learned from the time that it
+ * takes; a job that is not shared is done by the caller as ever.
+ */
+#define PROG_THREADS_LEAST	(128u << 10)
+
+struct prog_threads {
+	/*
+	 * How many threads run() would use if the calling thread called it now, itself included; less than 2: there are
+	 * none.  Called from any thread.
+	 */
+	unsigned int (*count)(void);
+	/*
+	 * Calls fn(arg) in each of them at once, in the calling one too, and returns when all of them have returned: what
+	 * they wrote is then seen.  fn takes up to 128 KiB of stack, calls nothing of the library's interface, and
+	 * has done nothing only if nothing was left to do: it may be called in fewer threads than count() said.
+	 */
+	void (*run)(void (*fn)(void *arg), void *arg);
+	/* For tests: whatever the length and whatever it costs. */
+	bool always;
+};
+
+/* For the process, and for good: @t lives as long.  The first call counts.  Any thread. */
+void prog_threads_set(const struct prog_threads *t);
+
+/* prog_dtype_pack() and prog_dtype_unpack(), shared where it pays. */
+int prog_threads_pack(void *dst, const void *base, const struct dtype *dt, uint64_t count, uint64_t packed_off,
+		      size_t len);
+int prog_threads_unpack(void *base, const struct dtype *dt, uint64_t count, uint64_t packed_off, const void *src,
+			size_t len);
+
+/*
+ * Work of the caller's own, @len bytes cut at multiples of @unit (above 0): @part does [off, off + len), in several threads at
+ * once, and returns 0 or a negative errno, which prog_threads_run() then gives.  @alone_ns: how long the caller would take
+ * alone.  -EAGAIN: it is not worth while, and nothing was done: the caller does it alone.
+ */
+int prog_threads_run(int (*part)(void *arg, uint64_t off, uint64_t len), void *arg, uint64_t len, uint64_t unit,
+		     int64_t alone_ns);
+/* Where packed bytes of @dt (NULL: plain ones) are best cut. */
+uint64_t prog_threads_unit(const struct dtype *dt);
+
 /*
  * Old names, for one release.  The library has its functions by them, too.  A program that does not use them defines
  * PROG_NO_OLD_NAMES.

@@ -66,7 +66,7 @@ static void copy_out(struct prog_session *s, const struct op_meta *m)
 	const char *from = s->arena_mem + m->copy_from;
 
 	if (m->dt)
-		prog_dtype_unpack(m->dst, m->dt, m->count, m->off, from, m->copy_len);
+		prog_threads_unpack(m->dst, m->dt, m->count, m->off, from, m->copy_len);
 	else
 		memcpy((char *)m->dst + m->off, from, m->copy_len);
 }

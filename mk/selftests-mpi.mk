@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-# MPI conformance programs: every selftests/mpi/t_*.c once for each MPI library, f_rma.F90 and f_p2p.F90 once for
-# each Fortran binding, the random programs of p2p_random.c (two-sided) and rma_random.c (one-sided), and
-# bench/calls.c. They use the MPI library only.
+# MPI conformance programs: every selftests/mpi/t_*.c once for each MPI library, f_rma.F90, f_p2p.F90 and f_team.F90 once
+# for each Fortran binding, the random programs of p2p_random.c (two-sided) and rma_random.c (one-sided), and
+# bench/calls.c. They use the MPI library only, and t_team.c an OpenMP runtime: GCC's code with libgomp (team) and with
+# libomp (team_libomp), and Clang's (team_clang).
 
 MPITEST_DIR     := selftests/mpi
 MPITEST_OUT     := $(BUILD)/selftests/mpi
@@ -23,7 +24,7 @@ MPITEST_FC_mpich ?= mpifort.mpich
 
 MPITEST_C_PROGS := $(patsubst $(MPITEST_DIR)/t_%.c,%,$(sort $(wildcard $(MPITEST_DIR)/t_*.c)))
 MPITEST_F_BINDINGS := mpifh mpi mpif08
-MPITEST_F_PROGS := $(MPITEST_F_BINDINGS:%=f_%) $(MPITEST_F_BINDINGS:%=fp_%)
+MPITEST_F_PROGS := $(foreach p,f fp ft,$(MPITEST_F_BINDINGS:%=$(p)_%))
 MPITEST_COMMON  := mpitest done dtmap acctypes
 MPITEST_RANDOM  := random done
 # MPI_STATUSES_IGNORE is (MPI_Status *)1 in one of the libraries, which gcc takes for an array
@@ -40,13 +41,22 @@ $(MPITEST_ABIS:%=$(MPITEST_OUT)/%/lib/libmpi_abi.so.1): $(MPITEST_OUT)/%/lib/lib
 	$(Q)mkdir -p $(@D)
 	$(Q)ln -sf $(MPITEST_ABI_FILE_$*) $@
 
+# the compiler of a library's wrapper
+MPITEST_BY_ompi  = OMPI_CC=$(1) $(MPITEST_CC_ompi)
+MPITEST_BY_mpich = MPICH_CC=$(1) $(MPITEST_CC_mpich)
+
+$(MPITEST_OUT)/team_plugin.so: $(MPITEST_DIR)/team_plugin.c
+	$(call say,CLANG,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(FUZZ_CC) $(MPITEST_CFLAGS) -Wno-unknown-warning-option -fopenmp -fPIC -shared -o $@ $<
+
 # library, prefix of the program's name, binding, source
 define mpitest_fortran_rules
 $(MPITEST_OUT)/$(1)/$(2)_$(3): $(MPITEST_DIR)/$(4) $(MPITEST_DIR)/f_harness.h $(MPITEST_OUT)/$(1)/obj/done.o
 	$$(call say,MPIFC,$$@)
 	$$(Q)mkdir -p $$(@D)/mod-$$(@F)
 	$$(Q)$$(MPITEST_FC_$(1)) -O1 -g $$(MPITEST_DEF_$(3)) $$(MPITEST_FDEF_$(1)) $$(MPITEST_SAN) \
-		-J$$(@D)/mod-$$(@F) -o $$@ $$< $(MPITEST_OUT)/$(1)/obj/done.o
+		$(if $(filter ft,$(2)),-fopenmp) -J$$(@D)/mod-$$(@F) -o $$@ $$< $(MPITEST_OUT)/$(1)/obj/done.o
 endef
 
 # library, and its file where no compiler's wrapper knows it
@@ -61,6 +71,20 @@ $(addprefix $(MPITEST_OUT)/$(1)/,$(MPITEST_C_PROGS)): $(MPITEST_OUT)/$(1)/%: \
 	$$(call say,MPILD,$$@)
 	$$(Q)$$(MPITEST_CC_$(1)) -pthread $$(MPITEST_SAN) -o $$@ $$^ -lm $(if $(2),-Wl$(comma)-rpath$(comma)$(abspath $(dir $(2))))
 
+$(MPITEST_OUT)/$(1)/obj/t_team.o $(MPITEST_OUT)/$(1)/team: private MPITEST_CFLAGS += -fopenmp
+$(MPITEST_OUT)/$(1)/team: private MPITEST_SAN += -fopenmp
+$(MPITEST_OUT)/$(1)/obj/t_team_clang.o: $(MPITEST_DIR)/t_team.c
+	$$(call say,CLANG,$$@)
+	$$(Q)mkdir -p $$(@D)
+	$$(Q)$$(call MPITEST_BY_$(1),$$(FUZZ_CC)) $$(MPITEST_CFLAGS) -Wno-unknown-warning-option -fopenmp -MMD -MP -c -o $$@ $$<
+$(MPITEST_OUT)/$(1)/team_libomp $(MPITEST_OUT)/$(1)/team_clang: $(MPITEST_COMMON:%=$(MPITEST_OUT)/$(1)/obj/%.o)
+	$$(call say,MPILD,$$@)
+	$$(Q)$$(call MPITEST_BY_$(1),$$(FUZZ_CC)) -fopenmp -pthread -o $$@ $$^ -lm
+$(MPITEST_OUT)/$(1)/team_libomp: $(MPITEST_OUT)/$(1)/obj/t_team.o
+$(MPITEST_OUT)/$(1)/team_clang: $(MPITEST_OUT)/$(1)/obj/t_team_clang.o
+$(MPITEST_OUT)/$(1)/team: $(MPITEST_OUT)/team_plugin.so
+
+$(MPITEST_OUT)/$(1)/obj/random.o $(addprefix $(MPITEST_OUT)/$(1)/,p2p_random rma_random): private MPITEST_SAN += -fopenmp
 $(MPITEST_OUT)/$(1)/p2p_random: $(MPITEST_OUT)/$(1)/obj/p2p_random.o $(MPITEST_RANDOM:%=$(MPITEST_OUT)/$(1)/obj/%.o) $(2)
 	$$(call say,MPILD,$$@)
 	$$(Q)$$(MPITEST_CC_$(1)) -pthread $$(MPITEST_SAN) -o $$@ $$^ $(if $(2),-Wl$(comma)-rpath$(comma)$(abspath $(dir $(2))))
@@ -70,14 +94,16 @@ $(MPITEST_OUT)/$(1)/rma_random: $(MPITEST_OUT)/$(1)/obj/rma_random.o \
 	$$(call say,MPILD,$$@)
 	$$(Q)$$(MPITEST_CC_$(1)) -pthread $$(MPITEST_SAN) -o $$@ $$^ -lm $(if $(2),-Wl$(comma)-rpath$(comma)$(abspath $(dir $(2))))
 
-MPITEST_PROGS_$(1) := $(addprefix $(MPITEST_OUT)/$(1)/,$(MPITEST_C_PROGS) $(if $(2),,$(MPITEST_F_PROGS)) p2p_random rma_random)
+MPITEST_PROGS_$(1) := $(addprefix $(MPITEST_OUT)/$(1)/,$(MPITEST_C_PROGS) $(if $(2),,$(MPITEST_F_PROGS)) p2p_random rma_random \
+	$(if $(2)$(SAN),,team_libomp team_clang))
 -include $(wildcard $(MPITEST_OUT)/$(1)/obj/*.d)
 endef
 $(foreach m,$(MPITEST_LIBS),$(eval $(call mpitest_rules,$(m))))
 $(foreach m,$(MPITEST_ABIS),$(eval $(call mpitest_rules,$(m),$(MPITEST_OUT)/$(m)/lib/libmpi_abi.so.1)))
 $(foreach m,$(MPITEST_LIBS),$(foreach b,$(MPITEST_F_BINDINGS),\
 	$(eval $(call mpitest_fortran_rules,$(m),f,$(b),f_rma.F90))\
-	$(eval $(call mpitest_fortran_rules,$(m),fp,$(b),f_p2p.F90))))
+	$(eval $(call mpitest_fortran_rules,$(m),fp,$(b),f_p2p.F90))\
+	$(eval $(call mpitest_fortran_rules,$(m),ft,$(b),f_team.F90))))
 
 .PHONY: selftests-mpi check-mpi check-mpi-native check-mpi-copied
 selftests-mpi: $(foreach m,$(MPITEST_LIBS),$(MPITEST_PROGS_$(m)) $(BUILD)/bench/$(m)/calls) $(foreach m,$(MPITEST_ABIS),$(MPITEST_PROGS_$(m)))

@@ -158,7 +158,7 @@ void buf_write(struct rec *r, const void *src, uint64_t len)
 	if (likely(!r->dt && !r->opaque_type))
 		rec_copy(r->buf, src, len);
 	else if (r->dt)
-		prog_dtype_unpack(r->buf, r->dt, r->count, 0, src, len);
+		prog_threads_unpack(r->buf, r->dt, r->count, 0, src, len);
 	else
 		write_opaque(r, src, len);
 }
@@ -239,7 +239,7 @@ void *buf_packed(struct rec *r)
 	if (!r->dt && !r->opaque_type) {
 		memcpy(copy, r->buf, r->cap);
 	} else if (r->dt) {
-		prog_dtype_pack(copy, r->buf, r->dt, r->count, 0, r->cap);
+		prog_threads_pack(copy, r->buf, r->dt, r->count, 0, r->cap);
 	} else {
 		PMPI_Type_size_x(r->type, &size);
 		PMPI_Type_get_extent(r->type, &lb, &extent);

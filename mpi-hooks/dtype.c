@@ -16,6 +16,7 @@ _Thread_local struct htype_last htype_last;
 static void htype_free(struct htype *t)
 {
 	prog_dtype_put(t->dt);
+	free(t->speed);
 	free(t);
 }
 
@@ -58,7 +59,11 @@ static int htype_make(MPI_Datatype type, const struct htype **out)
 	t = calloc(1, sizeof(*t));
 	if (!t)
 		return MPI_ERR_NO_MEM;
-	rc = htype_decode(type, &t->dt);
+	rc = htype_decode(type, &t->dt, &t->ldouble);
+	if (!rc) {
+		t->speed = calloc(2, sizeof(*t->speed));
+		rc = t->speed ? 0 : -ENOMEM;
+	}
 	if (rc) {
 		htype_free(t);
 		prog_log_limited(PROG_LOG_WARN, "datatype: cannot be flattened: %s", strerror(-rc));

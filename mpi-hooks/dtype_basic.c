@@ -159,15 +159,18 @@ static int add_predefined(const struct predefined *p)
 	t = calloc(1, sizeof(*t));
 	if (!t)
 		return -ENOMEM;
-	rc = prog_dtype_new_basic(basic, &t->dt);
+	t->speed = calloc(2, sizeof(*t->speed));
+	rc = t->speed ? prog_dtype_new_basic(basic, &t->dt) : -ENOMEM;
 	if (!rc) {
 		htype_fill(t);
 		t->predefined = true;
+		t->ldouble = basic == PROG_TYPE_LDOUBLE || basic == PROG_TYPE_CLDOUBLE || basic == PROG_TYPE_LDOUBLE_INT;
 		t->inert = p->inert;
 		rc = hmap_add(&predefined_map, HMAP_KEY(p->type), t);
 	}
 	if (rc) {
 		prog_dtype_put(t->dt);
+		free(t->speed);
 		free(t);
 	}
 	return rc;

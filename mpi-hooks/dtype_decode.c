@@ -328,14 +328,14 @@ static int decode_opaque(MPI_Datatype type, struct dtype **out)
 	return rc;
 }
 
-static int decode_struct(const struct contents *c, struct dtype **out)
+static int decode_struct(const struct contents *c, struct dtype **out, bool *ldouble)
 {
 	int64_t n = c->v[0];
 	struct dtype **children = calloc((size_t)n + 1, sizeof(*children));
 	int rc = children ? 0 : -ENOMEM;
 
 	for (int64_t i = 0; i < n && !rc; i++)
-		rc = htype_decode(c->types[i], &children[i]);
+		rc = htype_decode(c->types[i], &children[i], ldouble);
 	if (!rc)
 		rc = prog_dtype_new_struct(n, c->v + 1, c->v + 1 + n,
 				      (const struct dtype *const *)children, out);
@@ -354,17 +354,17 @@ static int scale(int64_t *disps, int64_t n, int64_t extent)
 	return 0;
 }
 
-static int decode_one(const struct contents *c, struct dtype **out)
+static int decode_one(const struct contents *c, struct dtype **out, bool *ldouble)
 {
 	int64_t *v = c->v, n = v[0], ext;
 	struct dtype *child;
 	int rc;
 
 	if (c->combiner == MPI_COMBINER_STRUCT)
-		return decode_struct(c, out);
+		return decode_struct(c, out, ldouble);
 	if (c->ntypes != 1)
 		return -EINVAL;
-	rc = htype_decode(c->types[0], &child);
+	rc = htype_decode(c->types[0], &child, ldouble);
 	if (rc)
 		return rc;
 	ext = prog_dtype_extent(child);
@@ -415,7 +415,7 @@ static int decode_one(const struct contents *c, struct dtype **out)
 	return rc;
 }
 
-int htype_decode(MPI_Datatype type, struct dtype **out)
+int htype_decode(MPI_Datatype type, struct dtype **out, bool *ldouble)
 {
 	const struct htype *known = htype_predefined(type);
 	struct dtype *t = NULL;
@@ -425,6 +425,7 @@ int htype_decode(MPI_Datatype type, struct dtype **out)
 	int rc, size;
 
 	if (known) {
+		*ldouble |= known->ldouble;
 		*out = prog_dtype_get(known->dt);
 		return 0;
 	}
@@ -439,10 +440,11 @@ int htype_decode(MPI_Datatype type, struct dtype **out)
 	case MPI_COMBINER_F90_REAL:
 	case MPI_COMBINER_F90_COMPLEX:
 		basic = PMPI_Type_size(type, &size) ? 0 : f90_basic(&c, size);
+		*ldouble |= basic == PROG_TYPE_LDOUBLE || basic == PROG_TYPE_CLDOUBLE;
 		rc = basic ? prog_dtype_new_basic(basic, &t) : decode_opaque(type, &t);
 		break;
 	default:
-		rc = decode_one(&c, &t);
+		rc = decode_one(&c, &t, ldouble);
 	}
 	contents_free(&c);
 	if (rc)

@@ -13,6 +13,8 @@
  *   rma.c       communication calls: checks, then libprogclient
  *   hreq.c      requests of Rput and relatives
  *   dtype.c     MPI datatypes flattened and cached; htype.h says in which files
+ *   pack.c      Pack, Unpack
+ *   team.c      the program's OpenMP team
  *   mem.c       Alloc_mem, Free_mem
  *   error.c     negative errno to MPI error class
  *   fortran.c   the one Fortran function that does not come to a C function
@@ -338,6 +340,13 @@ bool epoch_idle(const struct hwin *w);
 
 /* ---- datatypes (dtype.c) --------------------------------------------------------------------- */
 
+/* How long the MPI library takes to pack or unpack, by lengths; see pack.c. */
+#define HTYPE_LENGTHS	8
+struct htype_speed {
+	_Atomic(uint32_t) ps[HTYPE_LENGTHS];	/* picoseconds for a byte */
+	_Atomic(uint32_t) calls[HTYPE_LENGTHS];
+};
+
 struct htype {
 	struct dtype *dt;
 	uint64_t size;		/* packed bytes of one item */
@@ -348,8 +357,10 @@ struct htype {
 	uint8_t basic;		/* PROG_TYPE_*, PROG_TYPE_MIXED */
 	bool gap;		/* basic type whose memory layout is not its packed layout */
 	uint8_t elem;		/* packed bytes of the basic type */
+	bool ldouble;		/* has long doubles, or pairs with one */
 	/* a bit for each operation (1 << PROG_OP_*) that the library accepts and that then does nothing */
 	uint16_t inert;
+	struct htype_speed *speed;	/* of MPI_Pack and MPI_Unpack */
 };
 
 /*

@@ -28,7 +28,8 @@ const struct htype *htype_predefined(MPI_Datatype type);
 /* The rest of @t from t->dt. */
 void htype_fill(struct htype *t);
 
-int htype_decode(MPI_Datatype type, struct dtype **out);
+/* @ldouble becomes true when the type has long doubles, and is left alone when not. */
+int htype_decode(MPI_Datatype type, struct dtype **out, bool *ldouble);
 
 #pragma GCC visibility pop
 

@@ -5,8 +5,8 @@
 #
 # RandomTest::run(%test):
 #   program     name in build/selftests/mpi/LIBRARY/
-#   kinds       { NAME => { ranks, args, native, nodes, LIBRARY }, .. }: number of ranks, arguments, more of
-#               them when run natively, on how many nodes at most, and how many programs `make check`
+#   kinds       { NAME => { ranks, args, native, env, nodes, LIBRARY }, .. }: number of ranks, arguments, more of
+#               them when run natively, environment, on how many nodes at most, and how many programs `make check`
 #               runs with the library; ranks may be { LIBRARY => number, .. }, and each of these numbers
 #               { number of nodes => number, .. }
 #   order       names of the kinds
@@ -85,8 +85,8 @@ sub job
 	push @cmd, '--done-file', $done, '--grace', 3, '--env', "TEST_DONE_FILE=$done"
 		if of($lib) eq 'mpich' && $count > 1;
 	push @cmd, '--env', 'OMPI_MCA_mpi_yield_when_idle=1' if of($lib) eq 'ompi';
-	push @cmd, map { ('--env', $_) } $k->{env}->($from) if $hook && $k->{env};
 	push @cmd, '--env', 'OMPI_MCA_osc=' . osc() if of($lib) eq 'ompi' && !$hook;
+	push @cmd, map { ('--env', $_) } $k->{env}->($from) if $k->{env};
 	push @cmd, '--', "$build/selftests/mpi/$lib/$test{program}", @args, '--timeout', $limit,
 		$from, $number;
 	print "# @cmd\n" if $verbose;

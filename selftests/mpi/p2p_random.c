@@ -1736,6 +1736,7 @@ static void *run_program(void *arg)
 			start_all(th);
 		th->base.step = i;
 		th->base.at = e;
+		random_region(&th->base, i);
 		if (show)
 			printf("# rank %d thread %d step %d phase %d: %s %s\n", rank, th->base.no, i,
 			       e->phase, kind_names[e->kind], describe(th, e, b, sizeof(b)));

@@ -17,6 +17,7 @@ uint64_t seed_now;
 
 static const struct random_program *program;
 static char *threads;
+static bool regions;
 static int timeout_s = 30;
 
 static struct random_thread *thread(int i)
@@ -76,6 +77,18 @@ int random_check(struct random_thread *th, const char *call, int rc)
 	return rc;
 }
 
+void random_region(struct random_thread *th, int step)
+{
+	int n = 1 + (int)(mix(seed_now, (uint64_t)step) % 4), here = 0;
+
+	if (!regions || step % 4)
+		return;
+	#pragma omp parallel num_threads(n) reduction(+ : here)
+	here++;
+	if (here != n)
+		random_fail(th, "%d threads instead of %d", here, n);
+}
+
 static void on_alarm(int sig)
 {
 	char b[300];
@@ -129,6 +142,8 @@ static bool parse(int argc, char **argv, uint64_t *first, uint64_t *count)
 			nthreads = atoi(argv[++i]);
 		} else if (!strcmp(argv[i], "--timeout") && i + 1 < argc) {
 			timeout_s = atoi(argv[++i]);
+		} else if (!strcmp(argv[i], "--regions")) {
+			regions = true;
 		} else if (!strcmp(argv[i], "--show")) {
 			show = true;
 		} else {
@@ -149,7 +164,7 @@ int random_main(int argc, char **argv, const struct random_program *p)
 
 	program = p;
 	if (!parse(argc, argv, &first, &count)) {
-		fprintf(stderr, "usage: %s [--threads 1..%d] [--timeout S] [--show]%s FIRST COUNT\n", p->name,
+		fprintf(stderr, "usage: %s [--threads 1..%d] [--regions] [--timeout S] [--show]%s FIRST COUNT\n", p->name,
 			MAX_THREADS, p->options);
 		return 2;
 	}
@@ -159,7 +174,7 @@ int random_main(int argc, char **argv, const struct random_program *p)
 	signal(SIGALRM, on_alarm);
 	alarm((unsigned int)timeout_s);
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	MPI_Init_thread(&argc, &argv, nthreads > 1 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE,
+	MPI_Init_thread(&argc, &argv, nthreads > 1 ? MPI_THREAD_MULTIPLE : regions ? MPI_THREAD_FUNNELED : MPI_THREAD_SINGLE,
 			&provided);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &nranks);

@@ -2,7 +2,9 @@
 /*
  * What the programs that make random MPI programs from seeds share: arguments, threads, failures, hangs.
  *
- *	NAME [--threads N] [--timeout S] [--show] [options of its own] FIRST COUNT
+ *	NAME [--threads N] [--regions] [--timeout S] [--show] [options of its own] FIRST COUNT
+ *
+ * With --regions every thread runs a parallel region of OpenMP now and then, of one to four threads.
  *
  * Each seed from FIRST on makes one program.  Rank 0 prints "P SEED DIGEST" when it came to its end; a rank that
  * finds something wrong prints "FAIL seed S rank R thread T step N ...", and one that does not end within S
@@ -51,6 +53,8 @@ uint64_t mix(uint64_t a, uint64_t b);
 
 /* Something is wrong.  The first four of a thread and a program are printed. */
 void random_fail(struct random_thread *th, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Before event @step of @th. */
+void random_region(struct random_thread *th, int step);
 /* Of a call's return code; the value is @rc. */
 int random_check(struct random_thread *th, const char *call, int rc);
 

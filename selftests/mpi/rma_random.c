@@ -2557,6 +2557,7 @@ static void *run_program(void *arg)
 
 		th->base.step = i;
 		th->base.at = e;
+		random_region(&th->base, i);
 		if (show)
 			show_event(th, e);
 		if (e->w >= 0 && th->win[e->w].win == MPI_WIN_NULL && e->kind != W_MAKE)

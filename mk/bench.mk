@@ -20,7 +20,7 @@ define bench_c
 $(BENCH)/$(1)/$(basename $(notdir $(2))): $(2) bench/bench.c bench/bench.h
 	$$(call say,MPICC,$$@)
 	$(Q)mkdir -p $$(@D)
-	$(Q)$$(MPICC_$(1)) $$(BENCH_CFLAGS) -o $$@ $(2) bench/bench.c
+	$(Q)$$(MPICC_$(1)) $$(BENCH_CFLAGS) $(if $(filter bench/threads.c,$(2)),-fopenmp) -o $$@ $(2) bench/bench.c
 endef
 
 # linked with Debian's OpenCoarrays runtime, as any coarray program would be

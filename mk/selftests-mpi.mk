@@ -82,7 +82,7 @@ $(MPITEST_OUT)/$(1)/team_libomp $(MPITEST_OUT)/$(1)/team_clang: $(MPITEST_COMMON
 	$$(Q)$$(call MPITEST_BY_$(1),$$(FUZZ_CC)) -fopenmp -pthread -o $$@ $$^ -lm
 $(MPITEST_OUT)/$(1)/team_libomp: $(MPITEST_OUT)/$(1)/obj/t_team.o
 $(MPITEST_OUT)/$(1)/team_clang: $(MPITEST_OUT)/$(1)/obj/t_team_clang.o
-$(MPITEST_OUT)/$(1)/team: $(MPITEST_OUT)/team_plugin.so
+$(MPITEST_OUT)/$(1)/team: | $(MPITEST_OUT)/team_plugin.so
 
 $(MPITEST_OUT)/$(1)/obj/random.o $(addprefix $(MPITEST_OUT)/$(1)/,p2p_random rma_random): private MPITEST_SAN += -fopenmp
 $(MPITEST_OUT)/$(1)/p2p_random: $(MPITEST_OUT)/$(1)/obj/p2p_random.o $(MPITEST_RANDOM:%=$(MPITEST_OUT)/$(1)/obj/%.o) $(2)

@@ -258,6 +258,31 @@ static void test_other_rank(void **state)
 	job_close(PROG_WIN_ALLOCATE);
 }
 
+/* The last part of a copy is as long as what goes in one store: it is still the last part. */
+static void test_tail(void **state)
+{
+	enum { CUT = 256 << 10 };	/* DEFER_PART */
+	unsigned char *b = block(3);
+
+	memset(b + CUT, 4, 8);
+	job_open(1, PROG_WIN_ALLOCATE, 4096, 0);
+	assert_int_equal(put(1, b, 0, CUT + 8), 0);
+	assert_true(seq & PROG_SEQ_DEFERRED);
+	assert_int_equal(prog_flush(win[0], 1), 0);
+	assert_true(all(1, 0, CUT, 3));
+	assert_true(all(1, CUT, 8, 4));
+	assert_true(all(1, CUT + 8, 8, 0));
+	memset(b, 0, BYTES);
+	assert_int_equal(get(1, b, 0, CUT + 8), 0);
+	assert_true(seq & PROG_SEQ_DEFERRED);
+	assert_int_equal(prog_flush(win[0], 1), 0);
+	assert_int_equal(b[CUT - 1], 3);
+	assert_int_equal(b[CUT], 4);
+	assert_int_equal(b[CUT + 8], 0);
+	free(b);
+	job_close(PROG_WIN_ALLOCATE);
+}
+
 /* ---- order --------------------------------------------------------------------------------------------- */
 
 static void test_order(void **state)
@@ -642,6 +667,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_calls_mapped),
 		cmocka_unit_test(test_calls_cma),
 		cmocka_unit_test(test_other_rank),
+		cmocka_unit_test(test_tail),
 		cmocka_unit_test(test_order),
 		cmocka_unit_test(test_types),
 		cmocka_unit_test(test_bound),

@@ -7,7 +7,7 @@ BENCH_C     := $(filter-out bench/bench.c,$(sort $(wildcard bench/*.c bench/demo
 BENCH_F90   := $(sort $(wildcard bench/demo/*.f90))
 BENCH_PROGS := $(foreach m,ompi mpich,$(addprefix $(BENCH)/$(m)/,\
 	$(basename $(notdir $(BENCH_C) $(BENCH_F90)))))
-BENCH_CFLAGS = -O2 -g -std=gnu11 -D_GNU_SOURCE -Ibench $(WARN)
+BENCH_CFLAGS = -O2 -g -std=gnu11 -D_GNU_SOURCE -Ibench -Iinclude/mpi $(WARN)
 
 MPICC_ompi  ?= mpicc.openmpi
 MPICC_mpich ?= mpicc.mpich
@@ -17,7 +17,7 @@ FC_BENCH    ?= gfortran
 
 # bench_c MPI,SOURCE and bench_f90 MPI,SOURCE: one program each
 define bench_c
-$(BENCH)/$(1)/$(basename $(notdir $(2))): $(2) bench/bench.c bench/bench.h
+$(BENCH)/$(1)/$(basename $(notdir $(2))): $(2) bench/bench.c bench/bench.h include/mpi/asyncprog/notify.h
 	$$(call say,MPICC,$$@)
 	$(Q)mkdir -p $$(@D)
 	$(Q)$$(MPICC_$(1)) $$(BENCH_CFLAGS) $(if $(filter bench/threads.c,$(2)),-fopenmp) -o $$@ $(2) bench/bench.c

@@ -38,7 +38,7 @@ WARN := -Wall -Wextra $(WERROR) -Wmissing-prototypes -Wstrict-prototypes -Wno-un
 # a sanitizer's code is half as long to compile with -O1, and its reports need no more than lines
 CFLAGS ?= $(if $(SAN),-O1 -g1,-O2 -g)
 override CPPFLAGS += -D_GNU_SOURCE -DPROG_VERSION='"$(VERSION)"' \
-	-DPROG_NO_OLD_NAMES -Iinclude -Iinclude/uapi -Ilib -Ilib/libprogclient -Idaemon/progd
+	-DPROG_NO_OLD_NAMES -Iinclude -Iinclude/uapi -Iinclude/mpi -Ilib -Ilib/libprogclient -Idaemon/progd
 override CFLAGS += -std=gnu11 -fno-strict-aliasing -fPIC -fvisibility=hidden -pthread $(WARN)
 override LDFLAGS += -pthread
 ifneq ($(SAN),)

@@ -31,6 +31,7 @@ install: user
 	$(Q)$(call put,0644,$(filter $(LIBCLIENT_A),$(USER_TARGETS)),$(LIBDIR))
 	$(Q)$(call put,0644,$(wildcard lib/libprogclient/progclient.h),$(INCLUDEDIR))
 	$(Q)$(call put,0644,$(wildcard include/uapi/asyncprog/*.h),$(INCLUDEDIR)/asyncprog)
+	$(Q)$(call put,0644,$(wildcard include/mpi/asyncprog/*),$(INCLUDEDIR)/asyncprog)
 	$(Q)$(call put,0644,include/wire/dtype.h include/wire/optype.h,$(INCLUDEDIR)/asyncprog/wire)
 	$(Q)$(call put,0644,lib/libprogbase/dtype.h,$(INCLUDEDIR)/asyncprog/libprogbase)
 	$(Q)install -d $(DESTDIR)$(LIBDIR)/pkgconfig

@@ -6,10 +6,10 @@ CHAOS_MPICC_ompi  ?= mpicc.openmpi
 CHAOS_MPICC_mpich ?= mpicc.mpich
 
 define chaos_rule
-$(CHAOS_OUT)/$(1)/chaos: selftests/chaos/chaos.c mk/selftests-chaos.mk
+$(CHAOS_OUT)/$(1)/chaos: selftests/chaos/chaos.c include/mpi/asyncprog/notify.h mk/selftests-chaos.mk
 	$$(call say,MPICC,$$@)
 	$(Q)mkdir -p $$(@D)
-	$(Q)$$(CHAOS_MPICC_$(1)) -O2 -g -std=gnu11 -D_GNU_SOURCE $$(WARN) -o $$@ $$<
+	$(Q)$$(CHAOS_MPICC_$(1)) -O2 -g -std=gnu11 -D_GNU_SOURCE -Iinclude/mpi $$(WARN) -o $$@ $$<
 endef
 $(foreach m,ompi mpich,$(eval $(call chaos_rule,$(m))))
 

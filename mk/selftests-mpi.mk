@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-# MPI conformance programs: every selftests/mpi/t_*.c once for each MPI library, f_rma.F90, f_p2p.F90 and f_team.F90 once
+# MPI conformance programs: every selftests/mpi/t_*.c once for each MPI library, f_rma.F90, f_p2p.F90, f_team.F90 and f_notify.F90 once
 # for each Fortran binding, the random programs of p2p_random.c (two-sided) and rma_random.c (one-sided), and
 # bench/calls.c. They use the MPI library only, and t_team.c an OpenMP runtime: GCC's code with libgomp (team) and with
 # libomp (team_libomp), and Clang's (team_clang).
@@ -24,11 +24,16 @@ MPITEST_FC_mpich ?= mpifort.mpich
 
 MPITEST_C_PROGS := $(patsubst $(MPITEST_DIR)/t_%.c,%,$(sort $(wildcard $(MPITEST_DIR)/t_*.c)))
 MPITEST_F_BINDINGS := mpifh mpi mpif08
-MPITEST_F_PROGS := $(foreach p,f fp ft,$(MPITEST_F_BINDINGS:%=$(p)_%))
+MPITEST_F_PROGS := $(foreach p,f fp ft fn,$(MPITEST_F_BINDINGS:%=$(p)_%))
+# what programs compile with their own to have notified access
+MPITEST_F_NOTIFY_mpifh  := include/mpi/asyncprog/asyncprog_notify.f90
+MPITEST_F_NOTIFY_mpi    := $(MPITEST_F_NOTIFY_mpifh)
+MPITEST_F_NOTIFY_mpif08 := $(MPITEST_F_NOTIFY_mpifh) include/mpi/asyncprog/asyncprog_notify_f08.f90
+MPI_EXAMPLES    := $(shell grep -l 'mpi\.h' $(wildcard examples/*.c))
 MPITEST_COMMON  := mpitest done dtmap acctypes
 MPITEST_RANDOM  := random done
 # MPI_STATUSES_IGNORE is (MPI_Status *)1 in one of the libraries, which gcc takes for an array
-MPITEST_CFLAGS   = -O1 -g1 -std=gnu11 -pthread $(WARN) -Wno-stringop-overflow -Wno-deprecated-declarations -D_GNU_SOURCE
+MPITEST_CFLAGS   = -O1 -g1 -std=gnu11 -pthread $(WARN) -Wno-stringop-overflow -Wno-deprecated-declarations -D_GNU_SOURCE -Iinclude/mpi
 MPITEST_SAN      = $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 # without explicit interfaces every choice buffer is an argument mismatch
 MPITEST_DEF_mpifh  := -DUSE_MPIFH -fallow-argument-mismatch -w
@@ -50,13 +55,13 @@ $(MPITEST_OUT)/team_plugin.so: $(MPITEST_DIR)/team_plugin.c
 	$(Q)mkdir -p $(@D)
 	$(Q)$(FUZZ_CC) $(MPITEST_CFLAGS) -Wno-unknown-warning-option -fopenmp -fPIC -shared -o $@ $<
 
-# library, prefix of the program's name, binding, source
+# library, prefix of the program's name, binding, source, modules that it uses
 define mpitest_fortran_rules
-$(MPITEST_OUT)/$(1)/$(2)_$(3): $(MPITEST_DIR)/$(4) $(MPITEST_DIR)/f_harness.h $(MPITEST_OUT)/$(1)/obj/done.o
+$(MPITEST_OUT)/$(1)/$(2)_$(3): $(5) $(MPITEST_DIR)/$(4) $(MPITEST_DIR)/f_harness.h $(MPITEST_OUT)/$(1)/obj/done.o
 	$$(call say,MPIFC,$$@)
 	$$(Q)mkdir -p $$(@D)/mod-$$(@F)
 	$$(Q)$$(MPITEST_FC_$(1)) -O1 -g $$(MPITEST_DEF_$(3)) $$(MPITEST_FDEF_$(1)) $$(MPITEST_SAN) \
-		$(if $(filter ft,$(2)),-fopenmp) -J$$(@D)/mod-$$(@F) -o $$@ $$< $(MPITEST_OUT)/$(1)/obj/done.o
+		$(if $(filter ft,$(2)),-fopenmp) -J$$(@D)/mod-$$(@F) -o $$@ $(5) $(MPITEST_DIR)/$(4) $(MPITEST_OUT)/$(1)/obj/done.o
 endef
 
 # library, and its file where no compiler's wrapper knows it
@@ -94,8 +99,15 @@ $(MPITEST_OUT)/$(1)/rma_random: $(MPITEST_OUT)/$(1)/obj/rma_random.o \
 	$$(call say,MPILD,$$@)
 	$$(Q)$$(MPITEST_CC_$(1)) -pthread $$(MPITEST_SAN) -o $$@ $$^ -lm $(if $(2),-Wl$(comma)-rpath$(comma)$(abspath $(dir $(2))))
 
+# examples that are MPI programs
+$(BUILD)/examples/$(1)/%: examples/%.c include/mpi/asyncprog/notify.h
+	$$(call say,MPICC,$$@)
+	$$(Q)mkdir -p $$(@D)
+	$$(Q)$$(MPITEST_CC_$(1)) $$(MPITEST_CFLAGS) $$(MPITEST_SAN) -o $$@ $$< $(2) $(if $(2),-Wl$(comma)-rpath$(comma)$(abspath $(dir $(2))))
+
 MPITEST_PROGS_$(1) := $(addprefix $(MPITEST_OUT)/$(1)/,$(MPITEST_C_PROGS) $(if $(2),,$(MPITEST_F_PROGS)) p2p_random rma_random \
-	$(if $(2)$(SAN),,team_libomp team_clang))
+	$(if $(2)$(SAN),,team_libomp team_clang)) \
+	$(patsubst examples/%.c,$(BUILD)/examples/$(1)/%,$(MPI_EXAMPLES))
 -include $(wildcard $(MPITEST_OUT)/$(1)/obj/*.d)
 endef
 $(foreach m,$(MPITEST_LIBS),$(eval $(call mpitest_rules,$(m))))
@@ -103,7 +115,8 @@ $(foreach m,$(MPITEST_ABIS),$(eval $(call mpitest_rules,$(m),$(MPITEST_OUT)/$(m)
 $(foreach m,$(MPITEST_LIBS),$(foreach b,$(MPITEST_F_BINDINGS),\
 	$(eval $(call mpitest_fortran_rules,$(m),f,$(b),f_rma.F90))\
 	$(eval $(call mpitest_fortran_rules,$(m),fp,$(b),f_p2p.F90))\
-	$(eval $(call mpitest_fortran_rules,$(m),ft,$(b),f_team.F90))))
+	$(eval $(call mpitest_fortran_rules,$(m),ft,$(b),f_team.F90))\
+	$(eval $(call mpitest_fortran_rules,$(m),fn,$(b),f_notify.F90,$(MPITEST_F_NOTIFY_$(b))))))
 
 .PHONY: selftests-mpi check-mpi check-mpi-native check-mpi-copied
 selftests-mpi: $(foreach m,$(MPITEST_LIBS),$(MPITEST_PROGS_$(m)) $(BUILD)/bench/$(m)/calls) $(foreach m,$(MPITEST_ABIS),$(MPITEST_PROGS_$(m)))

@@ -31,6 +31,8 @@ int herror_class(int rc)
 		return MPI_ERR_RMA_SYNC;
 	case -E2BIG:
 		return MPI_ERR_TYPE;
+	case -EOPNOTSUPP:	/* notifications: another rank's library or daemon is older */
+		return MPI_ERR_UNSUPPORTED_OPERATION;
 	default:		/* the daemon, a peer or the target's process was lost */
 		prog_log_limited(PROG_LOG_ERROR, "window: operation failed: %s", strerror(-rc));
 		return MPI_ERR_OTHER;

@@ -19,11 +19,8 @@ MPI_Fint *fort_status_error(void *status)
 	return (MPI_Fint *)((char *)status + offsetof(MPI_Status, MPI_ERROR));
 }
 
-#define WIN_F2C(win)	PMPI_Win_f2c(win)
 #define FORT_KEYVAL(k)	(k)
 #else
-/* In its ABI the handles are the same, and only some versions have a function. */
-#define WIN_F2C(win)	((MPI_Win)(win))
 /* MPICH's predefined keyvals have numbers of their own in Fortran. */
 #define FORT_KEYVAL(k)	((k) + 1)
 #endif
@@ -34,6 +31,7 @@ MPI_Fint *fort_status_error(void *status)
 static bool get_attr(GET_ATTR_ARGS)
 {
 	struct hwin *w = hwin_find(WIN_F2C(*win));
+	int *progresses;
 
 	if (!w)
 		return false;
@@ -54,7 +52,9 @@ static bool get_attr(GET_ATTR_ARGS)
 		*val = w->model;
 		break;
 	default:
-		return false;
+		if (!notify_progress_attr(w, *keyval, &progresses))
+			return false;
+		*val = *progresses;
 	}
 	*flag = 1;	/* gfortran's .true. */
 	if (ierror)

@@ -11,6 +11,7 @@
  *   table.c     handle -> record
  *   epoch.c     epochs: which calls are allowed when; epoch.h says in which files
  *   rma.c       communication calls: checks, then libprogclient
+ *   notify.c    notified access, for programs that include <asyncprog/notify.h>
  *   hreq.c      requests of Rput and relatives
  *   dtype.c     MPI datatypes flattened and cached; htype.h says in which files
  *   pack.c      Pack, Unpack
@@ -114,6 +115,20 @@ bool real_was_used(char *file, size_t size);
 	if (unlikely(!__atomic_load_n(&real_fortran, __ATOMIC_ACQUIRE)))		\
 		real_bind(__builtin_return_address(0), true);				\
 } while (0)
+
+#ifndef HOOK_ABI
+/* Handles of Fortran. */
+#ifdef OPEN_MPI
+#define WIN_F2C(win)	PMPI_Win_f2c(win)
+#define TYPE_F2C(type)	PMPI_Type_f2c(type)
+#define OP_F2C(op)	PMPI_Op_f2c(op)
+#else
+/* In MPICH's ABI they are the same as C's, and only some versions have functions. */
+#define WIN_F2C(win)	((MPI_Win)(win))
+#define TYPE_F2C(type)	((MPI_Datatype)(type))
+#define OP_F2C(op)	((MPI_Op)(op))
+#endif
+#endif
 
 #ifdef OPEN_MPI
 /* Where a Fortran status has MPI_ERROR, NULL if there is none (fortran.c). */
@@ -264,6 +279,7 @@ struct hwin {
 	int flavor;			/* MPI_WIN_FLAVOR_* */
 	int model;
 	int disp_unit;
+	int progresses;			/* as of the last time that it was asked, see notify_progress_attr() */
 	MPI_Aint size;
 	void *base;
 	MPI_Comm comm;			/* private, same ranks; never seen by the user */
@@ -337,6 +353,19 @@ int epoch_check(void *arg, uint32_t rank);
 void epoch_drain(struct hwin *w);
 /* Is the window free of epochs (fences aside), so that it can be freed? */
 bool epoch_idle(const struct hwin *w);
+
+/* ---- notified access (notify.c, rma.c) ------------------------------------------------------------ */
+
+/* Operations with a notification of @tag (not negative).  Return an MPI class, without calling the error handler. */
+int rma_move_notify(struct hwin *w, bool get, const void *origin, MPI_Count ocount, MPI_Datatype otype, int rank,
+		    MPI_Aint disp, MPI_Count tcount, MPI_Datatype ttype, int tag);
+int rma_accumulate_notify(struct hwin *w, const void *origin, MPI_Count ocount, MPI_Datatype otype, int rank,
+			  MPI_Aint disp, MPI_Count tcount, MPI_Datatype ttype, MPI_Op op, int tag);
+/* Is @keyval the one that asks whether a window progresses by itself?  Then *@val says it of @w. */
+bool notify_progress_attr(struct hwin *w, int keyval, int **val);
+/* The window is about to be freed: nobody takes notifications any more; all is done: were there any left? */
+void notify_end(struct hwin *w);
+void notify_report(struct hwin *w);
 
 /* ---- datatypes (dtype.c) --------------------------------------------------------------------- */
 

@@ -87,16 +87,16 @@ static int finish(int rc)
 typedef int (*move_fn)(struct prog_win *, const struct prog_buf *, const struct prog_dst *,
 		       unsigned int, uint64_t *);
 
-static inline int move(struct hwin *w, move_fn fn, const void *origin, MPI_Count ocount,
-		       MPI_Datatype otype, int rank, MPI_Aint disp, MPI_Count tcount,
-		       MPI_Datatype ttype, bool request, uint64_t *seq)
+/* Instead of a class: nothing is to be done, as there is nobody, or are no bytes. */
+enum { MOVE_NOBODY = -1, MOVE_EMPTY = -2 };
+
+static __attribute__((always_inline)) inline int
+move_args(struct hwin *w, const void *origin, MPI_Count ocount, MPI_Datatype otype, int rank, MPI_Aint disp,
+	  MPI_Count tcount, MPI_Datatype ttype, bool request, struct prog_buf *buf, struct prog_dst *dst)
 {
 	struct side o, t;
-	struct prog_buf buf;
-	struct prog_dst dst;
 	int rc;
 
-	*seq = 0;
 	rc = side_get(&o, ocount, otype);
 	if (unlikely(rc))
 		return rc;
@@ -104,7 +104,7 @@ static inline int move(struct hwin *w, move_fn fn, const void *origin, MPI_Count
 	if (unlikely(rc))
 		return rc;
 	if (unlikely(rank == MPI_PROC_NULL))
-		return MPI_SUCCESS;
+		return MOVE_NOBODY;
 	rc = target_check(w, rank, disp);
 	if (unlikely(rc))
 		return rc;
@@ -116,11 +116,26 @@ static inline int move(struct hwin *w, move_fn fn, const void *origin, MPI_Count
 	if (unlikely(o.bytes != t.bytes))	/* type signatures differ */
 		return MPI_ERR_TYPE;
 	if (unlikely(!o.bytes))
-		return MPI_SUCCESS;
-	rc = dst_of(w, rank, disp, &t, &dst);
+		return MOVE_EMPTY;
+	rc = dst_of(w, rank, disp, &t, dst);
 	if (unlikely(rc))
 		return rc;
-	buf = buf_of(origin, &o);
+	*buf = buf_of(origin, &o);
+	return MPI_SUCCESS;
+}
+
+static inline int move(struct hwin *w, move_fn fn, const void *origin, MPI_Count ocount,
+		       MPI_Datatype otype, int rank, MPI_Aint disp, MPI_Count tcount,
+		       MPI_Datatype ttype, bool request, uint64_t *seq)
+{
+	struct prog_buf buf;
+	struct prog_dst dst;
+	int rc;
+
+	*seq = 0;
+	rc = move_args(w, origin, ocount, otype, rank, disp, tcount, ttype, request, &buf, &dst);
+	if (unlikely(rc))
+		return rc < 0 ? MPI_SUCCESS : rc;
 	return finish(fn(w->pw, &buf, &dst, w->opflags, seq));
 }
 
@@ -151,6 +166,7 @@ struct acc {
 	MPI_Datatype ttype;
 	MPI_Op op;
 	bool request;
+	int tag;
 };
 
 /*
@@ -171,7 +187,16 @@ static unsigned int basic_for(const struct htype *t, unsigned int op)
 	return reduce_valid(op, basic) ? basic : PROG_TYPE_MIXED;
 }
 
-static int accumulate(struct hwin *w, const struct acc *a, uint64_t *seq)
+/* A notification alone. */
+static int notify(struct hwin *w, int rank, int tag)
+{
+	const struct prog_buf none = { 0 };
+	const struct prog_dst dst = { .rank = (uint32_t)rank };
+
+	return finish(prog_put_notify(w->pw, &none, &dst, w->opflags, tag, NULL));
+}
+
+static __attribute__((always_inline)) inline int acc_any(struct hwin *w, const struct acc *a, bool notified, uint64_t *seq)
 {
 	unsigned int op = hop_get(a->op), basic;
 	bool no_op = op == PROG_OP_NO_OP;
@@ -212,7 +237,7 @@ static int accumulate(struct hwin *w, const struct acc *a, uint64_t *seq)
 	if (unlikely((!no_op && o.bytes != t.bytes) || (a->fetch && r.bytes != t.bytes)))
 		return MPI_ERR_TYPE;
 	if (unlikely(!t.bytes))
-		return MPI_SUCCESS;
+		return notified ? notify(w, a->rank, a->tag) : MPI_SUCCESS;
 	if (unlikely(t.t->basic == PROG_TYPE_MIXED || (!no_op && o.t->basic != t.t->basic) ||
 		     (a->fetch && r.t->basic != t.t->basic)))
 		return MPI_ERR_TYPE;
@@ -231,8 +256,16 @@ static int accumulate(struct hwin *w, const struct acc *a, uint64_t *seq)
 		res = buf_of(a->result, &r);
 	/* with MPI_NO_OP nothing is read from the origin; its shape is the result's */
 	buf = likely(!no_op) ? buf_of(a->origin, &o) : res;
+	if (notified)
+		return finish(prog_accumulate_notify(w->pw, &buf, a->fetch ? &res : NULL, &dst, (uint8_t)op, (uint8_t)basic,
+						     w->opflags, a->tag, seq));
 	return finish(prog_accumulate(w->pw, &buf, a->fetch ? &res : NULL, &dst, (uint8_t)op,
 				      (uint8_t)basic, w->opflags, seq));
+}
+
+static int accumulate(struct hwin *w, const struct acc *a, uint64_t *seq)
+{
+	return acc_any(w, a, false, seq);
 }
 
 /*
@@ -420,6 +453,37 @@ int hook_compare_and_swap(struct hwin *w, const void *origin, const void *compar
 			  MPI_Datatype type, int rank, MPI_Aint disp)
 {
 	return hwin_error(w, compare_and_swap(w, origin, compare, result, type, rank, disp));
+}
+
+/* ---- with notifications ------------------------------------------------------------------------ */
+
+int rma_move_notify(struct hwin *w, bool get, const void *origin, MPI_Count ocount, MPI_Datatype otype, int rank,
+		    MPI_Aint disp, MPI_Count tcount, MPI_Datatype ttype, int tag)
+{
+	struct prog_buf buf;
+	struct prog_dst dst;
+	int rc = move_args(w, origin, ocount, otype, rank, disp, tcount, ttype, false, &buf, &dst);
+
+	if (rc == MOVE_NOBODY)
+		return MPI_SUCCESS;
+	if (rc == MOVE_EMPTY)
+		return notify(w, rank, tag);
+	if (rc)
+		return rc;
+	return finish(get ? prog_get_notify(w->pw, &buf, &dst, w->opflags, tag, NULL) :
+			    prog_put_notify(w->pw, &buf, &dst, w->opflags, tag, NULL));
+}
+
+int rma_accumulate_notify(struct hwin *w, const void *origin, MPI_Count ocount, MPI_Datatype otype, int rank,
+			  MPI_Aint disp, MPI_Count tcount, MPI_Datatype ttype, MPI_Op op, int tag)
+{
+	const struct acc a = {
+		.origin = origin, .ocount = ocount, .otype = otype, .rank = rank, .disp = disp, .tcount = tcount,
+		.ttype = ttype, .op = op, .tag = tag,
+	};
+	uint64_t seq;
+
+	return acc_any(w, &a, true, &seq);
 }
 
 /* ---- with requests --------------------------------------------------------------------------- */

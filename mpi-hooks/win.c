@@ -171,11 +171,14 @@ int hook_win_free(MPI_Win *win)
 		return PMPI_Win_free(win);
 	if (!epoch_idle(w))
 		return hwin_error(w, MPI_ERR_RMA_SYNC);
+	/* streams of others that wait for this process to take some would wait for ever */
+	notify_end(w);
 	prog_flush_all(w->pw);
 	hreq_finish(w);
 	/* all operations of all ranks are applied, and nobody issues any more */
 	PMPI_Barrier(w->comm);
 	epoch_drain(w);
+	notify_report(w);
 	/* attribute delete functions may still use the window's memory and queries */
 	rc = w->flavor == MPI_WIN_FLAVOR_SHARED ? PMPI_Win_free(win) : hwin_handle_free(win);
 	hmap_del_val(&hwin_map, HMAP_KEY(w->handle), w);
@@ -205,6 +208,7 @@ void hwin_drop_all(void)
 
 int hook_win_get_attr(struct hwin *w, int win_keyval, void *attribute_val, int *flag)
 {
+	int *progresses;
 	void *val;
 
 	switch (win_keyval) {
@@ -224,11 +228,24 @@ int hook_win_get_attr(struct hwin *w, int win_keyval, void *attribute_val, int *
 		val = &w->model;
 		break;
 	default:
-		return PMPI_Win_get_attr(w->handle, win_keyval, attribute_val, flag);
+		if (!notify_progress_attr(w, win_keyval, &progresses))
+			return PMPI_Win_get_attr(w->handle, win_keyval, attribute_val, flag);
+		val = progresses;
 	}
 	*flag = 1;
 	memcpy(attribute_val, &val, sizeof(val));
 	return MPI_SUCCESS;
+}
+
+/* The library's, and the answer to the MPI Forum's question in its issue 635, under a name of ours. */
+int hook_win_get_info(struct hwin *w, MPI_Info *info_used)
+{
+	int rc = PMPI_Win_get_info(w->handle, info_used);
+
+	if (rc)
+		return rc;
+	return hwin_error(w, herror_native(PMPI_Info_set(*info_used, "asyncprog_progress",
+							 prog_session_alive(hooks.session) ? "true" : "false")));
 }
 
 int hook_win_get_group(struct hwin *w, MPI_Group *group)

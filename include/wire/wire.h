@@ -59,6 +59,7 @@ enum {	/* hdr.type; never stored as an enum */
 	WIRE_RMA_POST		= 24,	/* PSCW: peer[origin].posted++ at the target */
 	WIRE_RMA_COMPLETE	= 25,	/* PSCW: peer[origin].completed++ at the target */
 	WIRE_RMA_GONE		= 26,	/* the origin process ended: drop its locks and its stream; no seq */
+	WIRE_RMA_NOTIFY		= 27,	/* only to who has WIRE_NOTIFY.  disp: as PROG_NOTIFY_DISP() of ring.h */
 	/* acceptor -> opener */
 	WIRE_RMA_ACK		= 32,	/* payload: array of wire_ack */
 	WIRE_RMA_DATA		= 33,	/* reply to GET, GET_ACC, CAS: fragment off of op seq */
@@ -112,12 +113,13 @@ struct wire_hello {
 	__le32	magic;
 	__le16	version;
 	__le16	lane;		/* lane index of the opener; the acceptor's worker is lane % workers */
-	__le64	features;	/* WIRE_SEALED; unknown bits are ignored */
+	__le64	features;	/* WIRE_SEALED, WIRE_NOTIFY; unknown bits are ignored */
 	__u8	guid[WIRE_GUID_SIZE];		/* sender's node */
 	__u8	dest_guid[WIRE_GUID_SIZE];	/* whom the sender believes to talk to */
 };
 
 #define WIRE_SEALED	0x1	/* what follows HELLO and HELLO_ACK is in sealed records */
+#define WIRE_NOTIFY	0x2	/* the sender takes RMA_NOTIFY */
 
 /*
  * Follows wire_hello.  A lane outlives its connection.  Each side counts the bytes of all frames but HELLO, HELLO_ACK and

@@ -38,9 +38,15 @@ static uint32_t queue_entries(uint32_t nranks)
 }
 
 struct layout {
-	uint64_t stripe, peer, stream, queue, ranges, redo, size;
+	uint64_t stripe, peer, stream, queue, ranges, redo, notices, size;
 	uint32_t queue_entries;
 };
+
+/* From struct prog_win_notices to the first struct prog_win_notify. */
+static uint64_t notices_size(uint32_t nranks)
+{
+	return align_up(sizeof(struct prog_win_notices) + ((uint64_t)nranks + 63) / 64 * sizeof(uint64_t), PROG_CACHELINE);
+}
 
 static struct layout layout_of(uint32_t nranks, uint32_t nranges)
 {
@@ -54,7 +60,8 @@ static struct layout layout_of(uint32_t nranks, uint32_t nranges)
 	l.ranges = align_up(l.stripe + PROG_WIN_STRIPES * sizeof(uint32_t), PROG_CACHELINE);
 	l.redo = align_up(l.ranges + (uint64_t)nranges * sizeof(struct prog_win_range),
 			  PROG_CACHELINE);
-	l.size = align_up(l.redo + (uint64_t)PROG_MAX_WORKERS * WINCTL_REDO_SIZE, 4096);
+	l.notices = align_up(l.redo + (uint64_t)PROG_MAX_WORKERS * WINCTL_REDO_SIZE, PROG_CACHELINE);
+	l.size = align_up(l.notices + notices_size(nranks) + (uint64_t)nranks * sizeof(struct prog_win_notify), 4096);
 	return l;
 }
 
@@ -82,6 +89,7 @@ void winctl_format(void *mem, uint64_t key, uint32_t rank, uint32_t nranks, uint
 	ctl->ranges_off = l.ranges;
 	ctl->redo_off = l.redo;
 	ctl->redo_size = WINCTL_REDO_SIZE;
+	ctl->notify_off = l.notices;
 	ctl->lock.qmask = l.queue_entries - 1;
 	ctl->lock.queue_off = l.queue;
 	__atomic_store_n(&ctl->magic, PROG_WIN_MAGIC, __ATOMIC_RELEASE);
@@ -139,6 +147,11 @@ int winctl_attach(struct winctl *wc, void *mem, size_t size, uint64_t key, uint3
 	    !inside(c.lock.queue_off, (uint64_t)c.lock.qmask + 1, sizeof(uint32_t), c.seg_size,
 		    sizeof(uint32_t)))
 		REFUSE("control segment: lock queue out of bounds");
+	if (c.notify_off && (c.notify_off < sizeof(c) ||
+			     !inside(c.notify_off, 1, notices_size(nranks), c.seg_size, PROG_CACHELINE) ||
+			     !inside(c.notify_off + notices_size(nranks), nranks, sizeof(struct prog_win_notify),
+				     c.seg_size, PROG_CACHELINE)))
+		REFUSE("control segment: notifications out of bounds");
 #undef REFUSE
 
 	out.ctl = shared;
@@ -151,6 +164,11 @@ int winctl_attach(struct winctl *wc, void *mem, size_t size, uint64_t key, uint3
 	out.nranks = nranks;
 	out.queue = (uint32_t *)((char *)mem + c.lock.queue_off);
 	out.qmask = c.lock.qmask;
+	if (c.notify_off) {
+		out.notices = (struct prog_win_notices *)((char *)mem + c.notify_off);
+		out.notify_some = (uint64_t *)(out.notices + 1);
+		out.notify = (struct prog_win_notify *)((char *)out.notices + notices_size(nranks));
+	}
 	out.size = size;
 	*wc = out;
 	return 0;

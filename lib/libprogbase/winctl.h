@@ -29,6 +29,10 @@ struct winctl {
 	uint32_t nranks;
 	uint32_t *queue;
 	uint32_t qmask;
+	/* notifyq.h; NULL: there are none */
+	struct prog_win_notices *notices;
+	uint64_t *notify_some;
+	struct prog_win_notify *notify;
 	size_t size;
 };
 

@@ -54,7 +54,11 @@ static void test_layout(void **state)
 		assert_true((char *)(wc.queue + wc.qmask + 1) <= (char *)wc.stripes);
 		assert_true((char *)(wc.stripes + wc.stripe_mask + 1) <= (char *)wc.ranges);
 		assert_true((char *)(wc.ranges + wc.nranges) <= base + wc.ctl->redo_off);
-		assert_true(wc.ctl->redo_off + PROG_MAX_WORKERS * wc.ctl->redo_size <= wc.size);
+		assert_true(wc.ctl->redo_off + PROG_MAX_WORKERS * wc.ctl->redo_size <= wc.ctl->notify_off);
+		assert_true((char *)wc.notices == base + wc.ctl->notify_off);
+		assert_true((char *)(wc.notify_some + (nranks[i] + 63) / 64) <= (char *)wc.notify);
+		assert_int_equal((uintptr_t)wc.notify % PROG_CACHELINE, 0);
+		assert_true((char *)(wc.notify + nranks[i]) <= base + wc.size);
 		drop(&wc);
 	}
 }
@@ -62,7 +66,8 @@ static void test_layout(void **state)
 /* Every field of the header that is used, set to nonsense, is refused with its name. */
 static void test_hostile(void **state)
 {
-	static const struct {
+	struct winctl wc = make(4, 8), out;
+	const struct {
 		size_t off, size;
 		uint64_t bad;
 		const char *word;
@@ -92,9 +97,12 @@ static void test_hostile(void **state)
 		CASE(lock.qmask, 5, "queue"),
 		CASE(lock.qmask, 1, "queue"),
 		CASE(lock.queue_off, ~3ull, "queue"),
+		CASE(notify_off, ~63ull, "notifications"),
+		CASE(notify_off, 64, "notifications"),
+		CASE(notify_off, wc.ctl->notify_off + 8, "notifications"),
+		CASE(notify_off, wc.ctl->notify_off + 4096, "notifications"),
 #undef CASE
 	};
-	struct winctl wc = make(4, 8), out;
 	char *saved = malloc(sizeof(struct prog_win_ctl));
 	size_t i;
 

@@ -18,6 +18,7 @@
  *	op.c       operations: normalising, the remote path, op.h
  *	local.c    operations on ranks of this node
  *	defer.c    ... that are put off until the epoch ends, defer.h
+ *	notify.c   notifications: giving and taking them
  *	sync.c     flush, locks, post-start-complete-wait, fence
  *	msg*.c     two-sided messages, msgs.h; msg.h is their own
  *

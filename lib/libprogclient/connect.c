@@ -211,6 +211,7 @@ static void connect_copy(const struct prog_win *w, struct prog_win *copy, uint32
 	copy->multinode = w->multinode;
 	copy->neighbours = w->neighbours;
 	copy->singles = w->singles;
+	copy->notify = w->notify;
 	copy->slot = w->slot + i;
 	copy->connected = true;
 }
@@ -219,9 +220,9 @@ int prog_win_connect(struct prog_win *w, const struct prog_endpoint *all, const 
 {
 	struct prog_ctrl_win_create req = { 0 };
 	struct prog_ctrl_slot rep = { 0 };
-	uint32_t nnodes = 0, i;
+	uint32_t nnodes = 0, minor = PROG_ABI_MINOR, i;
 	const char *unused;
-	bool all_shared = true, singles = true;
+	bool all_shared = true;
 	int fds[2], table, err;
 
 	if (!reason)
@@ -245,14 +246,14 @@ int prog_win_connect(struct prog_win *w, const struct prog_endpoint *all, const 
 		w->node_here[i] = !memcmp(ep.guid, w->s->guid, PROG_GUID_SIZE);
 		if (ep.mem != PROG_MEM_SHARED && ep.mem != PROG_MEM_NONE)
 			all_shared = false;
-		if (ep.abi_minor < 6)
-			singles = false;
+		minor = ep.abi_minor < minor ? ep.abi_minor : minor;
 	}
 	w->multinode = nnodes > 1;
 	w->neighbours = nnodes < w->nranks;
-	w->singles = singles;
+	w->singles = minor >= 6;
+	w->notify = minor >= 7;
 	/* same answer on all ranks: it depends on the endpoints alone */
-	w->native = !w->multinode && all_shared && singles;
+	w->native = !w->multinode && all_shared && w->singles;
 	w->peers = malloc(w->nranks * sizeof(*w->peers));
 	if (!w->peers) {
 		close(table);

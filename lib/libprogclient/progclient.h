@@ -202,6 +202,79 @@ struct prog_deferred {
 };
 void prog_session_deferred(const struct prog_session *s, struct prog_deferred *out);
 
+/* ---- notified access -------------------------------------------------------------------------
+ *
+ * A put, get or accumulate with a notification (source rank, tag) that the target takes when it likes: the receiver of data
+ * need not be in an epoch, nor get a message.  After the proposals of the MPI Forum's RMA working group (its issue 59) and
+ * foMPI-NA: Belli and Hoefler, "Notified Access: Extending Remote Memory Access Programming Models for
+ * Producer-Consumer Synchronization", IPDPS 2015.
+ *
+ * What a notification means.  Its own operation is done at the target, all of it: a put's or accumulate's bytes are in the
+ * window, a get's have been read and may be overwritten.  Earlier operations need a prog_flush() before.  Those of one source
+ * are taken in the order in which it gave them, if they match.  If its operation failed there is no notification, and both
+ * are errors of the stream, see prog_win_error(); -ECANCELED is the notification's.
+ *
+ * When nobody takes them.  128 of each source wait at the target.  The next one stops its stream, one
+ * source to one target of a window, until the target takes some: later operations of the stream wait, and so do prog_flush(),
+ * prog_unlock(), prog_complete() and fences, but the call that gives it returns.  A stream that holds a lock keeps it
+ * meanwhile.  Nothing is lost.  A target that looks for one notification takes others out of its queues on the way, and
+ * keeps them in memory of its own (32 bytes each) for later calls.
+ *
+ * Windows: all kinds but message contexts.  -EOPNOTSUPP: some rank's library or daemon is too old, known from
+ * prog_win_connect() on.  A window that is closed, or ends (prog_win_end()), forgets what was not taken.  A source that is
+ * killed: what it had given can be taken; who waits for more waits for @timeout_ns.
+ */
+#define PROG_NOTIFY_ANY_SOURCE	UINT32_MAX
+#define PROG_NOTIFY_ANY_TAG	(-1)
+
+/* As prog_put() etc., @tag: 0 ... INT32_MAX.  Operations of no bytes notify, too.  PROG_OPF_FENCE is fine. */
+int prog_put_notify(struct prog_win *w, const struct prog_buf *o, const struct prog_dst *t,
+		    unsigned int flags, int32_t tag, uint64_t *seq);
+int prog_get_notify(struct prog_win *w, const struct prog_buf *o, const struct prog_dst *t,
+		    unsigned int flags, int32_t tag, uint64_t *seq);
+int prog_accumulate_notify(struct prog_win *w, const struct prog_buf *o, const struct prog_buf *result,
+			   const struct prog_dst *t, uint8_t op, uint8_t etype, unsigned int flags,
+			   int32_t tag, uint64_t *seq);
+
+/* What to take, and what was taken.  The caller's; an array's elements are each @size bytes apart. */
+struct prog_notify {
+	size_t size;			/* sizeof(struct prog_notify), as the caller knows it */
+	uint32_t source;		/* rank, or PROG_NOTIFY_ANY_SOURCE */
+	int32_t tag;			/* or PROG_NOTIFY_ANY_TAG */
+};
+
+/*
+ * Take the oldest notification that matches one of @want[@n]: those that were kept before others; of several sources none is
+ * preferred.  1: *@got (may be NULL; its size must be set) says which, *@which (may be NULL) the index of the first element
+ * of @want that it matches; 0: there is none.  prog_notify_probe() leaves it: the next call that asks for the same gets it,
+ * unless another thread was faster.  Any thread, several at once with PROG_SESSION_MT.
+ * -EINVAL: a size, source or tag that is none, @n 0; -EOPNOTSUPP; -ENOMEM: no room to keep others.
+ */
+int prog_notify_test(struct prog_win *w, const struct prog_notify *want, uint32_t n, uint32_t *which,
+		     struct prog_notify *got);
+int prog_notify_probe(struct prog_win *w, const struct prog_notify *want, uint32_t n, uint32_t *which,
+		      struct prog_notify *got);
+/*
+ * The same, and sleeps until there is one: 1.  Calls the session's progress function now and then.  @timeout_ns: 0: for
+ * ever; -ETIMEDOUT after that, or up to 20 ms later.  -ECONNRESET: the daemon is lost; or what the function of
+ * prog_win_set_check() says of the source, if all of @want name the same one.
+ */
+int prog_notify_wait(struct prog_win *w, const struct prog_notify *want, uint32_t n, uint32_t *which,
+		     struct prog_notify *got, uint64_t timeout_ns);
+
+struct prog_notify_info {
+	size_t size;			/* set by the caller */
+	uint64_t waiting;		/* given to this rank, and not taken yet */
+	uint64_t discarded;		/* came after prog_notify_discard() */
+};
+int prog_notify_info(struct prog_win *w, struct prog_notify_info *info);	/* -EINVAL, -EOPNOTSUPP */
+
+/*
+ * This rank takes no more notifications of @w, before it waits for others in order to close it: streams that wait for it to take
+ * some go on, and what comes is counted and forgotten.  Until the window ends.  Windows without notifications: does nothing.
+ */
+void prog_notify_discard(struct prog_win *w);
+
 /* seq of an operation identifies it on its target. Local: origin buffer reusable / result there;
  * remote: also applied at the target.  1 done, 0 not yet, negative: failed. Drives copies-out. */
 int prog_test(struct prog_win *w, uint32_t rank, uint64_t seq, bool remote);

@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <libprogbase/notifyq.h>
+
 #include "defer.h"
 
 /* Memory of ALLOCATE that stays with the window for the next one: an end clears what it held. */
@@ -219,6 +221,9 @@ bool prog_win_end(struct prog_win *w)
 	fine = !defer_pending(w) && fine;
 	defer_end(w);
 	range_detach_all(w);
+	notify_forget(w);
+	if (w->wc.notify)
+		notifyq_reset(&w->wc);
 	session_lock(s);
 	fine = fine && !w->nactive;
 	session_unlock(s);

@@ -91,6 +91,7 @@ static int win_alloc(struct prog_session *s, const struct prog_win_cfg *cfg, uin
 	w->defer_mode = w->defer_min = PROG_DEFER_OFF;
 	pthread_mutex_init(&w->range_lock, NULL);
 	pthread_mutex_init(&w->defer_lock, NULL);
+	pthread_mutex_init(&w->notes_lock, NULL);
 	w->streams = aligned_alloc(PROG_CACHELINE, ((size_t)w->nranks * sizeof(*w->streams) +
 				   PROG_CACHELINE - 1) & ~(size_t)(PROG_CACHELINE - 1));
 	w->node_here = calloc(w->nranks, 1);
@@ -265,6 +266,7 @@ void prog_win_close(struct prog_win *w)
 	for (i = 0; w->dtypes && i < CLIENT_DTYPES; i++)
 		prog_dtype_put(w->dtypes[i].dt);
 	free(w->dtypes);
+	notify_forget(w);
 	for (i = 0; i < w->ncopies; i++)
 		prog_win_close(w->copy[i]);
 	free(w->copy);
@@ -275,6 +277,7 @@ void prog_win_close(struct prog_win *w)
 	free(w->peers);
 	free(w->node_here);
 	free(w->streams);
+	pthread_mutex_destroy(&w->notes_lock);
 	pthread_mutex_destroy(&w->range_lock);
 	pthread_mutex_destroy(&w->defer_lock);
 	free(w);

@@ -96,6 +96,7 @@ struct prog_win {
 	uint32_t slot;			/* number at the daemon */
 	bool connected, multinode, native;
 	bool singles;			/* all libraries and daemons know of struct prog_win_single */
+	bool notify;			/* all libraries and daemons know of notifications */
 	bool neighbours;		/* some node has several ranks; the same on all */
 	bool by_address;		/* to daemons and the helper thread it is DYNAMIC, whatever kind says */
 	uint8_t *node_here;		/* [nranks] 1: on this node */
@@ -112,6 +113,14 @@ struct prog_win {
 	uint32_t live_ranges;		/* under range_lock */
 	uint32_t range_end;		/* likewise: entries from here on were never used; as in wc.ctl */
 	struct pin **range_pin;		/* [nranges], under range_lock: pins of ranges; NULL: none yet */
+	pthread_mutex_t notes_lock;	/* who takes notifications, with PROG_SESSION_MT */
+	struct note *notes;		/* taken from the queues and not matched, in order */
+	struct note *notes_free;
+	uint64_t *notes_some;		/* [(nranks + 63) / 64] ranks whose queues are to be looked at; NULL: not asked yet */
+	uint32_t notes_next;		/* ... beginning with this one */
+	uint64_t notes_kept;		/* length of notes */
+	uint64_t notes_wait;		/* ns that waits for them have taken lately ... */
+	uint32_t notes_long;		/* ... and how many of those were long; both atomic */
 	int (*check)(void *arg, uint32_t rank);	/* prog_win_set_check() */
 	void *check_arg;
 	struct msgs *msgs;		/* message context, from map on; constant then */
@@ -140,6 +149,11 @@ struct near {
 typedef bool near_fn(const struct prog_win *w, uint32_t rank, struct near *n);
 /* 0: it is still that process, and not a later one of its number.  Any thread. */
 int near_alive(const struct near *near);
+
+/* ---- notify.c ------------------------------------------------------------------------------ */
+
+/* What was not taken is forgotten; nobody uses the window any more. */
+void notify_forget(struct prog_win *w);
 
 /* ---- range.c ------------------------------------------------------------------------------- */
 

@@ -23,6 +23,7 @@
  * for "killed", must then get the lock (or go on accumulating), and make "survived.RANK".
  */
 #include <errno.h>
+#include <asyncprog/notify.h>
 #include <fcntl.h>
 #include <mpi.h>
 #include <stdarg.h>
@@ -302,7 +303,7 @@ static int brief(void)
 }
 
 /* The first words of the window of steady() */
-enum { ADDED, FETCHED, LOCKED, SWAPPED, FENCED, POSTED };
+enum { ADDED, FETCHED, LOCKED, SWAPPED, FENCED, POSTED, NOTIFIED };
 
 /* Adds one under a lock, and one by compare_and_swap, at rank 0. */
 static void steady_locks(MPI_Win win)
@@ -347,6 +348,29 @@ static void steady_epochs(MPI_Win win, int64_t round)
 	MPI_Group_free(&from);
 }
 
+/* Notified puts to the next rank: each comes once, in order; more than a queue takes in the first of four rounds. */
+static void steady_notified(MPI_Win win, int64_t round)
+{
+	int next = (rank + 1) % size, prev = (rank + size - 1) % size, n = round % 4 ? 20 : 200;
+	struct asyncprog_notification got;
+	int rc = MPI_SUCCESS;
+
+	MPI_Win_lock_all(MPI_MODE_NOCHECK, win);
+	for (int i = 0; i < n; i++) {
+		rc = asyncprog_put_notify(&round, 1, MPI_INT64_T, next, NOTIFIED * 8, 1, MPI_INT64_T, i, win);
+		if (rc == MPI_ERR_UNSUPPORTED_OPERATION)
+			break;		/* natively */
+		if (rc)
+			broken("round %lld: notified put %d: class %d", (long long)round, i, rc);
+	}
+	for (int i = 0; rc == MPI_SUCCESS && i < n; i++) {
+		rc = asyncprog_notify_wait(MPI_ANY_SOURCE, MPI_ANY_TAG, win, &got);
+		if (rc || got.source != prev || got.tag != i)
+			broken("round %lld: notification %d: class %d, %d of rank %d", (long long)round, i, rc, got.tag, got.source);
+	}
+	MPI_Win_unlock_all(win);
+}
+
 static void steady_check(const int64_t *mine, int64_t round)
 {
 	const int64_t want[] = {
@@ -385,6 +409,7 @@ static int steady(void)
 		MPI_Win_unlock_all(win);
 		steady_locks(win);
 		steady_epochs(win, rounds);
+		steady_notified(win, rounds);
 		if (old < rounds * size || old >= (rounds + 1) * size)
 			broken("round %lld: fetch_and_op gave %lld", (long long)rounds,
 			       (long long)old);

@@ -50,6 +50,7 @@ static const char *const op_names[STATS_OPS] = {
 	[PROG_SQE_OP_ACC] = "accumulate", [PROG_SQE_OP_GET_ACC] = "get_accumulate",
 	[PROG_SQE_OP_CAS] = "compare_and_swap", [PROG_SQE_OP_LOCK] = "lock", [PROG_SQE_OP_UNLOCK] = "unlock",
 	[PROG_SQE_OP_POST] = "post", [PROG_SQE_OP_COMPLETE] = "complete",
+	[PROG_SQE_OP_NOTIFY] = "notify",
 };
 
 /* Two-sided messages of a job; NULL: it had none. */
@@ -132,6 +133,7 @@ static json_t *job_json(uint32_t number, const uint8_t *id, uid_t uid, const str
 	ctl_put_u64(o, "deferred_bytes", b->deferred_bytes);
 	ctl_put_u64(o, "stops", b->stops);
 	ctl_put_u64(o, "lock_waits", b->lock_waits);
+	ctl_put_u64(o, "notify_stops", b->notify_stops);
 	ctl_put_u64(o, "locks_dropped", b->locks_dropped);
 	ctl_put_u64(o, "stripe_waits", b->stripe_waits);
 	ctl_put_u64(o, "replays", b->replays);

@@ -98,6 +98,11 @@ void gone_forget(struct rma_peer *p)
 	}
 }
 
+static bool takes_notify(const struct stream *s)
+{
+	return lane_takes_notify(s->peer->lp->lane);
+}
+
 const struct to_target lane_to_target = {
 	.open = open_stream,
 	.send = send_frame,
@@ -105,4 +110,5 @@ const struct to_target lane_to_target = {
 	.commit = commit,
 	.cancel = cancel,
 	.gone = gone,
+	.takes_notify = takes_notify,
 };

@@ -51,6 +51,11 @@ static void gone(struct stream *s, const struct wire_frame *f)
 	target_frame(s->to, f, NULL, false);
 }
 
+static bool takes_notify(const struct stream *s)
+{
+	return true;
+}
+
 const struct to_target local_to_target = {
 	.direct = true,
 	.open = open_stream,
@@ -59,6 +64,7 @@ const struct to_target local_to_target = {
 	.commit = commit,
 	.cancel = cancel,
 	.gone = gone,
+	.takes_notify = takes_notify,
 	.move = move_next,
 };
 

@@ -10,6 +10,14 @@ static bool no_bytes(struct conn *c, uint32_t slot, const struct prog_sqe *e)
 	return false;
 }
 
+static bool tag_and_number(struct conn *c, uint32_t slot, const struct prog_sqe *e)
+{
+	if (no_bytes(c, slot, e) && (uint32_t)e->disp <= INT32_MAX)
+		return true;
+	link_client_bad(&c->lc, "slot %u: notification of tag 0x%x", slot, (uint32_t)e->disp);
+	return false;
+}
+
 static bool any_bytes(struct conn *c, uint32_t slot, const struct prog_sqe *e)
 {
 	return true;
@@ -64,4 +72,5 @@ const struct rma_opcode rma_opcodes[RMA_OPCODES] = {
 	[PROG_SQE_OP_UNLOCK] = { .validate = no_bytes, .execute = exec_unlock },
 	[PROG_SQE_OP_POST] = { .validate = no_bytes, .execute = exec_post },
 	[PROG_SQE_OP_COMPLETE] = { .validate = no_bytes, .execute = exec_complete },
+	[PROG_SQE_OP_NOTIFY] = { .validate = tag_and_number, .execute = exec_notify, .resume = notify_resume },
 };

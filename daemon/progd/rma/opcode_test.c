@@ -17,6 +17,11 @@ static void test_table(void **state)
 		assert_non_null(t);
 		assert_ptr_equal(rma_opcode(WIRE_RMA_DTYPE + i - PROG_SQE_OP_DTYPE), o);
 		print_message("%s\n", t->name);
+		/* has no number: not an operation */
+		if (WIRE_RMA_DTYPE + i - PROG_SQE_OP_DTYPE == WIRE_RMA_GONE) {
+			assert_null(o->execute);
+			continue;
+		}
 		assert_non_null(o->validate);
 		assert_non_null(o->execute);
 		assert_int_equal(o->payload != PAYLOAD_NONE, t->max_len > 0);
@@ -28,6 +33,7 @@ static void test_table(void **state)
 	}
 	assert_null(rma_opcodes[PROG_SQE_OP_NOP].execute);
 	assert_int_equal(WIRE_RMA_DTYPE + PROG_SQE_OP_COMPLETE - PROG_SQE_OP_DTYPE, WIRE_RMA_COMPLETE);
+	assert_int_equal(WIRE_RMA_DTYPE + PROG_SQE_OP_NOTIFY - PROG_SQE_OP_DTYPE, WIRE_RMA_NOTIFY);
 }
 
 int main(void)

@@ -38,7 +38,7 @@ static struct {				/* node B */
 	struct lane *lane;
 	struct prog_addr addr[PROG_MAX_ADDRS];
 	unsigned int naddrs;
-	unsigned int puts, others, ups, downs;
+	unsigned int puts, notices, others, ups, downs;
 	uint64_t data_end;		/* position behind the last DATA */
 	uint32_t job;
 } b;
@@ -74,6 +74,7 @@ static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const v
 	}
 	b.job = f->job;
 	b.puts += f->type == WIRE_RMA_PUT;
+	b.notices += f->type == WIRE_RMA_NOTIFY;
 	if (!(f->flags & WIRE_F_LAST))
 		return 0;
 	if (f->type == WIRE_RMA_GET)
@@ -499,6 +500,44 @@ static void test_stop(void **state)
 	assert_int_equal(a.wc.streams[1].err_seq, 0);
 }
 
+/* A notification goes to a daemon that knows what it is, and not behind an operation that could not be read. */
+static void test_notify(void **state)
+{
+	struct prog_sqe e = { .opcode = PROG_SQE_OP_NOTIFY, .target = 1, .disp = PROG_NOTIFY_DISP(3, 1) }, unread = put(3);
+	struct link_peer *lp, *tmp;
+
+	submit(put(1));
+	e.seq = 2;
+	submit(e);
+	RUN(acked() == 2);
+	assert_int_equal(a.wc.streams[1].err_seq, 0);
+	assert_int_equal(b.notices, 1);
+	/* no CMA, no helper: the daemon cannot read it */
+	unread.flags = PROG_SQE_VA;
+	submit(unread);
+	e.seq = 4;
+	submit(e);
+	RUN(acked() == 4);
+	assert_int_equal(a.wc.streams[1].err_seq, 3);
+	a.wc.streams[1].err_seq = 0;
+	e.seq = 5;
+	e.disp = PROG_NOTIFY_DISP(3, 0);
+	submit(e);
+	RUN(acked() == 5);
+	assert_int_equal(a.wc.streams[1].err_seq, 0);
+	assert_int_equal(b.notices, 2);
+	/* an older daemon: the stream goes on */
+	HASH_ITER(hh, a.k.link->peers, lp, tmp)
+		lp->lane->notify = false;
+	e.seq = 6;
+	submit(e);
+	submit(put(7));
+	RUN(acked() == 7);
+	assert_int_equal(a.wc.streams[1].err_seq, 6);
+	assert_int_equal(a.wc.streams[1].err, -EOPNOTSUPP);
+	assert_int_equal(b.notices, 2);
+}
+
 /* No more streams than the user may have: an operation that needs one more fails, alone. */
 static void test_quota(void **state)
 {
@@ -668,7 +707,8 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_put), T(test_follow), T(test_deferred), T(test_confirm), T(test_region_gone), T(test_stop), T(test_quota),
+		T(test_put), T(test_follow), T(test_deferred), T(test_confirm), T(test_region_gone), T(test_stop), T(test_notify),
+		T(test_quota),
 		T(test_idle_lane), T(test_open_on_full_lane), T(test_lane_of_others), T(test_lanes_apart),
 	};
 

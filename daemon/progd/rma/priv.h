@@ -85,6 +85,7 @@ struct stream {
 	uint32_t data;			/* first one that waits for DATA */
 	uint64_t seq_in;		/* last one taken from the ring */
 	uint64_t seq_sent;		/* last one sent whole */
+	uint64_t seq_unread;		/* last one whose bytes could not be read */
 	uint64_t ack_to;		/* acknowledged by the peer */
 	uint64_t acked;			/* told to the client */
 	uint32_t locks_out;		/* LOCKs sent and not acknowledged */
@@ -180,6 +181,8 @@ struct to_target {
 	void (*cancel)(struct stream *s);
 	/* WIRE_RMA_GONE: soon. */
 	void (*gone)(struct stream *s, const struct wire_frame *f);
+	/* Does the target's daemon know of RMA_NOTIFY? */
+	bool (*takes_notify)(const struct stream *s);
 	/* As move_next(); NULL: no engine reaches the target. */
 	int (*move)(struct stream *s);
 };
@@ -222,6 +225,7 @@ struct held_frame {			/* a frame that waits for its stream */
 enum ts_state {
 	TS_RUN,
 	TS_LOCK,			/* LOCK in `cur' not granted */
+	TS_FULL,			/* NOTIFY in `cur' finds the window's queue full */
 	TS_SEND,			/* reply of `cur' does not fit the lane yet, or is being sent */
 	TS_RETRY,			/* first held frame: stripe, helper ring or lane was busy */
 	TS_HELPER,			/* first held frame waits for the stream's helper jobs, or replies by reference */
@@ -246,12 +250,13 @@ struct tstream {
 	uint64_t exec_seq;		/* operation that status is of */
 	int32_t status;
 	uint64_t applied;		/* last operation done */
+	uint64_t failed;		/* last one that failed, 0: none */
 	bool locked;			/* holds the window's lock */
 	struct held_unlock *unlock;	/* since the first LOCK: what is kept if the unlock must wait */
 	uint32_t locks_waiting;		/* LOCKs that wait (cur or held) */
 	uint32_t credit_used;		/* bytes held behind them: WIRE_CREDIT */
 	struct held_frame *held, *held_tail;
-	struct wire_frame cur;		/* TS_LOCK, TS_SEND: the frame in progress */
+	struct wire_frame cur;		/* TS_LOCK, TS_FULL, TS_SEND: the frame in progress */
 	uint64_t cur_off;		/* TS_SEND: next byte of the reply */
 	uint64_t blocked_since;		/* TS_RETRY by a stripe or the lock's guard: ns, 0: not */
 	unsigned int jobs;		/* helper jobs of this stream */
@@ -353,7 +358,7 @@ struct rma_opcode {
 	int (*resume)(struct tstream *ts);
 };
 
-#define RMA_OPCODES	(PROG_SQE_OP_COMPLETE + 1)
+#define RMA_OPCODES	(PROG_SQE_OP_NOTIFY + 1)
 extern const struct rma_opcode rma_opcodes[RMA_OPCODES];
 
 /* The opcode that frames of @type are of. */
@@ -378,8 +383,10 @@ int exec_lock(struct tstream *ts, const struct wire_frame *f, const uint8_t *pay
 int exec_unlock(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
 int exec_post(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
 int exec_complete(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
+int exec_notify(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
 int get_resume(struct tstream *ts);
 int lock_resume(struct tstream *ts);
+int notify_resume(struct tstream *ts);
 
 /* ---- engine --------------------------------------------------------------------------------- */
 
@@ -397,7 +404,7 @@ struct rma {
 	struct rma_lane *local_tl;
 	struct rma_from *froms;
 	struct held_unlock *held_unlocks;
-	struct tstream *waiting;	/* TS_LOCK, TS_RETRY, TS_SEND; in order of wait_round */
+	struct tstream *waiting;	/* TS_LOCK, TS_FULL, TS_RETRY, TS_SEND; in order of wait_round */
 	uint64_t wait_round;		/* walks over it so far */
 	struct sendref *free_refs;
 	struct link_retry retry;

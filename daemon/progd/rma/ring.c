@@ -37,7 +37,7 @@ static struct win *entry_window(struct conn *c, uint32_t slot, const struct prog
 	struct rma *r = c->r;
 	struct win *w;
 
-	if (e->opcode >= RMA_OPCODES) {
+	if (e->opcode >= RMA_OPCODES || !rma_opcodes[e->opcode].execute) {
 		link_client_bad(&c->lc, "slot %u: opcode %u", slot, e->opcode);
 		return NULL;
 	}

@@ -326,7 +326,7 @@ static void entry(struct kit_bytes *in)
 {
 	struct segment *seg = &helped->s;
 	uint32_t tail = seg->sq.tail, slot = tail % KIT_SLOTS;
-	struct prog_sqe e = { .opcode = kit_u8(in) % (PROG_SQE_OP_COMPLETE + 1) };
+	struct prog_sqe e = { .opcode = kit_u8(in) % (PROG_SQE_OP_NOTIFY + 1) };
 
 	if (bad || results == sizeof(result) / sizeof(result[0]) ||
 	    tail - __atomic_load_n(&seg->sq.head, __ATOMIC_ACQUIRE) >= KIT_SLOTS)
@@ -418,7 +418,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			kit_peer_frame(&peer, &in, WIRE_RMA_ACK, WIRE_RMA_GO);
 			break;
 		default:
-			kit_peer_frame(&peer, &in, WIRE_RMA_DTYPE, WIRE_RMA_GONE);
+			kit_peer_frame(&peer, &in, WIRE_RMA_DTYPE, WIRE_RMA_NOTIFY);
 		}
 		if (!peer.out) {
 			kit_peer_open(&peer, &b, guid_b, jobid, jobkey);

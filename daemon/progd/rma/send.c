@@ -286,8 +286,17 @@ static int send_failed_nop(struct stream *s, struct op *op)
 	err = tx(s, &f, NULL);
 	if (err)
 		return err;
+	s->seq_unread = op->seq;
 	op_sent(s, op);
 	return SENT;
+}
+
+/* May the notification @op go?  Not if the target does not know what it is, or what it is of was not sent. */
+static int notify_check(const struct stream *s, const struct op *op)
+{
+	if (!s->peer->chan->takes_notify(s))
+		return -EOPNOTSUPP;
+	return s->seq_unread && op->seq - s->seq_unread <= op->disp >> 32 ? -ECANCELED : 0;
 }
 
 /* It was copied by an engine. */
@@ -326,6 +335,11 @@ static int send_one(struct stream *s)
 	struct wire_frame f;
 	int ret;
 
+	if (op->opcode == PROG_SQE_OP_NOTIFY && !op->failed_nop) {
+		ret = notify_check(s, op);
+		if (ret)
+			unreadable(op, ret);
+	}
 	if (op->failed_nop)
 		return send_failed_nop(s, op);
 	ret = s->peer->chan->move ? s->peer->chan->move(s) : MOVE_USUAL;

@@ -2,8 +2,8 @@
 /*
  * Frames of origins arrive at their streams, and are done in order there.
  *
- * A stream whose next frame cannot be done now (lock held by somebody else, stripe or helper busy,
- * reply does not fit the lane) keeps it and what follows; other streams of the lane go on.  What
+ * A stream whose next frame cannot be done now (lock held by somebody else, stripe or helper busy, no room for a
+ * notification, reply does not fit the lane) keeps it and what follows; other streams of the lane go on.  What
  * waits behind a lock is bounded by WIRE_CREDIT per stream; for everything else the origin is told to
  * stop that stream when much is kept, and other streams go on: the lane is everybody's, and what the
  * stream waits for may be a process that is stopped itself.  Only an origin that does not stop, or very
@@ -89,7 +89,7 @@ void ts_run(struct tstream *ts)
 		ts_release_held(ts->tl, p);
 		free(p);
 	}
-	if (ts->stopped && !ts->held)
+	if (ts->stopped && !ts->held && ts->state != TS_FULL)
 		reply_notice(ts, WIRE_RMA_GO);
 }
 
@@ -342,7 +342,7 @@ int target_poll(struct rma *r)
 		/* from here on they were put back by this very loop: next time */
 		if (ts->wait_round == round)
 			break;
-		if (ts->state == TS_LOCK) {
+		if (ts->state == TS_LOCK || ts->state == TS_FULL) {
 			n += ts_resume(ts);
 		} else if (ts->state == TS_RETRY && r->retry.now) {
 			ts_unwait(ts);
@@ -462,7 +462,7 @@ static void ts_refuse(struct tstream *ts)
 	const struct held_frame *p;
 
 	acks_collect(tl);		/* first what was done */
-	if (ts->state == TS_LOCK || ts->state == TS_SEND) {
+	if (ts->state == TS_LOCK || ts->state == TS_FULL || ts->state == TS_SEND) {
 		ack_push(tl, ts, ts->cur.seq, -ENOENT);
 	} else {
 		LL_FOREACH(ts->job_list, j)

@@ -8,7 +8,7 @@
  *	resolve.c	where an operation's bytes are
  *	target.c	frames arrive, and are executed in order
  *	tjob.c		by the helper thread of a window's process
- *	read.c, write.c, sync.c, dtypes.c	what an operation does, by the table of opcode.c
+ *	read.c, write.c, sync.c, notify.c, dtypes.c	what an operation does, by the table of opcode.c
  *
  * Origins of this node, origin.h, are reached by a channel only (struct to_origin); so are these files from there.
  */

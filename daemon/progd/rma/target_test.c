@@ -15,6 +15,8 @@
 
 #include <cmocka.h>
 
+#include <libprogbase/notifyq.h>
+
 #include <kit/rma.h>
 #include "rma/priv.h"
 #include "xport/lane.h"
@@ -980,6 +982,95 @@ static void test_stop_freed(void **state)
 	win_map_put(seg);
 }
 
+static void notify(uint32_t origin, uint64_t seq, uint32_t tag, uint32_t covers)
+{
+	struct wire_frame f = op(WIRE_RMA_NOTIFY, origin, seq, PROG_NOTIFY_DISP(tag, covers), 0);
+
+	send_frame(&f, NULL);
+}
+
+static void take(uint32_t origin, uint32_t want)
+{
+	uint32_t tag;
+
+	assert_true(notifyq_peek(&b.wc, origin, &tag));
+	assert_int_equal(tag, want);
+	notifyq_drop(&b.wc, origin);
+}
+
+/* Notifications come behind their operations, or not at all; a full queue stops its stream alone. */
+static void test_notify(void **state)
+{
+	uint64_t seq = 0;
+	uint32_t tag, i;
+
+	put(0, ++seq, 8, 5);
+	notify(0, ++seq, 40, 1);
+	RUN(acked(0) == seq);
+	assert_int_equal(word(8), 5);
+	take(0, 40);
+	/* again, as after a lost answer: once is enough */
+	notify(0, seq, 40, 1);
+	settle();
+	assert_false(notifyq_peek(&b.wc, 0, &tag));
+	notify(0, ++seq, 1u << 31, 0);
+	RUN(acked(0) == seq);
+	assert_int_equal(status_of(0, seq), -EINVAL);
+	/* of a put that failed, one of two; of another one after that */
+	put(0, ++seq, SIZE, 1);
+	put(0, ++seq, 0, 1);
+	notify(0, ++seq, 41, 2);
+	RUN(acked(0) == seq);
+	assert_int_equal(status_of(0, seq), -ECANCELED);
+	assert_false(notifyq_peek(&b.wc, 0, &tag));
+	put(0, ++seq, 0, 2);
+	notify(0, ++seq, 42, 1);
+	RUN(acked(0) == seq);
+	assert_int_equal(status_of(0, seq), 0);
+	take(0, 42);
+	for (i = 0; i < PROG_NOTIFY_SLOTS + 3; i++)
+		notify(0, ++seq, i, 0);
+	put(0, ++seq, 16, 9);
+	put(1, 1, 24, 7);
+	notify(1, 2, 3, 1);
+	RUN(a.stops == 1 && acked(1) == 2);
+	take(1, 3);
+	settle();
+	assert_int_equal(acked(0), seq - 4);
+	assert_int_equal(word(16), 0);
+	assert_int_equal(a.gos, 0);
+	assert_int_equal(link_stats(b.k.link, b.job)->notify_stops, 1);
+	for (i = 0; i < PROG_NOTIFY_SLOTS / 2; i++)
+		take(0, i);
+	assert_int_equal(notifyq_resume(&b.wc, 0), 1);
+	RUN(acked(0) == seq && a.gos == 1);
+	assert_int_equal(word(16), 9);
+	for (; i < PROG_NOTIFY_SLOTS + 3; i++)
+		take(0, i);
+	assert_false(notifyq_peek(&b.wc, 0, &tag));
+	assert_int_equal(a.downs, 0);
+}
+
+/* The window goes while a stream waits for its process to take some; the origin's end takes nothing back. */
+static void test_notify_freed(void **state)
+{
+	uint64_t seq = 0;
+
+	while (seq < PROG_NOTIFY_SLOTS)
+		notify(1, ++seq, 1, 0);
+	RUN(acked(1) == seq);
+	send_frame(&(struct wire_frame){ .type = WIRE_RMA_GONE, .job = a.job, .win = KEY, .origin = 1, .target = 2 }, NULL);
+	for (seq = 0; seq < PROG_NOTIFY_SLOTS + 2;)
+		notify(0, ++seq, 1, 0);
+	RUN(a.stops == 1);
+	assert_int_equal(notifyq_left(&b.wc), 2 * PROG_NOTIFY_SLOTS);
+	free_window();
+	RUN(acked(0) == seq && a.gos == 1);
+	assert_int_equal(status_of(0, seq - 1), -ENOENT);
+	assert_int_equal(status_of(0, seq), -ENOENT);
+	assert_int_equal(a.downs, 0);
+}
+
 /* Streams to the user's windows count, too. */
 static void test_quota(void **state)
 {
@@ -1403,7 +1494,7 @@ int main(void)
 		T(test_guard_kept_gone), T(test_reopened), T(test_reopened_proven_twice),
 		T(test_reopened_waiting), T(test_window_freed),
 		T(test_freed_while_waiting), T(test_freed_with_jobs), T(test_stop),
-		T(test_stop_freed), T(test_quota), T(test_fence_count),
+		T(test_stop_freed), T(test_notify), T(test_notify_freed), T(test_quota), T(test_fence_count),
 		T(test_reply_not_over), T(test_reply_copied), T(test_reply_not_over_fence), T(test_unlock_due),
 		T(test_complete_due), T(test_follow),
 		T(test_memory_gone), L(test_memory_gone_receiving), L(test_memory_gone_sending),

@@ -244,6 +244,8 @@ void ts_finish(struct tstream *ts, const struct wire_frame *f, int status)
 	PROG_PROBE(apply, f->win, f->origin, f->target, f->seq, status);
 	ts->applied = f->seq;
 	ts->blocked_since = 0;
+	if (status)
+		ts->failed = f->seq;
 	if (w) {
 		if (status)
 			stats_add(&ts->stats->refused, 1);

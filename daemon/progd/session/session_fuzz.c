@@ -419,7 +419,7 @@ static void publish(struct prog_sq *sq, uint32_t *idx, uint32_t n, uint32_t entr
 
 static void operation(struct client *c, struct kit_bytes *in)
 {
-	struct prog_sqe e = { .opcode = kit_u8(in) % (PROG_SQE_OP_COMPLETE + 2) };
+	struct prog_sqe e = { .opcode = kit_u8(in) % (PROG_SQE_OP_NOTIFY + 2) };
 	uint32_t slot = kit_u8(in);
 
 	if (!c->seg)

@@ -74,6 +74,7 @@ struct stats_block {
 	uint64_t applied_bytes[STATS_OPS];
 	uint64_t refused;		/* answered with an error */
 	uint64_t lock_waits;		/* locks that were not free */
+	uint64_t notify_stops;		/* streams that a full queue of notifications stopped */
 	uint64_t locks_dropped;		/* held by a process or node that went away */
 	uint64_t replays;
 	uint64_t stripe_waits;

@@ -224,6 +224,7 @@ static void answered(struct lane *l, uint32_t len)
 	} else if (i.status) {
 		attempt_failed(l, -i.status, "%s", refusal(i.status));
 	} else {
+		l->notify = h.features & WIRE_NOTIFY;
 		up(l, &i);
 	}
 }

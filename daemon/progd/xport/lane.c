@@ -242,6 +242,11 @@ const uint8_t *lane_guid(const struct lane *l)
 	return l->guid;
 }
 
+bool lane_takes_notify(const struct lane *l)
+{
+	return l->notify;
+}
+
 uint16_t lane_index(const struct lane *l)
 {
 	return l->index;

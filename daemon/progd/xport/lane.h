@@ -314,6 +314,7 @@ struct lane {
 	bool bye_due, pong_due;
 	bool failing;			/* connecting: this attempt was given up */
 	bool has_secret;
+	bool notify;			/* opener: the acceptor takes RMA_NOTIFY */
 	bool ref_ended;			/* a payload that the peer may have sent by reference came to its end since we confirmed */
 	bool confirm_now;		/* the peer waits to hear how far we are, or has waited for long */
 	uint8_t begun;			/* BEGUN_...: the frame in progress */

@@ -187,6 +187,7 @@ int lane_state(const struct lane *l);
 uint64_t lane_away_ns(const struct lane *l);
 bool lane_is_opener(const struct lane *l);
 const uint8_t *lane_guid(const struct lane *l);		/* the other node */
+bool lane_takes_notify(const struct lane *l);		/* opener, since it is UP: does the other node's daemon know of them? */
 uint16_t lane_index(const struct lane *l);		/* the opener's worker */
 const char *lane_name(const struct lane *l);		/* "10.0.0.2:4711 (opener, lane 0)" */
 struct xport_worker *lane_worker(const struct lane *l);

@@ -24,9 +24,9 @@
 #endif
 
 #define PROG_ABI_MAJOR		1
-#define PROG_ABI_MINOR		6	/* 1: PROG_CTRL_NOTE; 2: two-sided messages; 3: pinned regions; 4: move_min;
+#define PROG_ABI_MINOR		7	/* 1: PROG_CTRL_NOTE; 2: two-sided messages; 3: pinned regions; 4: move_min;
 					 * 5: PROG_HELP_PULL, PROG_HELP_PUSH, struct prog_pool_dir;
-					 * 6: struct prog_win_single, PROG_WIN_COPIES */
+					 * 6: struct prog_win_single, PROG_WIN_COPIES; 7: notifications */
 #define PROG_MAX_WORKERS	16
 #define PROG_MAX_ADDRS		4
 #define PROG_GUID_SIZE		16
@@ -100,7 +100,15 @@ enum {
 	PROG_SQE_OP_UNLOCK	= 8,
 	PROG_SQE_OP_POST	= 9,
 	PROG_SQE_OP_COMPLETE = 10,
+	/* 11 is none */
+	PROG_SQE_OP_NOTIFY = 12,		/* ABI minor 7; disp: PROG_NOTIFY_DISP(); behind the operations it is of */
 };
+
+/*
+ * A notification with @tag (0..INT32_MAX) for the @covers (0..INT32_MAX) operations of the stream just before it: it is not
+ * given to the target if one of these failed, and fails itself then, with ECANCELED.
+ */
+#define PROG_NOTIFY_DISP(tag, covers)	((__u64)(covers) << 32 | (__u32)(tag))
 
 #define PROG_SQE_LOC_MASK	0x03	/* where the origin's packed bytes are (put/acc) or go (get) */
 #define PROG_SQE_INLINE		0x00	/* in inl[], len <= PROG_SQE_INLINE_MAX; not for GET */
@@ -410,6 +418,30 @@ struct prog_win_stream {
 	__u64	reserved;
 };
 
+/*
+ * Notifications that rank i has given to the owner of this segment, in their order.  One writer at a time: rank i itself,
+ * of the same node, while none of its NOTIFY entries is not acknowledged; else a worker.
+ */
+#define PROG_NOTIFY_SLOTS	128u
+struct prog_win_notify {
+	__u32	tail;			/* P or D: published with release; free-running */
+	__u32	pad0[15];
+	__u32	head;			/* C: taken; free-running */
+	__u32	stopped;		/* D: worker + 1 that waits for room.  C sets it to 0 when it has made room, and
+					 * wakes that worker (Dekker with head) */
+	__u32	pad1[14];
+	__u32	tag[PROG_NOTIFY_SLOTS];
+};
+
+/* At notify_off; __u64 some[(nranks + 63) / 64] follows, then, aligned, struct prog_win_notify [nranks]. */
+struct prog_win_notices {
+	__u32	discard;		/* C: 1: nobody takes them any more, they are lost and counted */
+	__u32	discarded;		/* P, D: atomic add */
+	__u32	used;			/* P, D: 1: there has been one */
+	__u32	pad[13];
+	/* some: P, D: bit i is set after tail of rank i was stored; C takes bits, then looks at those ranks' */
+};
+
 /* Attached range of a dynamic window; live when len != 0. gen is odd while C changes the entry. */
 struct prog_win_range {
 	__u32	gen;
@@ -437,7 +469,7 @@ struct prog_win_ctl {
 	__u64	redo_size;
 	__u32	nsingles;	/* P, atomic add: peer[0 .. nsingles - 1].single are taken, at most nranks */
 	__u32	range_end;	/* C: ranges in use are below this entry; 0: anywhere */
-	__u64	reserved;
+	__u64	notify_off;	/* struct prog_win_notices; 0: none (ABI minor < 7) */
 	__u32	event __attribute__((aligned(PROG_CACHELINE)));	/* P, D: ++ and futex wake: posts,
 				 * completes, fence totals, exposure */
 	__u32	waiters;	/* C */
@@ -632,6 +664,8 @@ _Static_assert(sizeof(struct prog_sqe) == 64, "prog_sqe");
 _Static_assert(sizeof(struct prog_sq) == 128, "prog_sq");
 _Static_assert(sizeof(struct prog_win_peer) == 64, "prog_win_peer");
 _Static_assert(sizeof(struct prog_win_stream) == 32, "prog_win_stream");
+_Static_assert(sizeof(struct prog_win_notify) == 640, "prog_win_notify");
+_Static_assert(sizeof(struct prog_win_notices) == 64, "prog_win_notices");
 _Static_assert(sizeof(struct prog_helper_job) == 72, "prog_helper_job");
 _Static_assert(sizeof(struct prog_p2p_slot) == 512, "prog_p2p_slot");
 _Static_assert(sizeof(struct prog_p2p_peer) == 64, "prog_p2p_peer");

@@ -9,6 +9,8 @@
 #include "link/client.h"
 #include "link/link.h"
 
+#define CPUS_AGE_NS	100000000ull	/* where a client may run is asked again after this */
+
 struct stats_block *link_stats(struct link *l, struct win_job *job)
 {
 	struct stats *s = job->stats;
@@ -46,6 +48,30 @@ void link_client_bad(struct link_client *c, const char *fmt, ...)
 	va_end(ap);
 	c->bad = true;
 	host->client_bad(host, c->view, why);
+}
+
+static void ask_cpus(struct link_client *c, bool threads, uint64_t now)
+{
+	struct link_host *h = c->link->o.host;
+
+	if (h->client_cpus(h, c->view, threads, &c->may))
+		CPU_ZERO(&c->may);
+	c->may_all = threads;
+	c->may_at = now;
+}
+
+uint32_t link_client_cpu(struct link_client *c, uint64_t now)
+{
+	uint32_t cpu = __atomic_load_n(c->view->cpu, __ATOMIC_RELAXED) - 1;
+
+	if (cpu >= CPU_SETSIZE || !c->link->o.host->client_cpus)
+		return cpu < CPU_SETSIZE ? cpu : CPU_SETSIZE;
+	if (!c->may_at || now - c->may_at >= CPUS_AGE_NS)
+		ask_cpus(c, false, now);
+	/* programs pin their first thread alone as often as all of them apart */
+	if (!CPU_ISSET(cpu, &c->may) && !c->may_all)
+		ask_cpus(c, true, now);
+	return CPU_ISSET(cpu, &c->may) ? cpu : CPU_SETSIZE;
 }
 
 int link_wake_marked(struct link *l)

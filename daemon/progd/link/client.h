@@ -3,6 +3,7 @@
 #ifndef PROGD_LINK_CLIENT_H
 #define PROGD_LINK_CLIENT_H
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -41,6 +42,9 @@ struct link_client {
 	struct stats_block *stats;	/* of its job, this worker's */
 	bool bad;			/* corrupt: ignored until it is detached */
 	bool dirty;			/* has something new to see: on the link's list */
+	cpu_set_t may;			/* where the kernel lets it run; as of may_at, 0: not asked yet */
+	uint64_t may_at;
+	bool may_all;			/* that of all its threads */
 	struct link_client *dirty_next;
 	struct link_client *next, *prev;
 };
@@ -49,6 +53,12 @@ void link_client_add(struct link_client *c, struct link *l, const struct client_
 void link_client_del(struct link_client *c);
 /* The client's memory is corrupt: it is not read any more, and its session will be ended.  Said once. */
 void link_client_bad(struct link_client *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/*
+ * The processor from which the client says that it posted last, if the kernel lets it run there, asked once in 100 ms; else
+ * CPU_SETSIZE.  @now: ns, not 0.
+ */
+uint32_t link_client_cpu(struct link_client *c, uint64_t now);
 
 /*
  * How many entries of the client's ring @name, of which @head have been taken, are to be taken now, at most @max.  0 also when

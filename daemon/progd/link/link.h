@@ -190,6 +190,11 @@ struct link_host {
 	void (*follow)(struct link_host *h, unsigned int worker, const cpu_set_t *best);
 	void (*spread)(struct link_host *h, unsigned int worker);
 	/*
+	 * Where the client's process may run, all its @threads or the first of them: 0 or a negative errno.  NULL: it is not known,
+	 * and what clients say is believed.
+	 */
+	int (*client_cpus)(struct link_host *h, const struct client_view *c, bool threads, cpu_set_t *out);
+	/*
 	 * The client's memory is corrupt; the session must be ended (later, not from inside this call).  @why names
 	 * field and value.
 	 */

@@ -47,6 +47,11 @@ static void spread(struct link_host *h, unsigned int worker)
 	worker_spread(host_of(h)->worker[worker]);
 }
 
+static int client_cpus(struct link_host *h, const struct client_view *c, bool threads, cpu_set_t *out)
+{
+	return worker_cpus_process(c->pid, threads, out);
+}
+
 static bool leave(struct link_host *h, unsigned int worker)
 {
 	return worker_coalesces(host_of(h)->worker[worker]);
@@ -99,7 +104,7 @@ static int make_workers(struct node *n)
 
 	n->host = (struct link_host){
 		.posted = posted, .leave = leave, .kick = kick, .place = place, .follow = follow,
-		.spread = spread, .client_bad = client_bad,
+		.spread = spread, .client_cpus = client_cpus, .client_bad = client_bad,
 	};
 	for (unsigned int i = 0; i < workers; i++) {
 		struct worker_opts o = {

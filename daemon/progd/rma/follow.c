@@ -17,12 +17,6 @@ bool follow_awaits(const struct conn *c)
 	return c->awaited >= AWAITED_MIN;
 }
 
-/* CPU_SETSIZE or more: not known.  It is only what the client says. */
-static uint32_t cpu_of(const struct conn *c)
-{
-	return __atomic_load_n(c->lc.view->cpu, __ATOMIC_RELAXED) - 1;
-}
-
 /* Does it wait after every few entries?  While the worker has its processor it cannot say that it does now. */
 static void observe(struct conn *c, uint32_t n)
 {
@@ -53,7 +47,6 @@ void follow_posted(struct conn *c, uint32_t n)
 
 	if (!r->host->follow)
 		return;
-	cpu = cpu_of(c);
 	recent = r->followed && engine_now(r) - r->followed_at < FOLLOW_NS;
 	observe(c, n);
 	if (r->bytes > SPREAD_BYTES) {
@@ -61,8 +54,10 @@ void follow_posted(struct conn *c, uint32_t n)
 		return;
 	}
 	/* of several one is as good as the other */
-	if (!follow_awaits(c) || cpu >= CPU_SETSIZE ||
-	    (recent && (r->followed == c ? r->followed_cpu == cpu : follow_awaits(r->followed))))
+	if (!follow_awaits(c) || (recent && r->followed != c && follow_awaits(r->followed)))
+		return;
+	cpu = link_client_cpu(&c->lc, engine_now(r));
+	if (cpu >= CPU_SETSIZE || (recent && r->followed == c && r->followed_cpu == cpu))
 		return;
 	r->followed = c;
 	r->followed_cpu = cpu;
@@ -88,7 +83,7 @@ void follow_frame(struct rma *r, uint64_t total)
 	r->kept_off_at = engine_now(r);
 	CPU_ZERO(&busy);
 	DL_FOREACH(r->conns, c) {
-		uint32_t cpu = cpu_of(c);
+		uint32_t cpu = link_client_cpu(&c->lc, engine_now(r));
 
 		if (cpu < CPU_SETSIZE && !follow_awaits(c) && !__atomic_load_n(c->lc.view->blocked, __ATOMIC_RELAXED))
 			CPU_SET(cpu, &busy);

@@ -335,6 +335,81 @@ static void test_deferred(void **state)
 	win_job_put(job);
 }
 
+static struct {			/* what the kernel says of clients, and how often it was asked */
+	cpu_set_t first, all;
+	unsigned int asked, asked_all;
+	int err;
+} kernel;
+
+static int client_cpus(struct link_host *h, const struct client_view *c, bool threads, cpu_set_t *out)
+{
+	kernel.asked += !threads;
+	kernel.asked_all += threads;
+	*out = threads ? kernel.all : kernel.first;
+	return kernel.err;
+}
+
+/* The worker is told to go to @cpu, sooner or later, or, -1, nowhere for longer than the kernel's answers count; for how long, ns. */
+static uint64_t expect_told(int cpu)
+{
+	time_t limit = time(NULL) + 30;
+	uint64_t begin = loop_now();
+	cpu_set_t want;
+
+	CPU_ZERO(&want);
+	if (cpu >= 0)
+		CPU_SET(cpu, &want);
+	told.follows = 0;
+	memset(&told.best, 0, sizeof(told.best));
+	do
+		post(1, 1, true);
+	while (cpu < 0 ? loop_now() - begin < 250000000 : !CPU_EQUAL(&told.best, &want) && time(NULL) < limit);
+	assert_true(CPU_EQUAL(&told.best, &want));
+	return loop_now() - begin;
+}
+
+/* Clients are believed where the kernel lets them run, and the kernel is not asked for each of their words. */
+static void test_follow_allowed(void **state)
+{
+	uint64_t most;
+
+	memset(&told, 0, sizeof(told));
+	memset(&kernel, 0, sizeof(kernel));
+	CPU_SET(3, &kernel.first);
+	CPU_SET(3, &kernel.all);
+	CPU_SET(4, &kernel.all);
+	kit_host.follow = follow;
+	kit_host.spread = spread;
+	kit_host.client_cpus = client_cpus;
+	a.seg->cpu = 1 + 3;
+	post(20, 1, true);
+	expect_told(3);
+	assert_true(kernel.asked);
+	assert_int_equal(kernel.asked_all, 0);
+	/* another thread's */
+	a.seg->cpu = 1 + 4;
+	expect_told(4);
+	assert_true(kernel.asked_all);
+	/* somebody else's */
+	kernel.asked = kernel.asked_all = 0;
+	a.seg->cpu = 1 + 5;
+	most = expect_told(-1) / 100000000 + 2;
+	assert_in_range(kernel.asked, 1, most);
+	assert_in_range(kernel.asked_all, 1, most);
+	/* it was moved */
+	CPU_SET(5, &kernel.first);
+	expect_told(5);
+	CPU_CLR(5, &kernel.first);
+	a.seg->cpu = 1 + 3;
+	expect_told(3);
+	kernel.err = -ESRCH;
+	a.seg->cpu = 1 + 4;
+	expect_told(-1);
+	kit_host.follow = NULL;
+	kit_host.spread = NULL;
+	kit_host.client_cpus = NULL;
+}
+
 /* Who waits after each operation or two has the worker where it has posted; not who posts many, nor for much at once. */
 static void test_follow(void **state)
 {
@@ -707,8 +782,8 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_put), T(test_follow), T(test_deferred), T(test_confirm), T(test_region_gone), T(test_stop), T(test_notify),
-		T(test_quota),
+		T(test_put), T(test_follow), T(test_follow_allowed), T(test_deferred), T(test_confirm), T(test_region_gone), T(test_stop),
+		T(test_notify), T(test_quota),
 		T(test_idle_lane), T(test_open_on_full_lane), T(test_lane_of_others), T(test_lanes_apart),
 	};
 

@@ -28,16 +28,18 @@ void conn_place(const struct conn *on, uint64_t len, bool blocking)
 	struct rndv *r = on->r;
 	cpu_set_t idle, busy;
 	struct conn *c;
+	uint64_t now;
 
 	if (!r->host->place || len < PLACE_MIN)
 		return;
+	now = loop_now();
 	CPU_ZERO(&idle);
 	CPU_ZERO(&busy);
 	DL_FOREACH(r->list, c) {
-		uint32_t cpu = __atomic_load_n(c->lc.view->cpu, __ATOMIC_RELAXED) - 1;
+		uint32_t cpu = link_client_cpu(&c->lc, now);
 		bool blocked = conn_blocked(c) || (c == on && blocking);
 
-		if (cpu < CPU_SETSIZE)	/* it is only what the client says */
+		if (cpu < CPU_SETSIZE)
 			CPU_SET(cpu, blocked ? &idle : &busy);
 	}
 	r->host->place(r->host, r->link->o.index, &idle, &busy);

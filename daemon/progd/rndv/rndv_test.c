@@ -296,6 +296,28 @@ static void test_place(void **state)
 	expect_cpus(&node_a, -1, -1);
 }
 
+static int client_cpus(struct link_host *h, const struct client_view *c, bool threads, cpu_set_t *out)
+{
+	CPU_ZERO(out);
+	CPU_SET(3, out);
+	return 0;
+}
+
+/* What a client says of processors where it cannot be does not count. */
+static void test_place_allowed(void **state)
+{
+	clients[0].seg->cpu = 1 + 3;
+	clients[0].seg->blocked = 1;
+	clients[2].seg->cpu = 1 + 5;
+	node_a.host.client_cpus = node_b.host.client_cpus = client_cpus;
+	moved(PLACE_MIN, false);
+	expect_cpus(&node_a, 3, -1);
+	expect_cpus(&node_b, -1, -1);
+	node_a.host.client_cpus = node_b.host.client_cpus = NULL;
+	clients[0].seg->blocked = 0;
+	clients[0].seg->cpu = clients[2].seg->cpu = 0;
+}
+
 static void test_many(void **state)
 {
 	struct { struct buf s, r; uint32_t src, dst, ss, rs; uint64_t seed, moved; bool over; } m[48];
@@ -1101,6 +1123,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_sizes, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_types_quota, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_place, kit_setup, kit_teardown),
+		cmocka_unit_test_setup_teardown(test_place_allowed, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_many, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_drop, kit_setup, kit_teardown),
 		cmocka_unit_test_setup_teardown(test_withdraw, kit_setup, kit_teardown),

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
-/* Lists of processors, and those of a NUMA node. */
+/* Lists of processors, those of a NUMA node, and those of a process. */
+#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <hwloc.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "worker/worker.h"
@@ -67,4 +70,37 @@ int worker_cpus_numa(unsigned int index, cpu_set_t *out)
 out:
 	hwloc_topology_destroy(topo);
 	return ret;
+}
+
+#define THREADS_MAX	64	/* looked at: what it takes is bounded, whatever a process has */
+
+int worker_cpus_process(pid_t pid, bool threads, cpu_set_t *out)
+{
+	char path[32];
+	struct dirent *e;
+	cpu_set_t of;
+	DIR *dir;
+
+	CPU_ZERO(out);
+	/* 0 would be the caller */
+	if (pid <= 0)
+		return -ESRCH;
+	if (sched_getaffinity(pid, sizeof(*out), out))
+		return -errno;
+	if (!threads)
+		return 0;
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	dir = opendir(path);
+	if (!dir)
+		return -errno;
+	for (int n = 0; n < THREADS_MAX && (e = readdir(dir));) {
+		if (!isdigit((unsigned char)e->d_name[0]))
+			continue;
+		n++;
+		/* one that has ended meanwhile adds nothing */
+		if (!sched_getaffinity((pid_t)strtol(e->d_name, NULL, 10), sizeof(of), &of))
+			CPU_OR(out, out, &of);
+	}
+	closedir(dir);
+	return 0;
 }

@@ -276,15 +276,16 @@ static void note_gap(struct worker *w, uint64_t gap)
 
 /* ---- where it runs ---------------------------------------------------------------------- */
 
-static void run_on(struct worker *w, const cpu_set_t *cpus)
+/* false: a processor has gone meanwhile (offline, cpuset), and things stay as they are. */
+static bool run_on(struct worker *w, const cpu_set_t *cpus)
 {
 	if (CPU_EQUAL(cpus, &w->placed))
-		return;
-	/* a processor may have gone meanwhile: then things stay as they are */
+		return true;
 	if (pthread_setaffinity_np(pthread_self(), sizeof(*cpus), cpus))
-		return;
+		return false;
 	w->placed = *cpus;
 	count(&w->st.moves, 1);
+	return true;
 }
 
 void worker_place(struct worker *w, const cpu_set_t *idle, const cpu_set_t *busy)
@@ -329,8 +330,10 @@ void worker_follow(struct worker *w, const cpu_set_t *best)
 	if (w->followed_at && now - w->followed_at < FOLLOW_NS)
 		return;
 	CPU_AND(&set, &w->may, best);
-	run_on(w, &set);
-	w->followed_at = w->placed_at = now;
+	w->followed_at = now;
+	if (!run_on(w, &set))
+		return;
+	w->placed_at = now;
 	w->follows = true;
 }
 

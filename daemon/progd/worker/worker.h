@@ -127,6 +127,11 @@ const char *worker_describe(const struct worker *w);
  */
 int worker_cpus_parse(const char *list, cpu_set_t *out);
 int worker_cpus_numa(unsigned int index, cpu_set_t *out);
+/*
+ * Where the kernel lets the first thread of the process @pid run, or, with @threads, any of its threads (of more than 64 some);
+ * what is taken away meanwhile (processors offline, cpusets) is not in it.  0 or a negative errno, -ESRCH if @pid is not known.
+ */
+int worker_cpus_process(pid_t pid, bool threads, cpu_set_t *out);
 
 /* In test builds: this thread is @w's. */
 #ifdef PROG_CHECKS

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,6 +24,68 @@
 
 static int kind;
 static int64_t poll_ns;
+
+/* A machine with other processors than this one, as far as workers ask and tell; online is empty: this one. */
+static pthread_mutex_t machine_lock = PTHREAD_MUTEX_INITIALIZER;
+static cpu_set_t online, allowed;
+
+int pthread_getaffinity_np(pthread_t thread, size_t size, cpu_set_t *out)
+{
+	bool made_up;
+
+	pthread_mutex_lock(&machine_lock);
+	made_up = CPU_COUNT(&online);
+	if (made_up)
+		CPU_AND(out, &online, &allowed);
+	pthread_mutex_unlock(&machine_lock);
+	assert(pthread_equal(thread, pthread_self()));
+	return made_up || !sched_getaffinity(0, size, out) ? 0 : errno;
+}
+
+int pthread_setaffinity_np(pthread_t thread, size_t size, const cpu_set_t *set)
+{
+	cpu_set_t both;
+	bool made_up;
+	int ret = 0;
+
+	pthread_mutex_lock(&machine_lock);
+	made_up = CPU_COUNT(&online);
+	CPU_AND(&both, &online, set);
+	if (made_up && CPU_COUNT(&both))
+		allowed = *set;
+	else if (made_up)
+		ret = EINVAL;
+	pthread_mutex_unlock(&machine_lock);
+	assert(pthread_equal(thread, pthread_self()));
+	return made_up || !sched_setaffinity(0, size, set) ? ret : errno;
+}
+
+/* The first @n processors, 0: those that there are; the worker that is started next may run on all of them. */
+static void machine(int n)
+{
+	pthread_mutex_lock(&machine_lock);
+	CPU_ZERO(&online);
+	for (int i = 0; i < n; i++)
+		CPU_SET(i, &online);
+	allowed = online;
+	pthread_mutex_unlock(&machine_lock);
+}
+
+static void machine_lacks(int cpu, bool lacks)
+{
+	pthread_mutex_lock(&machine_lock);
+	if (lacks)
+		CPU_CLR(cpu, &online);
+	else
+		CPU_SET(cpu, &online);
+	pthread_mutex_unlock(&machine_lock);
+}
+
+static void only(int cpu, cpu_set_t *set)
+{
+	CPU_ZERO(set);
+	CPU_SET(cpu, set);
+}
 
 static int setup(int k, int64_t poll)
 {
@@ -349,6 +415,90 @@ static void test_follow(void **state)
 	assert_true(CPU_EQUAL(&p.is, &may));
 	worker_stop(spinning);
 	worker_free(spinning);
+}
+
+static struct worker *start_on(int n)
+{
+	struct worker_opts o = { .loop = kind, .prio = WORKER_PRIO_NONE };
+	struct worker *w = make_with(&o);
+
+	machine(n);
+	assert_int_equal(worker_start(w), 0);
+	return w;
+}
+
+/* Wherever clients wait or compute, the worker is on one of the processors that it was given, one of them or many. */
+static void test_follow_cpusets(void **state)
+{
+	static const int sizes[] = { 1, 2, 3, 8 };
+	cpu_set_t best, want;
+
+	for (unsigned int i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		int n = sizes[i];
+		struct worker *w = start_on(n);
+
+		for (int cpu = 0; cpu < n; cpu++) {
+			only(cpu, &best);
+			expect_follow(w, &best, &best);
+			/* one of others' */
+			only(n, &want);
+			expect_follow(w, &want, &best);
+		}
+		/* a client computes on the last one, where the worker is */
+		memset(&best, 0xff, sizeof(best));
+		CPU_CLR(n - 1, &best);
+		only(n - 1, &want);
+		if (n > 1) {
+			CPU_ZERO(&want);
+			for (int cpu = 0; cpu < n - 1; cpu++)
+				CPU_SET(cpu, &want);
+		}
+		expect_follow(w, &best, &want);
+		worker_stop(w);
+		worker_free(w);
+		machine(0);
+	}
+}
+
+/* A processor that has gone is not followed to, until it is there again. */
+static void test_follow_offline(void **state)
+{
+	cpu_set_t at[3], both;
+	struct worker *w = start_on(3);
+	struct placing p = { .w = w };
+	struct worker_stats st, before;
+	uint64_t begin;
+
+	for (int i = 0; i < 3; i++)
+		only(i, &at[i]);
+	expect_follow(w, &at[0], &at[0]);
+	machine_lacks(1, true);
+	worker_stats(w, &before);
+	begin = loop_now();
+	p.idle = at[1];
+	do
+		assert_int_equal(worker_call(w, follow, &p), 0);
+	while (loop_now() - begin < 10000000);
+	assert_true(CPU_EQUAL(&p.is, &at[0]));
+	worker_stats(w, &st);
+	assert_int_equal(st.moves, before.moves);
+	/* two, of which one has gone */
+	CPU_OR(&both, &at[1], &at[2]);
+	expect_follow(w, &both, &at[2]);
+	machine_lacks(1, false);
+	expect_follow(w, &at[1], &at[1]);
+	/* it is not held where one went that was said once: anywhere again after a while */
+	machine_lacks(2, true);
+	p.idle = at[2];
+	begin = loop_now();
+	do
+		assert_int_equal(worker_call(w, follow, &p), 0);
+	while (!CPU_ISSET(0, &p.is) && loop_now() - begin < 30000000000);
+	CPU_OR(&both, &at[0], &at[1]);
+	assert_true(CPU_EQUAL(&p.is, &both));
+	worker_stop(w);
+	worker_free(w);
+	machine(0);
 }
 
 /* @idle and @busy, -1: none, are seen twice; the worker runs on @want then.  Before it runs on @old, or after a while anywhere. */
@@ -709,6 +859,75 @@ static void test_cpus(void **state)
 		assert_true(CPU_COUNT(&s) > 0);
 }
 
+static void *pinned(void *arg)
+{
+	cpu_set_t first;
+	int *ends = arg;
+
+	only(ends[2], &first);
+	if (sched_setaffinity(0, sizeof(first), &first) || write(ends[1], "", 1) != 1)
+		_exit(1);
+	pause();
+	return NULL;
+}
+
+/* A child whose first thread is pinned to processor @a, and another to @b; it is killed by its pid. */
+static pid_t child_on(int a, int b)
+{
+	int ends[3];
+	cpu_set_t first;
+	pthread_t t;
+	pid_t pid;
+	char c;
+
+	ends[2] = b;
+	assert_int_equal(pipe(ends), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		only(a, &first);
+		if (pthread_create(&t, NULL, pinned, ends) || sched_setaffinity(0, sizeof(first), &first) ||
+		    write(ends[1], "", 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(read(ends[0], &c, 1), 1);
+	close(ends[0]);
+	close(ends[1]);
+	return pid;
+}
+
+/* Where the kernel lets a process run. */
+static void test_cpus_process(void **state)
+{
+	cpu_set_t mine, s;
+	int a = 0, b;
+	pid_t pid;
+
+	assert_int_equal(worker_cpus_process(-1, true, &s), -ESRCH);
+	assert_int_equal(worker_cpus_process(0, true, &s), -ESRCH);
+	assert_int_equal(CPU_COUNT(&s), 0);
+	assert_int_equal(sched_getaffinity(0, sizeof(mine), &mine), 0);
+	assert_int_equal(worker_cpus_process(getpid(), false, &s), 0);
+	assert_true(CPU_EQUAL(&s, &mine));
+	while (!CPU_ISSET(a, &mine))
+		a++;
+	for (b = CPU_SETSIZE - 1; !CPU_ISSET(b, &mine); b--)
+		;
+	pid = child_on(a, b);
+	assert_int_equal(worker_cpus_process(pid, false, &s), 0);
+	assert_int_equal(CPU_COUNT(&s), 1);
+	assert_true(CPU_ISSET(a, &s));
+	assert_int_equal(worker_cpus_process(pid, true, &s), 0);
+	assert_int_equal(CPU_COUNT(&s), a == b ? 1 : 2);
+	assert_true(CPU_ISSET(a, &s) && CPU_ISSET(b, &s));
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	assert_int_equal(worker_cpus_process(pid, true, &s), -ESRCH);
+}
+
 #define ALL(t) \
 	{ #t " epoll", t, epoll_sleep, NULL, NULL }, \
 	{ #t " epoll spinning", t, epoll_spin, NULL, NULL }, \
@@ -718,10 +937,11 @@ static void test_cpus(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_cpus),
+		cmocka_unit_test(test_cpus), cmocka_unit_test(test_cpus_process),
 		cmocka_unit_test_setup(test_setup, epoll_sleep),
 		ALL(test_doorbell), ALL(test_coalesce), ALL(test_doorbell_abused), ALL(test_idle),
-		ALL(test_mailbox), ALL(test_place), ALL(test_follow), ALL(test_turns),
+		ALL(test_mailbox), ALL(test_place), ALL(test_follow), ALL(test_follow_cpusets),
+		ALL(test_follow_offline), ALL(test_turns),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 /* Worker threads: sources, mailbox, and when to sleep. */
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -43,6 +44,8 @@ struct worker {
 	pthread_t thread;
 	pid_t tid;			/* 0 until the thread runs */
 	bool running;			/* thread to be joined; main thread only */
+	sem_t ready;			/* posted by the thread when ... */
+	int begun;			/* ... this is known: 0, or why it cannot run */
 	_Atomic(struct mail *) mail;	/* newest first; any thread pushes, the worker takes all */
 	atomic_bool stop;
 	int nsources;
@@ -113,6 +116,7 @@ int worker_new(const struct worker_opts *o, struct worker **out)
 	if (!w->o.need_wakeup)
 		w->o.need_wakeup = &w->own_need_wakeup;
 	w->load_fd = -1;
+	sem_init(&w->ready, 0, 0);
 	w->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (w->efd < 0) {
 		ret = -errno;
@@ -490,6 +494,12 @@ static void *worker_main(void *arg)
 	int n, more;
 
 	setup_thread(w);
+	/* the first round makes a loop over io_uring its thread's, by a call that may be refused later */
+	n = loop_run_once(w->loop, 0);
+	w->begun = n < 0 ? n : 0;
+	if (n < 0)
+		atomic_store(&w->stop, true);
+	sem_post(&w->ready);
 	last_event = now = loop_now();
 	while (!atomic_load(&w->stop)) {
 		begin = now;
@@ -541,6 +551,16 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
+void worker_stop(struct worker *w)
+{
+	if (!w || !w->running)
+		return;
+	atomic_store(&w->stop, true);
+	worker_kick(w);
+	pthread_join(w->thread, NULL);
+	w->running = false;
+}
+
 int worker_start(struct worker *w)
 {
 	sigset_t all, old;
@@ -558,18 +578,12 @@ int worker_start(struct worker *w)
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (ret)
 		return -ret;
+	while (sem_wait(&w->ready))
+		;	/* a signal */
 	w->running = true;
-	return 0;
-}
-
-void worker_stop(struct worker *w)
-{
-	if (!w || !w->running)
-		return;
-	atomic_store(&w->stop, true);
-	worker_kick(w);
-	pthread_join(w->thread, NULL);
-	w->running = false;
+	if (w->begun)
+		worker_stop(w);
+	return w->begun;
 }
 
 void worker_free(struct worker *w)

@@ -45,7 +45,10 @@ struct worker;
 
 /* Make it; the thread is not running yet. 0 or a negative errno. */
 int worker_new(const struct worker_opts *o, struct worker **out);
-/* Start the thread. 0 or a negative errno. */
+/*
+ * Start the thread, and wait until it has its name, priority and processors, and has run its loop: the calls that this takes may be
+ * refused to the process from then on.  0 or a negative errno.
+ */
 int worker_start(struct worker *w);
 /*
  * Ask the thread to end and wait for it. What is in the mailbox is run first; sources and loop

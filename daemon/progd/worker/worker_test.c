@@ -28,11 +28,14 @@ static int64_t poll_ns;
 /* A machine with other processors than this one, as far as workers ask and tell; online is empty: this one. */
 static pthread_mutex_t machine_lock = PTHREAD_MUTEX_INITIALIZER;
 static cpu_set_t online, allowed;
+static atomic_bool slow;		/* threads ask late */
 
 int pthread_getaffinity_np(pthread_t thread, size_t size, cpu_set_t *out)
 {
 	bool made_up;
 
+	if (slow)
+		usleep(100000);
 	pthread_mutex_lock(&machine_lock);
 	made_up = CPU_COUNT(&online);
 	if (made_up)
@@ -425,6 +428,20 @@ static struct worker *start_on(int n)
 	machine(n);
 	assert_int_equal(worker_start(w), 0);
 	return w;
+}
+
+/* Who has started a worker may give up rights that its thread needs to begin: it has begun. */
+static void test_started(void **state)
+{
+	struct worker *w = make(NULL);
+
+	assert_non_null(strstr(worker_describe(w), "not started"));
+	slow = true;
+	assert_int_equal(worker_start(w), 0);
+	assert_null(strstr(worker_describe(w), "not started"));
+	slow = false;
+	worker_stop(w);
+	worker_free(w);
 }
 
 /* Wherever clients wait or compute, the worker is on one of the processors that it was given, one of them or many. */
@@ -939,7 +956,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cpus), cmocka_unit_test(test_cpus_process),
 		cmocka_unit_test_setup(test_setup, epoll_sleep),
-		ALL(test_doorbell), ALL(test_coalesce), ALL(test_doorbell_abused), ALL(test_idle),
+		ALL(test_started), ALL(test_doorbell), ALL(test_coalesce), ALL(test_doorbell_abused), ALL(test_idle),
 		ALL(test_mailbox), ALL(test_place), ALL(test_follow), ALL(test_follow_cpusets),
 		ALL(test_follow_offline), ALL(test_turns),
 	};

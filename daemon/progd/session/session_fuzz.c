@@ -479,7 +479,7 @@ static void scribble(struct client *c, struct kit_bytes *in)
 
 	if (!c->seg)
 		return;
-	switch (how % 6) {
+	switch (how % 7) {
 	case 0:
 		kit_garble(in, (uint8_t *)c->seg->sq, 128);
 		break;
@@ -493,8 +493,13 @@ static void scribble(struct client *c, struct kit_bytes *in)
 		kit_garble(in, c->seg->arena, 512);
 		break;
 	case 4:
-		if (c->ctl[how / 6 % WINS])
-			kit_garble(in, (uint8_t *)c->ctl[how / 6 % WINS], ctl_size);
+		if (c->ctl[how / 7 % WINS])
+			kit_garble(in, (uint8_t *)c->ctl[how / 7 % WINS], ctl_size);
+		break;
+	case 5:
+		/* hints: where it is, whether it waits */
+		kit_garble(in, (uint8_t *)&c->seg->h.cpu, sizeof(c->seg->h) - offsetof(struct prog_session_hdr, cpu));
+		__atomic_store_n(&c->seg->h.waits, c->seg->h.waits + how / 7, __ATOMIC_RELAXED);
 		break;
 	default:
 		kit_garble(in, (uint8_t *)&c->seg->area, sizeof(c->seg->area) + 128);

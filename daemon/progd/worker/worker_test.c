@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -902,6 +901,7 @@ static pid_t child_on(int a, int b)
 	pid = fork();
 	assert_true(pid >= 0);
 	if (!pid) {
+		alarm(60);		/* if nobody kills it */
 		only(a, &first);
 		if (pthread_create(&t, NULL, pinned, ends) || sched_setaffinity(0, sizeof(first), &first) ||
 		    write(ends[1], "", 1) != 1)

@@ -343,6 +343,7 @@ int PMPI_Mprobe(int, int, MPI_Comm, MPI_Message *, MPI_Status *);
 int PMPI_Mrecv(void *, int, MPI_Datatype, MPI_Message *, MPI_Status *);
 int PMPI_Mrecv_c(void *, MPI_Count, MPI_Datatype, MPI_Message *, MPI_Status *);
 int PMPI_Pack(const void *, int, MPI_Datatype, void *, int, int *, MPI_Comm);
+int PMPI_Pack_c(const void *, MPI_Count, MPI_Datatype, void *, MPI_Count, MPI_Count *, MPI_Comm);
 int PMPI_Probe(int, int, MPI_Comm, MPI_Status *);
 int PMPI_Put(const void *, int, MPI_Datatype, int, MPI_Aint, int, MPI_Datatype, MPI_Win);
 int PMPI_Put_c(const void *, MPI_Count, MPI_Datatype, int, MPI_Aint, MPI_Count, MPI_Datatype,
@@ -419,6 +420,7 @@ int PMPI_Type_set_attr(MPI_Datatype, int, void *);
 int PMPI_Type_size(MPI_Datatype, int *);
 int PMPI_Type_size_x(MPI_Datatype, MPI_Count *);
 int PMPI_Unpack(const void *, int, int *, void *, int, MPI_Datatype, MPI_Comm);
+int PMPI_Unpack_c(const void *, MPI_Count, MPI_Count *, void *, MPI_Count, MPI_Datatype, MPI_Comm);
 int PMPI_Wait(MPI_Request *, MPI_Status *);
 int PMPI_Waitall(int, MPI_Request *, MPI_Status *);
 int PMPI_Waitany(int, MPI_Request *, int *, MPI_Status *);

@@ -42,6 +42,8 @@ typedef int MPI_Comm_copy_attr_function(MPI_Comm, int, void *, void *, void *, i
 typedef int MPI_Comm_delete_attr_function(MPI_Comm, int, void *, void *);
 typedef int MPI_Type_copy_attr_function(MPI_Datatype, int, void *, void *, void *, int *);
 typedef int MPI_Type_delete_attr_function(MPI_Datatype, int, void *, void *);
+typedef int MPI_Win_copy_attr_function(MPI_Win, int, void *, void *, void *, int *);
+typedef int MPI_Win_delete_attr_function(MPI_Win, int, void *, void *);
 typedef int MPI_Grequest_query_function(void *, MPI_Status *);
 typedef int MPI_Grequest_free_function(void *);
 typedef int MPI_Grequest_cancel_function(void *, int);
@@ -162,13 +164,17 @@ typedef int MPI_Grequest_cancel_function(void *, int);
 #define MPI_IN_PLACE				((void *)1)
 
 #define MPI_TYPE_NULL_COPY_FN			((MPI_Type_copy_attr_function *)0)
+#define MPI_WIN_NULL_COPY_FN			((MPI_Win_copy_attr_function *)0)
+#define MPI_WIN_NULL_DELETE_FN			((MPI_Win_delete_attr_function *)0)
 
 #define MPI_SUCCESS				0
 #define MPI_ERR_COUNT				2
 #define MPI_ERR_TYPE				3
+#define MPI_ERR_TAG				4
 #define MPI_ERR_RANK				6
 #define MPI_ERR_GROUP				9
 #define MPI_ERR_OP				10
+#define MPI_ERR_ARG				13
 #define MPI_ERR_TRUNCATE			15
 #define MPI_ERR_OTHER				16
 #define MPI_ERR_PENDING				18
@@ -182,6 +188,7 @@ typedef int MPI_Grequest_cancel_function(void *, int);
 #define MPI_ERR_RMA_SYNC			50
 #define MPI_ERR_SIZE				52
 #define MPI_ERR_UNSUPPORTED_OPERATION		55
+#define MPI_ERR_WIN				56
 #define MPI_ERR_RMA_FLAVOR			57
 
 #define MPI_COMBINER_NAMED			101
@@ -318,6 +325,7 @@ int PMPI_Improbe(int, int, MPI_Comm, int *, MPI_Message *, MPI_Status *);
 int PMPI_Imrecv(void *, int, MPI_Datatype, MPI_Message *, MPI_Request *);
 int PMPI_Imrecv_c(void *, MPI_Count, MPI_Datatype, MPI_Message *, MPI_Request *);
 int PMPI_Info_get(MPI_Info, const char *, int, char *, int *);
+int PMPI_Info_set(MPI_Info, const char *, const char *);
 int PMPI_Init(int *, char ***);
 int PMPI_Init_thread(int *, char ***, int, int *);
 int PMPI_Intercomm_create(MPI_Comm, int, MPI_Comm, int, int, MPI_Comm *);
@@ -435,6 +443,7 @@ int PMPI_Win_complete(MPI_Win);
 int PMPI_Win_create(void *, MPI_Aint, int, MPI_Info, MPI_Comm, MPI_Win *);
 int PMPI_Win_create_c(void *, MPI_Aint, MPI_Aint, MPI_Info, MPI_Comm, MPI_Win *);
 int PMPI_Win_create_dynamic(MPI_Info, MPI_Comm, MPI_Win *);
+int PMPI_Win_create_keyval(MPI_Win_copy_attr_function *, MPI_Win_delete_attr_function *, int *, void *);
 int PMPI_Win_detach(MPI_Win, const void *);
 int PMPI_Win_fence(int, MPI_Win);
 int PMPI_Win_flush(int, MPI_Win);
@@ -445,6 +454,7 @@ int PMPI_Win_free(MPI_Win *);
 int PMPI_Win_get_attr(MPI_Win, int, void *, int *);
 int PMPI_Win_get_errhandler(MPI_Win, MPI_Errhandler *);
 int PMPI_Win_get_group(MPI_Win, MPI_Group *);
+int PMPI_Win_get_info(MPI_Win, MPI_Info *);
 int PMPI_Win_lock(int, int, int, MPI_Win);
 int PMPI_Win_lock_all(int, MPI_Win);
 int PMPI_Win_post(MPI_Group, int, MPI_Win);

@@ -247,6 +247,7 @@ static int make_sessions(struct progd *d)
 	struct session_opts o = {
 		.path = d->engine ? NULL : d->socket, .node = &d->node,
 		.cma = conf_bool(d->conf, KEY_CMA), .pinned = conf_bool(d->conf, KEY_PINNED),
+		.binding = conf_int(d->conf, KEY_BINDING),	/* the words are in the order of PROG_BINDING_* */
 		.hello_timeout_ns = conf_int(d->conf, KEY_HELLO_TIMEOUT), .count = on_sessions,
 		.ctx = d,
 	};

@@ -9,7 +9,9 @@
  *
  * A stream is (job, window key, origin rank, target rank): its operations carry the client's
  * sequence numbers 1, 2, 3, ... and travel on one lane in order.  An operation longer than
- * WIRE_MAX_PAYLOAD is cut into fragments: same seq, ascending off, WIRE_F_LAST on the final one.
+ * WIRE_MAX_PAYLOAD is cut into fragments: same seq, ascending off, WIRE_F_LAST on the final one.  On other lanes
+ * there may be sub-streams of the same four names (WIRE_F_SUB), with numbers of their own, to a daemon whose clients know
+ * PROG_SQE_SUB: who opens them knows that from the ranks' endpoints.
  */
 #ifndef _WIRE_WIRE_H
 #define _WIRE_WIRE_H
@@ -91,6 +93,8 @@ enum {	/* hdr.type; never stored as an enum */
 #define WIRE_F_FENCE	0x04	/* counts into the target's fence total ... */
 #define WIRE_F_PARITY	0x08	/* ... of this parity */
 #define WIRE_F_ASK	0x10	/* CONFIRM: how far is the other side?  It says so with a CONFIRM */
+#define WIRE_F_SUB	0x20	/* DTYPE, PUT, GET: the stream of this lane is one more of its pair: no other frames come on it */
+#define WIRE_F_BUSY	0x20	/* ACK, to who has WIRE_HEARS_BUSY: the worker that applies these operations has no time left */
 
 struct wire_hdr {
 	__u8	type;
@@ -113,13 +117,14 @@ struct wire_hello {
 	__le32	magic;
 	__le16	version;
 	__le16	lane;		/* lane index of the opener; the acceptor's worker is lane % workers */
-	__le64	features;	/* WIRE_SEALED, WIRE_NOTIFY; unknown bits are ignored */
+	__le64	features;	/* WIRE_SEALED, WIRE_NOTIFY, WIRE_HEARS_BUSY; unknown bits are ignored */
 	__u8	guid[WIRE_GUID_SIZE];		/* sender's node */
 	__u8	dest_guid[WIRE_GUID_SIZE];	/* whom the sender believes to talk to */
 };
 
 #define WIRE_SEALED	0x1	/* what follows HELLO and HELLO_ACK is in sealed records */
 #define WIRE_NOTIFY	0x2	/* the sender takes RMA_NOTIFY */
+#define WIRE_HEARS_BUSY	0x4	/* knows WIRE_F_BUSY */
 
 /*
  * Follows wire_hello.  A lane outlives its connection.  Each side counts the bytes of all frames but HELLO, HELLO_ACK and

@@ -95,6 +95,22 @@ void winctl_format(void *mem, uint64_t key, uint32_t rank, uint32_t nranks, uint
 	__atomic_store_n(&ctl->magic, PROG_WIN_MAGIC, __ATOMIC_RELEASE);
 }
 
+size_t winctl_subs_size(uint32_t nranks, uint32_t nsubs)
+{
+	return align_up((uint64_t)nsubs * nranks * sizeof(struct prog_win_stream), 4096);
+}
+
+void winctl_format_subs(void *mem, uint32_t nsubs)
+{
+	struct prog_win_ctl *ctl = mem;
+
+	if (!nsubs)
+		return;
+	ctl->sub_off = ctl->seg_size;
+	ctl->nsubs = nsubs;
+	ctl->seg_size += winctl_subs_size(ctl->nranks, nsubs);
+}
+
 /* Is [off, off + n * each) inside @size bytes and off a multiple of @align? */
 static bool inside(uint64_t off, uint64_t n, uint64_t each, uint64_t size, uint64_t align)
 {
@@ -136,6 +152,10 @@ int winctl_attach(struct winctl *wc, void *mem, size_t size, uint64_t key, uint3
 	    !inside(c.stream_off, nranks, sizeof(struct prog_win_stream), c.seg_size,
 		    sizeof(uint64_t)))
 		REFUSE("control segment: streams out of bounds");
+	if (c.sub_off && (c.sub_off < sizeof(c) || !c.nsubs || c.nsubs > PROG_MAX_WORKERS ||
+			  !inside(c.sub_off, (uint64_t)c.nsubs * nranks, sizeof(struct prog_win_stream), c.seg_size,
+				  sizeof(uint64_t))))
+		REFUSE("control segment: sub-streams out of bounds");
 	if (!inside(c.ranges_off, c.nranges, sizeof(struct prog_win_range), c.seg_size,
 		    sizeof(uint64_t)))
 		REFUSE("control segment: ranges out of bounds");
@@ -159,6 +179,10 @@ int winctl_attach(struct winctl *wc, void *mem, size_t size, uint64_t key, uint3
 	out.stripe_mask = c.nstripes - 1;
 	out.peers = (struct prog_win_peer *)((char *)mem + c.peer_off);
 	out.streams = (struct prog_win_stream *)((char *)mem + c.stream_off);
+	if (c.sub_off) {
+		out.subs = (struct prog_win_stream *)((char *)mem + c.sub_off);
+		out.nsubs = c.nsubs;
+	}
 	out.ranges = (struct prog_win_range *)((char *)mem + c.ranges_off);
 	out.nranges = c.nranges;
 	out.nranks = nranks;

@@ -23,6 +23,8 @@ struct winctl {
 	uint32_t stripe_mask;
 	struct prog_win_peer *peers;
 	struct prog_win_stream *streams;
+	struct prog_win_stream *subs;	/* [nsubs][nranks]; NULL: there are none */
+	uint32_t nsubs;
 	struct prog_win_range *ranges;
 	uint32_t nranges;
 	uint32_t range_found;		/* atomic: entry that the last search ended with */
@@ -41,6 +43,9 @@ size_t winctl_size(uint32_t nranks, uint32_t nranges);
 
 /* Lay a zeroed mapping of winctl_size() bytes out; owner only, before it is shared. */
 void winctl_format(void *mem, uint64_t key, uint32_t rank, uint32_t nranks, uint32_t nranges);
+/* Sub-streams of @nsubs rings, in so many more bytes behind it (a multiple of the page); 0 of 0. */
+size_t winctl_subs_size(uint32_t nranks, uint32_t nsubs);
+void winctl_format_subs(void *mem, uint32_t nsubs);
 
 /*
  * Check a (hostile) segment of @size bytes for @key, @rank, @nranks and fill @wc.  Returns 0, or

@@ -19,16 +19,18 @@
 #include <libprogbase/winctl.h>
 
 #define KEY 0x1122334455667788ull
+#define SUBS 3u
 
 static struct winctl make(uint32_t nranks, uint32_t nranges)
 {
-	size_t size = winctl_size(nranks, nranges);
+	size_t size = winctl_size(nranks, nranges) + winctl_subs_size(nranks, SUBS);
 	void *mem = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	const char *why = "";
 	struct winctl wc;
 
 	assert_ptr_not_equal(mem, MAP_FAILED);
 	winctl_format(mem, KEY, 0, nranks, nranges);
+	winctl_format_subs(mem, SUBS);
 	assert_int_equal(winctl_attach(&wc, mem, size, KEY, 0, nranks, &why), 0);
 	return wc;
 }
@@ -58,7 +60,9 @@ static void test_layout(void **state)
 		assert_true((char *)wc.notices == base + wc.ctl->notify_off);
 		assert_true((char *)(wc.notify_some + (nranks[i] + 63) / 64) <= (char *)wc.notify);
 		assert_int_equal((uintptr_t)wc.notify % PROG_CACHELINE, 0);
-		assert_true((char *)(wc.notify + nranks[i]) <= base + wc.size);
+		assert_true((char *)(wc.notify + nranks[i]) <= (char *)wc.subs);
+		assert_true((char *)(wc.subs + (size_t)SUBS * nranks[i]) <= base + wc.size);
+		assert_int_equal(wc.nsubs, SUBS);
 		drop(&wc);
 	}
 }
@@ -89,6 +93,12 @@ static void test_hostile(void **state)
 		CASE(peer_off, ~0ull << 6, "peers"),
 		CASE(peer_off, 0, "peers"),
 		CASE(stream_off, 1ull << 63, "streams"),
+		CASE(sub_off, ~7ull, "sub-streams"),
+		CASE(sub_off, 8, "sub-streams"),
+		CASE(sub_off, 4097, "sub-streams"),
+		CASE(nsubs, 0, "sub-streams"),
+		CASE(nsubs, 17, "sub-streams"),
+		CASE(nsubs, ~0u, "sub-streams"),
 		CASE(ranges_off, ~7ull, "ranges"),
 		CASE(nranges, ~0u, "ranges"),
 		CASE(redo_off, ~7ull, "redo"),

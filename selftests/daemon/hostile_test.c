@@ -1020,6 +1020,7 @@ static void test_ring(void **state)
 		{ "no window", ok, 0, 1 },
 		{ "target 2 of 2", ok, 0, 1 },
 		{ "target 1 in ring 0", ok, 0, 1 },
+		{ "no sub-stream of target 1", ok, 0, 1 },
 		{ "bytes inline", ok, 0, 1 },
 		{ "outside the arena", ok, 0, 1 },
 		{ "outside region 5", ok, 0, 1 },
@@ -1039,30 +1040,32 @@ static void test_ring(void **state)
 	bad[4].e.win = 1234;
 	bad[5].e.target = 2;
 	bad[6].e.target = 1;
-	bad[7].e.len = 17;
-	bad[8].e.flags = PROG_SQE_ARENA;
-	bad[8].e.addr = ARENA - 7;
-	bad[9].e.flags = PROG_SQE_REGION;
-	bad[9].e.region = 5;
-	bad[10].e.flags = PROG_SQE_VA;
-	bad[10].e.addr = ~0ull;
-	bad[11].e.opcode = PROG_SQE_OP_ACC;
-	bad[11].e.op = 99;
+	bad[7].e.target = 1;
+	bad[7].e.flags = PROG_SQE_SUB;
+	bad[8].e.len = 17;
+	bad[9].e.flags = PROG_SQE_ARENA;
+	bad[9].e.addr = ARENA - 7;
+	bad[10].e.flags = PROG_SQE_REGION;
+	bad[10].e.region = 5;
+	bad[11].e.flags = PROG_SQE_VA;
+	bad[11].e.addr = ~0ull;
 	bad[12].e.opcode = PROG_SQE_OP_ACC;
-	bad[12].e.op = PROG_OP_SUM;
-	bad[12].e.etype = PROG_TYPE_I64;
-	bad[12].e.len = 7;
-	bad[13].e.len = ~0ull;
-	bad[14].e.opcode = PROG_SQE_OP_CAS;
-	bad[14].e.etype = PROG_TYPE_I64;
-	bad[15].e.opcode = PROG_SQE_OP_GET_ACC;
-	bad[15].e.op = PROG_OP_SUM;
+	bad[12].e.op = 99;
+	bad[13].e.opcode = PROG_SQE_OP_ACC;
+	bad[13].e.op = PROG_OP_SUM;
+	bad[13].e.etype = PROG_TYPE_I64;
+	bad[13].e.len = 7;
+	bad[14].e.len = ~0ull;
+	bad[15].e.opcode = PROG_SQE_OP_CAS;
 	bad[15].e.etype = PROG_TYPE_I64;
-	bad[15].e.flags = PROG_SQE_ARENA;
-	bad[15].e.result = ~0u;
-	bad[16].e.opcode = PROG_SQE_OP_DTYPE;
-	bad[17].e.opcode = PROG_SQE_OP_LOCK;
-	bad[18].e.seq = 7;
+	bad[16].e.opcode = PROG_SQE_OP_GET_ACC;
+	bad[16].e.op = PROG_OP_SUM;
+	bad[16].e.etype = PROG_TYPE_I64;
+	bad[16].e.flags = PROG_SQE_ARENA;
+	bad[16].e.result = ~0u;
+	bad[17].e.opcode = PROG_SQE_OP_DTYPE;
+	bad[18].e.opcode = PROG_SQE_OP_LOCK;
+	bad[19].e.seq = 7;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		raw_segment(&r);
 		h = hello_for(&r);
@@ -1542,7 +1545,7 @@ static void fuzz_ring(uint64_t seed)
 		for (unsigned int i = 0; i < n; i++) {
 			uint32_t slot = rnd() % 1000 ? (tail + i) % SLOTS : rnd();
 			struct prog_sqe e = {
-				.opcode = 1 + rnd() % 10, .flags = rnd() % 32, .op = 1 + rnd() % 14,
+				.opcode = 1 + rnd() % 10, .flags = rnd() % 64, .op = 1 + rnd() % 14,
 				.etype = 1 + rnd() % 33, .win = r.win, .target = rnd() % 100 ? w : !w,
 				.dtype = rnd() % 4 ? 0 : rnd() % 256, .seq = seq[w],
 				.disp = rnd() % 9000, .off = rnd() % 8 ? 0 : rnd() % 100,

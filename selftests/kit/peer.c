@@ -307,7 +307,7 @@ void kit_peer_frame(struct kit_peer *p, struct kit_bytes *in, uint8_t first, uin
 	if (!t || !l || !f.job || (!answer && !p->proven))
 		return;
 	how = kit_u8(in);
-	f.flags = how & t->flags & ~WIRE_F_PARITY;
+	f.flags = how & t->flags & ~(WIRE_F_PARITY | WIRE_F_SUB);
 	if (t->fields & WIRE_HAS_OP)
 		f.op = 1 + kit_u8(in) % (PROG_OP_END - 1);
 	if (t->fields & WIRE_HAS_ETYPE)
@@ -319,6 +319,9 @@ void kit_peer_frame(struct kit_peer *p, struct kit_bytes *in, uint8_t first, uin
 		f.origin = kit_u8(in) % KIT_STREAMS;
 		f.target = kit_u8(in) % KIT_STREAMS;
 	}
+	/* mostly as the other frames of its stream */
+	if (t->flags & WIRE_F_SUB && p->subs && !(p->subs >> f.origin & 1) == !!(how & WIRE_F_SUB))
+		f.flags |= WIRE_F_SUB;
 	if (t->fields & (WIRE_HAS_SEQ | WIRE_HAS_VALUE))
 		f.seq = seq_of(p, in, &f);
 	if (t->fields & WIRE_HAS_DISP)

@@ -57,6 +57,7 @@ struct kit_peer {
 		enum { KIT_UNKNOWN, KIT_ASKED, KIT_GUESSED } how;
 	} msg[KIT_TOKENS];
 	uint64_t seq[KIT_STREAMS][KIT_STREAMS];
+	uint32_t subs;			/* origins whose frames are of sub-streams, mostly, a bit each; 0: nobody's ever are */
 	uint64_t frames, bytes;		/* that have come */
 };
 

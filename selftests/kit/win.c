@@ -35,20 +35,26 @@ struct win_map *kit_map(size_t size)
 	return m;
 }
 
+static size_t ctl_size(uint32_t nranks)
+{
+	return winctl_size(nranks, KIT_RANGES) + winctl_subs_size(nranks, KIT_SUBS);
+}
+
 int kit_ctl(struct winctl *wc, uint64_t key, uint32_t rank, uint32_t nranks)
 {
 	const char *why = "";
 	void *ctl;
-	int fd = kit_memfd(winctl_size(nranks, KIT_RANGES), &ctl);
+	int fd = kit_memfd(ctl_size(nranks), &ctl);
 
 	winctl_format(ctl, key, rank, nranks, KIT_RANGES);
-	assert_int_equal(winctl_attach(wc, ctl, winctl_size(nranks, KIT_RANGES), key, rank, nranks, &why), 0);
+	winctl_format_subs(ctl, KIT_SUBS);
+	assert_int_equal(winctl_attach(wc, ctl, ctl_size(nranks), key, rank, nranks, &why), 0);
 	return fd;
 }
 
 void kit_ctl_free(struct winctl *wc, uint32_t nranks)
 {
-	munmap(wc->ctl, winctl_size(nranks, KIT_RANGES));
+	munmap(wc->ctl, ctl_size(nranks));
 }
 
 int kit_table(const struct prog_win_node nodes[KIT_NODES], uint32_t nranks, uint32_t first_b)

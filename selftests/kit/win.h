@@ -12,6 +12,7 @@
 #define KIT_NODES	2u
 #define KIT_RANKS	8u
 #define KIT_RANGES	4u		/* that can be attached to a window */
+#define KIT_SUBS	2u		/* rings with sub-streams */
 
 /* xport_opts.post: all workers are this thread. */
 int kit_post(void *ctx, unsigned int worker, void (*fn)(void *arg), void *arg);

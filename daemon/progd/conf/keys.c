@@ -31,7 +31,14 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 	},
 	[KEY_WORKERS] = {
 		"workers", CONF_INT, 1, 16, "1", NULL,
-		"Threads that move data. Targets are divided among them by rank.", CONF_START,
+		"Threads that move data. Targets are divided among them by rank, and what binding says is shared.", CONF_START,
+	},
+	[KEY_BINDING] = {
+		"binding", CONF_ENUM, 0, 0, "auto", "rank segment random ops bytes auto",
+		"Which of several workers serve puts and gets between one origin and one target; all else is always done by that of the "
+		"target's rank. rank: that one. segment: one for each part of the target's memory. random. ops, bytes: the one "
+		"that the origin gave the fewest operations, or bytes, lately. auto: that of the rank, or, while it has no time "
+		"left, as bytes. A window can say another by its info asyncprog_binding.", CONF_START,
 	},
 	[KEY_LOOP] = {
 		"loop", CONF_ENUM, 0, 0, "auto", "auto io_uring epoll",

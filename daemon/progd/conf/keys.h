@@ -14,6 +14,7 @@ enum {	/* index in the table */
 	KEY_PORT,
 	KEY_PORTS,
 	KEY_WORKERS,
+	KEY_BINDING,
 	KEY_LOOP,
 	KEY_POLL_US,
 	KEY_CPUS,

@@ -57,6 +57,11 @@ static bool leave(struct link_host *h, unsigned int worker)
 	return worker_coalesces(host_of(h)->worker[worker]);
 }
 
+static bool busy(struct link_host *h, unsigned int worker)
+{
+	return worker_is_busy(host_of(h)->worker[worker]);
+}
+
 static void kick(struct link_host *h, uint32_t mask)
 {
 	struct node *n = host_of(h);
@@ -103,7 +108,7 @@ static int make_workers(struct node *n)
 	int r;
 
 	n->host = (struct link_host){
-		.posted = posted, .leave = leave, .kick = kick, .place = place, .follow = follow,
+		.posted = posted, .leave = leave, .busy = workers > 1 ? busy : NULL, .kick = kick, .place = place, .follow = follow,
 		.spread = spread, .client_cpus = client_cpus, .client_bad = client_bad,
 	};
 	for (unsigned int i = 0; i < workers; i++) {
@@ -111,7 +116,7 @@ static int make_workers(struct node *n)
 			.index = i, .loop = conf_int(n->conf, KEY_LOOP),
 			.prio = conf_int(n->conf, KEY_PRIORITY),
 			.poll_ns = poll < 0 ? WORKER_POLL_AUTO : poll * 1000,
-			.need_wakeup = &n->doorbell->state[i].need_wakeup,
+			.need_wakeup = &n->doorbell->state[i].need_wakeup, .workers = workers,
 		};
 		struct link_opts lo = {
 			.index = i, .workers = workers, .host = &n->host,

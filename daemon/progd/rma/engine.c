@@ -87,6 +87,7 @@ static int answer_end(struct link_job *j, const struct wire_frame *f, const void
 	} else if (f->type == WIRE_RMA_STOP || f->type == WIRE_RMA_GO) {
 		origin_stop(p, j->job, f);
 	} else {
+		p->busy = f->flags & WIRE_F_BUSY;
 		for (uint32_t i = 0; i < wire_ack_count(f) && !err; i++) {
 			err = wire_ack_get(payload, i, &a);
 			if (!err)

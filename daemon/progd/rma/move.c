@@ -25,6 +25,8 @@ static struct wire_frame frame_of(const struct stream *s, const struct op *op)
 		.target = s->key.target, .seq = op->seq, .disp = op->disp, .total = op->len,
 	};
 
+	if (s->sub)
+		f.flags |= WIRE_F_SUB;
 	if (op->flags & PROG_SQE_FENCE)
 		f.flags |= WIRE_F_FENCE | (op->flags & PROG_SQE_PARITY ? WIRE_F_PARITY : 0);
 	return f;

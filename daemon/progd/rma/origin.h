@@ -78,6 +78,18 @@ static inline void deactivate(struct stream *s)
 		if ((s)->peer == (p))
 
 struct stream *stream_find(struct rma *r, struct win_job *job, uint64_t win, uint32_t origin, uint32_t target);
+/* The stream of @target that this worker has of the client's is a sub-stream, and not the one of locks and accumulates. */
+static inline bool stream_is_sub(const struct rma *r, uint32_t target)
+{
+	return target % r->workers != r->index;
+}
+
+/* What its client is told of it. */
+static inline struct prog_win_stream *stream_record(const struct rma *r, const struct win *w, uint32_t target)
+{
+	return stream_is_sub(r, target) ? &w->ctl.subs[(size_t)r->index * w->nranks + target] : &w->ctl.streams[target];
+}
+
 struct stream *stream_open(struct conn *c, struct win *w, uint32_t slot, uint32_t target, int *err);
 /* Found or made; NULL: *@err is -ENOMEM or -EDQUOT. */
 static inline struct stream *stream_get(struct conn *c, struct win *w, uint32_t slot, uint32_t target, int *err)
@@ -103,7 +115,7 @@ void stream_end(struct stream *s);
 /* All data of @op is there: which one waits for data next? */
 void stream_data_over(struct stream *s, struct op *op);
 /* Tell the client that an operation failed. */
-void stream_error(struct conn *c, struct win *w, uint32_t target, uint64_t seq, int status);
+void stream_error(struct conn *c, struct prog_win_stream *st, uint64_t seq, int status);
 
 /* ---- answer.c ------------------------------------------------------------------------------- */
 

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -38,7 +39,8 @@ static struct {				/* node B */
 	struct lane *lane;
 	struct prog_addr addr[PROG_MAX_ADDRS];
 	unsigned int naddrs;
-	unsigned int puts, notices, others, ups, downs;
+	bool busy;			/* acknowledges so */
+	unsigned int puts, subs, notices, others, ups, downs;	/* subs: of puts, those of sub-streams */
 	uint64_t data_end;		/* position behind the last DATA */
 	uint32_t job;
 } b;
@@ -65,7 +67,8 @@ static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const v
 {
 	struct wire_ackrec rec = { .win = f->win, .origin = f->origin, .target = f->target,
 				   .seq = f->seq };
-	struct wire_frame ack = { .type = WIRE_RMA_ACK, .job = f->job, .len = WIRE_ACK_SIZE };
+	struct wire_frame ack = { .type = WIRE_RMA_ACK, .flags = b.busy ? WIRE_F_BUSY : 0, .job = f->job,
+				  .len = WIRE_ACK_SIZE };
 	uint8_t buf[WIRE_ACK_SIZE];
 
 	if (f->win != KEY) {
@@ -75,6 +78,7 @@ static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const v
 	b.job = f->job;
 	b.puts += f->type == WIRE_RMA_PUT;
 	b.notices += f->type == WIRE_RMA_NOTIFY;
+	b.subs += f->type == WIRE_RMA_PUT && f->flags & WIRE_F_SUB;
 	if (!(f->flags & WIRE_F_LAST))
 		return 0;
 	if (f->type == WIRE_RMA_GET)
@@ -147,7 +151,7 @@ static void make_client(void)
 	assert_int_equal(rma_client_attach(a.rma, &a.c), 0);
 }
 
-static int setup(void **state)
+static int setup_workers(unsigned int workers)
 {
 	struct xport_opts ob = { .workers = 1, .transport = "loop", .handlers = &handlers_b,
 				 .post = kit_post };
@@ -157,7 +161,7 @@ static int setup(void **state)
 	memset(&b, 0, sizeof(b));
 	log_set_level(PROG_LOG_ERROR);
 	memcpy(ob.guid, guid_b, 16);
-	kit_link_new(&a.k, guid_a, 1, &kit_host);
+	kit_link_new(&a.k, guid_a, workers, &kit_host);
 	assert_int_equal(rma_new(a.k.link, NULL, &a.rma), 0);
 	kit_link_listen(&a.k);
 	assert_int_equal(loop_new(LOOP_EPOLL, &b.loop), 0);
@@ -168,6 +172,17 @@ static int setup(void **state)
 	make_client();
 	make_window(a.c.view.job);
 	return 0;
+}
+
+static int setup(void **state)
+{
+	return setup_workers(1);
+}
+
+/* The engine is the first of two: the stream of rank 1 is the other's, and what this one has is a sub-stream. */
+static int setup_two(void **state)
+{
+	return setup_workers(2);
 }
 
 static int teardown(void **state)
@@ -778,13 +793,147 @@ static void test_lanes_apart(void **state)
 	end_other(j);
 }
 
+static unsigned int bad;
+static char bad_why[128];
+
+static void client_bad(struct link_host *h, const struct client_view *c, const char *why)
+{
+	bad++;
+	snprintf(bad_why, sizeof(bad_why), "%s", why);
+}
+
+/* Its numbers, acknowledgements and errors are its own, and its frames say what they are. */
+static void test_sub(void **state)
+{
+	struct prog_win_stream *sub = &a.wc.subs[0 * RANKS + 1];
+	struct prog_sqe e = put(1);
+
+	e.flags = PROG_SQE_SUB;
+	for (e.seq = 1; e.seq <= 5; e.seq++)
+		submit(e);
+	/* the stream of rank 2 is this engine's */
+	e = put(1);
+	e.target = 2;
+	submit(e);
+	RUN(sub->acked == 5 && a.wc.streams[2].acked == 1);
+	assert_int_equal(b.puts, 6);
+	assert_int_equal(b.subs, 5);
+	assert_int_equal(a.wc.streams[1].acked, 0);
+	/* one whose bytes cannot be read */
+	break_region(make_region(0, 100000));
+	e = put(6);
+	e.flags = PROG_SQE_SUB | PROG_SQE_REGION;
+	e.len = 100000;
+	submit(e);
+	RUN(sub->acked == 6);
+	assert_int_equal(sub->err_seq, 6);
+	assert_int_equal(sub->err, -EFAULT);
+	assert_int_equal(a.wc.streams[1].err_seq, 0);
+	/* nothing of it is lost with the lane but what was under way */
+	lane_close(b.lane, -EIO, "test");
+	RUN(!b.lane);
+	sub->err_seq = 0;
+	e = put(7);
+	e.flags = PROG_SQE_SUB;
+	submit(e);
+	RUN(sub->acked == 7);
+	e.seq = 8;
+	submit(e);
+	RUN(sub->acked == 8);
+}
+
+static bool worker_busy;
+
+static bool is_busy(struct link_host *h, unsigned int worker)
+{
+	assert_int_equal(worker, 0);
+	return worker_busy;
+}
+
+/* The client hears that the worker, here or there, has no time left. */
+static void test_busy(void **state)
+{
+	struct prog_win_stream *st = &a.wc.streams[1];
+
+	kit_host.busy = is_busy;
+	submit(put(1));
+	RUN(acked() == 1);
+	assert_int_equal(st->busy, 0);
+	worker_busy = true;
+	submit(put(2));
+	RUN(acked() == 2);
+	assert_int_equal(st->busy, 1);
+	worker_busy = false;
+	submit(put(3));
+	RUN(acked() == 3);
+	assert_int_equal(st->busy, 0);
+	b.busy = true;
+	submit(put(4));
+	RUN(acked() == 4);
+	assert_int_equal(st->busy, 1);
+	b.busy = false;
+	submit(put(5));
+	RUN(acked() == 5);
+	assert_int_equal(st->busy, 0);
+	kit_host.busy = NULL;
+}
+
+/* Each of these ends the session. */
+static void test_sub_bad(void **state)
+{
+	static const struct {
+		uint8_t opcode, flags;
+		uint32_t target;
+		bool no_subs;
+		const char *why;
+	} cases[] = {
+		{ PROG_SQE_OP_PUT, 0, 1, false, "target 1 in ring 0 of 2" },
+		{ PROG_SQE_OP_PUT, PROG_SQE_SUB, 2, false, "no sub-stream of target 2 in ring 0 of 2" },
+		{ PROG_SQE_OP_PUT, PROG_SQE_SUB, 1, true, "no sub-stream of target 1 in ring 0 of 2" },
+		{ PROG_SQE_OP_ACC, PROG_SQE_SUB, 1, false, "opcode 4 in a sub-stream" },
+		{ PROG_SQE_OP_GET_ACC, PROG_SQE_SUB, 1, false, "opcode 5 in a sub-stream" },
+		{ PROG_SQE_OP_CAS, PROG_SQE_SUB, 1, false, "opcode 6 in a sub-stream" },
+		{ PROG_SQE_OP_LOCK, PROG_SQE_SUB, 1, false, "opcode 7 in a sub-stream" },
+		{ PROG_SQE_OP_UNLOCK, PROG_SQE_SUB, 1, false, "opcode 8 in a sub-stream" },
+		{ PROG_SQE_OP_POST, PROG_SQE_SUB, 1, false, "opcode 9 in a sub-stream" },
+		{ PROG_SQE_OP_COMPLETE, PROG_SQE_SUB, 1, false, "opcode 10 in a sub-stream" },
+	};
+	struct prog_win_stream *subs = a.win->ctl.subs;
+
+	void (*fails)(struct link_host *h, const struct client_view *c, const char *why) = kit_host.client_bad;
+
+	kit_host.client_bad = client_bad;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct prog_sqe e = {
+			.opcode = cases[i].opcode, .flags = cases[i].flags, .target = cases[i].target, .seq = 1,
+		};
+
+		a.win->ctl.subs = cases[i].no_subs ? NULL : subs;
+		bad = 0;
+		submit(e);
+		step();
+		assert_int_equal(bad, 1);
+		if (!strstr(bad_why, cases[i].why))
+			fail_msg("\"%s\" does not say \"%s\"", bad_why, cases[i].why);
+		/* the session is over: the engine looks at its ring no more, and the next one has a new one */
+		rma_client_detach(a.rma, &a.c);
+		a.seg->sq.tail = a.seg->sq.head = 0;
+		assert_int_equal(rma_client_attach(a.rma, &a.c), 0);
+	}
+	a.win->ctl.subs = subs;
+	kit_host.client_bad = fails;
+	assert_int_equal(b.puts, 0);
+}
+
 int main(void)
 {
+#define W(name) cmocka_unit_test_setup_teardown(name, setup_two, teardown)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(test_put), T(test_follow), T(test_follow_allowed), T(test_deferred), T(test_confirm), T(test_region_gone), T(test_stop),
 		T(test_notify), T(test_quota),
 		T(test_idle_lane), T(test_open_on_full_lane), T(test_lane_of_others), T(test_lanes_apart),
+		T(test_busy), W(test_sub), W(test_sub_bad),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

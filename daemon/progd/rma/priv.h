@@ -80,6 +80,8 @@ struct stream {
 	struct link_job *lj;		/* NULL: the target is on this node, ... */
 	struct rma_from *to;		/* ... and this is what it is there */
 	uint32_t slot;			/* of the window at the client */
+	bool sub;			/* one more of its pair, of this worker: PROG_SQE_SUB */
+	struct prog_win_stream *shared;	/* what the client is told */
 	uint32_t first, last;		/* operations in flight, in order of seq */
 	uint32_t unsent;		/* first one not sent whole */
 	uint32_t data;			/* first one that waits for DATA */
@@ -124,6 +126,7 @@ struct rma_peer {			/* a node this worker sends operations to */
 	struct stream *active;		/* streams with something to send, served in turn */
 	unsigned int refs_out;		/* payloads queued by reference that are not sent */
 	bool full;			/* it refused: wait until it is writable */
+	bool busy;			/* the worker there has no time left, as it says */
 	struct gone *gone;
 	uint64_t ops, bytes, rtt_ns;
 	uint32_t nstreams;
@@ -251,6 +254,7 @@ struct tstream {
 	int32_t status;
 	uint64_t applied;		/* last operation done */
 	uint64_t failed;		/* last one that failed, 0: none */
+	bool sub;			/* one more of its pair, on this lane: the numbers in the window are not its own */
 	bool locked;			/* holds the window's lock */
 	struct held_unlock *unlock;	/* since the first LOCK: what is kept if the unlock must wait */
 	uint32_t locks_waiting;		/* LOCKs that wait (cur or held) */
@@ -433,6 +437,12 @@ static inline uint64_t engine_now(struct rma *r)
 	if (!r->now)
 		r->now = loop_now();
 	return r->now;
+}
+
+/* Others of the node's workers may have time left, when this one has none. */
+static inline bool engine_busy(const struct rma *r)
+{
+	return r->host->busy && r->host->busy(r->host, r->index);
 }
 
 /* follow.c */

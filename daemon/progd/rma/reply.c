@@ -171,6 +171,8 @@ static bool acks(struct rma_lane *tl)
 		for (uint32_t i = 0; i < tl->nacks && n < WIRE_MAX_ACKS; i++)
 			n += tl->acks[i].job == job;
 		f.len = n * WIRE_ACK_SIZE;
+		if (lane_hears_busy(tl->lane) && engine_busy(tl->r))
+			f.flags = WIRE_F_BUSY;
 		buf = reserve(tl, f.len);
 		if (!buf) {
 			if (lane_state(tl->lane) == LANE_CLOSING)

@@ -16,7 +16,7 @@ enum { TAKE_OK, TAKE_LATER, TAKE_BAD };
 /* An operation that can have no stream fails here; numbers go on as if it had been sent. */
 static int refuse(struct conn *c, struct win *w, uint32_t slot, const struct prog_sqe *e, int err)
 {
-	struct prog_win_stream *st = &w->ctl.streams[e->target];
+	struct prog_win_stream *st = stream_record(c->r, w, e->target);
 	uint64_t acked = __atomic_load_n(&st->acked, __ATOMIC_RELAXED);
 
 	if (e->seq != acked + 1) {
@@ -24,24 +24,49 @@ static int refuse(struct conn *c, struct win *w, uint32_t slot, const struct pro
 			 (unsigned long long)e->seq, (unsigned long long)acked, e->target);
 		return TAKE_BAD;
 	}
-	stream_error(c, w, e->target, e->seq, err);
+	stream_error(c, st, e->seq, err);
 	__atomic_store_n(&st->acked, e->seq, __ATOMIC_RELEASE);
 	link_client_mark(&c->lc);
 	return TAKE_OK;
+}
+
+/*
+ * One stream, one worker: its numbers, its lane and its acknowledgements have one writer.  That of all operations belongs in one ring,
+ * and the others have sub-streams, of operations that need no order.
+ */
+static bool in_its_ring(struct conn *c, uint32_t slot, const struct prog_sqe *e, const struct win *w)
+{
+	const struct rma *r = c->r;
+
+	if (!(e->flags & PROG_SQE_SUB)) {
+		if (!stream_is_sub(r, e->target))
+			return true;
+		link_client_bad(&c->lc, "slot %u: target %u in ring %u of %u", slot, e->target, r->index, r->workers);
+		return false;
+	}
+	if (!w->ctl.subs || r->index >= w->ctl.nsubs || !stream_is_sub(r, e->target)) {
+		link_client_bad(&c->lc, "slot %u: no sub-stream of target %u in ring %u of %u", slot, e->target, r->index,
+				r->workers);
+		return false;
+	}
+	if (e->opcode != PROG_SQE_OP_DTYPE && e->opcode != PROG_SQE_OP_PUT && e->opcode != PROG_SQE_OP_GET) {
+		link_client_bad(&c->lc, "slot %u: opcode %u in a sub-stream", slot, e->opcode);
+		return false;
+	}
+	return true;
 }
 
 /* The window of an entry that may be one; NULL: the ring is corrupt. */
 static struct win *entry_window(struct conn *c, uint32_t slot, const struct prog_sqe *e)
 {
 	struct rma_client *cl = c->c;
-	struct rma *r = c->r;
 	struct win *w;
 
 	if (e->opcode >= RMA_OPCODES || !rma_opcodes[e->opcode].execute) {
 		link_client_bad(&c->lc, "slot %u: opcode %u", slot, e->opcode);
 		return NULL;
 	}
-	if (e->flags & ~(PROG_SQE_LOC_MASK | PROG_SQE_EXCL | PROG_SQE_FENCE | PROG_SQE_PARITY)) {
+	if (e->flags & ~(PROG_SQE_LOC_MASK | PROG_SQE_EXCL | PROG_SQE_FENCE | PROG_SQE_PARITY | PROG_SQE_SUB)) {
 		link_client_bad(&c->lc, "slot %u: flags 0x%x", slot, e->flags);
 		return NULL;
 	}
@@ -54,11 +79,8 @@ static struct win *entry_window(struct conn *c, uint32_t slot, const struct prog
 		link_client_bad(&c->lc, "slot %u: target %u of %u", slot, e->target, w->nranks);
 		return NULL;
 	}
-	/* one stream, one worker: its numbers, its lane and its acknowledgements have one writer */
-	if (e->target % r->workers != r->index) {
-		link_client_bad(&c->lc, "slot %u: target %u in ring %u of %u", slot, e->target, r->index, r->workers);
+	if (!in_its_ring(c, slot, e, w))
 		return NULL;
-	}
 	if (e->len > PROG_DTYPE_MAX_BYTES || e->off > PROG_DTYPE_MAX_BYTES || e->disp > INT64_MAX || e->dtype > 255) {
 		link_client_bad(&c->lc, "slot %u: length, offset, displacement or type out of range", slot);
 		return NULL;

@@ -28,6 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* bits of the first byte */
 #define HOW_MEM		0x03		/* index of mems */
 #define HOW_CMA		0x04		/* the client's memory is reached by CMA, not by its helper thread */
+#define HOW_SUBS	0x08		/* one of two engines: its stream of target 1, and the peer's of origin 1, are sub-streams */
 
 static const uint32_t mems[] = { PROG_MEM_SHARED, PROG_MEM_VA, PROG_MEM_VA, PROG_MEM_DYNAMIC };
 #define BY_HELPER	2		/* the window's memory, of those */
@@ -190,10 +191,11 @@ static void set_up(uint8_t how)
 {
 	const char *why = "";
 
-	kit_link_new(&b, guid_b, 1, &host);
+	kit_link_new(&b, guid_b, how & HOW_SUBS ? 2 : 1, &host);
 	assert_int_equal(rma_new(b.link, NULL, &rma), 0);
 	kit_link_listen(&b);
 	kit_peer_new(&peer, guid_a, KEY);
+	peer.subs = how & HOW_SUBS ? 1u << 1 : 0;
 	assert_int_equal(win_job_join(jobid, jobkey, getuid(), &job, &why), 0);
 	make_client(how & HOW_CMA);
 	make_window(how & HOW_MEM);
@@ -208,10 +210,13 @@ static bool all_are(const uint8_t *p, uint8_t value, size_t n)
 static void check_results(void)
 {
 	for (unsigned int i = 0; i < results; i++) {
-		const struct prog_win_stream *s = &wc.streams[result[i].target];
+		const struct prog_win_stream *s;
 
+		if (result[i].target >= ME)
+			continue;
+		s = peer.subs >> result[i].target & 1 ? &wc.subs[result[i].target] : &wc.streams[result[i].target];
 		/* nothing has number 0 */
-		if (result[i].target >= ME || s->err || !result[i].seq || result[i].seq > s->acked)
+		if (s->err || !result[i].seq || result[i].seq > s->acked)
 			continue;
 		for (size_t j = 0; j < result[i].len; j++)
 			assert_true(result[i].at[j] != result[i].was);
@@ -336,6 +341,8 @@ static void entry(struct kit_bytes *in)
 	e.etype = kit_u8(in) % (PROG_TYPE_END + 1);
 	e.win = kit_u8(in) > 240;
 	e.target = kit_u8(in) % KIT_STREAMS;
+	if (peer.subs >> e.target & 1)
+		e.flags ^= PROG_SQE_SUB;
 	e.dtype = kit_u8(in) % 4;
 	e.seq = kit_u8(in) > 240 ? kit_u8(in) : ++peer.posted[e.target];
 	e.disp = kit_number(in);

@@ -244,6 +244,8 @@ static struct wire_frame op_frame(const struct stream *s, const struct op *op)
 		.seq = op->seq,
 	};
 
+	if (s->sub)
+		f.flags |= WIRE_F_SUB;
 	if (op->flags & PROG_SQE_FENCE)
 		f.flags |= WIRE_F_FENCE | (op->flags & PROG_SQE_PARITY ? WIRE_F_PARITY : 0);
 	return f;

@@ -8,10 +8,8 @@
 
 /* ---- completion ---- */
 
-void stream_error(struct conn *c, struct win *w, uint32_t target, uint64_t seq, int status)
+void stream_error(struct conn *c, struct prog_win_stream *st, uint64_t seq, int status)
 {
-	struct prog_win_stream *st = &w->ctl.streams[target];
-
 	stats_add(&c->lc.stats->errors, 1);
 	/* the client takes the first error and clears the word */
 	if (__atomic_load_n(&st->err_seq, __ATOMIC_ACQUIRE))
@@ -33,6 +31,15 @@ static void op_release(struct conn *c, struct op *op)
 	c->r->bytes -= op->len;
 }
 
+/* Whether the client had better give other workers some of it. */
+static void tell_busy(struct stream *s)
+{
+	uint32_t busy = s->peer->busy || engine_busy(s->conn->r);
+
+	if (__atomic_load_n(&s->shared->busy, __ATOMIC_RELAXED) != busy)
+		__atomic_store_n(&s->shared->busy, busy, __ATOMIC_RELAXED);
+}
+
 void stream_advance(struct stream *s)
 {
 	struct rma *r = s->conn->r;
@@ -48,7 +55,7 @@ void stream_advance(struct stream *s)
 		if (op->map && !win_map_alive(op->map) && !op->status)
 			op->status = -EFAULT;	/* what was sent may be zeros */
 		if (op->status) {
-			stream_error(s->conn, s->win, s->key.target, op->seq, op->status);
+			stream_error(s->conn, s->shared, op->seq, op->status);
 		} else {
 			uint64_t now = engine_now(r);
 			uint64_t ns = now > op->t0 ? now - op->t0 : 0;
@@ -79,7 +86,8 @@ void stream_advance(struct stream *s)
 			}
 	if (acked != s->acked) {
 		s->acked = acked;
-		__atomic_store_n(&s->win->ctl.streams[s->key.target].acked, acked, __ATOMIC_RELEASE);
+		tell_busy(s);
+		__atomic_store_n(&s->shared->acked, acked, __ATOMIC_RELEASE);
 		link_client_mark(&s->conn->lc);
 	}
 	if (s->blocked && !s->jobs && !s->locks_out) {
@@ -166,7 +174,9 @@ struct stream *stream_open(struct conn *c, struct win *w, uint32_t slot, uint32_
 	s->slot = slot;
 	s->first = s->last = s->unsent = s->data = SLOT_NONE;
 	/* what a daemon before this one acknowledged stays acknowledged */
-	s->acked = __atomic_load_n(&w->ctl.streams[target].acked, __ATOMIC_RELAXED);
+	s->sub = stream_is_sub(r, target);
+	s->shared = stream_record(r, w, target);
+	s->acked = __atomic_load_n(&s->shared->acked, __ATOMIC_RELAXED);
 	s->seq_in = s->seq_sent = s->ack_to = s->acked;
 	HASH_ADD(hh, r->streams, key, sizeof(s->key), s);
 	if (!s->hh.tbl)

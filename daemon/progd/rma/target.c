@@ -119,6 +119,12 @@ static bool is_next(const struct tstream *ts, const struct wire_frame *f)
 	return ts->in_seq != f->seq || f->off == ts->frag_end;
 }
 
+/* One lane has one stream of a pair: frames of the stream and of a sub-stream do not mix on it. */
+static bool is_of(const struct tstream *ts, const struct wire_frame *f)
+{
+	return ts->sub == !!(f->flags & WIRE_F_SUB);
+}
+
 int target_begin(struct rma_from *from, const struct wire_frame *f, struct lane_sink *sink)
 {
 	struct rma_lane *tl = from->tl;
@@ -131,6 +137,8 @@ int target_begin(struct rma_from *from, const struct wire_frame *f, struct lane_
 	ts = ts_get(from, f);
 	if (!ts)
 		return -ENOMEM;
+	if (!is_of(ts, f))
+		return -EPROTO;
 	if (ts->state != TS_RUN || ts->held || ts->jobs || !ts->win || win_is_dead(ts->win) || !is_next(ts, f) ||
 	    (ts->exec_seq == f->seq && ts->status) || !replies_over(ts))
 		return 0;
@@ -265,7 +273,7 @@ int target_frame(struct rma_from *from, const struct wire_frame *f, const void *
 	ts = ts_get(from, f);
 	if (!ts)
 		err = -ENOMEM;
-	else if (!rma_opcode(f->type)->pieces && !(f->flags & WIRE_F_LAST))
+	else if (!is_of(ts, f) || (!rma_opcode(f->type)->pieces && !(f->flags & WIRE_F_LAST)))
 		err = -EPROTO;
 	else
 		err = arrive(ts, f, payload, placed, placed && !tl->rx);

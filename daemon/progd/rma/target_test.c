@@ -35,6 +35,7 @@ static struct {			/* node A */
 	int downs, job_ready;
 	struct wire_ackrec ack[4096];
 	unsigned int acks, stops, gos;
+	bool busy;			/* as the last acknowledgement said */
 	uint8_t data[1 << 20];
 	uint64_t got;
 } a;
@@ -67,6 +68,7 @@ static int on_end(void *ctx, struct lane *l, const struct wire_frame *f, const v
 		a.gos += f->type == WIRE_RMA_GO;
 		return 0;
 	}
+	a.busy = f->flags & WIRE_F_BUSY;
 	for (uint32_t i = 0; i < wire_ack_count(f); i++) {
 		assert_true(a.acks < 4096);
 		assert_int_equal(wire_ack_get(payload, i, &a.ack[a.acks++]), 0);
@@ -1483,6 +1485,121 @@ static void test_follow(void **state)
 	win_map_put(c.view.seg);
 }
 
+static void put_sub(uint32_t origin, uint64_t seq, uint64_t disp, uint64_t value)
+{
+	struct wire_frame f = op(WIRE_RMA_PUT, origin, seq, disp, 8);
+
+	f.flags |= WIRE_F_SUB;
+	send_frame(&f, &value);
+}
+
+/* A sub-stream's numbers are not those of the pair's stream, which the window remembers, and they leave these alone. */
+static void test_sub(void **state)
+{
+	for (uint64_t i = 1; i <= 5; i++)
+		put(0, i, 8 * i, i);
+	RUN(acked(0) == 5);
+	lane_close(a.lane, 0, NULL);
+	RUN(!a.lane);
+	open_lane();
+	a.acks = 0;
+	put_sub(0, 1, 8, 101);
+	put_sub(0, 2, 16, 102);
+	RUN(acked(0) == 2);
+	assert_int_equal(word(8), 101);
+	assert_int_equal(word(16), 102);
+	assert_int_equal(b.wc.peers[0].applied, 5);
+	/* what was done is not done again */
+	b.mem[8] = 7;
+	put_sub(0, 1, 8, 101);
+	put_sub(0, 3, 24, 103);
+	RUN(acked(0) == 3);
+	assert_int_equal(b.mem[8], 7);
+	assert_int_equal(word(24), 103);
+	assert_int_equal(b.wc.peers[0].applied, 5);
+}
+
+/* It is counted in a fence as all are; what it refers to is its own. */
+static void test_sub_fence(void **state)
+{
+	struct wire_frame f = op(WIRE_RMA_PUT, 0, 1, 8, 8);
+	uint64_t value = 9;
+
+	f.flags |= WIRE_F_SUB | WIRE_F_FENCE | WIRE_F_PARITY;
+	send_frame(&f, &value);
+	put(1, 1, 16, 10);
+	RUN(acked(0) == 1 && acked(1) == 1);
+	assert_int_equal(b.wc.ctl->applied[1], 1);
+	/* a type that only another stream knows */
+	f = op(WIRE_RMA_PUT, 0, 2, 8, 8);
+	f.flags |= WIRE_F_SUB;
+	f.dtype = 1;
+	send_frame(&f, &value);
+	RUN(acked(0) == 2);
+	assert_int_equal(status_of(0, 2), -EINVAL);
+}
+
+static bool is_busy(struct link_host *h, unsigned int worker)
+{
+	assert_int_equal(worker, 0);
+	return true;
+}
+
+/* Origins hear that the worker has no time left, if their daemon knows what that means. */
+static void test_busy(void **state)
+{
+	put(0, 1, 8, 1);
+	RUN(acked(0) == 1);
+	assert_false(a.busy);
+	host_b.busy = is_busy;
+	put(0, 2, 8, 1);
+	RUN(acked(0) == 2);
+	assert_true(a.busy);
+	assert_true(b.k.link->lanes->lane->hears_busy);
+	b.k.link->lanes->lane->hears_busy = false;
+	put(0, 3, 8, 1);
+	RUN(acked(0) == 3);
+	assert_false(a.busy);
+	host_b.busy = NULL;
+}
+
+/* One lane has one stream of a pair; and of a sub-stream there are no locks, notices and accumulates. */
+static void test_sub_mixed(void **state)
+{
+	static const uint8_t types[] = { WIRE_RMA_ACC, WIRE_RMA_GET_ACC, WIRE_RMA_CAS, WIRE_RMA_LOCK, WIRE_RMA_UNLOCK,
+					 WIRE_RMA_POST, WIRE_RMA_COMPLETE };
+	uint8_t bytes[16] = { 0 };
+
+	put(0, 1, 8, 1);
+	RUN(acked(0) == 1);
+	put_sub(0, 2, 8, 2);
+	RUN(a.downs == 1);
+	assert_int_equal(word(8), 1);
+	open_lane();
+	a.acks = 0;
+	put_sub(0, 1, 8, 3);
+	RUN(acked(0) == 1);
+	put(0, 2, 8, 4);
+	RUN(a.downs == 2);
+	assert_int_equal(word(8), 3);
+	for (size_t i = 0; i < sizeof(types); i++) {
+		struct wire_frame f = op(types[i], 1, 1, 8, types[i] == WIRE_RMA_CAS ? 16 : 8);
+
+		open_lane();
+		f.flags |= WIRE_F_SUB;
+		if (wire_type(f.type)->fields & WIRE_HAS_OP)
+			f.op = PROG_OP_SUM;
+		if (wire_type(f.type)->fields & WIRE_HAS_ETYPE)
+			f.etype = PROG_TYPE_I64;
+		if (f.type == WIRE_RMA_CAS)
+			f.total = 8;
+		send_frame(&f, bytes);
+		RUN(a.downs == 3 + (int)i);
+	}
+	assert_int_equal(word(8), 3);
+	assert_int_equal(b.wc.peers[1].lock_state, PROG_LOCK_NONE);
+}
+
 int main(void)
 {
 #define L(name) cmocka_unit_test_setup_teardown(name, setup_large, teardown)
@@ -1496,7 +1613,8 @@ int main(void)
 		T(test_freed_while_waiting), T(test_freed_with_jobs), T(test_stop),
 		T(test_stop_freed), T(test_notify), T(test_notify_freed), T(test_quota), T(test_fence_count),
 		T(test_reply_not_over), T(test_reply_copied), T(test_reply_not_over_fence), T(test_unlock_due),
-		T(test_complete_due), T(test_follow),
+		T(test_complete_due), T(test_follow), T(test_busy), T(test_sub), T(test_sub_fence),
+		T(test_sub_mixed),
 		T(test_memory_gone), L(test_memory_gone_receiving), L(test_memory_gone_sending),
 	};
 

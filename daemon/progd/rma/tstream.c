@@ -165,6 +165,8 @@ void ts_lookup(struct tstream *ts)
 	}
 	ts->refuse = -ENOENT;
 	ts->win = w;
+	if (ts->sub)
+		return;
 	ts->applied = __atomic_load_n(&w->ctl.peers[ts->key.origin].applied, __ATOMIC_ACQUIRE);
 	if (ts->applied > ts->seen)
 		ts->seen = ts->applied;
@@ -192,6 +194,7 @@ struct tstream *ts_get(struct rma_from *from, const struct wire_frame *f)
 	ts->from = from;
 	ts->tl = from->tl;
 	ts->index = f->job;
+	ts->sub = f->flags & WIRE_F_SUB;
 	ts->refuse = -ENOENT;
 	ts->stats = &from->tl->r->link->nostats;
 	HASH_ADD(hh, from->streams, key, sizeof(ts->key), ts);
@@ -249,7 +252,8 @@ void ts_finish(struct tstream *ts, const struct wire_frame *f, int status)
 	if (w) {
 		if (status)
 			stats_add(&ts->stats->refused, 1);
-		__atomic_store_n(&w->ctl.peers[ts->key.origin].applied, f->seq, __ATOMIC_RELEASE);
+		if (!ts->sub)
+			__atomic_store_n(&w->ctl.peers[ts->key.origin].applied, f->seq, __ATOMIC_RELEASE);
 		if (f->flags & WIRE_F_FENCE) {
 			unsigned int parity = !!(f->flags & WIRE_F_PARITY);
 

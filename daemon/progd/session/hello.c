@@ -314,6 +314,7 @@ int do_hello(struct session *s, struct msg *m)
 	r.pin_max = lim.pin;
 	r.pin_cache = lim.pin_cache;
 	r.move_min = r.features & PROG_FEAT_PINNED ? copy_engine_least() : 0;
+	r.binding = all->o.binding;
 	fds[0] = all->o.node->doorbell_fd;
 	memcpy(fds + 1, s->wake_fd, s->nwakes * sizeof(fds[0]));
 	prog_log_at_most(SESSION_LINES, PROG_LOG_INFO, "session %u: pid %d, uid %u, rank %u, job %u%s",

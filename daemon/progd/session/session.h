@@ -23,6 +23,7 @@ struct session_opts {
 	const char *path;		/* of the socket; NULL: none, sessions_add() tells of clients */
 	bool cma;			/* process_vm_* may be used */
 	bool pinned;			/* memory that clients pin may be mapped */
+	uint32_t binding;		/* PROG_BINDING_*: of clients' windows that say nothing else */
 	const struct node *node;	/* started; kept */
 	uint64_t hello_timeout_ns;	/* a connection that says nothing is closed after this */
 	/* How many are attached, and how many are connected, changed; may be NULL. */

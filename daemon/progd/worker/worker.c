@@ -17,11 +17,12 @@
 #include <libprogbase/load.h>
 #include <libprogbase/log.h>
 
+#include "worker/busy.h"
 #include "worker/worker.h"
 
 #define MAX_SOURCES	16
 #define AUTO_SPIN_NS	50000ull
-#define COALESCE_GAP_NS	25000ull	/* postings at shorter intervals: coalesce wake-ups */
+#define COALESCE_GAP_NS	25000ull	/* postings at shorter intervals, to all workers: coalesce wake-ups */
 #define PLACED_NS	50000000ull	/* no such work for so long: it may run anywhere again */
 #define FOLLOW_NS	2000000ull	/* moves for small operations are as far apart */
 #define TURN_NS		20000ull	/* a round that took longer: other workers of this processor are next */
@@ -57,11 +58,12 @@ struct worker {
 	uint64_t gap_ns;		/* running mean of the time from one event to the next */
 	uint64_t posted_at;		/* when it went to sleep after the last posting */
 	unsigned int posted;		/* entries since the last sleep */
+	uint64_t coalesce_gap_ns;
 	uint64_t coalesce_until;	/* 0: does not coalesce wake-ups */
 	bool coalesced;			/* the last sleep was a coalescing one */
 	bool realtime;			/* SCHED_RR */
 	uint64_t load_checked;
-	bool core_free;
+	bool core_free, core_spare;	/* spare: for one more thread than run now */
 	int load_fd;
 	int ncpus;
 	cpu_set_t may;			/* where it may run; empty: not known */
@@ -71,6 +73,8 @@ struct worker {
 	bool follows;			/* placed by worker_follow() */
 	uint64_t followed_at;		/* the last move of that kind */
 	uint64_t spread_at;		/* 0: never */
+	struct busy busy;
+	bool said_busy;			/* by worker_is_busy() */
 	struct worker_stats st;
 	char describe[96];
 };
@@ -115,6 +119,8 @@ int worker_new(const struct worker_opts *o, struct worker **out)
 	}
 	if (!w->o.need_wakeup)
 		w->o.need_wakeup = &w->own_need_wakeup;
+	/* a client that posts to each in turn comes here so much less often */
+	w->coalesce_gap_ns = COALESCE_GAP_NS * (o->workers ? o->workers : 1);
 	w->load_fd = -1;
 	sem_init(&w->ready, 0, 0);
 	w->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -256,6 +262,7 @@ static bool core_is_free(struct worker *w, uint64_t now)
 	w->load_checked = now;
 	running = load_running(w->load_fd);
 	w->core_free = running >= 0 && running <= w->ncpus;
+	w->core_spare = running >= 0 && running < w->ncpus;
 	return w->core_free;
 }
 
@@ -451,7 +458,7 @@ static bool more_expected(struct worker *w, uint64_t now)
 	bool yes = false;
 
 	if (w->posted) {
-		yes = w->coalesced ? w->posted > 1 : now - w->posted_at < COALESCE_GAP_NS;
+		yes = w->coalesced ? w->posted > 1 : now - w->posted_at < w->coalesce_gap_ns;
 		w->posted_at = now;
 	}
 	w->posted = 0;
@@ -501,6 +508,7 @@ static void *worker_main(void *arg)
 		atomic_store(&w->stop, true);
 	sem_post(&w->ready);
 	last_event = now = loop_now();
+	w->busy.since = now;
 	while (!atomic_load(&w->stop)) {
 		begin = now;
 		took = 0;
@@ -525,6 +533,7 @@ static void *worker_main(void *arg)
 			abort();
 		}
 		count(&w->st.iterations, 1);
+		busy_note(&w->busy, now, n ? took : 0);
 		if (n) {
 			note_gap(w, now - last_event);
 			last_event = now;
@@ -622,6 +631,21 @@ void worker_del_source(struct worker *w, worker_poll_fn *poll, void *ctx)
 			(w->nsources - i) * sizeof(w->source[0]));
 		return;
 	}
+}
+
+/* Others help only if they find a processor; and once they do, it is in use. */
+bool worker_is_busy(struct worker *w)
+{
+	bool room;
+
+	WORKER_ASSERT(w);
+	if (!w->busy.now) {
+		w->said_busy = false;
+		return false;
+	}
+	room = core_is_free(w, loop_now());
+	w->said_busy = w->said_busy ? room : w->core_spare;
+	return w->said_busy;
 }
 
 unsigned int worker_index(const struct worker *w)

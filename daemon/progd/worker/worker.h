@@ -39,6 +39,7 @@ struct worker_opts {
 					 * there is a core that nobody else could run on, else 0 */
 	const cpu_set_t *cpus;		/* may run here only; NULL: leave to the scheduler */
 	uint32_t *need_wakeup;		/* doorbell word shared with clients; NULL: private one */
+	unsigned int workers;		/* among which clients share what they post; 0: this one alone */
 };
 
 struct worker;
@@ -94,6 +95,8 @@ void worker_spread(struct worker *w);
 
 /* On the worker, from a source: clients had posted @n entries. */
 void worker_posted(struct worker *w, unsigned int n);
+/* On the worker: it has worked nearly all of the last milliseconds, and there is a processor on which somebody else could do some of it. */
+bool worker_is_busy(struct worker *w);
 /* On the worker, while it coalesces wake-ups: a source leaves what clients post for later. */
 bool worker_coalesces(const struct worker *w);
 

@@ -188,6 +188,7 @@ static void accept_new(struct xport_worker *xw, struct lane_hello *h)
 	crowd_join(&xw->crowd, &l->unproven, h->fd);
 	xw->naccepted++;
 	l->index = h->hello.lane;
+	l->hears_busy = h->hello.features & WIRE_HEARS_BUSY;
 	memcpy(l->guid, h->hello.guid, sizeof(l->guid));
 	memcpy(l->id, h->lane.id, sizeof(l->id));
 	l->generation = h->lane.generation;

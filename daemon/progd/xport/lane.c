@@ -247,6 +247,11 @@ bool lane_takes_notify(const struct lane *l)
 	return l->notify;
 }
 
+bool lane_hears_busy(const struct lane *l)
+{
+	return l->hears_busy;
+}
+
 uint16_t lane_index(const struct lane *l)
 {
 	return l->index;

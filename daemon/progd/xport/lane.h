@@ -329,6 +329,7 @@ struct lane {
 	uint8_t secret[WIRE_MAC_SIZE];
 	uint8_t greeting[WIRE_MAC_SIZE];	/* of the first connection: proofs are bound to it */
 	uint64_t generation;		/* of the latest connection */
+	bool hears_busy;		/* accepted: as the opener said at first */
 	uint64_t confirmed;		/* the peer was told that all before this has been parsed */
 	uint64_t heard_at;		/* rx.pos when the peer last confirmed, or when there was room without that */
 	uint8_t confirm[WIRE_HDR_SIZE];

@@ -189,6 +189,8 @@ bool lane_is_opener(const struct lane *l);
 const uint8_t *lane_guid(const struct lane *l);		/* the other node */
 bool lane_takes_notify(const struct lane *l);		/* opener, since it is UP: does the other node's daemon know of them? */
 uint16_t lane_index(const struct lane *l);		/* the opener's worker */
+/* Of one that was accepted: may its acknowledgements carry WIRE_F_BUSY? */
+bool lane_hears_busy(const struct lane *l);
 const char *lane_name(const struct lane *l);		/* "10.0.0.2:4711 (opener, lane 0)" */
 struct xport_worker *lane_worker(const struct lane *l);
 /* The engine's own pointer; NULL at first. */

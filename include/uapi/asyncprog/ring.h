@@ -24,9 +24,9 @@
 #endif
 
 #define PROG_ABI_MAJOR		1
-#define PROG_ABI_MINOR		7	/* 1: PROG_CTRL_NOTE; 2: two-sided messages; 3: pinned regions; 4: move_min;
+#define PROG_ABI_MINOR		8	/* 1: PROG_CTRL_NOTE; 2: two-sided messages; 3: pinned regions; 4: move_min;
 					 * 5: PROG_HELP_PULL, PROG_HELP_PUSH, struct prog_pool_dir;
-					 * 6: struct prog_win_single, PROG_WIN_COPIES; 7: notifications */
+					 * 6: struct prog_win_single, PROG_WIN_COPIES; 7: notifications; 8: sub-streams, PROG_BINDING_* */
 #define PROG_MAX_WORKERS	16
 #define PROG_MAX_ADDRS		4
 #define PROG_GUID_SIZE		16
@@ -40,7 +40,7 @@
 #define PROG_SESSION_MAGIC	0x53475250u	/* "PRGS" */
 
 /*
- * One submission ring per daemon worker; a stream always uses ring target % workers.  Ring entries
+ * One submission ring per daemon worker; a stream always uses ring target % workers, a sub-stream another one.  Ring entries
  * are u32 slot numbers into one pool of 64-byte submission entries.  A slot belongs to the daemon
  * from its publication until the stream's acked number reaches the entry's seq; the client then
  * reuses it.  So slots come free out of order and a long lock wait does not block other streams.
@@ -118,6 +118,12 @@ enum {
 #define PROG_SQE_EXCL		0x04	/* LOCK */
 #define PROG_SQE_FENCE		0x08	/* count at the target, failed or not, in the fence total ... */
 #define PROG_SQE_PARITY		0x10	/* ... of this parity */
+/*
+ * ABI minor 8.  Of the sub-stream that this ring has of stream (win, target): with numbers, datatype ids, acknowledgements and
+ * errors of its own (prog_win_ctl.sub_off).  DTYPE, PUT and GET only, and none before a LOCK of the stream is
+ * acknowledged or after an UNLOCK or COMPLETE is posted: sub-streams know no order among each other.
+ */
+#define PROG_SQE_SUB		0x20
 
 #define PROG_SQE_INLINE_MAX	16
 
@@ -132,7 +138,7 @@ struct prog_sqe {
 	__u32	win;			/* slot from PROG_CTRL_WIN_CREATE */
 	__u32	target;			/* rank in the window */
 	__u32	dtype;			/* target datatype id; 0: contiguous */
-	__u64	seq;			/* client's number on stream (win, target): 1, 2, 3, ... no gaps */
+	__u64	seq;			/* client's number on stream or sub-stream: 1, 2, 3, ... no gaps */
 	__u64	disp;			/* bytes from the window base; address for dynamic windows */
 	__u64	off;			/* start in the packed bytes of the datatype (pieces of one call) */
 	__u64	len;			/* packed bytes */
@@ -414,7 +420,7 @@ struct prog_win_stream {
 	__u64	err_seq;	/* D: a failed operation, err set before; written only while 0. C
 				 * stores 0 when it has taken the error */
 	__s32	err;		/* D: -errno of err_seq */
-	__u32	pad;
+	__u32	busy;		/* D: 1: the worker here or there has no time left (ABI minor 8); a hint */
 	__u64	reserved;
 };
 
@@ -473,9 +479,11 @@ struct prog_win_ctl {
 	__u32	event __attribute__((aligned(PROG_CACHELINE)));	/* P, D: ++ and futex wake: posts,
 				 * completes, fence totals, exposure */
 	__u32	waiters;	/* C */
-	__u32	pad0[14];
+	__u32	nsubs;		/* C, constant: rings that have sub-streams, at most PROG_MAX_WORKERS */
+	__u32	pad0[13];
 	__u64	applied[2];	/* D workers, atomic add: fence operations applied, per parity */
-	__u64	pad1[6];
+	__u64	sub_off;	/* struct prog_win_stream [nsubs][nranks]: of ring i's sub-streams; 0: none (ABI minor < 8) */
+	__u64	pad1[5];
 	struct prog_lockq lock;
 };
 
@@ -553,6 +561,20 @@ struct prog_ctrl_hello_reply {		/* fds: doorbell, then one eventfd per worker, o
 	 * gets of at least so many bytes are better given to the daemon.  0: they are not.
 	 */
 	__u64	move_min;
+	/* ABI minor 8 */
+	__u32	binding;		/* PROG_BINDING_*: of windows that say nothing else */
+	__u32	reserved;
+};
+
+/* Which of the workers serve the puts and gets of one origin to one target, which need no order; all else is the stream's. */
+enum {
+	PROG_BINDING_RANK	= 0,	/* the stream's */
+	PROG_BINDING_SEGMENT	= 1,	/* by place in the target's memory */
+	PROG_BINDING_RANDOM	= 2,
+	PROG_BINDING_OPS	= 3,	/* the one that was given the fewest operations */
+	PROG_BINDING_BYTES	= 4,	/* ... the fewest bytes */
+	PROG_BINDING_AUTO	= 5,	/* the stream's, or, while that has no time left, as BYTES */
+	PROG_BINDING_END	= 6
 };
 
 enum {

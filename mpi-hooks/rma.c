@@ -136,7 +136,8 @@ static inline int move(struct hwin *w, move_fn fn, const void *origin, MPI_Count
 	rc = move_args(w, origin, ocount, otype, rank, disp, tcount, ttype, request, &buf, &dst);
 	if (unlikely(rc))
 		return rc < 0 ? MPI_SUCCESS : rc;
-	return finish(fn(w->pw, &buf, &dst, w->opflags, seq));
+	/* a number is for requests: who does not ask lets the operation be cut */
+	return finish(fn(w->pw, &buf, &dst, w->opflags, request ? seq : NULL));
 }
 
 /*

@@ -16,7 +16,7 @@ struct hmap hwin_map = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
-static atomic_bool native_logged;
+static atomic_bool native_logged, binding_logged;
 
 static int create_native(const struct win_args *c)
 {
@@ -64,6 +64,22 @@ static void log_native(const struct hfamily *f, const char *why)
 		 "window: left to the MPI library: %s", why ? why : "unknown");
 }
 
+/* Which workers serve operations of this rank on the window: its own choice, so the others' may differ. */
+static enum prog_binding binding_of(MPI_Info info)
+{
+	enum prog_binding binding = PROG_BIND_RANK;
+	char value[64];		/* what is cut is none of them */
+	int flag = 0;
+
+	if (info == MPI_INFO_NULL || PMPI_Info_get(info, "asyncprog_binding", sizeof(value) - 1, value, &flag) || !flag)
+		return PROG_BIND_CONFIGURED;
+	if (prog_binding_parse(value, &binding) && !atomic_exchange(&binding_logged, true))
+		prog_log(hooks.world_rank ? PROG_LOG_INFO : PROG_LOG_WARN,
+			 "window: info asyncprog_binding \"%s\" is not rank, segment, random, ops, bytes or auto: taken as rank",
+			 value);
+	return binding;
+}
+
 static int create(const struct win_args *given)
 {
 	MPI_Win shared = MPI_WIN_NULL;
@@ -75,6 +91,7 @@ static int create(const struct win_args *given)
 
 	if (!hooks.on || !comm_usable(c.comm))
 		return create_native(&c);
+	c.binding = binding_of(c.info);
 	rc = hfamily_get(c.comm, &f);
 	if (rc)
 		return rc;

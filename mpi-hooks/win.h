@@ -20,6 +20,7 @@ struct win_args {
 	void *base;
 	MPI_Aint size, unit;
 	MPI_Info info;
+	enum prog_binding binding;	/* as info says */
 	MPI_Comm comm;		/* the user's */
 	void *baseptr;		/* allocate: where the pointer goes */
 	MPI_Win *win;

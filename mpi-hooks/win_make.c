@@ -135,6 +135,7 @@ static void win_cfg(const struct win_args *c, const struct hwin *w, struct prog_
 		.nranks = w->nranks,
 		.base = c->base,
 		.size = (size_t)c->size,
+		.binding = c->binding,
 	};
 }
 

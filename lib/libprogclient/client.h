@@ -15,6 +15,7 @@
  *	connect.c  windows: the other ranks, the daemon
  *	range.c    ranges of dynamic windows
  *	reuse.c    windows used again
+ *	bind.c     which workers serve the operations to one rank, bind.h
  *	op.c       operations: normalising, the remote path, op.h
  *	local.c    operations on ranks of this node
  *	defer.c    ... that are put off until the epoch ends, defer.h
@@ -135,6 +136,7 @@ struct prog_session {
 	uint64_t limits[4];
 	uint64_t pin_max, pin_cache;
 	uint64_t move_min;		/* see struct prog_ctrl_hello_reply */
+	enum prog_binding binding;	/* of windows that are as the daemon is configured */
 	void (*progress)(void *arg);
 	void *progress_arg;
 	int sock;
@@ -166,6 +168,10 @@ struct prog_session {
 	uint32_t blocked_slots;		/* held by operations behind locks not known to be granted */
 	uint64_t blocked_bytes;		/* of the arena, likewise */
 	struct ring rings[PROG_MAX_WORKERS];
+	/* what this process gave each worker, of windows whose operations are shared among several, and who was chosen last; bind.c */
+	uint64_t given_ops[PROG_MAX_WORKERS], given_bytes[PROG_MAX_WORKERS];
+	uint32_t bound_last;
+	uint64_t random;
 
 	/* under msg_lock */
 	pthread_mutex_t msg_lock;

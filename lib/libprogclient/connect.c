@@ -10,6 +10,7 @@
 
 #include <libprogbase/log.h>
 
+#include "bind.h"
 #include "msgs.h"
 
 #define ENDPOINT_MAGIC		0x45475250u	/* "PRGE" */
@@ -205,8 +206,10 @@ static void connect_copy(const struct prog_win *w, struct prog_win *copy, uint32
 {
 	uint32_t k;
 
-	for (k = 0; k < w->nranks; k++)
+	for (k = 0; k < w->nranks; k++) {
 		copy->streams[k].size = w->streams[k].size;
+		copy->streams[k].special = w->streams[k].special & STREAM_MAY_BIND;
+	}
 	memcpy(copy->node_here, w->node_here, w->nranks);
 	copy->multinode = w->multinode;
 	copy->neighbours = w->neighbours;
@@ -216,13 +219,33 @@ static void connect_copy(const struct prog_win *w, struct prog_win *copy, uint32
 	copy->connected = true;
 }
 
+/* What all ranks say of their memory and versions.  *@all_shared, *@minor, the oldest version: the same on all of them. */
+static void take_endpoints(struct prog_win *w, const struct prog_endpoint *all, bool *all_shared, uint32_t *minor)
+{
+	*all_shared = true;
+	*minor = PROG_ABI_MINOR;
+	for (uint32_t i = 0; i < w->nranks; i++) {
+		struct endpoint ep;
+
+		get_endpoint(&all[i], &ep);
+		w->streams[i].size = ep.size;
+		w->node_here[i] = !memcmp(ep.guid, w->s->guid, PROG_GUID_SIZE);
+		if (ep.mem != PROG_MEM_SHARED && ep.mem != PROG_MEM_NONE)
+			*all_shared = false;
+		if (ep.abi_minor < *minor)
+			*minor = ep.abi_minor;
+		if (ep.abi_minor >= 8)
+			w->streams[i].special |= STREAM_MAY_BIND;
+	}
+}
+
 int prog_win_connect(struct prog_win *w, const struct prog_endpoint *all, const char **reason)
 {
 	struct prog_ctrl_win_create req = { 0 };
 	struct prog_ctrl_slot rep = { 0 };
-	uint32_t nnodes = 0, minor = PROG_ABI_MINOR, i;
+	uint32_t nnodes = 0, minor, i;
 	const char *unused;
-	bool all_shared = true;
+	bool all_shared;
 	int fds[2], table, err;
 
 	if (!reason)
@@ -238,16 +261,7 @@ int prog_win_connect(struct prog_win *w, const struct prog_endpoint *all, const 
 			*reason = client_reason("no memory for the table of ranks: %s", strerror(-err));
 		return err;
 	}
-	for (i = 0; i < w->nranks; i++) {
-		struct endpoint ep;
-
-		get_endpoint(&all[i], &ep);
-		w->streams[i].size = ep.size;
-		w->node_here[i] = !memcmp(ep.guid, w->s->guid, PROG_GUID_SIZE);
-		if (ep.mem != PROG_MEM_SHARED && ep.mem != PROG_MEM_NONE)
-			all_shared = false;
-		minor = ep.abi_minor < minor ? ep.abi_minor : minor;
-	}
+	take_endpoints(w, all, &all_shared, &minor);
 	w->multinode = nnodes > 1;
 	w->neighbours = nnodes < w->nranks;
 	w->singles = minor >= 6;
@@ -486,7 +500,8 @@ static int map_peer(struct prog_win *w, uint32_t rank, void *direct)
 			st->reach = REACH_CMA;
 			lp->aw.mem = mem_remote((pid_t)ep.pid,
 						w->kind == PROG_WIN_DYNAMIC ? 0 : ep.base);
-			st->movable = w->s->move_min && rep.flags & PROG_PEER_PINNED;
+			if (w->s->move_min && rep.flags & PROG_PEER_PINNED)
+				st->special |= STREAM_MOVABLE;
 		}
 	}
 	st->local = lp;
@@ -519,5 +534,6 @@ int prog_win_map(struct prog_win *w, void *const *direct)
 	}
 	free(w->peers);
 	w->peers = NULL;
+	bind_window(w);
 	return 0;
 }

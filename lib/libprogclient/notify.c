@@ -123,7 +123,8 @@ static int move_notify(struct prog_win *w, move_fn fn, const struct prog_buf *o,
 	if (err)
 		return err;
 	before = given(&w->streams[t->rank]);
-	err = fn(w, o, t, flags, &number);
+	/* all of it before the notification */
+	err = fn(w, o, t, flags | PROG_OPF_ORDERED, &number);
 	/* somebody waits for this one: it is not put off */
 	if (!err && number & PROG_SEQ_DEFERRED) {
 		defer_run(w, t->rank);

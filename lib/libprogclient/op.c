@@ -12,6 +12,7 @@
 
 #include <libprogbase/futex.h>
 
+#include "bind.h"
 #include "defer.h"
 #include "share.h"
 #include "stream.h"
@@ -155,11 +156,12 @@ static void fill(const struct op *op, struct prog_sqe *e, uint64_t off, uint64_t
 {
 	*e = (struct prog_sqe){
 		.opcode = op->opcode,
-		.flags = op->flags & PROG_OPF_FENCE ? PROG_SQE_FENCE : 0,
+		/* the same bits, elsewhere */
+		.flags = (uint8_t)((op->flags & (PROG_OPF_FENCE | OP_SUB)) * PROG_SQE_FENCE),
 		.op = op->op,
 		.etype = op->etype,
 		.disp = op->disp,
-		.off = off,
+		.off = op->first + off,
 		.len = len,
 	};
 }
@@ -369,21 +371,14 @@ static int ring_blocks(struct stream *st, const struct op *op, uint64_t *seq)
 	return err;
 }
 
-/*
- * A large put or get between pinned memory of two processes of this node: the daemon has an engine for it, and we
- * could only copy by ourselves.  NULL: it is none.
- */
-static struct pin *movable(struct stream *st, const struct op *op)
+static bool type_too_long(const struct op *op)
 {
-	struct prog_session *s = st->win->s;
-
-	if (!st->movable || (op->opcode != PROG_SQE_OP_PUT && op->opcode != PROG_SQE_OP_GET) || op->target.dt ||
-	    op->origin.dt || op->target.total < s->move_min)
-		return NULL;
-	return pin_use(s, op->origin.p + op->skip, op->target.total, op->opcode == PROG_SQE_OP_GET);
+	return op->target.dt && prog_dtype_encoded_size(op->target.dt) > PROG_DTYPE_PROGRAM_MAX;
 }
 
-static int ring_any(struct stream *st, const struct op *op, uint64_t *seq)
+/* Inline: it is on the way of the smallest operations. */
+__attribute__((always_inline))
+static inline int ring_any(struct stream *st, const struct op *op, uint64_t *seq)
 {
 	struct prog_win *w = st->win;
 	uint64_t start;
@@ -392,7 +387,7 @@ static int ring_any(struct stream *st, const struct op *op, uint64_t *seq)
 	if (!st->local)
 		defer_note_remote(w);
 	start = __atomic_load_n(&w->defer_on, __ATOMIC_RELAXED) ? clock_ns() : 0;
-	if (op->target.dt && prog_dtype_encoded_size(op->target.dt) > PROG_DTYPE_PROGRAM_MAX)
+	if (type_too_long(op))
 		err = ring_blocks(st, op, seq);
 	else
 		err = ring_simple(st, op, seq);
@@ -401,27 +396,152 @@ static int ring_any(struct stream *st, const struct op *op, uint64_t *seq)
 	return err;
 }
 
+/* ---- several workers ------------------------------------------------------------------------------ */
+
+/* All of @op, whose first byte is at place @at of the window, to one of them; *@seq is its number there. */
+static int bound_whole(struct stream *st, const struct op *op, uint64_t at, uint64_t *seq)
+{
+	struct stream *to = bind_choose(st, at, op->target.total);
+	struct op copy = *op;
+	int err;
+
+	if (to->sub)
+		copy.flags |= OP_SUB;
+	err = ring_any(to, &copy, seq);
+	*seq = bind_number(to, *seq);
+	return err;
+}
+
+/* Packed bytes [@from, @to) of it, of which the first is at @at. */
+static int bound_part(struct stream *st, const struct op *op, uint64_t from, uint64_t to, uint64_t at)
+{
+	struct op part = *op;
+	uint64_t seq;
+
+	part.target.total = to - from;
+	part.skip += from;
+	if (op->target.dt) {
+		part.first += from;
+	} else {
+		part.target.count = to - from;
+		part.disp += from;
+	}
+	return bound_whole(st, &part, at, &seq);
+}
+
+static int bound_contiguous(struct stream *st, const struct op *op, uint64_t place)
+{
+	uint64_t total = op->target.total, n;
+	int err = 0;
+
+	for (uint64_t at = 0; at < total && !err; at += n) {
+		n = bind_left(st, place + at);
+		n = n < total - at ? n : total - at;
+		err = bound_part(st, op, at, at + n, place + at);
+	}
+	return err;
+}
+
+/*
+ * Blocks that follow each other in one segment are a part.  A type that goes to and fro between segments has at most
+ * BOUND_PARTS: where an operation is done makes it fast, not right.
+ */
+#define BOUND_PARTS	64u
+
+static int bound_derived(struct stream *st, const struct op *op, uint64_t place)
+{
+	uint64_t done = 0, from = 0, first = place, end = 0, len;
+	struct prog_dtype_iter it;
+	unsigned int parts = 1;
+	int64_t off;
+	int err = prog_dtype_iter_init(&it, op->target.dt, op->target.count, 0);
+
+	while (!err && prog_dtype_iter_next(&it, UINT64_MAX, &off, &len)) {
+		uint64_t at = place + (uint64_t)off, n;
+
+		for (; len && !err; at += n, len -= n, done += n) {
+			uint64_t left = bind_left(st, at);
+
+			n = left < len ? left : len;
+			if (!done) {
+				first = at;
+				end = at + left;
+			} else if (at + left != end && parts < BOUND_PARTS) {
+				err = bound_part(st, op, from, done, first);
+				from = done;
+				first = at;
+				end = at + left;
+				parts++;
+			}
+		}
+	}
+	return err ? err : bound_part(st, op, from, op->target.total, first);
+}
+
+/*
+ * An operation of a STREAM_BOUND stream at @place of the window.  @whole: it must have one number, as the caller wants to
+ * ask for it.
+ */
+static int ring_bound(struct stream *st, const struct op *op, uint64_t place, bool whole, uint64_t *seq)
+{
+	if ((op->opcode != PROG_SQE_OP_PUT && op->opcode != PROG_SQE_OP_GET) || op->flags & PROG_OPF_ORDERED) {
+		bind_given(st, op->target.total);
+		return ring_any(st, op, seq);
+	}
+	if (whole || bind_left(st, place) == UINT64_MAX || type_too_long(op))
+		return bound_whole(st, op, place, seq);
+	return op->target.dt ? bound_derived(st, op, place) : bound_contiguous(st, op, place);
+}
+
+/* ---- all of them ---------------------------------------------------------------------------------- */
+
+/*
+ * A large put or get between pinned memory of two processes of this node: the daemon has an engine for it, and we
+ * could only copy by ourselves.  NULL: it is none.
+ */
+static struct pin *movable(struct stream *st, const struct op *op)
+{
+	struct prog_session *s = st->win->s;
+
+	if (!(st->special & STREAM_MOVABLE) || (op->opcode != PROG_SQE_OP_PUT && op->opcode != PROG_SQE_OP_GET) || op->target.dt ||
+	    op->origin.dt || op->target.total < s->move_min)
+		return NULL;
+	return pin_use(s, op->origin.p + op->skip, op->target.total, op->opcode == PROG_SQE_OP_GET);
+}
+
+/* An operation that an engine may do, or several workers; @op is in range, and names the place as all ranks do. */
+__attribute__((noinline))
+static int issue_special(struct stream *st, const struct op *op, bool whole, uint64_t *seq)
+{
+	struct pin *pin = movable(st, op);
+
+	if (pin) {
+		struct prog_sqe where = {
+			.flags = PROG_SQE_REGION, .region = pin->id,
+			.addr = (uint64_t)(op->origin.p + op->skip - pin->addr),
+		};
+
+		return ring_located(st, op, &where, pin, seq);
+	}
+	if (st->reach != REACH_RING)
+		return defer_wants(st->win, op->target.total) ? defer_local(st, op, seq) : local_op(st, op);
+	return st->special & STREAM_BOUND ? ring_bound(st, op, op->disp - st->base, whole, seq) : ring_any(st, op, seq);
+}
+
 /* @op's displacement becomes the one by which all ranks and daemons name the place. */
 static int issue(struct stream *st, struct op *op, uint64_t *seq)
 {
-	struct prog_sqe where = { .flags = PROG_SQE_REGION };
 	uint64_t number = 0;
-	struct pin *pin = NULL;
 	int err;
 
 	err = check_range(st, op);
 	op->disp += st->base;
-	if (!err)
-		pin = movable(st, op);
-	if (pin) {
-		where.region = pin->id;
-		where.addr = (uint64_t)(op->origin.p + op->skip - pin->addr);
-		err = ring_located(st, op, &where, pin, &number);
-	} else if (!err && st->reach != REACH_RING) {
+	if (!err && __builtin_expect(st->special & (STREAM_MOVABLE | STREAM_BOUND), 0))
+		err = issue_special(st, op, seq, &number);
+	else if (!err && st->reach != REACH_RING)
 		err = defer_wants(st->win, op->target.total) ? defer_local(st, op, &number) : local_op(st, op);
-	} else if (!err) {
+	else if (!err)
 		err = ring_any(st, op, &number);
-	}
 	if (seq)
 		*seq = number;
 	return err;

@@ -14,6 +14,8 @@
 #define CLIENT_COPY_MAX		(8u << 10)	/* contiguous origins up to here are copied at once */
 #define CLIENT_STAGE_MAX	(1u << 20)	/* ... up to here when the daemon has no CMA */
 
+#define OP_SUB			(PROG_SQE_SUB / PROG_SQE_FENCE)	/* in op.flags: goes to a sub-stream */
+
 /* One side of an operation, normalised: contiguous sides have dt NULL. */
 struct side {
 	char *p;			/* address (origin sides) */
@@ -25,13 +27,14 @@ struct side {
 struct op {
 	uint8_t opcode;			/* PROG_SQE_OP_PUT, GET, ACC, GET_ACC, CAS */
 	uint8_t op, etype;
-	unsigned int flags;		/* PROG_OPF_* */
+	unsigned int flags;		/* PROG_OPF_*, OP_SUB */
 	struct side origin;		/* CAS: compare and new value, packed */
 	struct side result;		/* GET_ACC, CAS */
 	struct side target;		/* p unused */
 	uint64_t disp;
 	uint64_t esize;			/* packed bytes of one element (accumulates), else 1 */
 	uint64_t skip;			/* packed bytes of origin and result that are not of this op */
+	uint64_t first;			/* ... of the target's type, likewise */
 };
 
 /* One store for what fits in a register, so that a concurrent reader sees all of it or nothing. */

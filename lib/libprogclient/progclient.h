@@ -81,6 +81,26 @@ enum prog_win_kind {
 
 #define PROG_WIN_RANGES		16384u
 
+/*
+ * Which of the daemon's workers serve puts and gets, if it has several: a single rank that everybody reaches is more than
+ * one can do.  An origin's own choice for its own operations.  Locks, synchronization and accumulates are always the target's
+ * worker's, and everything is while a lock is not granted, or where a library or daemon of either node is older than
+ * ABI 1.7.  With all but RANK puts and gets have no order among each other, nor with accumulates, until they are complete,
+ * as in MPI.
+ */
+enum prog_binding {
+	PROG_BIND_RANK		= 0,	/* the target's worker */
+	PROG_BIND_SEGMENT	= 1,	/* one for each part of the target's memory: operations are cut, at multiples of 16
+					 * bytes.  DYNAMIC: parts are of 1 MiB of address space */
+	PROG_BIND_RANDOM	= 2,
+	PROG_BIND_OPS		= 3,	/* the one that this process gave the fewest operations lately */
+	PROG_BIND_BYTES		= 4,	/* ... the fewest bytes */
+	PROG_BIND_AUTO		= 5,	/* the target's, or as BYTES while that has no time left */
+	PROG_BIND_CONFIGURED	= 6,	/* as the daemon is configured */
+};
+/* "rank", "segment", "random", "ops", "bytes" or "auto"; -EINVAL: none of them. */
+int prog_binding_parse(const char *name, enum prog_binding *out);
+
 struct prog_win_cfg {
 	enum prog_win_kind kind;
 	uint64_t key;			/* unique in the job among live windows, same on all ranks */
@@ -89,6 +109,7 @@ struct prog_win_cfg {
 	size_t size;			/* ALLOCATE, CREATE */
 	uint32_t max_ranges;		/* DYNAMIC: ranges attached at once, 0: PROG_WIN_RANGES */
 	uint32_t copies;		/* DYNAMIC: as many more, of keys key + 1 ...; the same on all ranks */
+	enum prog_binding binding;
 };
 
 /*
@@ -167,6 +188,7 @@ struct prog_dst {
 };
 
 #define PROG_OPF_FENCE		(1u << 0)	/* part of the fence epoch: counted, see prog_fence_issued() */
+#define PROG_OPF_ORDERED	(1u << 8)	/* in the order of the other operations to this rank, whatever the window's binding */
 
 int prog_put(struct prog_win *w, const struct prog_buf *o, const struct prog_dst *t,
 	     unsigned int flags, uint64_t *seq);
@@ -275,8 +297,11 @@ int prog_notify_info(struct prog_win *w, struct prog_notify_info *info);	/* -EIN
  */
 void prog_notify_discard(struct prog_win *w);
 
-/* seq of an operation identifies it on its target. Local: origin buffer reusable / result there;
- * remote: also applied at the target.  1 done, 0 not yet, negative: failed. Drives copies-out. */
+/*
+ * seq of an operation identifies it on its target; one of which it is asked is not cut into parts for several workers.
+ * Local: origin buffer reusable / result there; remote: also applied at the target.  1 done, 0 not yet, negative: failed.
+ * Drives copies-out.
+ */
 int prog_test(struct prog_win *w, uint32_t rank, uint64_t seq, bool remote);
 
 /*

@@ -10,6 +10,7 @@
 
 #include <libprogbase/notifyq.h>
 
+#include "bind.h"
 #include "defer.h"
 
 /* Memory of ALLOCATE that stays with the window for the next one: an end clears what it held. */
@@ -61,11 +62,14 @@ int prog_win_begin(struct prog_win *w, const struct prog_win_cfg *cfg, struct pr
 	struct region_file file;
 	int err = 0;
 
-	if (!w->by_address || cfg->size > PROG_DTYPE_MAX_BYTES || cfg->kind == PROG_WIN_MSG_CONTEXT)
+	if (!w->by_address || cfg->size > PROG_DTYPE_MAX_BYTES || cfg->kind == PROG_WIN_MSG_CONTEXT ||
+	    cfg->binding > PROG_BIND_CONFIGURED)
 		return -EINVAL;
 	if (session_lost(w->s))
 		return -ECONNRESET;
 	w->kind = cfg->kind;
+	w->binding = bind_of(w->s, cfg->binding);
+	bind_window(w);
 	w->base = NULL;
 	w->size = 0;
 	if (cfg->kind == PROG_WIN_ALLOCATE) {
@@ -228,11 +232,13 @@ bool prog_win_end(struct prog_win *w)
 	fine = fine && !w->nactive;
 	session_unlock(s);
 	for (i = 0; i < w->nranks; i++) {
-		struct stream *st = &w->streams[i];
+		struct stream *st = &w->streams[i], *sub;
 
 		/* an error that nobody has asked for: maybe operations are missing that others count */
 		fine = !prog_win_error(w, i) && fine;
 		fine = fine && st->held == PROG_LOCK_NONE && !st->fence_count;
+		EACH_SUB(st, sub, k)
+			fine = fine && !sub->fence_count;
 		if (st->local && !st->local->mem_kept)
 			unmap_use(st->local);
 	}

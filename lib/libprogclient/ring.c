@@ -222,7 +222,7 @@ void ring_push(struct prog_session *s, struct ring *r, uint32_t worker, uint32_t
 
 static void publish(struct prog_session *s, struct stream *st, uint32_t slot)
 {
-	uint32_t worker = st->rank % s->workers;
+	uint32_t worker = st->worker;
 	struct op_meta *m = &s->meta[slot];
 
 	m->next = CLIENT_NO_SLOT;
@@ -261,7 +261,7 @@ static void define(struct stream *st, uint32_t id, const struct dtype *dt, uint6
 	memcpy(s->arena_mem + off, prog_dtype_encoded(dt), size);
 	*e = (struct prog_sqe){
 		.opcode = PROG_SQE_OP_DTYPE,
-		.flags = PROG_SQE_ARENA,
+		.flags = PROG_SQE_ARENA | (st->sub ? PROG_SQE_SUB : 0),
 		.win = st->win->slot,
 		.target = st->rank,
 		.dtype = id,

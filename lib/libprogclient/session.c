@@ -19,6 +19,7 @@
 #include <libprogbase/log.h>
 #include <wire/super.h>
 
+#include "bind.h"
 #include "region.h"
 
 #define SYSTEM_SOCKET	"/run/progd/progd.sock"
@@ -263,6 +264,7 @@ static int hello(struct prog_session *s, const struct prog_session_cfg *cfg, int
 	s->pin_max = rep.pin_max;
 	s->pin_cache = rep.pin_cache;
 	s->move_min = rep.move_min;
+	s->binding = bind_default(s, rep.binding);
 	return 0;
 close_fds:
 	for (i = 0; i < nfds; i++)

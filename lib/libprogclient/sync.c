@@ -4,6 +4,7 @@
 
 #include <libprogbase/futex.h>
 
+#include "bind.h"
 #include "defer.h"
 #include "stream.h"
 
@@ -32,12 +33,18 @@ static int take_error(struct stream *st, uint64_t upto)
 int prog_win_error(struct prog_win *w, uint32_t rank)
 {
 	struct prog_session *s = w->s;
+	struct stream *sub;
 	int err;
 
 	if (rank >= w->ntargets)
 		return -EINVAL;
 	session_lock(s);
 	err = take_error(&w->streams[rank], UINT64_MAX);
+	EACH_SUB(&w->streams[rank], sub, i) {
+		int other = take_error(sub, UINT64_MAX);
+
+		err = err ? err : other;
+	}
 	session_unlock(s);
 	return err ? err : defer_error(w, rank);
 }
@@ -50,12 +57,14 @@ int prog_test(struct prog_win *w, uint32_t rank, uint64_t seq, bool remote)
 
 	if (rank >= w->ntargets)
 		return -EINVAL;
-	st = &w->streams[rank];
+	if (seq & PROG_SEQ_DEFERRED)
+		return defer_test(w, rank, seq);
+	st = bind_numbered(&w->streams[rank], &seq);
+	if (!st)
+		return -EINVAL;
 	/* an acknowledgement says both: applied at the target, and the origin buffer is free */
 	if (!seq)
 		return 1;
-	if (seq & PROG_SEQ_DEFERRED)
-		return defer_test(w, rank, seq);
 	__atomic_store_n(&s->event_seen, __atomic_load_n(&s->hdr->event, __ATOMIC_SEQ_CST),
 			 __ATOMIC_RELAXED);
 	session_lock(s);
@@ -100,6 +109,32 @@ static int await(struct stream *st, uint64_t seq)
 	return stream_wait(st, seq);
 }
 
+/* Everything that other workers have of the operations to the rank. */
+static int subs_wait(struct stream *st, bool remote)
+{
+	struct stream *sub;
+	int first = 0;
+
+	EACH_SUB(st, sub, i) {
+		int err = stream_wait(sub, last_seq(sub, remote));
+
+		first = first ? first : err;
+	}
+	return first;
+}
+
+static int all_wait(struct stream *st, bool remote)
+{
+	int err = await(st, last_seq(st, remote));
+
+	if (__builtin_expect(__atomic_load_n(&st->subs, __ATOMIC_RELAXED) != NULL, 0)) {
+		int other = subs_wait(st, remote);
+
+		err = err ? err : other;
+	}
+	return err;
+}
+
 static int flush(struct stream *st, bool remote)
 {
 	struct prog_win *w = st->win;
@@ -110,7 +145,7 @@ static int flush(struct stream *st, bool remote)
 	/* earlier stores of ours to this node's ranks before any later load */
 	if (remote)
 		full_barrier();
-	err = await(st, last_seq(st, remote));
+	err = all_wait(st, remote);
 	defer_closed(w);
 	return err;
 }
@@ -136,8 +171,7 @@ static int flush_all(struct prog_win *w, bool remote)
 	if (!has_active(w))
 		return 0;
 	for (i = 0; i < w->ntargets; i++) {
-		struct stream *st = &w->streams[i];
-		int err = stream_wait(st, last_seq(st, remote));
+		int err = all_wait(&w->streams[i], remote);
 
 		first = first ? first : err;
 	}
@@ -344,7 +378,10 @@ int prog_unlock(struct prog_win *w, uint32_t rank)
 	if (st->local) {
 		err = unlock_local(st);
 	} else {
-		err = control_op(st, PROG_SQE_OP_UNLOCK, 0, &seq);
+		/* what others of the daemon's workers do must be done before somebody else gets the lock */
+		err = subs_wait(st, true);
+		if (!err)
+			err = control_op(st, PROG_SQE_OP_UNLOCK, 0, &seq);
 		if (!err)
 			err = await(st, seq);
 		defer_closed(w);
@@ -361,14 +398,16 @@ int prog_unlock_all(struct prog_win *w, const uint32_t *ranks, uint32_t n, int *
 
 	if (first)
 		return first;
-	/* those that take a round trip first, and all of these before waiting for one */
+	/* those that take a round trip first, and all of these before waiting for one, but for sub-streams as in prog_unlock() */
 	for (i = 0; i < n; i++) {
 		struct stream *st = &w->streams[ranks[i]];
 
 		errs[i] = start_ending(st) ? 0 : -EPERM;
 		if (errs[i] || st->local)
 			continue;
-		errs[i] = control_op(st, PROG_SQE_OP_UNLOCK, 0, &seq);
+		errs[i] = subs_wait(st, true);
+		if (!errs[i])
+			errs[i] = control_op(st, PROG_SQE_OP_UNLOCK, 0, &seq);
 		if (errs[i])
 			unclaim(st);
 	}
@@ -439,7 +478,10 @@ int prog_complete(struct prog_win *w, const uint32_t *ranks, uint32_t n, int *er
 	for (i = 0; i < n; i++) {
 		struct stream *st = &w->streams[ranks[i]];
 
-		err = st->local ? 0 : control_op(st, PROG_SQE_OP_COMPLETE, 0, &seq);
+		/* the notice is of all operations, whoever does them */
+		err = st->local ? 0 : subs_wait(st, true);
+		if (!err && !st->local)
+			err = control_op(st, PROG_SQE_OP_COMPLETE, 0, &seq);
 		if (errs)
 			errs[i] = err;
 		first = first ? first : err;
@@ -550,6 +592,7 @@ int prog_completed(struct prog_win *w, uint32_t rank, uint32_t epoch, bool wait)
 
 void prog_fence_issued(struct prog_win *w, uint32_t *counts)
 {
+	struct stream *sub;
 	uint32_t i;
 
 	full_barrier();
@@ -557,6 +600,10 @@ void prog_fence_issued(struct prog_win *w, uint32_t *counts)
 	for (i = 0; i < w->ntargets; i++) {
 		counts[i] = w->streams[i].fence_count;
 		w->streams[i].fence_count = 0;
+		EACH_SUB(&w->streams[i], sub, k) {
+			counts[i] += sub->fence_count;
+			sub->fence_count = 0;
+		}
 	}
 	session_unlock(w->s);
 }

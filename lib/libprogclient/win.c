@@ -9,6 +9,7 @@
 #include <libprogbase/futex.h>
 #include <libprogbase/log.h>
 
+#include "bind.h"
 #include "defer.h"
 #include "msgs.h"
 #include "stream.h"
@@ -83,6 +84,7 @@ static int win_alloc(struct prog_session *s, const struct prog_win_cfg *cfg, uin
 	w->s = s;
 	w->kind = cfg->kind;
 	w->by_address = cfg->kind == PROG_WIN_DYNAMIC;
+	w->binding = bind_of(s, cfg->binding);
 	w->key = key;
 	w->rank = cfg->rank;
 	w->nranks = cfg->nranks;
@@ -104,6 +106,7 @@ static int win_alloc(struct prog_session *s, const struct prog_win_cfg *cfg, uin
 
 		st->win = w;
 		st->rank = i;
+		st->worker = i % s->workers;
 		st->head = st->tail = CLIENT_NO_SLOT;
 	}
 	return 0;
@@ -117,6 +120,7 @@ static int win_format(struct prog_win *w, struct ctl_map *map, uint32_t i, size_
 	int err;
 
 	winctl_format(mem, w->key, w->rank, w->nranks, nranges);
+	winctl_format_subs(mem, bind_subs(w->s));
 	err = winctl_attach(&w->wc, mem, size, w->key, w->rank, w->nranks, &why);
 	if (err)
 		return err;
@@ -146,7 +150,7 @@ int prog_win_open(struct prog_session *s, const struct prog_win_cfg *cfg, struct
 	int err;
 
 	if (!s || !cfg || !out || !cfg->nranks || cfg->rank >= cfg->nranks ||
-	    cfg->nranks > MAX_RANKS || cfg->size > PROG_DTYPE_MAX_BYTES)
+	    cfg->nranks > MAX_RANKS || cfg->size > PROG_DTYPE_MAX_BYTES || cfg->binding > PROG_BIND_CONFIGURED)
 		return -EINVAL;
 	if (cfg->copies && (cfg->kind != PROG_WIN_DYNAMIC ||
 			    cfg->copies > prog_win_most_copies(s, cfg->nranks)))
@@ -161,7 +165,7 @@ int prog_win_open(struct prog_session *s, const struct prog_win_cfg *cfg, struct
 	err = win_alloc(s, cfg, cfg->key, &w);
 	if (err)
 		goto fail;
-	each = winctl_size(w->nranks, nranges);
+	each = winctl_size(w->nranks, nranges) + winctl_subs_size(w->nranks, bind_subs(s));
 	err = client_memfd("asyncprog-window", each * (1 + cfg->copies), &w->ctl_fd, &mem);
 	if (err)
 		goto fail;
@@ -262,6 +266,7 @@ void prog_win_close(struct prog_win *w)
 			stream_drop(&w->streams[i]);
 		peer_free(w->streams[i].local);
 		free(w->streams[i].dtype_gen);
+		bind_free(&w->streams[i]);
 	}
 	for (i = 0; w->dtypes && i < CLIENT_DTYPES; i++)
 		prog_dtype_put(w->dtypes[i].dt);

@@ -30,14 +30,21 @@ struct local_peer {
 	struct ctl_map *ctl;		/* that wc lies in; NULL: the window's own */
 };
 
-/* Operations to one rank. */
+enum {	/* stream.special */
+	STREAM_MOVABLE	= 0x01,		/* REACH_CMA, but pinned: large operations are the daemon's */
+	STREAM_BOUND	= 0x02,		/* several workers may serve its puts and gets, see bind.h */
+	STREAM_MAY_BIND	= 0x04,		/* the target's library and daemon know sub-streams */
+};
+
+/* Operations to one rank; or those of a sub-stream, which has a ring state of its own, and of the rest only win and rank. */
 struct stream {
 	/* hot: same-node puts and gets need only these */
 	char *mem;			/* memory reached by load and store, else NULL */
 	uint64_t size;
 	uint8_t reach;			/* REACH_* */
-	bool movable;			/* REACH_CMA, but pinned: large operations are the daemon's */
+	uint8_t special;		/* STREAM_* */
 	uint8_t held;			/* PROG_LOCK_NONE, SHARED or EXCL (asked for, maybe not granted) */
+	bool sub;
 	uint32_t rank;
 	uint64_t base;			/* by_address: where the target's memory begins, see issue(); else 0 */
 	struct prog_win *win;
@@ -51,6 +58,8 @@ struct stream {
 	uint32_t blocked_slots;
 	uint32_t fence_count;		/* issued in the current parity */
 	uint64_t blocked_bytes;
+	uint32_t worker;		/* whose ring it uses; constant */
+	struct stream *subs;		/* [workers], but for the own worker; atomic; NULL: none were used yet */
 	struct stream *next, *prev;	/* session.active */
 	struct prog_win_stream *shared;
 	uint32_t *dtype_gen;		/* [CLIENT_DTYPES] definitions the target knows; NULL: none */
@@ -98,6 +107,7 @@ struct prog_win {
 	bool singles;			/* all libraries and daemons know of struct prog_win_single */
 	bool notify;			/* all libraries and daemons know of notifications */
 	bool neighbours;		/* some node has several ranks; the same on all */
+	enum prog_binding binding;
 	bool by_address;		/* to daemons and the helper thread it is DYNAMIC, whatever kind says */
 	uint8_t *node_here;		/* [nranks] 1: on this node */
 	struct prog_endpoint *peers;	/* between connect and map */
@@ -126,6 +136,18 @@ struct prog_win {
 	struct msgs *msgs;		/* message context, from map on; constant then */
 	struct prog_win *next;		/* session.wins, under helper_lock */
 };
+
+/* Another ring's part of the operations to the rank; NULL: none, or the stream's own. */
+static inline struct stream *stream_sub(const struct stream *st, uint32_t worker)
+{
+	struct stream *subs = __atomic_load_n(&st->subs, __ATOMIC_ACQUIRE);
+
+	return subs && worker != st->worker ? &subs[worker] : NULL;
+}
+
+#define EACH_SUB(st, sub, i) \
+	for (uint32_t i = 0; __atomic_load_n(&(st)->subs, __ATOMIC_ACQUIRE) && i < (st)->win->s->workers; i++) \
+		if (((sub) = stream_sub(st, i)))
 
 /* ---- connect.c ----------------------------------------------------------------------------- */
 

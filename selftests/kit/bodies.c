@@ -15,6 +15,7 @@
 
 enum prog_win_kind body_kind = PROG_WIN_ALLOCATE;
 uint32_t body_ops = KIT_MANY(160);
+bool body_unordered;
 
 struct prog_win *body_window(struct prog_session *s, uint64_t key, size_t size, char **mem,
 				    uint64_t *disp)
@@ -117,7 +118,9 @@ static void body_random_once(struct prog_session *s, bool regions)
 		CHECK_INT(prog_mem_alloc(s, SLICE * PENDING, (void **)&region), 0);
 	for (k = 0; k < body_ops; k++) {
 		uint32_t t = (uint32_t)rand_r(&seed) % my_ranks, what = (uint32_t)rand_r(&seed) % 8;
-		uint64_t off = 8 * ((uint64_t)rand_r(&seed) % (SLICE / 8)), room = SLICE - off, total;
+		/* apart from what may be under way */
+		uint64_t span = body_unordered ? SLICE / PENDING : SLICE, start = body_unordered ? k % PENDING * span : 0;
+		uint64_t off = start + 8 * ((uint64_t)rand_r(&seed) % (span / 8)), room = start + span - off, total;
 		struct apply_win aw = { .mem = mem_direct(model[t]), .hi = SLICE, .stripe_mask = 3,
 					.stripes = stripe_words, .owner = 1, .timeout_ns = -1 };
 		struct pending *p = &pend[k % PENDING];
@@ -128,6 +131,8 @@ static void body_random_once(struct prog_session *s, bool regions)
 		char *packed, *old;
 		uint64_t j;
 
+		if (body_unordered && !(k % PENDING))
+			CHECK_INT(prog_flush_all(w), 0);
 		pending_check(w, p);
 		if (what == 7) {
 			int64_t value = rand_r(&seed) % 3, compare = rand_r(&seed) % 3, want, got;

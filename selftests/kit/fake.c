@@ -90,7 +90,8 @@ static void fake_reply(struct fake_session *s, void *rep, size_t size, uint16_t 
 static void fake_hello(struct fake_session *s, const struct prog_ctrl_hello *m, int *fds, unsigned int n)
 {
 	struct prog_ctrl_hello_reply rep = { .abi_major = PROG_ABI_MAJOR,
-		.abi_minor = fk->old ? 1 : PROG_ABI_MINOR, .session = s->id,
+		.abi_minor = fk->old ? 1 : fk->minor[s->node & 1] ? fk->minor[s->node & 1] : PROG_ABI_MINOR,
+		.session = s->id, .binding = fk->binding,
 		.workers = fk->workers, .naddrs = 1, .features = fk->cma ? PROG_FEAT_CMA : 0 };
 	int out[1 + PROG_MAX_WORKERS];
 	uint32_t i;
@@ -120,6 +121,27 @@ struct prog_p2p_area *fake_area(struct fake_session *s)
 struct prog_sq *fake_msg_ring(struct fake_session *s, uint32_t worker)
 {
 	return (struct prog_sq *)(void *)(s->seg + fake_area(s)->sq_off) + worker;
+}
+
+static void fake_win_clear(struct fake_win *w)
+{
+	for (unsigned int i = 0; i < PROG_MAX_WORKERS; i++)
+		free(w->subs[i]);
+	memset(w, 0, sizeof(*w));
+}
+
+/* Of entry @e in ring @ring. */
+static struct fake_stream *fake_stream_of(struct fake_win *w, const struct prog_sqe *e, uint32_t ring)
+{
+	if (!(e->flags & PROG_SQE_SUB)) {
+		CHECK_INT(e->target % fk->workers, ring);
+		return &w->streams[e->target];
+	}
+	CHECK(e->target % fk->workers != ring && w->wc.subs && ring < w->wc.nsubs);
+	CHECK(e->opcode == PROG_SQE_OP_PUT || e->opcode == PROG_SQE_OP_GET || e->opcode == PROG_SQE_OP_DTYPE);
+	if (!w->subs[ring])
+		w->subs[ring] = calloc(FAKE_RANKS, sizeof(*w->subs[ring]));
+	return &w->subs[ring][e->target];
 }
 
 /* The window of kind SPACE comes or goes: rings empty, slots the client's. */
@@ -279,7 +301,8 @@ static void fake_request(struct fake_session *s)
 		s->sock = 0;
 		for (i = 0; i < FAKE_WINS; i++)
 			fake_recover(s->id, &s->win[i]);
-		memset(s->win, 0, sizeof(s->win));
+		for (i = 0; i < FAKE_WINS; i++)
+			fake_win_clear(&s->win[i]);
 		s->space = NULL;
 		return;
 	}
@@ -306,7 +329,7 @@ static void fake_request(struct fake_session *s)
 		close(w->ctl_fd);
 		if (w->mem_fd >= 0)
 			close(w->mem_fd);
-		memset(w, 0, sizeof(*w));
+		fake_win_clear(w);
 		fake_reply(s, &rep, sizeof(rep), h->type, 0, NULL, 0);
 		break;
 	}
@@ -520,9 +543,9 @@ static int fake_data(struct fake_session *s, struct fake_stream *st, struct fake
 	return err;
 }
 
-/* One entry; false when it must wait (LOCK). */
+/* One entry, whose client looks at @shared; false when it must wait (LOCK). */
 static bool fake_op(struct fake_session *s, struct fake_win *w, struct fake_stream *st,
-		    const struct prog_sqe *e)
+		    struct prog_win_stream *shared, const struct prog_sqe *e)
 {
 	uint32_t origin = w->msg.rank, owner = PROG_OWNER_WORKER | e->target % fk->workers;
 	struct fake_session *to;
@@ -569,12 +592,33 @@ static bool fake_op(struct fake_session *s, struct fake_win *w, struct fake_stre
 	default:
 		err = fake_data(s, st, to, t, e);
 	}
-	if (err && !w->wc.streams[e->target].err_seq) {
-		w->wc.streams[e->target].err = err;
-		__atomic_store_n(&w->wc.streams[e->target].err_seq, e->seq, __ATOMIC_RELEASE);
+	if (err && !shared->err_seq) {
+		shared->err = err;
+		__atomic_store_n(&shared->err_seq, e->seq, __ATOMIC_RELEASE);
 	}
 	st->seen = e->seq;
 	return true;
+}
+
+/* What one stream or sub-stream has waiting. */
+static void fake_serve_stream(struct fake_session *s, struct fake_win *w, struct fake_stream *st,
+			      struct prog_win_stream *shared, bool *busy, bool *acked)
+{
+	struct prog_sqe *pool = (void *)(s->seg + s->hdr->sqe_off);
+
+	while (st->done != st->in) {
+		struct prog_sqe e = pool[st->queue[st->done % 4096]];
+
+		if (!fake_op(s, w, st, shared, &e))
+			break;
+		st->done++;
+		*busy = true;
+	}
+	if (st->acked != st->seen && (!fk->lazy || __atomic_load_n(&s->hdr->waiters, __ATOMIC_SEQ_CST))) {
+		st->acked = st->seen;
+		__atomic_store_n(&shared->acked, st->acked, __ATOMIC_RELEASE);
+		*acked = true;
+	}
 }
 
 /* Serve one session's rings once; true when something was done. */
@@ -583,7 +627,7 @@ static bool fake_serve(struct fake_session *s)
 	struct prog_session_hdr *h = s->hdr;
 	struct prog_sqe *pool;
 	bool busy = false, acked = false;
-	uint32_t i, j, rings;
+	uint32_t i, j, k, rings;
 
 	if (s->sock <= 0 || !h || __atomic_load_n(&fk->hold, __ATOMIC_ACQUIRE))
 		return false;
@@ -603,8 +647,7 @@ static bool fake_serve(struct fake_session *s)
 			CHECK(slot < h->slots && e->win < FAKE_WINS && s->win[e->win].used);
 			w = &s->win[e->win];
 			CHECK(e->target < w->msg.nranks);
-			CHECK_INT(e->target % rings, i);
-			st = &w->streams[e->target];
+			st = fake_stream_of(w, e, i);
 			st->queue[st->in++ % 4096] = slot;
 			busy = true;
 		}
@@ -612,23 +655,13 @@ static bool fake_serve(struct fake_session *s)
 	}
 	for (i = 0; i < FAKE_WINS; i++)
 		for (j = 0; s->win[i].used && j < s->win[i].msg.nranks; j++) {
-			struct fake_stream *st = &s->win[i].streams[j];
+			struct fake_win *w = &s->win[i];
 
-			while (st->done != st->in) {
-				struct prog_sqe e = pool[st->queue[st->done % 4096]];
-
-				if (!fake_op(s, &s->win[i], st, &e))
-					break;
-				st->done++;
-				busy = true;
-			}
-			if (st->acked != st->seen &&
-			    (!fk->lazy || __atomic_load_n(&h->waiters, __ATOMIC_SEQ_CST))) {
-				st->acked = st->seen;
-				__atomic_store_n(&s->win[i].wc.streams[j].acked, st->acked,
-						 __ATOMIC_RELEASE);
-				acked = true;
-			}
+			fake_serve_stream(s, w, &w->streams[j], &w->wc.streams[j], &busy, &acked);
+			for (k = 0; k < rings; k++)
+				if (w->subs[k])
+					fake_serve_stream(s, w, &w->subs[k][j], &w->wc.subs[k * w->wc.nranks + j],
+							  &busy, &acked);
 		}
 	if (acked) {
 		__atomic_fetch_add(&h->event, 1, __ATOMIC_SEQ_CST);

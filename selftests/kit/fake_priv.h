@@ -28,6 +28,7 @@ struct fake_win {
 	char *mem;			/* SHARED */
 	uint32_t node_of[FAKE_RANKS];
 	struct fake_stream streams[FAKE_RANKS];
+	struct fake_stream *subs[PROG_MAX_WORKERS];	/* [FAKE_RANKS], of rings that had any; else NULL */
 };
 
 struct fake_session {

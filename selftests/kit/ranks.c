@@ -15,6 +15,7 @@ uint32_t my_rank, my_ranks;
 unsigned int rank_flags;
 char rank_path[2][108];
 uint32_t rank_paths;
+enum prog_binding rank_binding;
 
 void rank_barrier(void)
 {
@@ -60,7 +61,7 @@ struct prog_win *rank_window(struct prog_session *s, enum prog_win_kind kind,
 							    uint64_t key, void *base, size_t size)
 {
 	struct prog_win_cfg cfg = { .kind = kind, .key = key, .rank = my_rank, .nranks = my_ranks,
-				    .base = base, .size = size };
+				    .base = base, .size = size, .binding = rank_binding };
 	const char *why = "";
 	struct prog_win *w;
 	int err;

@@ -41,6 +41,7 @@ extern uint32_t my_rank, my_ranks;
 extern unsigned int rank_flags;		/* PROG_SESSION_* of every session that names none */
 extern char rank_path[2][108];		/* rank i connects to rank_path[i % rank_paths] */
 extern uint32_t rank_paths;
+extern enum prog_binding rank_binding;	/* of windows */
 
 void rank_barrier(void);
 /* Sessions in rank order, so that the nodes of the double are known. */

@@ -1354,9 +1354,14 @@ static MPI_Aint displacement(const struct window *w, int target, int seg, long o
 
 static MPI_Info make_info(const struct window *w)
 {
+	/* the hooks': each rank's own, and another one for each window; it is no part of the program, so no random number of its */
+	static const char *const bindings[] = { "segment", "random", "ops", "bytes", "auto", "rank", "" };
+	const char *binding = bindings[mix(mix(seed_now, w->no), rank) % (sizeof(bindings) / sizeof(bindings[0]))];
 	MPI_Info info;
 
 	MPI_Info_create(&info);
+	if (*binding)
+		MPI_Info_set(info, "asyncprog_binding", binding);
 	if (w->no_locks)
 		MPI_Info_set(info, "no_locks", "true");
 	if (w->same_op)

@@ -110,7 +110,7 @@ static void test_hostile(void **state)
 		CASE(notify_off, ~63ull, "notifications"),
 		CASE(notify_off, 64, "notifications"),
 		CASE(notify_off, wc.ctl->notify_off + 8, "notifications"),
-		CASE(notify_off, wc.ctl->notify_off + 4096, "notifications"),
+		CASE(notify_off, wc.ctl->seg_size - PROG_CACHELINE, "notifications"),
 #undef CASE
 	};
 	char *saved = malloc(sizeof(struct prog_win_ctl));

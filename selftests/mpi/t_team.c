@@ -530,10 +530,6 @@ static void other_runtime(void)
 	ssize_t n = readlink("/proc/self/exe", file, sizeof(file) - 1);
 	void *lib;
 
-	if (dlsym(RTLD_DEFAULT, "__kmpc_fork_call")) {
-		t_skip("the program's own runtime is the plugin's");
-		return;
-	}
 	file[n < 0 ? 0 : n] = '\0';
 	for (int up = 0; up < 2 && strrchr(file, '/'); up++)
 		*strrchr(file, '/') = '\0';
@@ -603,7 +599,9 @@ int main(int argc, char **argv)
 	T_RUN(windows, 2);
 	T_RUN(messages, 2);
 	T_RUN(thread_without, 1);
-	T_RUN(other_runtime, 1);
+	/* else the program's own runtime is the plugin's */
+	if (!dlsym(RTLD_DEFAULT, "__kmpc_fork_call"))
+		T_RUN(other_runtime, 1);
 	T_RUN(several_threads, 1);
 	M(MPI_Type_free(&every_other));
 	free(src);

@@ -472,6 +472,18 @@ static void *give_for_ever(void *arg)
 	return NULL;
 }
 
+/* body_end(), where a rank has left before. */
+static void end_without_one(struct prog_session *s, struct prog_win *w, char *mem)
+{
+	__atomic_fetch_add(&rs->value[21], 1, __ATOMIC_RELAXED);
+	while (__atomic_load_n(&rs->value[21], __ATOMIC_RELAXED) < my_ranks - 1)
+		sched_yield();
+	prog_win_close(w);
+	prog_session_close(s);
+	if (body_kind != PROG_WIN_ALLOCATE)
+		free(mem);
+}
+
 /* Rank 1 ends in the middle of giving: what it gave is there, without gaps; a wait for more ends in time. */
 static void body_kill(void)
 {
@@ -503,11 +515,7 @@ static void body_kill(void)
 		CHECK_INT(res, -ETIMEDOUT);
 		CHECK(i >= 500);
 	}
-	__atomic_fetch_add(&rs->value[21], 1, __ATOMIC_RELAXED);
-	while (__atomic_load_n(&rs->value[21], __ATOMIC_RELAXED) < my_ranks - 1)
-		sched_yield();
-	prog_win_close(mt_win);
-	prog_session_close(s);
+	end_without_one(s, mt_win, mem);
 }
 
 /* ---- the rest ---- */
@@ -632,11 +640,7 @@ static void body_quiet(void)
 		sched_yield();
 	for (int32_t i = 0; !my_rank && i < 100; i++)
 		is(next(w, 1, i), 1, i);
-	__atomic_fetch_add(&rs->value[41], 1, __ATOMIC_RELAXED);
-	while (__atomic_load_n(&rs->value[41], __ATOMIC_RELAXED) < my_ranks - 1)
-		sched_yield();
-	prog_win_close(w);
-	prog_session_close(s);
+	end_without_one(s, w, mem);
 }
 
 /* A window that is used again begins without those of the one before. */

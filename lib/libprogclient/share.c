@@ -8,7 +8,8 @@
  */
 #include <errno.h>
 #include <string.h>
-#include <time.h>
+
+#include <libprogbase/futex.h>
 
 #include "share.h"
 
@@ -25,14 +26,6 @@
 const struct prog_threads *share_threads;
 uint64_t share_least = UINT64_MAX;
 void *(*share_move)(void *dst, const void *src, size_t len) = memmove;
-
-static int64_t now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ll + ts.tv_nsec;
-}
 
 /* ---- does it pay? -------------------------------------------------------------------------------- */
 
@@ -128,10 +121,10 @@ static uint64_t piece_of(const struct share *j, uint64_t from, unsigned int n)
 static int run_shared(const struct share *j, uint64_t from, int64_t alone, unsigned int n)
 {
 	struct team_work t = { .j = j, .step = piece_of(j, from, n), .next = from };
-	int64_t start = now();
+	int64_t start = (int64_t)clock_ns();
 
 	share_threads->run(take_pieces, &t);
-	share_gate_took(&gate, alone, now() - start, n);
+	share_gate_took(&gate, alone, (int64_t)clock_ns() - start, n);
 	return t.err;
 }
 
@@ -149,12 +142,12 @@ static int sample(const struct share *j, uint64_t *from, int64_t *rest)
 	*from = *rest = 0;
 	if (some > j->len / 4)
 		return 0;
-	t[0] = now();
+	t[0] = (int64_t)clock_ns();
 	err = j->part(j->arg, 0, some);
-	t[1] = now();
+	t[1] = (int64_t)clock_ns();
 	if (!err)
 		err = j->part(j->arg, some, some);
-	t[2] = now();
+	t[2] = (int64_t)clock_ns();
 	*from = 2 * some;
 	if (t[2] - t[1] < t[1] - t[0])
 		t[0] = t[1], t[1] = t[2];

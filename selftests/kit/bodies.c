@@ -39,14 +39,28 @@ struct prog_win *body_window(struct prog_session *s, uint64_t key, size_t size, 
 	return w;
 }
 
+void body_leave(struct prog_session *s, char *mem)
+{
+	prog_session_close(s);
+	if (body_kind != PROG_WIN_ALLOCATE)
+		free(mem);
+}
+
 void body_end(struct prog_session *s, struct prog_win *w, char *mem)
 {
 	rank_barrier();
 	prog_win_close(w);
 	rank_barrier();
-	prog_session_close(s);
-	if (body_kind != PROG_WIN_ALLOCATE)
-		free(mem);
+	body_leave(s, mem);
+}
+
+void body_end_without_one(struct prog_session *s, struct prog_win *w, char *mem)
+{
+	__atomic_fetch_add(&rs->value[63], 1, __ATOMIC_RELAXED);
+	while (__atomic_load_n(&rs->value[63], __ATOMIC_RELAXED) < my_ranks - 1)
+		sched_yield();
+	prog_win_close(w);
+	body_leave(s, mem);
 }
 
 /* ---- random operations against a model ----------------------------------------------------------- */
@@ -414,6 +428,25 @@ void body_locks(void)
 	rank_barrier();
 	lock_all(w, disp);
 	body_end(s, w, mem);
+}
+
+void body_killed_holder(void)
+{
+	struct prog_session *s = rank_session(NULL);
+	struct prog_win *w = rank_window(s, PROG_WIN_ALLOCATE, 70, NULL, 4096);
+
+	if (my_rank == my_ranks - 1) {
+		CHECK_INT(prog_lock(w, 0, PROG_LOCKF_EXCL | PROG_LOCKF_WAIT), 0);
+		rank_barrier();
+		/* its end must not count as a failure: die by closing everything at once */
+		_exit(0);
+	}
+	rank_barrier();
+	CHECK_INT(prog_lock(w, 0, PROG_LOCKF_EXCL | PROG_LOCKF_WAIT), 0);
+	CHECK_INT(prog_unlock(w, 0), 0);
+	/* the window stays until all survivors had the lock */
+	body_kind = PROG_WIN_ALLOCATE;
+	body_end_without_one(s, w, NULL);
 }
 
 /* ---- fence and post-start-complete-wait ---------------------------------------------------------------- */

@@ -16,8 +16,15 @@ extern bool body_unordered;		/* ... which waits before it goes to the same place
 
 /* A window of the kind under test, of SLICE bytes per rank; *@disp is where rank's memory starts. */
 struct prog_win *body_window(struct prog_session *s, uint64_t key, size_t size, char **mem, uint64_t *disp);
+/* All ranks close it, and their sessions. */
 void body_end(struct prog_session *s, struct prog_win *w, char *mem);
+/* The same, where one rank has ended before. */
+void body_end_without_one(struct prog_session *s, struct prog_win *w, char *mem);
+/* This rank's session, of which the window is closed. */
+void body_leave(struct prog_session *s, char *mem);
 void body_random(void);
+/* The last rank ends with a lock: the others get it. */
+void body_killed_holder(void);
 void body_counter(void);
 void body_locks(void);
 void body_fence(void);

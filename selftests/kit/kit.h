@@ -12,6 +12,28 @@
 
 #include <cmocka.h>
 
+/* The cases of a program, which has no main() then.  Its argument is a pattern of names: these cases only. */
+struct kit_suite {
+	const struct CMUnitTest *tests;
+	size_t ntests;
+	CMFixtureFunction setup, teardown;	/* around all of them; a failure is the program's */
+	/* Before all that: 0, or the status with which the program ends.  May change what stands here.  May be NULL. */
+	int (*begin)(int argc, char **argv);
+};
+
+extern struct kit_suite kit_suite;
+
+/* KIT_SUITE(tests, .setup = ...); at the end of a file.  All members but those of @cases may be given. */
+#define KIT_SUITE(cases, ...) \
+	struct kit_suite kit_suite = { \
+		.tests = cases, .ntests = sizeof(cases) / sizeof((cases)[0]), ##__VA_ARGS__ \
+	}
+
+/* $PROG_SEED or, if there is none, the time; printed, so that a run can be repeated. */
+unsigned int kit_seed(void);
+/* Ends the program, which cannot run here. */
+void kit_skip(const char *why) __attribute__((noreturn));
+
 /* Random numbers, the same ones from the same seed, which is not 0. */
 extern uint64_t rnd_state;
 uint64_t rnd(void);

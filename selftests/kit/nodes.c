@@ -176,6 +176,11 @@ int node_stop(struct node *n, int sig)
 		n->pid = 0;
 	}
 	st = WIFEXITED(st) ? WEXITSTATUS(st) : 1000 + WTERMSIG(st);
+	/* an engine that ended by itself as it should not, after all that it was asked for */
+	snprintf(cmd, sizeof(cmd), "grep -a 'ended badly' '%s' >&2", n->log);
+	if (!st && !n->bad_ends && !system(cmd))
+		st = 1000 + SIGABRT;
+	n->bad_ends = false;
 	if (st && !(sig == SIGKILL && st == 1000 + SIGKILL))
 		fprintf(stderr, "%s", node_log(n));
 	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", n->dir);

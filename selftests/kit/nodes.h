@@ -18,6 +18,7 @@ struct node {
 	char log[108];
 	const char *config;		/* file of a supervisor and its engines; NULL: none */
 	unsigned int files;		/* that the daemon may have open; 0: as many as the test */
+	bool bad_ends;			/* engines are to end badly: node_stop() does not fail for that */
 	pid_t pid;
 };
 

@@ -13,7 +13,7 @@
 char progd[4096];
 pid_t daemons[2];
 
-bool find_progd(void)
+int find_progd(int argc, char **argv)
 {
 	const char *env = getenv("PROGD");
 	char exe[3072];
@@ -27,7 +27,13 @@ bool find_progd(void)
 		/* BUILD/test/selftests/client/progd_test */
 		snprintf(progd, sizeof(progd), "%s/../../../bin/progd", exe);
 	}
-	return !access(progd, X_OK);
+	if (access(progd, X_OK)) {
+		printf("Bail out! %s is not built\n", progd);
+		return 1;
+	}
+	setenv("PROGD", progd, 1);
+	unsetenv("PROGD_SOCKET");
+	return 0;
 }
 
 void start_daemon(int i, const char *workers, const char *loop, const char *more)

@@ -11,7 +11,8 @@
 extern char progd[4096];
 extern pid_t daemons[2];
 
-bool find_progd(void);
+/* What begins a KIT_SUITE: embedded daemons will be it, and no daemon of the system is asked. */
+int find_progd(int argc, char **argv);
 /* @more: one more setting, or NULL */
 void start_daemon(int i, const char *workers, const char *loop, const char *more);
 void stop_daemon(int i);

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * A double of libibverbs: the functions that progd-verbs.so uses, over a device of one port whose queue pairs reach each other
+ * within this process.  A thread is the device: it reads what is sent when it is sent, long after it was posted perhaps, and
+ * writes into receive buffers.  It checks what a device would: keys, lengths, states, numbers of the first packets.
+ *
+ * Who tests tells it what to do wrong.  All of this may be called from any thread.
+ */
+#ifndef KIT_VERBS_DOUBLE_H
+#define KIT_VERBS_DOUBLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {	/* what happens to the message that verbs_double_at() names */
+	DOUBLE_RETRY,		/* it does not reach the peer: retries are exhausted */
+	DOUBLE_RNR,		/* the peer has no receive buffer, for too long */
+	DOUBLE_LOST_ACK,	/* it reaches the peer, and the sender's retries are exhausted all the same */
+	DOUBLE_QP_FATAL,	/* an event says that the receiver's queue pair is in error */
+	DOUBLE_PORT_DOWN,	/* the port goes down, of all who have it open */
+	DOUBLE_FATAL,		/* the device is removed */
+	DOUBLE_FAULTS
+};
+
+/* As it is at first: nothing goes wrong, InfiniBand.  Only with nothing open. */
+void verbs_double_reset(void);
+/* The @n'th message from now on, 1 the next; 0: none. */
+void verbs_double_at(uint64_t n, int fault);
+/* Did that happen? */
+bool verbs_double_happened(void);
+/* Messages that reached their peers. */
+uint64_t verbs_double_messages(void);
+/* Changes immediate data of the message that verbs_double_at() would name: XOR. */
+void verbs_double_alter(uint64_t n, uint32_t bits);
+/* Ethernet, with this address as entry 1 of the table of GIDs; NULL: none. */
+void verbs_double_ethernet(const uint8_t gid[16]);
+
+/* Counted down with each call that could fail; the one that reaches 0 does.  -1: none does. */
+struct verbs_double_fails {
+	int reg_mr, create_cq, create_srq, create_qp, modify_qp, post_recv;
+};
+void verbs_double_fail(const struct verbs_double_fails *f);
+void verbs_double_limits(int max_cqe, int max_srq_wr, bool inline_data);
+/* The port is up, or down from the beginning. */
+void verbs_double_port(bool up);
+
+/* Contexts, protection domains, registrations, queues and so on that are not given back. */
+unsigned int verbs_double_open(void);
+
+#endif

@@ -48,6 +48,12 @@ enum {	/* hdr.type; never stored as an enum */
 	WIRE_PONG		= 10,
 	WIRE_CONFIRM		= 11,	/* seq: bytes of frames that have been parsed; see wire_hello_lane; flags: WIRE_F_ASK */
 	/*
+	 * Lanes whose bytes go by RDMA, after a job was accepted, between who has WIRE_RDMA.  Like CONFIRM these two are of their
+	 * connection, and not counted.
+	 */
+	WIRE_RDMA_END		= 12,	/* payload wire_rdma_end */
+	WIRE_RDMA_SWITCH	= 13,	/* the last on this connection from here: what follows goes by the queue pairs */
+	/*
 	 * One-sided operations.  Opener -> acceptor, those of a stream:
 	 */
 	WIRE_RMA_DTYPE		= 16,	/* payload: wire/dtype.h program; hdr.dtype = its id; seq counts */
@@ -72,7 +78,7 @@ enum {	/* hdr.type; never stored as an enum */
 	 * receiver's; disp: the message, as WIRE_RNDV_ID(slot, serial).  Opener -> acceptor:
 	 */
 	WIRE_RNDV_RTS		= 48,	/* request to send, to the receiver's node: a send was posted; payload
-					 * wire_rts */
+					 * wire_rts, and, to who has WIRE_RTS_DATA, all bytes of a short message */
 	WIRE_RNDV_GET_REQ	= 49,	/* to the sender's: bytes off..total are wanted; seq: a number for
 					 * DATA and REFUSE.  Another one for the same message goes on where
 					 * the one before ends */
@@ -117,7 +123,7 @@ struct wire_hello {
 	__le32	magic;
 	__le16	version;
 	__le16	lane;		/* lane index of the opener; the acceptor's worker is lane % workers */
-	__le64	features;	/* WIRE_SEALED, WIRE_NOTIFY, WIRE_HEARS_BUSY; unknown bits are ignored */
+	__le64	features;	/* WIRE_SEALED, WIRE_NOTIFY, ..; unknown bits are ignored */
 	__u8	guid[WIRE_GUID_SIZE];		/* sender's node */
 	__u8	dest_guid[WIRE_GUID_SIZE];	/* whom the sender believes to talk to */
 };
@@ -125,11 +131,13 @@ struct wire_hello {
 #define WIRE_SEALED	0x1	/* what follows HELLO and HELLO_ACK is in sealed records */
 #define WIRE_NOTIFY	0x2	/* the sender takes RMA_NOTIFY */
 #define WIRE_HEARS_BUSY	0x4	/* knows WIRE_F_BUSY */
+#define WIRE_RTS_DATA	0x8	/* takes the bytes of a message with its RTS */
+#define WIRE_RDMA	0x10	/* knows RDMA_END and RDMA_SWITCH, and has libibverbs; not with WIRE_SEALED */
 
 /*
- * Follows wire_hello.  A lane outlives its connection.  Each side counts the bytes of all frames but HELLO, HELLO_ACK and
- * CONFIRM from the lane's beginning, and keeps those that it sent until they are confirmed.  A new connection goes on at
- * the first byte that the other side has not parsed.
+ * Follows wire_hello.  A lane outlives its connection.  Each side counts the bytes of all frames but HELLO, HELLO_ACK,
+ * CONFIRM, RDMA_END and RDMA_SWITCH from the lane's beginning, and keeps those that it sent until they are confirmed.  A new
+ * connection goes on at the first byte that the other side has not parsed.
  */
 struct wire_hello_lane {
 	__u8	id[WIRE_LANE_ID_SIZE];	/* chosen by the opener at random */
@@ -164,6 +172,31 @@ struct wire_hello_lane {
 #define WIRE_RECORD_MAX		(64u * 1024)
 #define WIRE_RECORD_HDR		4
 #define WIRE_RECORD_TAG		16
+
+/*
+ * An endpoint of queue pairs.  The opener OFFERs one, the acceptor ANSWERs: with another one, or with a status why it has none.
+ * Then the opener, whose endpoint is connected to that, sends RDMA_SWITCH, and the acceptor does when that has come.  An
+ * opener that cannot connect its own WITHDRAWs.  Messages between them: Documentation/rdma.md.
+ */
+struct wire_rdma_end {
+	__u8	kind;		/* WIRE_RDMA_* */
+	__u8	link;		/* 1: InfiniBand, 2: Ethernet (RoCE) */
+	__u8	mtu;		/* 1..5: 256..4096 bytes */
+	__u8	reserved;
+	__le16	lid;
+	__le16	status;		/* ANSWER and WITHDRAW: 0, or an errno, and what follows but round is 0 */
+	__le64	round;		/* OFFER: number on this connection; the others: of the OFFER */
+	__u8	gid[16];
+	struct wire_rdma_qp {
+		__le32	qpn, psn;
+		__le32	buffers;	/* messages that may be under way to it */
+		__le32	size;		/* bytes of each */
+	} qp[2];		/* for small and large messages */
+};
+
+#define WIRE_RDMA_OFFER		1
+#define WIRE_RDMA_ANSWER	2
+#define WIRE_RDMA_WITHDRAW	3
 
 struct wire_job_open {
 	__u8	jobid[WIRE_JOBID_SIZE];
@@ -201,6 +234,8 @@ struct wire_rts {
 	__le32 reserved;
 };
 
+#define WIRE_RTS_DATA_MAX	512u	/* bytes of a message that go with its RTS, at most */
+
 struct wire_ats {
 	__le32 status;		/* 0: the receiving side has it; else the errno it failed with */
 	__le32 flags;		/* WIRE_ATS_* */
@@ -215,5 +250,6 @@ _Static_assert(sizeof(struct wire_ats) == 16, "wire_ats");
 _Static_assert(sizeof(struct wire_hello) == 48, "wire_hello");
 _Static_assert(sizeof(struct wire_hello_lane) == 144, "wire_hello_lane");
 _Static_assert(sizeof(struct wire_ack) == 32, "wire_ack");
+_Static_assert(sizeof(struct wire_rdma_end) == 64, "wire_rdma_end");
 
 #endif

@@ -7,9 +7,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include "apply.h"
 
@@ -93,7 +91,7 @@ static void win_free(struct win *x, size_t size)
 
 static unsigned int seed;
 
-static uint32_t rnd(uint32_t n)
+static uint32_t rnd_below(uint32_t n)
 {
 	return rand_r(&seed) % n;
 }
@@ -102,7 +100,7 @@ static void fill(unsigned char *p, size_t n)
 {
 	/* small exponents: no NaN or denormal surprises in x87 patterns */
 	for (size_t i = 0; i < n; i++)
-		p[i] = rnd(60);
+		p[i] = rnd_below(60);
 }
 
 #define TARGETS		7
@@ -175,9 +173,9 @@ static void one_op(enum path path, unsigned int op, unsigned int type, int which
 	struct win x = win_new(path, WIN_SIZE, 6000);
 	static unsigned char ref[WIN_SIZE], in[WIN_SIZE], res[WIN_SIZE + 1], old[WIN_SIZE];
 	uint64_t per = dt ? prog_dtype_size(dt) / t->packed : 1;
-	uint64_t count = per > 1 ? 1 + rnd(3) : 1 + rnd(280), n = per * count;
-	bool want_result = rnd(2) || op == PROG_OP_NO_OP;
-	int64_t disp = rnd(2) ? (int64_t)rnd(300) * 16 : (int64_t)rnd(300);
+	uint64_t count = per > 1 ? 1 + rnd_below(3) : 1 + rnd_below(280), n = per * count;
+	bool want_result = rnd_below(2) || op == PROG_OP_NO_OP;
+	int64_t disp = rnd_below(2) ? (int64_t)rnd_below(300) * 16 : (int64_t)rnd_below(300);
 	uint64_t pos = 0;
 
 	win_path(&x, path);
@@ -194,11 +192,11 @@ static void one_op(enum path path, unsigned int op, unsigned int type, int which
 		reduce_apply(op, type, p, in + e * t->packed, 1);
 	}
 	while (pos < n) {
-		uint64_t k = rnd(3) ? 1 + rnd(n - pos) : 1;
+		uint64_t k = rnd_below(3) ? 1 + rnd_below(n - pos) : 1;
 		size_t done = 0;
 
 		assert_int_equal(apply_acc(&x.w, op, type, disp, dt, count, pos * t->packed,
-					   op == PROG_OP_NO_OP && rnd(2) ? NULL :
+					   op == PROG_OP_NO_OP && rnd_below(2) ? NULL :
 					   in + pos * t->packed, k * t->packed,
 					   want_result ? res + pos * t->packed : NULL, &done), 0);
 		assert_int_equal(done, k * t->packed);
@@ -240,10 +238,10 @@ static void test_wide(void **state)
 	for (int round = 0; round < 400; round++) {
 		enum path path = round % 2 ? NATIVE : STRIPED;
 		struct win x = win_new(path, WIN_SIZE, 0), y = win_new(path, WIN_SIZE, 0);
-		unsigned int type = types[rnd(4)], op = rnd(2) ? PROG_OP_MINLOC : PROG_OP_MAXLOC;
+		unsigned int type = types[rnd_below(4)], op = rnd_below(2) ? PROG_OP_MINLOC : PROG_OP_MAXLOC;
 		const struct reduce_type *t = reduce_type(type);
-		uint64_t n = round % 5 ? 1 + rnd((WIN_SIZE - 64) / t->extent) : 1;
-		int64_t disp = rnd(2) ? 8 * (int64_t)rnd(8) : (int64_t)rnd(64);
+		uint64_t n = round % 5 ? 1 + rnd_below((WIN_SIZE - 64) / t->extent) : 1;
+		int64_t disp = rnd_below(2) ? 8 * (int64_t)rnd_below(8) : (int64_t)rnd_below(64);
 
 		win_path(&x, path);
 		win_path(&y, path);
@@ -289,11 +287,11 @@ static void test_put_get(void **state)
 	seed = 4;
 	for (int round = 0; round < 2000; round++) {
 		enum path path = round % N_PATHS;
-		unsigned int type = 1 + rnd(PROG_TYPE_END - 1);
+		unsigned int type = 1 + rnd_below(PROG_TYPE_END - 1);
 		struct dtype *dt = target_type(type, round % TARGETS);
-		uint64_t count = dt ? 1 + rnd(3) : 1 + rnd(4000);
+		uint64_t count = dt ? 1 + rnd_below(3) : 1 + rnd_below(4000);
 		uint64_t total = dt ? prog_dtype_size(dt) * count : count, pos = 0;
-		int64_t disp = rnd(400);
+		int64_t disp = rnd_below(400);
 		struct win x;
 
 		if (path == CMA && !cma) {
@@ -310,12 +308,12 @@ static void test_put_get(void **state)
 		else
 			memcpy(ref + 6000 + disp, src, total);
 		for (uint64_t k; pos < total; pos += k) {
-			k = 1 + rnd(total - pos);
+			k = 1 + rnd_below(total - pos);
 			assert_int_equal(apply_put(&x.w, disp, dt, count, pos, src + pos, k), 0);
 		}
 		assert_memory_equal(x.mem, ref, WIN_SIZE);
 		for (uint64_t k, p = 0; p < total; p += k) {
-			k = 1 + rnd(total - p);
+			k = 1 + rnd_below(total - p);
 			assert_int_equal(apply_get(&x.w, disp, dt, count, p, dst + p, k), 0);
 		}
 		assert_memory_equal(dst, src, total);
@@ -410,7 +408,7 @@ static void test_cas(void **state)
 		for (int round = 0; valid && round < 40; round++) {
 			enum path path = round % N_PATHS;
 			unsigned char old[32], swap[33], other[32], res[33];
-			int64_t disp = rnd(64);
+			int64_t disp = rnd_below(64);
 			struct win x;
 
 			if (path == CMA && !cma)
@@ -420,7 +418,7 @@ static void test_cas(void **state)
 			fill(x.mem, 128);
 			memcpy(old, x.mem + disp, t->extent);
 			memcpy(other, old, t->extent);
-			other[rnd(t->extent)] ^= 1u << rnd(8);
+			other[rnd_below(t->extent)] ^= 1u << rnd_below(8);
 			fill(swap, sizeof(swap));
 			assert_int_equal(apply_cas(&x.w, type, disp, other, swap + 1, res + 1), 0);
 			assert_memory_equal(res + 1, old, t->extent);
@@ -931,31 +929,32 @@ static void test_cma_errors(void **state)
 
 #define THREADED	3
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_threads_striped),
-		cmocka_unit_test(test_threads_native),
-		cmocka_unit_test(test_mixed_threads),
-		/* THREADED so far */
-		cmocka_unit_test(test_every_op),
-		cmocka_unit_test(test_wide),
-		cmocka_unit_test(test_put_get),
-		cmocka_unit_test(test_bad),
-		cmocka_unit_test(test_cas),
-		cmocka_unit_test(test_timeout),
-		cmocka_unit_test(test_processes),
-		cmocka_unit_test(test_processes_native),
-		cmocka_unit_test(test_mixed_processes),
-		cmocka_unit_test(test_killed),
-		cmocka_unit_test(test_many_processes),
-		cmocka_unit_test(test_cma_errors),
-	};
-	size_t n = sizeof(tests) / sizeof(tests[0]);
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_threads_striped),
+	cmocka_unit_test(test_threads_native),
+	cmocka_unit_test(test_mixed_threads),
+	/* THREADED so far */
+	cmocka_unit_test(test_every_op),
+	cmocka_unit_test(test_wide),
+	cmocka_unit_test(test_put_get),
+	cmocka_unit_test(test_bad),
+	cmocka_unit_test(test_cas),
+	cmocka_unit_test(test_timeout),
+	cmocka_unit_test(test_processes),
+	cmocka_unit_test(test_processes_native),
+	cmocka_unit_test(test_mixed_processes),
+	cmocka_unit_test(test_killed),
+	cmocka_unit_test(test_many_processes),
+	cmocka_unit_test(test_cma_errors),
+};
 
 /* the sanitizer of threads finds nothing in one thread, nor between processes, and takes most of its time for that */
+static int begin(int argc, char **argv)
+{
 #ifdef __SANITIZE_THREAD__
-	n = THREADED;
+	kit_suite.ntests = THREADED;
 #endif
-	return _cmocka_run_group_tests("apply", tests, n, NULL, NULL);
+	return 0;
 }
+
+KIT_SUITE(tests, .begin = begin);

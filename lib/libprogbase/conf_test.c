@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include "conf.h"
 
@@ -430,27 +428,30 @@ static void test_readers(void **state)
 	conf_free(r.c);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_defaults),
-		cmocka_unit_test(test_values),
-		cmocka_unit_test(test_file),
-		cmocka_unit_test(test_errors),
-		cmocka_unit_test(test_check),
-		cmocka_unit_test(test_table),
-		cmocka_unit_test(test_texts),
-		cmocka_unit_test(test_readers),
-	};
-	int ret;
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_defaults),
+	cmocka_unit_test(test_values),
+	cmocka_unit_test(test_file),
+	cmocka_unit_test(test_errors),
+	cmocka_unit_test(test_check),
+	cmocka_unit_test(test_table),
+	cmocka_unit_test(test_texts),
+	cmocka_unit_test(test_readers),
+};
 
+static int setup(void **state)
+{
 	strcpy(dir, "/tmp/conf_test.XXXXXX");
 	if (!mkdtemp(dir))
-		return 1;
+		return -1;
 	snprintf(file, sizeof(file), "%s/main.conf", dir);
 	snprintf(dropin, sizeof(dropin), "%s/drop", dir);
-	ret = cmocka_run_group_tests_name("conf", tests, NULL, NULL);
-	if (!ret && rmdir(dir))
-		ret = 1;
-	return ret;
+	return 0;
 }
+
+static int teardown(void **state)
+{
+	return rmdir(dir);
+}
+
+KIT_SUITE(tests, .setup = setup, .teardown = teardown);

@@ -5,13 +5,11 @@
  */
 #include <endian.h>
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include "dtype.h"
 #include "reduce.h"
@@ -30,7 +28,7 @@ struct map {
 
 static uint64_t rng = 1;
 
-static uint32_t rnd(uint32_t n)
+static uint32_t rnd_below(uint32_t n)
 {
 	rng = rng * 6364136223846793005ull + 1442695040888963407ull;
 	return (uint32_t)(rng >> 33) % n;
@@ -77,12 +75,12 @@ static struct dtype *random_type(int depth, int only, struct map *m)
 	struct dtype *dt = NULL, *kids[4] = { 0 };
 	struct map *km[4] = { 0 };
 	int64_t lens[6], disps[6];
-	int n, ret = 0, kind = depth ? (int)rnd(7) : 0;
+	int n, ret = 0, kind = depth ? (int)rnd_below(7) : 0;
 	bool ok = true;
 
 	*m = (struct map){ .basic = -1 };
 	if (kind == 0) {
-		unsigned int type = only ? (unsigned int)only : 1 + rnd(PROG_TYPE_END - 1);
+		unsigned int type = only ? (unsigned int)only : 1 + rnd_below(PROG_TYPE_END - 1);
 		const struct reduce_type *t = reduce_type(type);
 
 		assert_int_equal(prog_dtype_new_basic(type, &dt), 0);
@@ -103,16 +101,16 @@ static struct dtype *random_type(int depth, int only, struct map *m)
 			break;
 		}
 	}
-	n = rnd(6);
+	n = rnd_below(6);
 	for (int i = 0; i < 6; i++) {
-		lens[i] = rnd(4);
-		disps[i] = (int64_t)rnd(200) - 60;
+		lens[i] = rnd_below(4);
+		disps[i] = (int64_t)rnd_below(200) - 60;
 	}
-	if (rnd(2)) {
+	if (rnd_below(2)) {
 		/* regular, so that runs are found */
 		for (int i = 1; i < 6; i++) {
 			lens[i] = lens[0];
-			disps[i] = disps[0] + i * (int64_t)rnd(2) * 16;
+			disps[i] = disps[0] + i * (int64_t)rnd_below(2) * 16;
 		}
 	}
 	if (!ok)
@@ -149,7 +147,7 @@ static struct dtype *random_type(int depth, int only, struct map *m)
 
 		for (int i = 0; i < 4; i++)
 			ck[i] = kids[i];
-		n = rnd(5);
+		n = rnd_below(5);
 		for (int i = 0; i < n && ok; i++)
 			ok = map_add(m, disps[i], lens[i], km[i]);
 		if (ok)
@@ -277,9 +275,9 @@ static void random_types(uint64_t seed, int types, int depth, bool all_offsets)
 	rng = seed;
 	print_message("# seed %llu\n", (unsigned long long)seed);
 	for (int t = 0; made < types && t < 10 * types; t++) {
-		int only = rnd(3) ? 0 : 1 + (int)rnd(PROG_TYPE_END - 1);
-		struct dtype *dt = random_type(1 + rnd(depth), only, m);
-		uint64_t count = rnd(6), total;
+		int only = rnd_below(3) ? 0 : 1 + (int)rnd_below(PROG_TYPE_END - 1);
+		struct dtype *dt = random_type(1 + rnd_below(depth), only, m);
+		uint64_t count = rnd_below(6), total;
 		int64_t lo, hi, wlo = 0, whi = 0;
 
 		if (!dt)
@@ -302,13 +300,13 @@ static void random_types(uint64_t seed, int types, int depth, bool all_offsets)
 		if (total && wlo > -MAX_SPAN && whi < MAX_SPAN) {
 			if (all_offsets && total <= 96) {
 				for (uint64_t from = 0; from < total; from++)
-					for (uint64_t len = 1; from + len <= total; len += 1 + rnd(3))
-						check_walk(dt, m, count, from, len, 1 + rnd(20));
+					for (uint64_t len = 1; from + len <= total; len += 1 + rnd_below(3))
+						check_walk(dt, m, count, from, len, 1 + rnd_below(20));
 			} else {
 				for (int k = 0; k < 4; k++) {
-					uint64_t from = rnd(total), len = 1 + rnd(total - from);
+					uint64_t from = rnd_below(total), len = 1 + rnd_below(total - from);
 
-					check_walk(dt, m, count, from, len, 1 + rnd(total));
+					check_walk(dt, m, count, from, len, 1 + rnd_below(total));
 				}
 			}
 			check_walk(dt, m, count, 0, total, total);
@@ -438,7 +436,7 @@ static void test_too_big(void **state)
 	assert_int_equal(prog_dtype_new_basic(PROG_TYPE_BYTE, &byte), 0);
 	rng = 5;
 	for (int64_t i = 0; i < n; i++)
-		disps[i] = at += 2 + (i & 1) + rnd(100);
+		disps[i] = at += 2 + (i & 1) + rnd_below(100);
 	assert_int_equal(prog_dtype_new_hindexed_block(n, 1, disps, byte, &dt), -E2BIG);
 	assert_int_equal(prog_dtype_new_hindexed_block(n / 2, 1, disps, byte, &dt), 0);
 	check_wire(dt);
@@ -585,7 +583,7 @@ static void test_mutations(void **state)
 
 	rng = 99;
 	for (int t = 0; t < 20000; t++) {
-		struct dtype *dt = random_type(1 + rnd(4), 0, m), *back = NULL;
+		struct dtype *dt = random_type(1 + rnd_below(4), 0, m), *back = NULL;
 		unsigned char *buf;
 		size_t len;
 
@@ -594,30 +592,30 @@ static void test_mutations(void **state)
 		len = prog_dtype_encoded_size(dt);
 		buf = malloc(len);
 		memcpy(buf, prog_dtype_encoded(dt), len);
-		for (int k = 1 + rnd(3); k; k--) {
-			size_t at = rnd(4) ? 64 + rnd(len) : rnd(64);
+		for (int k = 1 + rnd_below(3); k; k--) {
+			size_t at = rnd_below(4) ? 64 + rnd_below(len) : rnd_below(64);
 
 			if (at >= len)
-				at = rnd(len);
-			buf[at] = rnd(2) ? rnd(256) : buf[at] ^ (1u << rnd(8));
+				at = rnd_below(len);
+			buf[at] = rnd_below(2) ? rnd_below(256) : buf[at] ^ (1u << rnd_below(8));
 		}
 		if (prog_dtype_decode(buf, len, &back, NULL, 0)) {
 			refusals++;
 		} else {
 			struct prog_dtype_iter it;
-			uint64_t count = rnd(4), total, left;
+			uint64_t count = rnd_below(4), total, left;
 			int64_t lo, hi;
 
 			accepted++;
 			assert_memory_equal(prog_dtype_encoded(back), buf, len);
 			if (!prog_dtype_total(back, count, &total) && !prog_dtype_span(back, count, &lo, &hi) &&
-			    !prog_dtype_iter_init(&it, back, count, total ? rnd(total < 1000 ? total : 1000)
+			    !prog_dtype_iter_init(&it, back, count, total ? rnd_below(total < 1000 ? total : 1000)
 						  : 0)) {
 				struct prog_dtype_run r;
 
 				for (int i = 0; i < 100; i++) {
 					left = prog_dtype_iter_left(&it);
-					if (!prog_dtype_iter_next_run(&it, 1 + rnd(500), &r))
+					if (!prog_dtype_iter_next_run(&it, 1 + rnd_below(500), &r))
 						break;
 					assert_int_equal(prog_dtype_iter_left(&it), left - r.bytes * r.count);
 					assert_true(r.off >= lo && r.off + (int64_t)r.bytes <= hi);
@@ -635,18 +633,15 @@ static void test_mutations(void **state)
 	free(m);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_random),
-		cmocka_unit_test(test_every_offset),
-		cmocka_unit_test(test_normal_form),
-		cmocka_unit_test(test_large),
-		cmocka_unit_test(test_too_big),
-		cmocka_unit_test(test_bottom),
-		cmocka_unit_test(test_hostile),
-		cmocka_unit_test(test_mutations),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_random),
+	cmocka_unit_test(test_every_offset),
+	cmocka_unit_test(test_normal_form),
+	cmocka_unit_test(test_large),
+	cmocka_unit_test(test_too_big),
+	cmocka_unit_test(test_bottom),
+	cmocka_unit_test(test_hostile),
+	cmocka_unit_test(test_mutations),
+};
 
-	return cmocka_run_group_tests_name("dtype", tests, NULL, NULL);
-}
+KIT_SUITE(tests);

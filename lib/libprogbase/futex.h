@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -40,6 +41,16 @@ static inline void futex_wake(uint32_t *word, int n)
 static inline void futex_wake_all(uint32_t *word)
 {
 	futex_wake(word, INT_MAX);
+}
+
+/* One sleeper on @word, if that is @seen, sleeps on @other from now on.  False: there was none, or it is not. */
+static inline bool futex_requeue(uint32_t *word, uint32_t seen, uint32_t *other)
+{
+	int saved = errno;
+	long n = syscall(SYS_futex, word, FUTEX_CMP_REQUEUE, 0, 1, other, seen);
+
+	errno = saved;
+	return n == 1;
 }
 
 /*

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include <libprogbase/load.h>
 
@@ -45,12 +42,9 @@ static void test_here(void **state)
 	assert_int_equal(errno, EXDEV);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_texts),
-		cmocka_unit_test(test_here),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_texts),
+	cmocka_unit_test(test_here),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

@@ -2,15 +2,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include "log.h"
 
@@ -143,20 +141,22 @@ static void test_threads(void **state)
 	assert_int_equal(lines, 2000);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_level),
-		cmocka_unit_test(test_line),
-		cmocka_unit_test(test_limit),
-		cmocka_unit_test(test_threads),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_level),
+	cmocka_unit_test(test_line),
+	cmocka_unit_test(test_limit),
+	cmocka_unit_test(test_threads),
+};
 
+static int begin(int argc, char **argv)
+{
 	setenv("PROG_LOG", "info", 1);
 	fd = memfd_create("log", 0);
 	/* O_APPEND as on a terminal or a pipe: writers do not share an offset problem */
 	if (fd < 0 || fcntl(fd, F_SETFL, O_APPEND))
 		return 1;
 	log_set_fd(fd);
-	return cmocka_run_group_tests_name("log", tests, NULL, NULL);
+	return 0;
 }
+
+KIT_SUITE(tests, .begin = begin);

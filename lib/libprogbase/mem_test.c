@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* Memory of this and of another process: whole, in pieces, through datatypes, and missing. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include "mem.h"
 
@@ -195,14 +193,11 @@ static void test_gone(void **state)
 	assert_int_equal(errno, 3);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_linear),
-		cmocka_unit_test(test_dtype),
-		cmocka_unit_test(test_pieces),
-		cmocka_unit_test(test_gone),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_linear),
+	cmocka_unit_test(test_dtype),
+	cmocka_unit_test(test_pieces),
+	cmocka_unit_test(test_gone),
+};
 
-	return cmocka_run_group_tests_name("mem", tests, other_start, other_stop);
-}
+KIT_SUITE(tests, .setup = other_start, .teardown = other_stop);

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 /* Which MPI library a text is of. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include <stdio.h>
 #include <string.h>
@@ -141,15 +138,12 @@ static void knows_the_table(void **state)
 	assert_true(n >= 5);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(parses),
-		cmocka_unit_test(knows_the_abi),
-		cmocka_unit_test(tells_numbers),
-		cmocka_unit_test(cuts_what_is_long),
-		cmocka_unit_test(knows_the_table),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(parses),
+	cmocka_unit_test(knows_the_abi),
+	cmocka_unit_test(tells_numbers),
+	cmocka_unit_test(cuts_what_is_long),
+	cmocka_unit_test(knows_the_table),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

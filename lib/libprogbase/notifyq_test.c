@@ -2,12 +2,10 @@
 /* notifyq: order, a full queue, who wakes whom, a consumer that takes no more, what hostile neighbours write, threads. */
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include <libprogbase/notifyq.h>
 
@@ -209,15 +207,12 @@ static void test_threads(void **state)
 	drop(&wc);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_order),
-		cmocka_unit_test(test_full),
-		cmocka_unit_test(test_discard),
-		cmocka_unit_test(test_hostile),
-		cmocka_unit_test(test_threads),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_order),
+	cmocka_unit_test(test_full),
+	cmocka_unit_test(test_discard),
+	cmocka_unit_test(test_hostile),
+	cmocka_unit_test(test_threads),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

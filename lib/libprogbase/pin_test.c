@@ -2,15 +2,13 @@
 /* Contexts, registrations and what is made of a handle that somebody sent. */
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include <kit/pin_fake.h>
 
@@ -114,15 +112,17 @@ static int fake(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_attach),
-		cmocka_unit_test_setup(test_register, fake),
-		cmocka_unit_test(test_other_context),
-		cmocka_unit_test(test_why),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_attach),
+	cmocka_unit_test_setup(test_register, fake),
+	cmocka_unit_test(test_other_context),
+	cmocka_unit_test(test_why),
+};
 
+static int setup_all(void **state)
+{
 	mem = pin_fake_mem(SIZE);
-	return mem ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
+	return mem ? 0 : -1;
 }
+
+KIT_SUITE(tests, .setup = setup_all);

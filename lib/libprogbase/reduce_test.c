@@ -8,14 +8,12 @@
 #include <float.h>
 #include <limits.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include "reduce.h"
 
@@ -538,16 +536,13 @@ static void test_pack(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_combination),
-		cmocka_unit_test(test_extremes),
-		cmocka_unit_test(test_pairs_at_once),
-		cmocka_unit_test(test_no_exception),
-		cmocka_unit_test(test_wide),
-		cmocka_unit_test(test_pack),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_every_combination),
+	cmocka_unit_test(test_extremes),
+	cmocka_unit_test(test_pairs_at_once),
+	cmocka_unit_test(test_no_exception),
+	cmocka_unit_test(test_wide),
+	cmocka_unit_test(test_pack),
+};
 
-	return cmocka_run_group_tests_name("reduce", tests, NULL, NULL);
-}
+KIT_SUITE(tests);

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include <libprogbase/scm.h>
 
@@ -128,13 +125,10 @@ static void test_other_control_data(void **state)
 	assert_int_equal(fd, -1);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_all),
-		cmocka_unit_test(test_more_than_wanted),
-		cmocka_unit_test(test_other_control_data),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_all),
+	cmocka_unit_test(test_more_than_wanted),
+	cmocka_unit_test(test_other_control_data),
+};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+KIT_SUITE(tests, .setup = setup, .teardown = teardown);

@@ -2,9 +2,7 @@
 /* Stripe locks: exclusion among threads and processes, timeouts, release for the dead. */
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include "stripe.h"
 
@@ -240,16 +238,13 @@ static void test_index(void **state)
 		assert_in_range(used[k], 50, 200);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_index),
-		cmocka_unit_test(test_timeout),
-		cmocka_unit_test(test_threads),
-		cmocka_unit_test(test_processes),
-		cmocka_unit_test(test_release),
-		cmocka_unit_test(test_killed),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_index),
+	cmocka_unit_test(test_timeout),
+	cmocka_unit_test(test_threads),
+	cmocka_unit_test(test_processes),
+	cmocka_unit_test(test_release),
+	cmocka_unit_test(test_killed),
+};
 
-	return cmocka_run_group_tests_name("stripe", tests, NULL, NULL);
-}
+KIT_SUITE(tests);

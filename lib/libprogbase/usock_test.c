@@ -90,12 +90,9 @@ static int teardown(void **state)
 	return rmdir(dir);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_place),
-		cmocka_unit_test(test_errors),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_place),
+	cmocka_unit_test(test_errors),
+};
 
-	return cmocka_run_group_tests_name("usock", tests, setup, teardown);
-}
+KIT_SUITE(tests, .setup = setup, .teardown = teardown);

@@ -3,9 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include <libprogbase/futex.h>
 #include <libprogbase/winctl.h>
@@ -663,24 +661,21 @@ static void test_attached(void **state)
 	drop(&none);
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_layout),
-		cmocka_unit_test(test_hostile),
-		cmocka_unit_test(test_fifo),
-		cmocka_unit_test(test_withdraw_loses_place),
-		cmocka_unit_test(test_recover), cmocka_unit_test(test_recover_cost),
-		cmocka_unit_test(test_corrupt),
-		cmocka_unit_test(test_seize),
-		cmocka_unit_test(test_soon),
-		cmocka_unit_test(test_threads),
-		cmocka_unit_test(test_processes),
-		cmocka_unit_test(test_fair),
-		cmocka_unit_test(test_kill),
-		cmocka_unit_test(test_wake),
-		cmocka_unit_test(test_attached),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_layout),
+	cmocka_unit_test(test_hostile),
+	cmocka_unit_test(test_fifo),
+	cmocka_unit_test(test_withdraw_loses_place),
+	cmocka_unit_test(test_recover), cmocka_unit_test(test_recover_cost),
+	cmocka_unit_test(test_corrupt),
+	cmocka_unit_test(test_seize),
+	cmocka_unit_test(test_soon),
+	cmocka_unit_test(test_threads),
+	cmocka_unit_test(test_processes),
+	cmocka_unit_test(test_fair),
+	cmocka_unit_test(test_kill),
+	cmocka_unit_test(test_wake),
+	cmocka_unit_test(test_attached),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

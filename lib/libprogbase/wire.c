@@ -41,6 +41,8 @@ static const struct wire_type table[] = {
 	ROW(PING,	   OPENER | ACCEPTOR, 0, 0, LANE | WIRE_HAS_VALUE, 0),
 	ROW(PONG,	   OPENER | ACCEPTOR, 0, 0, LANE | WIRE_HAS_VALUE, 0),
 	ROW(CONFIRM,	   OPENER | ACCEPTOR, 0, 0, LANE | WIRE_HAS_VALUE, WIRE_F_ASK),
+	ROW(RDMA_END,	   OPENER | ACCEPTOR, sizeof(struct wire_rdma_end), sizeof(struct wire_rdma_end), LANE, 0),
+	ROW(RDMA_SWITCH,   OPENER | ACCEPTOR, 0, 0, LANE, 0),
 
 	ROW(RMA_DTYPE,     OPENER, 1, MAXP, STREAM_OP | WIRE_HAS_DTYPE | WIRE_HAS_RANGE,
 	    WIRE_F_LAST | WIRE_F_SUB),
@@ -69,7 +71,7 @@ static const struct wire_type table[] = {
 	ROW(RMA_STOP,      ACCEPTOR, 0, 0, STREAM, 0),
 	ROW(RMA_GO,        ACCEPTOR, 0, 0, STREAM, 0),
 
-	ROW(RNDV_RTS,      OPENER, sizeof(struct wire_rts), sizeof(struct wire_rts),
+	ROW(RNDV_RTS,      OPENER, sizeof(struct wire_rts), sizeof(struct wire_rts) + WIRE_RTS_DATA_MAX,
 	    STREAM | WIRE_HAS_DISP, 0),
 	ROW(RNDV_GET_REQ,  OPENER, 0, 0, STREAM_OP | WIRE_HAS_DISP | WIRE_HAS_WANT, 0),
 	ROW(RNDV_ATS,      OPENER, sizeof(struct wire_ats), sizeof(struct wire_ats),
@@ -236,6 +238,47 @@ int wire_ack_get(const void *buf, uint32_t i, struct wire_ackrec *a)
 	if (!a->seq || a->status > 4095 || w.reserved)
 		return -EPROTO;
 	return 0;
+}
+
+void wire_rdma_put(void *buf, const struct wire_rdmarec *r)
+{
+	struct wire_rdma_end w = {
+		.kind = r->kind, .link = r->link, .mtu = r->mtu, .lid = htole16(r->lid), .status = htole16(r->status),
+		.round = htole64(r->round),
+	};
+
+	memcpy(w.gid, r->gid, sizeof(w.gid));
+	for (int i = 0; i < 2; i++) {
+		w.qp[i].qpn = htole32(r->qp[i].qpn);
+		w.qp[i].psn = htole32(r->qp[i].psn);
+		w.qp[i].buffers = htole32(r->qp[i].buffers);
+		w.qp[i].size = htole32(r->qp[i].size);
+	}
+	memcpy(buf, &w, sizeof(w));
+}
+
+int wire_rdma_get(const void *buf, struct wire_rdmarec *r)
+{
+	struct wire_rdma_end w;
+
+	memcpy(&w, buf, sizeof(w));
+	memset(r, 0, sizeof(*r));
+	r->kind = w.kind;
+	r->link = w.link;
+	r->mtu = w.mtu;
+	r->lid = le16toh(w.lid);
+	r->status = le16toh(w.status);
+	r->round = le64toh(w.round);
+	memcpy(r->gid, w.gid, sizeof(r->gid));
+	for (int i = 0; i < 2; i++) {
+		r->qp[i].qpn = le32toh(w.qp[i].qpn);
+		r->qp[i].psn = le32toh(w.qp[i].psn);
+		r->qp[i].buffers = le32toh(w.qp[i].buffers);
+		r->qp[i].size = le32toh(w.qp[i].size);
+	}
+	if (!w.kind || w.kind > WIRE_RDMA_WITHDRAW || w.reserved || r->status > 4095)
+		return -EPROTO;
+	return r->status && w.kind == WIRE_RDMA_OFFER ? -EPROTO : 0;
 }
 
 void wire_hello_put(void *buf, const struct wire_hello_info *h)

@@ -125,6 +125,27 @@ void wire_ats_put(void *buf, const struct wire_atsrec *r);
 /* 0 or -EPROTO: status above 4095 or reserved bytes set. */
 int wire_ats_get(const void *buf, struct wire_atsrec *r);
 
+/* Frames that belong to a connection, and are not among the bytes that a lane counts and sends again. */
+static inline bool wire_is_uncounted(uint8_t type)
+{
+	return type >= WIRE_CONFIRM && type <= WIRE_RDMA_SWITCH;
+}
+
+/* Payload of RDMA_END in host order. */
+struct wire_rdmarec {
+	uint8_t kind, link, mtu;
+	uint16_t lid, status;
+	uint64_t round;
+	uint8_t gid[16];
+	struct {
+		uint32_t qpn, psn, buffers, size;
+	} qp[2];
+};
+
+void wire_rdma_put(void *buf, const struct wire_rdmarec *r);
+/* 0 or -EPROTO: kind, status or reserved bytes.  Whether it describes an endpoint is the caller's to judge. */
+int wire_rdma_get(const void *buf, struct wire_rdmarec *r);
+
 /* HELLO and HELLO_ACK in host order. */
 struct wire_hello_info {
 	uint16_t version;

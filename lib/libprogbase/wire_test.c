@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include <libprogbase/wire.h>
 #include <wire/optype.h>
@@ -205,6 +203,40 @@ static void test_golden_messages(void **state)
 	assert_int_equal(wire_ats_get(buf, &n2), -EPROTO);
 }
 
+static void test_rdma_end(void **state)
+{
+	struct wire_rdmarec r = {
+		.kind = WIRE_RDMA_OFFER, .link = 2, .mtu = 3, .lid = 0x1234, .round = 0x0102030405060708, .gid = { 0xfe, [15] = 9 },
+		.qp = { { 0x112233, 0x445566, 32, 4096 }, { 0x778899, 0xaabbcc, 8, 65536 } },
+	}, r2;
+	uint8_t buf[sizeof(struct wire_rdma_end)];
+
+	wire_rdma_put(buf, &r);
+	assert_int_equal(buf[4], 0x34);
+	assert_int_equal(buf[8], 8);
+	assert_int_equal(buf[32], 0x33);
+	assert_int_equal(wire_rdma_get(buf, &r2), 0);
+	assert_int_equal(r2.kind, r.kind);
+	assert_int_equal(r2.link, r.link);
+	assert_int_equal(r2.mtu, r.mtu);
+	assert_int_equal(r2.lid, r.lid);
+	assert_int_equal(r2.round, r.round);
+	assert_memory_equal(r2.gid, r.gid, sizeof(r.gid));
+	assert_memory_equal(r2.qp, r.qp, sizeof(r.qp));
+	buf[3] = 1;		/* reserved */
+	assert_int_equal(wire_rdma_get(buf, &r2), -EPROTO);
+	buf[3] = 0, buf[0] = 0;
+	assert_int_equal(wire_rdma_get(buf, &r2), -EPROTO);
+	buf[0] = WIRE_RDMA_WITHDRAW + 1;
+	assert_int_equal(wire_rdma_get(buf, &r2), -EPROTO);
+	buf[0] = WIRE_RDMA_ANSWER, buf[6] = 1;	/* status */
+	assert_int_equal(wire_rdma_get(buf, &r2), 0);
+	buf[0] = WIRE_RDMA_OFFER;
+	assert_int_equal(wire_rdma_get(buf, &r2), -EPROTO);
+	buf[0] = WIRE_RDMA_ANSWER, buf[7] = 0x10;
+	assert_int_equal(wire_rdma_get(buf, &r2), -EPROTO);
+}
+
 /* Every type as it should be, and with one thing wrong at a time. */
 static void test_rules(void **state)
 {
@@ -306,7 +338,7 @@ static void test_rules(void **state)
 			assert_int_equal(check(&g), 0);
 		}
 	}
-	assert_int_equal(known, 34);
+	assert_int_equal(known, 36);
 }
 
 static void test_special(void **state)
@@ -355,15 +387,13 @@ static void test_random(void **state)
 	assert_true(good > 1000);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_golden),
-		cmocka_unit_test(test_golden_messages),
-		cmocka_unit_test(test_rules),
-		cmocka_unit_test(test_special),
-		cmocka_unit_test(test_random),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_golden),
+	cmocka_unit_test(test_golden_messages),
+	cmocka_unit_test(test_rdma_end),
+	cmocka_unit_test(test_rules),
+	cmocka_unit_test(test_special),
+	cmocka_unit_test(test_random),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

@@ -24,9 +24,10 @@
 #endif
 
 #define PROG_ABI_MAJOR		1
-#define PROG_ABI_MINOR		8	/* 1: PROG_CTRL_NOTE; 2: two-sided messages; 3: pinned regions; 4: move_min;
+#define PROG_ABI_MINOR		9	/* 1: PROG_CTRL_NOTE; 2: two-sided messages; 3: pinned regions; 4: move_min;
 					 * 5: PROG_HELP_PULL, PROG_HELP_PUSH, struct prog_pool_dir;
-					 * 6: struct prog_win_single, PROG_WIN_COPIES; 7: notifications; 8: sub-streams, PROG_BINDING_* */
+					 * 6: struct prog_win_single, PROG_WIN_COPIES; 7: notifications; 8: sub-streams, PROG_BINDING_*;
+					 * 9: struct prog_coll_area */
 #define PROG_MAX_WORKERS	16
 #define PROG_MAX_ADDRS		4
 #define PROG_GUID_SIZE		16
@@ -69,7 +70,8 @@ struct prog_session_hdr {
 	__u64	bounce_off;		/* payload area for the helper thread's jobs */
 	__u64	bounce_size;
 	__u64	p2p_off;		/* struct prog_p2p_area; 0: none (ABI minor < 2) */
-	__u64	reserved[2];
+	__u64	coll_off;		/* struct prog_coll_area; 0: none (ABI minor < 9) */
+	__u64	reserved;
 	/* second cache line group: waiting */
 	__u32	event __attribute__((aligned(PROG_CACHELINE)));	/* D: ++ and futex wake on acks */
 	__u32	waiters;		/* C: threads about to sleep on event (Dekker with event) */
@@ -365,6 +367,68 @@ struct prog_p2p_area {
 	__u32	candidates;		/* C: receives that were not announced and could be for one of those: the daemon
 				 * bumps and wakes the helper ring's event when both are not 0 */
 	__u32	pad1[15];
+};
+
+/* ---- collectives ------------------------------------------------------------------------- */
+
+/*
+ * What the client says of its collectives, for reports: it carries them out itself, and the daemon moves their messages
+ * without knowing.  All of it is written by the client, and only read by the daemon, which believes none of it.
+ */
+enum {	/* prog_coll_row.kind */
+	PROG_COLL_ROW_BARRIER		= 0,
+	PROG_COLL_ROW_BCAST		= 1,
+	PROG_COLL_ROW_GATHER		= 2,
+	PROG_COLL_ROW_SCATTER		= 3,
+	PROG_COLL_ROW_ALLGATHER		= 4,
+	PROG_COLL_ROW_ALLTOALL		= 5,
+	PROG_COLL_ROW_GATHERV		= 6,
+	PROG_COLL_ROW_SCATTERV		= 7,
+	PROG_COLL_ROW_ALLGATHERV	= 8,
+	PROG_COLL_ROW_ALLTOALLV		= 9,
+	PROG_COLL_ROW_NEIGHBOR		= 10,
+	PROG_COLL_ROW_REDUCE		= 11,
+	PROG_COLL_ROW_ALLREDUCE		= 12,
+	PROG_COLL_ROW_REDUCE_SCATTER	= 13,
+	PROG_COLL_ROW_SCAN		= 14,
+	PROG_COLL_ROW_EXSCAN		= 15,
+	PROG_COLL_ROW_KINDS
+};
+
+/* Why a collective was left to the MPI library. */
+enum {
+	PROG_COLL_WHY_SHORT		= 0,	/* within one node, and short */
+	PROG_COLL_WHY_OP		= 1,	/* the program's own operation, or none that the type has */
+	PROG_COLL_WHY_INTER		= 2,	/* on an intercommunicator */
+	PROG_COLL_WHY_COMM		= 3,	/* on a communicator that is not managed, or has no topology that is known */
+	PROG_COLL_WHY_OFF		= 4,	/* collectives are off */
+	PROG_COLL_WHYS
+};
+
+#define PROG_COLL_ROWS		16u
+#define PROG_COLL_NO_RANK	0xffffffffu
+
+/* One that is under way. */
+struct prog_coll_row {
+	__u32	gen;			/* odd while the rest is being changed */
+	__u32	kind;			/* PROG_COLL_ROW_* */
+	__u64	since;			/* ns, CLOCK_MONOTONIC: when it was started; 0: the row is free */
+	__u64	comm, number;		/* as in the keys of its messages (comm, ord) */
+	/* as it was when nothing had been heard for a while */
+	__u32	awaited;		/* messages that it waits for; 0: that is not known */
+	__u32	from;			/* the lowest rank that one of these is from; PROG_COLL_NO_RANK: none */
+	__u32	size;			/* members */
+	__u32	reserved[5];
+};
+
+struct prog_coll_area {
+	/* since the session began; each only grows */
+	__u64	started, ended, failed;	/* failed: of those that have ended */
+	__u64	sent_bytes, received_bytes;	/* payload of their messages, at this member */
+	__u64	cpu_ns;			/* processor time of the thread that goes on with them; up to 100 ms old */
+	__u64	reserved[2];
+	__u64	left[8];		/* by PROG_COLL_WHY_*; atomic add */
+	struct prog_coll_row row[PROG_COLL_ROWS];	/* the oldest ones, in no order */
 };
 
 /* ---- window control segment -------------------------------------------------------------- */
@@ -691,6 +755,8 @@ _Static_assert(sizeof(struct prog_win_notices) == 64, "prog_win_notices");
 _Static_assert(sizeof(struct prog_helper_job) == 72, "prog_helper_job");
 _Static_assert(sizeof(struct prog_p2p_slot) == 512, "prog_p2p_slot");
 _Static_assert(sizeof(struct prog_p2p_peer) == 64, "prog_p2p_peer");
+_Static_assert(sizeof(struct prog_coll_row) == 64, "prog_coll_row");
+_Static_assert(sizeof(struct prog_coll_area) == 128 + PROG_COLL_ROWS * 64, "prog_coll_area");
 _Static_assert(sizeof(struct prog_addr) == 24, "prog_addr");
 
 /* ---- old names, for one release ------------------------------------------------------------ */

@@ -48,7 +48,9 @@ static bool take_connection(struct lane *l, struct lane_hello *h)
 	if (!l->sock)
 		return false;
 	lane_set_name(l, h->peer);
-	x->ops->tune(x, h->fd);
+	/* another one is when it has proven a job: until then it costs as little as can be */
+	if (l->has_secret)
+		x->ops->tune(x, h->fd);
 	l->back_len = x->ops->back(h->fd, &h->lane, &l->back);
 	h->fd = -1;
 	return true;
@@ -131,6 +133,8 @@ static void accept_known(struct xport_worker *xw, struct lane_hello *h)
 		if (hello_is_authentic(l, AUTH_HELLO, h->payload))
 			break;
 	}
+	if (l)
+		xport_proven(xw->x, h->fd);
 	if (!l && named) {
 		refuse(h, "wrong proof of its secret");
 	} else if (!l) {
@@ -159,7 +163,7 @@ static bool make_room(struct xport_worker *xw, int fd)
 {
 	struct crowd_member *m;
 
-	if (xw->crowd.n < xw->x->max_crowd && xw->naccepted < xw->x->max_accepted)
+	if (xw->crowd.n < xw->crowd.max && xw->naccepted < xw->x->max_accepted)
 		return true;
 	m = crowd_victim(&xw->crowd, fd);
 	if (m)
@@ -189,6 +193,7 @@ static void accept_new(struct xport_worker *xw, struct lane_hello *h)
 	xw->naccepted++;
 	l->index = h->hello.lane;
 	l->hears_busy = h->hello.features & WIRE_HEARS_BUSY;
+	l->rdma.peer = h->hello.features & WIRE_RDMA;
 	memcpy(l->guid, h->hello.guid, sizeof(l->guid));
 	memcpy(l->id, h->lane.id, sizeof(l->id));
 	l->generation = h->lane.generation;

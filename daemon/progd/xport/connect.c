@@ -225,6 +225,8 @@ static void answered(struct lane *l, uint32_t len)
 		attempt_failed(l, -i.status, "%s", refusal(i.status));
 	} else {
 		l->notify = h.features & WIRE_NOTIFY;
+		l->rts_data = h.features & WIRE_RTS_DATA;
+		l->rdma.peer = h.features & WIRE_RDMA;
 		up(l, &i);
 	}
 }

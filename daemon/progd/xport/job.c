@@ -8,6 +8,9 @@
 
 #include "xport/lane.h"
 
+#define UNPROVEN_JOBS	128u			/* that may ask on a lane before one has proven its key */
+#define UNPROVEN_KEPT	(32u * 1024)		/* bytes of answers to them: what was not read, or not confirmed */
+
 static void auth_of(const struct lane *l, const struct lane_job *j, struct auth_input *in)
 {
 	in->jobid = j->jobid;
@@ -201,16 +204,18 @@ void lane_job_result(struct lane *l, uint32_t job, int err)
 		j->cb(j->ctx, l, job, err);
 }
 
-/* Acceptor: a job asks to be let in. */
+/* Acceptor: a job asks to be let in.  Before the first proof anybody may ask, for whom little is kept. */
 int lane_job_opened(struct lane *l, uint32_t job, const struct wire_job_open *open)
 {
-	struct lane_job *j = job_at(l, job);
+	uint32_t max = l->has_secret ? XPORT_MAX_JOBS : UNPROVEN_JOBS;
+	struct lane_job *j = job <= max ? job_at(l, job) : NULL;
 	struct wire_job_auth a;
 	struct auth_input in;
 
+	if (!l->has_secret && l->tx.head - l->tx.tail > UNPROVEN_KEPT)
+		return -ENOBUFS;
 	if (!j) {
-		prog_log_limited(PROG_LOG_WARN, "lane %s: refused job index %u: limit %u", l->name,
-				 job, XPORT_MAX_JOBS);
+		prog_log_limited(PROG_LOG_WARN, "lane %s: refused job index %u: limit %u", l->name, job, max);
 		return lane_send_own(l, WIRE_JOB_REFUSE, job, EMFILE, NULL, 0) ? 0 : -ENOBUFS;
 	}
 	if (j->state == JOB_PROVEN && lane_handlers(l)->job_closed) {
@@ -249,6 +254,10 @@ int lane_job_proof(struct lane *l, uint32_t job, const struct wire_job_auth *a)
 	auth_mac(mac, AUTH_OPENER, &in, j->key);
 	ok = auth_equal(mac, a->mac) && !memcmp(a->nonce, j->nonce_acceptor, sizeof(a->nonce));
 	if (ok) {
+		if (!l->has_secret) {
+			l->xw->x->ops->tune(l->xw->x, loop_sock_fd(l->sock));
+			xport_proven(l->xw->x, loop_sock_fd(l->sock));
+		}
 		auth_mac(mac, AUTH_LANE, &in, j->key);
 		take_secret(l, mac);
 		auth_wipe(mac, sizeof(mac));

@@ -247,6 +247,11 @@ bool lane_takes_notify(const struct lane *l)
 	return l->notify;
 }
 
+bool lane_takes_rts_data(const struct lane *l)
+{
+	return l->rts_data;
+}
+
 bool lane_hears_busy(const struct lane *l)
 {
 	return l->hears_busy;
@@ -265,6 +270,18 @@ const char *lane_name(const struct lane *l)
 struct xport_worker *lane_worker(const struct lane *l)
 {
 	return l->xw;
+}
+
+const char *lane_carrier(const struct lane *l)
+{
+	return l->tx_by->name;
+}
+
+const char *lane_carrier_why(const struct lane *l)
+{
+	if (l->tx_by == &carrier_rdma)
+		return l->xw->x->o.verbs->ep_name(l->rdma.ep);
+	return l->xw->rdma && !l->rdma.peer ? "the peer has no RDMA" : l->rdma.why;
 }
 
 void lane_set_priv(struct lane *l, void *priv)

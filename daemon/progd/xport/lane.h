@@ -8,6 +8,7 @@
 
 #include "listen/listen.h"
 #include "xport/crowd.h"
+#include "xport/gate.h"
 #include "xport/reached.h"
 #include "xport/seal.h"
 #include "xport/xport.h"
@@ -214,6 +215,96 @@ void auth_id(uint8_t id[WIRE_LANE_ID_SIZE]);
 void auth_wipe(void *p, size_t len);
 int auth_init(void);
 
+/* ---- pending.c ------------------------------------------------------------------------------ */
+
+/*
+ * A second, and at once.  A lane of a stranger's takes 0.1 to 0.3 ms of the processors, a connection that waits some 5 us, so all
+ * together take a twentieth of one at most.  Nodes that start a job come at once, but prove it, and are not counted then.
+ */
+#define GATE_RATE	100u
+#define GATE_AT_ONCE	1024u
+#define DOOR_RATE	5000u
+#define DOOR_AT_ONCE	8192u
+
+/* A listener has connection @fd for @ctx, a struct xport. */
+void pending_accepted(void *ctx, int fd);
+/* Ends all; runs the loop. */
+void pending_end(struct xport *x);
+
+/* ---- carriers ------------------------------------------------------------------------------- */
+
+/* How the bytes of a lane travel once HELLO is done, in each direction for itself.  On the lane's worker only. */
+struct carrier {
+	const char *name;
+	/*
+	 * All of @iov, which is changed, to the peer, behind what was sent before; one at a time.  The number of bytes: they are
+	 * taken, and the memory is the caller's again; 0: lane_sent() follows; or a negative errno.
+	 */
+	ssize_t (*send)(struct lane *l, struct iovec *iov, int n);
+	/*
+	 * What comes next into @iov, some of it or all: lane_received() follows.  @missing bytes are sure to come.  One at a time.
+	 * 0 or a negative errno.
+	 */
+	int (*recv)(struct lane *l, struct iovec *iov, int n, uint32_t missing);
+	/* Nothing more is sent: the peer is to see an end behind what was. */
+	void (*end)(struct lane *l);
+};
+
+extern const struct carrier carrier_sock;	/* the connection itself */
+extern const struct carrier carrier_rdma;	/* queue pairs beside it */
+
+/* ---- rdma.c --------------------------------------------------------------------------------- */
+
+/* lane_rdma.state */
+#define RDMA_NONE	0
+#define RDMA_OFFERED	1	/* opener: waits for the answer */
+#define RDMA_ANSWERED	2	/* acceptor: connected, waits for the opener's RDMA_SWITCH */
+#define RDMA_AGREED	3	/* connected, and so is the peer's; lane.tx_by and rx_by tell who has switched */
+
+struct lane_rdma {
+	uint8_t state;
+	bool peer;			/* it takes frames about RDMA */
+	bool waits;			/* opener: until the timer, then it offers again */
+	bool frame_due;			/* one of these is to be sent */
+	bool switch_due, switching;	/* so is RDMA_SWITCH; it is being sent, and the last */
+	bool rx_due;			/* RDMA_SWITCH has come, nothing may be behind it */
+	bool end_due;			/* the connection's end, when all is with the peer */
+	bool eof;			/* the peer's end */
+	bool taking;			/* take_input() runs */
+	uint8_t control;		/* never received */
+	unsigned int failures;
+	int tx_n, rx_n;
+	uint64_t round;
+	uint64_t since;			/* it goes by RDMA, ns */
+	uint64_t tx_bytes;		/* of the batch */
+	struct verbs_ep *ep;
+	struct iovec *tx_iov, *rx_iov;	/* what is left of the batch; where the lane receives */
+	struct iovec control_iov;
+	struct loop_timer timer;	/* offers again; hands over what has come */
+	uint8_t frame[sizeof(struct wire_rdma_end)];
+	char why[VERBS_WHY];		/* why it does not go by RDMA */
+};
+
+/* What lanes have of rdma.c, on workers that have RDMA. */
+struct rdma_ops {
+	/* The lane goes on: is it to be offered? */
+	void (*progress)(struct lane *l);
+	/* RDMA_END or RDMA_SWITCH: 0, or -EPROTO. */
+	int (*frame)(struct lane *l, const struct wire_frame *f, const void *payload);
+	/* frame_due or switch_due: the frame to @p, and how long it is. */
+	uint32_t (*front)(struct lane *l, uint8_t *p);
+	/* rx_due, and nothing is staged. */
+	void (*take_over)(struct lane *l);
+	/* The connection is given up. */
+	void (*drop)(struct lane *l);
+	/* The worker has no lanes any more. */
+	void (*detach)(struct xport_worker *xw);
+};
+
+extern const struct rdma_ops rdma_ops;
+
+#define FRONT_SIZE	(2 * WIRE_HDR_SIZE + sizeof(struct wire_rdma_end))	/* CONFIRM and one of those */
+
 /* ---- transports ----------------------------------------------------------------------------- */
 
 #define XPORT_INPROC	2	/* prog_addr.transport that never leaves the process, beside PROG_TRANSPORT_* */
@@ -262,12 +353,21 @@ struct xport {
 	unsigned int ntold;
 	struct pending *pending;		/* accepted, HELLO not complete; main thread */
 	unsigned int npending;
-	struct crowd crowd;			/* of these; main thread */
+	struct crowd crowd;			/* of these; each worker has another one, as large; main thread */
+	struct gate door, gate;			/* pending.c */
+	struct loop_timer expire, serve;	/* of the oldest, and of who waits; main thread */
 	struct reached reached;			/* by lanes of all workers */
-	unsigned int max_crowd;			/* here, and of each worker */
+	struct reached proven;			/* from there somebody proved a job to us */
 	unsigned int max_accepted;		/* lanes that one worker accepts */
 	struct xport_worker *worker[PROG_MAX_WORKERS];	/* [i]: worker i only, once it runs */
 };
+
+/* Who came on connection @fd has proven a job, or to have a lane here.  Any thread. */
+static inline void xport_proven(struct xport *x, int fd)
+{
+	gate_give_back(&x->gate);
+	reached_add_peer(&x->proven, fd);
+}
 
 /* ---- lanes ---------------------------------------------------------------------------------- */
 
@@ -315,6 +415,7 @@ struct lane {
 	bool failing;			/* connecting: this attempt was given up */
 	bool has_secret;
 	bool notify;			/* opener: the acceptor takes RMA_NOTIFY */
+	bool rts_data;			/* opener: .. and the bytes of a message with its RTS */
 	bool ref_ended;			/* a payload that the peer may have sent by reference came to its end since we confirmed */
 	bool confirm_now;		/* the peer waits to hear how far we are, or has waited for long */
 	uint8_t begun;			/* BEGUN_...: the frame in progress */
@@ -323,6 +424,7 @@ struct lane {
 	uint8_t guid[WIRE_GUID_SIZE];
 	char name[96];
 	struct loop_sock *sock;
+	const struct carrier *tx_by, *rx_by;
 	struct loop_timer timer;	/* connecting, HELLO, first proof, closing */
 	/* what outlives a connection */
 	uint8_t id[WIRE_LANE_ID_SIZE];
@@ -332,7 +434,7 @@ struct lane {
 	bool hears_busy;		/* accepted: as the opener said at first */
 	uint64_t confirmed;		/* the peer was told that all before this has been parsed */
 	uint64_t heard_at;		/* rx.pos when the peer last confirmed, or when there was room without that */
-	uint8_t confirm[WIRE_HDR_SIZE];
+	uint8_t front[FRONT_SIZE];	/* frames of the connection, in front of a batch */
 	/* opener: addresses being tried; cur: the one that worked */
 	struct prog_addr addr[PROG_MAX_ADDRS];
 	unsigned int naddrs, cur;
@@ -374,6 +476,7 @@ struct lane {
 	void *priv;
 	struct lane_stats st;
 	struct seal seal;
+	struct lane_rdma rdma;
 	struct rx rx;
 	struct tx tx;
 };
@@ -407,6 +510,9 @@ struct xport_worker {
 	struct loop_timer awake;	/* runs at once: the loop must not wait this time */
 	struct loop_timer look;		/* whether what was sent is acknowledged */
 	struct loop_timer confirm;	/* what came and was not confirmed with anything that was sent */
+	const struct rdma_ops *rdma;	/* NULL: none */
+	struct verbs *verbs;		/* of the plug-in, once a lane has asked for it */
+	struct loop_timer rdma_tick;
 	bool detaching;
 };
 
@@ -461,6 +567,10 @@ void lane_sock_closed(void *l);
 /* The last of a lane: all its memory is the engine's again, then it is gone. */
 void lane_finish(void *l);
 int lane_start_recv(struct lane *l);
+/* From carriers: all of what was to be sent is taken, or a negative errno. */
+void lane_sent(void *l, ssize_t res);
+/* So many bytes have come, 0: the peer's end, or a negative errno. */
+void lane_received(void *l, ssize_t res);
 /* Drop it without draining; lane_down follows. */
 void lane_fail(struct lane *l, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

@@ -17,8 +17,6 @@
 #define DRAIN_READ_NS	2000000000ull	/* after the last byte is sent: wait for the peer's end */
 
 static const struct rx_ops lane_rx_ops;
-static void recv_done(void *arg, ssize_t res);
-static void send_done(void *arg, ssize_t res);
 
 struct lane *lane_new(struct xport_worker *xw, bool opener)
 {
@@ -29,6 +27,7 @@ struct lane *lane_new(struct xport_worker *xw, bool opener)
 		return NULL;
 	l->xw = xw;
 	l->opener = opener;
+	l->tx_by = l->rx_by = &carrier_sock;
 	if (rx_init(&l->rx, opener ? WIRE_FROM_ACCEPTOR : WIRE_FROM_OPENER, &lane_rx_ops, l)) {
 		free(l);
 		return NULL;
@@ -42,6 +41,13 @@ struct lane *lane_new(struct xport_worker *xw, bool opener)
 	return l;
 }
 
+/* Before its connection goes. */
+static void drop_rdma(struct lane *l)
+{
+	if (l->xw->rdma)
+		l->xw->rdma->drop(l);
+}
+
 void lane_finish(void *arg)
 {
 	struct lane *l = arg;
@@ -50,6 +56,7 @@ void lane_finish(void *arg)
 	uint32_t i;
 
 	loop_timer_cancel(&l->timer);
+	loop_timer_cancel(&l->rdma.timer);
 	auth_wipe(l->secret, sizeof(l->secret));
 	hello_free(l->next_conn);
 	if (l->dirty)
@@ -95,6 +102,7 @@ void lane_kill(struct lane *l)
 	l->draining = false;
 	if (l->state != LANE_CLOSING)
 		lane_set_state(l, LANE_CLOSING);
+	drop_rdma(l);
 	loop_connect_cancel(l->conn);
 	l->conn = NULL;
 	if (l->sock) {
@@ -152,6 +160,7 @@ void lane_break(struct lane *l, int err, const char *fmt, ...)
 	}
 	prog_log_limited(PROG_LOG_WARN, "lane %s: %s: to be %s", l->name, l->why, l->has_secret ? "resumed" : "begun anew");
 	lane_set_state(l, LANE_BROKEN);
+	drop_rdma(l);
 	l->broken_at = loop_now();
 	l->dialled_at = l->broken_at;
 	l->redial_ns = 0;
@@ -233,9 +242,7 @@ int lane_start_recv(struct lane *l)
 			n = rx_iov(&l->rx, &iov);
 		}
 	}
-	/* the network brings it in many small parts, each of which would wake us */
-	loop_sock_expect(l->sock, missing < RX_EXPECT_MAX ? missing : RX_EXPECT_MAX);
-	ret = loop_sock_recv(l->sock, iov, n, recv_done);
+	ret = l->rx_by->recv(l, iov, n, missing);
 	l->rx_pending = !ret;
 	return ret;
 }
@@ -302,42 +309,61 @@ static void look(void *arg)
 		loop_timer_set(xw->loop, &xw->look, LOOK_NS, look, xw);
 }
 
-static void start_send(struct lane *l)
+/* What goes in front of a batch, and only between frames: l->front. */
+static uint32_t put_front(struct lane *l, uint64_t *confirms)
 {
 	struct wire_frame f = { .type = WIRE_CONFIRM };
+	uint32_t len = 0;
+	bool due;
+
+	if (!tx_at_frame(&l->tx))
+		return 0;
+	due = confirm_due(l);
+	f.flags = tx_asks(&l->tx) ? WIRE_F_ASK : 0;
+	if (due || f.flags) {
+		*confirms = f.seq = l->rx.pos;
+		wire_encode(&f, l->front);
+		len = WIRE_HDR_SIZE;
+	}
+	if (l->rdma.frame_due || l->rdma.switch_due)
+		len += l->xw->rdma->front(l, l->front + len);
+	return len;
+}
+
+static void start_send(struct lane *l)
+{
 	struct iovec *iov = l->tx.iov + 1;
-	bool confirms = false;
+	uint64_t confirms = 0;
+	uint32_t front;
+	ssize_t ret;
 	int n;
 
 	if (l->tx_pending || !l->sock || l->state == LANE_CONNECTING || l->state == LANE_BROKEN ||
 	    (l->state == LANE_CLOSING && !l->draining))
 		return;
-	n = tx_batch(&l->tx);
-	/* only between frames */
-	if (tx_at_frame(&l->tx)) {
-		confirms = confirm_due(l);
-		f.flags = tx_asks(&l->tx) ? WIRE_F_ASK : 0;
-	}
-	if (confirms || f.flags) {
-		f.seq = l->rx.pos;
-		wire_encode(&f, l->confirm);
+	front = put_front(l, &confirms);
+	n = l->rdma.switching ? 0 : tx_batch(&l->tx);
+	if (front) {
 		iov--;
-		iov->iov_base = l->confirm;
-		iov->iov_len = sizeof(l->confirm);
+		iov->iov_base = l->front;
+		iov->iov_len = front;
 		n++;
 	}
 	if (!n)
 		return;
 	if (l->seal.on)
 		n = seal_wrap(&l->seal, iov, n, &iov);
-	l->tx_pending = !loop_sock_send(l->sock, iov, n, send_done);
-	if (l->tx_pending && f.seq) {
-		l->confirmed = f.seq;
+	ret = l->tx_by->send(l, iov, n);
+	l->tx_pending = !ret;
+	if (ret >= 0 && confirms) {
+		l->confirmed = confirms;
 		l->confirm_now = l->ref_ended = false;
 	}
 	lane_count(&l->st.tx_calls, 1);
 	if (!loop_timer_running(&l->xw->look))
 		loop_timer_set(l->xw->loop, &l->xw->look, LOOK_NS, look, l->xw);
+	if (ret > 0)
+		lane_sent(l, ret);
 }
 
 /* What was refused finds room again. */
@@ -395,7 +421,7 @@ static void drain(struct lane *l)
 	if (tx_queued(&l->tx) || l->tx_pending || l->bye_due || l->shut)
 		return;
 	l->shut = true;
-	shutdown(loop_sock_fd(l->sock), SHUT_WR);
+	l->tx_by->end(l);
 	loop_timer_set(l->xw->loop, &l->timer, DRAIN_READ_NS, drain_timeout, l);
 }
 
@@ -439,6 +465,19 @@ static int open_records(struct lane *l, const char **why)
 	return ret;
 }
 
+/* After what was received last on the connection: the rest comes by RDMA. */
+static void take_over(struct lane *l)
+{
+	if (!l->rdma.rx_due || l->state == LANE_CLOSING)
+		return;
+	if (l->rx.start != l->rx.end) {
+		lane_fail(l, -EPROTO, "bytes behind RDMA_SWITCH");
+		return;
+	}
+	l->rx.stopped = false;
+	l->xw->rdma->take_over(l);
+}
+
 static void account_rx(struct lane *l)
 {
 	__atomic_store_n(&l->st.rx_frames, l->rx.frames, __ATOMIC_RELAXED);
@@ -461,6 +500,7 @@ static void lane_progress(struct lane *l)
 		if (!ret && l->seal.on)
 			ret = open_records(l, &why);
 		lane_input(l, ret, why);
+		take_over(l);
 		account_rx(l);
 		/* the engine has work from these (acknowledgements), and the loop is about to wait */
 		if (l->rx.frames != frames)
@@ -468,6 +508,8 @@ static void lane_progress(struct lane *l)
 	}
 	room(l);
 	send_due(l);
+	if (l->xw->rdma)
+		l->xw->rdma->progress(l);
 	start_send(l);
 	drain(l);
 	if (lane_start_recv(l))
@@ -487,7 +529,7 @@ void lane_prepare(void *arg)
 	}
 }
 
-static void send_done(void *arg, ssize_t res)
+void lane_sent(void *arg, ssize_t res)
 {
 	struct lane *l = arg;
 
@@ -504,6 +546,10 @@ static void send_done(void *arg, ssize_t res)
 		return;
 	}
 	lane_count(&l->st.tx_bytes, res);
+	if (l->rdma.switching) {
+		l->rdma.switching = false;
+		l->tx_by = &carrier_rdma;
+	}
 	tx_sent(&l->tx);
 	lane_mark_dirty(l);
 	room(l);
@@ -521,6 +567,9 @@ static int own_frame(struct lane *l, const struct wire_frame *f, const void *pay
 		l->heard_at = l->rx.pos;
 		l->confirm_now |= f->flags & WIRE_F_ASK;
 		return tx_confirm(&l->tx, f->seq);
+	case WIRE_RDMA_END:
+	case WIRE_RDMA_SWITCH:
+		return l->xw->rdma ? l->xw->rdma->frame(l, f, payload) : -EPROTO;
 	case WIRE_JOB_OPEN:
 		memcpy(&open, payload, sizeof(open));
 		return lane_job_opened(l, f->job, &open);
@@ -578,7 +627,9 @@ static int judge(struct lane *l, const struct wire_frame *f)
 
 static bool rx_more(void *ctx)
 {
-	return may_deliver(ctx);
+	const struct lane *l = ctx;
+
+	return may_deliver(l) && !l->rdma.rx_due;
 }
 
 static int rx_begin(void *ctx, const struct wire_frame *f, struct lane_sink *sink)
@@ -637,7 +688,7 @@ static bool may_begin_anew(struct lane *l)
 	return l->opener && !l->has_secret && lane_jobs_asked(l);
 }
 
-static void recv_done(void *arg, ssize_t res)
+void lane_received(void *arg, ssize_t res)
 {
 	struct lane *l = arg;
 	const char *why = "";
@@ -673,6 +724,7 @@ static void recv_done(void *arg, ssize_t res)
 		ret = rx_input(&l->rx, res, &why);
 	}
 	lane_input(l, ret, why);
+	take_over(l);
 	account_rx(l);
 	lane_mark_dirty(l);
 	if (may_confirm(l) && !loop_timer_running(&l->xw->confirm))

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
 #include <libprogbase/guard.h>
 
+#include "listen/listen.h"
 #include "xport/reached.h"
 
 struct reached_host {
@@ -67,4 +69,27 @@ bool reached_before(struct reached *r, const struct prog_addr *a)
 	known = find(r, a);
 	pthread_mutex_unlock(&r->lock);
 	return known;
+}
+
+static bool peer_addr(int fd, struct prog_addr *a)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+
+	return !getpeername(fd, (struct sockaddr *)&ss, &len) && listen_fill_addr((struct sockaddr *)&ss, a);
+}
+
+void reached_add_peer(struct reached *r, int fd)
+{
+	struct prog_addr a;
+
+	if (peer_addr(fd, &a))
+		reached_add(r, &a);
+}
+
+bool reached_peer_before(struct reached *r, int fd)
+{
+	struct prog_addr a;
+
+	return peer_addr(fd, &a) && reached_before(r, &a);
 }

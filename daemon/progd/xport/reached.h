@@ -25,5 +25,8 @@ void reached_fini(struct reached *r);
 /* The host of @a has answered; its port does not matter.  Without memory it is not remembered. */
 void reached_add(struct reached *r, const struct prog_addr *a);
 bool reached_before(struct reached *r, const struct prog_addr *a);
+/* The same of the host at the other end of socket @fd. */
+void reached_add_peer(struct reached *r, int fd);
+bool reached_peer_before(struct reached *r, int fd);
 
 #endif

@@ -9,8 +9,6 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include <kit/loop.h>
 #include <libprogbase/log.h>
@@ -1392,32 +1390,30 @@ static void test_at_frame(void **state)
 	tx_fini(&tx, 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_positions),
-		cmocka_unit_test(test_copies),
-		cmocka_unit_test(test_at_frame),
-		cmocka_unit_test(test_bytes),
-		cmocka_unit_test(test_pairs),
-		TESTS(epoll),
-		TESTS(uring),
-		TESTS(epoll_sealed),
-		TESTS(uring_sealed),
-		LONG_TESTS(epoll),
-		LONG_TESTS(uring_sealed),
-		{ "silent", test_silent, on_epoll, NULL, NULL },
-		{ "unheard", test_unheard, on_epoll, NULL, NULL },
-		{ "dead", test_dead, on_uring, NULL, NULL },
-		{ "away", test_away, on_uring, NULL, NULL },
-		{ "altered", test_altered, on_epoll_sealed, NULL, NULL },
-	};
-	const char *s = getenv("PROG_SEED");
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_positions),
+	cmocka_unit_test(test_copies),
+	cmocka_unit_test(test_at_frame),
+	cmocka_unit_test(test_bytes),
+	cmocka_unit_test(test_pairs),
+	TESTS(epoll),
+	TESTS(uring),
+	TESTS(epoll_sealed),
+	TESTS(uring_sealed),
+	LONG_TESTS(epoll),
+	LONG_TESTS(uring_sealed),
+	{ "silent", test_silent, on_epoll, NULL, NULL },
+	{ "unheard", test_unheard, on_epoll, NULL, NULL },
+	{ "dead", test_dead, on_uring, NULL, NULL },
+	{ "away", test_away, on_uring, NULL, NULL },
+	{ "altered", test_altered, on_epoll_sealed, NULL, NULL },
+};
 
-	seed = s ? strtoul(s, NULL, 0) : (unsigned int)time(NULL);
-	print_message("# PROG_SEED=%u\n", seed);
+static int setup_all(void **state)
+{
+	seed = kit_seed();
 	log_set_level(getenv("PROG_LOG") ? log_level() : -1);
-	if (auth_init())
-		return 1;
-	return cmocka_run_group_tests_name("resume", tests, NULL, NULL);
+	return auth_init();
 }
+
+KIT_SUITE(tests, .setup = setup_all);

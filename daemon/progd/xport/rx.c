@@ -194,7 +194,7 @@ int rx_parse(struct rx *rx, const char **why)
 			return ret;
 		}
 		rx->start += WIRE_HDR_SIZE + rx->f.len;
-		if (rx->f.type != WIRE_CONFIRM)
+		if (!wire_is_uncounted(rx->f.type))
 			rx->pos += WIRE_HDR_SIZE + rx->f.len;
 		rx->big = rx->f.len >= XPORT_DIRECT_MIN;
 		rx->frames++;

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* Sealed records: what comes out is what went in, in order, or nothing. PROG_SEED=N repeats a run. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include "xport/lane.h"
 
@@ -256,24 +253,22 @@ static void test_keys(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_through),
-		cmocka_unit_test(test_altered),
-		cmocka_unit_test(test_order),
-		cmocka_unit_test(test_cut_short),
-		cmocka_unit_test(test_other_keys),
-		cmocka_unit_test(test_lengths),
-		cmocka_unit_test(test_keys),
-	};
-	const char *s = getenv("PROG_SEED");
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_through),
+	cmocka_unit_test(test_altered),
+	cmocka_unit_test(test_order),
+	cmocka_unit_test(test_cut_short),
+	cmocka_unit_test(test_other_keys),
+	cmocka_unit_test(test_lengths),
+	cmocka_unit_test(test_keys),
+};
 
-	seed = s ? strtoul(s, NULL, 0) : (unsigned int)time(NULL);
-	print_message("# PROG_SEED=%u\n", seed);
-	if (auth_init())
-		return 1;
+static int setup_all(void **state)
+{
+	seed = kit_seed();
 	for (size_t i = 0; i < sizeof(text); i++)
 		text[i] = rand_r(&seed);
-	return cmocka_run_group_tests_name("seal", tests, NULL, NULL);
+	return auth_init();
 }
+
+KIT_SUITE(tests, .setup = setup_all);

@@ -15,19 +15,22 @@ _Static_assert(XPORT_ERR >= LISTEN_ERR, "what listen_open() says");
 #define SILENT_MS	1000
 #define ROOM	(2 << 20)	/* bytes that a peer may send while those before are being copied */
 
+static void set(int fd, int level, int option, int value)
+{
+	setsockopt(fd, level, option, &value, sizeof(value));
+}
+
 static int tcp_listen(struct xport *x, char *err)
 {
 	struct listen_opts o = { .names = x->listen, .low = x->o.port,
 				 .high = x->o.port_high ? x->o.port_high : x->o.port };
+	int ret = x->o.nlisten ? listen_take(x->o.listen_fd, x->o.nlisten, x->listeners, &x->nlisteners, err) :
+				 listen_open(&o, x->listeners, &x->nlisteners, err);
 
-	if (x->o.nlisten)
-		return listen_take(x->o.listen_fd, x->o.nlisten, x->listeners, &x->nlisteners, err);
-	return listen_open(&o, x->listeners, &x->nlisteners, err);
-}
-
-static void set(int fd, int level, int option, int value)
-{
-	setsockopt(fd, level, option, &value, sizeof(value));
+	/* connections have it from there, which costs nothing for each */
+	for (unsigned int i = 0; i < x->nlisteners && !ret; i++)
+		set(x->listeners[i].fd, IPPROTO_TCP, TCP_NODELAY, 1);
+	return ret;
 }
 
 static void tcp_tune(const struct xport *x, int fd)

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 /* The send queue alone: what a done callback queues must be sent too. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include "xport/lane.h"
 
@@ -279,18 +277,15 @@ static void test_trim(void **state)
 	assert_int_equal(p[len - 1], 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_queue_from_done, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_ref_from_done, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_merge, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_confirm, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_queue_full, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_kept_full, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_segments_full, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_trim, setup, teardown),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test_setup_teardown(test_queue_from_done, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_ref_from_done, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_merge, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_confirm, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_queue_full, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_kept_full, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_segments_full, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_trim, setup, teardown),
+};
 
-	return cmocka_run_group_tests_name("send queue", tests, NULL, NULL);
-}
+KIT_SUITE(tests);

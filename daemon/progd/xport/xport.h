@@ -28,6 +28,7 @@
 #include <libprogbase/wire.h>
 
 #include "loop/loop.h"
+#include "xport/verbs_api.h"
 
 #define XPORT_MAX_JOBS		1024	/* proven on one lane at a time; index 1..XPORT_MAX_JOBS */
 #define XPORT_SINK_IOV		16
@@ -124,6 +125,9 @@ struct xport_opts {
 	uint32_t tx_ref_limit;		/* bytes queued by reference; 0: 4 MiB */
 	bool encrypt;			/* what lanes carry; peers must do so, too */
 	const uint8_t *lane_key;	/* PROG_JOBKEY_SIZE bytes that peers must know beside a job's key; NULL: none */
+	const struct verbs_api *verbs;	/* lanes go by RDMA where both ends can; NULL, or with encrypt: none does; kept */
+	struct verbs_opts verbs_opts;	/* strings are kept */
+	uint64_t rdma_retry_ns;		/* a lane that has lost RDMA is offered it again after this, doubled each time; 0: 2 s */
 	const struct xport_handlers *handlers;	/* kept */
 	/* Run fn(arg) on worker @worker; any thread (worker_post). 0 or negative errno. */
 	int (*post)(void *post_ctx, unsigned int worker, void (*fn)(void *arg), void *arg);
@@ -188,11 +192,16 @@ uint64_t lane_away_ns(const struct lane *l);
 bool lane_is_opener(const struct lane *l);
 const uint8_t *lane_guid(const struct lane *l);		/* the other node */
 bool lane_takes_notify(const struct lane *l);		/* opener, since it is UP: does the other node's daemon know of them? */
+bool lane_takes_rts_data(const struct lane *l);		/* likewise */
 uint16_t lane_index(const struct lane *l);		/* the opener's worker */
 /* Of one that was accepted: may its acknowledgements carry WIRE_F_BUSY? */
 bool lane_hears_busy(const struct lane *l);
 const char *lane_name(const struct lane *l);		/* "10.0.0.2:4711 (opener, lane 0)" */
 struct xport_worker *lane_worker(const struct lane *l);
+/* "tcp", or "verbs" when what we send goes by RDMA. */
+const char *lane_carrier(const struct lane *l);
+/* "verbs": the device and port; "tcp": why, or "" when nothing was tried.  Lives as long as the state does. */
+const char *lane_carrier_why(const struct lane *l);
 /* The engine's own pointer; NULL at first. */
 void lane_set_priv(struct lane *l, void *priv);
 void *lane_priv(const struct lane *l);
@@ -291,6 +300,7 @@ struct lane_stats {
 	uint64_t rx_direct;				/* payload bytes received in place */
 	uint64_t stalls;				/* sends refused with -EAGAIN */
 	uint64_t resumes;				/* connections but the first */
+	uint64_t rdma_tx_bytes, rdma_rx_bytes;		/* of these bytes, by RDMA */
 };
 const struct lane_stats *lane_stats(const struct lane *l);
 

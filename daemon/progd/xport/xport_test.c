@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 /*
- * Lanes between two daemons in one thread, over both event loops and both transports, and
+ * Lanes between two daemons in one thread, over both event loops, both transports and RDMA (a double of it), and
  * against a hand-made peer that breaks every rule. PROG_SEED=N repeats a run.
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,9 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include <kit/loop.h>
+#include <kit/verbs_double.h>
 #include <libprogbase/log.h>
 
 #include "xport/lane.h"
@@ -27,6 +26,7 @@
 static int loop_kind_used;
 static const char *transport;
 static bool sealed;
+static bool rdma;
 static unsigned int seed;
 static uint64_t giveup_ns;		/* 0: as it is by default */
 
@@ -186,7 +186,8 @@ static void node_start(struct node *n, uint8_t id)
 	struct xport_opts o = {
 		.workers = 1, .transport = transport, .listen = "127.0.0.1",
 		.handlers = &n->h, .post = post, .connect_timeout_ns = 20000000000ull,
-		.peer_giveup_ns = giveup_ns, .encrypt = sealed,
+		.peer_giveup_ns = giveup_ns, .encrypt = sealed, .verbs = rdma ? &progd_verbs_api : NULL,
+		.verbs_opts = { .devices = "", .gid_index = -1, .quiet_s = 5 },
 	};
 	char err[XPORT_ERR];
 
@@ -392,7 +393,12 @@ static void test_frames(void **state)
 		assert_true(loop_run_once(b.loop, 0) >= 0);
 	}
 	assert_int_equal(a.aborts + b.aborts, 0);
-	assert_true(lane_stats(b.lane)->rx_direct > 1000000);
+	assert_true(lane_stats(b.lane)->rx_direct > (rdma ? 0 : 1000000));
+	if (rdma) {
+		assert_string_equal(lane_carrier(l), "verbs");
+		assert_string_equal(lane_carrier_why(l), "double0:1");
+		assert_true(lane_stats(l)->rdma_tx_bytes > 1000000 && lane_stats(b.lane)->rdma_tx_bytes > 1000000);
+	}
 	RUN(&a, &b, !lane_queued(l) && !lane_queued(b.lane) && a.dones == a.refs && b.dones == b.refs);
 	RUN(&a, &b, lane_stats(l)->tx_bytes == lane_stats(b.lane)->rx_bytes &&
 		    lane_stats(l)->rx_bytes == lane_stats(b.lane)->tx_bytes);
@@ -819,7 +825,7 @@ static void test_silent_crowd(void **state)
 
 	giveup_ns = 1;		/* the peer cannot be asked, and does not come back */
 	node_start(&b, 1);
-	b.x->max_crowd = 256;
+	b.x->crowd.max = b.xw->crowd.max = 256;
 	b.x->crowd.grace_ns = 0;
 	for (i = 0; i < 300; i++) {
 		raw_connect(&crowd[i], &b);
@@ -847,7 +853,7 @@ static void test_unproven_crowd(void **state)
 	int i;
 
 	node_start(&b, 1);
-	b.x->max_crowd = 8;
+	b.x->crowd.max = b.xw->crowd.max = 8;
 	b.xw->crowd.grace_ns = 0;
 	for (i = 0; i < 4; i++)
 		raw_ready(&proven[i], &b);
@@ -896,7 +902,7 @@ static void test_crowd_of_one(void **state)
 	char c;
 
 	node_start(&b, 1);
-	b.x->max_crowd = 16;
+	b.x->crowd.max = b.xw->crowd.max = 16;
 	other = raw_from("127.0.0.2", &b);
 	RUN(&b, NULL, b.x->npending == 1);
 	for (i = 0; i < 40; i++) {
@@ -920,6 +926,129 @@ static void test_crowd_of_one(void **state)
 	for (i = 0; i < 40; i++)
 		close(crowd[i]);
 	close(other);
+	node_stop(&b);
+}
+
+/* A connection from @address that has said nothing yet. */
+static void raw_come(struct raw *r, const char *address, const struct node *b)
+{
+	unsigned int before = b->x->npending;
+
+	memset(r, 0, sizeof(*r));
+	memset(r->guid, 9, sizeof(r->guid));
+	auth_id(r->id);
+	r->fd = raw_from(address, b);
+	RUN((struct node *)b, NULL, b->x->npending == before + 1);
+}
+
+static void raw_proves(struct raw *r, struct node *b)
+{
+	raw_hello(r, b, WIRE_VERSION, b->guid);
+	raw_open(r, b, 1, 0x11);
+	assert_int_equal(raw_prove(r, b, 1), WIRE_JOB_ACCEPT);
+}
+
+/* Whoever has proven nothing is kept little of, whatever it asks for: jobs that there are, or not, read or not. */
+static void test_little_kept(void **state)
+{
+	struct wire_frame f = { .type = WIRE_JOB_OPEN, .job = XPORT_MAX_JOBS, .len = sizeof(struct wire_job_open) };
+	struct wire_job_open o = { .jobid = { 0 } };
+	uint8_t buf[256];
+	struct node b;
+	struct raw r;
+
+	node_start(&b, 1);
+	for (int known = 0; known < 2; known++) {
+		memset(o.jobid, known ? 0x11 : 0x77, sizeof(o.jobid));
+		raw_connect(&r, &b);
+		raw_hello(&r, &b, WIRE_VERSION, b.guid);
+		f.job = XPORT_MAX_JOBS;
+		raw_put(&r, &f, &o);
+		assert_true(raw_get(&r, &b, &f, buf));
+		assert_int_equal(f.type, WIRE_JOB_REFUSE);
+		assert_int_equal(f.error, EMFILE);
+		assert_int_equal(b.lane->njobs, 0);
+		/* read, and never confirmed */
+		f = (struct wire_frame){ .type = WIRE_JOB_OPEN, .len = sizeof(o) };
+		for (int i = 0; i < 4096 && b.lane; i++) {
+			f.job = i % 100 + 1;
+			raw_put(&r, &f, &o);
+			RUN(&b, NULL, !b.lane || recv(r.fd, buf, sizeof(buf), MSG_DONTWAIT) > 0);
+			assert_true(!b.lane || b.lane->tx.head - b.lane->tx.tail <= 33 * 1024);
+		}
+		assert_null(b.lane);
+		assert_non_null(strstr(b.last_why, "JOB_OPEN"));
+		close(r.fd);
+	}
+	/* with a job that is proven as many may follow as there may be */
+	raw_ready(&r, &b);
+	raw_open(&r, &b, XPORT_MAX_JOBS, 0x11);
+	assert_int_equal(raw_prove(&r, &b, XPORT_MAX_JOBS), WIRE_JOB_ACCEPT);
+	close(r.fd);
+	node_stop(&b);
+}
+
+/* Only so many strangers are served; who proves a job is none, and those from there come before other strangers. */
+static void test_bounded(void **state)
+{
+	struct raw proven, stranger[3], late, gone, peer;
+	struct node b;
+
+	node_start(&b, 1);
+	raw_ready(&proven, &b);
+	/* three at once, and then one an hour */
+	b.x->gate.free_at = 0;
+	b.x->gate.each_ns = 3600000000000ull;
+	b.x->gate.all_ns = 3 * b.x->gate.each_ns;
+	for (int i = 0; i < 3; i++)
+		raw_come(&stranger[i], "127.0.0.9", &b);
+	assert_false(crowd_waits(&b.x->crowd));
+	raw_come(&late, "127.0.0.9", &b);
+	raw_come(&gone, "127.0.0.8", &b);
+	close(gone.fd);
+	raw_come(&peer, "127.0.0.1", &b);
+	assert_true(crowd_waits(&b.x->crowd));
+	/* lanes that are there do not notice, and take nothing */
+	raw_open(&proven, &b, 2, 0x11);
+	assert_int_equal(raw_prove(&proven, &b, 2), WIRE_JOB_ACCEPT);
+	assert_int_equal(b.x->npending, 6);
+	/* for each that proves a job another one is served: from a peer's address first, and who has left does not count */
+	raw_proves(&stranger[0], &b);
+	raw_proves(&peer, &b);
+	assert_true(crowd_waits(&b.x->crowd));
+	raw_proves(&late, &b);
+	RUN(&b, NULL, !crowd_waits(&b.x->crowd));
+	assert_int_equal(b.x->npending, 2);
+	raw_come(&gone, "127.0.0.8", &b);
+	assert_false(crowd_waits(&b.x->crowd));
+	close(gone.fd);
+	for (int i = 0; i < 3; i++)
+		close(stranger[i].fd);
+	close(late.fd);
+	close(peer.fd);
+	close(proven.fd);
+	node_stop(&b);
+}
+
+/* Nor are more accepted than so many; those before go on. */
+static void test_door(void **state)
+{
+	struct raw first, second;
+	struct node b;
+
+	node_start(&b, 1);
+	b.x->door.free_at = 0;
+	b.x->door.each_ns = 3600000000000ull;
+	b.x->door.all_ns = b.x->door.each_ns;
+	raw_connect(&first, &b);
+	RUN(&b, NULL, b.x->npending == 1);
+	raw_connect(&second, &b);
+	raw_proves(&first, &b);
+	assert_int_equal(b.x->npending, 0);
+	b.x->door.all_ns *= 100;
+	raw_proves(&second, &b);
+	close(first.fd);
+	close(second.fd);
 	node_stop(&b);
 }
 
@@ -948,7 +1077,7 @@ static void come_up(unsigned int lanes, unsigned int room)
 	/* both are one thread, on a machine that has other things to do */
 	a.x->o.connect_timeout_ns = b.x->o.proof_timeout_ns = 600000000000ull;
 	if (room)
-		b.x->max_crowd = room;
+		b.x->crowd.max = b.xw->crowd.max = room;
 	memset(jobid, 0x11, sizeof(jobid));
 	memset(key, 0x11, sizeof(key));
 	for (unsigned int i = 0; i < lanes; i++)
@@ -1079,6 +1208,61 @@ static void test_bad_frames(void **state)
 	raw_closed(&r, &b);
 	RUN(&b, NULL, b.downs == b.ups);
 	assert_int_equal(b.last_err, 0);
+	node_stop(&b);
+}
+
+/* About RDMA, from a peer that has proven a job and lies; and to a daemon that has none. */
+static void test_bad_rdma(void **state)
+{
+	static const struct wire_rdmarec offer = {
+		.kind = WIRE_RDMA_OFFER, .link = 1, .mtu = 3, .lid = 7, .round = 1, .gid = { 0xfe, [15] = 1 },
+		.qp = { { 999, 1, 32, 4096 }, { 998, 1, 8, 65536 } },
+	};
+	/* kind 0: without payload; offered: behind an offer */
+	static const struct { uint8_t type, kind; bool offered; } lie[] = {
+		{ WIRE_RDMA_SWITCH, 0, false },
+		{ WIRE_RDMA_END, WIRE_RDMA_ANSWER, false },
+		{ WIRE_RDMA_END, WIRE_RDMA_WITHDRAW, false },
+		{ WIRE_RDMA_END, 77, false },
+		{ WIRE_RDMA_END, WIRE_RDMA_OFFER, true },
+		{ WIRE_RDMA_END, WIRE_RDMA_ANSWER, true },
+	};
+	uint8_t buf[sizeof(struct wire_rdma_end)];
+	struct wire_frame f;
+	struct node b;
+	struct raw r;
+
+	giveup_ns = 1;
+	node_start(&b, 2);
+	for (size_t i = 0; i < sizeof(lie) / sizeof(lie[0]); i++) {
+		struct wire_rdmarec rec = offer;
+
+		raw_ready(&r, &b);
+		f = (struct wire_frame){ .type = WIRE_RDMA_END, .len = sizeof(buf) };
+		wire_rdma_put(buf, &rec);
+		if (lie[i].offered)
+			raw_put(&r, &f, buf);
+		rec.kind = lie[i].kind;
+		wire_rdma_put(buf, &rec);
+		f = (struct wire_frame){ .type = lie[i].type, .len = lie[i].kind ? sizeof(buf) : 0 };
+		raw_put(&r, &f, buf);
+		raw_closed(&r, &b);
+		assert_int_equal(b.last_err, -EPROTO);
+	}
+	/* bytes behind RDMA_SWITCH */
+	if (rdma) {
+		raw_ready(&r, &b);
+		f = (struct wire_frame){ .type = WIRE_RDMA_END, .len = sizeof(buf) };
+		wire_rdma_put(buf, &offer);
+		raw_put(&r, &f, buf);
+		f = (struct wire_frame){ .type = WIRE_RDMA_SWITCH };
+		raw_put(&r, &f, NULL);
+		f = (struct wire_frame){ .type = WIRE_PING };
+		raw_put(&r, &f, NULL);
+		raw_closed(&r, &b);
+		assert_int_equal(b.last_err, -EPROTO);
+	}
+	RUN(&b, NULL, b.downs == b.ups);
 	node_stop(&b);
 }
 
@@ -1378,7 +1562,7 @@ static int setup(int kind, const char *t)
 	loop_kind_used = kind;
 	transport = t;
 	giveup_ns = 0;
-	sealed = false;
+	sealed = rdma = false;
 	return 0;
 }
 
@@ -1416,52 +1600,81 @@ static int on_epoll_sealed(void **state)
 	return 0;
 }
 
+static int on_uring_verbs(void **state)
+{
+	setup(LOOP_IO_URING, "tcp");
+	verbs_double_reset();
+	rdma = true;
+	return 0;
+}
+
+static int on_epoll_verbs(void **state)
+{
+	setup(LOOP_EPOLL, "loop");
+	verbs_double_reset();
+	rdma = true;
+	return 0;
+}
+
+/* Nothing of a lane is left with the device. */
+static int off_verbs(void **state)
+{
+	assert_int_equal(verbs_double_open(), 0);
+	return 0;
+}
+
 /* those without a hand-made peer: sealed as well */
-#define PAIR_TESTS(s) \
-	{ "frames " #s, test_frames, on_##s, NULL, NULL }, \
-	{ "close " #s, test_close, on_##s, NULL, NULL }, \
-	{ "jobs " #s, test_jobs, on_##s, NULL, NULL }, \
-	{ "hold and ping " #s, test_hold_and_ping, on_##s, NULL, NULL }, \
-	{ "hold then sleep " #s, test_hold_then_sleep, on_##s, NULL, NULL }, \
-	{ "connect " #s, test_connect, on_##s, NULL, NULL }, \
-	{ "full queue " #s, test_full_queue, on_##s, NULL, NULL }
+#define PAIR_TESTS(s, off) \
+	{ "frames " #s, test_frames, on_##s, off, NULL }, \
+	{ "close " #s, test_close, on_##s, off, NULL }, \
+	{ "jobs " #s, test_jobs, on_##s, off, NULL }, \
+	{ "hold and ping " #s, test_hold_and_ping, on_##s, off, NULL }, \
+	{ "hold then sleep " #s, test_hold_then_sleep, on_##s, off, NULL }, \
+	{ "connect " #s, test_connect, on_##s, off, NULL }, \
+	{ "full queue " #s, test_full_queue, on_##s, off, NULL }
 
 #define TESTS(s) \
-	PAIR_TESTS(s), \
+	PAIR_TESTS(s, NULL), \
 	{ "bad hello " #s, test_bad_hello, on_##s, NULL, NULL }, \
 	{ "silent crowd " #s, test_silent_crowd, on_##s, NULL, NULL }, \
 	{ "unproven crowd " #s, test_unproven_crowd, on_##s, NULL, NULL }, \
 	{ "bad proof " #s, test_bad_proof, on_##s, NULL, NULL }, \
 	{ "bad frames " #s, test_bad_frames, on_##s, NULL, NULL }, \
+	{ "bad RDMA " #s, test_bad_rdma, on_##s, NULL, NULL }, \
 	{ "death " #s, test_death, on_##s, NULL, NULL }, \
 	{ "slow peer " #s, test_slow_peer, on_##s, NULL, NULL }
 
 /* they count addresses and descriptors */
 #define TCP_TESTS(s) \
 	{ "crowd of one " #s, test_crowd_of_one, on_##s, NULL, NULL }, \
+	{ "little kept " #s, test_little_kept, on_##s, NULL, NULL }, \
+	{ "bounded " #s, test_bounded, on_##s, NULL, NULL }, \
+	{ "door " #s, test_door, on_##s, NULL, NULL }, \
 	{ "many " #s, test_many, on_##s, NULL, NULL }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_chunks),
-		cmocka_unit_test(test_mac),
-		cmocka_unit_test(test_listen_errors),
-		TESTS(epoll_tcp),
-		TCP_TESTS(epoll_tcp),
-		TESTS(epoll_loop),
-		TESTS(uring_tcp),
-		TCP_TESTS(uring_tcp),
-		TESTS(uring_loop),
-		PAIR_TESTS(epoll_sealed),
-		PAIR_TESTS(uring_sealed),
-	};
-	const char *s = getenv("PROG_SEED");
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_chunks),
+	cmocka_unit_test(test_mac),
+	cmocka_unit_test(test_listen_errors),
+	TESTS(epoll_tcp),
+	TCP_TESTS(epoll_tcp),
+	TESTS(epoll_loop),
+	TESTS(uring_tcp),
+	TCP_TESTS(uring_tcp),
+	TESTS(uring_loop),
+	PAIR_TESTS(epoll_sealed, NULL),
+	PAIR_TESTS(uring_sealed, NULL),
+	PAIR_TESTS(epoll_verbs, off_verbs),
+	{ "bad RDMA epoll_verbs", test_bad_rdma, on_epoll_verbs, off_verbs, NULL },
+	{ "bad RDMA uring_verbs", test_bad_rdma, on_uring_verbs, off_verbs, NULL },
+	PAIR_TESTS(uring_verbs, off_verbs),
+};
 
-	seed = s ? strtoul(s, NULL, 0) : (unsigned int)time(NULL);
-	print_message("# PROG_SEED=%u\n", seed);
+static int setup_all(void **state)
+{
+	seed = kit_seed();
 	log_set_level(getenv("PROG_LOG") ? log_level() : -1);
-	if (auth_init())
-		return 1;
-	return cmocka_run_group_tests_name("lanes", tests, NULL, NULL);
+	return auth_init();
 }
+
+KIT_SUITE(tests, .setup = setup_all);

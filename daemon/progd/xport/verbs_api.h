@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * verbs_api: between progd and its plug-in progd-verbs.so, which is linked to libibverbs so that progd is not.
+ *
+ * The plug-in has, for each worker, the devices that are in use (struct verbs) and endpoints: a pair of reliable connected
+ * queue pairs to an endpoint of another node, which carries a stream of bytes in each direction.  How: Documentation/rdma.md.
+ * No memory of one side can be read or written by the other.
+ *
+ * All but `init' and `describe' is called on the worker's thread, and what the host has is called on it, from inside of
+ * callbacks of `watch' and of `tick', never from inside another call made to the plug-in.
+ */
+#ifndef PROGD_VERBS_API_H
+#define PROGD_VERBS_API_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#define VERBS_API_VERSION	1
+#define VERBS_API_SYMBOL	"progd_verbs_api"
+#define VERBS_PLUGIN		"progd-verbs.so"
+
+#define VERBS_WHY	160		/* bytes of a line for people */
+#define VERBS_CLASSES	2		/* sizes of receive buffers, each with a queue pair: small ones, large ones */
+#define VERBS_BUFFERS_MAX	255u	/* of a class, that one side lends the other */
+#define VERBS_BUFFER_MAX	(1u << 20)	/* bytes */
+
+#define VERBS_LINK_IB	1
+#define VERBS_LINK_ETH	2
+
+struct verbs;
+struct verbs_ep;
+
+struct verbs_opts {
+	const char *devices;	/* DEVICE or DEVICE:PORT, separated by spaces or commas; empty: any */
+	int gid_index;		/* -1: that of the connection's own address (RoCE), the first (InfiniBand) */
+	unsigned int mtu;	/* bytes; 0: as the port says */
+	unsigned int service_level;
+	unsigned int patience_ms;	/* a peer that does not acknowledge for about so long is gone; 0: half a second */
+	unsigned int quiet_s;	/* so long nothing was sent: something is, so that a dead peer is noticed */
+};
+
+/* What the other side needs to know of an endpoint. */
+struct verbs_end {
+	uint8_t link;		/* VERBS_LINK_* */
+	uint8_t mtu;		/* 1..5: 256..4096 bytes */
+	uint16_t lid;		/* InfiniBand */
+	uint8_t gid[16];
+	struct verbs_end_qp {
+		uint32_t qpn, psn;	/* 24 bits */
+		uint32_t buffers;	/* messages that may be under way to it */
+		uint32_t size;		/* bytes of each of these */
+	} qp[VERBS_CLASSES];
+};
+
+struct verbs_host {
+	/* Calls @cb(@arg) in the worker's loop whenever @fd is readable; NULL: no memory. */
+	void *(*watch)(void *ctx, int fd, void (*cb)(void *arg), void *arg);
+	void (*unwatch)(void *ctx, void *watch);
+	/* Of an endpoint, which may be freed from inside: bytes have come; more can be sent, or all that was sent is there; it has
+	 * failed, and does nothing any more. */
+	void (*input)(void *ep_ctx);
+	void (*room)(void *ep_ctx);
+	void (*failed)(void *ep_ctx, const char *why);
+};
+
+struct verbs_api {
+	uint32_t version;	/* VERBS_API_VERSION */
+	uint32_t size;		/* of this table */
+	/* Loads the drivers of this node's devices.  0, or -errno and a line: no device can be used. */
+	int (*init)(char why[VERBS_WHY]);
+	/* Devices and ports, for people.  Any thread, after init. */
+	void (*describe)(char *buf, size_t size);
+	/* 0 or -ENOMEM; opens no device.  @o and @host are kept. */
+	int (*open)(const struct verbs_opts *o, const struct verbs_host *host, void *ctx, struct verbs **out);
+	/* Ends endpoints that are left. NULL allowed. */
+	void (*close)(struct verbs *v);
+	/* Once in a second from the first endpoint on, until it says that nothing is left of them. */
+	bool (*tick)(struct verbs *v);
+	/*
+	 * An endpoint near the address @local (IPv6, or IPv4 mapped; all 0: not known), and what the peer has to know.
+	 * 0, or -errno and a line.
+	 */
+	int (*ep_new)(struct verbs *v, const uint8_t local[16], void *ep_ctx, struct verbs_end *mine, struct verbs_ep **out,
+		      char why[VERBS_WHY]);
+	/* Each end once; @peer may be anything.  What the peer sends from then on arrives.  0, or -errno and a line. */
+	int (*ep_connect)(struct verbs_ep *e, const struct verbs_end *peer, char why[VERBS_WHY]);
+	/* No call of the host follows. NULL allowed. */
+	void (*ep_free)(struct verbs_ep *e);
+	/* The number of bytes taken, from the front of @iov, fewer than all: `room' follows; or -errno: it has failed. */
+	ssize_t (*ep_send)(struct verbs_ep *e, const struct iovec *iov, int n);
+	/* Bytes that have come, as far as there are any: how many. */
+	size_t (*ep_recv)(struct verbs_ep *e, const struct iovec *iov, int n);
+	/* Its device and port; lives as long as it does. */
+	const char *(*ep_name)(const struct verbs_ep *e);
+	/* Has the peer's device all that was sent?  If not, `room' follows. */
+	bool (*ep_quiet)(struct verbs_ep *e);
+};
+
+/* Of the plug-in; tests are linked with it. */
+extern const struct verbs_api progd_verbs_api;
+
+#endif

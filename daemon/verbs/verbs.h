@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/* Inside of the plug-in: devices (device.c), ports (port.c), receive and send buffers (buf.c), endpoints (ep.c). */
+#ifndef PROGD_VERBS_H
+#define PROGD_VERBS_H
+
+#include <infiniband/verbs.h>
+#include <utlist.h>
+
+#include "xport/verbs_api.h"
+
+#define SMALL		0
+#define LARGE		1
+#define SMALL_SIZE	4096u
+#define LARGE_SIZE	65536u
+#define SMALL_LENT	32u		/* receive buffers for each endpoint */
+#define LARGE_LENT	8u
+#define SMALL_OUT	64u		/* send buffers of a device */
+#define LARGE_OUT	16u
+#define SQ_DEPTH	64u		/* of each queue pair; a power of two */
+#define INLINE_WANTED	128u		/* bytes: a small operation, header and value */
+#define SIGNAL_EACH	8u		/* sends: one tells of its end */
+#define WINDOW		64u		/* messages under way to an endpoint, all classes: a power of two, above what is lent */
+#define MAX_ENDS	64u		/* of a device */
+#define DEATH_TICKS	2u		/* so long a queue pair may have buffers after its end */
+
+_Static_assert(SMALL_LENT + LARGE_LENT <= WINDOW, "WINDOW");
+_Static_assert(SMALL_LENT <= SQ_DEPTH / 2 && LARGE_LENT <= SQ_DEPTH / 2, "SQ_DEPTH");
+
+extern const uint32_t buf_sizes[VERBS_CLASSES], buf_lent[VERBS_CLASSES];
+
+struct buf {
+	struct device *d;
+	uint8_t *p;
+	uint32_t lkey;
+	uint8_t class;
+	struct buf *next;	/* free send buffers of its class */
+};
+
+/* Registered memory in which a number of buffers are. */
+struct slab {
+	struct slab *next;
+	struct ibv_mr *mr;
+	void *mem;
+	struct buf buf[];
+};
+
+struct half;
+
+/* A port that is in use by a worker. */
+struct device {
+	struct verbs *v;
+	struct device *next;
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *rcq, *scq;
+	struct ibv_srq *srq[VERBS_CLASSES];
+	void *watch_cq, *watch_async;
+	struct slab *slabs;
+	struct buf *out[VERBS_CLASSES];		/* free send buffers */
+	unsigned int lent_slabs;		/* each has what one endpoint lends */
+	unsigned int ends, max_ends;
+	unsigned int revents, sevents;		/* to be acknowledged */
+	uint8_t port;
+	uint8_t link;
+	uint8_t mtu;
+	uint16_t lid;
+	int gid_index;
+	union ibv_gid gid;
+	bool dead;
+	bool out_wanted;			/* the next send that ends is told */
+	bool wanting;				/* an endpoint waits for one */
+	char name[64];
+	struct verbs_ep *eps;			/* all, those that die as well */
+	struct verbs_ep *touched;		/* of which the host is to be told */
+	struct half *by_qpn[256];
+};
+
+/* A queue pair of an endpoint. */
+struct half {
+	struct verbs_ep *e;
+	struct half *by_qpn;			/* next in the device's table */
+	struct ibv_qp *qp;
+	uint32_t psn;
+	uint32_t inline_max;
+	struct buf *sq[SQ_DEPTH];		/* send buffers by place in the queue; NULL: inline */
+	uint32_t sq_head, sq_tail;		/* free-running: posted, ended */
+	uint32_t unsignalled;			/* posted since one that tells of its end */
+	uint32_t theirs, their_size;		/* receive buffers lent to us */
+	uint32_t under_way;			/* of these, not given back */
+	uint32_t held;				/* of ours: come, and not given back */
+	uint32_t owed;				/* of these: free again, to be told with what is sent next */
+	bool last_reached;			/* dying: it has no receive buffer any more */
+};
+
+struct message {
+	bool here;
+	struct buf *buf;
+	uint32_t len;
+};
+
+struct verbs_ep {
+	struct device *d;
+	struct verbs_ep *next, *prev;
+	struct verbs_ep *touched_next;
+	void *ctx;
+	struct half half[VERBS_CLASSES];
+	bool touched, tell_input, tell_room, connected, dying;
+	bool wants_room;		/* a send was refused, or ep_quiet() */
+	bool sent;			/* since the last look */
+	unsigned int quiet, death;	/* ticks */
+	char failed[VERBS_WHY];		/* not empty: it has */
+	uint16_t tx_seq, rx_seq;
+	uint32_t rx_off;		/* bytes of the next message that were taken */
+	struct message rx[WINDOW];
+};
+
+struct verbs {
+	const struct verbs_opts *o;
+	const struct verbs_host *host;
+	void *ctx;
+	struct device *devices;
+};
+
+/* port.c: which one. */
+struct port {
+	struct ibv_context *ctx;	/* the caller's to close */
+	uint8_t port, link, mtu;
+	uint16_t lid;
+	int gid_index;
+	union ibv_gid gid;
+	char name[64];
+};
+
+/* 0, or -errno and a line. */
+int port_find(const struct verbs_opts *o, const uint8_t local[16], struct port *p, char why[VERBS_WHY]);
+int port_init(char why[VERBS_WHY]);
+void port_describe(char *buf, size_t size);
+
+/* buf.c */
+/* What one more endpoint lends, posted; 0, or -errno and a line. */
+int buf_lend(struct device *d, char why[VERBS_WHY]);
+int buf_make_out(struct device *d, char why[VERBS_WHY]);
+/* To the peers again; false: the device does not take it. */
+bool buf_post(struct buf *b);
+void buf_free_all(struct device *d);
+
+/* device.c */
+int device_get(struct verbs *v, const uint8_t local[16], struct device **out, char why[VERBS_WHY]);
+/* One that has no endpoint goes, or one that must. */
+void device_free(struct device *d);
+void device_add_qp(struct device *d, struct half *h);
+void device_remove_qp(struct device *d, struct half *h);
+/* Sends that have ended. */
+void device_reap(struct device *d);
+/* Be told of the next one that ends. */
+void device_want_out(struct device *d);
+/* Endpoints whose host is to be told are, and those that have died go. */
+void device_tell(struct device *d);
+/* What has come of messages. */
+void device_drain(struct device *d);
+
+/* ep.c */
+void ep_came(struct half *h, const struct ibv_wc *wc, struct buf *b);
+void ep_ended(struct half *h, const struct ibv_wc *wc);
+void ep_fail(struct verbs_ep *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void ep_touch(struct verbs_ep *e);
+void ep_tick(struct verbs_ep *e);
+void ep_destroy(struct verbs_ep *e);
+/* Has nothing of it to be waited for? */
+bool ep_is_dead(const struct verbs_ep *e);
+
+int ep_new(struct verbs *v, const uint8_t local[16], void *ctx, struct verbs_end *mine, struct verbs_ep **out, char why[VERBS_WHY]);
+int ep_connect(struct verbs_ep *e, const struct verbs_end *peer, char why[VERBS_WHY]);
+void ep_free(struct verbs_ep *e);
+ssize_t ep_send(struct verbs_ep *e, const struct iovec *iov, int n);
+size_t ep_recv(struct verbs_ep *e, const struct iovec *iov, int n);
+bool ep_quiet(struct verbs_ep *e);
+const char *ep_name(const struct verbs_ep *e);
+
+#endif

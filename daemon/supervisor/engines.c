@@ -495,20 +495,34 @@ void engines_back(struct engines *all, int fd, const struct ucred *cred)
 
 /* ------------------------------------------------------------------------------------------------------------ */
 
+/* What a process that was reaped came to: signals that its user ends it by are his affair. */
+static bool ended_badly(int status)
+{
+	if (!WIFSIGNALED(status))
+		return WEXITSTATUS(status);
+	return WTERMSIG(status) != SIGKILL && WTERMSIG(status) != SIGTERM;
+}
+
 bool engines_reaped(struct engines *all, pid_t pid, int status)
 {
+	const char *how = WIFSIGNALED(status) ? "signal" : "status";
+	int what = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
 	struct engine *e, *tmp;
 
 	HASH_ITER(hh, all->table, e, tmp) {
 		if (e->record.pid != pid)
 			continue;
-		if (e->state == ENGINE_STARTING)
-			prog_log(PROG_LOG_WARN, "engine of uid %u (pid %d): ended at its start (%s %d)",
-				 (unsigned int)e->uid, (int)pid, WIFSIGNALED(status) ? "signal" : "status",
-				 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-		return true;
+		if (e->state == ENGINE_STARTING) {
+			prog_log(PROG_LOG_WARN, "engine of uid %u (pid %d): ended at its start (%s %d)", (unsigned int)e->uid,
+				 (int)pid, how, what);
+			return true;
+		}
+		break;
 	}
-	return false;
+	/* its channel may have told that it is no more, or it asked for leave */
+	if (ended_badly(status))
+		prog_log_limited(PROG_LOG_WARN, "engine (pid %d): ended badly (%s %d)", (int)pid, how, what);
+	return e;
 }
 
 /* Those that start, or are not back yet, may have read the files before: they are told when they are ready. */

@@ -204,6 +204,31 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 		"the network. Empty: none.",
 		CONF_START,
 	},
+	[KEY_TRANSPORT] = {
+		"transport", CONF_ENUM, 0, 0, "tcp", "auto tcp verbs",
+		"How bytes go between nodes. tcp: by TCP. auto: by RDMA (libibverbs; InfiniBand and RoCE) where both nodes have it and "
+		"lane_security is not encrypt, else by TCP. verbs: as auto, and a daemon without an RDMA device that it can use does "
+		"not start. Connections are always made by TCP.", CONF_START,
+	},
+	[KEY_NET_DEVICES] = {
+		"net_devices", CONF_LIST, 0, 16, "", NULL,
+		"RDMA devices that may be used, as \"mlx5_0\" or, for one port, \"mlx5_0:1\". Empty: of RoCE devices that which has the "
+		"address of the lane's connection, and InfiniBand ports that are active.", CONF_START,
+	},
+	[KEY_RDMA_GID] = {
+		"rdma_gid", CONF_INT, -1, 65535, "-1", NULL,
+		"Entry of the port's table of GIDs that lanes use. -1: with RoCE the one of version 2 that is the address of the lane's "
+		"connection, with InfiniBand the first.", CONF_START,
+	},
+	[KEY_RDMA_MTU] = {
+		"rdma_mtu", CONF_INT, 0, 4096, "0", NULL,
+		"Largest packet that lanes use with RDMA, in bytes: 256, 512, 1024, 2048 or 4096; the next smaller one of these is taken, "
+		"and no more than both ports have. 0: that.", CONF_START,
+	},
+	[KEY_RDMA_SERVICE_LEVEL] = {
+		"rdma_service_level", CONF_INT, 0, 15, "0", NULL,
+		"Service level of lanes with RDMA; with RoCE 0 to 7, the priority.", CONF_START,
+	},
 	[KEY_HELLO_TIMEOUT] = {
 		"hello_timeout", CONF_DURATION, SEC / 10, 3600 * SEC, "10s", NULL,
 		"A client connection that has not introduced itself by then is closed.", CONF_START,

@@ -46,6 +46,11 @@ enum {	/* index in the table */
 	KEY_CONNECT_TIMEOUT,
 	KEY_LANE_SECURITY,
 	KEY_LANE_KEY,
+	KEY_TRANSPORT,
+	KEY_NET_DEVICES,
+	KEY_RDMA_GID,
+	KEY_RDMA_MTU,
+	KEY_RDMA_SERVICE_LEVEL,
 	KEY_HELLO_TIMEOUT,
 	KEY_DRAIN_TIMEOUT,
 	KEY_EMBEDDED_WAIT,
@@ -62,6 +67,11 @@ enum {	/* index in the table */
 /* values of lane_security */
 #define LANE_SECURITY_AUTH	0
 #define LANE_SECURITY_ENCRYPT	1
+
+/* values of transport */
+#define TRANSPORT_AUTO	0
+#define TRANSPORT_TCP	1
+#define TRANSPORT_VERBS	2
 
 extern const struct conf_item conf_keys[KEY_COUNT];
 

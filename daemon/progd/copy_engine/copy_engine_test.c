@@ -4,15 +4,13 @@
  * of it when they fail, are late, or nobody waits any more.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include <kit/pin_fake.h>
 
@@ -620,20 +618,20 @@ static void test_idle(void **state)
 	assert_int_equal(t.status, 0);
 }
 
-int main(void)
-{
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-	const struct CMUnitTest tests[] = {
-		T(test_copy), T(test_choice), T(test_kernel), T(test_no_engine), T(test_threads),
-		T(test_not_to_be_had), T(test_turns), T(test_backlog), T(test_refused), T(test_one_of_a_batch),
-		T(test_failed), T(test_fails_always), T(test_clients_fault), T(test_timed_out),
-		T(test_failed_and_timed_out), T(test_cancelled),
-		T(test_cancelled_late), T(test_freed), T(test_totals), T(test_again), T(test_idle),
-	};
+static const struct CMUnitTest tests[] = {
+	T(test_copy), T(test_choice), T(test_kernel), T(test_no_engine), T(test_threads),
+	T(test_not_to_be_had), T(test_turns), T(test_backlog), T(test_refused), T(test_one_of_a_batch),
+	T(test_failed), T(test_fails_always), T(test_clients_fault), T(test_timed_out),
+	T(test_failed_and_timed_out), T(test_cancelled),
+	T(test_cancelled_late), T(test_freed), T(test_totals), T(test_again), T(test_idle),
+};
 
+static int setup_all(void **state)
+{
 	pin_fake_on();
 	mem = pin_fake_mem(2 * SIZE);
-	if (!mem)
-		return 1;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return mem ? 0 : -1;
 }
+
+KIT_SUITE(tests, .setup = setup_all);

@@ -40,6 +40,7 @@ static const struct {
 	{ "stats", ctl_do_stats },
 	{ "windows", ctl_do_windows },
 	{ "sessions", ctl_do_sessions },
+	{ "colls", ctl_do_colls },
 	{ "conf-get", ctl_do_conf_get },
 	{ "conf-set", ctl_do_conf_set },
 	{ "thresh", ctl_do_thresh },

@@ -35,6 +35,15 @@ bool ctl_asks_old(const json_t *req);
 /* Give members that have a new name their old one as well, in all of @j. */
 void ctl_old_names(json_t *j);
 
+/* ---- colls.c ---- */
+
+/* Counters of collectives; NULL: there was none. */
+json_t *ctl_colls(const struct stats_colls *c);
+/* ... of @job, with those of its sessions; after sessions_count_colls(). */
+json_t *ctl_job_colls(struct ctl *c, const struct win_job *job);
+/* What the names mean of why some are left to the library. */
+json_t *ctl_colls_texts(void);
+
 /* ---- commands: the result, or NULL and a sentence in *@why (NULL: out of memory) ---- */
 
 typedef json_t *ctl_command_fn(struct ctl *c, json_t *req, const char **why);
@@ -42,6 +51,7 @@ typedef json_t *ctl_command_fn(struct ctl *c, json_t *req, const char **why);
 ctl_command_fn ctl_do_status;					/* status.c */
 ctl_command_fn ctl_do_stats;					/* stats.c */
 ctl_command_fn ctl_do_windows, ctl_do_sessions;			/* windows.c */
+ctl_command_fn ctl_do_colls;					/* colls.c */
 ctl_command_fn ctl_do_conf_get, ctl_do_conf_set;		/* conf.c */
 ctl_command_fn ctl_do_thresh, ctl_do_thresh_set, ctl_do_thresh_unset;	/* thresh.c */
 

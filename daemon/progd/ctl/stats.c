@@ -35,6 +35,10 @@ static void add_peer(void *arg, const struct rma_peer_info *i)
 	ctl_put_u64(o, "rx_calls", i->lane.rx_calls);
 	ctl_put_u64(o, "rx_direct", i->lane.rx_direct);
 	ctl_put_u64(o, "stalls", i->lane.stalls);
+	json_object_set_new(o, "carrier", i->carrier ? json_string(i->carrier) : json_null());
+	json_object_set_new(o, "carrier_why", i->carrier ? json_string(i->carrier_why) : json_null());
+	ctl_put_u64(o, "rdma_tx_bytes", i->lane.rdma_tx_bytes);
+	ctl_put_u64(o, "rdma_rx_bytes", i->lane.rdma_rx_bytes);
 	json_array_append_new(arg, o);
 }
 
@@ -158,31 +162,45 @@ static json_t *job_json(uint32_t number, const uint8_t *id, uid_t uid, const str
 	return o;
 }
 
+struct living {
+	struct ctl *ctl;
+	json_t *jobs;
+};
+
 static void add_job(struct win_job *job, void *arg)
 {
+	struct living *l = arg;
 	struct stats_block b = { 0 };
-	json_t *o;
+	json_t *o, *colls = ctl_job_colls(l->ctl, job);
 
 	if (job->stats)
 		stats_sum(job->stats, &b);
 	o = job_json(job->number, job->id, job->uid, &b, job->reason);
 	ctl_put_u64(o, "sessions", job->sessions);
 	ctl_put_u64(o, "windows", job->nwindows);
-	json_array_append_new(arg, o);
+	if (colls)
+		json_object_set_new(o, "collectives", colls);
+	json_array_append_new(l->jobs, o);
 }
 
 static void add_ended(const struct win_ended *e, void *arg)
 {
-	json_array_append_new(arg, job_json(e->number, e->id, e->uid, &e->stats, e->reason));
+	json_t *o = job_json(e->number, e->id, e->uid, &e->stats, e->reason), *colls = ctl_colls(&e->colls);
+
+	if (colls)
+		json_object_set_new(o, "collectives", colls);
+	json_array_append_new(arg, o);
 }
 
 json_t *ctl_do_stats(struct ctl *c, json_t *req, const char **why)
 {
 	json_t *o = json_object(), *jobs = json_array(), *peers = json_array();
 	json_t *ended = json_array(), *texts = json_object();
+	struct living l = { .ctl = c, .jobs = jobs };
 
 	ctl_put_u64(o, "schema", CTL_SCHEMA);
-	win_job_each(add_job, jobs);
+	sessions_count_colls(c->o.sessions);
+	win_job_each(add_job, &l);
 	win_ended_each(add_ended, ended);
 	for (unsigned int i = 0; i < c->o.node->workers; i++) {
 		struct ask a = { .rma = c->o.node->rma[i], .peers = peers };
@@ -196,6 +214,7 @@ json_t *ctl_do_stats(struct ctl *c, json_t *req, const char **why)
 	json_object_set_new(o, "ended_jobs", ended);
 	json_object_set_new(o, "peers", peers);
 	json_object_set_new(o, "fallback_texts", texts);
+	json_object_set_new(o, "left_to_library_texts", ctl_colls_texts());
 	ctl_put_u64(o, "cpu_ns", ctl_cpu_ns());
 	return o;
 }

@@ -74,6 +74,37 @@ static json_t *pins_json(void)
 	return o;
 }
 
+/* Devices by which lanes can go, or why they cannot. */
+static json_t *rdma_json(const struct node *n)
+{
+	static const char *const names[] = { [TRANSPORT_AUTO] = "auto", [TRANSPORT_TCP] = "tcp", [TRANSPORT_VERBS] = "verbs" };
+	char devices[256] = "";
+	json_t *o = json_object();
+
+	if (n->verbs)
+		n->verbs->describe(devices, sizeof(devices));
+	json_object_set_new(o, "configured", json_string(names[conf_int(n->conf, KEY_TRANSPORT)]));
+	json_object_set_new(o, "devices", n->verbs ? json_string(devices) : json_null());
+	json_object_set_new(o, "problem", n->verbs ? json_null() : json_string(n->verbs_why));
+	return o;
+}
+
+static json_t *addresses_json(const struct node *n)
+{
+	struct prog_addr addr[PROG_MAX_ADDRS];
+	unsigned int naddrs = xport_addrs(n->xport, addr);
+	json_t *s = json_array();
+
+	for (unsigned int i = 0; i < naddrs; i++) {
+		char ip[INET6_ADDRSTRLEN] = "?";
+
+		inet_ntop(addr[i].family, addr[i].ip, ip, sizeof(ip));
+		json_array_append_new(s, json_sprintf(addr[i].family == AF_INET6 ? "[%s]:%u" : "%s:%u",
+						      ip, ntohs(addr[i].port)));
+	}
+	return s;
+}
+
 /* What is configured, and what it came to; @probe: try it. */
 static json_t *engine_json(struct ctl *c, bool probe)
 {
@@ -106,10 +137,8 @@ json_t *ctl_do_status(struct ctl *c, json_t *req, const char **why)
 	static const char *const mode[] = {
 		[CTL_SYSTEM] = "system", [CTL_EMBEDDED] = "embedded", [CTL_ENGINE] = "engine",
 	};
-	struct prog_addr addr[PROG_MAX_ADDRS];
 	struct session_counts sc;
 	json_t *o = json_object(), *workers = json_array(), *s;
-	unsigned int naddrs;
 
 	ctl_put_u64(o, "schema", CTL_SCHEMA);
 	json_object_set_new(o, "version", json_string(PROG_VERSION));
@@ -129,17 +158,9 @@ json_t *ctl_do_status(struct ctl *c, json_t *req, const char **why)
 	json_object_set_new(o, "modules", s);
 	json_object_set_new(o, "pinned", pins_json());
 	json_object_set_new(o, "copy_engine", engine_json(c, json_is_true(json_object_get(req, "probe"))));
+	json_object_set_new(o, "rdma", rdma_json(c->o.node));
 	ctl_put_u64(o, "process_vm_calls", mem_vm_calls());
-	naddrs = xport_addrs(c->o.node->xport, addr);
-	s = json_array();
-	for (unsigned int i = 0; i < naddrs; i++) {
-		char ip[INET6_ADDRSTRLEN] = "?";
-
-		inet_ntop(addr[i].family, addr[i].ip, ip, sizeof(ip));
-		json_array_append_new(s, json_sprintf(addr[i].family == AF_INET6 ? "[%s]:%u" : "%s:%u",
-						      ip, ntohs(addr[i].port)));
-	}
-	json_object_set_new(o, "addresses", s);
+	json_object_set_new(o, "addresses", addresses_json(c->o.node));
 	sessions_counts(c->o.sessions, &sc);
 	ctl_put_u64(o, "serves_uid", geteuid());
 	s = json_object();

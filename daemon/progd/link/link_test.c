@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
  * Two engines on one lane that has room again.  The first one to be told can take all of it, each time: operations do
- * as long as there are any, so messages have to come first.
+ * as long as there are any, so messages have to come first.  And lanes of one node that follow each other.
  */
 #include <string.h>
 
@@ -94,11 +94,82 @@ static void test_room(void **state)
 	kit_link_free(&k);
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_room),
-	};
+static unsigned int lost;
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+static int begun(struct link_lane *in)
+{
+	return 0;
 }
+
+static void ended(struct link_lane *in)
+{
+}
+
+static void from_lost(struct link_from *from)
+{
+	lost++;
+}
+
+/* Job @id is proven on @lane, at index @id. */
+static void prove(struct link *l, struct lane *lane, uint8_t id)
+{
+	struct lane_job *j = &lane->job[id - 1];
+
+	j->state = JOB_PROVEN;
+	memset(j->jobid, id, sizeof(j->jobid));
+	link_handlers.job_proven(l, lane, id);
+}
+
+/* A later lane that says to be of the same node ends what was of the jobs that are proven there, and of no other. */
+static void test_other_job(void **state)
+{
+	static const uint8_t guid[PROG_GUID_SIZE] = { 1 };
+	struct lane_job jobs[2][3] = { 0 };
+	struct lane lane[2] = { { .guid = { 7 }, .njobs = 3, .job = jobs[0] }, { .guid = { 7 }, .njobs = 3, .job = jobs[1] } };
+	struct link_host host = { 0 };
+	struct kit_link k;
+	void *first[3];
+
+	kit_link_new(&k, guid, 1, &host);
+	rma.ops = (struct link_ops){
+		.first = WIRE_RMA_DTYPE, .last = WIRE_RMA_DTYPE, .lane_new = begun, .lane_free = ended, .lost = from_lost,
+	};
+	link_engine_add(k.link, LINK_RMA, &rma.ops);
+	for (int i = 0; i < 2; i++)
+		link_handlers.lane_up(k.link, &lane[i]);
+	for (uint8_t id = 1; id <= 2; id++) {
+		prove(k.link, &lane[0], id);
+		first[id] = lane_job_priv(&lane[0], id);
+		assert_non_null(first[id]);
+	}
+	prove(k.link, &lane[1], 3);
+	assert_int_equal(lost, 0);
+	for (uint8_t id = 1; id <= 2; id++)
+		assert_ptr_equal(lane_job_priv(&lane[0], id), first[id]);
+	/* the same job: what still comes on the lane before is nobody's */
+	prove(k.link, &lane[1], 1);
+	assert_int_equal(lost, 1);
+	assert_null(lane_job_priv(&lane[0], 1));
+	assert_ptr_equal(lane_job_priv(&lane[1], 1), first[1]);
+	assert_ptr_equal(lane_job_priv(&lane[0], 2), first[2]);
+	/* and the lane before cannot take it back */
+	prove(k.link, &lane[0], 3);
+	assert_int_equal(lost, 1);
+	assert_null(lane_job_priv(&lane[0], 3));
+	assert_non_null(lane_job_priv(&lane[1], 3));
+	for (int i = 0; i < 2; i++) {
+		for (uint32_t id = 1; id <= 3; id++)
+			link_handlers.job_closed(k.link, &lane[i], id);
+		link_handlers.lane_down(k.link, &lane[i], 0, NULL);
+	}
+	assert_int_equal(lost, 4);
+	link_engine_del(k.link, LINK_RMA);
+	kit_link_free(&k);
+}
+
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_room),
+	cmocka_unit_test(test_other_job),
+};
+
+KIT_SUITE(tests);

@@ -173,12 +173,22 @@ static void accept_resume(void *ctx)
 	w->obj.l->ops->watch_pause(w, false);
 }
 
+void loop_accept_pause(struct loop_watch *w, uint64_t ns)
+{
+	if (w->dead)
+		return;
+	if (!w->paused)
+		w->obj.l->ops->watch_pause(w, true);
+	w->paused = true;
+	loop_timer_set(w->obj.l, &w->pause, ns, accept_resume, w);
+}
+
 static void accept_ready(void *ctx)
 {
 	struct loop_watch *w = ctx;
 	int i, fd;
 
-	for (i = 0; i < ACCEPT_BATCH && !w->dead; i++) {
+	for (i = 0; i < ACCEPT_BATCH && !w->dead && !w->paused; i++) {
 		fd = accept4(w->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd >= 0) {
 			w->accepted(w->accept_ctx, fd);
@@ -187,9 +197,7 @@ static void accept_ready(void *ctx)
 		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
 			/* readable all the time: without a pause this would eat a core */
 			prog_log_limited(PROG_LOG_ERROR, "accept: %m");
-			w->paused = true;
-			w->obj.l->ops->watch_pause(w, true);
-			loop_timer_set(w->obj.l, &w->pause, ACCEPT_PAUSE_NS, accept_resume, w);
+			loop_accept_pause(w, ACCEPT_PAUSE_NS);
 			return;
 		}
 		/* ECONNABORTED and the network's errors belong to that one connection */

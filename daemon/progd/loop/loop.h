@@ -76,6 +76,9 @@ void loop_unwatch(struct loop_watch *w);
 struct loop_watch *loop_accept(struct loop *l, int listen_fd, void (*cb)(void *ctx, int fd),
 			       void *ctx);
 
+/* Accept nothing more at @w for @ns: who connects waits in the kernel.  Also from its callback. */
+void loop_accept_pause(struct loop_watch *w, uint64_t ns);
+
 /* ---- timers ----------------------------------------------------------------------------- */
 
 struct loop_timer {		/* caller's memory, zeroed before first use */

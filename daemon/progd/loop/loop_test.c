@@ -6,9 +6,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include "loop/impl.h"
 
@@ -858,22 +856,22 @@ static void test_other_thread(void **state)
 }
 #endif
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_kinds),
-		BOTH(test_level), BOTH(test_edge), BOTH(test_unwatch_woken), BOTH(test_unwatch_inside),
-		cmocka_unit_test_setup_teardown(test_ring, on_uring, teardown),
-		BOTH(test_timers), BOTH(test_stream), BOTH(test_close_busy), BOTH(test_bad_memory),
-		BOTH(test_free_busy), BOTH(test_release), BOTH(test_connect),
-		BOTH(test_connect_timeout), BOTH(test_expect), BOTH(test_accept_limit), BOTH(test_prepare),
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_kinds),
+	BOTH(test_level), BOTH(test_edge), BOTH(test_unwatch_woken), BOTH(test_unwatch_inside),
+	cmocka_unit_test_setup_teardown(test_ring, on_uring, teardown),
+	BOTH(test_timers), BOTH(test_stream), BOTH(test_close_busy), BOTH(test_bad_memory),
+	BOTH(test_free_busy), BOTH(test_release), BOTH(test_connect),
+	BOTH(test_connect_timeout), BOTH(test_expect), BOTH(test_accept_limit), BOTH(test_prepare),
 #ifdef PROG_CHECKS
-		BOTH(test_other_thread),
+	BOTH(test_other_thread),
 #endif
-	};
-	const char *s = getenv("PROG_SEED");
+};
 
-	seed = s ? strtoul(s, NULL, 0) : (unsigned int)time(NULL);
-	print_message("# PROG_SEED=%u\n", seed);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+static int setup_all(void **state)
+{
+	seed = kit_seed();
+	return 0;
 }
+
+KIT_SUITE(tests, .setup = setup_all);

@@ -2,14 +2,12 @@
 /* The matching table: each rule by itself, and random calls beside a model that only has arrays. */
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include "match/match.h"
 
@@ -440,7 +438,7 @@ static struct {
 
 static unsigned int seed;
 
-static unsigned int rnd(unsigned int n)
+static unsigned int rnd_below(unsigned int n)
 {
 	return rand_r(&seed) / 7u % n;
 }
@@ -507,15 +505,15 @@ static void m_pair(struct mrecv *r, uintptr_t send)
 
 static struct prog_p2p_key any_key(void)
 {
-	return key_of(rnd(SRCS), rnd(TAGS), rnd(ORDS));
+	return key_of(rnd_below(SRCS), rnd_below(TAGS), rnd_below(ORDS));
 }
 
 static struct match_id any_name(uint32_t src)
 {
-	uint32_t slot = rnd(SLOTS), newest = mod.newest[src][slot];
+	uint32_t slot = rnd_below(SLOTS), newest = mod.newest[src][slot];
 
 	/* mostly the next one, sometimes one that was, sometimes one that comes later */
-	return id_of(src, slot, rnd(4) ? newest + 1 : newest + rnd(3));
+	return id_of(src, slot, rnd_below(4) ? newest + 1 : newest + rnd_below(3));
 }
 
 static void random_step(struct match *m, uintptr_t id)
@@ -533,7 +531,7 @@ static void random_step(struct match *m, uintptr_t id)
 
 	if (!n.serial)
 		return;
-	switch (rnd(8)) {
+	switch (rnd_below(8)) {
 	case 0:
 	case 1:
 		ret = match_recv(m, &k, P(id), &p, &eager);
@@ -596,8 +594,8 @@ static void random_step(struct match *m, uintptr_t id)
 		break;
 	case 5:
 		/* end one that is under way */
-		if (mod.nrecv && rnd(2)) {
-			r = &mod.recv[rnd(mod.nrecv)];
+		if (mod.nrecv && rnd_below(2)) {
+			r = &mod.recv[rnd_below(mod.nrecv)];
 			k = r->k;
 			match_end(m, &k);
 			if (!r->send)
@@ -609,7 +607,7 @@ static void random_step(struct match *m, uintptr_t id)
 				}
 			m_recv_del(r);
 		} else if (mod.nsend) {
-			s = &mod.send[rnd(mod.nsend)];
+			s = &mod.send[rnd_below(mod.nsend)];
 			n = s->n;
 			match_take_end(m, &n);
 			if (s->state == M_TAKEN)
@@ -619,9 +617,9 @@ static void random_step(struct match *m, uintptr_t id)
 	case 6:
 		if (!mod.nsend)
 			return;
-		s = &mod.send[rnd(mod.nsend)];
+		s = &mod.send[rnd_below(mod.nsend)];
 		n = s->n;
-		if (rnd(3)) {
+		if (rnd_below(3)) {
 			assert_int_equal(match_eager(m, &n), s->state == M_UNEXPECTED ? 0 : -ENOENT);
 			s->eager |= s->state == M_UNEXPECTED;
 		} else {
@@ -635,11 +633,11 @@ static void random_step(struct match *m, uintptr_t id)
 		}
 		break;
 	case 7: {
-		bool all = rnd(2);
+		bool all = rnd_below(2);
 		unsigned int gone = 0;
 
-		if (mod.nrecv && rnd(4)) {
-			k = mod.recv[rnd(mod.nrecv)].k;
+		if (mod.nrecv && rnd_below(4)) {
+			k = mod.recv[rnd_below(mod.nrecv)].k;
 			r = m_recv(&k);
 		}
 		want = !r ? -ENOENT : r->send ? -EBUSY :
@@ -762,21 +760,18 @@ static void test_threads(void **state)
 	match_free(thr.m);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_pairs, setup, teardown),
-		cmocka_unit_test(test_limit),
-		cmocka_unit_test_setup_teardown(test_named, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_slots_are_reused, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_eager, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_withdraw, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_drop_from, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_old_slots, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_each, setup, teardown),
-		cmocka_unit_test(test_random),
-		cmocka_unit_test(test_threads),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test_setup_teardown(test_pairs, setup, teardown),
+	cmocka_unit_test(test_limit),
+	cmocka_unit_test_setup_teardown(test_named, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_slots_are_reused, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_eager, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_withdraw, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_drop_from, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_old_slots, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_each, setup, teardown),
+	cmocka_unit_test(test_random),
+	cmocka_unit_test(test_threads),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

@@ -4,14 +4,12 @@
  * fails.  A call that failed has changed nothing: repeated, it gives what it would have given.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include <kit/oom.h>
 
@@ -107,11 +105,8 @@ static void test_match(void **state)
 	assert_true(n > 6 * (long)CHANS);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_match),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_match),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

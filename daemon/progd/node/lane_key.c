@@ -67,7 +67,7 @@ static int check_and_read(int fd, const char *path, uint8_t key[PROG_JOBKEY_SIZE
 	return 0;
 }
 
-int lane_key_read(const char *path, uint8_t key[PROG_JOBKEY_SIZE], char *err, size_t size)
+int node_lane_key_read(const char *path, uint8_t key[PROG_JOBKEY_SIZE], char *err, size_t size)
 {
 	char whole[PATH_MAX];
 	int fd, ret = whole_path(path, whole, sizeof(whole));

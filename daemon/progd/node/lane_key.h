@@ -15,6 +15,6 @@
  * What the file at @path says, "~/" for the home directory of the process's user. 0, or a negative errno and one line in @err:
  * not a file of its own that nobody else may read, or not LANE_KEY_MIN to LANE_KEY_MAX bytes.
  */
-int lane_key_read(const char *path, uint8_t key[PROG_JOBKEY_SIZE], char *err, size_t size);
+int node_lane_key_read(const char *path, uint8_t key[PROG_JOBKEY_SIZE], char *err, size_t size);
 
 #endif

@@ -2,16 +2,13 @@
 /* Which files are taken as a key of lanes. */
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include "node/lane_key.h"
 
@@ -34,7 +31,7 @@ static void make(size_t len, mode_t mode, char fill)
 
 static int lane_key(uint8_t *key)
 {
-	int ret = lane_key_read(path, key, err, sizeof(err));
+	int ret = node_lane_key_read(path, key, err, sizeof(err));
 
 	if (ret)
 		assert_non_null(strstr(err, path));
@@ -73,7 +70,7 @@ static void test_files(void **state)
 	assert_int_equal(mkdir(path, 0700), 0);
 	assert_int_equal(lane_key(key[0]), -EINVAL);
 	rmdir(path);
-	assert_int_equal(lane_key_read("~/no such file as this", key[0], err, sizeof(err)), -ENOENT);
+	assert_int_equal(node_lane_key_read("~/no such file as this", key[0], err, sizeof(err)), -ENOENT);
 }
 
 static void test_others(void **state)
@@ -90,18 +87,22 @@ static void test_others(void **state)
 	unlink(path);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_files),
-		cmocka_unit_test(test_others),
-	};
-	int ret;
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_files),
+	cmocka_unit_test(test_others),
+};
 
+static int setup(void **state)
+{
 	if (!mkdtemp(dir))
-		return 1;
+		return -1;
 	snprintf(path, sizeof(path), "%s/key", dir);
-	ret = cmocka_run_group_tests_name("lane_key", tests, NULL, NULL);
-	rmdir(dir);
-	return ret;
+	return 0;
 }
+
+static int teardown(void **state)
+{
+	return rmdir(dir);
+}
+
+KIT_SUITE(tests, .setup = setup, .teardown = teardown);

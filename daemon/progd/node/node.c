@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include "conf/keys.h"
 #include "listen/listen.h"
 #include "node/lane_key.h"
+#include "xport/plugin.h"
 
 static int post(void *ctx, unsigned int worker, void (*fn)(void *arg), void *arg)
 {
@@ -156,6 +158,28 @@ static int make_workers(struct node *n)
 	return 0;
 }
 
+/* Can lanes go by RDMA?  0, or -errno and a line. */
+static int load_verbs(struct node *n, char *err)
+{
+	int64_t transport = conf_int(n->conf, KEY_TRANSPORT);
+
+	n->verbs_why[0] = '\0';
+	if (transport == TRANSPORT_TCP)
+		snprintf(n->verbs_why, sizeof(n->verbs_why), "transport is tcp");
+	else if (conf_int(n->conf, KEY_LANE_SECURITY) == LANE_SECURITY_ENCRYPT)
+		snprintf(n->verbs_why, sizeof(n->verbs_why), "lane_security is encrypt");
+	else if (!n->verbs)
+		n->verbs = verbs_load(n->verbs_why);
+	if (!n->verbs_why[0])
+		return 0;
+	n->verbs = NULL;
+	prog_log(PROG_LOG_INFO, "lanes: no RDMA: %s", n->verbs_why);
+	if (transport != TRANSPORT_VERBS)
+		return 0;
+	snprintf(err, XPORT_ERR, "transport is verbs, but %s", n->verbs_why);
+	return -ENODEV;
+}
+
 static int make_xport(struct node *n)
 {
 	struct xport_opts o = {
@@ -165,6 +189,13 @@ static int make_xport(struct node *n)
 		.peer_giveup_ns = conf_int(n->conf, KEY_PEER_GIVEUP),
 		.connect_timeout_ns = conf_int(n->conf, KEY_CONNECT_TIMEOUT),
 		.encrypt = conf_int(n->conf, KEY_LANE_SECURITY) == LANE_SECURITY_ENCRYPT,
+		.verbs_opts = {
+			.devices = conf_str(n->conf, KEY_NET_DEVICES), .gid_index = conf_int(n->conf, KEY_RDMA_GID),
+			.mtu = conf_int(n->conf, KEY_RDMA_MTU), .service_level = conf_int(n->conf, KEY_RDMA_SERVICE_LEVEL),
+			/* devices may take four times as long */
+			.patience_ms = conf_int(n->conf, KEY_PEER_TIMEOUT) / 2000000,
+			.quiet_s = conf_int(n->conf, KEY_PEER_TIMEOUT) / 2000000000 + 1,
+		},
 		.handlers = &link_handlers, .post = post, .post_ctx = n,
 	};
 	const char *ports = conf_str(n->conf, KEY_PORTS);
@@ -174,12 +205,15 @@ static int make_xport(struct node *n)
 	int r = 0;
 
 	if (*key_file) {
-		r = lane_key_read(key_file, lane_key, err, sizeof(err));
+		r = node_lane_key_read(key_file, lane_key, err, sizeof(err));
 		o.lane_key = lane_key;
 	}
 	if (*ports)
 		listen_ports(ports, &o.port, &o.port_high);
 	memcpy(o.guid, n->guid, sizeof(o.guid));
+	if (!r)
+		r = load_verbs(n, err);
+	o.verbs = n->verbs;
 	if (!r)
 		r = xport_new(&o, &n->xport, err);
 	sodium_memzero(lane_key, sizeof(lane_key));

@@ -38,6 +38,8 @@ struct node {
 	struct copy_engine *copy_engine[PROG_MAX_WORKERS];
 	struct xport_worker *xw[PROG_MAX_WORKERS];
 	struct xport *xport;
+	const struct verbs_api *verbs;	/* NULL: lanes go by TCP, as verbs_why says */
+	char verbs_why[VERBS_WHY];
 };
 
 /* 0 or -errno, which was logged; node_end() follows in any case. */

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* Memory runs out while a pool is made: the call fails, and once more it does not. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include <kit/oom.h>
 
@@ -34,11 +32,8 @@ static void test_new(void **state)
 	assert_true(n > 1);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_new),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_new),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

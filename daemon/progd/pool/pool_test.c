@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* The pool: no two buffers overlap, the bound holds, and memory goes back when it is not used. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include <asyncprog/ring.h>
 
@@ -358,17 +356,14 @@ static void test_directory(void **state)
 	unmake(p);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_classes),
-		cmocka_unit_test(test_bound),
-		cmocka_unit_test(test_new),
-		cmocka_unit_test(test_trim),
-		cmocka_unit_test(test_random),
-		cmocka_unit_test(test_sum),
-		cmocka_unit_test(test_directory),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_classes),
+	cmocka_unit_test(test_bound),
+	cmocka_unit_test(test_new),
+	cmocka_unit_test(test_trim),
+	cmocka_unit_test(test_random),
+	cmocka_unit_test(test_sum),
+	cmocka_unit_test(test_directory),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

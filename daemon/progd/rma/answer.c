@@ -11,7 +11,7 @@
 
 int origin_ack(struct rma_peer *p, struct win_job *job, const struct wire_ackrec *a)
 {
-	struct stream *s = stream_find(p->r, job, a->win, a->origin, a->target);
+	struct stream *s = origin_stream_find(p->r, job, a->win, a->origin, a->target);
 
 	if (!s || s->peer != p)
 		return 0;		/* freed meanwhile */
@@ -30,13 +30,13 @@ int origin_ack(struct rma_peer *p, struct win_job *job, const struct wire_ackrec
 	}
 	s->ack_to = a->seq;
 	PROG_PROBE(ack, a->win, a->origin, a->target, a->seq, a->status);
-	stream_advance(s);
+	origin_stream_advance(s);
 	return 0;
 }
 
 void origin_stop(struct rma_peer *p, struct win_job *job, const struct wire_frame *f)
 {
-	struct stream *s = stream_find(p->r, job, f->win, f->origin, f->target);
+	struct stream *s = origin_stream_find(p->r, job, f->win, f->origin, f->target);
 
 	if (!s || s->peer != p)
 		return;
@@ -55,7 +55,7 @@ void origin_stop(struct rma_peer *p, struct win_job *job, const struct wire_fram
 static struct op *data_op(struct rma_peer *p, struct win_job *job, const struct wire_frame *f,
 			  struct stream **sp, int *err)
 {
-	struct stream *s = stream_find(p->r, job, f->win, f->origin, f->target);
+	struct stream *s = origin_stream_find(p->r, job, f->win, f->origin, f->target);
 	struct op *op;
 
 	*err = 0;
@@ -121,9 +121,9 @@ static void owrite_done(void *arg, int status, void *bounce)
 		op->status = status;
 	free(j);
 	if (s->zombie)
-		stream_put(s);
+		origin_stream_put(s);
 	else
-		stream_advance(s);
+		origin_stream_advance(s);
 }
 
 static void owrite_fill(void *arg, void *mem)
@@ -146,7 +146,7 @@ static int owrite_post(struct rma *r, struct ojob *j)
 	return err;
 }
 
-void owrites_poll(struct conn *c)
+void origin_writes_poll(struct conn *c)
 {
 	struct ojob *j;
 
@@ -165,7 +165,7 @@ void owrites_poll(struct conn *c)
 	}
 }
 
-void owrites_end(struct conn *c)
+void origin_writes_end(struct conn *c)
 {
 	struct ojob *j;
 
@@ -275,7 +275,7 @@ int origin_data(struct rma_peer *p, struct win_job *job, const struct wire_frame
 		if (!data_place(s, op) && f->len)
 			stats_add(&s->conn->lc.stats->fallback[s->conn->c->view.cma ? STATS_FB_ORIGIN_CMA :
 							    STATS_FB_ORIGIN_HELPER], 1);
-		stream_data_over(s, op);
+		origin_stream_data_over(s, op);
 		if (p->lp && is_awaited(s, op))
 			lane_confirm(p->lp->lane, op->want > REPLY_COPIES ? 1 : REPLY_COPIES / 2);
 	}

@@ -47,7 +47,7 @@ static void buf_drop(struct tstream *ts)
 	win_type_uncharge(ts->win->job->user, ts->dt_total);
 }
 
-void dtypes_free(struct tstream *ts)
+void target_dtypes_free(struct tstream *ts)
 {
 	for (unsigned int i = 0; ts->dtypes && i < 256; i++)
 		type_drop(ts, i);
@@ -101,7 +101,7 @@ static int define(struct tstream *ts, const struct wire_frame *f, const void *en
 	return 0;
 }
 
-int exec_dtype(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip)
+int target_exec_dtype(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip)
 {
 	int err;
 

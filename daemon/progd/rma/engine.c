@@ -107,7 +107,7 @@ static void answer_abort(void *token)
 
 static int lane_new(struct link_lane *in)
 {
-	in->rma = target_lane_new(in->link->rma, in->lane, &lane_to_origin);
+	in->rma = target_lane_new(in->link->rma, in->lane, &rma_lane_to_origin);
 	return in->rma ? 0 : -ENOMEM;
 }
 
@@ -138,7 +138,7 @@ static int end(struct link_from *lf, const struct wire_frame *f, const void *pay
 		return 0;
 	}
 	from = lf->rma ? lf->rma : target_from(lf->link->rma, lf, NULL);
-	follow_frame(lf->link->rma, f->total);
+	rma_follow_frame(lf->link->rma, f->total);
 	return from ? target_frame(from, f, payload, token) : -ENOMEM;
 }
 
@@ -189,9 +189,9 @@ int rma_new(struct link *l, struct copy_engine *m, struct rma **out)
 	r->workers = l->o.workers;
 	r->owner = PROG_OWNER_WORKER | l->o.index;
 	r->local.r = r;
-	r->local.chan = &local_to_target;
+	r->local.chan = &rma_local_to_target;
 	link_retry_init(&r->retry, l->o.loop, RETRY_MAX_NS);
-	r->local_tl = target_lane_new(r, NULL, &local_to_origin);
+	r->local_tl = target_lane_new(r, NULL, &rma_local_to_origin);
 	/* touched only when something is local and not directly reachable */
 	r->scratch = mmap(NULL, 2 * WIRE_MAX_PAYLOAD, PROT_READ | PROT_WRITE,
 			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -223,7 +223,7 @@ void rma_free(struct rma *r)
 		free(lp->rma);
 		lp->rma = NULL;
 	}
-	refs_free(r);
+	rma_refs_free(r);
 	munmap(r->scratch, 2 * WIRE_MAX_PAYLOAD);
 	r->link->rma = NULL;
 	link_engine_del(r->link, LINK_RMA);
@@ -260,7 +260,7 @@ void rma_client_detach(struct rma *r, struct rma_client *cl)
 	DL_SEARCH_SCALAR(r->conns, c, c, cl);
 	if (!c)
 		return;
-	follow_lost(c);
+	rma_follow_lost(c);
 	origin_count_deferred(c);
 	origin_conn_free(c);
 	link_client_del(&c->lc);
@@ -274,12 +274,6 @@ void rma_win_gone(struct rma *r, struct win *w)
 	LOOP_ASSERT(r->link->o.loop);
 	origin_win_gone(r, w);
 	target_win_gone(r, w);
-}
-
-void rma_region_gone(struct rma *r)
-{
-	LOOP_ASSERT(r->link->o.loop);
-	(void)r;
 }
 
 static void each_out(struct rma_peer *p, void (*fn)(void *arg, const struct rma_peer_info *i), void *arg)
@@ -296,6 +290,8 @@ static void each_out(struct rma_peer *p, void (*fn)(void *arg, const struct rma_
 	if (lp && lp->lane) {
 		i.state = lane_state(lp->lane);
 		i.away_ns = lane_away_ns(lp->lane);
+		i.carrier = lane_carrier(lp->lane);
+		i.carrier_why = lane_carrier_why(lp->lane);
 		i.lane = *lane_stats(lp->lane);
 	}
 	fn(arg, &i);
@@ -322,6 +318,8 @@ void rma_each_peer(struct rma *r, void (*fn)(void *arg, const struct rma_peer_in
 		snprintf(i.name, sizeof(i.name), "%s", lane_name(in->lane));
 		i.state = lane_state(in->lane);
 		i.away_ns = lane_away_ns(in->lane);
+		i.carrier = lane_carrier(in->lane);
+		i.carrier_why = lane_carrier_why(in->lane);
 		i.lane = *lane_stats(in->lane);
 		fn(arg, &i);
 	}

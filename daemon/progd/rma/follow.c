@@ -12,7 +12,7 @@
 #define FOLLOW_NS	5000000ull	/* the worker is told again after this, as it forgets; who does not post any more is forgotten */
 #define KEEP_OFF_NS	1000000ull	/* looked at so often whether the worker is in somebody's way */
 
-bool follow_awaits(const struct conn *c)
+bool rma_follow_awaits(const struct conn *c)
 {
 	return c->awaited >= AWAITED_MIN;
 }
@@ -38,7 +38,7 @@ static void spread(struct rma *r)
 	r->host->spread(r->host, r->index);
 }
 
-void follow_posted(struct conn *c, uint32_t n)
+void rma_follow_posted(struct conn *c, uint32_t n)
 {
 	struct rma *r = c->r;
 	cpu_set_t best;
@@ -54,7 +54,7 @@ void follow_posted(struct conn *c, uint32_t n)
 		return;
 	}
 	/* of several one is as good as the other */
-	if (!follow_awaits(c) || (recent && r->followed != c && follow_awaits(r->followed)))
+	if (!rma_follow_awaits(c) || (recent && r->followed != c && rma_follow_awaits(r->followed)))
 		return;
 	cpu = link_client_cpu(&c->lc, engine_now(r));
 	if (cpu >= CPU_SETSIZE || (recent && r->followed == c && r->followed_cpu == cpu))
@@ -67,7 +67,7 @@ void follow_posted(struct conn *c, uint32_t n)
 	r->host->follow(r->host, r->index, &best);
 }
 
-void follow_frame(struct rma *r, uint64_t total)
+void rma_follow_frame(struct rma *r, uint64_t total)
 {
 	cpu_set_t all, busy, best;
 	struct conn *c;
@@ -85,7 +85,7 @@ void follow_frame(struct rma *r, uint64_t total)
 	DL_FOREACH(r->conns, c) {
 		uint32_t cpu = link_client_cpu(&c->lc, engine_now(r));
 
-		if (cpu < CPU_SETSIZE && !follow_awaits(c) && !__atomic_load_n(c->lc.view->blocked, __ATOMIC_RELAXED))
+		if (cpu < CPU_SETSIZE && !rma_follow_awaits(c) && !__atomic_load_n(c->lc.view->blocked, __ATOMIC_RELAXED))
 			CPU_SET(cpu, &busy);
 	}
 	memset(&all, 0xff, sizeof(all));
@@ -93,7 +93,7 @@ void follow_frame(struct rma *r, uint64_t total)
 	r->host->follow(r->host, r->index, &best);
 }
 
-void follow_lost(struct conn *c)
+void rma_follow_lost(struct conn *c)
 {
 	if (c->r->followed == c)
 		c->r->followed = NULL;

@@ -17,7 +17,7 @@ static struct rma_peer *peer_of(struct rma *r, struct link_peer *lp)
 		return NULL;
 	p->lp = lp;
 	p->r = r;
-	p->chan = &lane_to_target;
+	p->chan = &rma_lane_to_target;
 	lp->rma = p;
 	return p;
 }
@@ -75,7 +75,7 @@ static void gone(struct stream *s, const struct wire_frame *f)
 	LL_APPEND(p->gone, g);
 }
 
-bool gone_flush(struct rma_peer *p)
+bool rma_gone_flush(struct rma_peer *p)
 {
 	while (p->gone) {
 		struct gone *g = p->gone;
@@ -88,7 +88,7 @@ bool gone_flush(struct rma_peer *p)
 	return true;
 }
 
-void gone_forget(struct rma_peer *p)
+void rma_gone_forget(struct rma_peer *p)
 {
 	struct gone *g, *tmp;
 
@@ -103,7 +103,7 @@ static bool takes_notify(const struct stream *s)
 	return lane_takes_notify(s->peer->lp->lane);
 }
 
-const struct to_target lane_to_target = {
+const struct to_target rma_lane_to_target = {
 	.open = open_stream,
 	.send = send_frame,
 	.reserve = reserve,

@@ -56,7 +56,7 @@ static bool takes_notify(const struct stream *s)
 	return true;
 }
 
-const struct to_target local_to_target = {
+const struct to_target rma_local_to_target = {
 	.direct = true,
 	.open = open_stream,
 	.send = send_frame,
@@ -65,7 +65,7 @@ const struct to_target local_to_target = {
 	.cancel = cancel,
 	.gone = gone,
 	.takes_notify = takes_notify,
-	.move = move_next,
+	.move = rma_move_next,
 };
 
 /* ---- to the origin ---- */
@@ -115,7 +115,7 @@ static void hold(struct rma_lane *tl, bool on)
 	tl->r->pump_local = true;
 }
 
-const struct to_origin local_to_origin = {
+const struct to_origin rma_local_to_origin = {
 	.direct = true,
 	.reserve = answer_reserve,
 	.commit = answer_commit,

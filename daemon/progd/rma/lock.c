@@ -18,7 +18,7 @@ static struct held_unlock *find(struct rma *r, const struct win *win, uint32_t o
 	return NULL;
 }
 
-bool lock_unlock_held(struct rma *r, const struct win *win, uint32_t origin)
+bool target_lock_unlock_held(struct rma *r, const struct win *win, uint32_t origin)
 {
 	return find(r, win, origin);
 }
@@ -30,13 +30,13 @@ static void held_unlock_free(struct rma *r, struct held_unlock *o)
 	free(o);
 }
 
-void lock_kick_granted(struct rma *r, uint32_t mask)
+void target_lock_kick_granted(struct rma *r, uint32_t mask)
 {
 	if (mask)
 		r->host->kick(r->host, mask);
 }
 
-void lock_held_unlocks(struct rma *r)
+void target_lock_held_unlocks(struct rma *r)
 {
 	struct held_unlock *o, *tmp;
 
@@ -44,7 +44,7 @@ void lock_held_unlocks(struct rma *r)
 		int err = 0;
 
 		if (!win_is_dead(o->win))
-			lock_kick_granted(r, winlock_release_soon(&o->win->ctl, o->origin, r->owner,
+			target_lock_kick_granted(r, winlock_release_soon(&o->win->ctl, o->origin, r->owner,
 							     &o->since, &err));
 		if (err == -EAGAIN)
 			link_retry_arm(&r->retry);
@@ -53,7 +53,7 @@ void lock_held_unlocks(struct rma *r)
 	}
 }
 
-void lock_release(struct tstream *ts)
+void target_lock_release(struct tstream *ts)
 {
 	struct rma *r = ts->tl->r;
 	uint64_t since = 0;
@@ -63,7 +63,7 @@ void lock_release(struct tstream *ts)
 	ts->locked = false;
 	mask = winlock_release_soon(&ts->win->ctl, ts->key.origin, r->owner, &since, &err);
 	if (err != -EAGAIN) {
-		lock_kick_granted(r, mask);
+		target_lock_kick_granted(r, mask);
 		return;
 	}
 	*ts->unlock = (struct held_unlock){ .win = win_get(ts->win), .origin = ts->key.origin, .since = since };
@@ -72,7 +72,7 @@ void lock_release(struct tstream *ts)
 	link_retry_arm(&r->retry);
 }
 
-void lock_drop(struct tstream *ts)
+void target_lock_drop(struct tstream *ts)
 {
 	if (!ts->win || (!ts->locked && ts->state != TS_LOCK))
 		return;
@@ -81,10 +81,10 @@ void lock_drop(struct tstream *ts)
 				 "window %llx: lock of rank %u on rank %u released: process or node gone",
 				 (unsigned long long)ts->key.win, ts->key.origin, ts->key.target);
 	stats_add(&ts->stats->locks_dropped, 1);
-	lock_release(ts);
+	target_lock_release(ts);
 }
 
-void lock_forget_unlocks(struct rma *r)
+void target_lock_forget_unlocks(struct rma *r)
 {
 	while (r->held_unlocks)
 		held_unlock_free(r, r->held_unlocks);

@@ -87,7 +87,7 @@ static void copied(void *arg, int status)
 	s->moving--;
 	/* gives back what has failed meanwhile, and lets the stream go on */
 	if (!s->zombie)
-		stream_advance(s);
+		origin_stream_advance(s);
 }
 
 static bool begin(struct stream *s, struct op *op)
@@ -131,7 +131,7 @@ static void look(struct stream *s)
 	}
 }
 
-int move_next(struct stream *s)
+int rma_move_next(struct stream *s)
 {
 	struct op *op = op_at(s, s->unsent);
 	struct wire_frame f;

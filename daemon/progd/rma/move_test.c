@@ -4,15 +4,13 @@
  * this test: it may be late, fail, and outlive sessions and windows.  Everything is one thread.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include <kit/pin_fake.h>
 
@@ -526,17 +524,17 @@ static void test_random(void **state)
 	assert_true(st()->fallback[STATS_FB_ENGINE] > 50);
 }
 
-int main(void)
-{
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-	const struct CMUnitTest tests[] = {
-		T(test_put_and_get), T(test_order), T(test_conflicts), T(test_fails), T(test_get_fails),
-		T(test_outside), T(test_lock), T(test_fence), T(test_origin_ends), T(test_target_ends),
-		T(test_own_window_ends), T(test_all_ends), T(test_stale), T(test_random),
-	};
+static const struct CMUnitTest tests[] = {
+	T(test_put_and_get), T(test_order), T(test_conflicts), T(test_fails), T(test_get_fails),
+	T(test_outside), T(test_lock), T(test_fence), T(test_origin_ends), T(test_target_ends),
+	T(test_own_window_ends), T(test_all_ends), T(test_stale), T(test_random),
+};
 
+static int setup_all(void **state)
+{
 	pin_fake_on();
-	if (!pin_fake_mem(RANKS * SIZE))
-		return 1;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return pin_fake_mem(RANKS * SIZE) ? 0 : -1;
 }
+
+KIT_SUITE(tests, .setup = setup_all);

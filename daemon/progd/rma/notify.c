@@ -23,7 +23,7 @@ static bool is_of_failed(const struct tstream *ts, const struct wire_frame *f)
 	return ts->failed && f->seq - ts->failed <= f->disp >> 32;
 }
 
-int exec_notify(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip)
+int target_exec_notify(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip)
 {
 	if (!ts->win->ctl.notify)
 		return -EOPNOTSUPP;
@@ -38,11 +38,11 @@ int exec_notify(struct tstream *ts, const struct wire_frame *f, const uint8_t *p
 	ts->cur = *f;
 	ts_wait(ts);
 	if (!ts->stopped)
-		reply_notice(ts, WIRE_RMA_STOP);
+		target_reply_notice(ts, WIRE_RMA_STOP);
 	return TAKEN;
 }
 
-int notify_resume(struct tstream *ts)
+int target_notify_resume(struct tstream *ts)
 {
 	if (!push(ts, &ts->cur))
 		return TAKEN;

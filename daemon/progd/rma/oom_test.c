@@ -10,15 +10,13 @@
  * Everything is one thread.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include <libprogbase/dtype.h>
 #include <kit/oom.h>
@@ -343,12 +341,9 @@ static void test_many(void **state)
 	sweep(state, 20, 7);
 }
 
-int main(void)
-{
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-	const struct CMUnitTest tests[] = {
-		T(test_no_failure), T(test_one), T(test_many),
-	};
+static const struct CMUnitTest tests[] = {
+	T(test_no_failure), T(test_one), T(test_many),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

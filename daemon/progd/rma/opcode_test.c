@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* The table of one-sided operations says the same as that of frames. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include "rma/priv.h"
 
@@ -36,11 +34,8 @@ static void test_table(void **state)
 	assert_int_equal(WIRE_RMA_DTYPE + PROG_SQE_OP_NOTIFY - PROG_SQE_OP_DTYPE, WIRE_RMA_NOTIFY);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_table),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_table),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

@@ -44,11 +44,11 @@ static inline uint8_t *op_memory(const struct rma_client *c, struct op *op, uint
 
 /* ---- lane.c --------------------------------------------------------------------------------- */
 
-extern const struct to_target lane_to_target;
+extern const struct to_target rma_lane_to_target;
 /* WIRE_GONEs that found the lane full; false: it is still. */
-bool gone_flush(struct rma_peer *p);
+bool rma_gone_flush(struct rma_peer *p);
 /* The lane is down: they are of no use. */
-void gone_forget(struct rma_peer *p);
+void rma_gone_forget(struct rma_peer *p);
 
 /* ---- stream.c ------------------------------------------------------------------------------- */
 
@@ -77,7 +77,7 @@ static inline void deactivate(struct stream *s)
 	HASH_ITER(hh, (r)->streams, s, tmp) \
 		if ((s)->peer == (p))
 
-struct stream *stream_find(struct rma *r, struct win_job *job, uint64_t win, uint32_t origin, uint32_t target);
+struct stream *origin_stream_find(struct rma *r, struct win_job *job, uint64_t win, uint32_t origin, uint32_t target);
 /* The stream of @target that this worker has of the client's is a sub-stream, and not the one of locks and accumulates. */
 static inline bool stream_is_sub(const struct rma *r, uint32_t target)
 {
@@ -90,37 +90,37 @@ static inline struct prog_win_stream *stream_record(const struct rma *r, const s
 	return stream_is_sub(r, target) ? &w->ctl.subs[(size_t)r->index * w->nranks + target] : &w->ctl.streams[target];
 }
 
-struct stream *stream_open(struct conn *c, struct win *w, uint32_t slot, uint32_t target, int *err);
+struct stream *origin_stream_open(struct conn *c, struct win *w, uint32_t slot, uint32_t target, int *err);
 /* Found or made; NULL: *@err is -ENOMEM or -EDQUOT. */
 static inline struct stream *stream_get(struct conn *c, struct win *w, uint32_t slot, uint32_t target, int *err)
 {
 	struct stream *s = c->last;
 
-	return s && s->win == w && s->key.target == target ? s : stream_open(c, w, slot, target, err);
+	return s && s->win == w && s->key.target == target ? s : origin_stream_open(c, w, slot, target, err);
 }
 
 /*
  * What is under way ends with @err, and its memory is the client's again.  So nothing may be queued by
  * reference: the lane is down, and has given all of it back, or has not taken the stream's job.
  */
-void stream_fail(struct stream *s, int err);
+void origin_stream_fail(struct stream *s, int err);
 /* Let the stream's operations go as soon as its job is open. */
-void stream_start(struct stream *s);
+void origin_stream_start(struct stream *s);
 /* Give the client back what is complete, in order, and go on with a stream that was blocked. */
-void stream_advance(struct stream *s);
+void origin_stream_advance(struct stream *s);
 /* A helper job is over: the last one of a stream that has ended frees it. */
-void stream_put(struct stream *s);
+void origin_stream_put(struct stream *s);
 /* The client's part of it ends. */
-void stream_end(struct stream *s);
+void origin_stream_end(struct stream *s);
 /* All data of @op is there: which one waits for data next? */
-void stream_data_over(struct stream *s, struct op *op);
+void origin_stream_data_over(struct stream *s, struct op *op);
 /* Tell the client that an operation failed. */
-void stream_error(struct conn *c, struct prog_win_stream *st, uint64_t seq, int status);
+void origin_stream_error(struct conn *c, struct prog_win_stream *st, uint64_t seq, int status);
 
 /* ---- answer.c ------------------------------------------------------------------------------- */
 
 /* Results that the client's helper thread had no room for. */
-void owrites_poll(struct conn *c);
-void owrites_end(struct conn *c);
+void origin_writes_poll(struct conn *c);
+void origin_writes_end(struct conn *c);
 
 #endif

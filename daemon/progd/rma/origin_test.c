@@ -4,15 +4,13 @@
  * this test with handlers of its own; between them an in-process lane.  Everything is one thread.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include <kit/rma.h>
 #include "xport/lane.h"
@@ -925,16 +923,13 @@ static void test_sub_bad(void **state)
 	assert_int_equal(b.puts, 0);
 }
 
-int main(void)
-{
 #define W(name) cmocka_unit_test_setup_teardown(name, setup_two, teardown)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-	const struct CMUnitTest tests[] = {
-		T(test_put), T(test_follow), T(test_follow_allowed), T(test_deferred), T(test_confirm), T(test_region_gone), T(test_stop),
-		T(test_notify), T(test_quota),
-		T(test_idle_lane), T(test_open_on_full_lane), T(test_lane_of_others), T(test_lanes_apart),
-		T(test_busy), W(test_sub), W(test_sub_bad),
-	};
+static const struct CMUnitTest tests[] = {
+	T(test_put), T(test_follow), T(test_follow_allowed), T(test_deferred), T(test_confirm), T(test_region_gone), T(test_stop),
+	T(test_notify), T(test_quota),
+	T(test_idle_lane), T(test_open_on_full_lane), T(test_lane_of_others), T(test_lanes_apart),
+	T(test_busy), W(test_sub), W(test_sub_bad),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

@@ -186,7 +186,7 @@ struct to_target {
 	void (*gone)(struct stream *s, const struct wire_frame *f);
 	/* Does the target's daemon know of RMA_NOTIFY? */
 	bool (*takes_notify)(const struct stream *s);
-	/* As move_next(); NULL: no engine reaches the target. */
+	/* As rma_move_next(); NULL: no engine reaches the target. */
 	int (*move)(struct stream *s);
 };
 
@@ -207,8 +207,8 @@ struct to_origin {
 	void (*hold)(struct rma_lane *tl, bool on);
 };
 
-extern const struct to_target local_to_target;
-extern const struct to_origin lane_to_origin, local_to_origin;
+extern const struct to_target rma_local_to_target;
+extern const struct to_origin rma_lane_to_origin, rma_local_to_origin;
 
 /* ---- target --------------------------------------------------------------------------------- */
 
@@ -376,21 +376,21 @@ static inline const struct rma_opcode *rma_opcode(uint8_t type)
 	return &rma_opcodes[rma_opcode_of(type)];
 }
 
-void dtypes_free(struct tstream *ts);
-int exec_dtype(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
-int exec_put(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
-int exec_get(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
-int exec_acc(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
-int exec_get_acc(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
-int exec_cas(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
-int exec_lock(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
-int exec_unlock(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
-int exec_post(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
-int exec_complete(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
-int exec_notify(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
-int get_resume(struct tstream *ts);
-int lock_resume(struct tstream *ts);
-int notify_resume(struct tstream *ts);
+void target_dtypes_free(struct tstream *ts);
+int target_exec_dtype(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
+int target_exec_put(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
+int target_exec_get(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
+int target_exec_acc(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
+int target_exec_get_acc(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
+int target_exec_cas(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
+int target_exec_lock(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
+int target_exec_unlock(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
+int target_exec_post(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
+int target_exec_complete(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
+int target_exec_notify(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip);
+int target_get_resume(struct tstream *ts);
+int target_lock_resume(struct tstream *ts);
+int target_notify_resume(struct tstream *ts);
 
 /* ---- engine --------------------------------------------------------------------------------- */
 
@@ -427,9 +427,9 @@ struct rma {
 };
 
 /* ref.c */
-struct sendref *ref_new(struct rma *r, struct win_map *map);
-void ref_free(struct sendref *ref);
-void refs_free(struct rma *r);
+struct sendref *rma_ref_new(struct rma *r, struct win_map *map);
+void rma_ref_free(struct sendref *ref);
+void rma_refs_free(struct rma *r);
 
 /* The time, read once per poll. */
 static inline uint64_t engine_now(struct rma *r)
@@ -447,11 +447,11 @@ static inline bool engine_busy(const struct rma *r)
 
 /* follow.c */
 /* @n entries of the client's were taken; a frame came of an operation of @total bytes; a client goes. */
-void follow_posted(struct conn *c, uint32_t n);
-void follow_frame(struct rma *r, uint64_t total);
-void follow_lost(struct conn *c);
+void rma_follow_posted(struct conn *c, uint32_t n);
+void rma_follow_frame(struct rma *r, uint64_t total);
+void rma_follow_lost(struct conn *c);
 /* Does the client wait for what it posts before it posts more? */
-bool follow_awaits(const struct conn *c);
+bool rma_follow_awaits(const struct conn *c);
 
 /* the origin's half, see origin.h */
 int origin_poll(struct rma *r);
@@ -482,7 +482,7 @@ enum { MOVE_USUAL = 2, MOVE_WAIT, MOVE_OVER };
  * and the stream is blocked until then; MOVE_OVER: it was copied, and takes its place as if it had been sent; or
  * -ENOMEM: later.
  */
-int move_next(struct stream *s);
+int rma_move_next(struct stream *s);
 
 /* the target's half, see target.h */
 /*

@@ -42,7 +42,7 @@ static int ask_helper(struct tstream *ts, struct target *t, uint32_t len)
 		max -= max % reduce_type(f.etype)->packed;
 	f.off = ts->cur_off;
 	f.len = 0;
-	err = tjob_post(ts, &f, t, NULL, max);
+	err = ts_job_post(ts, &f, t, NULL, max);
 	if (!err) {
 		ts->cur_off += max;
 		return TAKEN;
@@ -62,7 +62,7 @@ static void reply_sent(void *arg, int err)
 	struct tstream *ts = ref->ts;
 
 	ts->unsent--;
-	if (ts->from && !err && ts->state == TS_SEND && get_resume(ts) == DONE)
+	if (ts->from && !err && ts->state == TS_SEND && target_get_resume(ts) == DONE)
 		ts_run(ts);
 }
 
@@ -73,7 +73,7 @@ static void reply_over(void *arg, int err)
 
 	ts->refs--;
 	ts->ref_bytes -= ref->len;
-	ref_free(ref);
+	rma_ref_free(ref);
 	if (!ts->from) {
 		ts_put(ts);
 	} else if (!ts->refs) {
@@ -105,7 +105,7 @@ static int send_in_place(struct tstream *ts, const struct target *t, uint32_t le
 		return TAKEN;
 	if (tl->replies)
 		return later(ts);
-	ref = ref_new(tl->r, t->where.map);
+	ref = rma_ref_new(tl->r, t->where.map);
 	if (!ref) {
 		stats_add(&ts->stats->fallback[STATS_FB_COPIED], 1);
 		return PIECE_COPY;
@@ -114,7 +114,7 @@ static int send_in_place(struct tstream *ts, const struct target *t, uint32_t le
 	ref->len = len;
 	err = lane_send(tl->lane, &d, src, &reply_ref, ref);
 	if (err) {
-		ref_free(ref);
+		rma_ref_free(ref);
 		return err == -EAGAIN ? later(ts) : TAKEN;	/* the lane is closing */
 	}
 	ts->ref_calls = &reply_ref;
@@ -189,7 +189,7 @@ static int send_piece(struct tstream *ts, struct target *t)
 	return send_copy(ts, t, len);
 }
 
-int get_resume(struct tstream *ts)
+int target_get_resume(struct tstream *ts)
 {
 	struct target t;
 	int ret = ts->status;
@@ -211,13 +211,13 @@ int get_resume(struct tstream *ts)
 	return DONE;
 }
 
-int exec_get(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip)
+int target_exec_get(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip)
 {
 	if (ts->jobs)
 		return ts_wait_jobs(ts);
 	ts_set_state(ts, TS_SEND);
 	ts->cur = *f;
 	ts->cur_off = f->off;
-	get_resume(ts);
+	target_get_resume(ts);
 	return TAKEN;
 }

@@ -4,7 +4,7 @@
 
 #include "rma/priv.h"
 
-struct sendref *ref_new(struct rma *r, struct win_map *map)
+struct sendref *rma_ref_new(struct rma *r, struct win_map *map)
 {
 	struct sendref *ref = r->free_refs;
 
@@ -18,7 +18,7 @@ struct sendref *ref_new(struct rma *r, struct win_map *map)
 	return ref;
 }
 
-void ref_free(struct sendref *ref)
+void rma_ref_free(struct sendref *ref)
 {
 	struct rma *r = ref->r;
 
@@ -27,7 +27,7 @@ void ref_free(struct sendref *ref)
 	r->free_refs = ref;
 }
 
-void refs_free(struct rma *r)
+void rma_refs_free(struct rma *r)
 {
 	while (r->free_refs) {
 		struct sendref *ref = r->free_refs;

@@ -53,7 +53,7 @@ static int data(struct tstream *ts, const struct wire_frame *f, const void *byte
 	return 0;
 }
 
-bool replies_send(struct rma_lane *tl)
+bool target_replies_send(struct rma_lane *tl)
 {
 	while (tl->replies) {
 		struct reply *rp = tl->replies;
@@ -68,7 +68,7 @@ bool replies_send(struct rma_lane *tl)
 
 /* ---- acknowledgements ---- */
 
-void ack_push(struct rma_lane *tl, const struct tstream *ts, uint64_t seq, int status)
+void target_ack_push(struct rma_lane *tl, const struct tstream *ts, uint64_t seq, int status)
 {
 	if (tl->nacks == tl->max_acks) {
 		struct ackrec *a = realloc(tl->acks, 2ull * tl->max_acks * sizeof(*a));
@@ -112,7 +112,7 @@ static void stop(struct tstream *ts, const struct wire_frame *f)
 	tl->dirty_listed = true;
 }
 
-void reply_notice(struct tstream *ts, uint8_t type)
+void target_reply_notice(struct tstream *ts, uint8_t type)
 {
 	struct wire_frame f = {
 		.type = type, .job = ts->index, .win = ts->key.win, .origin = ts->key.origin,
@@ -143,14 +143,14 @@ static bool flush_notices(struct rma_lane *tl)
 
 /* ---- on their way ---- */
 
-void acks_collect(struct rma_lane *tl)
+void target_acks_collect(struct rma_lane *tl)
 {
 	while (tl->dirty) {
 		struct tstream *ts = tl->dirty;
 
 		tl->dirty = ts->dirty_next;
 		ts->ack_dirty = false;
-		ack_push(tl, ts, ts->applied, 0);
+		target_ack_push(tl, ts, ts->applied, 0);
 		if (ts->wake && ts->win) {
 			ts->wake = false;
 			winctl_wake(ts->win->ctl.ctl);
@@ -195,7 +195,7 @@ static bool acks(struct rma_lane *tl)
 
 void target_flush(struct rma_lane *tl)
 {
-	acks_collect(tl);
+	target_acks_collect(tl);
 	/* else lane_writable comes back here */
 	if (tl->chan->acks(tl))
 		tl->dirty_listed = false;
@@ -209,7 +209,7 @@ static void hold(struct rma_lane *tl, bool on)
 		lane_release(tl->lane);
 }
 
-const struct to_origin lane_to_origin = {
+const struct to_origin rma_lane_to_origin = {
 	.reserve = reserve,
 	.commit = commit,
 	.cancel = cancel,

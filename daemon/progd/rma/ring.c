@@ -24,7 +24,7 @@ static int refuse(struct conn *c, struct win *w, uint32_t slot, const struct pro
 			 (unsigned long long)e->seq, (unsigned long long)acked, e->target);
 		return TAKE_BAD;
 	}
-	stream_error(c, st, e->seq, err);
+	origin_stream_error(c, st, e->seq, err);
 	__atomic_store_n(&st->acked, e->seq, __ATOMIC_RELEASE);
 	link_client_mark(&c->lc);
 	return TAKE_OK;
@@ -197,7 +197,7 @@ static void op_queue(struct stream *s, uint32_t slot)
 	stats_add(&c->lc.stats->ops[op->opcode], 1);
 	if (!s->lj)
 		stats_add(&c->lc.stats->local, 1);
-	stream_start(s);
+	origin_stream_start(s);
 }
 
 /* Check one entry and queue it; TAKE_LATER: no memory now, TAKE_BAD: the ring is corrupt. */
@@ -269,7 +269,7 @@ static int conn_poll(struct conn *c)
 			n = i;
 		}
 	}
-	follow_posted(c, n);
+	rma_follow_posted(c, n);
 	origin_count_deferred(c);
 	return link_ring_taken(&c->lc, sq, &c->head, n) ? n : 0;
 }
@@ -305,13 +305,13 @@ int origin_poll(struct rma *r)
 	r->pump_local = false;
 	DL_FOREACH(r->conns, c) {
 		if (c->owrites)
-			owrites_poll(c);
+			origin_writes_poll(c);
 		if (leave)
 			continue;
 		taken = conn_poll(c);
 		n += taken;
 		/* who waits for each one posts no more meanwhile */
-		if (!follow_awaits(c))
+		if (!rma_follow_awaits(c))
 			more += taken;
 	}
 	if (more && h->posted)
@@ -323,7 +323,7 @@ int origin_poll(struct rma *r)
 			if (s->jobs)
 				continue;
 			if (s->unsent != SLOT_NONE)
-				stream_start(s);
+				origin_stream_start(s);
 			else
 				activate(s);
 		}
@@ -349,9 +349,9 @@ void origin_conn_free(struct conn *c)
 	bool left;
 
 	/* the helper is dead by now (helper_kill): all its jobs end here */
-	owrites_end(c);
+	origin_writes_end(c);
 	if (c->c->view.helper)
 		helper_reap(c->c->view.helper, r->index, &left);
 	DL_FOREACH_SAFE2(c->streams, s, tmp, conn_next)
-		stream_end(s);
+		origin_stream_end(s);
 }

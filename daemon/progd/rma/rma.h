@@ -29,8 +29,8 @@
 
 /*
  * A client as its session gives it to all workers.  Constant while attached but for the two tables, of windows and of
- * regions: the main thread sets entries at any time, and clears one before the workers are told (rma_win_gone,
- * rma_region_gone).
+ * regions: the main thread sets entries at any time, and clears one before the workers are told (rma_win_gone) or, of a region, were
+ * each between two entries.
  */
 struct rma_client {
 	struct client_view view;
@@ -58,8 +58,6 @@ int rma_client_attach(struct rma *r, struct rma_client *c);
 void rma_client_detach(struct rma *r, struct rma_client *c);
 /* Streams from and to this window rank end. */
 void rma_win_gone(struct rma *r, struct win *w);
-/* Nothing is kept per region; returns when the worker is between two entries. */
-void rma_region_gone(struct rma *r);
 
 /* What `progctl stats' shows of the peers of one worker. */
 struct rma_peer_info {
@@ -72,6 +70,8 @@ struct rma_peer_info {
 	uint64_t ops, bytes;		/* opener: sent; acceptor: applied */
 	uint64_t rtt_ns;		/* smoothed operation latency, 0: none yet */
 	uint64_t downs;			/* lanes lost so far */
+	const char *carrier;		/* lane_carrier(), NULL: no lane */
+	const char *carrier_why;
 	struct lane_stats lane;
 };
 void rma_each_peer(struct rma *r, void (*fn)(void *arg, const struct rma_peer_info *i), void *arg);

@@ -25,7 +25,7 @@ static void ref_sent(void *arg, int err)
 
 static void ref_over(void *arg, int err)
 {
-	ref_free(arg);
+	rma_ref_free(arg);
 }
 
 /* The payload is the client's until its operation is acknowledged: the peer has all of it then. */
@@ -71,7 +71,7 @@ static void oread_done(void *arg, int status, void *bounce)
 	s->jobs--;
 	if (s->zombie) {
 		free(j);
-		stream_put(s);
+		origin_stream_put(s);
 		return;
 	}
 	s->blocked = false;
@@ -91,7 +91,7 @@ static void oread_done(void *arg, int status, void *bounce)
 		}
 	}
 	free(j);
-	stream_advance(s);
+	origin_stream_advance(s);
 	activate(s);
 	if (s->lj && !s->peer->full)
 		origin_pump(s->peer);
@@ -206,7 +206,7 @@ static int send_by_ref(struct stream *s, struct op *op, struct wire_frame *f, co
 
 	if (p->refs_out >= LANE_REFS)
 		return -EBUSY;		/* ref_sent pumps */
-	ref = ref_new(p->r, op->map ? op->map : s->conn->c->view.seg);
+	ref = rma_ref_new(p->r, op->map ? op->map : s->conn->c->view.seg);
 	if (!ref) {
 		err = tx(s, f, from);	/* copied, which needs no memory */
 		if (!err)
@@ -217,7 +217,7 @@ static int send_by_ref(struct stream *s, struct op *op, struct wire_frame *f, co
 	s->sent_any = true;
 	err = lane_send(p->lp->lane, f, from, &payload_ref, ref);
 	if (err)
-		ref_free(ref);
+		rma_ref_free(ref);
 	else
 		p->refs_out++;
 	return err;
@@ -305,7 +305,7 @@ static int notify_check(const struct stream *s, const struct op *op)
 static void send_copied(struct stream *s, struct op *op)
 {
 	if (s->data == s->unsent)
-		stream_data_over(s, op);
+		origin_stream_data_over(s, op);
 	stats_add(&s->conn->lc.stats->bytes[op->opcode], op->len);
 	s->peer->bytes += op->len;
 	op_sent(s, op);
@@ -400,7 +400,7 @@ static int send_stash(struct stream *s)
  */
 void origin_pump(struct rma_peer *p)
 {
-	if (p->gone && !gone_flush(p)) {
+	if (p->gone && !rma_gone_flush(p)) {
 		p->full = true;
 		return;
 	}
@@ -439,7 +439,7 @@ void origin_pump(struct rma_peer *p)
 			continue;
 		}
 		if (err < 0) {
-			stream_fail(s, err);
+			origin_stream_fail(s, err);
 			continue;
 		}
 		if (s->seq_sent != seq)

@@ -8,7 +8,7 @@
 
 /* ---- completion ---- */
 
-void stream_error(struct conn *c, struct prog_win_stream *st, uint64_t seq, int status)
+void origin_stream_error(struct conn *c, struct prog_win_stream *st, uint64_t seq, int status)
 {
 	stats_add(&c->lc.stats->errors, 1);
 	/* the client takes the first error and clears the word */
@@ -40,7 +40,7 @@ static void tell_busy(struct stream *s)
 		__atomic_store_n(&s->shared->busy, busy, __ATOMIC_RELAXED);
 }
 
-void stream_advance(struct stream *s)
+void origin_stream_advance(struct stream *s)
 {
 	struct rma *r = s->conn->r;
 	uint64_t acked = s->acked;
@@ -55,7 +55,7 @@ void stream_advance(struct stream *s)
 		if (op->map && !win_map_alive(op->map) && !op->status)
 			op->status = -EFAULT;	/* what was sent may be zeros */
 		if (op->status) {
-			stream_error(s->conn, s->shared, op->seq, op->status);
+			origin_stream_error(s->conn, s->shared, op->seq, op->status);
 		} else {
 			uint64_t now = engine_now(r);
 			uint64_t ns = now > op->t0 ? now - op->t0 : 0;
@@ -96,7 +96,7 @@ void stream_advance(struct stream *s)
 	}
 }
 
-void stream_data_over(struct stream *s, struct op *op)
+void origin_stream_data_over(struct stream *s, struct op *op)
 {
 	while (op->next != SLOT_NONE) {
 		op = op_of(s, op->next);
@@ -108,7 +108,7 @@ void stream_data_over(struct stream *s, struct op *op)
 	s->data = SLOT_NONE;
 }
 
-void stream_fail(struct stream *s, int err)
+void origin_stream_fail(struct stream *s, int err)
 {
 	for (uint32_t i = s->first; i != SLOT_NONE; i = op_of(s, i)->next) {
 		struct op *op = op_of(s, i);
@@ -127,12 +127,12 @@ void stream_fail(struct stream *s, int err)
 	free(s->stash);
 	s->stash = NULL;
 	deactivate(s);
-	stream_advance(s);
+	origin_stream_advance(s);
 }
 
 /* ---- life ---- */
 
-struct stream *stream_find(struct rma *r, struct win_job *job, uint64_t win, uint32_t origin, uint32_t target)
+struct stream *origin_stream_find(struct rma *r, struct win_job *job, uint64_t win, uint32_t origin, uint32_t target)
 {
 	struct stream_key key;
 	struct stream *s;
@@ -146,17 +146,17 @@ struct stream *stream_find(struct rma *r, struct win_job *job, uint64_t win, uin
 	return s;
 }
 
-struct stream *stream_open(struct conn *c, struct win *w, uint32_t slot, uint32_t target, int *err)
+struct stream *origin_stream_open(struct conn *c, struct win *w, uint32_t slot, uint32_t target, int *err)
 {
 	struct rma *r = c->r;
-	struct stream *s = stream_find(r, w->job, w->key, w->rank, target);
+	struct stream *s = origin_stream_find(r, w->job, w->key, w->rank, target);
 	const struct to_target *chan;
 	const struct prog_win_node *node;
 
 	if (s)
 		goto found;
 	node = &w->nodes[w->node_of_rank[target]];
-	chan = link_is_here(r->link, node) ? r->local.chan : &lane_to_target;
+	chan = link_is_here(r->link, node) ? r->local.chan : &rma_lane_to_target;
 	*err = win_stream_charge(w->job->user);
 	if (*err)
 		return NULL;
@@ -215,7 +215,7 @@ static void stream_free(struct stream *s)
 	free(s);
 }
 
-void stream_put(struct stream *s)
+void origin_stream_put(struct stream *s)
 {
 	if (s->zombie && !s->jobs)
 		stream_free(s);
@@ -231,7 +231,7 @@ static void say_gone(struct stream *s)
 	s->peer->chan->gone(s, &f);
 }
 
-void stream_end(struct stream *s)
+void origin_stream_end(struct stream *s)
 {
 	if (s->sent_any)
 		say_gone(s);
@@ -252,19 +252,19 @@ void origin_win_gone(struct rma *r, struct win *w)
 
 	HASH_ITER(hh, r->streams, s, tmp)
 		if (s->win == w)
-			stream_end(s);
+			origin_stream_end(s);
 }
 
 /* ---- what the link says ---- */
 
-void stream_start(struct stream *s)
+void origin_stream_start(struct stream *s)
 {
 	int err = s->lj && s->lj->state == LINK_CLOSED ? link_job_connect(s->lj) : 0;
 
 	if (err == -ENOMEM)
 		link_retry_arm(&s->peer->r->retry);
 	else if (err)
-		stream_fail(s, err);
+		origin_stream_fail(s, err);
 	else
 		activate(s);
 }
@@ -279,7 +279,7 @@ void origin_refused(struct link_job *j, int err)
 		return;
 	EACH_STREAM_OF(p->r, p, s, tmp)
 		if (s->lj == j)
-			stream_fail(s, err);
+			origin_stream_fail(s, err);
 }
 
 void origin_down(struct link_peer *lp, int err)
@@ -290,11 +290,11 @@ void origin_down(struct link_peer *lp, int err)
 	if (!p)
 		return;
 	p->full = false;
-	gone_forget(p);
+	rma_gone_forget(p);
 	EACH_STREAM_OF(p->r, p, s, tmp) {
 		s->sent_any = false;
 		s->stopped = false;
-		stream_fail(s, err);
+		origin_stream_fail(s, err);
 	}
 }
 

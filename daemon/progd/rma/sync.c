@@ -10,7 +10,7 @@ static int request(struct tstream *ts, const struct wire_frame *f)
 	struct rma *r = ts->tl->r;
 	int ret;
 
-	if (lock_unlock_held(r, ts->win, ts->key.origin))
+	if (target_lock_unlock_held(r, ts->win, ts->key.origin))
 		return ts_wait_retry(ts);
 	/* one record per origin: another worker of its node, or nobody we know, has it */
 	if (ts->locked || __atomic_load_n(&ts->win->ctl.peers[ts->key.origin].lock_state,
@@ -35,7 +35,7 @@ static int request(struct tstream *ts, const struct wire_frame *f)
 	return TAKEN;
 }
 
-int exec_lock(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip)
+int target_exec_lock(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip)
 {
 	int ret = request(ts, f);
 
@@ -44,7 +44,7 @@ int exec_lock(struct tstream *ts, const struct wire_frame *f, const uint8_t *pay
 	return ret;
 }
 
-int lock_resume(struct tstream *ts)
+int target_lock_resume(struct tstream *ts)
 {
 	if (!winlock_granted(&ts->win->ctl, ts->key.origin))
 		return TAKEN;
@@ -56,7 +56,7 @@ int lock_resume(struct tstream *ts)
 	return DONE;
 }
 
-int exec_unlock(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip)
+int target_exec_unlock(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip)
 {
 	struct rma *r = ts->tl->r;
 	uint32_t mask;
@@ -69,7 +69,7 @@ int exec_unlock(struct tstream *ts, const struct wire_frame *f, const uint8_t *p
 		return ts_wait_retry(ts);
 	ts->locked = false;
 	/* this worker looks at its waiting streams in any case */
-	lock_kick_granted(r, mask & ~(1u << r->index));
+	target_lock_kick_granted(r, mask & ~(1u << r->index));
 	return err;
 }
 
@@ -80,12 +80,12 @@ static int count(struct tstream *ts, uint32_t *word)
 	return DONE;
 }
 
-int exec_post(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip)
+int target_exec_post(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip)
 {
 	return count(ts, &ts->win->ctl.peers[ts->key.origin].posted);
 }
 
-int exec_complete(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip)
+int target_exec_complete(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip)
 {
 	return count(ts, &ts->win->ctl.peers[ts->key.origin].completed);
 }

@@ -47,7 +47,7 @@ static int exec(struct tstream *ts, const struct wire_frame *f, const uint8_t *p
 	 * What lies in the window may have to be sent again until the peer has it: nothing may change it, and nothing that
 	 * lets others change it may be done.
 	 */
-	if ((f->type != WIRE_RMA_GET || ts->due) && !replies_over(ts)) {
+	if ((f->type != WIRE_RMA_GET || ts->due) && !ts_replies_over(ts)) {
 		if (!may_be_due(ts, f))
 			return ts_wait_jobs(ts);
 		ts->due = f->type;
@@ -90,7 +90,7 @@ void ts_run(struct tstream *ts)
 		free(p);
 	}
 	if (ts->stopped && !ts->held && ts->state != TS_FULL)
-		reply_notice(ts, WIRE_RMA_GO);
+		target_reply_notice(ts, WIRE_RMA_GO);
 }
 
 void ts_settled(struct tstream *ts)
@@ -140,7 +140,7 @@ int target_begin(struct rma_from *from, const struct wire_frame *f, struct lane_
 	if (!is_of(ts, f))
 		return -EPROTO;
 	if (ts->state != TS_RUN || ts->held || ts->jobs || !ts->win || win_is_dead(ts->win) || !is_next(ts, f) ||
-	    (ts->exec_seq == f->seq && ts->status) || !replies_over(ts))
+	    (ts->exec_seq == f->seq && ts->status) || !ts_replies_over(ts))
 		return 0;
 	if (target_resolve(ts, f, &t) || !mem_is_direct(&t.where.ref))
 		return 0;
@@ -187,7 +187,7 @@ static void repeated(struct tstream *ts, const struct wire_frame *f)
 	if (!(f->flags & WIRE_F_LAST) || f->seq > ts->applied)
 		return;
 	if (rma_opcode(f->type)->want)
-		ack_push(ts->tl, ts, f->seq, -ESTALE);
+		target_ack_push(ts->tl, ts, f->seq, -ESTALE);
 	else
 		ack_mark(ts);
 }
@@ -345,7 +345,7 @@ int target_poll(struct rma *r)
 	int n = 0;
 
 	if (r->held_unlocks && r->retry.now)
-		lock_held_unlocks(r);
+		target_lock_held_unlocks(r);
 	DL_FOREACH_SAFE2(r->waiting, ts, tmp, wait_next) {
 		/* from here on they were put back by this very loop: next time */
 		if (ts->wait_round == round)
@@ -371,7 +371,7 @@ void target_writable(struct rma_lane *tl)
 	struct tstream *ts, *tmp;
 	uint64_t round;
 
-	if (!replies_send(tl))
+	if (!target_replies_send(tl))
 		return;
 	target_flush(tl);
 	round = ++r->wait_round;
@@ -469,17 +469,17 @@ static void ts_refuse(struct tstream *ts)
 	const struct tjob *j;
 	const struct held_frame *p;
 
-	acks_collect(tl);		/* first what was done */
+	target_acks_collect(tl);		/* first what was done */
 	if (ts->state == TS_LOCK || ts->state == TS_FULL || ts->state == TS_SEND) {
-		ack_push(tl, ts, ts->cur.seq, -ENOENT);
+		target_ack_push(tl, ts, ts->cur.seq, -ENOENT);
 	} else {
 		LL_FOREACH(ts->job_list, j)
 			if (j->f.flags & WIRE_F_LAST)
-				ack_push(tl, ts, j->f.seq, -ENOENT);
+				target_ack_push(tl, ts, j->f.seq, -ENOENT);
 	}
 	LL_FOREACH(ts->held, p)
 		if (p->f.flags & WIRE_F_LAST)
-			ack_push(tl, ts, p->f.seq, -ENOENT);
+			target_ack_push(tl, ts, p->f.seq, -ENOENT);
 	ts_end(ts);
 }
 
@@ -517,5 +517,5 @@ void target_fini(struct rma *r)
 		target_from_end(r->froms);
 	target_flush(r->local_tl);
 	target_lane_free(r->local_tl);
-	lock_forget_unlocks(r);
+	target_lock_forget_unlocks(r);
 }

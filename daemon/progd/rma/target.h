@@ -35,10 +35,10 @@ static inline struct wire_frame reply_frame(const struct tstream *ts, uint64_t s
 }
 
 /* Replies that were kept; false: the lane is full again. */
-bool replies_send(struct rma_lane *tl);
+bool target_replies_send(struct rma_lane *tl);
 /* Tell the origin to stop or to go on. */
-void reply_notice(struct tstream *ts, uint8_t type);
-void ack_push(struct rma_lane *tl, const struct tstream *ts, uint64_t seq, int status);
+void target_reply_notice(struct tstream *ts, uint8_t type);
+void target_ack_push(struct rma_lane *tl, const struct tstream *ts, uint64_t seq, int status);
 /* All up to ts->applied is acknowledged with the next flush. */
 static inline void ack_mark(struct tstream *ts)
 {
@@ -49,20 +49,20 @@ static inline void ack_mark(struct tstream *ts)
 	ts->tl->dirty_listed = true;
 }
 /* What is due to marked streams becomes records; the windows' waiters are woken. */
-void acks_collect(struct rma_lane *tl);
+void target_acks_collect(struct rma_lane *tl);
 
 /* ---- lock.c --------------------------------------------------------------------------------- */
 
 /* Is a lock of @win still to be released that @origin had in our name? */
-bool lock_unlock_held(struct rma *r, const struct win *win, uint32_t origin);
-void lock_held_unlocks(struct rma *r);
-void lock_forget_unlocks(struct rma *r);
+bool target_lock_unlock_held(struct rma *r, const struct win *win, uint32_t origin);
+void target_lock_held_unlocks(struct rma *r);
+void target_lock_forget_unlocks(struct rma *r);
 /* The lock that the stream has ... */
-void lock_release(struct tstream *ts);
+void target_lock_release(struct tstream *ts);
 /* ... or waits for, as its origin is gone. */
-void lock_drop(struct tstream *ts);
+void target_lock_drop(struct tstream *ts);
 /* Other workers, to whose streams a lock was granted. */
-void lock_kick_granted(struct rma *r, uint32_t mask);
+void target_lock_kick_granted(struct rma *r, uint32_t mask);
 
 /* ---- tstream.c ------------------------------------------------------------------------------ */
 
@@ -78,7 +78,7 @@ void ts_put(struct tstream *ts);
 /* The operation that @f ends is done. */
 void ts_finish(struct tstream *ts, const struct wire_frame *f, int status);
 /* May the window change?  Not while replies may have to be sent again from it; if they are few, the lane copies them. */
-bool replies_over(struct tstream *ts);
+bool ts_replies_over(struct tstream *ts);
 /* No reply is left that others could spoil: they may go on. */
 void ts_do_due(struct tstream *ts);
 /* The one place where a stream comes to wait, and goes on; test builds check it. */
@@ -174,7 +174,7 @@ struct tjob {
 /*
  * Have frame @f done: its payload, or @want bytes of result from f->off on.  0, -EAGAIN, -EMSGSIZE, or why not.
  */
-int tjob_post(struct tstream *ts, const struct wire_frame *f, const struct target *t, const void *payload,
-	      uint64_t want);
+int ts_job_post(struct tstream *ts, const struct wire_frame *f, const struct target *t, const void *payload,
+		uint64_t want);
 
 #endif

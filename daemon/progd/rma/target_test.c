@@ -5,15 +5,13 @@
  * in-process lane.  Everything is one thread.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include <libprogbase/notifyq.h>
 
@@ -1600,23 +1598,20 @@ static void test_sub_mixed(void **state)
 	assert_int_equal(b.wc.peers[1].lock_state, PROG_LOCK_NONE);
 }
 
-int main(void)
-{
 #define L(name) cmocka_unit_test_setup_teardown(name, setup_large, teardown)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-	const struct CMUnitTest tests[] = {
-		T(test_batch), T(test_replay), T(test_refusals), T(test_unknown_windows), T(test_fragments),
-		T(test_dtype_grows), T(test_types_quota), T(test_get_large),
-		T(test_lock_order), T(test_credit), T(test_replies_full), T(test_gone), T(test_guard_kept),
-		T(test_guard_kept_gone), T(test_reopened), T(test_reopened_proven_twice),
-		T(test_reopened_waiting), T(test_window_freed),
-		T(test_freed_while_waiting), T(test_freed_with_jobs), T(test_stop),
-		T(test_stop_freed), T(test_notify), T(test_notify_freed), T(test_quota), T(test_fence_count),
-		T(test_reply_not_over), T(test_reply_copied), T(test_reply_not_over_fence), T(test_unlock_due),
-		T(test_complete_due), T(test_follow), T(test_busy), T(test_sub), T(test_sub_fence),
-		T(test_sub_mixed),
-		T(test_memory_gone), L(test_memory_gone_receiving), L(test_memory_gone_sending),
-	};
+static const struct CMUnitTest tests[] = {
+	T(test_batch), T(test_replay), T(test_refusals), T(test_unknown_windows), T(test_fragments),
+	T(test_dtype_grows), T(test_types_quota), T(test_get_large),
+	T(test_lock_order), T(test_credit), T(test_replies_full), T(test_gone), T(test_guard_kept),
+	T(test_guard_kept_gone), T(test_reopened), T(test_reopened_proven_twice),
+	T(test_reopened_waiting), T(test_window_freed),
+	T(test_freed_while_waiting), T(test_freed_with_jobs), T(test_stop),
+	T(test_stop_freed), T(test_notify), T(test_notify_freed), T(test_quota), T(test_fence_count),
+	T(test_reply_not_over), T(test_reply_copied), T(test_reply_not_over_fence), T(test_unlock_due),
+	T(test_complete_due), T(test_follow), T(test_busy), T(test_sub), T(test_sub_fence),
+	T(test_sub_mixed),
+	T(test_memory_gone), L(test_memory_gone_receiving), L(test_memory_gone_sending),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

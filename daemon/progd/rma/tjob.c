@@ -56,8 +56,8 @@ static void tjob_done(void *arg, int status, void *bounce)
 	ts_settled(ts);
 }
 
-int tjob_post(struct tstream *ts, const struct wire_frame *f, const struct target *t, const void *payload,
-	      uint64_t want)
+int ts_job_post(struct tstream *ts, const struct wire_frame *f, const struct target *t, const void *payload,
+		uint64_t want)
 {
 	struct rma *r = ts->tl->r;
 	struct helper *h = ts->win->access.helper;

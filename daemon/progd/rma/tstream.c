@@ -58,7 +58,7 @@ int ts_wait_retry(struct tstream *ts)
 
 static void ts_free(struct tstream *ts)
 {
-	dtypes_free(ts);
+	target_dtypes_free(ts);
 	free(ts->unlock);
 	if (ts->win)
 		win_stream_uncharge(ts->win->job->user);
@@ -87,7 +87,7 @@ void ts_release_held(struct rma_lane *tl, struct held_frame *p)
 				continue;
 			HASH_ITER(hh, from->streams, ts, tmp)
 				if (ts->stopped)
-					reply_notice(ts, WIRE_RMA_GO);
+					target_reply_notice(ts, WIRE_RMA_GO);
 		}
 	}
 	if (tl->on_hold && tl->held_bytes < HELD_LOW) {
@@ -102,11 +102,11 @@ void ts_end(struct tstream *ts)
 	struct rma *r = tl->r;
 
 	ts_do_due(ts);
-	acks_collect(tl);
+	target_acks_collect(tl);
 	/* if it still sends, it is answered that there is no such window any more */
 	if (ts->stopped)
-		reply_notice(ts, WIRE_RMA_GO);
-	lock_drop(ts);
+		target_reply_notice(ts, WIRE_RMA_GO);
+	target_lock_drop(ts);
 	ts_unwait(ts);
 	while (ts->held) {
 		struct held_frame *p = ts->held;
@@ -212,7 +212,7 @@ static bool is_reply_of(const void *arg, const void *ctx)
 	return ((const struct sendref *)arg)->ts == ctx;
 }
 
-bool replies_over(struct tstream *ts)
+bool ts_replies_over(struct tstream *ts)
 {
 	if (ts->refs && !ts->unsent && ts->ref_bytes <= REPLY_COPIES)
 		lane_copy_kept(ts->tl->lane, ts->ref_calls, is_reply_of, ts);
@@ -236,7 +236,7 @@ void ts_do_due(struct tstream *ts)
 		__atomic_fetch_add(&ts->win->ctl.peers[ts->key.origin].completed, 1, __ATOMIC_RELEASE);
 	winctl_wake(ctl);
 	if (due == WIRE_RMA_UNLOCK)
-		lock_release(ts);
+		target_lock_release(ts);
 }
 
 void ts_finish(struct tstream *ts, const struct wire_frame *f, int status)
@@ -257,7 +257,7 @@ void ts_finish(struct tstream *ts, const struct wire_frame *f, int status)
 		if (f->flags & WIRE_F_FENCE) {
 			unsigned int parity = !!(f->flags & WIRE_F_PARITY);
 
-			if (!replies_over(ts)) {
+			if (!ts_replies_over(ts)) {
 				ts->fences_due[parity]++;
 			} else {
 				__atomic_fetch_add(&w->ctl.ctl->applied[parity], 1, __ATOMIC_RELEASE);
@@ -268,7 +268,7 @@ void ts_finish(struct tstream *ts, const struct wire_frame *f, int status)
 	stats_add(&ts->stats->applied[op], 1);
 	ts->tl->ops++;
 	if (status)
-		ack_push(ts->tl, ts, f->seq, status);
+		target_ack_push(ts->tl, ts, f->seq, status);
 	else
 		ack_mark(ts);
 	/* push_ack alone wakes nobody */
@@ -315,7 +315,7 @@ int ts_hold(struct tstream *ts, const struct wire_frame *f, const void *payload)
 		p->counted = cost;
 		tl->held_bytes += cost;
 		if (tl->held_bytes > HELD_STOP && !ts->stopped)
-			reply_notice(ts, WIRE_RMA_STOP);
+			target_reply_notice(ts, WIRE_RMA_STOP);
 		if (!tl->on_hold && tl->held_bytes > HELD_HIGH) {
 			tl->on_hold = true;
 			tl->chan->hold(tl, true);

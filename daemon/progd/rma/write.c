@@ -34,7 +34,7 @@ static int compare_and_swap(const struct target *t, const struct wire_frame *f, 
 static int write_by_helper(struct tstream *ts, const struct wire_frame *f, struct target *t, const uint8_t *payload,
 			   uint64_t want)
 {
-	int err = tjob_post(ts, f, t, payload, want);
+	int err = ts_job_post(ts, f, t, payload, want);
 
 	if (!err) {
 		if (f->flags & WIRE_F_LAST)
@@ -115,7 +115,7 @@ static inline int exec_write(struct tstream *ts, const struct wire_frame *frame,
 	return err;
 }
 
-int exec_put(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip)
+int target_exec_put(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip)
 {
 	if (!f->len)
 		return DONE;
@@ -128,14 +128,14 @@ int exec_put(struct tstream *ts, const struct wire_frame *f, const uint8_t *payl
 	return ts->tl->rx_map && !win_map_alive(ts->tl->rx_map) ? -EFAULT : DONE;
 }
 
-int exec_acc(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip)
+int target_exec_acc(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip)
 {
 	if (!reduce_valid(f->op, f->etype))
 		return -EINVAL;
 	return f->len ? exec_write(ts, f, payload, skip, 0, accumulate) : DONE;
 }
 
-int exec_get_acc(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip)
+int target_exec_get_acc(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip)
 {
 	uint64_t unit;
 
@@ -144,10 +144,10 @@ int exec_get_acc(struct tstream *ts, const struct wire_frame *f, const uint8_t *
 	if (f->len && f->op != PROG_OP_NO_OP)
 		return exec_write(ts, f, payload, skip, f->len, accumulate);
 	unit = reduce_type(f->etype)->packed;
-	return f->total % unit || f->off % unit ? -EINVAL : exec_get(ts, f, payload, skip);
+	return f->total % unit || f->off % unit ? -EINVAL : target_exec_get(ts, f, payload, skip);
 }
 
-int exec_cas(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip)
+int target_exec_cas(struct tstream *ts, const struct wire_frame *f, const uint8_t *payload, uint32_t *skip)
 {
 	if (!apply_cas_valid(f->etype) || f->off || f->total != reduce_type(f->etype)->packed ||
 	    f->len != 2 * f->total)

@@ -4,12 +4,12 @@
 
 #include "rndv/priv.h"
 
-const struct prog_win_node *conn_node(const struct conn *c, uint32_t rank)
+const struct prog_win_node *rndv_conn_node(const struct conn *c, uint32_t rank)
 {
 	return &c->sp->win->nodes[c->sp->win->node_of_rank[rank]];
 }
 
-struct conn *conn_find(struct rndv *r, struct win_job *job, uint64_t win, uint32_t rank)
+struct conn *rndv_conn_find(struct rndv *r, struct win_job *job, uint64_t win, uint32_t rank)
 {
 	struct conn_key key = { .job = job, .win = win, .rank = rank };
 	struct conn *c;
@@ -18,12 +18,12 @@ struct conn *conn_find(struct rndv *r, struct win_job *job, uint64_t win, uint32
 	return c;
 }
 
-bool conn_blocked(const struct conn *c)
+bool rndv_conn_blocked(const struct conn *c)
 {
 	return __atomic_load_n(c->lc.view->blocked, __ATOMIC_RELAXED);
 }
 
-void conn_place(const struct conn *on, uint64_t len, bool blocking)
+void rndv_conn_place(const struct conn *on, uint64_t len, bool blocking)
 {
 	struct rndv *r = on->r;
 	cpu_set_t idle, busy;
@@ -37,7 +37,7 @@ void conn_place(const struct conn *on, uint64_t len, bool blocking)
 	CPU_ZERO(&busy);
 	DL_FOREACH(r->list, c) {
 		uint32_t cpu = link_client_cpu(&c->lc, now);
-		bool blocked = conn_blocked(c) || (c == on && blocking);
+		bool blocked = rndv_conn_blocked(c) || (c == on && blocking);
 
 		if (cpu < CPU_SETSIZE)
 			CPU_SET(cpu, blocked ? &idle : &busy);
@@ -45,7 +45,7 @@ void conn_place(const struct conn *on, uint64_t len, bool blocking)
 	r->host->place(r->host, r->link->o.index, &idle, &busy);
 }
 
-void conn_job_done(struct conn *c)
+void rndv_conn_job_done(struct conn *c)
 {
 	c->jobs--;
 }

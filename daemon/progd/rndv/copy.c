@@ -8,19 +8,19 @@
 static int source(struct recv_xfer *x)
 {
 	const struct match_id *id = &x->send->id;
-	struct conn *from = conn_find(x->on->r, x->on->key.job, x->send->win, id->src);
+	struct conn *from = rndv_conn_find(x->on->r, x->on->key.job, x->send->win, id->src);
 	struct prog_p2p_slot s;
 	const char *why = "";
 	int err;
 
 	if (!from)
 		return -ESRCH;
-	if (!slot_read(from, id->slot, &s) || s.serial != id->serial || s.kind != PROG_P2P_SEND ||
+	if (!rndv_slot_read(from, id->slot, &s) || s.serial != id->serial || s.kind != PROG_P2P_SEND ||
 	    s.key.dst != x->key.dst || s.len < x->want)
 		return -ESTALE;
 	if (atomic_exchange(&from->sp->wanted[id->slot], id->serial) == id->serial)
 		return -EBUSY;
-	err = side_init(&x->src, from->sp, &s, &why);
+	err = rndv_side_init(&x->src, from->sp, &s, &why);
 	if (err == -EPROTO) {
 		link_client_bad(&from->lc, "message slot %u: %s", id->slot, why);
 		return -EINVAL;
@@ -36,7 +36,7 @@ static int start(struct recv_xfer *x)
 {
 	int err = source(x);
 
-	if (!err && peer_copy_fits(x))
+	if (!err && rndv_peer_copy_fits(x))
 		x->ops = &xfer_peer_copy;
 	return err;
 }
@@ -47,7 +47,7 @@ static void chunk_read(void *arg, int status, void *bounce)
 
 	x->busy = false;
 	if (x->state == XFER_MOVING) {
-		int64_t n = status ? status : land(x, bounce, x->chunk);
+		int64_t n = status ? status : rndv_land(x, bounce, x->chunk);
 
 		if (n < 0)
 			xfer_done(x, n);
@@ -60,11 +60,11 @@ static void chunk_read(void *arg, int status, void *bounce)
 /* The sender's helper thread reads. */
 static int read_chunk(struct recv_xfer *x, uint64_t len)
 {
-	uint64_t max = side_helper_max(&x->src);
+	uint64_t max = rndv_side_helper_max(&x->src);
 	int err;
 
 	x->chunk = len < max ? len : max;
-	err = side_post(&x->src, x->from, x->pos, x->chunk, NULL, chunk_read, x);
+	err = rndv_side_post(&x->src, x->from, x->pos, x->chunk, NULL, chunk_read, x);
 	if (err)
 		return err == -ENOMEM ? -EAGAIN : err;
 	xfer_hold(x);
@@ -77,27 +77,27 @@ static int64_t copy_chunk(struct recv_xfer *x, uint64_t len)
 {
 	struct rndv *r = x->on->r;
 	bool head = x->pos < x->head;
-	void *to, *src = side_ptr(&x->src, x->pos);
+	void *to, *src = rndv_side_ptr(&x->src, x->pos);
 	int64_t n;
 	int err;
 
 	if (src) {
-		n = land(x, src, len);
+		n = rndv_land(x, src, len);
 		return n < 0 || win_map_alive(x->src.map) ? n : -EFAULT;
 	}
-	to = head ? x->sp->c.slot[x->slot].head + x->pos : side_ptr(&x->to, x->pos);
+	to = head ? x->sp->c.slot[x->slot].head + x->pos : rndv_side_ptr(&x->to, x->pos);
 	if (head && len > x->head - x->pos)
 		len = x->head - x->pos;
-	err = side_read(&x->src, x->pos, to ? to : r->scratch, len);
+	err = rndv_side_read(&x->src, x->pos, to ? to : r->scratch, len);
 	if (err)
 		return err;
 	if (!to)
-		return land(x, r->scratch, len);
+		return rndv_land(x, r->scratch, len);
 	x->pos += len;
 	return !x->to.map || win_map_alive(x->to.map) ? (int64_t)len : -EFAULT;
 }
 
-int copy_step(struct recv_xfer *x)
+int xfer_copy_step(struct recv_xfer *x)
 {
 	uint64_t left = x->avail - x->pos, len = left < CHUNK ? left : CHUNK;
 	int64_t n;
@@ -111,7 +111,7 @@ int copy_step(struct recv_xfer *x)
 		x->ops = &xfer_engine;
 		return x->ops->step(x);
 	}
-	conn_place(x->on, x->want, x->blocking);
+	rndv_conn_place(x->on, x->want, x->blocking);
 	if (x->pos < x->head && x->from && x->src.map && x->src.map->device && len > x->head - x->pos)
 		len = x->head - x->pos;		/* the rest may be for an engine */
 	if (x->src.helper)
@@ -125,5 +125,5 @@ int copy_step(struct recv_xfer *x)
 
 const struct xfer_ops xfer_copy = {
 	.start = start,
-	.step = copy_step,
+	.step = xfer_copy_step,
 };

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "rndv/priv.h"
 
@@ -53,7 +54,7 @@ static void release(struct eager *e)
 	free(e);
 }
 
-void rsend_forget(struct rsend *s)
+void rndv_rsend_forget(struct rsend *s)
 {
 	struct eager *e = s ? s->eager : NULL;
 
@@ -107,13 +108,13 @@ static void written(struct recv_xfer *x)
 	if (e->reader)
 		xfer_done(e->reader, x->status);
 	else
-		rsend_forget(match_drop(e->sp->match, &id));
+		rndv_rsend_forget(match_drop(e->sp->match, &id));
 }
 
 static void ended(struct recv_xfer *x, struct rsend *s)
 {
 	written(x);
-	ats_send(x->on->r, x->on, x->pj, s, x->status);
+	rndv_ats_send(x->on->r, x->on, x->pj, s, x->status);
 }
 
 static const struct xfer_owner to_pool = {
@@ -121,7 +122,7 @@ static const struct xfer_owner to_pool = {
 	.ended = ended,
 };
 
-void eager_begin(struct conn *on, struct rndv_job *pj, struct rsend *s)
+void rndv_eager_begin(struct conn *on, struct rndv_job *pj, struct rsend *s)
 {
 	struct pool *pool = pool_of(on);
 	struct pool_buf buf;
@@ -134,7 +135,7 @@ void eager_begin(struct conn *on, struct rndv_job *pj, struct rsend *s)
 		return;
 	}
 	e = calloc(1, sizeof(*e));
-	f = calloc(1, sizeof(*f));
+	f = calloc(1, sizeof(*f) + s->ndata);
 	x = calloc(1, sizeof(*x));
 	if (!e || !f || !x) {
 		free(e);
@@ -146,7 +147,9 @@ void eager_begin(struct conn *on, struct rndv_job *pj, struct rsend *s)
 	*e = (struct eager){ .sp = on->sp, .buf = buf, .mem = (uint8_t *)on->sp->pool_map->mem + buf.off,
 			     .len = s->len, .writer = x };
 	s->eager = e;
-	*f = (struct rsend){ .id = s->id, .key = s->key, .win = s->win, .len = s->len };
+	*f = (struct rsend){ .id = s->id, .key = s->key, .win = s->win, .len = s->len, .ndata = s->ndata };
+	if (s->ndata)
+		memcpy(f->data, s->data, s->ndata);
 	x->owner = &to_pool;
 	x->sp = on->sp;
 	x->key = s->key;
@@ -174,5 +177,18 @@ static int start(struct recv_xfer *x)
 
 const struct xfer_ops xfer_eager = {
 	.start = start,
-	.step = copy_step,
+	.step = xfer_copy_step,
+};
+
+/* ---- what came with its RTS ---- */
+
+static int start_short(struct recv_xfer *x)
+{
+	x->src = (struct side){ .ref = mem_direct(x->send->data), .len = x->send->ndata };
+	return 0;
+}
+
+const struct xfer_ops xfer_short = {
+	.start = start_short,
+	.step = xfer_copy_step,
 };

@@ -25,7 +25,7 @@ static void copied(void *arg, int status)
 static int step(struct recv_xfer *x)
 {
 	struct rndv *r = x->on->r;
-	uint8_t *to = side_ptr(&x->to, x->pos), *src = side_ptr(&x->src, x->pos);
+	uint8_t *to = rndv_side_ptr(&x->to, x->pos), *src = rndv_side_ptr(&x->src, x->pos);
 
 	if (!r->copy_engine || !to || !src)
 		return -EOPNOTSUPP;
@@ -34,7 +34,7 @@ static int step(struct recv_xfer *x)
 					 r->turn != NULL, x->on->lc.stats, copied, x);
 	if (!x->engine_req)
 		return -EOPNOTSUPP;
-	conn_place(x->on, x->want, x->blocking);
+	rndv_conn_place(x->on, x->want, x->blocking);
 	xfer_hold(x);
 	x->busy = true;
 	return 1;

@@ -14,16 +14,20 @@ static int rts(struct link_from *from, const struct wire_frame *f, struct conn *
 		.target = f->target, .disp = f->disp, .error = ENOENT,
 	};
 	struct wire_rtsrec rec;
+	uint32_t ndata;
 	struct rsend s;
 	int err;
 
 	if (wire_rts_get(payload, &rec))
 		return -EPROTO;
+	ndata = f->len - (uint32_t)sizeof(struct wire_rts);
+	if (ndata && ndata != rec.len)
+		return -EPROTO;
 	if (!c) {
-		ctrl_reply(rl, &a);
+		rndv_ctrl_reply(rl, &a);
 		return 0;
 	}
-	if (!rlane_has(rl, c, f->origin)) {
+	if (!rndv_lane_has(rl, c, f->origin)) {
 		prog_log_limited(PROG_LOG_WARN, "lane %s: rank %u of window %llx is not of that node",
 				 lane_name(rl->lane), f->origin, (unsigned long long)f->win);
 		return 0;
@@ -32,27 +36,27 @@ static int rts(struct link_from *from, const struct wire_frame *f, struct conn *
 		.id = { .src = f->origin, .slot = (uint32_t)f->disp, .serial = f->disp >> 32 },
 		.key = { .comm = rec.comm, .src = f->origin, .dst = f->target, .tag = rec.tag,
 			 .gen = rec.gen, .ord = rec.ord },
-		.win = f->win, .len = rec.len, .flags = rec.flags, .eager_max = rec.eager, .from = from->id,
+		.win = f->win, .len = rec.len, .flags = rec.flags, .eager_max = rec.eager, .from = from->id, .ndata = ndata,
 	};
-	err = receiver_rts(c, &s);
+	err = receiver_rts(c, &s, (const uint8_t *)payload + sizeof(struct wire_rts));
 	if (err) {
 		a.error = -err;
-		ctrl_reply(rl, &a);
+		rndv_ctrl_reply(rl, &a);
 	}
 	return 0;
 }
 
 /* Nothing that others send is received in place. */
-int frames_begin(struct link_from *from, const struct wire_frame *f, struct lane_sink *sink)
+int rndv_frames_begin(struct link_from *from, const struct wire_frame *f, struct lane_sink *sink)
 {
 	return 0;
 }
 
-int frames_end(struct link_from *from, const struct wire_frame *f, const void *payload, void *token)
+int rndv_frames_end(struct link_from *from, const struct wire_frame *f, const void *payload, void *token)
 {
 	struct rndv_lane *rl = from->lane->rndv;
 	struct win_job *job = link_from_job(from);
-	struct conn *c = job ? conn_find(rl->r, job, f->win, f->type == WIRE_RNDV_RTS ? f->target : f->origin) : NULL;
+	struct conn *c = job ? rndv_conn_find(rl->r, job, f->win, f->type == WIRE_RNDV_RTS ? f->target : f->origin) : NULL;
 	struct wire_atsrec rec;
 
 	switch (f->type) {
@@ -71,11 +75,11 @@ int frames_end(struct link_from *from, const struct wire_frame *f, const void *p
 
 /* ---- what they answer ---- */
 
-void frames_answer_begin(struct link_job *j, const struct wire_frame *f, struct lane_sink *sink)
+void rndv_frames_answer_begin(struct link_job *j, const struct wire_frame *f, struct lane_sink *sink)
 {
-	struct recv_xfer *x = f->type == WIRE_RNDV_DATA ? net_find(j, f) : NULL;
+	struct recv_xfer *x = f->type == WIRE_RNDV_DATA ? rndv_net_find(j, f) : NULL;
 
-	if (!x || !net_place(j->peer->rndv, x, f, sink))
+	if (!x || !rndv_net_place(j->peer->rndv, x, f, sink))
 		return;
 	xfer_hold(x);
 	atomic_fetch_add(&x->sp->refs, 1);
@@ -90,43 +94,43 @@ static void received(struct recv_xfer *x)
 	rndv_space_put(sp);
 }
 
-int frames_answer_end(struct link_job *j, const struct wire_frame *f, const void *payload, void *token)
+int rndv_frames_answer_end(struct link_job *j, const struct wire_frame *f, const void *payload, void *token)
 {
 	struct recv_xfer *x = token;
 	struct conn *c;
 	int err = 0;
 
 	if (x) {
-		bool placed = side_ptr(&x->to, 0);
+		bool placed = rndv_side_ptr(&x->to, 0);
 
 		if (x->state == XFER_MOVING)
-			err = net_data(x, f, placed ? NULL : x->pj->peer->buf, placed);
+			err = rndv_net_data(x, f, placed ? NULL : x->pj->peer->buf, placed);
 		received(x);
 		return err;
 	}
 	switch (f->type) {
 	case WIRE_RNDV_DATA:
-		x = net_find(j, f);
+		x = rndv_net_find(j, f);
 		/* it may have ended meanwhile */
-		return x ? net_data(x, f, payload, false) : 0;
+		return x ? rndv_net_data(x, f, payload, false) : 0;
 	case WIRE_RNDV_REFUSE:
-		x = net_find(j, f);
+		x = rndv_net_find(j, f);
 		if (x)
 			xfer_done(x, -(int)f->error);
 		return 0;
 	case WIRE_RNDV_ATS_ACK:
 		if (j->rndv)
-			ats_acked(j->rndv, f->seq);
+			rndv_ats_acked(j->rndv, f->seq);
 		return 0;
 	default:
-		c = conn_find(j->peer->link->rndv, j->job, f->win, f->origin);
+		c = rndv_conn_find(j->peer->link->rndv, j->job, f->win, f->origin);
 		if (c)
 			sender_retry(c, (uint32_t)f->disp, f->disp >> 32, -(int)f->error);
 		return 0;
 	}
 }
 
-void frames_answer_abort(void *token)
+void rndv_frames_answer_abort(void *token)
 {
 	received(token);
 }

@@ -155,6 +155,20 @@ static void say_rts(uint32_t src, uint32_t dst, uint32_t slot, uint32_t serial, 
 	send_frame(t.lane, &f, buf);
 }
 
+/* .. whose bytes come with it: @n of them. */
+static void say_short(uint32_t src, uint32_t dst, uint32_t slot, uint32_t serial, uint64_t ord, uint64_t len, const uint8_t *data,
+		      uint32_t n)
+{
+	struct wire_frame f = frame(WIRE_RNDV_RTS, src, dst, slot, serial);
+	struct wire_rtsrec rec = { .comm = 9, .ord = ord, .tag = -3, .gen = 1, .len = len };
+	uint8_t buf[sizeof(struct wire_rts) + WIRE_RTS_DATA_MAX];
+
+	wire_rts_put(buf, &rec);
+	memcpy(buf + sizeof(struct wire_rts), data, n);
+	f.len = (uint32_t)sizeof(struct wire_rts) + n;
+	send_frame(t.lane, &f, buf);
+}
+
 static void get(uint32_t src, uint32_t dst, uint32_t slot, uint32_t serial, uint64_t token, uint64_t off,
 		 uint64_t end)
 {
@@ -333,6 +347,42 @@ static void test_rts_refused(void **state)
 	UNTIL(!t.lane);
 }
 
+/* A short message comes with its RTS: nothing is asked for, whoever comes first, and wherever the buffer is. */
+static void test_rts_data(void **state)
+{
+	static uint8_t mem[2][WIRE_RTS_DATA_MAX], data[WIRE_RTS_DATA_MAX];
+	uint32_t lens[] = { 1, PROG_P2P_HEAD, PROG_P2P_HEAD + 1, WIRE_RTS_DATA_MAX };
+
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)(i * 7 + 1);
+	for (uint32_t i = 0; i < 4; i++) {
+		uint32_t len = lens[i], head = len < PROG_P2P_HEAD ? len : PROG_P2P_HEAD, r[2];
+
+		for (uint32_t first = 0; first < 2; first++) {
+			struct buf b = { .place = PRIVATE, .mem = mem[first], .count = len, .len = len };
+
+			memset(mem, 0, sizeof(mem));
+			if (first)
+				r[1] = post_recv(0, 2, 2 * i + first, 0, &b);
+			say_short(0, 2, 5, 2 * i + first + 1, 2 * i + first, len, data, len);
+			rest();
+			if (!first)
+				r[0] = post_recv(0, 2, 2 * i + first, 0, &b);
+			UNTIL(state_of(2, r[first]) == PROG_P2P_DONE);
+			assert_int_equal(slot_of(2, r[first])->status, 0);
+			assert_int_equal(slot_of(2, r[first])->msg_len, len);
+			assert_memory_equal(slot_of(2, r[first])->head, data, head);
+			assert_memory_equal(mem[first] + head, data + head, len - head);
+			UNTIL(count(WIRE_RNDV_ATS) == 2 * i + first + 1);
+		}
+	}
+	assert_int_equal(count(WIRE_RNDV_GET_REQ), 0);
+	assert_non_null(t.lane);
+	/* not all of them, or more */
+	say_short(0, 2, 6, 1, 99, 100, data, 99);
+	UNTIL(!t.lane);
+}
+
 /* More SENDs than a receiver's unexpected queue takes are to be announced again later. */
 static void test_rts_quota(void **state)
 {
@@ -483,21 +533,17 @@ static void test_lanes_follow(void **state)
 	UNTIL(!clients[2].seg->area.unmatched);
 }
 
-int main(int argc, char **argv)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_get_refused, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_ats_refused, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_rts_refused, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_rts_quota, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_data, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_data_beyond, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_refusal, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_ats_again, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_lanes_follow, setup, teardown),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test_setup_teardown(test_get_refused, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_ats_refused, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_rts_refused, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_rts_data, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_rts_quota, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_data, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_data_beyond, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_refusal, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_ats_again, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_lanes_follow, setup, teardown),
+};
 
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

@@ -16,7 +16,7 @@ static void landed(void *arg, int status, void *bounce)
 		if (status)
 			xfer_done(x, status);
 		else
-			land_retry(x);
+			rndv_land_retry(x);
 		xfer_advance(x, l->len);
 	}
 	free(l);
@@ -25,14 +25,14 @@ static void landed(void *arg, int status, void *bounce)
 
 static int post(struct recv_xfer *x, struct landing *l, const void *bytes)
 {
-	int err = side_post(&x->to, x->on, l->off, l->len, bytes, landed, l);
+	int err = rndv_side_post(&x->to, x->on, l->off, l->len, bytes, landed, l);
 
 	if (!err)
 		xfer_hold(x);
 	return err;
 }
 
-void land_retry(struct recv_xfer *x)
+void rndv_land_retry(struct recv_xfer *x)
 {
 	struct landing *l;
 
@@ -53,7 +53,7 @@ void land_retry(struct recv_xfer *x)
 
 static int by_helper(struct recv_xfer *x, uint64_t off, const uint8_t *bytes, uint64_t len)
 {
-	uint64_t max = side_helper_max(&x->to);
+	uint64_t max = rndv_side_helper_max(&x->to);
 
 	for (uint64_t n; len; off += n, bytes += n, len -= n) {
 		struct landing *l;
@@ -82,7 +82,7 @@ static int by_helper(struct recv_xfer *x, uint64_t off, const uint8_t *bytes, ui
 	return 0;
 }
 
-int64_t land(struct recv_xfer *x, const uint8_t *bytes, uint64_t len)
+int64_t rndv_land(struct recv_xfer *x, const uint8_t *bytes, uint64_t len)
 {
 	uint64_t off = x->pos, head = 0;
 	int err = 0;
@@ -100,6 +100,6 @@ int64_t land(struct recv_xfer *x, const uint8_t *bytes, uint64_t len)
 		return err ? err : (int64_t)head;
 	}
 	if (len)
-		err = side_write(&x->to, off, bytes, len);
+		err = rndv_side_write(&x->to, off, bytes, len);
 	return err ? err : (int64_t)(head + len);
 }

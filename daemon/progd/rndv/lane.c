@@ -6,7 +6,7 @@
 
 #include "rndv/priv.h"
 
-struct rndv_lane *rlane_new(struct rndv *r, struct lane *l)
+struct rndv_lane *rndv_lane_new(struct rndv *r, struct lane *l)
 {
 	struct rndv_lane *rl = calloc(1, sizeof(*rl));
 
@@ -18,20 +18,20 @@ struct rndv_lane *rlane_new(struct rndv *r, struct lane *l)
 	return rl;
 }
 
-void rlane_free(struct rndv_lane *rl)
+void rndv_lane_free(struct rndv_lane *rl)
 {
 	DL_DELETE(rl->r->lanes, rl);
 	free(rl->replies);
 	free(rl);
 }
 
-bool rlane_has(const struct rndv_lane *rl, const struct conn *c, uint32_t rank)
+bool rndv_lane_has(const struct rndv_lane *rl, const struct conn *c, uint32_t rank)
 {
 	return rank < c->sp->win->nranks &&
-	       !memcmp(conn_node(c, rank)->guid, lane_guid(rl->lane), PROG_GUID_SIZE);
+	       !memcmp(rndv_conn_node(c, rank)->guid, lane_guid(rl->lane), PROG_GUID_SIZE);
 }
 
-void ctrl_reply(struct rndv_lane *rl, const struct wire_frame *f)
+void rndv_ctrl_reply(struct rndv_lane *rl, const struct wire_frame *f)
 {
 	int err = rl->nreplies ? -EAGAIN : lane_send(rl->lane, f, NULL, NULL, NULL);
 
@@ -51,7 +51,7 @@ void ctrl_reply(struct rndv_lane *rl, const struct wire_frame *f)
 	rl->replies[rl->nreplies++] = *f;
 }
 
-void ctrl_reply_flush(struct rndv_lane *rl)
+void rndv_ctrl_reply_flush(struct rndv_lane *rl)
 {
 	uint32_t n = 0;
 

@@ -266,16 +266,16 @@ static void test_many(void **state)
 	assert_int_equal(st()->copies[STATS_COPY_DMA], 2 * N);
 }
 
-int main(void)
-{
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, kit_teardown)
-	const struct CMUnitTest tests[] = {
-		T(test_moved), T(test_small_by_cpu), T(test_named), T(test_fails), T(test_refused),
-		T(test_receiver_ends), T(test_sender_ends), T(test_both_end), T(test_all_ends), T(test_many),
-	};
+static const struct CMUnitTest tests[] = {
+	T(test_moved), T(test_small_by_cpu), T(test_named), T(test_fails), T(test_refused),
+	T(test_receiver_ends), T(test_sender_ends), T(test_both_end), T(test_all_ends), T(test_many),
+};
 
+static int setup_all(void **state)
+{
 	pin_fake_on();
-	if (!pin_fake_mem((size_t)RANKS * REGION))
-		return 1;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return pin_fake_mem((size_t)RANKS * REGION) ? 0 : -1;
 }
+
+KIT_SUITE(tests, .setup = setup_all);

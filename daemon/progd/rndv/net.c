@@ -21,14 +21,14 @@ static int ask(struct recv_xfer *x, uint64_t end)
 	x->asked = end;
 	x->busy = end == x->want;
 	PROG_PROBE(get_req, x->key.comm, s->id.src, x->key.dst, x->key.ord, end);
-	return peer_send(x->pj, &x->tx);
+	return rndv_peer_send(x->pj, &x->tx);
 }
 
 static int start(struct recv_xfer *x)
 {
 	struct rndv *r = x->on->r;
 
-	conn_place(x->on, x->want, x->blocking);
+	rndv_conn_place(x->on, x->want, x->blocking);
 	x->token = ++r->tokens;
 	HASH_ADD(hh, r->gets, token, sizeof(x->token), x);
 	if (!x->hh.tbl) {
@@ -57,7 +57,7 @@ static void stop(struct recv_xfer *x)
 	HASH_DEL(x->on->r->gets, x);
 	DL_DELETE2(x->pj->gets, x, pj_prev, pj_next);
 	x->token = 0;
-	peer_cancel(x->pj, &x->tx);
+	rndv_peer_cancel(x->pj, &x->tx);
 }
 
 const struct xfer_ops xfer_net = {
@@ -66,7 +66,7 @@ const struct xfer_ops xfer_net = {
 	.stop = stop,
 };
 
-struct recv_xfer *net_find(const struct link_job *j, const struct wire_frame *f)
+struct recv_xfer *rndv_net_find(const struct link_job *j, const struct wire_frame *f)
 {
 	struct recv_xfer *x;
 
@@ -74,13 +74,13 @@ struct recv_xfer *net_find(const struct link_job *j, const struct wire_frame *f)
 	return x && x->pj->lj == j ? x : NULL;
 }
 
-bool net_place(struct rndv_peer *pe, struct recv_xfer *x, const struct wire_frame *f, struct lane_sink *sink)
+bool rndv_net_place(struct rndv_peer *pe, struct recv_xfer *x, const struct wire_frame *f, struct lane_sink *sink)
 {
 	uint64_t off = f->off, end = f->off + f->len;
 
 	if (f->off != x->pos || end > x->asked)
 		return false;
-	if (!side_ptr(&x->to, 0)) {
+	if (!rndv_side_ptr(&x->to, 0)) {
 		if (!pe->buf)
 			pe->buf = malloc(WIRE_MAX_PAYLOAD);
 		if (!pe->buf)
@@ -96,18 +96,18 @@ bool net_place(struct rndv_peer *pe, struct recv_xfer *x, const struct wire_fram
 		off = n;
 	}
 	if (off < end)
-		sink->iov[sink->niov++] = (struct iovec){ side_ptr(&x->to, off), end - off };
+		sink->iov[sink->niov++] = (struct iovec){ rndv_side_ptr(&x->to, off), end - off };
 	return true;
 }
 
-int net_data(struct recv_xfer *x, const struct wire_frame *f, const void *payload, bool placed)
+int rndv_net_data(struct recv_xfer *x, const struct wire_frame *f, const void *payload, bool placed)
 {
 	int64_t n = f->len;
 
 	if (f->off != x->pos || f->off + f->len > x->asked)
 		return -EPROTO;
 	if (!placed)
-		n = land(x, payload, f->len);
+		n = rndv_land(x, payload, f->len);
 	else if (!win_map_alive(x->to.map) || !win_map_alive(x->sp->c.view.seg))
 		n = -EFAULT;
 	else
@@ -117,7 +117,7 @@ int net_data(struct recv_xfer *x, const struct wire_frame *f, const void *payloa
 		return 0;
 	}
 	if (x->landed + n < x->want)
-		conn_place(x->on, x->want, x->blocking);
+		rndv_conn_place(x->on, x->want, x->blocking);
 	xfer_advance(x, n);
 	return 0;
 }

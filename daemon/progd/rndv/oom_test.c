@@ -158,14 +158,13 @@ static void test_some(void **state)
 	all_fail(5);
 }
 
-int main(int argc, char **argv)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_one),
-		cmocka_unit_test(test_some),
-	};
-	int ret;
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_one),
+	cmocka_unit_test(test_some),
+};
 
+static int setup_all(void **state)
+{
 	for (uint32_t i = 0; i < RANKS; i++) {
 		sbuf[i] = malloc(LEN);
 		for (uint32_t k = 0; k < LEN; k++)
@@ -173,12 +172,16 @@ int main(int argc, char **argv)
 	}
 	for (unsigned int i = 0; i < MSGS; i++)
 		rbuf[i] = malloc(LEN);
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	ret = cmocka_run_group_tests(tests, NULL, NULL);
+	return 0;
+}
+
+static int teardown_all(void **state)
+{
 	for (uint32_t i = 0; i < RANKS; i++)
 		free(sbuf[i]);
 	for (unsigned int i = 0; i < MSGS; i++)
 		free(rbuf[i]);
-	return ret;
+	return 0;
 }
+
+KIT_SUITE(tests, .setup = setup_all, .teardown = teardown_all);

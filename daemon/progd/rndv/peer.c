@@ -29,9 +29,9 @@ static struct rndv_peer *peer_of(struct rndv *r, struct link_peer *lp)
 	return p;
 }
 
-struct rndv_job *peer_job(struct conn *c, uint32_t rank)
+struct rndv_job *rndv_peer_job(struct conn *c, uint32_t rank)
 {
-	struct link_job *lj = link_job_get(c->r->link, c->key.job, conn_node(c, rank));
+	struct link_job *lj = link_job_get(c->r->link, c->key.job, rndv_conn_node(c, rank));
 	struct rndv_peer *p = lj ? peer_of(c->r, lj->peer) : NULL;
 	struct rndv_job *pj;
 
@@ -68,7 +68,7 @@ static void txs_drop(struct rndv_job *pj)
 static void rsend_free(struct rsend *s)
 {
 	if (s->pj) {
-		peer_cancel(s->pj, &s->tx);
+		rndv_peer_cancel(s->pj, &s->tx);
 		DL_DELETE(s->pj->ats, s);
 		s->pj->peer->r->nats--;
 	}
@@ -92,11 +92,13 @@ static void flush(struct rndv_job *pj)
 		int err;
 
 		t->f.job = pj->lj->index;
-		err = lane_send(p->lp->lane, &t->f, t->payload, NULL, NULL);
+		if (t->rts && !lane_takes_rts_data(p->lp->lane))
+			t->f.len = sizeof(struct wire_rts);
+		err = lane_send(p->lp->lane, &t->f, t->rts ? t->rts : t->payload, NULL, NULL);
 		if (err == -EAGAIN)
 			p->full = true;
 		if (err)
-			return;			/* else the lane is closing: peer_down follows */
+			return;			/* else the lane is closing: rndv_peer_down follows */
 		dequeue(pj, t);
 		if (t->kind == CTRL_RTS)
 			free(t);
@@ -106,7 +108,7 @@ static void flush(struct rndv_job *pj)
 static void pjob_fail(struct rndv_job *pj, int err);
 static void pjob_free(struct rndv_job *pj);
 
-void peer_opened(struct link_job *lj)
+void rndv_peer_opened(struct link_job *lj)
 {
 	if (!lj->rndv)
 		return;
@@ -114,7 +116,7 @@ void peer_opened(struct link_job *lj)
 	flush(lj->rndv);
 }
 
-void peer_refused(struct link_job *lj, int err)
+void rndv_peer_refused(struct link_job *lj, int err)
 {
 	struct rndv_job *pj = lj->rndv;
 
@@ -132,7 +134,7 @@ void peer_refused(struct link_job *lj, int err)
 		pjob_free(pj);
 }
 
-int peer_send(struct rndv_job *pj, struct ctrl_tx *t)
+int rndv_peer_send(struct rndv_job *pj, struct ctrl_tx *t)
 {
 	struct rndv_peer *p = pj->peer;
 	int err = link_job_connect(pj->lj);
@@ -149,7 +151,7 @@ int peer_send(struct rndv_job *pj, struct ctrl_tx *t)
 	return 0;
 }
 
-void peer_cancel(struct rndv_job *pj, struct ctrl_tx *t)
+void rndv_peer_cancel(struct rndv_job *pj, struct ctrl_tx *t)
 {
 	if (t->queued)
 		dequeue(pj, t);
@@ -157,16 +159,16 @@ void peer_cancel(struct rndv_job *pj, struct ctrl_tx *t)
 
 /* ---- the end of a message, told to its sender's side ---- */
 
-void ats_send(struct rndv *r, struct conn *on, struct rndv_job *pj, struct rsend *s, int status)
+void rndv_ats_send(struct rndv *r, struct conn *on, struct rndv_job *pj, struct rsend *s, int status)
 {
 	int64_t eager = thresh_answer(on->sp->thresh, s->id.src, loop_now());
 	bool blocking = thresh_waits(on->sp->thresh, s->id.src);
 	struct wire_atsrec rec = { .status = -status, .blocking = blocking, .eager = (uint64_t)eager };
 
 	if (!pj) {
-		struct conn *from = conn_find(r, on->key.job, s->win, s->id.src);
+		struct conn *from = rndv_conn_find(r, on->key.job, s->win, s->id.src);
 
-		if (from && slot_end_send(from, s->id.slot, s->id.serial, status)) {
+		if (from && rndv_slot_end_send(from, s->id.slot, s->id.serial, status)) {
 			thresh_ats(from->sp->thresh, s->key.dst, eager, loop_now());
 			thresh_left(from->sp->thresh, s->key.dst, blocking);
 		}
@@ -183,10 +185,10 @@ void ats_send(struct rndv *r, struct conn *on, struct rndv_job *pj, struct rsend
 		.target = s->key.dst, .seq = s->token, .disp = WIRE_RNDV_ID(s->id.slot, s->id.serial),
 	};
 	wire_ats_put(s->tx.payload, &rec);
-	peer_send(pj, &s->tx);
+	rndv_peer_send(pj, &s->tx);
 }
 
-void ats_acked(struct rndv_job *pj, uint64_t token)
+void rndv_ats_acked(struct rndv_job *pj, uint64_t token)
 {
 	struct rsend *s;
 
@@ -257,7 +259,7 @@ static void rts_fail(struct rndv_peer *p, const struct win_job *job, int err)
 			if (c->rts[i].peer != p)
 				continue;
 			c->rts[i].peer = NULL;
-			slot_end_send(c, i, c->rts[i].serial, err);
+			rndv_slot_end_send(c, i, c->rts[i].serial, err);
 		}
 	}
 }
@@ -281,7 +283,7 @@ static void pjob_free(struct rndv_job *pj)
 	link_job_released(lj);
 }
 
-void peer_down(struct link_peer *lp, int err)
+void rndv_peer_down(struct link_peer *lp, int err)
 {
 	struct rndv_peer *p = lp->rndv;
 	struct link_job *lj;
@@ -302,7 +304,7 @@ void peer_down(struct link_peer *lp, int err)
 		ats_wait(p);
 }
 
-void peer_writable(struct link_peer *lp)
+void rndv_peer_writable(struct link_peer *lp)
 {
 	struct link_job *lj;
 
@@ -314,7 +316,7 @@ void peer_writable(struct link_peer *lp)
 			flush(lj->rndv);
 }
 
-bool peer_awaits(const struct link_peer *lp)
+bool rndv_peer_awaits(const struct link_peer *lp)
 {
 	const struct rndv_peer *p = lp->rndv;
 	const struct link_job *lj;
@@ -338,7 +340,7 @@ bool peer_awaits(const struct link_peer *lp)
 
 /* ---- the end ---- */
 
-void peer_job_gone(struct link *l, struct win_job *job)
+void rndv_peer_job_gone(struct link *l, struct win_job *job)
 {
 	struct link_peer *lp, *tmp;
 
@@ -351,7 +353,7 @@ void peer_job_gone(struct link *l, struct win_job *job)
 	}
 }
 
-void peers_free(struct rndv *r)
+void rndv_peers_free(struct rndv *r)
 {
 	struct link_peer *lp, *tmp;
 

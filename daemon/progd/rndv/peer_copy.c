@@ -33,12 +33,12 @@ static struct conn *choose(const struct recv_xfer *x)
 	/* one after the other, so by the same one */
 	if (x->peer_jobs)
 		return x->peer_by;
-	first = conn_blocked(x->from) && !conn_blocked(x->on) && !x->blocking ? x->from : x->on;
+	first = rndv_conn_blocked(x->from) && !rndv_conn_blocked(x->on) && !x->blocking ? x->from : x->on;
 	second = first == x->on ? x->from : x->on;
 	return can(first) ? first : can(second) ? second : NULL;
 }
 
-bool peer_copy_fits(const struct recv_xfer *x)
+bool rndv_peer_copy_fits(const struct recv_xfer *x)
 {
 	return x->from != x->on && x->want >= PEER_MIN && !x->src.map && !x->src.dt && !x->to.map && !x->to.dt &&
 	       choose(x);
@@ -57,7 +57,7 @@ static void copied(void *arg, int status, void *bounce)
 
 	if (is_refusal(status))
 		atomic_store(&part->by->sp->no_peer_copy, true);
-	conn_job_done(part->by);
+	rndv_conn_job_done(part->by);
 	x->peer_jobs--;
 	if (status || x->landed != part->off)
 		x->peer_failed = true;

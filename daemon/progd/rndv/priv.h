@@ -20,6 +20,10 @@
 #define PLACE_MIN	(128u << 10)	/* messages from here on are worth a move to another processor, some 10 us */
 #define RETRY_MAX_NS	64000000	/* something was full or out of memory: again at least so often */
 
+/* of prog_p2p_slot.flags, what belongs to a SEND and to a RECV */
+#define SEND_FLAGS	(PROG_P2PF_SYNC | PROG_P2PF_EAGER)
+#define RECV_FLAGS	(PROG_P2PF_BY_ID | PROG_P2PF_DROP | PROG_P2PF_HEAD | PROG_P2PF_COPIED)
+
 /* ---- clients --------------------------------------------------------------------------------- */
 
 struct rndv_space {
@@ -90,7 +94,8 @@ enum ctrl_kind { CTRL_RTS, CTRL_GET, CTRL_ATS };
 struct ctrl_tx {			/* a frame to a peer */
 	enum ctrl_kind kind;
 	struct wire_frame f;
-	uint8_t payload[sizeof(struct wire_rts)];
+	uint8_t payload[sizeof(struct wire_ats)];
+	const uint8_t *rts;		/* RTS: wire_rts, and what goes with it to who takes that; behind this */
 	bool queued;
 	struct ctrl_tx *next, *prev;
 };
@@ -120,7 +125,7 @@ struct rsend {
 	struct prog_p2p_key key;	/* matched by id only: src and dst */
 	uint64_t win;			/* of the receiver's message context */
 	uint64_t len;
-	uint8_t flags;			/* PROG_P2PF_SYNC, PROG_P2PF_EAGER */
+	uint8_t flags;			/* SEND_FLAGS */
 	uint64_t eager_max;		/* the sender's wish */
 	uint64_t from;			/* link_from.id it came from; 0: this node */
 	struct eager *eager;		/* its payload is in the pool, or on its way there */
@@ -128,6 +133,8 @@ struct rsend {
 	struct rndv_job *pj;		/* ATS: whose list it is on */
 	struct ctrl_tx tx;
 	struct rsend *next, *prev;	/* pj->ats */
+	uint32_t ndata;			/* its bytes, all of them, came with the RTS; 0: they did not */
+	uint8_t data[];
 };
 
 struct recv_xfer;
@@ -156,6 +163,7 @@ extern const struct xfer_ops xfer_copy;		/* on this node, by the daemon */
 extern const struct xfer_ops xfer_peer_copy;	/* by a helper thread, from process to process */
 extern const struct xfer_ops xfer_engine;	/* by the copy engine */
 extern const struct xfer_ops xfer_eager;	/* from the eager pool, by the daemon */
+extern const struct xfer_ops xfer_short;	/* what came with its RTS */
 
 /* What a message is received for: a RECV, or the eager pool. */
 struct xfer_owner {
@@ -179,7 +187,7 @@ struct recv_xfer {
 	uint32_t slot;
 	struct prog_p2p_key key;
 	struct match_id id;		/* BY_ID */
-	uint8_t flags;			/* PROG_P2PF_BY_ID, PROG_P2PF_DROP, PROG_P2PF_HEAD, PROG_P2PF_COPIED */
+	uint8_t flags;			/* RECV_FLAGS */
 	bool blocking;			/* PROG_P2PH_BLOCKING */
 	struct side to;
 	struct recv_xfer *list;		/* while several are dealt with */
@@ -305,44 +313,44 @@ struct rndv {
  * A message of @len bytes, or a part of it, is about to be moved to or from the memory of @on, whose call is
  * @blocking as far as is known: the client may still be running, as we may be on its processor.
  */
-void conn_place(const struct conn *on, uint64_t len, bool blocking);
+void rndv_conn_place(const struct conn *on, uint64_t len, bool blocking);
 /* A thread of the client sleeps in a wait, as far as the client says. */
-bool conn_blocked(const struct conn *c);
-struct conn *conn_find(struct rndv *r, struct win_job *job, uint64_t win, uint32_t rank);
-void conn_job_done(struct conn *c);
-const struct prog_win_node *conn_node(const struct conn *c, uint32_t rank);
+bool rndv_conn_blocked(const struct conn *c);
+struct conn *rndv_conn_find(struct rndv *r, struct win_job *job, uint64_t win, uint32_t rank);
+void rndv_conn_job_done(struct conn *c);
+const struct prog_win_node *rndv_conn_node(const struct conn *c, uint32_t rank);
 
 /* slot.c: the client's slots */
 /*
  * Copy slot @slot.  False: it is not posted (any more), or changed while we looked: an entry that is late.
  */
-bool slot_read(const struct conn *c, uint32_t slot, struct prog_p2p_slot *s);
+bool rndv_slot_read(const struct conn *c, uint32_t slot, struct prog_p2p_slot *s);
 /* SEND (@slot, @serial) has ended; false: it had, or is none. */
-bool slot_end_send(struct conn *c, uint32_t slot, uint32_t serial, int status);
-void slot_progress(struct conn *c, uint32_t slot, uint64_t moved);
-void slot_end_recv(struct conn *c, uint32_t slot, int status, uint32_t head, uint64_t msg_len,
-		   uint64_t moved);
+bool rndv_slot_end_send(struct conn *c, uint32_t slot, uint32_t serial, int status);
+void rndv_slot_progress(struct conn *c, uint32_t slot, uint64_t moved);
+void rndv_slot_end_recv(struct conn *c, uint32_t slot, int status, uint32_t head, uint64_t msg_len,
+			uint64_t moved);
 
 /* side.c: memory */
 /*
  * From what slot @s says.  0; -ENOMEM; -EPROTO: *why says what is wrong with it; -EPERM: no way to that
  * memory.
  */
-int side_init(struct side *sd, struct rndv_space *sp, const struct prog_p2p_slot *s, const char **why);
-void side_fini(struct side *sd);
+int rndv_side_init(struct side *sd, struct rndv_space *sp, const struct prog_p2p_slot *s, const char **why);
+void rndv_side_fini(struct side *sd);
 /* Where packed bytes [off, ...) are mapped, in one block; NULL: they are not. */
-void *side_ptr(const struct side *sd, uint64_t off);
+void *rndv_side_ptr(const struct side *sd, uint64_t off);
 /* Not with sd->helper.  0 or a negative errno. */
-int side_read(const struct side *sd, uint64_t off, void *to, size_t len);
-int side_write(const struct side *sd, uint64_t off, const void *from, size_t len);
+int rndv_side_read(const struct side *sd, uint64_t off, void *to, size_t len);
+int rndv_side_write(const struct side *sd, uint64_t off, const void *from, size_t len);
 /* Most that one helper job moves; 0: nothing fits. */
-uint64_t side_helper_max(const struct side *sd);
+uint64_t rndv_side_helper_max(const struct side *sd);
 /*
  * Post a job of the client's helper thread on @c: as helper_post().  @from: bytes to be written, copied
  * at once; NULL: @len bytes are read, and are at @bounce of @done.
  */
-int side_post(const struct side *sd, struct conn *c, uint64_t off, uint64_t len, const void *from,
-	      helper_done_fn *done, void *arg);
+int rndv_side_post(const struct side *sd, struct conn *c, uint64_t off, uint64_t len, const void *from,
+		   helper_done_fn *done, void *arg);
 
 /* xfer.c: a message that is received, whatever way it comes */
 /* It is matched with @s, which is taken over as @x is.  @pj: of its sender, NULL: that is on this node. */
@@ -370,52 +378,52 @@ uint32_t xfer_head_landed(const struct recv_xfer *x);
  * Bytes from x->pos on, which is moved on: to the slot, the buffer, or the helper thread, which reports them when they are
  * there.  How many are there now, or a negative errno.
  */
-int64_t land(struct recv_xfer *x, const uint8_t *bytes, uint64_t len);
+int64_t rndv_land(struct recv_xfer *x, const uint8_t *bytes, uint64_t len);
 /* Give the helper thread what its ring had no room for. */
-void land_retry(struct recv_xfer *x);
+void rndv_land_retry(struct recv_xfer *x);
 
 /* peer.c */
 /* The peer that has rank @rank of @c's window, and @c's job with it; NULL: no memory. */
-struct rndv_job *peer_job(struct conn *c, uint32_t rank);
+struct rndv_job *rndv_peer_job(struct conn *c, uint32_t rank);
 /* Send @t; negative errno: it cannot be (now), and is not queued.  CTRL_ATS never fails: it waits. */
-int peer_send(struct rndv_job *pj, struct ctrl_tx *t);
-void peer_cancel(struct rndv_job *pj, struct ctrl_tx *t);
-void peer_opened(struct link_job *lj);
-void peer_refused(struct link_job *lj, int err);
-void peer_down(struct link_peer *lp, int err);
-void peer_writable(struct link_peer *lp);
-bool peer_awaits(const struct link_peer *lp);
-void peer_job_gone(struct link *l, struct win_job *job);
-void peers_free(struct rndv *r);
+int rndv_peer_send(struct rndv_job *pj, struct ctrl_tx *t);
+void rndv_peer_cancel(struct rndv_job *pj, struct ctrl_tx *t);
+void rndv_peer_opened(struct link_job *lj);
+void rndv_peer_refused(struct link_job *lj, int err);
+void rndv_peer_down(struct link_peer *lp, int err);
+void rndv_peer_writable(struct link_peer *lp);
+bool rndv_peer_awaits(const struct link_peer *lp);
+void rndv_peer_job_gone(struct link *l, struct win_job *job);
+void rndv_peers_free(struct rndv *r);
 /* Tell the sender's side that @s has ended; takes @s over. @pj as in xfer_begin(). */
-void ats_send(struct rndv *r, struct conn *on, struct rndv_job *pj, struct rsend *s, int status);
-void ats_acked(struct rndv_job *pj, uint64_t token);
+void rndv_ats_send(struct rndv *r, struct conn *on, struct rndv_job *pj, struct rsend *s, int status);
+void rndv_ats_acked(struct rndv_job *pj, uint64_t token);
 
 /* net.c */
 /* The transfer that the job asked for, for which a frame came. */
-struct recv_xfer *net_find(const struct link_job *j, const struct wire_frame *f);
+struct recv_xfer *rndv_net_find(const struct link_job *j, const struct wire_frame *f);
 /*
  * Where the frame's payload can be received: straight into place, or into memory of the peer's from where it
  * is copied.  False: the transport has to find some.
  */
-bool net_place(struct rndv_peer *pe, struct recv_xfer *x, const struct wire_frame *f, struct lane_sink *sink);
+bool rndv_net_place(struct rndv_peer *pe, struct recv_xfer *x, const struct wire_frame *f, struct lane_sink *sink);
 /* @placed: straight.  0 or -EPROTO. */
-int net_data(struct recv_xfer *x, const struct wire_frame *f, const void *payload, bool placed);
+int rndv_net_data(struct recv_xfer *x, const struct wire_frame *f, const void *payload, bool placed);
 
 /* copy.c, peer_copy.c */
-int copy_step(struct recv_xfer *x);
+int xfer_copy_step(struct recv_xfer *x);
 /* Is it worth a helper thread, and is there one that can? */
-bool peer_copy_fits(const struct recv_xfer *x);
+bool rndv_peer_copy_fits(const struct recv_xfer *x);
 
 /* eager.c: the pool */
 /* Take the payload of @s, which is in the unexpected queue, to the pool.  @pj as in xfer_begin(). */
-void eager_begin(struct conn *on, struct rndv_job *pj, struct rsend *s);
+void rndv_eager_begin(struct conn *on, struct rndv_job *pj, struct rsend *s);
 /* A SEND of which nobody need be told any more; NULL is fine. */
-void rsend_forget(struct rsend *s);
+void rndv_rsend_forget(struct rsend *s);
 
 /* receiver.c */
-/* A SEND for @on's client, as @said: 0, or why it cannot be queued now. */
-int receiver_rts(struct conn *on, const struct rsend *said);
+/* A SEND for @on's client, as @said, with @said->ndata bytes @data: 0, or why it cannot be queued now. */
+int receiver_rts(struct conn *on, const struct rsend *said, const uint8_t *data);
 enum take { TAKE_OK, TAKE_NO_MEMORY, TAKE_BAD };
 enum take receiver_take(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s);
 void receiver_withdraw(struct conn *c, uint32_t slot);
@@ -434,17 +442,17 @@ void sender_again(struct conn *c);
 void sender_ats(struct rndv_lane *rl, const struct wire_frame *f, struct conn *c, const struct wire_atsrec *rec);
 
 /* ring.c: their rings */
-int ring_poll(struct conn *c);
-void ring_drain(struct conn *c);
+int rndv_ring_poll(struct conn *c);
+void rndv_ring_drain(struct conn *c);
 
 /* lane.c: on which others ask */
-struct rndv_lane *rlane_new(struct rndv *r, struct lane *l);
-void rlane_free(struct rndv_lane *rl);
+struct rndv_lane *rndv_lane_new(struct rndv *r, struct lane *l);
+void rndv_lane_free(struct rndv_lane *rl);
 /* Does rank @rank of @c's window live on the lane's node? */
-bool rlane_has(const struct rndv_lane *rl, const struct conn *c, uint32_t rank);
+bool rndv_lane_has(const struct rndv_lane *rl, const struct conn *c, uint32_t rank);
 /* Answer with a frame without payload; kept while the lane is full. */
-void ctrl_reply(struct rndv_lane *rl, const struct wire_frame *f);
-void ctrl_reply_flush(struct rndv_lane *rl);
+void rndv_ctrl_reply(struct rndv_lane *rl, const struct wire_frame *f);
+void rndv_ctrl_reply_flush(struct rndv_lane *rl);
 
 /* send_xfer.c */
 void send_xfer_get(struct link_from *from, const struct wire_frame *f, struct conn *c);
@@ -459,10 +467,10 @@ void send_xfer_pump(struct rndv_lane *rl);
 int send_xfer_poll(struct rndv *r);
 
 /* frames.c: what comes, both ways; as struct link_ops has it */
-int frames_begin(struct link_from *from, const struct wire_frame *f, struct lane_sink *sink);
-int frames_end(struct link_from *from, const struct wire_frame *f, const void *payload, void *token);
-void frames_answer_begin(struct link_job *j, const struct wire_frame *f, struct lane_sink *sink);
-int frames_answer_end(struct link_job *j, const struct wire_frame *f, const void *payload, void *token);
-void frames_answer_abort(void *token);
+int rndv_frames_begin(struct link_from *from, const struct wire_frame *f, struct lane_sink *sink);
+int rndv_frames_end(struct link_from *from, const struct wire_frame *f, const void *payload, void *token);
+void rndv_frames_answer_begin(struct link_job *j, const struct wire_frame *f, struct lane_sink *sink);
+int rndv_frames_answer_end(struct link_job *j, const struct wire_frame *f, const void *payload, void *token);
+void rndv_frames_answer_abort(void *token);
 
 #endif

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <libprogbase/futex.h>
 
@@ -14,7 +15,7 @@
 
 static void recv_advanced(struct recv_xfer *x)
 {
-	slot_progress(x->on, x->slot, x->landed - xfer_head_landed(x));
+	rndv_slot_progress(x->on, x->slot, x->landed - xfer_head_landed(x));
 }
 
 static void recv_ended(struct recv_xfer *x, struct rsend *s)
@@ -26,16 +27,16 @@ static void recv_ended(struct recv_xfer *x, struct rsend *s)
 		match_take_end(x->sp->match, &x->id);
 	else
 		match_end(x->sp->match, &x->key);
-	slot_end_recv(on, x->slot, x->status, head, s->len, x->landed - head);
+	rndv_slot_end_recv(on, x->slot, x->status, head, s->len, x->landed - head);
 	stats_add(&on->stats->errors, x->status != 0);
 	if (s->eager) {
 		/* its sender was told, or will be when it is in the pool */
-		rsend_forget(s);
+		rndv_rsend_forget(s);
 		return;
 	}
 	stats_add(&on->stats->rendezvous, !x->status && !(x->flags & PROG_P2PF_DROP));
 	stats_add(&on->stats->local, !x->pj);
-	ats_send(on->r, on, x->pj, s, x->status);
+	rndv_ats_send(on->r, on, x->pj, s, x->status);
 }
 
 static const struct xfer_owner for_recv = {
@@ -65,7 +66,7 @@ static int arrived(struct conn *on, struct rsend *s)
 	int err;
 
 	if (s->from) {
-		pj = peer_job(on, s->id.src);
+		pj = rndv_peer_job(on, s->id.src);
 		if (!pj)
 			return -ENOMEM;
 	}
@@ -74,7 +75,7 @@ static int arrived(struct conn *on, struct rsend *s)
 		s->flags & PROG_P2PF_EAGER && !(s->flags & PROG_P2PF_SYNC) &&
 		worker == on->r->link->o.index;
 	err = match_send(on->sp->match, &s->key, &s->id, s, &x, &replaced);
-	rsend_forget(replaced);
+	rndv_rsend_forget(replaced);
 	if (err) {
 		stats_add(&on->stats->unkept, err != -ESTALE);
 		return err;
@@ -85,7 +86,7 @@ static int arrived(struct conn *on, struct rsend *s)
 	}
 	stats_add(&on->stats->late, 1);
 	if (eager)
-		eager_begin(on, pj, s);
+		rndv_eager_begin(on, pj, s);
 	/* Dekker with a client that posts its RECV, then looks at `unmatched' */
 	full_barrier();
 	if (worker == on->r->link->o.index)
@@ -96,14 +97,16 @@ static int arrived(struct conn *on, struct rsend *s)
 	return 0;
 }
 
-int receiver_rts(struct conn *on, const struct rsend *said)
+int receiver_rts(struct conn *on, const struct rsend *said, const uint8_t *data)
 {
-	struct rsend *s = malloc(sizeof(*s));
+	struct rsend *s = malloc(sizeof(*s) + said->ndata);
 	int err;
 
 	if (!s)
 		return -ENOMEM;
 	*s = *said;
+	if (s->ndata)
+		memcpy(s->data, data, s->ndata);
 	err = arrived(on, s);
 	if (!err)
 		return 0;
@@ -150,7 +153,7 @@ static struct recv_xfer *recv_alloc(struct conn *c, uint32_t slot, const struct 
 	x->sp = c->sp;
 	x->slot = slot;
 	x->key = s->key;
-	x->flags = s->flags & (PROG_P2PF_BY_ID | PROG_P2PF_DROP | PROG_P2PF_HEAD | PROG_P2PF_COPIED);
+	x->flags = s->flags & RECV_FLAGS;
 	x->blocking = s->hints & PROG_P2PH_BLOCKING;
 	return x;
 }
@@ -179,8 +182,8 @@ enum take receiver_take(struct conn *c, uint32_t slot, const struct prog_p2p_slo
 	if (!x)
 		return TAKE_NO_MEMORY;
 	/* who must be told of the end: found before anything is matched, as there is no way back then */
-	if (!link_is_here(c->r->link, conn_node(c, s->key.src))) {
-		pj = peer_job(c, s->key.src);
+	if (!link_is_here(c->r->link, rndv_conn_node(c, s->key.src))) {
+		pj = rndv_peer_job(c, s->key.src);
 		if (!pj)
 			goto no_memory;
 	}
@@ -190,7 +193,7 @@ enum take receiver_take(struct conn *c, uint32_t slot, const struct prog_p2p_slo
 			goto no_memory;
 	}
 	if (!(s->flags & PROG_P2PF_DROP)) {
-		err = side_init(&x->to, c->sp, s, &why);
+		err = rndv_side_init(&x->to, c->sp, s, &why);
 		if (err == -ENOMEM)
 			goto no_memory;
 		if (err == -EPROTO) {
@@ -201,7 +204,7 @@ enum take receiver_take(struct conn *c, uint32_t slot, const struct prog_p2p_slo
 		}
 		if (err && !by_id) {
 			/* it has no way to its memory: nothing is matched with it */
-			slot_end_recv(c, slot, err, 0, 0, 0);
+			rndv_slot_end_recv(c, slot, err, 0, 0, 0);
 			free(x);
 			return TAKE_OK;
 		}
@@ -223,7 +226,7 @@ enum take receiver_take(struct conn *c, uint32_t slot, const struct prog_p2p_slo
 		goto no_memory;
 	if (err) {
 		/* -EEXIST, -EBUSY: there is another RECV for the same message */
-		slot_end_recv(c, slot, err, 0, 0, 0);
+		rndv_slot_end_recv(c, slot, err, 0, 0, 0);
 		free(rs);
 		xfer_free(x);
 		return TAKE_OK;
@@ -261,7 +264,7 @@ void receiver_withdraw(struct conn *c, uint32_t slot)
 
 	if (__atomic_load_n(&p->state, __ATOMIC_ACQUIRE) == PROG_P2P_WITHDRAWN)
 		return;			/* answered */
-	if (slot_read(c, slot, &s) && s.kind == PROG_P2P_RECV && !(s.flags & PROG_P2PF_BY_ID))
+	if (rndv_slot_read(c, slot, &s) && s.kind == PROG_P2P_RECV && !(s.flags & PROG_P2PF_BY_ID))
 		match_withdraw(c->sp->match, &s.key, s.flags & PROG_P2PF_WITHDRAW_ALL, collect, &list);
 	if (!list) {
 		__atomic_fetch_add(&p->refused, 1, __ATOMIC_RELEASE);
@@ -317,7 +320,7 @@ void receiver_lost(struct rndv *r, const struct link_from *from)
 		match_drop_from(c->sp->match, came_from, collect_send, &l);
 	while ((s = l.list)) {
 		l.list = s->next;
-		rsend_forget(s);
+		rndv_rsend_forget(s);
 	}
 }
 
@@ -334,11 +337,11 @@ void receiver_end(struct conn *c)
 		l.list = s->next;
 		s->next = NULL;
 		if (s->eager) {
-			rsend_forget(s);
+			rndv_rsend_forget(s);
 			continue;
 		}
 		if (s->from) {
-			pj = peer_job(c, s->id.src);
+			pj = rndv_peer_job(c, s->id.src);
 			if (!pj) {
 				prog_log_limited(PROG_LOG_WARN,
 						 "session %u: no memory to tell that it does not receive",
@@ -347,7 +350,7 @@ void receiver_end(struct conn *c)
 				continue;
 			}
 		}
-		ats_send(c->r, c, pj, s, -ESRCH);
+		rndv_ats_send(c->r, c, pj, s, -ESRCH);
 	}
 	match_each(c->sp->match, collect_posted, &recvs);
 	while ((x = recvs)) {

@@ -21,14 +21,13 @@ static enum take take(struct conn *c, uint32_t entry, bool ending)
 		receiver_withdraw(c, slot);
 		return TAKE_OK;
 	}
-	if (!slot_read(c, slot, &s))
+	if (!rndv_slot_read(c, slot, &s))
 		return TAKE_OK;
 	if (!s.serial) {
 		link_client_bad(&c->lc, "message slot %u: serial 0", slot);
 		return TAKE_BAD;
 	}
-	if (s.flags & ~(PROG_P2PF_SYNC | PROG_P2PF_BY_ID | PROG_P2PF_DROP | PROG_P2PF_EAGER |
-			PROG_P2PF_WITHDRAW_ALL | PROG_P2PF_HEAD | PROG_P2PF_COPIED)) {
+	if (s.flags & ~(SEND_FLAGS | RECV_FLAGS | PROG_P2PF_WITHDRAW_ALL)) {
 		link_client_bad(&c->lc, "message slot %u: flags 0x%x", slot, s.flags);
 		return TAKE_BAD;
 	}
@@ -84,12 +83,12 @@ static int ring_take(struct conn *c, uint32_t max, bool ending)
 	return link_ring_taken(&c->lc, sq, &c->head, i) ? i : 0;
 }
 
-int ring_poll(struct conn *c)
+int rndv_ring_poll(struct conn *c)
 {
 	return ring_take(c, RING_BATCH, false);
 }
 
-void ring_drain(struct conn *c)
+void rndv_ring_drain(struct conn *c)
 {
 	ring_take(c, PROG_P2P_RING, true);
 }

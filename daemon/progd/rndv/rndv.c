@@ -118,7 +118,7 @@ void rndv_detach(struct rndv *r, struct rndv_space *sp)
 	DL_SEARCH_SCALAR(r->list, c, sp, sp);
 	if (!c)
 		return;
-	ring_drain(c);
+	rndv_ring_drain(c);
 	while (c->recvs)
 		xfer_abort(c->recvs, -ESRCH);
 	while (c->reads)
@@ -172,7 +172,7 @@ static void retry(struct rndv *r)
 				x->again = false;
 				xfer_ready(x);
 			} else {
-				land_retry(x);
+				rndv_land_retry(x);
 			}
 		}
 	}
@@ -189,7 +189,7 @@ static int poll(struct link *l)
 	if (!leave) {
 		r->look = false;
 		DL_FOREACH(r->list, c)
-			n += ring_poll(c);
+			n += rndv_ring_poll(c);
 		if (n && h->posted)
 			h->posted(h, l->o.index, n);
 	}
@@ -206,19 +206,19 @@ static int poll(struct link *l)
 
 static int lane_new(struct link_lane *in)
 {
-	in->rndv = rlane_new(in->link->rndv, in->lane);
+	in->rndv = rndv_lane_new(in->link->rndv, in->lane);
 	return in->rndv ? 0 : -ENOMEM;
 }
 
 static void lane_free(struct link_lane *in)
 {
 	if (in->rndv)
-		rlane_free(in->rndv);
+		rndv_lane_free(in->rndv);
 }
 
 static void lane_writable(struct link_lane *in)
 {
-	ctrl_reply_flush(in->rndv);
+	rndv_ctrl_reply_flush(in->rndv);
 	send_xfer_pump(in->rndv);
 }
 
@@ -231,20 +231,20 @@ static void lost(struct link_from *from)
 static const struct link_ops rndv_ops = {
 	.first = WIRE_RNDV_RTS, .last = WIRE_RNDV_RTS_RETRY,
 	.poll = poll,
-	.job_gone = peer_job_gone,
-	.opened = peer_opened,
-	.refused = peer_refused,
-	.down = peer_down,
-	.writable = peer_writable,
-	.awaits = peer_awaits,
-	.answer_begin = frames_answer_begin,
-	.answer_end = frames_answer_end,
-	.answer_abort = frames_answer_abort,
+	.job_gone = rndv_peer_job_gone,
+	.opened = rndv_peer_opened,
+	.refused = rndv_peer_refused,
+	.down = rndv_peer_down,
+	.writable = rndv_peer_writable,
+	.awaits = rndv_peer_awaits,
+	.answer_begin = rndv_frames_answer_begin,
+	.answer_end = rndv_frames_answer_end,
+	.answer_abort = rndv_frames_answer_abort,
 	.lane_new = lane_new,
 	.lane_free = lane_free,
 	.lane_writable = lane_writable,
-	.begin = frames_begin,
-	.end = frames_end,
+	.begin = rndv_frames_begin,
+	.end = rndv_frames_end,
 	.lost = lost,
 };
 
@@ -278,7 +278,7 @@ void rndv_free(struct rndv *r)
 		return;
 	link_retry_fini(&r->retry);
 	loop_timer_cancel(&r->trim);
-	peers_free(r);
+	rndv_peers_free(r);
 	zombies_poll(r);
 	free(r->scratch);
 	r->link->rndv = NULL;

@@ -1116,43 +1116,38 @@ static void test_states(void **state)
 }
 #endif
 
-int main(int argc, char **argv)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_ways, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_sizes, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_types_quota, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_place, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_place_allowed, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_many, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_drop, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_withdraw, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_bad_recv, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_bad_send, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_bad_ring, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_late_entry, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_fault, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_lane_lost, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_ats_again, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_one_way, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_sender_ends, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_receiver_ends, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_absent, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_eager, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_pool_full, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_eager_lost, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_candidates, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_peer_copy, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_peer_copy_refused, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_peer_copy_fails, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_peer_copy_ends, kit_setup, kit_teardown),
-		cmocka_unit_test_setup_teardown(test_peer_copy_many, kit_setup, kit_teardown),
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test_setup_teardown(test_ways, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_sizes, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_types_quota, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_place, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_place_allowed, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_many, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_drop, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_withdraw, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_bad_recv, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_bad_send, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_bad_ring, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_late_entry, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_fault, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_lane_lost, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_ats_again, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_one_way, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_sender_ends, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_receiver_ends, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_absent, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_eager, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_pool_full, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_eager_lost, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_candidates, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_peer_copy, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_peer_copy_refused, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_peer_copy_fails, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_peer_copy_ends, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_peer_copy_many, kit_setup, kit_teardown),
 #ifdef PROG_CHECKS
-		cmocka_unit_test(test_states),
+	cmocka_unit_test(test_states),
 #endif
-	};
+};
 
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

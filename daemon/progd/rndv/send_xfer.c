@@ -18,7 +18,7 @@ static void release(struct send_xfer *s)
 {
 	if (s->rl || s->jobs || s->refs)
 		return;
-	side_fini(&s->from);
+	rndv_side_fini(&s->from);
 	free(s->stash);
 	free(s);
 }
@@ -54,7 +54,7 @@ static void refuse(struct rndv_lane *rl, uint32_t job, uint64_t token, int err)
 {
 	struct wire_frame f = { .type = WIRE_RNDV_REFUSE, .job = job, .seq = token, .error = -err };
 
-	ctrl_reply(rl, &f);
+	rndv_ctrl_reply(rl, &f);
 }
 
 /* No more of it: its memory cannot be read, or its client goes. */
@@ -124,11 +124,11 @@ static void read_by_helper(void *arg, int status, void *bounce)
 
 static int ask_helper(struct send_xfer *s, uint64_t len)
 {
-	uint64_t max = side_helper_max(&s->from);
+	uint64_t max = rndv_side_helper_max(&s->from);
 	int err;
 
 	s->job_len = len < max ? len : max;
-	err = side_post(&s->from, s->on, s->off, s->job_len, NULL, read_by_helper, s);
+	err = rndv_side_post(&s->from, s->on, s->off, s->job_len, NULL, read_by_helper, s);
 	if (!err)
 		s->jobs++;
 	else if (err == -EAGAIN || err == -ENOMEM)
@@ -177,7 +177,7 @@ static int send_copy(struct send_xfer *s, uint64_t len)
 
 	if (!room)
 		return PART_NO_ROOM;
-	err = side_read(&s->from, s->off, room, len);
+	err = rndv_side_read(&s->from, s->off, room, len);
 	if (err) {
 		lane_cancel(lane);
 		return err;
@@ -191,7 +191,7 @@ static int send_copy(struct send_xfer *s, uint64_t len)
 static int send_part(struct send_xfer *s)
 {
 	uint64_t left = s->end - s->off, len = left < s->part ? left : s->part;
-	const void *src = len >= LANE_REF_MIN ? side_ptr(&s->from, s->off) : NULL;
+	const void *src = len >= LANE_REF_MIN ? rndv_side_ptr(&s->from, s->off) : NULL;
 	struct ref *ref;
 
 	if (s->stash)
@@ -215,7 +215,7 @@ void send_xfer_pump(struct rndv_lane *rl)
 
 		if (lane_queued(rl->lane) + s->part > LANE_QUEUED)
 			return;			/* send_xfer_poll() looks again when something was sent */
-		conn_place(s->on, s->end, s->blocking);
+		rndv_conn_place(s->on, s->end, s->blocking);
 		ret = send_part(s);
 		if (ret == PART_NO_ROOM)
 			return;
@@ -282,16 +282,16 @@ static int start(struct link_from *from, const struct wire_frame *f, struct conn
 
 	if (slot >= PROG_P2P_SLOTS || f->off)
 		return -EINVAL;
-	if (!slot_read(c, slot, &sl) || sl.serial != serial || sl.kind != PROG_P2P_SEND)
+	if (!rndv_slot_read(c, slot, &sl) || sl.serial != serial || sl.kind != PROG_P2P_SEND)
 		return -ESTALE;
-	if (sl.key.dst != f->target || !rlane_has(rl, c, f->target))
+	if (sl.key.dst != f->target || !rndv_lane_has(rl, c, f->target))
 		return -EACCES;
 	if (f->total > sl.len)
 		return -ERANGE;
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return -ENOMEM;
-	err = side_init(&s->from, c->sp, &sl, &why);
+	err = rndv_side_init(&s->from, c->sp, &sl, &why);
 	if (err) {
 		free(s);
 		if (err != -EPROTO)
@@ -300,7 +300,7 @@ static int start(struct link_from *from, const struct wire_frame *f, struct conn
 		return -EINVAL;
 	}
 	if (atomic_exchange(&c->sp->wanted[slot], serial) == serial) {
-		side_fini(&s->from);
+		rndv_side_fini(&s->from);
 		free(s);
 		return -EBUSY;
 	}

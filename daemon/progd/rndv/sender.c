@@ -5,50 +5,85 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "rndv/priv.h"
 
 #define AGAIN_NEW_NS	1000000000ull
 #define ABSENT_NS	10000000000ull	/* a receiver that is not at its node: may come within this */
 
+/*
+ * The bytes of a short message go with its RTS, which spares it a way to and fro; but not those that only the helper thread
+ * reaches.  They are read here, as the frame may wait.  How many; 0: it goes without.
+ */
+static uint32_t short_data(struct conn *c, const struct prog_p2p_slot *s, uint8_t *data)
+{
+	const char *why;
+	struct side from;
+	bool ok;
+
+	if (!s->len || s->len > WIRE_RTS_DATA_MAX || !(s->flags & PROG_P2PF_EAGER) || s->flags & PROG_P2PF_SYNC ||
+	    rndv_side_init(&from, c->sp, s, &why))
+		return 0;
+	ok = !from.helper && !rndv_side_read(&from, 0, data, s->len);
+	rndv_side_fini(&from);
+	return ok ? (uint32_t)s->len : 0;
+}
+
+static struct ctrl_tx *rts_new(struct conn *c, const struct prog_p2p_slot *s, const struct wire_rtsrec *rec)
+{
+	uint8_t buf[sizeof(struct wire_rts) + WIRE_RTS_DATA_MAX];
+	uint32_t len = sizeof(struct wire_rts);
+	struct ctrl_tx *tx;
+
+	wire_rts_put(buf, rec);
+	len += short_data(c, s, buf + len);
+	tx = calloc(1, sizeof(*tx) + len);
+	if (!tx)
+		return NULL;
+	memcpy(tx + 1, buf, len);
+	tx->rts = (const uint8_t *)(tx + 1);
+	tx->kind = CTRL_RTS;
+	tx->f.len = len;
+	return tx;
+}
+
 /* A SEND is told to the node of its receiver. */
 static int announce(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s)
 {
-	const struct prog_win_node *node = conn_node(c, s->key.dst);
+	const struct prog_win_node *node = rndv_conn_node(c, s->key.dst);
 	struct rts_state *t = &c->rts[slot];
 	struct wire_rtsrec rec = {
 		.comm = s->key.comm, .ord = s->key.ord, .tag = s->key.tag, .gen = s->key.gen,
-		.len = s->len, .flags = s->flags & (PROG_P2PF_SYNC | PROG_P2PF_EAGER), .eager = t->wish,
+		.len = s->len, .flags = s->flags & SEND_FLAGS, .eager = t->wish,
 	};
 	struct rndv_job *pj;
 	struct ctrl_tx *tx;
 	int err;
 
 	if (link_is_here(c->r->link, node)) {
-		struct conn *on = conn_find(c->r, c->key.job, c->key.win, s->key.dst);
+		struct conn *on = rndv_conn_find(c->r, c->key.job, c->key.win, s->key.dst);
 		struct rsend rs = {
 			.id = { .src = c->key.rank, .slot = slot, .serial = s->serial }, .key = s->key,
 			.win = c->key.win, .len = s->len, .flags = rec.flags, .eager_max = rec.eager,
 		};
 
-		return on ? receiver_rts(on, &rs) : -ENOENT;
+		return on ? receiver_rts(on, &rs, NULL) : -ENOENT;
 	}
-	pj = peer_job(c, s->key.dst);
-	tx = pj ? calloc(1, sizeof(*tx)) : NULL;
+	pj = rndv_peer_job(c, s->key.dst);
+	tx = pj ? rts_new(c, s, &rec) : NULL;
 	if (!tx)
 		return -ENOMEM;
-	tx->kind = CTRL_RTS;
 	tx->f = (struct wire_frame){
-		.type = WIRE_RNDV_RTS, .len = sizeof(struct wire_rts), .win = c->key.win,
+		.type = WIRE_RNDV_RTS, .len = tx->f.len, .win = c->key.win,
 		.origin = c->key.rank, .target = s->key.dst, .disp = WIRE_RNDV_ID(slot, s->serial),
 	};
-	wire_rts_put(tx->payload, &rec);
-	err = peer_send(pj, tx);
+	err = rndv_peer_send(pj, tx);
 	if (err) {
 		free(tx);
 		if (err == -ENOMEM)
 			return err;
-		slot_end_send(c, slot, s->serial, err);
+		rndv_slot_end_send(c, slot, s->serial, err);
 		return 0;
 	}
 	t->peer = pj->peer;
@@ -87,7 +122,7 @@ void sender_retry(struct conn *c, uint32_t slot, uint32_t serial, int err)
 	} else if (!t->absent_since) {
 		t->absent_since = loop_now();
 	} else if (loop_now() - t->absent_since > ABSENT_NS) {
-		slot_end_send(c, slot, serial, -ESRCH);
+		rndv_slot_end_send(c, slot, serial, -ESRCH);
 		return;
 	}
 	say_again(c, slot, serial);
@@ -114,7 +149,7 @@ void sender_again(struct conn *c)
 			continue;
 		t->again = false;
 		c->again--;
-		if (!slot_read(c, i, &s) || s.serial != t->serial || s.kind != PROG_P2P_SEND)
+		if (!rndv_slot_read(c, i, &s) || s.serial != t->serial || s.kind != PROG_P2P_SEND)
 			continue;
 		err = announce(c, i, &s);
 		if (err)
@@ -151,17 +186,17 @@ void sender_ats(struct rndv_lane *rl, const struct wire_frame *f, struct conn *c
 	struct prog_p2p_slot sl;
 	struct send_xfer *s;
 
-	if (c && rlane_has(rl, c, f->target)) {
+	if (c && rndv_lane_has(rl, c, f->target)) {
 		s = send_xfer_find(c, slot, serial);
 		if (s && s->dst == f->target)
 			send_xfer_ats(s, !rec->status);
-		if (slot < PROG_P2P_SLOTS && slot_read(c, slot, &sl) && sl.serial == serial &&
+		if (slot < PROG_P2P_SLOTS && rndv_slot_read(c, slot, &sl) && sl.serial == serial &&
 		    sl.key.dst == f->target) {
 			/* before the client sees the end, and sends the next one */
 			thresh_left(c->sp->thresh, f->target, rec->blocking);
-			if (slot_end_send(c, slot, serial, -(int)rec->status))
+			if (rndv_slot_end_send(c, slot, serial, -(int)rec->status))
 				thresh_ats(c->sp->thresh, f->target, (int64_t)rec->eager, loop_now());
 		}
 	}
-	ctrl_reply(rl, &a);
+	rndv_ctrl_reply(rl, &a);
 }

@@ -50,7 +50,7 @@ static void type_put(struct side *sd)
 	sd->dt = NULL;
 }
 
-int side_init(struct side *sd, struct rndv_space *sp, const struct prog_p2p_slot *s, const char **why)
+int rndv_side_init(struct side *sd, struct rndv_space *sp, const struct prog_p2p_slot *s, const char **why)
 {
 	struct rndv_client *c = &sp->c;
 	int64_t lo = 0, hi = s->len;
@@ -108,24 +108,24 @@ int side_init(struct side *sd, struct rndv_space *sp, const struct prog_p2p_slot
 		goto fail;
 	sd->ref = mem_remote(c->view.pid, addr);
 	sd->helper = !c->view.cma;
-	if (sd->helper && s->len && (!c->view.helper || !side_helper_max(sd))) {
+	if (sd->helper && s->len && (!c->view.helper || !rndv_side_helper_max(sd))) {
 		err = -EPERM;
 		goto fail;
 	}
 	return 0;
 fail:
-	side_fini(sd);
+	rndv_side_fini(sd);
 	return err;
 }
 
-void side_fini(struct side *sd)
+void rndv_side_fini(struct side *sd)
 {
 	win_map_put(sd->map);
 	sd->map = NULL;
 	type_put(sd);
 }
 
-void *side_ptr(const struct side *sd, uint64_t off)
+void *rndv_side_ptr(const struct side *sd, uint64_t off)
 {
 	return sd->map && !sd->dt ? mem_ptr(&sd->ref, off) : NULL;
 }
@@ -135,7 +135,7 @@ static int state(const struct side *sd)
 	return !sd->map || win_map_alive(sd->map) ? 0 : -EFAULT;
 }
 
-int side_read(const struct side *sd, uint64_t off, void *to, size_t len)
+int rndv_side_read(const struct side *sd, uint64_t off, void *to, size_t len)
 {
 	int err = sd->dt ? mem_read_dtype(&sd->ref, 0, sd->dt, sd->count, off, to, len) :
 			   mem_read(&sd->ref, off, to, len);
@@ -143,7 +143,7 @@ int side_read(const struct side *sd, uint64_t off, void *to, size_t len)
 	return err ? err : state(sd);
 }
 
-int side_write(const struct side *sd, uint64_t off, const void *from, size_t len)
+int rndv_side_write(const struct side *sd, uint64_t off, const void *from, size_t len)
 {
 	int err = sd->dt ? mem_write_dtype(&sd->ref, 0, sd->dt, sd->count, off, from, len) :
 			   mem_write(&sd->ref, off, from, len);
@@ -158,7 +158,7 @@ static uint64_t type_room(const struct side *sd)
 	return sd->dt ? prog_dtype_encoded_size(sd->dt) + 64 : 0;
 }
 
-uint64_t side_helper_max(const struct side *sd)
+uint64_t rndv_side_helper_max(const struct side *sd)
 {
 	uint64_t max = helper_max(sd->sp->c.view.helper), type = type_room(sd);
 
@@ -166,7 +166,7 @@ uint64_t side_helper_max(const struct side *sd)
 	return max < CHUNK ? max : CHUNK;
 }
 
-struct fill {				/* of side_post(), while it runs; then what done needs */
+struct fill {				/* of rndv_side_post(), while it runs; then what done needs */
 	helper_done_fn *done;
 	void *arg;
 	struct conn *c;
@@ -192,11 +192,11 @@ static void filled(void *arg, int status, void *bounce)
 
 	f->done(f->arg, status, bounce);
 	free(f);
-	conn_job_done(c);
+	rndv_conn_job_done(c);
 }
 
-int side_post(const struct side *sd, struct conn *c, uint64_t off, uint64_t len, const void *from,
-	      helper_done_fn *done, void *arg)
+int rndv_side_post(const struct side *sd, struct conn *c, uint64_t off, uint64_t len, const void *from,
+		   helper_done_fn *done, void *arg)
 {
 	struct prog_helper_job job = {
 		.kind = from ? PROG_HELP_WRITE : PROG_HELP_READ, .va = sd->ref.addr + off, .len = len,

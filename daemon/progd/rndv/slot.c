@@ -5,7 +5,7 @@
 
 #include "rndv/priv.h"
 
-bool slot_read(const struct conn *c, uint32_t slot, struct prog_p2p_slot *s)
+bool rndv_slot_read(const struct conn *c, uint32_t slot, struct prog_p2p_slot *s)
 {
 	struct prog_p2p_slot *p = &c->sp->c.slot[slot];
 	union {
@@ -25,7 +25,7 @@ bool slot_read(const struct conn *c, uint32_t slot, struct prog_p2p_slot *s)
 	       __atomic_load_n(&p->serial, __ATOMIC_RELAXED) == s->serial;
 }
 
-bool slot_end_send(struct conn *c, uint32_t slot, uint32_t serial, int status)
+bool rndv_slot_end_send(struct conn *c, uint32_t slot, uint32_t serial, int status)
 {
 	struct prog_p2p_slot *p;
 	uint32_t before;
@@ -45,13 +45,13 @@ bool slot_end_send(struct conn *c, uint32_t slot, uint32_t serial, int status)
 	return true;
 }
 
-void slot_progress(struct conn *c, uint32_t slot, uint64_t moved)
+void rndv_slot_progress(struct conn *c, uint32_t slot, uint64_t moved)
 {
 	__atomic_store_n(&c->sp->c.slot[slot].moved, moved, __ATOMIC_RELEASE);
 }
 
-void slot_end_recv(struct conn *c, uint32_t slot, int status, uint32_t head, uint64_t msg_len,
-		   uint64_t moved)
+void rndv_slot_end_recv(struct conn *c, uint32_t slot, int status, uint32_t head, uint64_t msg_len,
+			uint64_t moved)
 {
 	struct prog_p2p_slot *p = &c->sp->c.slot[slot];
 

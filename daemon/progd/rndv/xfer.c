@@ -45,8 +45,8 @@ void xfer_ready(struct recv_xfer *x)
 
 void xfer_free(struct recv_xfer *x)
 {
-	side_fini(&x->to);
-	side_fini(&x->src);
+	rndv_side_fini(&x->to);
+	rndv_side_fini(&x->src);
 	free(x);
 }
 
@@ -64,7 +64,7 @@ static void finish(struct recv_xfer *x)
 	PROG_PROBE(msg_done, x->key.comm, s->id.src, x->key.dst, x->key.ord, x->landed);
 	DL_DELETE(x->on->recvs, x);
 	x->send = NULL;
-	if (x->landed == x->want && x->pj && x->want)
+	if (x->landed == x->want && x->pj && x->want && !s->ndata)
 		thresh_moved(x->sp->thresh, s->id.src, x->want, loop_now() - x->since);
 	x->owner->ended(x, s);
 }
@@ -159,7 +159,7 @@ void xfer_begin(struct recv_xfer *x, struct conn *on, struct rndv_job *pj, struc
 		return;
 	}
 	x->avail = x->want;
-	x->ops = s->eager ? &xfer_eager : pj ? &xfer_net : &xfer_copy;
+	x->ops = s->eager ? &xfer_eager : s->ndata ? &xfer_short : pj ? &xfer_net : &xfer_copy;
 	err = x->ops->start(x);
 	if (err)
 		xfer_done(x, err);

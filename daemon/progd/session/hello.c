@@ -79,6 +79,14 @@ static int check_p2p(struct session *s, const struct prog_session_hdr *h, const 
 	return 0;
 }
 
+static int check_colls(struct session *s, const struct prog_session_hdr *h, const char **why)
+{
+	if (!inside(h->coll_off, 1, sizeof(*s->colls), h->seg_size, PROG_CACHELINE))
+		REFUSE("session segment: area for collectives out of bounds");
+	s->colls = (const struct prog_coll_area *)((uint8_t *)s->c.view.seg->mem + h->coll_off);
+	return 0;
+}
+
 /* Check the session segment once, and keep pointers, not offsets. */
 static int check_segment(struct session *s, bool helper, const char **why)
 {
@@ -99,6 +107,8 @@ static int check_segment(struct session *s, bool helper, const char **why)
 	err = check_header(s, h, helper, why);
 	if (!err && h->abi_minor >= 2 && h->p2p_off)
 		err = check_p2p(s, h, why);
+	if (!err && h->abi_minor >= 9 && h->coll_off)
+		err = check_colls(s, h, why);
 	if (err)
 		return err;
 	s->c.sq = (struct prog_sq *)(base + h->sq_off);
@@ -236,7 +246,7 @@ static int attach(struct session *s, struct msg *m, const char **why)
 	if (!job->stats)
 		job->stats = stats_new(all->o.node->workers);
 	s->c.view.job = job;
-	fd = msg_take_fd(m, 0);
+	fd = session_msg_take_fd(m, 0);
 	err = win_map_fd(job->user, fd, sizeof(struct prog_session_hdr), false, &s->c.view.seg, why);
 	if (err)
 		goto leave;
@@ -263,10 +273,10 @@ static int attach(struct session *s, struct msg *m, const char **why)
 	s->c.max_wins = MAX_WINS;
 	s->c.view.regions.max = MAX_REGIONS;
 	s->n.view = s->c.view;
-	err = tell_attach(s);
+	err = session_tell_attach(s);
 	if (err) {
 		*why = "the daemon is out of memory";
-		tell_detach(s);
+		session_tell_detach(s);
 		goto leave;
 	}
 	s->attached = true;
@@ -274,11 +284,11 @@ static int attach(struct session *s, struct msg *m, const char **why)
 leave:
 	session_client_free(s);
 	if (win_job_leave(job))
-		tell_job_gone(all, job);
+		session_tell_job_gone(all, job);
 	return err;
 }
 
-int do_hello(struct session *s, struct msg *m)
+int session_hello(struct session *s, struct msg *m)
 {
 	struct sessions *all = s->all;
 	struct prog_ctrl_hello_reply r = {
@@ -292,10 +302,10 @@ int do_hello(struct session *s, struct msg *m)
 	err = attach(s, m, &why);
 	if (err) {
 		all->counts.refused++;
-		msg_reason(r.reason, why);
+		session_msg_reason(r.reason, why);
 		prog_log_limited(PROG_LOG_WARN, "pid %d of uid %u: refused: %s", (int)s->pid,
 				 (unsigned int)s->uid, why);
-		msg_reply(s, &r, sizeof(r), PROG_CTRL_HELLO, err, NULL, 0);
+		session_msg_reply(s, &r, sizeof(r), PROG_CTRL_HELLO, err, NULL, 0);
 		return -EPROTO;		/* the connection ends */
 	}
 	loop_timer_cancel(&s->hello_timer);
@@ -321,5 +331,5 @@ int do_hello(struct session *s, struct msg *m)
 			 s->id, (int)s->pid, (unsigned int)s->uid, s->rank, s->c.view.job->number,
 			 s->c.view.cma ? "" : ", no CMA");
 	session_count(all);
-	return msg_reply(s, &r, sizeof(r), PROG_CTRL_HELLO, 0, fds, s->nwakes + 1);
+	return session_msg_reply(s, &r, sizeof(r), PROG_CTRL_HELLO, 0, fds, s->nwakes + 1);
 }

@@ -14,7 +14,7 @@
 #define TEXT_OF(x)	#x
 #define TEXT(x)		TEXT_OF(x)
 
-void msg_close_fds(struct msg *m)
+void session_msg_close_fds(struct msg *m)
 {
 	while (m->nfds) {
 		int fd = m->fds[--m->nfds];
@@ -24,7 +24,7 @@ void msg_close_fds(struct msg *m)
 	}
 }
 
-int msg_take_fd(struct msg *m, unsigned int i)
+int session_msg_take_fd(struct msg *m, unsigned int i)
 {
 	int fd = i < m->nfds ? m->fds[i] : -1;
 
@@ -33,7 +33,7 @@ int msg_take_fd(struct msg *m, unsigned int i)
 	return fd;
 }
 
-int msg_receive(int fd, struct msg *m)
+int session_msg_receive(int fd, struct msg *m)
 {
 	SCM_BUF(MAX_FDS) ctl;
 	struct iovec iov = { .iov_base = m->bytes, .iov_len = sizeof(m->bytes) };
@@ -52,11 +52,11 @@ int msg_receive(int fd, struct msg *m)
 	m->nfds = scm_take(&mh, m->fds, MAX_FDS);
 	m->size = n;
 	if (!n) {
-		msg_close_fds(m);
+		session_msg_close_fds(m);
 		return 0;
 	}
 	if (mh.msg_flags & MSG_TRUNC) {
-		msg_close_fds(m);
+		session_msg_close_fds(m);
 		return -EMSGSIZE;
 	}
 	/* the message itself is whole, so this request alone fails */
@@ -64,13 +64,13 @@ int msg_receive(int fd, struct msg *m)
 		m->fd_err = m->nfds == MAX_FDS ? -EPROTO : -EMFILE;
 		m->fd_why = m->nfds == MAX_FDS ? "more than " TEXT(MAX_FDS) " descriptors" :
 			    "the daemon has no descriptor left (its limit of open files, LimitNOFILE)";
-		msg_close_fds(m);
+		session_msg_close_fds(m);
 	}
 	return 1;
 }
 
-int msg_reply(struct session *s, void *msg, size_t size, uint16_t type, int status, const int *fds,
-	      unsigned int nfds)
+int session_msg_reply(struct session *s, void *msg, size_t size, uint16_t type, int status, const int *fds,
+		      unsigned int nfds)
 {
 	SCM_BUF(PROG_MAX_WORKERS + 1) ctl;
 	struct prog_ctrl_hdr *h = msg;
@@ -88,7 +88,7 @@ int msg_reply(struct session *s, void *msg, size_t size, uint16_t type, int stat
 	return n == (ssize_t)size ? 0 : n < 0 ? -errno : -EIO;
 }
 
-void msg_reason(char *to, const char *why)
+void session_msg_reason(char *to, const char *why)
 {
 	snprintf(to, PROG_REASON_SIZE, "%s", why ? why : "");
 }

@@ -5,6 +5,7 @@
  *	msg.c		messages of the control socket
  *	tell.c		the workers
  *	unlock.c	locks of those that are gone
+ *	colls.c		what clients say of their collectives
  *	hello.c		a client attaches
  *	wins.c		its windows and regions
  *	session.c	its connection, its end
@@ -42,6 +43,8 @@ struct session {
 	int wake_fd[PROG_MAX_WORKERS];
 	struct loop_watch *wake[PROG_MAX_WORKERS];
 	unsigned int nwakes;
+	const struct prog_coll_area *colls;	/* in its segment; NULL: it says nothing of collectives */
+	struct stats_colls counted;	/* of these, for the job */
 	struct rndv_space *space;	/* its message context; NULL: none */
 	struct win_device *device;	/* of its pinned regions; NULL: none */
 	uint64_t pinned;		/* their bytes, as registered */
@@ -94,35 +97,40 @@ struct msg {
 	const char *fd_why;
 };
 
-void msg_close_fds(struct msg *m);
+void session_msg_close_fds(struct msg *m);
 /* Give descriptor @i away; -1 if there is none. */
-int msg_take_fd(struct msg *m, unsigned int i);
+int session_msg_take_fd(struct msg *m, unsigned int i);
 /* 1: a message; 0: the client is gone; -EAGAIN; else the connection is of no use. */
-int msg_receive(int fd, struct msg *m);
+int session_msg_receive(int fd, struct msg *m);
 /* 0 or -errno: a client that does not read its replies is not served any more. */
-int msg_reply(struct session *s, void *msg, size_t size, uint16_t type, int status, const int *fds,
-	      unsigned int nfds);
+int session_msg_reply(struct session *s, void *msg, size_t size, uint16_t type, int status, const int *fds,
+		      unsigned int nfds);
 /* PROG_REASON_SIZE bytes at @to. */
-void msg_reason(char *to, const char *why);
+void session_msg_reason(char *to, const char *why);
 
 /* ---- tell.c: all workers; 0 or the first error ---------------------------------------------- */
 
-int tell_attach(struct session *s);
-void tell_detach(struct session *s);
-void tell_win_gone(struct sessions *all, struct win *w);
-void tell_region_gone(struct sessions *all);
-void tell_job_gone(struct sessions *all, struct win_job *job);
-int tell_space(struct session *s);
-void tell_space_gone(struct session *s);
+int session_tell_attach(struct session *s);
+void session_tell_detach(struct session *s);
+void session_tell_win_gone(struct sessions *all, struct win *w);
+void session_tell_region_gone(struct sessions *all);
+void session_tell_job_gone(struct sessions *all, struct win_job *job);
+int session_tell_space(struct session *s);
+void session_tell_space_gone(struct session *s);
 /* Wake some. */
-void tell_kick(struct sessions *all, uint32_t mask);
+void session_tell_kick(struct sessions *all, uint32_t mask);
 
 /* ---- unlock.c ------------------------------------------------------------------------------- */
 
 /* @w is about to be freed.  As win_owner_gone(), and it comes back to what could not be done, also after the session's end. */
-void unlock_win(struct sessions *all, struct win *w, bool dead, struct win_left *left);
+void session_unlock_win(struct sessions *all, struct win *w, bool dead, struct win_left *left);
 /* Nobody waits any more. */
-void unlock_end(struct sessions *all);
+void session_unlock_end(struct sessions *all);
+
+/* ---- colls.c -------------------------------------------------------------------------------- */
+
+/* What the client has counted since the last time is its job's; also as the last thing before it goes. */
+void session_count_colls(struct session *s);
 
 /* ---- hello.c -------------------------------------------------------------------------------- */
 
@@ -132,17 +140,17 @@ struct session *session_by_id(struct sessions *all, uint32_t id);
 /* Segment, tables and helper, when no worker has them any more. */
 void session_client_free(struct session *s);
 /* A request is answered: 0, or the connection must end. */
-int do_hello(struct session *s, struct msg *m);
+int session_hello(struct session *s, struct msg *m);
 
 /* ---- wins.c: requests, as above ------------------------------------------------------------- */
 
-int do_win_create(struct session *s, struct msg *m);
-int do_win_peer(struct session *s, struct msg *m);
-int do_win_free(struct session *s, struct msg *m);
-int do_region_add(struct session *s, struct msg *m);
-int do_region_del(struct session *s, struct msg *m);
-int do_pin_device(struct session *s, struct msg *m);
-int do_pin_add(struct session *s, struct msg *m);
+int session_win_create(struct session *s, struct msg *m);
+int session_win_peer(struct session *s, struct msg *m);
+int session_win_free(struct session *s, struct msg *m);
+int session_region_add(struct session *s, struct msg *m);
+int session_region_del(struct session *s, struct msg *m);
+int session_pin_device(struct session *s, struct msg *m);
+int session_pin_add(struct session *s, struct msg *m);
 /* What is left of windows and regions when the session ends; messages end first. */
 void session_space_end(struct session *s);
 void session_wins_end(struct session *s);

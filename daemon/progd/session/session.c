@@ -24,7 +24,7 @@ static int do_ping(struct session *s, struct msg *m)
 {
 	struct prog_ctrl_hdr r = { 0 };
 
-	return msg_reply(s, &r, sizeof(r), PROG_CTRL_PING, 0, NULL, 0);
+	return session_msg_reply(s, &r, sizeof(r), PROG_CTRL_PING, 0, NULL, 0);
 }
 
 static int do_note(struct session *s, struct msg *m)
@@ -33,7 +33,7 @@ static int do_note(struct session *s, struct msg *m)
 
 	m->note.reason[PROG_REASON_SIZE - 1] = '\0';
 	win_job_reason(s->c.view.job, "left to the MPI library", m->note.reason);
-	return msg_reply(s, &r, sizeof(r), PROG_CTRL_NOTE, 0, NULL, 0);
+	return session_msg_reply(s, &r, sizeof(r), PROG_CTRL_NOTE, 0, NULL, 0);
 }
 
 #define SLOT_REPLY	sizeof(struct prog_ctrl_slot), offsetof(struct prog_ctrl_slot, reason)
@@ -49,23 +49,23 @@ static const struct {
 	int (*fn)(struct session *s, struct msg *m);
 } requests[] = {
 	/* counts its descriptors itself, as it ends the connection when it refuses */
-	[PROG_CTRL_HELLO] = { "HELLO", sizeof(struct prog_ctrl_hello), true, MAX_FDS, BARE_REPLY, do_hello },
+	[PROG_CTRL_HELLO] = { "HELLO", sizeof(struct prog_ctrl_hello), true, MAX_FDS, BARE_REPLY, session_hello },
 	[PROG_CTRL_WIN_CREATE] = { "WIN_CREATE", sizeof(struct prog_ctrl_win_create), false, 3, SLOT_REPLY,
-				  do_win_create },
+				  session_win_create },
 	[PROG_CTRL_WIN_PEER] = { "WIN_PEER", sizeof(struct prog_ctrl_win_peer), false, 0, PEER_REPLY,
-				do_win_peer },
+				session_win_peer },
 	/* the reason is a reply's: requests may leave it out */
 	[PROG_CTRL_WIN_FREE] = { "WIN_FREE", offsetof(struct prog_ctrl_slot, reason), false, 0, SLOT_REPLY,
-				do_win_free },
+				session_win_free },
 	[PROG_CTRL_REGION_ADD] = { "REGION_ADD", sizeof(struct prog_ctrl_region_add), false, 1, SLOT_REPLY,
-				  do_region_add },
+				  session_region_add },
 	[PROG_CTRL_REGION_DEL] = { "REGION_DEL", offsetof(struct prog_ctrl_slot, reason), false, 0,
-				  SLOT_REPLY, do_region_del },
+				  SLOT_REPLY, session_region_del },
 	[PROG_CTRL_NOTE] = { "NOTE", sizeof(struct prog_ctrl_note), false, 0, BARE_REPLY, do_note },
 	[PROG_CTRL_PIN_DEVICE] = { "PIN_DEVICE", sizeof(struct prog_ctrl_pin_device), false, 1, SLOT_REPLY,
-				  do_pin_device },
+				  session_pin_device },
 	[PROG_CTRL_PIN_ADD] = { "PIN_ADD", sizeof(struct prog_ctrl_pin_add), false, 0, SLOT_REPLY,
-			       do_pin_add },
+			       session_pin_add },
 	[PROG_CTRL_PING] = { "PING", sizeof(struct prog_ctrl_hdr), true, 0, BARE_REPLY, do_ping },
 };
 
@@ -83,11 +83,11 @@ static int refuse_fds(struct session *s, unsigned int type, int err, const char 
 	memset(&r, 0, sizeof(r));
 	snprintf(text, sizeof(text), "%s: %s", requests[type].name, why);
 	if (requests[type].reason)
-		msg_reason(r.bytes + requests[type].reason, text);
+		session_msg_reason(r.bytes + requests[type].reason, text);
 	if (s->attached)
 		win_job_reason(s->c.view.job, "request refused", text);
 	prog_log_limited(PROG_LOG_WARN, "session %u (pid %d): request refused: %s", s->id, (int)s->pid, text);
-	return msg_reply(s, &r, requests[type].reply_size, type, err, NULL, 0);
+	return session_msg_reply(s, &r, requests[type].reply_size, type, err, NULL, 0);
 }
 
 /* 0, or the connection must end; *why says it (NULL: said already). */
@@ -134,12 +134,13 @@ static void detach(struct session *s)
 	struct win_job *job = s->c.view.job;
 
 	helper_kill(s->c.view.helper);
+	session_count_colls(s);
 	session_space_end(s);
-	tell_detach(s);
+	session_tell_detach(s);
 	session_wins_end(s);
 	win_job_get(job);
 	if (win_job_leave(job))
-		tell_job_gone(all, job);
+		session_tell_job_gone(all, job);
 	session_client_free(s);
 	win_device_put(s->device);
 	s->device = NULL;
@@ -189,7 +190,7 @@ static void on_readable(void *ctx)
 	struct msg m;
 	int r;
 
-	r = msg_receive(s->fd, &m);
+	r = session_msg_receive(s->fd, &m);
 	if (r == -EAGAIN)
 		return;
 	if (r <= 0) {
@@ -198,7 +199,7 @@ static void on_readable(void *ctx)
 		return;
 	}
 	r = dispatch(s, &m, &why);
-	msg_close_fds(&m);
+	session_msg_close_fds(&m);
 	if (r)
 		session_end(s, why);
 }
@@ -403,7 +404,7 @@ void sessions_free(struct sessions *all)
 	all->ending = true;
 	DL_FOREACH_SAFE(all->list, s, tmp)
 		session_end(s, NULL);
-	unlock_end(all);
+	session_unlock_end(all);
 	loop_unwatch(all->bad_watch);
 	close(all->bad_fd);
 	while (all->bad_list) {
@@ -435,6 +436,7 @@ void sessions_each(struct sessions *all, void (*fn)(void *arg, const struct sess
 		i.windows = s->nwins;
 		i.regions = s->nregions;
 		i.pinned = s->pinned;
+		i.colls = s->counted;
 		i.bytes = s->c.view.seg->size;
 		fn(arg, &i);
 	}

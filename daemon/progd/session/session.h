@@ -50,9 +50,26 @@ struct session_info {
 	uint32_t windows, regions;
 	uint64_t bytes;
 	uint64_t pinned;		/* bytes of its private memory */
+	struct stats_colls colls;	/* as it said at the last sessions_count_colls() */
 };
 void sessions_each(struct sessions *s, void (*fn)(void *arg, const struct session_info *i),
 		   void *arg);
+
+/* What clients have counted of their collectives since the last time is their jobs' (win_job.colls). */
+void sessions_count_colls(struct sessions *s);
+
+/* A collective that is under way, as its client says; anything may be in it. */
+struct session_coll {
+	uint32_t session;
+	pid_t pid;
+	uint32_t job, rank;
+	uint32_t kind, size;		/* PROG_COLL_ROW_*; members */
+	uint64_t comm, number;
+	uint64_t since;			/* ns, CLOCK_MONOTONIC; not 0 */
+	uint32_t awaited, from;		/* as in struct prog_coll_row */
+};
+/* The oldest PROG_COLL_ROWS of each client, in no order. */
+void sessions_each_coll(struct sessions *s, void (*fn)(void *arg, const struct session_coll *c), void *arg);
 
 /* Since start. */
 struct session_counts {

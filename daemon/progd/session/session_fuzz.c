@@ -53,6 +53,7 @@ struct seg {
 	struct prog_sq p2p_sq[PROG_MAX_WORKERS] __attribute__((aligned(64)));
 	uint32_t p2p_idx[PROG_MAX_WORKERS][PROG_P2P_RING];
 	struct prog_p2p_slot slot[PROG_P2P_SLOTS] __attribute__((aligned(64)));
+	struct prog_coll_area colls __attribute__((aligned(64)));
 };
 
 struct client {
@@ -162,6 +163,7 @@ static void make_segment(struct client *c)
 		.sq_off = at(p, c->seg->sq), .idx_off = at(p, c->seg->idx), .sqe_off = at(p, c->seg->sqe),
 		.arena_off = at(p, c->seg->arena), .arena_size = ARENA, .helper_off = at(p, &c->seg->helper),
 		.bounce_off = at(p, c->seg->bounce), .bounce_size = BOUNCE, .p2p_off = at(p, &c->seg->area),
+		.coll_off = at(p, &c->seg->colls),
 	};
 	c->seg->area.nslots = PROG_P2P_SLOTS;
 	c->seg->area.sq_off = at(p, c->seg->p2p_sq);
@@ -479,7 +481,7 @@ static void scribble(struct client *c, struct kit_bytes *in)
 
 	if (!c->seg)
 		return;
-	switch (how % 7) {
+	switch (how % 8) {
 	case 0:
 		kit_garble(in, (uint8_t *)c->seg->sq, 128);
 		break;
@@ -501,10 +503,31 @@ static void scribble(struct client *c, struct kit_bytes *in)
 		kit_garble(in, (uint8_t *)&c->seg->h.cpu, sizeof(c->seg->h) - offsetof(struct prog_session_hdr, cpu));
 		__atomic_store_n(&c->seg->h.waits, c->seg->h.waits + how / 7, __ATOMIC_RELAXED);
 		break;
+	case 6:
+		kit_garble(in, (uint8_t *)&c->seg->colls, sizeof(c->seg->colls));
+		break;
 	default:
 		kit_garble(in, (uint8_t *)&c->seg->area, sizeof(c->seg->area) + 128);
 	}
 	sync_worker();
+}
+
+static void demand_coll(void *arg, const struct session_coll *c)
+{
+	demand(c->since && c->session);
+}
+
+static void demand_info(void *arg, const struct session_info *i)
+{
+	demand(i->colls.started <= INT64_MAX && i->colls.left[0] <= INT64_MAX);
+}
+
+/* What they say of collectives is looked at as for progctl. */
+static void report(void)
+{
+	sessions_count_colls(sessions);
+	sessions_each_coll(sessions, demand_coll, NULL);
+	sessions_each(sessions, demand_info, NULL);
 }
 
 /* A program of a datatype, in the arena. */
@@ -664,6 +687,7 @@ static void act(struct kit_bytes *in)
 		break;
 	case 8:
 		scribble(c, in);
+		report();
 		break;
 	case 9:
 		datatype(c, in);
@@ -686,6 +710,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		start();
 	while (in.left)
 		act(&in);
+	report();
 	check_good();
 	check_left();
 	return 0;

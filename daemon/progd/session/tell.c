@@ -44,11 +44,9 @@ static void win_gone(void *arg)
 	rma_win_gone(t->rma, t->w);
 }
 
+/* Nothing is kept per region: it is enough that the worker was here, between two entries. */
 static void region_gone(void *arg)
 {
-	struct tell *t = arg;
-
-	rma_region_gone(t->rma);
 }
 
 static void job_gone(void *arg)
@@ -90,42 +88,42 @@ static int tell_all(struct sessions *all, void (*fn)(void *), struct session *s,
 	return err;
 }
 
-int tell_attach(struct session *s)
+int session_tell_attach(struct session *s)
 {
 	return tell_all(s->all, attach, s, NULL, NULL);
 }
 
-void tell_detach(struct session *s)
+void session_tell_detach(struct session *s)
 {
 	tell_all(s->all, detach, s, NULL, NULL);
 }
 
-void tell_win_gone(struct sessions *all, struct win *w)
+void session_tell_win_gone(struct sessions *all, struct win *w)
 {
 	tell_all(all, win_gone, NULL, w, NULL);
 }
 
-void tell_region_gone(struct sessions *all)
+void session_tell_region_gone(struct sessions *all)
 {
 	tell_all(all, region_gone, NULL, NULL, NULL);
 }
 
-void tell_job_gone(struct sessions *all, struct win_job *job)
+void session_tell_job_gone(struct sessions *all, struct win_job *job)
 {
 	tell_all(all, job_gone, NULL, NULL, job);
 }
 
-int tell_space(struct session *s)
+int session_tell_space(struct session *s)
 {
 	return tell_all(s->all, space, s, NULL, NULL);
 }
 
-void tell_space_gone(struct session *s)
+void session_tell_space_gone(struct session *s)
 {
 	tell_all(s->all, space_gone, s, NULL, NULL);
 }
 
-void tell_kick(struct sessions *all, uint32_t mask)
+void session_tell_kick(struct sessions *all, uint32_t mask)
 {
 	for (unsigned int i = 0; i < all->o.node->workers; i++)
 		if (mask & (1u << i))

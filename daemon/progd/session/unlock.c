@@ -19,12 +19,12 @@ static void again(void *ctx)
 	DL_FOREACH_SAFE2(all->unlocks, w, tmp, unlock_next)
 		if (win_owner_gone(w, true, &left))
 			forget(all, w);
-	tell_kick(all, left.kick);
+	session_tell_kick(all, left.kick);
 	if (all->unlocks)
 		loop_timer_set(all->o.node->loop, &all->unlock_timer, AGAIN_NS, again, all);
 }
 
-void unlock_win(struct sessions *all, struct win *w, bool dead, struct win_left *left)
+void session_unlock_win(struct sessions *all, struct win *w, bool dead, struct win_left *left)
 {
 	if (win_owner_gone(w, dead, left))
 		return;
@@ -34,7 +34,7 @@ void unlock_win(struct sessions *all, struct win *w, bool dead, struct win_left 
 		loop_timer_set(all->o.node->loop, &all->unlock_timer, AGAIN_NS, again, all);
 }
 
-void unlock_end(struct sessions *all)
+void session_unlock_end(struct sessions *all)
 {
 	loop_timer_cancel(&all->unlock_timer);
 	while (all->unlocks)

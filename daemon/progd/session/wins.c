@@ -24,10 +24,10 @@ static int space_begin(struct session *s, struct win *w)
 
 	if (err)
 		return err;
-	err = tell_space(s);
+	err = session_tell_space(s);
 	if (!err)
 		return 0;
-	tell_space_gone(s);
+	session_tell_space_gone(s);
 	rndv_space_put(s->space);
 	s->space = NULL;
 	return err;
@@ -37,7 +37,7 @@ void session_space_end(struct session *s)
 {
 	if (!s->space)
 		return;
-	tell_space_gone(s);
+	session_tell_space_gone(s);
 	rndv_space_put(s->space);
 	s->space = NULL;
 }
@@ -53,10 +53,10 @@ static void drop_win(struct session *s, uint32_t slot, bool dead, struct win_lef
 	s->nwins--;
 	/* else the client lives, and may be in its critical section still */
 	if (!s->all->ending)
-		unlock_win(s->all, w, dead, left);
+		session_unlock_win(s->all, w, dead, left);
 	win_get(w);
 	win_free(w);
-	tell_win_gone(s->all, w);
+	session_tell_win_gone(s->all, w);
 	win_put(w);
 }
 
@@ -66,7 +66,7 @@ static void give_up_win(struct session *s, uint32_t slot)
 	struct win_left left = { 0 };
 
 	drop_win(s, slot, false, &left);
-	tell_kick(s->all, left.kick);
+	session_tell_kick(s->all, left.kick);
 }
 
 static void keep_win(struct session *s, uint32_t slot, struct win *w)
@@ -188,14 +188,14 @@ static int reply_slot(struct session *s, struct prog_ctrl_slot *r, uint16_t type
 		      const char *why)
 {
 	if (err) {
-		msg_reason(r->reason, why);
+		session_msg_reason(r->reason, why);
 		win_job_reason(s->c.view.job, what, why);
 		prog_log_limited(PROG_LOG_WARN, "session %u: %s: %s", s->id, what, why);
 	}
-	return msg_reply(s, r, sizeof(*r), type, err, NULL, 0);
+	return session_msg_reply(s, r, sizeof(*r), type, err, NULL, 0);
 }
 
-int do_win_create(struct session *s, struct msg *m)
+int session_win_create(struct session *s, struct msg *m)
 {
 	uint32_t copies = (uint32_t)(m->win_create.flags >> PROG_WINF_COPIES_SHIFT & PROG_WINF_COPIES_MASK);
 	struct prog_ctrl_win_create *q = &m->win_create;
@@ -223,29 +223,29 @@ int do_win_create(struct session *s, struct msg *m)
 	if (err)
 		goto out;
 	r.slot = c.slot;
-	c.ctl_fd = msg_take_fd(m, 0);
-	c.table_fd = msg_take_fd(m, 1);
-	c.mem_fd = msg_take_fd(m, 2);
+	c.ctl_fd = session_msg_take_fd(m, 0);
+	c.table_fd = session_msg_take_fd(m, 1);
+	c.mem_fd = session_msg_take_fd(m, 2);
 	err = copies ? create_copies(s, &c, copies + 1, &r.slot, &why) : create_one(s, &c, &why);
 out:
 	return reply_slot(s, &r, PROG_CTRL_WIN_CREATE, "window refused", err, why);
 }
 
-int do_win_free(struct session *s, struct msg *m)
+int session_win_free(struct session *s, struct msg *m)
 {
 	struct prog_ctrl_slot r = { .slot = m->slot.slot };
 	int err = 0;
 
 	if (r.slot >= MAX_WINS || !atomic_load(&s->c.wins[r.slot])) {
-		msg_reason(r.reason, "no such window");
+		session_msg_reason(r.reason, "no such window");
 		err = -ENOENT;
 	} else {
 		give_up_win(s, r.slot);
 	}
-	return msg_reply(s, &r, sizeof(r), PROG_CTRL_WIN_FREE, err, NULL, 0);
+	return session_msg_reply(s, &r, sizeof(r), PROG_CTRL_WIN_FREE, err, NULL, 0);
 }
 
-int do_win_peer(struct session *s, struct msg *m)
+int session_win_peer(struct session *s, struct msg *m)
 {
 	struct prog_ctrl_win_peer_reply r = { 0 };
 	struct win *own, *w = NULL;
@@ -254,13 +254,13 @@ int do_win_peer(struct session *s, struct msg *m)
 
 	own = m->win_peer.slot < MAX_WINS ? atomic_load(&s->c.wins[m->win_peer.slot]) : NULL;
 	if (!own) {
-		msg_reason(r.reason, "no such window");
+		session_msg_reason(r.reason, "no such window");
 		err = -ENOENT;
 		goto out;
 	}
 	w = win_find(s->c.view.job, own->key, m->win_peer.rank);
 	if (!w) {
-		msg_reason(r.reason, "that rank of the window is not on this node");
+		session_msg_reason(r.reason, "that rank of the window is not on this node");
 		err = -ENOENT;
 		goto out;
 	}
@@ -274,7 +274,7 @@ int do_win_peer(struct session *s, struct msg *m)
 	if (w->mem_map && w->mem_map->fd >= 0)
 		fds[nfds++] = w->mem_map->fd;
 out:
-	err = msg_reply(s, &r, sizeof(r), PROG_CTRL_WIN_PEER, err, fds, nfds);
+	err = session_msg_reply(s, &r, sizeof(r), PROG_CTRL_WIN_PEER, err, fds, nfds);
 	win_put(w);
 	return err;
 }
@@ -299,7 +299,7 @@ static void region_keep(struct session *s, uint32_t slot, struct win_map *map)
 		s->pinned += map->size;
 }
 
-int do_region_add(struct session *s, struct msg *m)
+int session_region_add(struct session *s, struct msg *m)
 {
 	struct prog_ctrl_slot r = { 0 };
 	struct win_map *map;
@@ -314,7 +314,7 @@ int do_region_add(struct session *s, struct msg *m)
 	}
 	if (err)
 		goto out;
-	err = win_map_fd(s->c.view.job->user, msg_take_fd(m, 0), m->region_add.size, true, &map, &why);
+	err = win_map_fd(s->c.view.job->user, session_msg_take_fd(m, 0), m->region_add.size, true, &map, &why);
 	if (err)
 		win_region_uncharge(s->c.view.job->user);
 	else
@@ -323,18 +323,18 @@ out:
 	return reply_slot(s, &r, PROG_CTRL_REGION_ADD, "region refused", err, why);
 }
 
-int do_region_del(struct session *s, struct msg *m)
+int session_region_del(struct session *s, struct msg *m)
 {
 	struct prog_ctrl_slot r = { .slot = m->slot.slot };
 	struct win_map *map = r.slot < MAX_REGIONS ? atomic_exchange(&s->c.view.regions.map[r.slot], NULL) : NULL;
 	int err = 0;
 
 	if (!map) {
-		msg_reason(r.reason, "no such region");
+		session_msg_reason(r.reason, "no such region");
 		err = -ENOENT;
 	} else {
 		/* after this no worker looks at it but through a reference of its own */
-		tell_region_gone(s->all);
+		session_tell_region_gone(s->all);
 		if (map->device)
 			s->pinned -= map->size;
 		win_map_put(map);
@@ -343,10 +343,10 @@ int do_region_del(struct session *s, struct msg *m)
 			s->region_hint = r.slot;
 		s->nregions--;
 	}
-	return msg_reply(s, &r, sizeof(r), PROG_CTRL_REGION_DEL, err, NULL, 0);
+	return session_msg_reply(s, &r, sizeof(r), PROG_CTRL_REGION_DEL, err, NULL, 0);
 }
 
-int do_pin_device(struct session *s, struct msg *m)
+int session_pin_device(struct session *s, struct msg *m)
 {
 	struct prog_ctrl_slot r = { 0 };
 	const char *why = "";
@@ -363,21 +363,21 @@ int do_pin_device(struct session *s, struct msg *m)
 		why = "one descriptor at most, a context of " PIN_DEVICE;
 		err = -EPROTO;
 	} else {
-		err = win_device_new(msg_take_fd(m, 0), &s->device, &why);
+		err = win_device_new(session_msg_take_fd(m, 0), &s->device, &why);
 		if (!err && !m->nfds) {
 			fd = s->device->dev.fd;
 			nfds = 1;
 		}
 	}
 	if (err) {
-		msg_reason(r.reason, why);
+		session_msg_reason(r.reason, why);
 		win_job_reason(s->c.view.job, "memory not pinned", why);
 		prog_log_limited(PROG_LOG_INFO, "session %u: %s: %s", s->id, why, strerror(-err));
 	}
-	return msg_reply(s, &r, sizeof(r), PROG_CTRL_PIN_DEVICE, err, &fd, nfds);
+	return session_msg_reply(s, &r, sizeof(r), PROG_CTRL_PIN_DEVICE, err, &fd, nfds);
 }
 
-int do_pin_add(struct session *s, struct msg *m)
+int session_pin_add(struct session *s, struct msg *m)
 {
 	struct prog_ctrl_pin_add *q = &m->pin_add;
 	struct prog_ctrl_slot r = { 0 };
@@ -389,7 +389,7 @@ int do_pin_add(struct session *s, struct msg *m)
 	if (!q->handle) {
 		/* told for the reports */
 		win_job_reason(s->c.view.job, "memory not pinned", pin_why(q->error));
-		return msg_reply(s, &r, sizeof(r), PROG_CTRL_PIN_ADD, 0, NULL, 0);
+		return session_msg_reply(s, &r, sizeof(r), PROG_CTRL_PIN_ADD, 0, NULL, 0);
 	}
 	win_limits_get(&lim);
 	if (m->nfds || !s->device) {
@@ -410,13 +410,13 @@ int do_pin_add(struct session *s, struct msg *m)
 		region_keep(s, r.slot, map);
 out:
 	if (err) {
-		msg_reason(r.reason, why);
+		session_msg_reason(r.reason, why);
 		/* it ended meanwhile: the client tries again, and tells us in the end */
 		if (err != -ESTALE)
 			win_job_reason(s->c.view.job, "memory not pinned", why);
 		prog_log_limited(PROG_LOG_WARN, "session %u: pinned region refused: %s", s->id, why);
 	}
-	return msg_reply(s, &r, sizeof(r), PROG_CTRL_PIN_ADD, err, NULL, 0);
+	return session_msg_reply(s, &r, sizeof(r), PROG_CTRL_PIN_ADD, err, NULL, 0);
 }
 
 void session_wins_end(struct session *s)
@@ -426,7 +426,7 @@ void session_wins_end(struct session *s)
 	for (uint32_t i = 0; i < MAX_WINS && s->nwins; i++)
 		if (atomic_load(&s->c.wins[i]))
 			drop_win(s, i, true, &left);
-	tell_kick(s->all, left.kick);
+	session_tell_kick(s->all, left.kick);
 	if (left.locks || left.stripes)
 		prog_log_limited(PROG_LOG_WARN, "session %u: ended holding %u locks and %u stripes: released",
 				 s->id, left.locks, left.stripes);

@@ -55,6 +55,31 @@ const char *const stats_copiers[STATS_COPIERS] = {
 	[STATS_COPY_CPU] = "cpu", [STATS_COPY_KERNEL] = "kernel", [STATS_COPY_DMA] = "dma",
 };
 
+const struct stats_fallback stats_colls_left[PROG_COLL_WHYS] = {
+	[PROG_COLL_WHY_SHORT] = {
+		"short_within_node",
+		"within one node and short, or of a length that not all members know: the MPI library is faster there "
+		"(PROG_COLLECTIVES=on: not left to it)",
+	},
+	[PROG_COLL_WHY_OP] = {
+		"operation",
+		"with an operation of the program's own, or one that the type does not have",
+	},
+	[PROG_COLL_WHY_INTER] = {
+		"intercommunicator",
+		"on intercommunicators",
+	},
+	[PROG_COLL_WHY_COMM] = {
+		"communicator",
+		"on communicators that are not managed (MPI_COMM_SELF, and what is not made of MPI_COMM_WORLD), or of neighbours that the "
+		"MPI library does not tell",
+	},
+	[PROG_COLL_WHY_OFF] = {
+		"off",
+		"collectives are off (PROG_COLLECTIVES or PROG_TWO_SIDED on one of the ranks, or two-sided messages are not managed)",
+	},
+};
+
 struct stats *stats_new(unsigned int workers)
 {
 	size_t size = sizeof(struct stats) + workers * sizeof(struct stats_block);
@@ -114,4 +139,21 @@ void stats_sum(const struct stats *s, struct stats_block *out)
 		for (size_t i = 0; i < sizeof(*out) / sizeof(uint64_t); i++)
 			sum[i] += stats_read(&c[i]);
 	}
+}
+
+/* At most INT64_MAX. */
+static uint64_t sum_up(uint64_t a, uint64_t b)
+{
+	return __builtin_add_overflow(a, b, &a) || a > INT64_MAX ? INT64_MAX : a;
+}
+
+void stats_colls_advance(struct stats_colls *sum, const struct stats_colls *was, const struct stats_colls *now)
+{
+	uint64_t *to = (uint64_t *)sum;
+	const uint64_t *from = (const uint64_t *)was, *at = (const uint64_t *)now;
+
+	/* nothing but counters, as a block */
+	for (size_t i = 0; i < sizeof(*sum) / sizeof(uint64_t); i++)
+		if (at[i] > from[i])
+			to[i] = sum_up(to[i], at[i] - from[i]);
 }

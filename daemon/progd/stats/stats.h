@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <asyncprog/ring.h>
+
 #define STATS_OPS	16	/* by PROG_OP_* */
 #define STATS_HIST	32	/* bucket 0: below 256 ns; then each twice as long; the last is open */
 
@@ -59,6 +61,21 @@ struct stats_msgs {
 	uint64_t unkept;		/* SENDs that were not kept: too many, or no memory */
 	uint64_t errors;		/* messages that failed */
 };
+
+/* Collectives, as clients say.  Not in a worker's block: the main thread counts them. */
+struct stats_colls {
+	uint64_t started, ended, failed;
+	uint64_t sent_bytes, received_bytes;
+	uint64_t cpu_ns;		/* of the threads that go on with them */
+	uint64_t left[PROG_COLL_WHYS];	/* to the MPI library, by PROG_COLL_WHY_* */
+};
+extern const struct stats_fallback stats_colls_left[PROG_COLL_WHYS];
+
+/*
+ * Add to @sum what @now, of one client, is more than @was.  A client may say anything, also that it has become less; sums stay at
+ * INT64_MAX when they get there.
+ */
+void stats_colls_advance(struct stats_colls *sum, const struct stats_colls *was, const struct stats_colls *now);
 
 struct stats_block {
 	/* as origin: what this node's ranks asked for */

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include "stats/stats.h"
 
@@ -63,13 +60,35 @@ static void test_sum(void **state)
 	free(s);
 }
 
-int main(void)
+static void test_colls(void **state)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_buckets),
-		cmocka_unit_test(test_quantile),
-		cmocka_unit_test(test_sum),
-	};
+	struct stats_colls sum = { 0 }, was = { 0 }, now = { .started = 3, .cpu_ns = 5, .left = { [PROG_COLL_WHY_OFF] = 7 } };
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	stats_colls_advance(&sum, &was, &now);
+	stats_colls_advance(&sum, &now, &now);
+	assert_int_equal(sum.started, 3);
+	assert_int_equal(sum.ended, 0);
+	assert_int_equal(sum.cpu_ns, 5);
+	assert_int_equal(sum.left[PROG_COLL_WHY_OFF], 7);
+	/* it counts back, and then as far as it can */
+	was = now;
+	now.started = 1;
+	stats_colls_advance(&sum, &was, &now);
+	assert_int_equal(sum.started, 3);
+	was = now;
+	now.started = UINT64_MAX;
+	stats_colls_advance(&sum, &was, &now);
+	assert_true(sum.started == INT64_MAX);
+	stats_colls_advance(&sum, &was, &now);
+	assert_true(sum.started == INT64_MAX);
+	assert_int_equal(sum.cpu_ns, 5);
 }
+
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_buckets),
+	cmocka_unit_test(test_quantile),
+	cmocka_unit_test(test_sum),
+	cmocka_unit_test(test_colls),
+};
+
+KIT_SUITE(tests);

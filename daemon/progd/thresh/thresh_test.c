@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* Thresholds: a sender and a receiver, one struct each, and the test plays the programs and the network. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include "thresh/thresh.h"
 
@@ -388,14 +386,11 @@ static void test_sum(void **state)
 	assert_int_equal(s.switches, 0);
 }
 
-int main(void)
-{
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-	const struct CMUnitTest tests[] = {
-		T(test_defaults), T(test_present), T(test_receiver_overlap), T(test_mean),
-		T(test_sender_overlap), T(test_bound), T(test_refused), T(test_no_pool_at_all), T(test_begin),
-		T(test_pins), T(test_estimate), T(test_hostile_counters), T(test_sum),
-	};
+static const struct CMUnitTest tests[] = {
+	T(test_defaults), T(test_present), T(test_receiver_overlap), T(test_mean),
+	T(test_sender_overlap), T(test_bound), T(test_refused), T(test_no_pool_at_all), T(test_begin),
+	T(test_pins), T(test_estimate), T(test_hostile_counters), T(test_sum),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

@@ -95,6 +95,7 @@ static void remember(const struct win_job *job)
 	e->uid = job->uid;
 	if (job->stats)
 		stats_sum(job->stats, &e->stats);
+	e->colls = job->colls;
 	memcpy(e->reason, job->reason, sizeof(e->reason));
 }
 

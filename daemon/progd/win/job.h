@@ -36,6 +36,7 @@ struct win_job {
 	struct stats *stats;		/* NULL until the first session was served */
 	uint32_t sessions;		/* main thread */
 	uint32_t nwindows;		/* main thread */
+	struct stats_colls colls;	/* main thread */
 	struct win_reason reason[WIN_REASONS];	/* main thread */
 	atomic_uint refs;
 	atomic_bool over;		/* the last session left */
@@ -74,6 +75,7 @@ struct win_ended {
 	uint8_t id[PROG_JOBID_SIZE];
 	uid_t uid;
 	struct stats_block stats;
+	struct stats_colls colls;
 	struct win_reason reason[WIN_REASONS];
 };
 /* Oldest first.  Main thread. */

@@ -2,8 +2,6 @@
 /* Memory files that are refused; pinned memory: mapped, counted, used while it is fresh, and by its address after. */
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include <kit/pin_fake.h>
 #include <libprogbase/apply.h>
@@ -365,17 +363,14 @@ static int teardown(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_files),
-		cmocka_unit_test(test_ranks),
-		cmocka_unit_test(test_device),
-		cmocka_unit_test(test_map),
-		cmocka_unit_test(test_window),
-		cmocka_unit_test(test_dynamic),
-		cmocka_unit_test(test_gone),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_files),
+	cmocka_unit_test(test_ranks),
+	cmocka_unit_test(test_device),
+	cmocka_unit_test(test_map),
+	cmocka_unit_test(test_window),
+	cmocka_unit_test(test_dynamic),
+	cmocka_unit_test(test_gone),
+};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
-}
+KIT_SUITE(tests, .setup = setup, .teardown = teardown);

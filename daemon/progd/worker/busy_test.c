@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* Whether a worker has time left, by a clock that the test has. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include "worker/busy.h"
 
@@ -58,12 +55,9 @@ static void test_long(void **state)
 	assert_true(b.now);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_thresholds),
-		cmocka_unit_test(test_long),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_thresholds),
+	cmocka_unit_test(test_long),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

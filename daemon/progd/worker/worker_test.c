@@ -3,9 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -15,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include <asyncprog/ring.h>
 
@@ -951,15 +949,12 @@ static void test_cpus_process(void **state)
 	{ #t " io_uring", t, uring_sleep, NULL, NULL }, \
 	{ #t " io_uring auto", t, uring_auto, NULL, NULL }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_cpus), cmocka_unit_test(test_cpus_process),
-		cmocka_unit_test_setup(test_setup, epoll_sleep),
-		ALL(test_started), ALL(test_doorbell), ALL(test_coalesce), ALL(test_doorbell_abused), ALL(test_idle),
-		ALL(test_mailbox), ALL(test_place), ALL(test_follow), ALL(test_follow_cpusets),
-		ALL(test_follow_offline), ALL(test_turns),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_cpus), cmocka_unit_test(test_cpus_process),
+	cmocka_unit_test_setup(test_setup, epoll_sleep),
+	ALL(test_started), ALL(test_doorbell), ALL(test_coalesce), ALL(test_doorbell_abused), ALL(test_idle),
+	ALL(test_mailbox), ALL(test_place), ALL(test_follow), ALL(test_follow_cpusets),
+	ALL(test_follow_offline), ALL(test_turns),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* arena: blocks never overlap, everything comes back, the largest block can be had again. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include "arena.h"
 
@@ -68,12 +66,9 @@ static void test_bad_size(void **state)
 	assert_int_not_equal(arena_init(&a, 1ull << 40), 0);
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_random),
-		cmocka_unit_test(test_bad_size),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_random),
+	cmocka_unit_test(test_bad_size),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

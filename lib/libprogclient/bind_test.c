@@ -5,13 +5,11 @@
  */
 #include <errno.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include <kit/fake.h>
 #include <libprogbase/dtype.h>
@@ -425,21 +423,18 @@ static void test_names(void **state)
 	assert_int_equal(b, PROG_BIND_AUTO);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_names),
-		cmocka_unit_test(test_segment),
-		cmocka_unit_test(test_types),
-		cmocka_unit_test(test_ops),
-		cmocka_unit_test(test_bytes),
-		cmocka_unit_test(test_random),
-		cmocka_unit_test(test_forget),
-		cmocka_unit_test(test_auto),
-		cmocka_unit_test(test_lock),
-		cmocka_unit_test(test_error),
-		cmocka_unit_test(test_older),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_names),
+	cmocka_unit_test(test_segment),
+	cmocka_unit_test(test_types),
+	cmocka_unit_test(test_ops),
+	cmocka_unit_test(test_bytes),
+	cmocka_unit_test(test_random),
+	cmocka_unit_test(test_forget),
+	cmocka_unit_test(test_auto),
+	cmocka_unit_test(test_lock),
+	cmocka_unit_test(test_error),
+	cmocka_unit_test(test_older),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

@@ -22,6 +22,7 @@
  *	notify.c   notifications: giving and taking them
  *	sync.c     flush, locks, post-start-complete-wait, fence
  *	msg*.c     two-sided messages, msgs.h; msg.h is their own
+ *	coll*.c    collectives, colls.h; coll_report.h is what others see of them
  *
  * Locking.  session.lock (taken only with PROG_SESSION_MT) protects slots, arena, rings, streams and
  * datatype ids; it is never held while sleeping or in the progress callback.  session.msg_lock (always taken)
@@ -30,7 +31,8 @@
  * thread looks at.  session.look_lock is held while the helper thread is in the caller's look().  The global
  * mem_lock protects the list of regions.  Order: look_lock, mem_lock, ctrl_lock, and look_lock, msg_lock; lock,
  * msg_lock, helper_lock and ctrl_lock are never held together, but by fork(), which takes all but ctrl_lock and
- * look_lock, so that a child finds them free and what they protect in order.  The lock of a window's list of deferred
+ * look_lock, so that a child finds them free and what they protect in order.  colls.lock (coll.c) is taken before msg_lock and
+ * mem_lock, never under them.  The lock of a window's list of deferred
  * operations is held with no other one.
  */
 #ifndef CLIENT_H
@@ -151,6 +153,7 @@ struct prog_session {
 	struct prog_sqe *sqe;
 	char *arena_mem;
 	struct prog_p2p_area *p2p;	/* NULL: the daemon knows no messages */
+	struct prog_coll_area *coll_area;
 	struct prog_helper_ring *helper_ring;
 	char *bounce;
 	const struct prog_doorbell *bell;

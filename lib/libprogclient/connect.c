@@ -169,6 +169,8 @@ static int make_table(struct prog_win *w, const struct prog_endpoint *all, int *
 			memcpy(nodes[node].addr, ep.addr, sizeof(ep.addr));
 		}
 	}
+	if (w->node)
+		memcpy(w->node, node_of, (size_t)w->nranks * sizeof(*node_of));
 	size = sizeof(head) + (size_t)nnodes * sizeof(*nodes) + (size_t)w->nranks * sizeof(*node_of);
 	err = client_memfd("asyncprog-table", size, fd, &mem);
 	if (err)
@@ -339,7 +341,7 @@ static bool win_near(const struct prog_win *w, uint32_t rank, struct near *n)
 	return cma_works(&ep);
 }
 
-int peer_map_at(int fd, uint64_t off, uint64_t size, struct local_peer *lp, char **mem)
+int win_peer_map_at(int fd, uint64_t off, uint64_t size, struct local_peer *lp, char **mem)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), skip = off % page;
 	struct stat st;
@@ -396,7 +398,7 @@ static int map_ctl(struct prog_win *w, uint32_t rank, int fd, struct local_peer 
 	return err;
 }
 
-void peer_free(struct local_peer *lp)
+void win_peer_free(struct local_peer *lp)
 {
 	if (!lp)
 		return;
@@ -428,7 +430,7 @@ static int map_copy(const struct prog_win *w, struct prog_win *copy, uint32_t i,
 	else
 		err = peer_ctl(copy, rank, from->local->ctl, i, w->ncopies + 1, lp);
 	if (err) {
-		peer_free(lp);
+		win_peer_free(lp);
 		return err;
 	}
 	lp->singles = singles_of(&lp->wc);
@@ -472,7 +474,7 @@ static int map_peer(struct prog_win *w, uint32_t rank, void *direct)
 	err = nfds < 1 ? -EPROTO : map_ctl(w, rank, fds[0], lp);
 	if (!err && !direct && ep.size && ep.mem == PROG_MEM_SHARED)
 		err = nfds < 2 || rep.size != ep.size ? -EPROTO :
-		      peer_map_at(fds[1], rep.base, rep.size, lp, &mem);
+		      win_peer_map_at(fds[1], rep.base, rep.size, lp, &mem);
 	for (i = 0; i < nfds; i++)
 		close(fds[i]);
 	if (err)
@@ -507,7 +509,7 @@ static int map_peer(struct prog_win *w, uint32_t rank, void *direct)
 	st->local = lp;
 	return 0;
 free_peer:
-	peer_free(lp);
+	win_peer_free(lp);
 	return err;
 }
 

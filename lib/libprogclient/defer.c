@@ -217,7 +217,7 @@ static void op_free(struct defer_op *o)
 /* Of the operation @o, which has become over, under the lock. */
 static void unlink_op(struct prog_win *w, struct defer_op *o)
 {
-	struct defer *d = w->defer;
+	struct defer *d = __atomic_load_n(&w->defer, __ATOMIC_ACQUIRE);
 	uint32_t at = place_of(d, o->st->rank, o->lo);
 	struct defer_op **p;
 
@@ -267,7 +267,7 @@ static bool part_take(struct prog_win *w, uint32_t rank, uint64_t number, struct
 
 static void part_done(struct prog_win *w, const struct part *p, int err)
 {
-	struct defer *d = w->defer;
+	struct defer *d = __atomic_load_n(&w->defer, __ATOMIC_ACQUIRE);
 	struct defer_op *o = p->o;
 	bool over;
 
@@ -321,7 +321,7 @@ struct left {
 static bool none_left(void *arg)
 {
 	struct left *l = arg;
-	struct defer *d = l->w->defer;
+	struct defer *d = __atomic_load_n(&l->w->defer, __ATOMIC_ACQUIRE);
 	bool none;
 
 	pthread_mutex_lock(&l->w->defer_lock);
@@ -385,7 +385,7 @@ static void run_before(struct prog_win *w, uint32_t rank, int64_t lo, int64_t hi
 static bool put_off(struct stream *st, const struct op *op, int64_t lo, int64_t hi, uint64_t *seq)
 {
 	struct prog_win *w = st->win;
-	struct defer *d = w->defer;
+	struct defer *d = __atomic_load_n(&w->defer, __ATOMIC_ACQUIRE);
 	struct defer_op *o;
 	uint32_t at;
 
@@ -448,7 +448,7 @@ int defer_local(struct stream *st, const struct op *op, uint64_t *seq)
 /* Take failures out of the list: of @rank, @number (0: all).  Returns the first error. */
 static int take_failures(struct prog_win *w, uint32_t rank, uint64_t number)
 {
-	struct defer *d = w->defer;
+	struct defer *d = __atomic_load_n(&w->defer, __ATOMIC_ACQUIRE);
 	struct defer_op **p, *o;
 	uint64_t first = UINT64_MAX;
 	int err = 0;

@@ -164,7 +164,7 @@ static int apply_job(struct prog_session *s, const struct prog_helper_job *j)
 
 /*
  * From or to another process of this node, perhaps long after the daemon asked for it, if we did not run: then
- * that process may have closed its session (which changes the word that near_alive() reads), have ended, or be
+ * that process may have closed its session (which changes the word that msg_near_alive() reads), have ended, or be
  * another one by now.  So we look before something is written there, and after something was read.
  */
 static int pass_job(struct prog_session *s, const struct prog_helper_job *j)
@@ -180,7 +180,7 @@ static int pass_job(struct prog_session *s, const struct prog_helper_job *j)
 		return -EINVAL;
 	err = msgs_near(s, j->win, &near);
 	if (!err && !pull)
-		err = near_alive(&near);
+		err = msg_near_alive(&near);
 	if (err)
 		return err;
 	there = mem_remote(near.pid, j->off);
@@ -193,7 +193,7 @@ static int pass_job(struct prog_session *s, const struct prog_helper_job *j)
 	if (!pull)
 		return mem_write(&there, (int64_t)skip, (void *)(uintptr_t)(j->va + skip), len - skip);
 	err = mem_read(&there, (int64_t)skip, (void *)(uintptr_t)(j->va + skip), len - skip);
-	return err ? err : near_alive(&near);
+	return err ? err : msg_near_alive(&near);
 }
 
 static int run_job(struct prog_session *s, const struct prog_helper_job *j)

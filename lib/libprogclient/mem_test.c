@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* Regions: forks while other threads make and free them. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include "client.h"
 
@@ -109,12 +107,9 @@ static void test_zeroed(void **state)
 		assert_int_equal(prog_mem_free(NULL, mem[i]), 0);
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_zeroed),
-		cmocka_unit_test(test_fork),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_zeroed),
+	cmocka_unit_test(test_fork),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

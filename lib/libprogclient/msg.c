@@ -7,6 +7,7 @@
 #include "msg.h"
 #include "stream.h"
 
+#define RECV_CALL	(PROG_MSGF_DROP | PROG_MSGF_URGENT | PROG_MSGF_HINT_BLOCKING)	/* what calls of receives may say */
 #define SLOTS_LOW	(PROG_P2P_SLOTS / 4)	/* fewer free ones: the daemon is woken for those left behind */
 
 /* ---- slots -------------------------------------------------------------------------------------- */
@@ -68,6 +69,7 @@ struct post {
 	uint32_t worker;
 	enum ring_wake wake;
 	const uint32_t *waits;
+	uint32_t leave;			/* so many slots to others */
 };
 
 /* Where the daemon finds the buffer. */
@@ -107,13 +109,6 @@ static int locate(struct msgs *ms, struct post *p)
 	}
 	p->region = 0;
 	return s->features & PROG_FEAT_CMA || s->helper_running ? 0 : -EAGAIN;
-}
-
-static int side_of_buf(struct side *sd, const struct prog_buf *b)
-{
-	int err = op_side(sd, b->addr, b->type, b->count);
-
-	return err ? err : sd->total > PROG_DTYPE_MAX_BYTES ? -EOVERFLOW : 0;
 }
 
 static void fill(struct msgs *ms, struct prog_msg *m, const struct post *p)
@@ -165,16 +160,16 @@ static int post(struct msgs *ms, struct post *p, struct prog_msg **out)
 	err = -ECONNRESET;
 	if (session_lost(s))
 		goto unlock;
-	reap(ms, ms->free.n ? 1 : ms->left.n);
+	reap(ms, ms->free.n > p->leave ? 1 : ms->left.n);
 	err = -EAGAIN;
-	if (ms->free.n && p->side.dt) {
+	if (ms->free.n > p->leave && p->side.dt) {
 		program = arena_alloc(&ms->arena, prog_dtype_encoded_size(p->side.dt));
 		if (program == CLIENT_NO_ARENA) {
 			reap(ms, ms->left.n);
 			program = arena_alloc(&ms->arena, prog_dtype_encoded_size(p->side.dt));
 		}
 	}
-	if (!ms->free.n || (p->side.dt && program == CLIENT_NO_ARENA)) {
+	if (ms->free.n <= p->leave || (p->side.dt && program == CLIENT_NO_ARENA)) {
 		wake_for_left(ms);
 		goto unlock;
 	}
@@ -182,7 +177,7 @@ static int post(struct msgs *ms, struct post *p, struct prog_msg **out)
 	m->program = program;
 	m->pin = p->pin;
 	fill(ms, m, p);
-	if (ms->free.n < SLOTS_LOW && ms->left.n)
+	if (ms->free.n < p->leave + SLOTS_LOW && ms->left.n)
 		p->wake = WAKE_NOW;
 	PROG_PROBE_SIDE(msg_post, p->key.comm, p->key.src, p->key.dst, p->key.ord, p->side.total,
 			p->kind == PROG_P2P_RECV);
@@ -194,6 +189,23 @@ unlock:
 	if (err)
 		pin_unuse(s, p->pin);
 	return err;
+}
+
+/* The buffer, unless the message is dropped, and what of @flags the daemon has to know, if all of them are @allowed. */
+static int set_buf(struct post *p, const struct prog_buf *b, unsigned int flags, unsigned int allowed)
+{
+	int err;
+
+	if (flags & ~(allowed | MSGS_COLL))
+		return -EINVAL;
+	p->leave = flags & MSGS_COLL ? 0 : MSGS_RESERVED;
+	p->flags |= (flags & PROG_MSGF_SYNC ? PROG_P2PF_SYNC : 0) | (flags & PROG_MSGF_EAGER ? PROG_P2PF_EAGER : 0) |
+		    (flags & PROG_MSGF_DROP ? PROG_P2PF_DROP : 0);
+	p->hints = flags & PROG_MSGF_HINT_BLOCKING ? PROG_P2PH_BLOCKING : 0;
+	if (flags & PROG_MSGF_DROP)
+		return 0;
+	err = op_side(&p->side, b->addr, b->type, b->count);
+	return err ? err : p->side.total > PROG_DTYPE_MAX_BYTES ? -EOVERFLOW : 0;
 }
 
 static void set_key(struct prog_p2p_key *to, const struct prog_msg_key *key)
@@ -219,20 +231,16 @@ int prog_msg_send(struct prog_win *w, const struct prog_msg_key *key, const stru
 
 	if (!ms)
 		return msgs_unusable(w);
-	if (key->src != ms->self || key->dst >= ms->nranks || flags & ~(PROG_MSGF_SYNC | PROG_MSGF_EAGER | PROG_MSGF_HINT_BLOCKING))
+	if (key->src != ms->self || key->dst >= ms->nranks)
 		return -EINVAL;
-	err = side_of_buf(&p.side, b);
+	near = msg_near_find(ms, key->dst);
+	err = set_buf(&p, b, flags, PROG_MSGF_SYNC | PROG_MSGF_EAGER | PROG_MSGF_HINT_BLOCKING);
 	if (err)
 		return err;
-	set_key(&p.key, key);
 	/* what is taken eagerly may be gone from where it was when the receiver comes to copy it */
-	near = msg_near_find(ms, key->dst);
-	if (flags & PROG_MSGF_SYNC)
-		p.flags |= PROG_P2PF_SYNC;
-	if (flags & PROG_MSGF_EAGER && !near)
-		p.flags |= PROG_P2PF_EAGER;
-	if (flags & PROG_MSGF_HINT_BLOCKING)
-		p.hints |= PROG_P2PH_BLOCKING;
+	if (near)
+		p.flags &= (uint8_t)~PROG_P2PF_EAGER;
+	set_key(&p.key, key);
 	p.worker = key->dst % ms->workers;
 	p.wake = p.side.total < CLIENT_KICK_BYTES ? WAKE_SLEEPER : WAKE_NOW;
 	err = post(ms, &p, &m);
@@ -253,26 +261,18 @@ int prog_msg_recv(struct prog_win *w, const struct prog_msg_key *key, const stru
 		  unsigned int flags, prog_msg **out)
 {
 	struct msgs *ms = w->msgs;
-	struct post p = { .kind = PROG_P2P_RECV };
-	int err = 0;
+	struct post p = { .kind = PROG_P2P_RECV, .wake = flags & PROG_MSGF_URGENT ? WAKE_NOW : WAKE_NOT };
+	int err;
 
 	if (!ms)
 		return msgs_unusable(w);
-	if (key->dst != ms->self || key->src >= ms->nranks || flags & ~(PROG_MSGF_DROP | PROG_MSGF_URGENT | PROG_MSGF_HINT_BLOCKING))
+	if (key->dst != ms->self || key->src >= ms->nranks)
 		return -EINVAL;
-	if (flags & PROG_MSGF_DROP)
-		p.flags |= PROG_P2PF_DROP;
-	else
-		err = side_of_buf(&p.side, b);
-	if (err)
-		return err;
-	if (flags & PROG_MSGF_HINT_BLOCKING)
-		p.hints |= PROG_P2PH_BLOCKING;
 	set_key(&p.key, key);
 	p.worker = ms->recv_ring;
-	p.wake = flags & PROG_MSGF_URGENT ? WAKE_NOW : WAKE_NOT;
 	p.waits = &ms->s->p2p->unmatched;
-	return post(ms, &p, out);
+	err = set_buf(&p, b, flags, RECV_CALL);
+	return err ? err : post(ms, &p, out);
 }
 
 int prog_msg_recv_by_id(struct prog_win *w, const struct prog_msg_id *name, const struct prog_buf *b,
@@ -282,20 +282,15 @@ int prog_msg_recv_by_id(struct prog_win *w, const struct prog_msg_id *name, cons
 	struct post p = { .kind = PROG_P2P_RECV, .flags = PROG_P2PF_BY_ID, .wake = WAKE_NOW };
 	const struct near *near = NULL;
 	uint64_t fits;
-	int err = 0;
+	int err;
 
 	if (!ms)
 		return msgs_unusable(w);
-	if (name->src >= ms->nranks || !name->serial || flags & ~(PROG_MSGF_DROP | PROG_MSGF_URGENT | PROG_MSGF_HINT_BLOCKING))
+	if (name->src >= ms->nranks || !name->serial)
 		return -EINVAL;
-	if (flags & PROG_MSGF_DROP)
-		p.flags |= PROG_P2PF_DROP;
-	else
-		err = side_of_buf(&p.side, b);
+	err = set_buf(&p, b, flags, RECV_CALL);
 	if (err)
 		return err;
-	if (flags & PROG_MSGF_HINT_BLOCKING)
-		p.hints |= PROG_P2PH_BLOCKING;
 	if (!whole)
 		p.flags |= PROG_P2PF_HEAD;
 	fits = name->len < p.side.total ? name->len : p.side.total;

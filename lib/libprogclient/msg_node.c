@@ -42,7 +42,7 @@ int msgs_near(struct prog_session *s, uint32_t rank, struct near *out)
 	return near ? 0 : -ENOENT;
 }
 
-int near_alive(const struct near *near)
+int msg_near_alive(const struct near *near)
 {
 	struct memref probe = mem_remote(near->pid, near->probe);
 	uint64_t value = 0;
@@ -92,5 +92,5 @@ int msg_near_copy(const struct near *near, const struct prog_msg_id *id, const s
 		err = share_run(&(struct share){
 			.part = copy_piece, .arg = &c, .len = len, .unit = prog_threads_unit(sd->dt),
 		});
-	return err ? err : near_alive(near);
+	return err ? err : msg_near_alive(near);
 }

@@ -7,6 +7,13 @@
 
 #include "win.h"
 
+/*
+ * Slots that only collectives have (prog_msg_send() and prog_msg_recv() with MSGS_COLL): a program may have any number of receives
+ * outstanding whose messages are sent when a collective has ended.
+ */
+#define MSGS_RESERVED	(PROG_P2P_SLOTS - PROG_MSG_MOST)
+#define MSGS_COLL	(1u << 31)
+
 /* The message context opens: -EEXIST, -ENOMEM, -EOPNOTSUPP (by the daemon). */
 int msgs_open(struct prog_win *w);
 /* [nranks] what prog_msg_set_blocking() said, for others of this node to read; NULL: @w carries no messages. */

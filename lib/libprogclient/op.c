@@ -152,18 +152,33 @@ static bool locate(struct prog_session *s, const char *p, uint64_t len, bool wri
 	return false;
 }
 
-static void fill(const struct op *op, struct prog_sqe *e, uint64_t off, uint64_t len)
+/*
+ * An entry for packed bytes [@off, @off + @len) of @op, with @arena bytes of payload memory unless that is 0; NULL: *@err.
+ * The target's type travels by id; plain memory at disp needs none.
+ */
+__attribute__((always_inline))
+static inline struct prog_sqe *entry_for(struct stream *st, const struct op *op, uint64_t off, uint64_t len,
+					 uint64_t arena, struct reserve *r, int *err)
 {
+	struct prog_sqe *e;
+
+	*r = (struct reserve){ .st = st, .dt = op->target.dt, .bytes = arena };
+	*err = stream_reserve(r);
+	if (*err)
+		return NULL;
+	e = &st->win->s->sqe[r->slot];
 	*e = (struct prog_sqe){
 		.opcode = op->opcode,
 		/* the same bits, elsewhere */
-		.flags = (uint8_t)((op->flags & (PROG_OPF_FENCE | OP_SUB)) * PROG_SQE_FENCE),
+		.flags = (uint8_t)((op->flags & (PROG_OPF_FENCE | OP_SUB)) * PROG_SQE_FENCE) | (arena ? PROG_SQE_ARENA : 0),
 		.op = op->op,
 		.etype = op->etype,
 		.disp = op->disp,
 		.off = op->first + off,
 		.len = len,
+		.addr = arena ? r->arena : 0,
 	};
+	return e;
 }
 
 /* Longest piece: whole elements, so that every piece can be applied alone. */
@@ -172,27 +187,19 @@ static uint64_t piece_size(const struct op *op, uint64_t room)
 	return room / op->esize * op->esize;
 }
 
-/* The target's type travels by id; plain memory at disp needs none. */
-static struct reserve reserve_for(struct stream *st, const struct op *op, uint64_t arena)
-{
-	return (struct reserve){ .st = st, .dt = op->target.dt, .bytes = arena };
-}
-
 /* All of a put or get in one entry: the origin's memory is @where, and in @pin unless that is NULL. */
 static int ring_located(struct stream *st, const struct op *op, const struct prog_sqe *where,
 			struct pin *pin, uint64_t *seq)
 {
-	struct reserve r = reserve_for(st, op, 0);
-	struct prog_sqe *e;
-	int err = stream_reserve(&r);
+	struct reserve r;
+	int err;
+	struct prog_sqe *e = entry_for(st, op, 0, op->target.total, 0, &r, &err);
 
-	if (err) {
+	if (!e) {
 		pin_unuse(st->win->s, pin);
 		return err;
 	}
-	e = &st->win->s->sqe[r.slot];
 	st->win->s->meta[r.slot].pin = pin;
-	fill(op, e, 0, op->target.total);
 	e->flags |= where->flags;
 	e->addr = where->addr;
 	e->region = where->region;
@@ -212,12 +219,9 @@ static int ring_put(struct stream *st, const struct op *op, uint64_t *seq)
 
 	*seq = 0;
 	if (total <= PROG_SQE_INLINE_MAX) {
-		r = reserve_for(st, op, 0);
-		err = stream_reserve(&r);
-		if (err)
+		e = entry_for(st, op, 0, total, 0, &r, &err);
+		if (!e)
 			return err;
-		e = &s->sqe[r.slot];
-		fill(op, e, 0, total);
 		pack(e->inl, o, op->skip, total);
 		stream_submit(&r, true);
 		return 0;
@@ -226,14 +230,8 @@ static int ring_put(struct stream *st, const struct op *op, uint64_t *seq)
 		return ring_located(st, op, &where, pin, seq);
 	for (off = 0; off < total; off += n) {
 		n = total - off < step ? total - off : step;
-		r = reserve_for(st, op, n);
-		err = stream_reserve(&r);
-		if (err)
+		if (!entry_for(st, op, off, n, n, &r, &err))
 			return err;
-		e = &s->sqe[r.slot];
-		fill(op, e, off, n);
-		e->flags |= PROG_SQE_ARENA;
-		e->addr = r.arena;
 		pack(s->arena_mem + r.arena, o, op->skip + off, n);
 		stream_submit(&r, true);
 	}
@@ -245,7 +243,7 @@ static int ring_get(struct stream *st, const struct op *op, uint64_t *seq)
 	const struct side *o = &op->origin;
 	struct prog_session *s = st->win->s;
 	uint64_t total = op->target.total, off, n;
-	struct prog_sqe where, *e;
+	struct prog_sqe where;
 	struct pin *pin;
 	struct reserve r;
 	int err;
@@ -255,14 +253,8 @@ static int ring_get(struct stream *st, const struct op *op, uint64_t *seq)
 		return ring_located(st, op, &where, pin, seq);
 	for (off = 0; off < total; off += n) {
 		n = total - off < CLIENT_PIECE ? total - off : CLIENT_PIECE;
-		r = reserve_for(st, op, n);
-		err = stream_reserve(&r);
-		if (err)
+		if (!entry_for(st, op, off, n, n, &r, &err))
 			return err;
-		e = &s->sqe[r.slot];
-		fill(op, e, off, n);
-		e->flags |= PROG_SQE_ARENA;
-		e->addr = r.arena;
 		unpack_later(&s->meta[r.slot], o, op->skip + off, n, r.arena);
 		*seq = stream_submit(&r, false);
 	}
@@ -283,15 +275,10 @@ static int ring_fetch(struct stream *st, const struct op *op, uint64_t *seq)
 		struct reserve r;
 
 		n = total - off < step ? total - off : step;
-		r = reserve_for(st, op, input ? align8(n) + n : n);
-		err = stream_reserve(&r);
-		if (err)
+		e = entry_for(st, op, off, n, input ? align8(n) + n : n, &r, &err);
+		if (!e)
 			return err;
-		e = &s->sqe[r.slot];
-		fill(op, e, off, n);
 		result = r.arena + (input ? align8(n) : 0);
-		e->flags |= PROG_SQE_ARENA;
-		e->addr = r.arena;
 		e->result = (uint32_t)(result / 8);
 		if (input)
 			pack(s->arena_mem + r.arena, &op->origin, op->skip + off, n);
@@ -305,17 +292,13 @@ static int ring_cas(struct stream *st, const struct op *op, uint64_t *seq)
 {
 	struct prog_session *s = st->win->s;
 	uint64_t both = 2 * op->esize, result;
-	struct reserve r = reserve_for(st, op, align8(both) + op->esize);
-	struct prog_sqe *e;
-	int err = stream_reserve(&r);
+	struct reserve r;
+	int err;
+	struct prog_sqe *e = entry_for(st, op, 0, both, align8(both) + op->esize, &r, &err);
 
-	if (err)
+	if (!e)
 		return err;
-	e = &s->sqe[r.slot];
-	fill(op, e, 0, both);
 	result = r.arena + align8(both);
-	e->flags |= PROG_SQE_ARENA;
-	e->addr = r.arena;
 	e->result = (uint32_t)(result / 8);
 	memcpy(s->arena_mem + r.arena, op->origin.p, both);
 	unpack_later(&s->meta[r.slot], &op->result, 0, op->esize, result);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* Pinned memory of a client: with a device and a daemon of our own. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include <kit/pin_fake.h>
 #include <libprogbase/scm.h>
@@ -459,22 +457,24 @@ static void test_fork(void **state)
 	close_session(s);
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_window),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_moved),
-		cmocka_unit_test(test_device),
-		cmocka_unit_test(test_buffer),
-		cmocka_unit_test(test_stale),
-		cmocka_unit_test(test_bound),
-		cmocka_unit_test(test_read_only),
-		cmocka_unit_test(test_lost),
-		cmocka_unit_test(test_fork),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_window),
+	cmocka_unit_test(test_refused),
+	cmocka_unit_test(test_moved),
+	cmocka_unit_test(test_device),
+	cmocka_unit_test(test_buffer),
+	cmocka_unit_test(test_stale),
+	cmocka_unit_test(test_bound),
+	cmocka_unit_test(test_read_only),
+	cmocka_unit_test(test_lost),
+	cmocka_unit_test(test_fork),
+};
 
+static int setup_all(void **state)
+{
 	pin_fake_on();
 	mem = pin_fake_mem(SIZE);
-	return mem ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
+	return mem ? 0 : -1;
 }
+
+KIT_SUITE(tests, .setup = setup_all);

@@ -19,6 +19,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "progcoll.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -412,6 +414,8 @@ typedef struct prog_msg prog_msg;	/* one side of a message; the library's until 
 #define PROG_MSGF_URGENT	(1u << 3)	/* recv: the caller is going to wait: wake the daemon at once */
 #define PROG_MSGF_HINT_BLOCKING	(1u << 4)	/* a hint: the caller usually waits at once, so its processor will be free */
 
+#define PROG_MSG_MOST	768u	/* messages of a context that have not been given back, at most: other slots are for collectives */
+
 /*
  * A message to key->dst; key->src is the own rank.  @id is what the receiver may need.  Wakes the daemon.
  * -EAGAIN: no slot, no room for the datatype, or the daemon cannot reach the buffer: let the MPI library do it;
@@ -499,6 +503,49 @@ void prog_msg_account_miss(struct prog_win *w, uint32_t rank, bool late);
  */
 void prog_msg_set_look(struct prog_win *w, void (*look)(void *arg), void *arg);
 void prog_msg_candidates(struct prog_win *w, uint32_t n);
+
+/* ---- collectives ---------------------------------------------------------------------------------
+ *
+ * Non-blocking collectives among ranks of a message context (PROG_WIN_MSG_CONTEXT, connected and mapped) that go on without
+ * their callers.  Members start those of one communicator in the same order and with the same arguments, as far as MPI asks
+ * for that; of a member that has other lengths, or fails, all learn that need something of it.  Any thread, with or without
+ * PROG_SESSION_MT.  Documentation/collectives.md.
+ */
+typedef struct prog_coll prog_coll;
+
+struct prog_coll_cfg {
+	uint64_t comm, number;		/* a pair is never used again; the same at all members */
+	const uint32_t *world;		/* [desc.size] ranks of the window; the caller's until the end, as all that desc refers to */
+	struct prog_coll_desc desc;
+	/* what desc calls in and out; read and written until the end */
+	const void *in;
+	void *out;
+	unsigned int op, type;		/* reductions: PROG_OP_*, PROG_TYPE_*; elements are as in memory (their extents) */
+	/* not 0: this member has failed already; it takes part, so that the others learn of it, and touches no memory */
+	int status;
+	/* The end, before anybody is told: called by whatever thread, with locks held; calls nothing of this section.  May be NULL. */
+	void (*ended)(void *arg, int status);
+	void *arg;
+};
+
+/*
+ * -EINVAL: not such a window, a rank that does not exist, an operation that is not for the type; -ENOMEM: nothing was started,
+ * and the other members would wait.  Sends the first messages.
+ */
+int prog_coll_start(struct prog_win *w, const struct prog_coll_cfg *cfg, prog_coll **c);
+/*
+ * 1: it has ended at this member, *@status (may be NULL) is 0, or a negative errno: -EMSGSIZE: the lengths of members differ,
+ * or one has failed; -ESRCH: one has gone before its part was over; -ECONNRESET: the daemon is lost.  0: not yet.
+ */
+int prog_coll_test(struct prog_win *w, prog_coll *c, int *status);
+/* Sleep until it has, but for not much longer than @timeout_ns: 0, or -ETIMEDOUT.  Calls the session's progress function. */
+int prog_coll_wait_for(struct prog_win *w, prog_coll *c, int *status, uint64_t timeout_ns);
+/* [nranks] Which node each rank of a connected message context is on, numbered by their lowest ranks; the window's. */
+const uint32_t *prog_win_nodes(const struct prog_win *w);
+/* One that has ended. */
+void prog_coll_free(prog_coll *c);
+/* For reports: the caller has left one to somebody else.  Any thread. */
+void prog_coll_left(struct prog_session *s, enum prog_coll_left why);
 
 /* ---- threads that the program has idle ------------------------------------------------------- */
 

@@ -148,7 +148,7 @@ static int map_use(struct local_peer *lp, const struct use *u, char **mem)
 		 !(seals & F_SEAL_SHRINK))
 		err = -EPROTO;
 	else
-		err = peer_map_at(fd, u->off, small ? KEEP_BYTES : u->size, lp, mem);
+		err = win_peer_map_at(fd, u->off, small ? KEEP_BYTES : u->size, lp, mem);
 	close(fd);
 	if (err)
 		return err;

@@ -126,7 +126,7 @@ static void lay_rings(struct ring *r, void *sq, void *idx, uint32_t size)
 
 static int make_segment(struct prog_session *s, int *fd)
 {
-	uint64_t at = sizeof(struct prog_session_hdr), sq, idx, sqe, helper, arena, bounce, p2p;
+	uint64_t at = sizeof(struct prog_session_hdr), sq, idx, sqe, helper, arena, bounce, p2p, coll;
 	struct prog_p2p_area area;
 	void *mem;
 	int err;
@@ -144,6 +144,7 @@ static int make_segment(struct prog_session *s, int *fd)
 		.idx_off = place(&at, (uint64_t)PROG_MAX_WORKERS * PROG_P2P_RING * sizeof(uint32_t)),
 		.slot_off = place(&at, (uint64_t)PROG_P2P_SLOTS * sizeof(struct prog_p2p_slot)),
 	};
+	coll = place(&at, sizeof(struct prog_coll_area));
 	at = (at + 4095) & ~4095ull;
 	err = client_memfd("asyncprog-session", at, fd, &mem);
 	if (err)
@@ -155,6 +156,7 @@ static int make_segment(struct prog_session *s, int *fd)
 	lay_rings(s->msg_rings, (char *)mem + area.sq_off, (char *)mem + area.idx_off, PROG_P2P_RING);
 	s->p2p = (void *)((char *)mem + p2p);
 	*s->p2p = area;
+	s->coll_area = (void *)((char *)mem + coll);
 	s->sqe = (void *)((char *)mem + sqe);
 	s->helper_ring = (void *)((char *)mem + helper);
 	s->arena_mem = (char *)mem + arena;
@@ -175,6 +177,7 @@ static int make_segment(struct prog_session *s, int *fd)
 		.bounce_off = bounce,
 		.bounce_size = CLIENT_BOUNCE,
 		.p2p_off = p2p,
+		.coll_off = coll,
 		.cpu = (uint32_t)sched_getcpu() + 1,
 	};
 	return 0;

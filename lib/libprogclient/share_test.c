@@ -5,13 +5,11 @@
  */
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include "share.h"
 
@@ -53,7 +51,7 @@ static struct prog_threads team = { .count = team_count, .run = team_run, .alway
 
 static uint64_t rng = 7;
 
-static uint64_t rnd(uint64_t n)
+static uint64_t rnd_below(uint64_t n)
 {
 	rng = rng * 6364136223846793005ull + 1442695040888963407ull;
 	return (rng >> 20) % n;
@@ -82,7 +80,7 @@ static int note_part(void *arg, uint64_t off, uint64_t len)
 static void each_byte_once(void **state)
 {
 	for (int round = 0; round < 400; round++) {
-		uint64_t len = 1 + rnd(round % 4 ? 5000 : MOST), unit = 1 + rnd(round % 3 ? 64 : 9000);
+		uint64_t len = 1 + rnd_below(round % 4 ? 5000 : MOST), unit = 1 + rnd_below(round % 3 ? 64 : 9000);
 		struct share j = { .part = note_part, .len = len, .unit = unit };
 
 		memset(parts.times, 0, sizeof(parts.times));
@@ -91,9 +89,9 @@ static void each_byte_once(void **state)
 		parts.fail_at = UINT64_MAX;
 		parts.calls = parts.uneven = 0;
 		team.always = round % 2;
-		team_size = 1 + (unsigned int)rnd(6);
+		team_size = 1 + (unsigned int)rnd_below(6);
 		/* fewer may come than was said, also only who asks */
-		team_comes = 1 + (unsigned int)rnd(team_size);
+		team_comes = 1 + (unsigned int)rnd_below(team_size);
 		assert_int_equal(share_run(&j), 0);
 		assert_int_equal(parts.uneven, 0);
 		for (uint64_t i = 0; i < len; i++)
@@ -108,12 +106,12 @@ static void each_byte_once(void **state)
 static void errors_come_back(void **state)
 {
 	for (int round = 0; round < 100; round++) {
-		struct share j = { .part = note_part, .len = 1 + rnd(200000), .unit = 1 + rnd(64) };
+		struct share j = { .part = note_part, .len = 1 + rnd_below(200000), .unit = 1 + rnd_below(64) };
 
 		memset(parts.times, 0, sizeof(parts.times));
 		parts.unit = j.unit;
 		parts.len = j.len;
-		parts.fail_at = rnd(j.len);
+		parts.fail_at = rnd_below(j.len);
 		team.always = round % 2;
 		assert_int_equal(share_run(&j), -EFAULT);
 		for (uint64_t i = 0; i < j.len; i++)
@@ -156,20 +154,20 @@ static struct dtype *random_type(unsigned int depth)
 	int64_t ext, n, disps[8], lens[8], at = 0;
 
 	if (!depth) {
-		assert_int_equal(prog_dtype_new_basic(basics[rnd(6)], &out), 0);
+		assert_int_equal(prog_dtype_new_basic(basics[rnd_below(6)], &out), 0);
 		return out;
 	}
 	in = random_type(depth - 1);
 	ext = prog_dtype_extent(in);
-	n = 1 + (int64_t)rnd(8);
+	n = 1 + (int64_t)rnd_below(8);
 	for (int64_t i = 0; i < n; i++) {
-		lens[i] = 1 + (int64_t)rnd(3);
-		disps[i] = at + ext * (int64_t)rnd(3);
+		lens[i] = 1 + (int64_t)rnd_below(3);
+		disps[i] = at + ext * (int64_t)rnd_below(3);
 		at = disps[i] + ext * lens[i];
 	}
-	switch (rnd(3)) {
+	switch (rnd_below(3)) {
 	case 0:
-		assert_int_equal(prog_dtype_new_hvector(n, 2, ext * (2 + (int64_t)rnd(3)), in, &out), 0);
+		assert_int_equal(prog_dtype_new_hvector(n, 2, ext * (2 + (int64_t)rnd_below(3)), in, &out), 0);
 		break;
 	case 1:
 		assert_int_equal(prog_dtype_new_hindexed(n, lens, disps, in, &out), 0);
@@ -184,8 +182,8 @@ static struct dtype *random_type(unsigned int depth)
 static void types_as_alone(void **state)
 {
 	for (int round = 0; round < 600; round++) {
-		struct dtype *dt = random_type(1 + (unsigned int)rnd(4));
-		uint64_t count = 1 + rnd(20), total, off, len;
+		struct dtype *dt = random_type(1 + (unsigned int)rnd_below(4));
+		uint64_t count = 1 + rnd_below(20), total, off, len;
 		unsigned char *typed, *alone, *shared, *to[2];
 		int64_t lo, hi;
 		size_t span;
@@ -194,15 +192,15 @@ static void types_as_alone(void **state)
 		assert_int_equal(prog_dtype_span(dt, count, &lo, &hi), 0);
 		assert_false(share_overlaps(dt, count));
 		span = (size_t)(hi - lo);
-		off = rnd(3) ? 0 : rnd(total);
-		len = rnd(3) ? total - off : rnd(total - off + 1);
+		off = rnd_below(3) ? 0 : rnd_below(total);
+		len = rnd_below(3) ? total - off : rnd_below(total - off + 1);
 		typed = malloc(span + 1);
 		to[0] = malloc(span + 1);
 		to[1] = malloc(span + 1);
 		alone = calloc(1, len + 1);
 		shared = calloc(1, len + 1);
 		for (size_t i = 0; i < span; i++)
-			typed[i] = (unsigned char)rnd(256);
+			typed[i] = (unsigned char)rnd_below(256);
 		assert_int_equal(prog_dtype_pack(alone, typed - lo, dt, count, off, len), 0);
 		assert_int_equal(prog_threads_pack(shared, typed - lo, dt, count, off, len), 0);
 		assert_memory_equal(shared, alone, len + 1);
@@ -241,10 +239,10 @@ static void moves(void **state)
 	static unsigned char a[100000], b[100000];
 
 	for (int round = 0; round < 200; round++) {
-		size_t len = rnd(50000), from = rnd(50000), to = rnd(50000);
+		size_t len = rnd_below(50000), from = rnd_below(50000), to = rnd_below(50000);
 
 		for (size_t i = 0; i < sizeof(a); i++)
-			a[i] = b[i] = (unsigned char)rnd(256);
+			a[i] = b[i] = (unsigned char)rnd_below(256);
 		/* overlapping ones, too */
 		memmove(a + to, a + from, len);
 		assert_ptr_equal(share_move(b + to, b + from, len), b + to);
@@ -376,19 +374,16 @@ static void nothing_before(void **state)
 	assert_ptr_equal(share_threads, &team);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(nothing_before),
-		cmocka_unit_test(each_byte_once),
-		cmocka_unit_test(errors_come_back),
-		cmocka_unit_test(shared_at_all),
-		cmocka_unit_test(types_as_alone),
-		cmocka_unit_test(overlapping_blocks),
-		cmocka_unit_test(moves),
-		cmocka_unit_test(costs_little),
-		cmocka_unit_test(pays_where_it_pays),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(nothing_before),
+	cmocka_unit_test(each_byte_once),
+	cmocka_unit_test(errors_come_back),
+	cmocka_unit_test(shared_at_all),
+	cmocka_unit_test(types_as_alone),
+	cmocka_unit_test(overlapping_blocks),
+	cmocka_unit_test(moves),
+	cmocka_unit_test(costs_little),
+	cmocka_unit_test(pays_where_it_pays),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

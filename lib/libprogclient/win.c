@@ -9,6 +9,7 @@
 #include <libprogbase/futex.h>
 #include <libprogbase/log.h>
 
+#include "colls.h"
 #include "bind.h"
 #include "defer.h"
 #include "msgs.h"
@@ -97,8 +98,10 @@ static int win_alloc(struct prog_session *s, const struct prog_win_cfg *cfg, uin
 	w->streams = aligned_alloc(PROG_CACHELINE, ((size_t)w->nranks * sizeof(*w->streams) +
 				   PROG_CACHELINE - 1) & ~(size_t)(PROG_CACHELINE - 1));
 	w->node_here = calloc(w->nranks, 1);
+	if (cfg->kind == PROG_WIN_MSG_CONTEXT)
+		w->node = calloc(w->nranks, sizeof(*w->node));
 	*out = w;
-	if (!w->streams || !w->node_here)
+	if (!w->streams || !w->node_here || (cfg->kind == PROG_WIN_MSG_CONTEXT && !w->node))
 		return -ENOMEM;
 	memset(w->streams, 0, (size_t)w->nranks * sizeof(*w->streams));
 	for (i = 0; i < w->nranks; i++) {
@@ -237,6 +240,8 @@ void prog_win_close(struct prog_win *w)
 	if (!w)
 		return;
 	s = w->s;
+	if (w->kind == PROG_WIN_MSG_CONTEXT)
+		colls_close(w);
 	pthread_mutex_lock(&s->helper_lock);
 	for (p = &s->wins; *p && *p != w; p = &(*p)->next)
 		;
@@ -259,12 +264,14 @@ void prog_win_close(struct prog_win *w)
 	for (i = 0; w->range_pin && i < w->wc.nranges; i++)
 		pin_put(s, w->range_pin[i]);
 	free(w->range_pin);
-	if (w->kind == PROG_WIN_MSG_CONTEXT)
+	if (w->kind == PROG_WIN_MSG_CONTEXT) {
+		colls_free(w);
 		msgs_close(w);
+	}
 	for (i = 0; w->streams && i < w->nranks; i++) {
 		if (w->streams[i].win)
 			stream_drop(&w->streams[i]);
-		peer_free(w->streams[i].local);
+		win_peer_free(w->streams[i].local);
 		free(w->streams[i].dtype_gen);
 		bind_free(&w->streams[i]);
 	}
@@ -281,6 +288,7 @@ void prog_win_close(struct prog_win *w)
 	region_free(w->region);
 	free(w->peers);
 	free(w->node_here);
+	free(w->node);
 	free(w->streams);
 	pthread_mutex_destroy(&w->notes_lock);
 	pthread_mutex_destroy(&w->range_lock);

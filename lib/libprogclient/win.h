@@ -110,6 +110,7 @@ struct prog_win {
 	enum prog_binding binding;
 	bool by_address;		/* to daemons and the helper thread it is DYNAMIC, whatever kind says */
 	uint8_t *node_here;		/* [nranks] 1: on this node */
+	uint32_t *node;			/* [nranks] prog_win_nodes(); message contexts only, else NULL */
 	struct prog_endpoint *peers;	/* between connect and map */
 	struct stream *streams;		/* [nranks] */
 	uint32_t nactive;		/* streams in flight; under session.lock */
@@ -157,8 +158,8 @@ static inline struct stream *stream_sub(const struct stream *st, uint32_t worker
  */
 bool win_pins_useful(const struct prog_win *w);
 /* Map @size bytes at @off of @fd, where off need not be aligned. */
-int peer_map_at(int fd, uint64_t off, uint64_t size, struct local_peer *lp, char **mem);
-void peer_free(struct local_peer *lp);		/* NULL is fine */
+int win_peer_map_at(int fd, uint64_t off, uint64_t size, struct local_peer *lp, char **mem);
+void win_peer_free(struct local_peer *lp);		/* NULL is fine */
 
 /* A process of this node whose memory is reached by CMA. */
 struct near {
@@ -170,7 +171,7 @@ struct near {
 /* Is @rank one?  Between connecting and mapping. */
 typedef bool near_fn(const struct prog_win *w, uint32_t rank, struct near *n);
 /* 0: it is still that process, and not a later one of its number.  Any thread. */
-int near_alive(const struct near *near);
+int msg_near_alive(const struct near *near);
 
 /* ---- notify.c ------------------------------------------------------------------------------ */
 

@@ -1,0 +1,907 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * Collectives: schedules of messages, copies and reductions (coll_algo.h), and the thread that goes through them.
+ *
+ * Messages are those of msg.c: their keys have a negative tag, which none of the caller's has, so they match nobody else's.
+ * Whoever is here moves all collectives on: the thread, when the daemon has news; a caller that posts one, for its first
+ * messages; one that waits, in the thread's place, which then need not be woken.
+ *
+ * Something that fails at a member (no memory, another length than the others have) must neither leave them waiting nor let
+ * them take what is wrong.  So that member goes through the rest of its schedule all the same: it takes no data any more, and
+ * what it sends has a wrong length, which is how the others learn of it, and pass it on.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include <libprogbase/futex.h>
+#include <libprogbase/log.h>
+#include <libprogbase/reduce.h>
+
+#include "coll_algo.h"
+#include "coll_peers.h"
+#include "coll_report.h"
+#include "colls.h"
+#include "msg.h"
+
+/*
+ * Strands of one collective at the same time.  A message of one is received in that of the same number, and they begin in the order
+ * of their numbers: so some are enough.  Only neighbours number their edges as they like, and all of theirs go at once.
+ */
+#define STRANDS		4u
+#define ACTIVE_MAX	64u		/* collectives at the same time; the oldest of an order always is, see same_order() */
+#define SHARED_MAX	(MSGS_RESERVED / 2)	/* slots of all collectives, but for the oldest ones */
+#define RETRY_NS	1000000u	/* there was no slot */
+#define CHECK_NS	100000000u	/* is the daemon there? */
+#define ASK_AT		2u		/* looks at a round that waits, and then its members are asked for; */
+#define ASK_EVERY	8u		/* again after so many */
+#define OPERANDS	4096u		/* bytes that are reduced at a time where both orders need care */
+
+struct strand {
+	bool busy;
+	uint8_t nsteps, nmsgs;
+	uint8_t to_post, open;		/* bits: messages not posted yet, posted and not ended */
+	uint8_t looks;			/* that it has been waiting in this round */
+	uint32_t number, round;
+	struct coll_step step[COLL_STEPS_MAX];
+	prog_msg *msg[COLL_STEPS_MAX];
+};
+
+_Static_assert(COLL_STEPS_MAX <= 8, "struct strand: more steps than bits");
+
+/* What COLL_TMP is. */
+struct tmp {
+	struct tmp *next;
+	_Alignas(16) unsigned char mem[];
+};
+
+enum phase { QUEUED, FIRST, STRANDS_GO, LAST, ENDED };
+
+struct prog_coll {
+	struct prog_coll *next, *prev;
+	struct coll_mark mark;
+	struct prog_coll_cfg cfg;
+	unsigned char *buf[3];		/* by enum coll_buf */
+	struct tmp *tmp;
+	reduce_fn *wide;		/* of a type with a gap */
+	uint8_t phase;			/* enum phase; under lock */
+	bool oldest;			/* of its order, among the active ones */
+	uint32_t nstrands, next_strand;
+	int status;
+	uint32_t ended;			/* atomic */
+	uint32_t nrun;
+	struct strand strand[];		/* [nrun] */
+};
+
+struct colls {
+	struct colls *next, *prev;	/* of the process; under all_lock */
+	struct prog_session *s;
+	struct prog_win *w;
+	pthread_mutex_t lock;
+	/* under lock */
+	struct prog_coll *queued, *active;
+	uint32_t nactive;
+	uint32_t in_use;		/* message slots */
+	bool blocked, freed;		/* some wait for others' slots; there are some */
+	bool fresh;			/* some that are queued may have become active */
+	bool retry;			/* something could not be posted */
+	struct coll_report report;
+	uint32_t lent;			/* callers that wait in the thread's place */
+	bool running;			/* there is a thread */
+	bool warned;			/* there could not be one */
+	bool on_event;			/* it sleeps, or is about to, on the daemon's event, and is counted there */
+	uint64_t patience;		/* ns: how long it does; 0: for ever */
+	bool exit;
+	pthread_t thread;
+	struct coll_peers peers;
+	struct tmp *kept;		/* what the daemon may write to until it has freed the window */
+	uint32_t word;			/* futex; atomic: what it sleeps on when it is idle */
+};
+
+static struct colls *all;
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- one step ---------------------------------------------------------------------------------- */
+
+static void fail(struct prog_coll *c, int err)
+{
+	if (!c->status)
+		c->status = err;
+}
+
+static void *at(const struct prog_coll *c, const struct coll_ref *r)
+{
+	/* where parts are given by their addresses, the buffer is NULL */
+	return (void *)((uintptr_t)c->buf[r->buf] + (uintptr_t)r->off);
+}
+
+/* Is `a op b' something else than `b op a' where numbers compare equal, or do not compare? */
+static bool order_matters(unsigned int op)
+{
+	return op == PROG_OP_MIN || op == PROG_OP_MAX;
+}
+
+static void reduce(const struct prog_coll *c, unsigned char *a, unsigned char *b, uint64_t bytes, bool left)
+{
+	const struct prog_coll_cfg *cfg = &c->cfg;
+	unsigned char own[OPERANDS];
+	uint64_t each = cfg->desc.elem, part = OPERANDS / each * each, n;
+
+	if (c->wide) {		/* the lower index of equal values, in either order */
+		c->wide(a, b, bytes / each);
+		return;
+	}
+	if (left || !order_matters(cfg->op)) {
+		reduce_apply(cfg->op, cfg->type, a, b, bytes / each);
+		return;
+	}
+	for (; bytes; bytes -= n, a += n, b += n) {
+		n = bytes < part ? bytes : part;
+		memcpy(own, b, n);
+		reduce_apply(cfg->op, cfg->type, own, a, n / each);
+		memcpy(a, own, n);
+	}
+}
+
+static void local_step(struct prog_coll *c, const struct coll_step *p)
+{
+	if (c->status || !p->bytes)
+		return;
+	switch (p->op) {
+	case COLL_COPY:
+		memmove(at(c, &p->a), at(c, &p->b), p->bytes);
+		break;
+	case COLL_OP_LEFT:
+		reduce(c, at(c, &p->a), at(c, &p->b), p->bytes, true);
+		break;
+	case COLL_OP_RIGHT:
+		reduce(c, at(c, &p->a), at(c, &p->b), p->bytes, false);
+		break;
+	}
+}
+
+/* 0, or -EAGAIN: there is no slot. */
+static int post_msg(struct colls *cs, struct prog_coll *c, struct strand *st, unsigned int i)
+{
+	const struct prog_coll_cfg *cfg = &c->cfg;
+	const struct prog_coll_desc *d = &cfg->desc;
+	const struct coll_step *p = &st->step[i];
+	bool send = p->op == COLL_SEND;
+	struct prog_msg_key key = {
+		.comm = cfg->comm,
+		.src = cfg->world[send ? d->rank : p->peer],
+		.dst = cfg->world[send ? p->peer : d->rank],
+		.tag = -1 - (int32_t)p->tag,
+		.ord = cfg->number,
+	};
+	static unsigned char wrong;
+	struct prog_buf b = { .count = p->bytes };
+	struct prog_msg_id id;
+
+	if (c->status) {
+		b.addr = &wrong;
+		b.count = !p->bytes;
+	} else if (p->bytes) {
+		b.addr = at(c, &p->a);
+	} else {
+		b.addr = &wrong;
+	}
+	if (send)
+		return prog_msg_send(cs->w, &key, &b, PROG_MSGF_EAGER | MSGS_COLL, &id, &st->msg[i]);
+	return prog_msg_recv(cs->w, &key, &b, (c->status ? PROG_MSGF_DROP : 0) | MSGS_COLL, &st->msg[i]);
+}
+
+/* As prog_msg_test(), but what a caller's thread has seen last stays what it is. */
+static int test_msg(struct colls *cs, prog_msg *m, struct prog_msg_result *r)
+{
+	if (!m->copied && msg_state(m) < PROG_P2P_DONE)
+		return session_lost(cs->s) ? -ECONNRESET : 0;
+	return prog_msg_test(cs->w, m, r);
+}
+
+/* What was awaited as message @i has come. */
+static void take_msg(struct colls *cs, struct prog_coll *c, struct strand *st, unsigned int i,
+		     const struct prog_msg_result *r)
+{
+	const struct coll_step *p = &st->step[i];
+	const void *head;
+	size_t n;
+
+	if (r->status < 0)
+		fail(c, r->status);
+	if (c->status || p->op != COLL_RECV)
+		return;
+	if (r->len != p->bytes) {
+		fail(c, -EMSGSIZE);
+		return;
+	}
+	n = prog_msg_head(cs->w, st->msg[i], &head);
+	if (n && n <= p->bytes)
+		memcpy(at(c, &p->a), head, n);
+	coll_report_received(&cs->report, r->len);
+}
+
+static void drop_msg(struct colls *cs, prog_msg *m)
+{
+	prog_msg_free(cs->w, m);
+	cs->in_use--;
+	cs->freed = true;
+}
+
+/* Messages of a round: those that can be posted are, and those that have ended are taken.  Has anything happened? */
+static bool move_msgs(struct colls *cs, struct prog_coll *c, struct strand *st)
+{
+	bool moved = false;
+
+	for (unsigned int i = 0; st->to_post >> i; i++) {
+		int err;
+
+		if (!(st->to_post & 1u << i))
+			continue;
+		if (!c->oldest && cs->in_use >= SHARED_MAX) {
+			cs->blocked = true;
+			break;
+		}
+		err = post_msg(cs, c, st, i);
+		if (err && err != -EAGAIN && !c->status) {
+			/* the caller has given what cannot be: the partner is told */
+			fail(c, err);
+			err = post_msg(cs, c, st, i);
+		}
+		if (err == -EAGAIN) {
+			cs->retry = true;
+			break;
+		}
+		st->to_post &= (uint8_t)~(1u << i);
+		moved = true;
+		if (err)	/* the daemon is lost */
+			continue;
+		st->open |= (uint8_t)(1u << i);
+		cs->in_use++;
+		if (st->step[i].op == COLL_SEND)
+			coll_report_sent(&cs->report, c->status ? 0 : st->step[i].bytes);
+	}
+	for (unsigned int i = 0; st->open >> i; i++) {
+		struct prog_msg_result r;
+		int rc;
+
+		if (!(st->open & 1u << i))
+			continue;
+		rc = test_msg(cs, st->msg[i], &r);
+		if (!rc)
+			continue;
+		if (rc < 0)
+			fail(c, rc);
+		else
+			take_msg(cs, c, st, i, &r);
+		drop_msg(cs, st->msg[i]);
+		st->open &= (uint8_t)~(1u << i);
+		moved = true;
+	}
+	return moved;
+}
+
+/* ---- strands ----------------------------------------------------------------------------------- */
+
+/* What its round consists of; false: the strand has ended. */
+static bool begin_round(struct prog_coll *c, struct strand *st)
+{
+	int n = coll_round(&c->cfg.desc, st->number, st->round, st->step);
+
+	st->busy = n >= 0;
+	st->nsteps = st->busy ? (uint8_t)n : 0;
+	for (st->nmsgs = 0; st->nmsgs < st->nsteps && st->step[st->nmsgs].op <= COLL_RECV; st->nmsgs++)
+		;
+	st->to_post = (uint8_t)((1u << st->nmsgs) - 1);
+	st->open = 0;
+	st->looks = 0;
+	return st->busy;
+}
+
+static bool begin_strand(struct prog_coll *c, struct strand *st, uint32_t number)
+{
+	st->number = number;
+	st->round = 0;
+	return begin_round(c, st);
+}
+
+/* As far as it goes.  Has anything happened? */
+static bool move_strand(struct colls *cs, struct prog_coll *c, struct strand *st)
+{
+	bool moved = false;
+
+	while (st->busy) {
+		moved |= move_msgs(cs, c, st);
+		if (st->to_post | st->open)
+			break;
+		for (unsigned int i = st->nmsgs; i < st->nsteps; i++)
+			local_step(c, &st->step[i]);
+		st->round++;
+		begin_round(c, st);
+		moved = true;
+	}
+	return moved;
+}
+
+static bool is_busy(const struct prog_coll *c)
+{
+	for (unsigned int i = 0; i < c->nrun; i++)
+		if (c->strand[i].busy)
+			return true;
+	return false;
+}
+
+/* The strands of a phase are over, or there are more of them: the next ones. */
+static bool begin_more(struct prog_coll *c)
+{
+	switch (c->phase) {
+	case QUEUED:
+		c->phase = FIRST;
+		begin_strand(c, &c->strand[0], COLL_FIRST);
+		return true;
+	case FIRST:
+		if (is_busy(c))
+			return false;
+		c->phase = STRANDS_GO;
+		return true;
+	case STRANDS_GO:
+		for (unsigned int i = 0; i < c->nrun; i++)
+			while (!c->strand[i].busy && c->next_strand < c->nstrands)
+				if (begin_strand(c, &c->strand[i], c->next_strand++))
+					return true;
+		if (is_busy(c))
+			return false;
+		c->phase = LAST;
+		begin_strand(c, &c->strand[0], COLL_LAST);
+		return true;
+	case LAST:
+		if (is_busy(c))
+			return false;
+		c->phase = ENDED;
+		return false;
+	default:
+		return false;
+	}
+}
+
+static void move_coll(struct colls *cs, struct prog_coll *c)
+{
+	bool moved;
+
+	do {
+		moved = begin_more(c);
+		for (unsigned int i = 0; i < c->nrun; i++)
+			moved |= move_strand(cs, c, &c->strand[i]);
+	} while (moved && c->phase != ENDED);
+}
+
+/* The daemon is lost, or will be: nothing of it will come, but it may be at what has been posted. */
+static void abandon(struct colls *cs, struct prog_coll *c)
+{
+	fail(c, -ECONNRESET);
+	if (c->tmp)
+		LL_PREPEND(cs->kept, c->tmp);
+	c->tmp = NULL;
+	for (unsigned int i = 0; i < c->nrun; i++) {
+		struct strand *st = &c->strand[i];
+
+		for (unsigned int j = 0; st->open >> j; j++)
+			if (st->open & 1u << j)
+				drop_msg(cs, st->msg[j]);
+		st->open = st->to_post = 0;
+		st->busy = false;
+	}
+	c->phase = ENDED;
+}
+
+/* ---- all of them ------------------------------------------------------------------------------- */
+
+static void end(struct colls *cs, struct prog_coll *c)
+{
+	coll_report_end(&cs->report, &c->mark, c->status);
+	if (c->cfg.ended)
+		c->cfg.ended(c->cfg.arg, c->status);
+	free(c->tmp);
+	carried_release();
+	/* the caller may free it from here on */
+	__atomic_store_n(&c->ended, 1, __ATOMIC_RELEASE);
+	futex_post(&cs->s->hdr->event, &cs->s->hdr->waiters);
+}
+
+/*
+ * Do all members start these two in the same order?  Then the older one can end whatever becomes of the other.  Of persistent ones
+ * only the starts of the same.
+ */
+static bool same_order(const struct prog_coll *a, const struct prog_coll *b)
+{
+	return a->cfg.comm == b->cfg.comm && a->cfg.number >> 32 == b->cfg.number >> 32;
+}
+
+/* Is one in @list, before @c, of its order? */
+static bool has_older(const struct prog_coll *list, const struct prog_coll *c)
+{
+	for (; list && list != c; list = list->next)
+		if (same_order(list, c))
+			return true;
+	return false;
+}
+
+/* From those that are queued to those that go on: as many as may, and the oldest of each order. */
+static void activate(struct colls *cs)
+{
+	struct prog_coll *c, *next;
+
+	DL_FOREACH_SAFE(cs->queued, c, next) {
+		if (cs->nactive >= ACTIVE_MAX && (has_older(cs->active, c) || has_older(cs->queued, c)))
+			continue;
+		DL_DELETE(cs->queued, c);
+		DL_APPEND(cs->active, c);
+		cs->nactive++;
+	}
+	DL_FOREACH(cs->active, c)
+		c->oldest = c->oldest || !has_older(cs->active, c);
+}
+
+static void move_all(struct colls *cs)
+{
+	bool lost = session_lost(cs->s);
+	struct prog_coll *c, *next;
+
+	cs->retry = false;
+	do {
+		if (cs->fresh)
+			activate(cs);
+		cs->fresh = cs->blocked = cs->freed = false;
+		DL_FOREACH_SAFE(cs->active, c, next) {
+			if (lost)
+				abandon(cs, c);
+			else
+				move_coll(cs, c);
+			if (c->phase != ENDED)
+				continue;
+			DL_DELETE(cs->active, c);
+			cs->nactive--;
+			cs->fresh = true;
+			end(cs, c);
+		}
+	} while (cs->fresh || (cs->blocked && cs->freed));
+}
+
+/* A look at a round that waits: has anything ended, as its member has gone? */
+static bool look_at_round(struct colls *cs, struct prog_coll *c, struct strand *st)
+{
+	bool ended = false;
+
+	st->looks = st->looks % ASK_EVERY + 1;
+	for (unsigned int i = 0; st->open >> i; i++) {
+		uint32_t rank = c->cfg.world[st->step[i].peer];
+
+		if (!(st->open & 1u << i))
+			continue;
+		if (!coll_peers_gone(&cs->peers, rank)) {
+			if (st->looks == ASK_AT && st->step[i].op == COLL_RECV)
+				coll_peers_ask(&cs->peers, cs->w, rank);
+			continue;
+		}
+		fail(c, -ESRCH);
+		drop_msg(cs, st->msg[i]);
+		st->open &= (uint8_t)~(1u << i);
+		ended = true;
+	}
+	return ended;
+}
+
+/* Under lock, now and then. */
+static void look_at_peers(struct colls *cs)
+{
+	struct prog_coll *c;
+	bool ended = false;
+
+	if (session_lost(cs->s) || !coll_peers_due(&cs->peers, cs->w))
+		return;
+	DL_FOREACH(cs->active, c)
+		for (unsigned int i = 0; i < c->nrun; i++)
+			if (c->strand[i].open)
+				ended |= look_at_round(cs, c, &c->strand[i]);
+	if (ended)
+		move_all(cs);
+}
+
+/* ---- the thread -------------------------------------------------------------------------------- */
+
+/*
+ * The thread sleeps on the daemon's event, as long as there is something to be moved on and nobody who waits does that, or else on
+ * a word of its own.  It is brought from one to the other as it sleeps: to wake it for that would cost a caller that starts a
+ * collective and waits at once more than all the rest.
+ */
+static bool is_idle(const struct colls *cs)
+{
+	return !cs->nactive || cs->lent;
+}
+
+/* On the daemon's event; and off it.  Under lock. */
+static void count_waiter(struct colls *cs, bool on)
+{
+	struct prog_session_hdr *hdr = cs->s->hdr;
+
+	if (on)
+		__atomic_fetch_add(&hdr->waiters, 1, __ATOMIC_SEQ_CST);
+	else if (cs->on_event)
+		__atomic_fetch_sub(&hdr->waiters, 1, __ATOMIC_RELEASE);
+	cs->on_event = on;
+}
+
+static void wake_thread(struct colls *cs)
+{
+	__atomic_fetch_add(&cs->word, 1, __ATOMIC_SEQ_CST);
+	futex_wake_all(&cs->word);
+}
+
+/* Under lock: somebody waits, and moves all on meanwhile. */
+static void thread_rest(struct colls *cs)
+{
+	struct prog_session_hdr *hdr = cs->s->hdr;
+
+	/*
+	 * If there is an event just now, or it does not sleep yet, then that wakes it, once.  Likewise where others sleep there, of
+	 * which one could be taken for it.
+	 */
+	if (cs->on_event && __atomic_load_n(&hdr->waiters, __ATOMIC_SEQ_CST) == 1 &&
+	    futex_requeue(&hdr->event, __atomic_load_n(&hdr->event, __ATOMIC_SEQ_CST), &cs->word))
+		count_waiter(cs, false);
+}
+
+/* Under lock: what is active is the thread's again. */
+static void thread_go_on(struct colls *cs)
+{
+	struct prog_session_hdr *hdr = cs->s->hdr;
+
+	if (is_idle(cs) || !cs->running)
+		return;
+	if (cs->on_event) {
+		/* it would look again too late */
+		if (cs->retry && cs->patience != RETRY_NS) {
+			cs->patience = RETRY_NS;
+			futex_post(&hdr->event, &hdr->waiters);
+		}
+		return;
+	}
+	count_waiter(cs, true);
+	/* its time-out goes with it */
+	if (!cs->retry && cs->patience && futex_requeue(&cs->word, cs->word, &hdr->event)) {
+		/* what has happened before the daemon saw that somebody sleeps */
+		move_all(cs);
+		if (!cs->retry)
+			return;
+		futex_post(&hdr->event, &hdr->waiters);
+		return;
+	}
+	count_waiter(cs, false);
+	wake_thread(cs);
+}
+
+/* Who it waits for goes to the report. */
+static void look(struct colls *cs)
+{
+	const struct prog_coll *c;
+
+	if (!coll_report_due(&cs->report))
+		return;
+	DL_FOREACH(cs->active, c) {
+		uint32_t n = 0, from = PROG_COLL_NO_RANK;
+
+		if (!coll_report_has_row(&c->mark))
+			continue;
+		for (unsigned int i = 0; i < c->nrun * COLL_STEPS_MAX; i++) {
+			const struct strand *st = &c->strand[i / COLL_STEPS_MAX];
+			const struct coll_step *p = &st->step[i % COLL_STEPS_MAX];
+
+			if (!(st->open & 1u << i % COLL_STEPS_MAX) || p->op != COLL_RECV)
+				continue;
+			n++;
+			if (c->cfg.world[p->peer] < from)
+				from = c->cfg.world[p->peer];
+		}
+		coll_report_awaited(&cs->report, &c->mark, n, from);
+	}
+}
+
+/* Under lock, which it gives back meanwhile.  @seen: of @word, before the thread looked for something to do. */
+static void thread_sleep(struct colls *cs, uint32_t *word, uint32_t seen, uint64_t patience) GUARD_UNCHECKED
+{
+	bool event = word != &cs->word;
+
+	cs->patience = patience;
+	pthread_mutex_unlock(&cs->lock);
+	coll_report_cpu(&cs->report, false);
+	if (event)
+		rings_urge(cs->s);
+	futex_wait(word, seen, patience);
+	if (event && patience == CHECK_NS && __atomic_load_n(word, __ATOMIC_RELAXED) == seen)
+		session_quiet(cs->s);
+	pthread_mutex_lock(&cs->lock);
+	count_waiter(cs, false);
+	if (event)
+		look(cs);
+}
+
+static void *coll_main(void *arg)
+{
+	struct colls *cs = arg;
+	struct prog_session_hdr *hdr = cs->s->hdr;
+	uint64_t patience = CHECK_NS;
+
+	pthread_setname_np(pthread_self(), "asyncprog-coll");
+	pthread_mutex_lock(&cs->lock);
+	while (!cs->exit) {
+		uint32_t seen = __atomic_load_n(&cs->word, __ATOMIC_SEQ_CST);
+
+		if (is_idle(cs)) {
+			thread_sleep(cs, &cs->word, seen, patience);
+			/* from here on it is woken, not moved: that is for those who start one after the other */
+			if (!cs->nactive && __atomic_load_n(&cs->word, __ATOMIC_RELAXED) == seen)
+				patience = 0;
+			continue;
+		}
+		patience = CHECK_NS;
+		count_waiter(cs, true);
+		seen = __atomic_load_n(&hdr->event, __ATOMIC_SEQ_CST);
+		move_all(cs);
+		look_at_peers(cs);
+		if (is_idle(cs))
+			count_waiter(cs, false);
+		else
+			thread_sleep(cs, &hdr->event, seen, cs->retry ? RETRY_NS : CHECK_NS);
+	}
+	pthread_mutex_unlock(&cs->lock);
+	coll_report_cpu(&cs->report, true);
+	return NULL;
+}
+
+/* Under lock.  Without a thread collectives go on while somebody waits or tests. */
+static void start_thread(struct colls *cs)
+{
+	sigset_t all, old;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	cs->running = !pthread_create(&cs->thread, NULL, coll_main, cs);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (!cs->running && !cs->warned)
+		prog_log(PROG_LOG_WARN, "session %u: no thread for collectives: they go on in MPI calls only", cs->s->id);
+	cs->warned = !cs->running;
+}
+
+/* ---- calls ------------------------------------------------------------------------------------- */
+
+static struct colls *colls_get(struct prog_win *w)
+{
+	struct msgs *ms = w->msgs;
+	struct colls *cs;
+
+	pthread_mutex_lock(&all_lock);
+	cs = ms->colls;
+	if (!cs) {
+		cs = calloc(1, sizeof(*cs));
+		if (cs) {
+			pthread_mutex_init(&cs->lock, NULL);
+			cs->s = w->s;
+			cs->w = w;
+			coll_report_init(&cs->report, w->s);
+			DL_APPEND(all, cs);
+		}
+		ms->colls = cs;
+	}
+	pthread_mutex_unlock(&all_lock);
+	return cs;
+}
+
+const uint32_t *prog_win_nodes(const struct prog_win *w)
+{
+	return w->node;
+}
+
+static int check_cfg(const struct prog_win *w, const struct prog_coll_cfg *cfg)
+{
+	const struct prog_coll_desc *d = &cfg->desc;
+	const struct reduce_type *t = reduce_type(cfg->type);
+
+	if (!w->msgs)
+		return msgs_unusable(w);
+	if (d->kind >= PROG_COLL_KINDS || !d->size || d->rank >= d->size || d->root >= d->size || !cfg->world)
+		return -EINVAL;
+	for (uint32_t i = 0; i < d->size; i++)
+		if (cfg->world[i] >= w->nranks)
+			return -EINVAL;
+	if (cfg->world[d->rank] != w->msgs->self)
+		return -EINVAL;
+	if (d->kind >= PROG_COLL_REDUCE && (!reduce_valid(cfg->op, cfg->type) || d->elem != t->extent ||
+					    (reduce_type_has_gap(t) && !reduce_loop_wide(cfg->op, cfg->type))))
+		return -EINVAL;
+	return 0;
+}
+
+int prog_coll_start(struct prog_win *w, const struct prog_coll_cfg *cfg, prog_coll **out)
+{
+	int err = check_cfg(w, cfg);
+	struct prog_coll *c;
+	struct colls *cs;
+	uint64_t tmp, run;
+	uint32_t n;
+
+	if (err)
+		return err;
+	cs = colls_get(w);
+	n = coll_strands(&cfg->desc);
+	run = cfg->desc.kind == PROG_COLL_NEIGHBOR && n > STRANDS ? n : STRANDS;
+	c = cs ? calloc(1, sizeof(*c) + run * sizeof(c->strand[0])) : NULL;
+	if (!c)
+		return -ENOMEM;
+	c->nstrands = n;
+	c->nrun = run;
+	c->cfg = *cfg;
+	c->buf[COLL_IN] = (unsigned char *)(uintptr_t)cfg->in;
+	c->buf[COLL_OUT] = cfg->out;
+	c->status = cfg->status;
+	if (cfg->desc.kind >= PROG_COLL_REDUCE && reduce_type_has_gap(reduce_type(cfg->type)))
+		c->wide = reduce_loop_wide(cfg->op, cfg->type);
+	tmp = coll_tmp_bytes(&cfg->desc);
+	if (tmp && !c->status) {
+		c->tmp = tmp < PTRDIFF_MAX - sizeof(*c->tmp) ? malloc(sizeof(*c->tmp) + tmp) : NULL;
+		if (c->tmp)
+			c->buf[COLL_TMP] = c->tmp->mem;
+		else
+			c->status = -ENOMEM;
+	}
+	*out = c;
+	pthread_mutex_lock(&cs->lock);
+	DL_APPEND(cs->queued, c);
+	cs->fresh = true;
+	coll_report_start(&cs->report, &c->mark, &c->cfg);
+	move_all(cs);
+	if (cs->nactive && !cs->running)
+		start_thread(cs);
+	thread_go_on(cs);
+	pthread_mutex_unlock(&cs->lock);
+	return 0;
+}
+
+int prog_coll_test(struct prog_win *w, prog_coll *c, int *status)
+{
+	struct colls *cs = w->msgs->colls;
+
+	if (!__atomic_load_n(&c->ended, __ATOMIC_ACQUIRE) && !pthread_mutex_trylock(&cs->lock)) {
+		if (!cs->running) {
+			session_quiet(cs->s);
+			look_at_peers(cs);
+		}
+		move_all(cs);
+		thread_go_on(cs);
+		pthread_mutex_unlock(&cs->lock);
+	}
+	if (!__atomic_load_n(&c->ended, __ATOMIC_ACQUIRE))
+		return 0;
+	carried_acquire();
+	if (status)
+		*status = c->status;
+	return 1;
+}
+
+struct patience {
+	struct colls *cs;
+	struct prog_coll *c;
+	uint64_t end;			/* ns */
+};
+
+static bool ended_or_waited(void *arg)
+{
+	const struct patience *p = arg;
+
+	if (__atomic_load_n(&p->c->ended, __ATOMIC_ACQUIRE))
+		return true;
+	pthread_mutex_lock(&p->cs->lock);
+	move_all(p->cs);
+	look_at_peers(p->cs);
+	pthread_mutex_unlock(&p->cs->lock);
+	return __atomic_load_n(&p->c->ended, __ATOMIC_ACQUIRE) || clock_ns() >= p->end;
+}
+
+int prog_coll_wait_for(struct prog_win *w, prog_coll *c, int *status, uint64_t timeout_ns)
+{
+	struct patience p = { .cs = w->msgs->colls, .c = c, .end = clock_ns() + timeout_ns };
+	struct prog_session *s = w->s;
+
+	if (prog_coll_test(w, c, status))
+		return 0;
+	pthread_mutex_lock(&p.cs->lock);
+	p.cs->lent++;
+	thread_rest(p.cs);
+	pthread_mutex_unlock(&p.cs->lock);
+	/* lost: the next look ends them all */
+	wait_until(s, &s->hdr->event, &s->hdr->waiters, ended_or_waited, &p);
+	pthread_mutex_lock(&p.cs->lock);
+	p.cs->lent--;
+	look(p.cs);
+	thread_go_on(p.cs);
+	pthread_mutex_unlock(&p.cs->lock);
+	return prog_coll_test(w, c, status) ? 0 : -ETIMEDOUT;
+}
+
+void prog_coll_free(prog_coll *c)
+{
+	free(c);
+}
+
+/* ---- the end ----------------------------------------------------------------------------------- */
+
+static struct colls *colls_of(const struct prog_win *w)
+{
+	return w->s->msgs && w->s->msgs->w == w ? w->s->msgs->colls : NULL;
+}
+
+void colls_close(struct prog_win *w)
+{
+	struct colls *cs = colls_of(w);
+	struct prog_coll *c, *next;
+
+	if (!cs)
+		return;
+	if (cs->running) {
+		pthread_mutex_lock(&cs->lock);
+		cs->exit = true;
+		wake_thread(cs);
+		pthread_mutex_unlock(&cs->lock);
+		futex_post(&cs->s->hdr->event, &cs->s->hdr->waiters);
+		pthread_join(cs->thread, NULL);
+	}
+	DL_CONCAT(cs->active, cs->queued);
+	DL_FOREACH_SAFE(cs->active, c, next) {
+		DL_DELETE(cs->active, c);
+		abandon(cs, c);
+		end(cs, c);
+	}
+	coll_peers_end(&cs->peers, w);
+}
+
+void colls_free(struct prog_win *w)
+{
+	struct colls *cs = colls_of(w);
+	struct tmp *t, *next;
+
+	if (!cs)
+		return;
+	LL_FOREACH_SAFE(cs->kept, t, next)
+		free(t);
+	pthread_mutex_lock(&all_lock);
+	DL_DELETE(all, cs);
+	w->s->msgs->colls = NULL;
+	pthread_mutex_unlock(&all_lock);
+	pthread_mutex_destroy(&cs->lock);
+	free(cs);
+}
+
+static void fork_prepare(void) GUARD_UNCHECKED
+{
+	struct colls *cs;
+
+	pthread_mutex_lock(&all_lock);
+	DL_FOREACH(all, cs)
+		pthread_mutex_lock(&cs->lock);
+}
+
+/* The child has no thread, and its session is lost. */
+static void fork_done(bool child) GUARD_UNCHECKED
+{
+	struct colls *cs;
+
+	DL_FOREACH(all, cs) {
+		if (child)
+			cs->running = cs->on_event = false;
+		pthread_mutex_unlock(&cs->lock);
+	}
+	pthread_mutex_unlock(&all_lock);
+}
+
+const struct fork_ops coll_fork_ops = { .prepare = fork_prepare, .done = fork_done };

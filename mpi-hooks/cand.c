@@ -20,7 +20,7 @@ void cand_add(struct rec *r)
 	r->recv.cand_prev->recv.cand_next = r;
 	cand_list.recv.cand_prev = r;
 	atomic_fetch_add_explicit(&p2p_nobodys, 1, memory_order_relaxed);
-	prog_msg_candidates(hp2p_context, ++cand_count);
+	prog_msg_candidates(p2p_context, ++cand_count);
 	pthread_mutex_unlock(&cand_lock);
 }
 
@@ -33,7 +33,7 @@ void cand_del(struct rec *r)
 	r->recv.cand_next->recv.cand_prev = r->recv.cand_prev;
 	r->recv.cand = false;
 	atomic_fetch_sub_explicit(&p2p_nobodys, 1, memory_order_relaxed);
-	prog_msg_candidates(hp2p_context, --cand_count);
+	prog_msg_candidates(p2p_context, --cand_count);
 	pthread_mutex_unlock(&cand_lock);
 }
 

@@ -7,22 +7,19 @@
  * wildcard contests makes one.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include "chan.h"
 
 static unsigned int oom_percent;
 static uint64_t rng;
 
-static uint32_t rnd(uint32_t n)
+static uint32_t rnd_below(uint32_t n)
 {
 	rng ^= rng << 13;
 	rng ^= rng >> 7;
@@ -32,7 +29,7 @@ static uint32_t rnd(uint32_t n)
 
 static bool percent(uint32_t p)
 {
-	return rnd(100) < p;
+	return rnd_below(100) < p;
 }
 
 /* The linker has the module call these (mk/hooks.mk). */
@@ -161,12 +158,12 @@ static int take_unexpected(const struct recv *r)
 static void do_send(void)
 {
 	struct msg *msg = &m.msg[m.nmsg];
-	int src = (int)rnd(SOURCES), tag = (int)rnd((uint32_t)m.cfg->tags);
+	int src = (int)rnd_below(SOURCES), tag = (int)rnd_below((uint32_t)m.cfg->tags);
 	struct chan_pos pos;
 
 	/* to somebody else; or a call that fails */
 	if (percent(10))
-		chan_send(m.send[src], 1, (int)rnd((uint32_t)m.cfg->tags), &pos);
+		chan_send(m.send[src], 1, (int)rnd_below((uint32_t)m.cfg->tags), &pos);
 	if (percent(m.cfg->fail) && !chan_send(m.send[src], 0, tag, &pos))
 		chan_send_undo(m.send[src], 0, tag);
 	msg->src = src;
@@ -235,8 +232,8 @@ static void whole(struct recv *r)
 static void do_post(void)
 {
 	struct recv *r = &m.r[m.nrecv];
-	int source = percent(m.cfg->wild) ? CHAN_ANY : (int)rnd(SOURCES);
-	int tag = percent(m.cfg->wild) ? CHAN_ANY : (int)rnd((uint32_t)m.cfg->tags);
+	int source = percent(m.cfg->wild) ? CHAN_ANY : (int)rnd_below(SOURCES);
+	int tag = percent(m.cfg->wild) ? CHAN_ANY : (int)rnd_below((uint32_t)m.cfg->tags);
 	bool want = source != CHAN_ANY && tag != CHAN_ANY && !contested(source, tag);
 	int i;
 
@@ -275,7 +272,7 @@ static struct recv *pick(bool matched)
 		n += matched ? m.r[k].state == MATCHED || m.r[k].state == CANCELLED : m.r[k].state == POSTED;
 	if (!n)
 		return NULL;
-	at = (int)rnd((uint32_t)n);
+	at = (int)rnd_below((uint32_t)n);
 	for (int k = 0;; k++) {
 		if (matched ? m.r[k].state == MATCHED || m.r[k].state == CANCELLED :
 			      m.r[k].state == POSTED)
@@ -355,8 +352,8 @@ static void do_cancel(void)
 static void do_now(void)
 {
 	struct recv probe = {
-		.cr = { .source = percent(30) ? CHAN_ANY : (int)rnd(SOURCES),
-			.tag = percent(30) ? CHAN_ANY : (int)rnd((uint32_t)m.cfg->tags) },
+		.cr = { .source = percent(30) ? CHAN_ANY : (int)rnd_below(SOURCES),
+			.tag = percent(30) ? CHAN_ANY : (int)rnd_below((uint32_t)m.cfg->tags) },
 	};
 	int i = take_unexpected(&probe);
 
@@ -407,7 +404,7 @@ static void run(const struct cfg *cfg, uint64_t seed)
 	assert_non_null(m.recv = chans_new(cfg->max_recv));
 	oom_percent = cfg->oom;
 	while (m.nmsg < STEPS && m.nrecv < STEPS) {
-		uint32_t what = rnd(100);
+		uint32_t what = rnd_below(100);
 
 		if (what < 25) {
 			if (m.nmsg - m.ntaken < AHEAD || percent(2))
@@ -416,7 +413,7 @@ static void run(const struct cfg *cfg, uint64_t seed)
 			if (m.nposted < AHEAD || percent(2))
 				do_post();
 		} else if (what < 72) {
-			arrive((int)rnd(SOURCES));
+			arrive((int)rnd_below(SOURCES));
 		} else if (what < 97) {
 			do_observe();
 		} else if (percent(cfg->cancel)) {
@@ -681,17 +678,14 @@ static void test_full(void **state)
 	chans_free(c);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_wildcard),
-		cmocka_unit_test(test_cancel),
-		cmocka_unit_test(test_evict),
-		cmocka_unit_test(test_worth),
-		cmocka_unit_test(test_undo),
-		cmocka_unit_test(test_full),
-		cmocka_unit_test(test_random),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_wildcard),
+	cmocka_unit_test(test_cancel),
+	cmocka_unit_test(test_evict),
+	cmocka_unit_test(test_worth),
+	cmocka_unit_test(test_undo),
+	cmocka_unit_test(test_full),
+	cmocka_unit_test(test_random),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

@@ -2,14 +2,11 @@
 /* Channels with several threads: threads that send and receive beside each other, then one thing at a time. */
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include "chan.h"
 
@@ -383,13 +380,10 @@ static void test_again(void **state)
 	assert_true(chans_idle(c));
 	chans_free(c);
 }
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_hold),
-		cmocka_unit_test(test_again),
-		cmocka_unit_test(test_threads),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_hold),
+	cmocka_unit_test(test_again),
+	cmocka_unit_test(test_threads),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

@@ -4,6 +4,7 @@
  */
 #include <stdlib.h>
 
+#include "coll.h"
 #include "hooks_gen.h"
 
 static struct hmap hcomm_map = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -29,6 +30,8 @@ static void record_end(struct hcomm *c)
 {
 	held_free(c->held);
 	c->held = NULL;
+	htopo_free(c->topo);
+	c->topo = NULL;
 	chans_free(c->chans);
 	c->chans = NULL;
 	free(c->world);
@@ -88,7 +91,7 @@ struct hcomm *hcomm_new(MPI_Comm handle, uint64_t id, uint32_t npeers)
 	c->npeers = npeers;
 	c->rank = 0;
 	c->self = -1;
-	c->children = 0;
+	c->children = c->colls_started = c->colls_made = 0;
 	c->world = calloc((size_t)npeers + 1, sizeof(*c->world));
 	c->chans = chans_new(CHAN_MAX);
 	atomic_store_explicit(&c->refs, 1, memory_order_relaxed);
@@ -167,7 +170,7 @@ struct hcomm *hcomm_find_slow(MPI_Comm comm)
 
 	if (comm == hcomm_handle(c))
 		return c;
-	c = hp2p_context ? hmap_find(&hcomm_map, HMAP_KEY(comm)) : NULL;
+	c = p2p_context ? hmap_find(&hcomm_map, HMAP_KEY(comm)) : NULL;
 	if (c && hooks.mt)
 		hcomm_last_threads = c;
 	else if (c)

@@ -11,6 +11,7 @@
 #pragma GCC visibility push(hidden)
 
 struct held;
+struct hcoll_topo;
 
 struct hcomm {
 	/*
@@ -35,6 +36,9 @@ struct hcomm {
 	pthread_mutex_t lock;		/* order of counting and posting; use hooks_lock() */
 	struct chans *chans;
 	struct held *held;		/* held.c: messages taken out by probes, oldest first; under lock */
+	uint64_t colls_started, colls_made;	/* ordinals of non-blocking, and of persistent collectives; under lock */
+	atomic_uint colls_active;	/* collectives that have not ended */
+	struct hcoll_topo *topo;	/* coll_topo.c; NULL: no collective yet; under lock */
 	uint64_t children;		/* communicators made from this one; for their ids */
 	bool unordered;			/* messages may overtake each other: no receive's order is known */
 	atomic_uint refs;		/* the handle's, and one of each message under way but plain receives */

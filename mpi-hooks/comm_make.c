@@ -3,7 +3,7 @@
  * Communicators: which of them are managed, their ids and members; making and freeing them.
  *
  * Managed are MPI_COMM_WORLD and what is made of managed ones, and intercommunicators all of whose members are in
- * MPI_COMM_WORLD.  All members of a communicator decide alike without asking each other: whether hp2p_context
+ * MPI_COMM_WORLD.  All members of a communicator decide alike without asking each other: whether p2p_context
  * exists was agreed in MPI_Init, the rest follows from the parent and the members.
  *
  * Ids need no agreement either where the call is collective over the parent: each of its members counts the calls
@@ -323,6 +323,10 @@ int hook_comm_free(MPI_Comm *comm)
 
 int hook_comm_disconnect(MPI_Comm *comm)
 {
+	struct hcomm *c = comm ? hcomm_find(*comm) : NULL;
+
+	if (c)
+		hcoll_drain(c);
 	return freeing(comm, PMPI_Comm_disconnect);
 }
 

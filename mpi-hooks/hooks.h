@@ -417,7 +417,7 @@ unsigned int hop_get(MPI_Op op);
 /* ---- requests (hreq.c) -------------------------------------------------------------------- */
 
 extern atomic_int hreq_count;
-extern struct prog_win *hp2p_context;	/* see p2p.h */
+extern struct prog_win *p2p_context;	/* see p2p.h */
 
 /* Requests of ours that are not complete yet, or whose failure nobody has been told. */
 static inline int hreq_outstanding(void)

@@ -24,7 +24,7 @@ static bool switched_off(void)
  */
 static int self_deleted(MPI_Comm comm, int keyval, void *val, void *extra)
 {
-	hp2p_end();
+	p2p_end();
 	hwin_drop_all();
 	hooks.on = false;
 	hooks_session_end();
@@ -109,7 +109,7 @@ void hooks_start(void)
 	PMPI_Comm_free_keyval(&keyval);
 	hooks.mt = provided == MPI_THREAD_MULTIPLE;
 	hooks.on = true;
-	hp2p_start(n);
+	p2p_start(n);
 }
 
 int hook_init(int *argc, char ***argv)

@@ -5,17 +5,27 @@
 #include <string.h>
 #include <strings.h>
 
+#include "coll.h"
 #include "hooks_gen.h"
 
-struct prog_win *hp2p_context;
+struct prog_win *p2p_context;
 uint64_t p2p_least = UINT64_MAX;
 void (*const p2p_polled[])(void) = { orphan_poll, cand_poll, NULL };
 
-static bool two_sided_off(void)
+static bool is_off(const char *name)
 {
-	const char *v = getenv("PROG_TWO_SIDED");
+	const char *v = getenv(name);
 
 	return v && (!strcasecmp(v, "off") || !strcasecmp(v, "no") || !strcmp(v, "0"));
+}
+
+static enum hcoll_mode collectives(void)
+{
+	const char *v = getenv("PROG_COLLECTIVES");
+
+	if (is_off("PROG_COLLECTIVES"))
+		return HCOLL_OFF;
+	return v && (!strcasecmp(v, "on") || !strcasecmp(v, "yes") || !strcmp(v, "1")) ? HCOLL_ALL : HCOLL_AUTO;
 }
 
 /* @context is connected and mapped on all ranks. */
@@ -54,18 +64,20 @@ static struct prog_win *context_open(int n, const char **why)
 struct introduction {
 	struct prog_endpoint ep;
 	uint64_t least;
+	uint64_t colls;			/* enum hcoll_mode */
 };
 
 /* Connect and map @w; a negative errno, here or elsewhere.  Collective. */
 static int context_join(struct prog_win *w, struct introduction *all, struct prog_endpoint *eps, int n, const char **why)
 {
-	uint64_t least = 0;
+	uint64_t least = 0, colls = HCOLL_ALL;
 	int rc;
 
 	for (int i = 0; i < n; i++) {
 		eps[i] = all[i].ep;
 		/* a receiver must not take a buffer for too small that a sender finds large enough */
 		least = all[i].least > least ? all[i].least : least;
+		colls = all[i].colls < colls ? all[i].colls : colls;
 	}
 	if (!meet_agree(!prog_win_connect(w, eps, why)))
 		return -EIO;
@@ -79,6 +91,7 @@ static int context_join(struct prog_win *w, struct introduction *all, struct pro
 	if (!meet_agree(!rc))
 		return -EIO;
 	messages_begin(w, least);
+	hcoll_mode = (enum hcoll_mode)colls;
 	return 0;
 }
 
@@ -96,6 +109,7 @@ static struct prog_win *context_make(int n, const char **why)
 		struct introduction *own = &all[hooks.world_rank];
 
 		prog_win_endpoint(w, &own->ep);
+		own->colls = collectives();
 		/* what is shorter would not cover its descriptor */
 		own->least = prog_msg_min(w) < DESC_SIZE ? DESC_SIZE : prog_msg_min(w);
 	}
@@ -108,20 +122,20 @@ static struct prog_win *context_make(int n, const char **why)
 	return w;
 }
 
-void hp2p_start(int n)
+void p2p_start(int n)
 {
 	const char *why = NULL;
 	struct prog_win *w;
 
 	if (n < 2)
 		return;
-	if (two_sided_off())
+	if (is_off("PROG_TWO_SIDED"))
 		why = "PROG_TWO_SIDED is off";
 	else if (hcomm_make_begin())
 		why = "the MPI library gave no group";
 	w = context_make(n, &why);
 	if (w) {
-		hp2p_context = w;
+		p2p_context = w;
 		return;
 	}
 	hcomm_drop_all();
@@ -130,7 +144,7 @@ void hp2p_start(int n)
 		why = "another rank cannot";
 	/* windows, which may follow, say it aloud */
 	prog_log(PROG_LOG_INFO, "two-sided messages: left to the MPI library: %s", why);
-	if (hooks.session && !two_sided_off()) {
+	if (hooks.session && !is_off("PROG_TWO_SIDED")) {
 		char note[160];
 
 		snprintf(note, sizeof(note), "two-sided messages: %s", why);
@@ -138,9 +152,9 @@ void hp2p_start(int n)
 	}
 }
 
-void hp2p_end(void)
+void p2p_end(void)
 {
-	struct prog_win *w = hp2p_context;
+	struct prog_win *w = p2p_context;
 
 	if (!w)
 		return;
@@ -148,7 +162,8 @@ void hp2p_end(void)
 		rec_all_whole(NULL);
 	orphan_wait_all();
 	partner_end();
-	hp2p_context = NULL;
+	p2p_context = NULL;
+	hcoll_mode = HCOLL_OFF;
 	hcomm_drop_all();
 	hcomm_make_end();
 	prog_win_close(w);

@@ -44,7 +44,7 @@
 #define P2P_CONTEXT_KEY	UINT64_MAX	/* no window of the program has it, see new_key() */
 
 /* The job's window of kind PROG_WIN_MSG_CONTEXT, ranks of MPI_COMM_WORLD; NULL: two-sided messages are left alone. */
-extern struct prog_win *hp2p_context;
+extern struct prog_win *p2p_context;
 /* Messages shorter than this are the library's alone, whoever they go to. */
 extern uint64_t p2p_least;
 
@@ -52,9 +52,9 @@ extern uint64_t p2p_least;
  * At the end of hooks_start(), collective over MPI_COMM_WORLD, of @n ranks: session, window, MPI_COMM_WORLD's record;
  * either on all ranks or on none.  PROG_TWO_SIDED=off leaves all to the library.
  */
-void hp2p_start(int n);
+void p2p_start(int n);
 /* At the start of MPI_Finalize: everything under way has ended or ends here. */
-void hp2p_end(void);
+void p2p_end(void);
 
 /* ---- what nobody waits for (p2p_poll.c) --------------------------------------------------------- */
 

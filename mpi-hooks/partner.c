@@ -63,7 +63,7 @@ bool partner_copies(uint32_t rank, bool wait)
 bool partner_is_left(uint32_t rank)
 {
 	return partners && (partners[rank].same_node || partner_send_waits(rank)) &&
-	       prog_msg_leave(hp2p_context, rank);
+	       prog_msg_leave(p2p_context, rank);
 }
 
 void partner_received(uint32_t rank, uint64_t bytes, uint64_t overlap)
@@ -76,7 +76,7 @@ void partner_received(uint32_t rank, uint64_t bytes, uint64_t overlap)
 		p->received = 0;
 	else if (p->received < WAITS_SURE)
 		p->received++;
-	prog_msg_set_blocking(hp2p_context, rank, p->received == WAITS_SURE);
+	prog_msg_set_blocking(p2p_context, rank, p->received == WAITS_SURE);
 }
 
 void partner_sent(uint32_t rank, uint64_t bytes, uint64_t overlap)

@@ -152,14 +152,21 @@ static int start_recv(struct rec *r)
 	return rc;
 }
 
+static int start_rec(struct rec *r)
+{
+	rec_restart(r);
+	if (r->kind == REC_COLL)
+		return hcoll_restart(r);
+	return r->kind == REC_SEND ? start_send(r) : start_recv(r);
+}
+
 static __attribute__((noinline)) int start_slow(MPI_Request *request)
 {
 	struct rec *r = request ? rec_find(*request) : NULL;
 
 	if (!r || !r->persistent || r->state != REC_IDLE)
 		return PMPI_Start(request);
-	rec_restart(r);
-	return r->kind == REC_SEND ? start_send(r) : start_recv(r);
+	return start_rec(r);
 }
 
 static int start_recv_threads(struct rec *r)
@@ -196,8 +203,7 @@ static int start_threads(MPI_Request *request)
 		return PMPI_Start(request);
 	if (likely(r->cap < p2p_least && !r->dt && !r->opaque_type))
 		return r->kind == REC_SEND ? start_send_threads(r) : start_recv_threads(r);
-	rec_restart(r);
-	return r->kind == REC_SEND ? start_send(r) : start_recv(r);
+	return start_rec(r);
 }
 
 /* A small message with one thread. */
@@ -247,6 +253,8 @@ int hook_cancel(MPI_Request *request)
 	/* a persistent send that is the library's stays idle here */
 	if (!r || r->state == REC_IDLE)
 		return PMPI_Cancel(request);
+	if (r->kind == REC_COLL)
+		return hcomm_error(r->c, MPI_ERR_REQUEST);
 	/* what has a descriptor does not come back */
 	return r->kind == REC_RECV ? recv_cancel(r) : MPI_SUCCESS;
 }
@@ -258,6 +266,8 @@ int hook_request_free(MPI_Request *request)
 
 	if (!r)
 		return PMPI_Request_free(request);
+	if (r->kind == REC_COLL && r->state != REC_IDLE)
+		return hcomm_error(r->c, MPI_ERR_REQUEST);
 	rec_hide(r);
 	if (r->state == REC_IDLE) {
 		rc = PMPI_Request_free(request);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "coll.h"
 #include "hooks_gen.h"
 
 #define CHUNK	64u		/* records allocated at once; never given back */
@@ -151,7 +152,7 @@ struct rec *rec_new_slow(struct hcomm *c)
 static void rec_clear(struct rec *r)
 {
 	if (unlikely(r->m)) {
-		prog_msg_free(hp2p_context, r->m);
+		prog_msg_free(p2p_context, r->m);
 		r->m = NULL;
 	}
 	if (unlikely(r->packed)) {
@@ -226,6 +227,8 @@ void rec_free(struct rec *r)
 		if (r->pair.send)
 			rec_free(r->pair.send);
 	}
+	if (unlikely(r->kind == REC_COLL))
+		hcoll_free(r->coll);
 	r->persistent = false;
 	rec_clear(r);
 	r->inner = MPI_REQUEST_NULL;

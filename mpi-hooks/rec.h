@@ -16,6 +16,7 @@ enum rec_kind {
 	REC_SEND,			/* a managed one, or a persistent one */
 	REC_RECV,
 	REC_PAIR,			/* MPI_Isendrecv: two others */
+	REC_COLL,			/* a collective */
 };
 
 /* Moves between them: rec_transition(). */
@@ -99,6 +100,7 @@ struct rec {
 		struct {
 			struct rec *recv, *send;
 		} pair;				/* REC_PAIR */
+		struct hcoll *coll;		/* REC_COLL */
 	};
 	union {
 		struct {

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* The moves of a record: each that is permitted is made, each that is not ends the program. */
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include "rec.h"
 
@@ -69,11 +66,8 @@ static void test_moves(void **state)
 	assert_int_equal(refused, 53);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_moves),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_moves),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

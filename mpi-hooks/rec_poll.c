@@ -18,6 +18,8 @@ bool rec_poll(struct rec *r)
 	}
 	if (r->kind == REC_SEND)
 		return send_poll(r);
+	if (r->kind == REC_COLL)
+		return hcoll_poll(r);
 	if (r->state == REC_POSTED) {
 		if (r->proxy_req)
 			rc = PMPI_Test(&r->inner, &flag, &st);
@@ -35,10 +37,12 @@ bool rec_poll(struct rec *r)
 
 void rec_idle(struct rec *r, unsigned int *spins)
 {
-	if (r && r->kind == REC_RECV && r->state == REC_MOVING && r->recv.announced)
-		prog_msg_wait_for(hp2p_context, r->m, NULL, RECV_DOUBT_NS);
+	if (r && r->kind == REC_COLL)
+		hcoll_idle(r);
+	else if (r && r->kind == REC_RECV && r->state == REC_MOVING && r->recv.announced)
+		prog_msg_wait_for(p2p_context, r->m, NULL, RECV_DOUBT_NS);
 	else if (r && (r->kind == REC_SEND || r->state == REC_MOVING) && r->m)
-		prog_msg_wait(hp2p_context, r->m, NULL);
+		prog_msg_wait(p2p_context, r->m, NULL);
 	else if (++*spins > 100)
 		sched_yield();
 	hooks_progress(NULL);
@@ -84,7 +88,7 @@ static void account(struct rec *r)
 		partner_received(r->c->world[r->recv.source], r->len, r->overlap);
 	if (!r->posted_at || !r->managed)
 		return;
-	prog_msg_account(hp2p_context, r->c->world[r->kind == REC_SEND ? r->peer : r->recv.source],
+	prog_msg_account(p2p_context, r->c->world[r->kind == REC_SEND ? r->peer : r->recv.source],
 			 r->kind == REC_SEND, r->kind == REC_SEND ? r->cap : r->len, r->overlap);
 	r->posted_at = 0;
 }

@@ -14,7 +14,7 @@
 static void unannounce(struct rec *r)
 {
 	if (r->recv.announced)
-		prog_msg_account_miss(hp2p_context, r->c->world[r->recv.cr.source], false);
+		prog_msg_account_miss(p2p_context, r->c->world[r->recv.cr.source], false);
 	recv_drop(r);
 }
 
@@ -73,7 +73,7 @@ static void managed(struct rec *r, const struct desc_says *d)
 		unannounce(r);
 	if (r->m)
 		return;
-	prog_msg_account_miss(hp2p_context, d->name.src, true);
+	prog_msg_account_miss(p2p_context, d->name.src, true);
 	recv_pull(r, true, PROG_MSGF_URGENT);	/* if not now, recv_moving() tries again and says why not */
 	if (r->cap < DESC_SIZE)
 		recv_moving(r);
@@ -173,7 +173,7 @@ int recv_cancel(struct rec *r)
 			if (!a->recv.announced)
 				continue;
 			p2p_poll_hold(true);
-			rc = prog_msg_withdraw(hp2p_context, a->m);
+			rc = prog_msg_withdraw(p2p_context, a->m);
 			p2p_poll_hold(false);
 			if (rc == -ECONNRESET)	/* nobody is going to match it any more */
 				rc = 0;

@@ -27,7 +27,7 @@ int recv_pull(struct rec *r, bool whole, unsigned int flags)
 	if (partner_recv_waits(name->src))
 		flags |= PROG_MSGF_HINT_BLOCKING;
 	if (!r->opaque_type || flags & PROG_MSGF_DROP)
-		rc = prog_msg_recv_by_id(hp2p_context, name, &b, whole, flags, &r->m);
+		rc = prog_msg_recv_by_id(p2p_context, name, &b, whole, flags, &r->m);
 	if (rc == -E2BIG) {	/* the daemon cannot place it: we do */
 		if (!r->packed)
 			r->packed = malloc(len);
@@ -35,7 +35,7 @@ int recv_pull(struct rec *r, bool whole, unsigned int flags)
 			return -ENOMEM;
 		b = (struct prog_buf){ .addr = r->packed, .count = len };
 		whole = true;
-		rc = prog_msg_recv_by_id(hp2p_context, name, &b, whole, flags, &r->m);
+		rc = prog_msg_recv_by_id(p2p_context, name, &b, whole, flags, &r->m);
 	}
 	r->recv.whole = whole;
 	return rc;
@@ -56,7 +56,7 @@ bool recv_announce(struct rec *r, bool wait)
 
 	if (r->opaque_type ||
 	    atomic_load_explicit(&announced, memory_order_relaxed) >= ANNOUNCED_MAX ||
-	    prog_msg_recv(hp2p_context, &key, &b, wait || partner_recv_waits(key.src) ? PROG_MSGF_HINT_BLOCKING : 0, &r->m))
+	    prog_msg_recv(p2p_context, &key, &b, wait || partner_recv_waits(key.src) ? PROG_MSGF_HINT_BLOCKING : 0, &r->m))
 		return false;
 	atomic_fetch_add_explicit(&announced, 1, memory_order_relaxed);
 	r->recv.announced = r->recv.cr.announced = true;
@@ -69,7 +69,7 @@ void recv_drop(struct rec *r)
 	if (r->recv.announced)
 		atomic_fetch_sub_explicit(&announced, 1, memory_order_relaxed);
 	r->recv.announced = false;
-	prog_msg_free(hp2p_context, r->m);
+	prog_msg_free(p2p_context, r->m);
 	r->m = NULL;
 }
 
@@ -82,7 +82,7 @@ static int rescue(struct rec *r, struct prog_msg_result *res)
 	uint64_t len = r->recv.d.name.len;
 	void *copy;
 
-	if (prog_msg_rescue(hp2p_context, &r->recv.d.name, &copy))
+	if (prog_msg_rescue(p2p_context, &r->recv.d.name, &copy))
 		return -ECONNRESET;
 	buf_write(r, copy, len);
 	free(copy);
@@ -118,7 +118,7 @@ static void arrived(struct rec *r, int status, struct prog_msg_result *res)
 	} else {
 		r->len = res->len;
 		if (!r->recv.whole) {
-			n = prog_msg_head(hp2p_context, r->m, &head);
+			n = prog_msg_head(p2p_context, r->m, &head);
 			buf_write(r, head, n);
 		}
 		if (r->packed)
@@ -130,7 +130,7 @@ static void arrived(struct rec *r, int status, struct prog_msg_result *res)
 		buf_check(r, res->len);
 	}
 	recv_drop(r);
-	prog_msg_free(hp2p_context, r->recv.pre_matched);
+	prog_msg_free(p2p_context, r->recv.pre_matched);
 	r->recv.pre_matched = NULL;
 	rec_transition(r, REC_READY);
 }
@@ -162,11 +162,11 @@ static void doubt(struct rec *r)
 /* The message was not to be had by its name, as @status says.  True: that was not the last word. */
 static bool still_pre_matched(struct rec *r, int status, struct prog_msg_result *res)
 {
-	prog_msg_free(hp2p_context, r->m);
+	prog_msg_free(p2p_context, r->m);
 	r->m = r->recv.pre_matched;
 	r->recv.pre_matched = NULL;
 	r->recv.whole = false;
-	return prog_msg_test(hp2p_context, r->m, res) == 1 || status == -EBUSY || status == -EEXIST;
+	return prog_msg_test(p2p_context, r->m, res) == 1 || status == -EBUSY || status == -EEXIST;
 }
 
 /* The payload of @r is under way: is it there? */
@@ -185,7 +185,7 @@ bool recv_moving(struct rec *r)
 			return true;
 		}
 	}
-	rc = r->cap < DESC_SIZE ? 1 : prog_msg_test(hp2p_context, r->m, &res);
+	rc = r->cap < DESC_SIZE ? 1 : prog_msg_test(p2p_context, r->m, &res);
 	if (!rc) {
 		if (r->recv.announced && !r->recv.pre_matched)
 			doubt(r);

@@ -18,7 +18,7 @@ bool send_under_way(void)
 bool send_managed(const struct hcomm *c, uint64_t bytes, int dest)
 {
 	return bytes >= p2p_least && dest != c->self &&
-	       bytes >= prog_msg_threshold(hp2p_context, c->world[dest]) &&
+	       bytes >= prog_msg_threshold(p2p_context, c->world[dest]) &&
 	       !partner_is_quarantined(c->world[dest]) && !partner_is_left(c->world[dest]);
 }
 
@@ -38,13 +38,13 @@ int send_post(struct rec *r, int mode, const struct chan_pos *pos, MPI_Request *
 	int rc;
 
 	if (atomic_load_explicit(&sends, memory_order_relaxed) >= SENDS_MAX ||
-	    prog_msg_send(hp2p_context, &key, &b, (mode == SEND_SYNC ? PROG_MSGF_SYNC : PROG_MSGF_EAGER) |
+	    prog_msg_send(p2p_context, &key, &b, (mode == SEND_SYNC ? PROG_MSGF_SYNC : PROG_MSGF_EAGER) |
 			  (partner_send_waits(key.dst) ? PROG_MSGF_HINT_BLOCKING : 0), &name, &r->m))
 		return -EAGAIN;
 	desc_make((struct desc *)(void *)r->small, c, key.dst, &name, pos);
 	rc = PMPI_Isend(r->small, DESC_SIZE, MPI_BYTE, r->peer, r->peer_tag, c->handle, req);
 	if (rc) {
-		prog_msg_free(hp2p_context, r->m);
+		prog_msg_free(p2p_context, r->m);
 		r->m = NULL;
 		return rc;
 	}
@@ -80,7 +80,7 @@ bool send_poll(struct rec *r)
 	int flag = 0, rc;
 
 	if (r->m) {
-		rc = prog_msg_test(hp2p_context, r->m, &res);
+		rc = prog_msg_test(p2p_context, r->m, &res);
 		if (!rc)
 			return false;
 		if (rc == 1)
@@ -91,7 +91,7 @@ bool send_poll(struct rec *r)
 			partner_quarantine(r->c->world[r->peer], rc);
 		}
 		atomic_fetch_sub_explicit(&sends, 1, memory_order_relaxed);
-		prog_msg_free(hp2p_context, r->m);
+		prog_msg_free(p2p_context, r->m);
 		r->m = NULL;
 	}
 	if (!r->send.native_done) {

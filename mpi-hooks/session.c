@@ -31,7 +31,7 @@ void hooks_progress(void *arg)
 	int flag;
 
 	PMPI_Request_get_status(hooks.idle, &flag, MPI_STATUS_IGNORE);
-	if (hp2p_context)
+	if (p2p_context)
 		p2p_poll();
 }
 

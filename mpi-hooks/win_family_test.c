@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* How many records of freed windows a communicator keeps.  What they are made of is not looked at. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include "hooks_gen.h"
 #include "win.h"
@@ -75,11 +72,8 @@ static void test_ended(void **state)
 	assert_null(hfamily_pop(&f));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_most_records), cmocka_unit_test(test_most_ranks), cmocka_unit_test(test_ended),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_most_records), cmocka_unit_test(test_most_ranks), cmocka_unit_test(test_ended),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

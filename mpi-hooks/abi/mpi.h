@@ -172,6 +172,8 @@ typedef int MPI_Grequest_cancel_function(void *, int);
 #define MPI_ERR_TYPE				3
 #define MPI_ERR_TAG				4
 #define MPI_ERR_RANK				6
+#define MPI_ERR_REQUEST				7
+#define MPI_ERR_ROOT				8
 #define MPI_ERR_GROUP				9
 #define MPI_ERR_OP				10
 #define MPI_ERR_ARG				13
@@ -243,6 +245,9 @@ typedef int MPI_Grequest_cancel_function(void *, int);
 #define MPI_DISTRIBUTE_DFLT_DARG		19
 
 #define MPI_UNDEFINED				(-32766)
+#define MPI_CART				211
+#define MPI_GRAPH				212
+#define MPI_DIST_GRAPH				213
 #define MPI_PROC_NULL				(-3)
 #define MPI_ANY_TAG				(-2)
 #define MPI_ANY_SOURCE				(-1)
@@ -255,17 +260,49 @@ int PMPI_Accumulate(const void *, int, MPI_Datatype, int, MPI_Aint, int, MPI_Dat
 int PMPI_Accumulate_c(const void *, MPI_Count, MPI_Datatype, int, MPI_Aint, MPI_Count,
 		MPI_Datatype, MPI_Op, MPI_Win);
 int PMPI_Allgather(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm);
+int PMPI_Allgather_init(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm,
+		MPI_Info, MPI_Request *);
+int PMPI_Allgather_init_c(const void *, MPI_Count, MPI_Datatype, void *, MPI_Count, MPI_Datatype,
+		MPI_Comm, MPI_Info, MPI_Request *);
+int PMPI_Allgatherv_init(const void *, int, MPI_Datatype, void *, const int *, const int *,
+		MPI_Datatype, MPI_Comm, MPI_Info, MPI_Request *);
+int PMPI_Allgatherv_init_c(const void *, MPI_Count, MPI_Datatype, void *, const MPI_Count *, const
+		MPI_Aint *, MPI_Datatype, MPI_Comm, MPI_Info, MPI_Request *);
 int PMPI_Alloc_mem(MPI_Aint, MPI_Info, void *);
 int PMPI_Allreduce(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm);
+int PMPI_Allreduce_init(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Info,
+		MPI_Request *);
+int PMPI_Allreduce_init_c(const void *, void *, MPI_Count, MPI_Datatype, MPI_Op, MPI_Comm,
+		MPI_Info, MPI_Request *);
+int PMPI_Alltoall_init(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm,
+		MPI_Info, MPI_Request *);
+int PMPI_Alltoall_init_c(const void *, MPI_Count, MPI_Datatype, void *, MPI_Count, MPI_Datatype,
+		MPI_Comm, MPI_Info, MPI_Request *);
+int PMPI_Alltoallv_init(const void *, const int *, const int *, MPI_Datatype, void *, const int *,
+		const int *, MPI_Datatype, MPI_Comm, MPI_Info, MPI_Request *);
+int PMPI_Alltoallv_init_c(const void *, const MPI_Count *, const MPI_Aint *, MPI_Datatype, void *,
+		const MPI_Count *, const MPI_Aint *, MPI_Datatype, MPI_Comm, MPI_Info, MPI_Request
+		*);
+int PMPI_Alltoallw_init(const void *, const int *, const int *, const MPI_Datatype *, void *,
+		const int *, const int *, const MPI_Datatype *, MPI_Comm, MPI_Info, MPI_Request
+		*);
+int PMPI_Alltoallw_init_c(const void *, const MPI_Count *, const MPI_Aint *, const MPI_Datatype *,
+		void *, const MPI_Count *, const MPI_Aint *, const MPI_Datatype *, MPI_Comm,
+		MPI_Info, MPI_Request *);
 int PMPI_Barrier(MPI_Comm);
+int PMPI_Barrier_init(MPI_Comm, MPI_Info, MPI_Request *);
 int PMPI_Bcast(void *, int, MPI_Datatype, int, MPI_Comm);
+int PMPI_Bcast_init(void *, int, MPI_Datatype, int, MPI_Comm, MPI_Info, MPI_Request *);
+int PMPI_Bcast_init_c(void *, MPI_Count, MPI_Datatype, int, MPI_Comm, MPI_Info, MPI_Request *);
 int PMPI_Bsend(const void *, int, MPI_Datatype, int, int, MPI_Comm);
 int PMPI_Bsend_c(const void *, MPI_Count, MPI_Datatype, int, int, MPI_Comm);
 int PMPI_Bsend_init(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
 int PMPI_Bsend_init_c(const void *, MPI_Count, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
 int PMPI_Cancel(MPI_Request *);
 int PMPI_Cart_create(MPI_Comm, int, const int *, const int *, int, MPI_Comm *);
+int PMPI_Cart_shift(MPI_Comm, int, int, int *, int *);
 int PMPI_Cart_sub(MPI_Comm, const int *, MPI_Comm *);
+int PMPI_Cartdim_get(MPI_Comm, int *);
 int PMPI_Comm_call_errhandler(MPI_Comm, int);
 int PMPI_Comm_create(MPI_Comm, MPI_Group, MPI_Comm *);
 int PMPI_Comm_create_group(MPI_Comm, MPI_Group, int, MPI_Comm *);
@@ -296,12 +333,26 @@ int PMPI_Dist_graph_create(MPI_Comm, int, const int *, const int *, const int *,
 		MPI_Info, int, MPI_Comm *);
 int PMPI_Dist_graph_create_adjacent(MPI_Comm, int, const int *, const int *, int, const int *,
 		const int *, MPI_Info, int, MPI_Comm *);
+int PMPI_Dist_graph_neighbors(MPI_Comm, int, int *, int *, int, int *, int *);
+int PMPI_Dist_graph_neighbors_count(MPI_Comm, int *, int *, int *);
 int PMPI_Errhandler_free(MPI_Errhandler *);
 int PMPI_Error_class(int, int *);
 int PMPI_Error_string(int, char *, int *);
+int PMPI_Exscan_init(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Info,
+		MPI_Request *);
+int PMPI_Exscan_init_c(const void *, void *, MPI_Count, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Info,
+		MPI_Request *);
 int PMPI_Fetch_and_op(const void *, void *, MPI_Datatype, int, MPI_Aint, MPI_Op, MPI_Win);
 int PMPI_Finalized(int *);
 int PMPI_Free_mem(void *);
+int PMPI_Gather_init(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, int, MPI_Comm,
+		MPI_Info, MPI_Request *);
+int PMPI_Gather_init_c(const void *, MPI_Count, MPI_Datatype, void *, MPI_Count, MPI_Datatype,
+		int, MPI_Comm, MPI_Info, MPI_Request *);
+int PMPI_Gatherv_init(const void *, int, MPI_Datatype, void *, const int *, const int *,
+		MPI_Datatype, int, MPI_Comm, MPI_Info, MPI_Request *);
+int PMPI_Gatherv_init_c(const void *, MPI_Count, MPI_Datatype, void *, const MPI_Count *, const
+		MPI_Aint *, MPI_Datatype, int, MPI_Comm, MPI_Info, MPI_Request *);
 int PMPI_Get(void *, int, MPI_Datatype, int, MPI_Aint, int, MPI_Datatype, MPI_Win);
 int PMPI_Get_accumulate(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, int, MPI_Aint,
 		int, MPI_Datatype, MPI_Op, MPI_Win);
@@ -313,17 +364,80 @@ int PMPI_Get_elements_c(const MPI_Status *, MPI_Datatype, MPI_Count *);
 int PMPI_Get_elements_x(const MPI_Status *, MPI_Datatype, MPI_Count *);
 int PMPI_Get_library_version(char *, int *);
 int PMPI_Graph_create(MPI_Comm, int, const int *, const int *, int, MPI_Comm *);
+int PMPI_Graph_neighbors(MPI_Comm, int, int, int *);
+int PMPI_Graph_neighbors_count(MPI_Comm, int, int *);
 int PMPI_Grequest_complete(MPI_Request);
 int PMPI_Grequest_start(MPI_Grequest_query_function *, MPI_Grequest_free_function *,
 		MPI_Grequest_cancel_function *, void *, MPI_Request *);
 int PMPI_Group_free(MPI_Group *);
 int PMPI_Group_size(MPI_Group, int *);
 int PMPI_Group_translate_ranks(MPI_Group, int, const int *, MPI_Group, int *);
+int PMPI_Iallgather(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm,
+		MPI_Request *);
+int PMPI_Iallgather_c(const void *, MPI_Count, MPI_Datatype, void *, MPI_Count, MPI_Datatype,
+		MPI_Comm, MPI_Request *);
+int PMPI_Iallgatherv(const void *, int, MPI_Datatype, void *, const int *, const int *,
+		MPI_Datatype, MPI_Comm, MPI_Request *);
+int PMPI_Iallgatherv_c(const void *, MPI_Count, MPI_Datatype, void *, const MPI_Count *, const
+		MPI_Aint *, MPI_Datatype, MPI_Comm, MPI_Request *);
+int PMPI_Iallreduce(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request *);
+int PMPI_Iallreduce_c(const void *, void *, MPI_Count, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request
+		*);
+int PMPI_Ialltoall(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm,
+		MPI_Request *);
+int PMPI_Ialltoall_c(const void *, MPI_Count, MPI_Datatype, void *, MPI_Count, MPI_Datatype,
+		MPI_Comm, MPI_Request *);
+int PMPI_Ialltoallv(const void *, const int *, const int *, MPI_Datatype, void *, const int *,
+		const int *, MPI_Datatype, MPI_Comm, MPI_Request *);
+int PMPI_Ialltoallv_c(const void *, const MPI_Count *, const MPI_Aint *, MPI_Datatype, void *,
+		const MPI_Count *, const MPI_Aint *, MPI_Datatype, MPI_Comm, MPI_Request *);
+int PMPI_Ialltoallw(const void *, const int *, const int *, const MPI_Datatype *, void *, const
+		int *, const int *, const MPI_Datatype *, MPI_Comm, MPI_Request *);
+int PMPI_Ialltoallw_c(const void *, const MPI_Count *, const MPI_Aint *, const MPI_Datatype *,
+		void *, const MPI_Count *, const MPI_Aint *, const MPI_Datatype *, MPI_Comm,
+		MPI_Request *);
+int PMPI_Ibarrier(MPI_Comm, MPI_Request *);
+int PMPI_Ibcast(void *, int, MPI_Datatype, int, MPI_Comm, MPI_Request *);
+int PMPI_Ibcast_c(void *, MPI_Count, MPI_Datatype, int, MPI_Comm, MPI_Request *);
 int PMPI_Ibsend(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
 int PMPI_Ibsend_c(const void *, MPI_Count, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
+int PMPI_Iexscan(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request *);
+int PMPI_Iexscan_c(const void *, void *, MPI_Count, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request
+		*);
+int PMPI_Igather(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, int, MPI_Comm,
+		MPI_Request *);
+int PMPI_Igather_c(const void *, MPI_Count, MPI_Datatype, void *, MPI_Count, MPI_Datatype, int,
+		MPI_Comm, MPI_Request *);
+int PMPI_Igatherv(const void *, int, MPI_Datatype, void *, const int *, const int *, MPI_Datatype,
+		int, MPI_Comm, MPI_Request *);
+int PMPI_Igatherv_c(const void *, MPI_Count, MPI_Datatype, void *, const MPI_Count *, const
+		MPI_Aint *, MPI_Datatype, int, MPI_Comm, MPI_Request *);
 int PMPI_Improbe(int, int, MPI_Comm, int *, MPI_Message *, MPI_Status *);
 int PMPI_Imrecv(void *, int, MPI_Datatype, MPI_Message *, MPI_Request *);
 int PMPI_Imrecv_c(void *, MPI_Count, MPI_Datatype, MPI_Message *, MPI_Request *);
+int PMPI_Ineighbor_allgather(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm,
+		MPI_Request *);
+int PMPI_Ineighbor_allgather_c(const void *, MPI_Count, MPI_Datatype, void *, MPI_Count,
+		MPI_Datatype, MPI_Comm, MPI_Request *);
+int PMPI_Ineighbor_allgatherv(const void *, int, MPI_Datatype, void *, const int *, const int *,
+		MPI_Datatype, MPI_Comm, MPI_Request *);
+int PMPI_Ineighbor_allgatherv_c(const void *, MPI_Count, MPI_Datatype, void *, const MPI_Count *,
+		const MPI_Aint *, MPI_Datatype, MPI_Comm, MPI_Request *);
+int PMPI_Ineighbor_alltoall(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm,
+		MPI_Request *);
+int PMPI_Ineighbor_alltoall_c(const void *, MPI_Count, MPI_Datatype, void *, MPI_Count,
+		MPI_Datatype, MPI_Comm, MPI_Request *);
+int PMPI_Ineighbor_alltoallv(const void *, const int *, const int *, MPI_Datatype, void *, const
+		int *, const int *, MPI_Datatype, MPI_Comm, MPI_Request *);
+int PMPI_Ineighbor_alltoallv_c(const void *, const MPI_Count *, const MPI_Aint *, MPI_Datatype,
+		void *, const MPI_Count *, const MPI_Aint *, MPI_Datatype, MPI_Comm, MPI_Request
+		*);
+int PMPI_Ineighbor_alltoallw(const void *, const int *, const MPI_Aint *, const MPI_Datatype *,
+		void *, const int *, const MPI_Aint *, const MPI_Datatype *, MPI_Comm, MPI_Request
+		*);
+int PMPI_Ineighbor_alltoallw_c(const void *, const MPI_Count *, const MPI_Aint *, const
+		MPI_Datatype *, void *, const MPI_Count *, const MPI_Aint *, const MPI_Datatype *,
+		MPI_Comm, MPI_Request *);
 int PMPI_Info_get(MPI_Info, const char *, int, char *, int *);
 int PMPI_Info_set(MPI_Info, const char *, const char *);
 int PMPI_Init(int *, char ***);
@@ -333,8 +447,29 @@ int PMPI_Intercomm_merge(MPI_Comm, int, MPI_Comm *);
 int PMPI_Iprobe(int, int, MPI_Comm, int *, MPI_Status *);
 int PMPI_Irecv(void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
 int PMPI_Irecv_c(void *, MPI_Count, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
+int PMPI_Ireduce(const void *, void *, int, MPI_Datatype, MPI_Op, int, MPI_Comm, MPI_Request *);
+int PMPI_Ireduce_c(const void *, void *, MPI_Count, MPI_Datatype, MPI_Op, int, MPI_Comm,
+		MPI_Request *);
+int PMPI_Ireduce_scatter(const void *, void *, const int *, MPI_Datatype, MPI_Op, MPI_Comm,
+		MPI_Request *);
+int PMPI_Ireduce_scatter_block(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm,
+		MPI_Request *);
+int PMPI_Ireduce_scatter_block_c(const void *, void *, MPI_Count, MPI_Datatype, MPI_Op, MPI_Comm,
+		MPI_Request *);
+int PMPI_Ireduce_scatter_c(const void *, void *, const MPI_Count *, MPI_Datatype, MPI_Op,
+		MPI_Comm, MPI_Request *);
 int PMPI_Irsend(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
 int PMPI_Irsend_c(const void *, MPI_Count, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
+int PMPI_Iscan(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request *);
+int PMPI_Iscan_c(const void *, void *, MPI_Count, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request *);
+int PMPI_Iscatter(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, int, MPI_Comm,
+		MPI_Request *);
+int PMPI_Iscatter_c(const void *, MPI_Count, MPI_Datatype, void *, MPI_Count, MPI_Datatype, int,
+		MPI_Comm, MPI_Request *);
+int PMPI_Iscatterv(const void *, const int *, const int *, MPI_Datatype, void *, int,
+		MPI_Datatype, int, MPI_Comm, MPI_Request *);
+int PMPI_Iscatterv_c(const void *, const MPI_Count *, const MPI_Aint *, MPI_Datatype, void *,
+		MPI_Count, MPI_Datatype, int, MPI_Comm, MPI_Request *);
 int PMPI_Isend(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
 int PMPI_Isend_c(const void *, MPI_Count, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
 int PMPI_Isendrecv(const void *, int, MPI_Datatype, int, int, void *, int, MPI_Datatype, int, int,
@@ -350,6 +485,29 @@ int PMPI_Issend_c(const void *, MPI_Count, MPI_Datatype, int, int, MPI_Comm, MPI
 int PMPI_Mprobe(int, int, MPI_Comm, MPI_Message *, MPI_Status *);
 int PMPI_Mrecv(void *, int, MPI_Datatype, MPI_Message *, MPI_Status *);
 int PMPI_Mrecv_c(void *, MPI_Count, MPI_Datatype, MPI_Message *, MPI_Status *);
+int PMPI_Neighbor_allgather_init(const void *, int, MPI_Datatype, void *, int, MPI_Datatype,
+		MPI_Comm, MPI_Info, MPI_Request *);
+int PMPI_Neighbor_allgather_init_c(const void *, MPI_Count, MPI_Datatype, void *, MPI_Count,
+		MPI_Datatype, MPI_Comm, MPI_Info, MPI_Request *);
+int PMPI_Neighbor_allgatherv_init(const void *, int, MPI_Datatype, void *, const int *, const int
+		*, MPI_Datatype, MPI_Comm, MPI_Info, MPI_Request *);
+int PMPI_Neighbor_allgatherv_init_c(const void *, MPI_Count, MPI_Datatype, void *, const MPI_Count
+		*, const MPI_Aint *, MPI_Datatype, MPI_Comm, MPI_Info, MPI_Request *);
+int PMPI_Neighbor_alltoall_init(const void *, int, MPI_Datatype, void *, int, MPI_Datatype,
+		MPI_Comm, MPI_Info, MPI_Request *);
+int PMPI_Neighbor_alltoall_init_c(const void *, MPI_Count, MPI_Datatype, void *, MPI_Count,
+		MPI_Datatype, MPI_Comm, MPI_Info, MPI_Request *);
+int PMPI_Neighbor_alltoallv_init(const void *, const int *, const int *, MPI_Datatype, void *,
+		const int *, const int *, MPI_Datatype, MPI_Comm, MPI_Info, MPI_Request *);
+int PMPI_Neighbor_alltoallv_init_c(const void *, const MPI_Count *, const MPI_Aint *,
+		MPI_Datatype, void *, const MPI_Count *, const MPI_Aint *, MPI_Datatype, MPI_Comm,
+		MPI_Info, MPI_Request *);
+int PMPI_Neighbor_alltoallw_init(const void *, const int *, const MPI_Aint *, const MPI_Datatype
+		*, void *, const int *, const MPI_Aint *, const MPI_Datatype *, MPI_Comm,
+		MPI_Info, MPI_Request *);
+int PMPI_Neighbor_alltoallw_init_c(const void *, const MPI_Count *, const MPI_Aint *, const
+		MPI_Datatype *, void *, const MPI_Count *, const MPI_Aint *, const MPI_Datatype *,
+		MPI_Comm, MPI_Info, MPI_Request *);
 int PMPI_Pack(const void *, int, MPI_Datatype, void *, int, int *, MPI_Comm);
 int PMPI_Pack_c(const void *, MPI_Count, MPI_Datatype, void *, MPI_Count, MPI_Count *, MPI_Comm);
 int PMPI_Probe(int, int, MPI_Comm, MPI_Status *);
@@ -365,6 +523,18 @@ int PMPI_Recv(void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Status *);
 int PMPI_Recv_c(void *, MPI_Count, MPI_Datatype, int, int, MPI_Comm, MPI_Status *);
 int PMPI_Recv_init(void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
 int PMPI_Recv_init_c(void *, MPI_Count, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
+int PMPI_Reduce_init(const void *, void *, int, MPI_Datatype, MPI_Op, int, MPI_Comm, MPI_Info,
+		MPI_Request *);
+int PMPI_Reduce_init_c(const void *, void *, MPI_Count, MPI_Datatype, MPI_Op, int, MPI_Comm,
+		MPI_Info, MPI_Request *);
+int PMPI_Reduce_scatter_block_init(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm,
+		MPI_Info, MPI_Request *);
+int PMPI_Reduce_scatter_block_init_c(const void *, void *, MPI_Count, MPI_Datatype, MPI_Op,
+		MPI_Comm, MPI_Info, MPI_Request *);
+int PMPI_Reduce_scatter_init(const void *, void *, const int *, MPI_Datatype, MPI_Op, MPI_Comm,
+		MPI_Info, MPI_Request *);
+int PMPI_Reduce_scatter_init_c(const void *, void *, const MPI_Count *, MPI_Datatype, MPI_Op,
+		MPI_Comm, MPI_Info, MPI_Request *);
 int PMPI_Request_free(MPI_Request *);
 int PMPI_Request_get_status(MPI_Request, int *, MPI_Status *);
 int PMPI_Request_get_status_all(int, const MPI_Request *, int *, MPI_Status *);
@@ -386,6 +556,18 @@ int PMPI_Rsend(const void *, int, MPI_Datatype, int, int, MPI_Comm);
 int PMPI_Rsend_c(const void *, MPI_Count, MPI_Datatype, int, int, MPI_Comm);
 int PMPI_Rsend_init(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
 int PMPI_Rsend_init_c(const void *, MPI_Count, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
+int PMPI_Scan_init(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Info,
+		MPI_Request *);
+int PMPI_Scan_init_c(const void *, void *, MPI_Count, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Info,
+		MPI_Request *);
+int PMPI_Scatter_init(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, int, MPI_Comm,
+		MPI_Info, MPI_Request *);
+int PMPI_Scatter_init_c(const void *, MPI_Count, MPI_Datatype, void *, MPI_Count, MPI_Datatype,
+		int, MPI_Comm, MPI_Info, MPI_Request *);
+int PMPI_Scatterv_init(const void *, const int *, const int *, MPI_Datatype, void *, int,
+		MPI_Datatype, int, MPI_Comm, MPI_Info, MPI_Request *);
+int PMPI_Scatterv_init_c(const void *, const MPI_Count *, const MPI_Aint *, MPI_Datatype, void *,
+		MPI_Count, MPI_Datatype, int, MPI_Comm, MPI_Info, MPI_Request *);
 int PMPI_Send(const void *, int, MPI_Datatype, int, int, MPI_Comm);
 int PMPI_Send_c(const void *, MPI_Count, MPI_Datatype, int, int, MPI_Comm);
 int PMPI_Send_init(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
@@ -411,6 +593,7 @@ int PMPI_Test_cancelled(const MPI_Status *, int *);
 int PMPI_Testall(int, MPI_Request *, int *, MPI_Status *);
 int PMPI_Testany(int, MPI_Request *, int *, int *, MPI_Status *);
 int PMPI_Testsome(int, MPI_Request *, int *, int *, MPI_Status *);
+int PMPI_Topo_test(MPI_Comm, int *);
 int PMPI_Type_create_keyval(MPI_Type_copy_attr_function *, MPI_Type_delete_attr_function *, int *,
 		void *);
 int PMPI_Type_dup(MPI_Datatype, MPI_Datatype *);

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * Collectives from the start to the end.  An instance is its communicator and the ordinal of the call there, which all members
+ * make in the same order; of persistent ones, the ordinal of the call that made it and of the start.
+ *
+ * The request is a record of kind REC_COLL with a handle that the library does not complete: a generalized request, or, as those
+ * cannot be started again, a persistent one to nobody.
+ */
+#include <stdlib.h>
+
+#include "coll.h"
+#include "hooks_gen.h"
+
+#define NODE_MIN	(128u << 10)	/* bytes from which on collectives within a node gain, see HCOLL_AUTO */
+#define SLICE_NS	1000000u	/* that a wait lasts before it looks at the library */
+#define PERSISTENT	(1ull << 63)	/* in numbers of instances */
+
+enum hcoll_mode hcoll_mode;
+
+struct hcoll *hcoll_new(struct hcomm *c, enum prog_coll_kind kind)
+{
+	struct hcoll *h = calloc(1, sizeof(*h));
+	struct hcoll_topo *t;
+
+	if (!h)
+		return NULL;
+	hooks_lock(&c->lock);
+	t = htopo_get(c);
+	hooks_unlock(&c->lock);
+	if (!t) {
+		free(h);
+		return NULL;
+	}
+	h->c = c;
+	h->in.one.opaque = h->out.one.opaque = MPI_DATATYPE_NULL;
+	h->cfg.comm = c->id;
+	h->cfg.world = c->world;
+	h->cfg.desc = (struct prog_coll_desc){
+		.kind = (uint8_t)kind,
+		.rank = (uint32_t)c->self,
+		.size = c->npeers,
+		.nodes = &t->nodes,
+	};
+	return h;
+}
+
+/* By whatever thread.  Opaque types are the library's, and so for hcoll_poll(). */
+static void ended(void *arg, int status)
+{
+	struct hcoll *h = arg;
+
+	if (!status && !h->out.opaque)
+		hside_unpack(&h->out);
+	atomic_fetch_sub_explicit(&h->c->colls_active, 1, memory_order_release);
+}
+
+/* An MPI class.  Whatever is wrong here: the others learn of it. */
+static int start(struct hcoll *h, uint64_t number)
+{
+	struct prog_coll_cfg *cfg = &h->cfg;
+	int rc;
+
+	cfg->status = h->status;
+	if (!cfg->status)
+		cfg->status = hside_begin(&h->in, true);
+	if (!cfg->status)
+		cfg->status = hside_begin(&h->out, h->fill_out);
+	cfg->in = hside_mem(&h->in);
+	cfg->out = hside_mem(&h->out);
+	cfg->number = number;
+	cfg->ended = ended;
+	cfg->arg = h;
+	atomic_fetch_add_explicit(&h->c->colls_active, 1, memory_order_relaxed);
+	rc = prog_coll_start(p2p_context, cfg, &h->pc);
+	if (!rc)
+		return MPI_SUCCESS;
+	atomic_fetch_sub_explicit(&h->c->colls_active, 1, memory_order_relaxed);
+	hside_end(&h->in);
+	hside_end(&h->out);
+	return herror_class(rc);
+}
+
+/* The handle of a persistent one. */
+static int idle_handle(struct hcomm *c, MPI_Request *req)
+{
+	return PMPI_Send_init(NULL, 0, MPI_BYTE, MPI_PROC_NULL, 0, c->handle, req);
+}
+
+/* How long it is, as far as all members know alike. */
+static uint64_t length(const struct prog_coll_desc *d)
+{
+	uint64_t all = 0;
+
+	switch (d->kind) {
+	case PROG_COLL_BCAST:
+	case PROG_COLL_GATHER:
+	case PROG_COLL_SCATTER:
+	case PROG_COLL_ALLGATHER:
+	case PROG_COLL_ALLTOALL:
+		return d->bytes;
+	case PROG_COLL_ALLGATHERV:
+		for (uint32_t i = 0; i < d->size; i++)
+			all = d->out_len[i] > all ? d->out_len[i] : all;
+		return all;
+	default:
+		return d->kind >= PROG_COLL_REDUCE ? d->count * d->elem : 0;
+	}
+}
+
+static bool left_to_library(const struct hcoll *h)
+{
+	const struct prog_coll_desc *d = &h->cfg.desc;
+
+	return hcoll_mode == HCOLL_AUTO && d->nodes->n == 1 && length(d) < NODE_MIN;
+}
+
+static int leave(enum prog_coll_left why)
+{
+	if (hooks.session)
+		prog_coll_left(hooks.session, why);
+	return HOOK_LEAVE;
+}
+
+int hcoll_left(const struct hcomm *c)
+{
+	return leave(!hcoll_mode ? PROG_COLL_LEFT_OFF : c ? PROG_COLL_LEFT_INTER : PROG_COLL_LEFT_COMM);
+}
+
+int hcoll_go(struct hcomm *c, struct hcoll *h, int rc, bool persistent, MPI_Request *req, const char *call)
+{
+	struct rec *r = NULL;
+	uint64_t number;
+
+	if (rc == HOOK_LEAVE || (h && !rc && left_to_library(h))) {
+		bool op = h->cfg.desc.kind >= PROG_COLL_REDUCE;
+
+		hcoll_free(h);
+		return leave(!rc ? PROG_COLL_LEFT_SHORT : op ? PROG_COLL_LEFT_OP : PROG_COLL_LEFT_COMM);
+	}
+	if (rc && rc != MPI_ERR_NO_MEM) {
+		hcoll_free(h);
+		return hcomm_raise(c, rc, call);
+	}
+	hooks_lock(&c->lock);
+	number = persistent ? PERSISTENT | c->colls_made++ << 32 : c->colls_started++;
+	hooks_unlock(&c->lock);
+	if (h && !rc)
+		r = rec_new(c, REC_COLL);
+	if (!r) {
+		hcoll_free(h);
+		return hcomm_raise(c, MPI_ERR_NO_MEM, call);
+	}
+	r->coll = h;
+	r->cap = UINT64_MAX;	/* nothing about it is usual */
+	r->persistent = persistent;
+	rec_transition(r, persistent ? REC_IDLE : REC_MOVING);
+	rc = persistent ? idle_handle(c, &r->req) : proxy_req_new(&r->req);
+	if (rc)
+		goto free_rec;
+	h->cfg.number = number;
+	if (!persistent) {
+		r->proxy_req = true;
+		rc = start(h, number);
+		if (rc) {
+			MPI_Request none = r->req;
+
+			proxy_req_end(r, &none);
+			rec_free(r);
+			/* the handler may not come back */
+			return hcomm_raise(c, rc, call);
+		}
+	}
+	*req = r->req;
+	rec_show(r);
+	return MPI_SUCCESS;
+free_rec:
+	r->persistent = false;
+	rec_free(r);
+	return rc;
+}
+
+int hcoll_restart(struct rec *r)
+{
+	struct hcoll *h = r->coll;
+	int rc = start(h, (h->cfg.number & ~(uint64_t)UINT32_MAX) | h->run++);
+
+	if (rc)
+		return hcomm_raise(r->c, rc, "MPI_Start");
+	r->proxy_req = true;
+	rec_transition(r, REC_MOVING);
+	return MPI_SUCCESS;
+}
+
+static int class_of(int status)
+{
+	return status == -EMSGSIZE ? MPI_ERR_TRUNCATE : status == -ENOMEM ? MPI_ERR_NO_MEM : herror_class(status);
+}
+
+bool hcoll_poll(struct rec *r)
+{
+	struct hcoll *h = r->coll;
+	int status;
+
+	if (r->state != REC_MOVING)
+		return r->state == REC_READY;
+	if (!prog_coll_test(p2p_context, h->pc, &status))
+		return false;
+	if (!status && h->out.opaque)
+		hside_unpack(&h->out);
+	prog_coll_free(h->pc);
+	h->pc = NULL;
+	hside_end(&h->in);
+	hside_end(&h->out);
+	r->err = status ? class_of(status) : MPI_SUCCESS;
+	rec_transition(r, REC_READY);
+	return true;
+}
+
+void hcoll_idle(struct rec *r)
+{
+	if (r->state == REC_MOVING)
+		prog_coll_wait_for(p2p_context, r->coll->pc, NULL, SLICE_NS);
+}
+
+void hcoll_drain(struct hcomm *c)
+{
+	while (atomic_load_explicit(&c->colls_active, memory_order_acquire)) {
+		hooks_sleep_slice();
+		hooks_progress(NULL);
+	}
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/* Which members of a communicator share a node, and who is whose neighbour in its topology. */
+#include <stdlib.h>
+
+#include "coll.h"
+#include "hooks_gen.h"
+
+struct hcoll_topo *htopo_get(struct hcomm *c)
+{
+	const uint32_t *of = prog_win_nodes(p2p_context);
+	uint32_t size = c->npeers, *number, *node, *start, *member, *fill;
+	uint32_t n = 0, nworld = 0;
+	struct hcoll_topo *t = c->topo;
+
+	if (t)
+		return t;
+	for (uint32_t i = 0; i < size; i++)
+		nworld = of[c->world[i]] >= nworld ? of[c->world[i]] + 1 : nworld;
+	number = malloc(nworld * sizeof(*number));
+	t = calloc(1, sizeof(*t));
+	if (t)
+		t->mem = calloc(4 * (size_t)size + 2, sizeof(*t->mem));
+	if (!number || !t || !t->mem) {
+		free(number);
+		htopo_free(t);
+		return NULL;
+	}
+	node = t->mem;
+	member = node + size;
+	start = member + size;		/* [n + 1] */
+	fill = start + size + 1;
+	for (uint32_t i = 0; i < nworld; i++)
+		number[i] = UINT32_MAX;
+	for (uint32_t i = 0; i < size; i++) {
+		uint32_t *k = &number[of[c->world[i]]];
+
+		if (*k == UINT32_MAX)
+			*k = n++;
+		node[i] = *k;
+		start[*k + 1]++;
+	}
+	for (uint32_t i = 0; i < n; i++)
+		fill[i] = start[i + 1] += start[i];
+	for (uint32_t i = size; i--;)
+		member[--fill[node[i]]] = i;
+	free(number);
+	t->nodes = (struct prog_coll_nodes){ .n = n, .node = node, .start = start, .member = member };
+	c->topo = t;
+	return t;
+}
+
+void htopo_free(struct hcoll_topo *t)
+{
+	if (!t)
+		return;
+	free(t->mem);
+	free(t->edges);
+	free(t);
+}
+
+/* Room for edges: @nin that are sent on, @nout that are received on. */
+static bool edges_new(struct hcoll_topo *t, int nin, int nout)
+{
+	t->edges = calloc(2 * ((size_t)nin + (size_t)nout) + 1, sizeof(*t->edges));
+	if (!t->edges)
+		return false;
+	t->nin = (uint32_t)nin;
+	t->nout = (uint32_t)nout;
+	t->in_peer = t->edges;
+	t->in_tag = t->in_peer + nin;
+	t->out_peer = t->in_tag + nin;
+	t->out_tag = t->out_peer + nout;
+	return true;
+}
+
+static uint32_t peer_of(int rank)
+{
+	return rank < 0 ? PROG_COLL_NOBODY : (uint32_t)rank;
+}
+
+/* What goes in one direction of a dimension comes from the other one (MPI-4.0, 8.6), which matters where both are one neighbour. */
+static bool cart_edges(struct hcomm *c, struct hcoll_topo *t)
+{
+	int ndims;
+
+	if (PMPI_Cartdim_get(c->handle, &ndims) || !edges_new(t, 2 * ndims, 2 * ndims))
+		return false;
+	for (int d = 0; d < ndims; d++) {
+		int peer[2];
+
+		if (PMPI_Cart_shift(c->handle, d, 1, &peer[0], &peer[1]))
+			return false;
+		for (int i = 0; i < 2; i++) {
+			uint32_t e = 2 * (uint32_t)d + (uint32_t)i;
+
+			t->in_peer[e] = t->out_peer[e] = peer_of(peer[i]);
+			t->in_tag[e] = e;
+			t->out_tag[e] = e ^ 1;
+		}
+	}
+	return true;
+}
+
+/* The k-th edge to a neighbour is its k-th from here. */
+static void number_edges(const uint32_t *peer, uint32_t *tag, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t j = 0; j < i; j++)
+			tag[i] += peer[j] == peer[i];
+}
+
+static bool graph_edges(struct hcomm *c, struct hcoll_topo *t)
+{
+	int n;
+
+	if (PMPI_Graph_neighbors_count(c->handle, c->rank, &n) || !edges_new(t, n, n) ||
+	    (n && PMPI_Graph_neighbors(c->handle, c->rank, n, (int *)(void *)t->in_peer)))
+		return false;
+	for (int i = 0; i < n; i++)
+		t->out_peer[i] = t->in_peer[i];
+	return true;
+}
+
+static bool dist_graph_edges(struct hcomm *c, struct hcoll_topo *t)
+{
+	int nin, nout, weighted;
+	int *weights;
+	bool ok;
+
+	/* MPI's sources are who we receive from */
+	if (PMPI_Dist_graph_neighbors_count(c->handle, &nout, &nin, &weighted) || !edges_new(t, nin, nout))
+		return false;
+	weights = malloc(((size_t)nin + (size_t)nout + 1) * sizeof(*weights));
+	ok = weights && !PMPI_Dist_graph_neighbors(c->handle, nout, (int *)(void *)t->out_peer, weights, nin,
+						   (int *)(void *)t->in_peer, weights + nout);
+	free(weights);
+	return ok;
+}
+
+static bool ask(struct hcomm *c, struct hcoll_topo *t)
+{
+	int kind;
+
+	if (PMPI_Topo_test(c->handle, &kind))
+		return false;
+	if (kind == MPI_CART)
+		return cart_edges(c, t);
+	if (kind != MPI_GRAPH && kind != MPI_DIST_GRAPH)
+		return false;
+	if (!(kind == MPI_GRAPH ? graph_edges(c, t) : dist_graph_edges(c, t)))
+		return false;
+	number_edges(t->in_peer, t->in_tag, t->nin);
+	number_edges(t->out_peer, t->out_tag, t->nout);
+	return true;
+}
+
+bool htopo_neighbours(struct hcomm *c, struct hcoll_topo *t)
+{
+	if (!t->asked && !ask(c, t)) {
+		free(t->edges);
+		t->edges = t->in_peer = NULL;
+	}
+	t->asked = true;
+	return t->in_peer;
+}

@@ -43,6 +43,31 @@ static void say(int level, const char *what, const char *fmt, ...)
 		printf("%-8s %-14s %s\n", names[level], what, text);
 }
 
+/* How many collectives were left to the MPI library, of all jobs that the daemon remembers, and why. */
+static void check_colls(json_t *res)
+{
+	static const char *const lists[] = { "jobs", "ended_jobs" };
+	json_t *text, *job;
+	const char *name;
+	size_t i;
+
+	json_object_foreach(json_object_get(res, "left_to_library_texts"), name, text) {
+		long long calls = 0, jobs = 0;
+
+		for (size_t l = 0; l < 2; l++)
+			json_array_foreach(json_object_get(res, lists[l]), i, job) {
+				json_t *left = json_object_get(json_object_get(job, "collectives"), "left_to_library");
+				long long n = json_integer_value(json_object_get(left, name));
+
+				calls += n > 0 && calls <= INT64_MAX - n ? n : 0;
+				jobs += n > 0;
+			}
+		if (calls)
+			say(NOTE, "collectives", "%lld of %lld job%s left to the MPI library: %s", calls, jobs,
+			    jobs == 1 ? "" : "s", json_string_value(text) ?: "?");
+	}
+}
+
 /* What jobs were refused or got in another way than the best, of all that the daemon remembers. */
 static void check_jobs(int fd)
 {
@@ -82,6 +107,7 @@ static void check_jobs(int fd)
 	json_object_foreach(seen, name, r)
 		say(NOTE, "jobs", "%s (%lld times)", name, (long long)json_integer_value(r));
 	json_decref(seen);
+	check_colls(res);
 	json_decref(rep);
 }
 
@@ -102,6 +128,34 @@ static void check_copy_engine(json_t *res)
 	else
 		say(BAD, "copy engine", "copy_engine is %s, but %s: the workers or kernel threads copy", want,
 		    problem);
+}
+
+/* Can lanes go by RDMA, and do those that could? */
+static void check_rdma(json_t *status, int fd)
+{
+	json_t *o = json_object_get(status, "rdma"), *req, *rep, *p;
+	const char *want = json_string_value(json_object_get(o, "configured"));
+	const char *problem = json_string_value(json_object_get(o, "problem"));
+	size_t i;
+
+	if (!want)
+		return;
+	if (problem) {
+		say(GOOD, "RDMA", "transport is %s, lanes go by TCP: %s", want, problem);
+		return;
+	}
+	say(GOOD, "RDMA", "transport is %s: %s", want, json_string_value(json_object_get(o, "devices")));
+	req = json_pack("{s:s}", "cmd", "stats");
+	rep = ask_exchange(fd, req);
+	json_array_foreach(json_object_get(json_object_get(rep, "result"), "peers"), i, p) {
+		const char *carrier = json_string_value(json_object_get(p, "carrier"));
+		const char *why = json_string_value(json_object_get(p, "carrier_why"));
+
+		if (carrier && !strcmp(carrier, "tcp") && why && *why)
+			say(NOTE, "RDMA", "lane %s goes by TCP: %s", json_string_value(json_object_get(p, "lane")), why);
+	}
+	json_decref(req);
+	json_decref(rep);
 }
 
 static bool read_word(const char *path, char *buf, size_t size)
@@ -187,6 +241,7 @@ static void check_daemon(void)
 		say(NOTE, "private memory", "the daemon is of another user: windows of the program's own "
 		    "memory (MPI_Win_create) go through the process's helper thread, unless they are pinned");
 	check_copy_engine(res);
+	check_rdma(res, fd);
 	check_jobs(fd);
 	close(fd);
 	json_decref(rep);

@@ -75,6 +75,7 @@ int cmd_status(int argc, char **argv);		/* show.c */
 int cmd_stats(int argc, char **argv);
 int cmd_windows(int argc, char **argv);
 int cmd_sessions(int argc, char **argv);
+int cmd_colls(int argc, char **argv);
 int cmd_conf(int argc, char **argv);
 int cmd_ping(int argc, char **argv);
 int cmd_version(int argc, char **argv);

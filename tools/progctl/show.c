@@ -18,7 +18,8 @@ int cmd_stats(int argc, char **argv)
 {
 	static const char *const peer_cols[] = {
 		"node", "direction", "state", "streams", "operations", "bytes", "latency_ns", "tx_bytes",
-		"rx_bytes", "rx_direct", "lost_lanes", "resumed", "away_ns", "lane", NULL,
+		"rx_bytes", "rx_direct", "lost_lanes", "resumed", "away_ns", "carrier",
+		"rdma_tx_bytes", "rdma_rx_bytes", "carrier_why", "lane", NULL,
 	};
 	json_t *res = ask(json_pack("{s:s}", "cmd", "stats"));
 
@@ -66,6 +67,23 @@ int cmd_sessions(int argc, char **argv)
 
 	if (!res || opt.json)
 		return print_result(res);
+	print_table(res, cols);
+	json_decref(res);
+	return 0;
+}
+
+int cmd_colls(int argc, char **argv)
+{
+	static const char *const cols[] = {
+		"job", "comm", "number", "kind", "members", "rank", "pid", "seconds", "awaited", "from", "missing", "missing_is", NULL,
+	};
+	json_t *res = ask(json_pack("{s:s}", "cmd", "colls")), *row;
+	size_t i;
+
+	if (!res || opt.json)
+		return print_result(res);
+	json_array_foreach(res, i, row)
+		json_object_set_new(row, "seconds", json_real((double)json_integer_value(json_object_get(row, "age_ns")) / 1e9));
 	print_table(res, cols);
 	json_decref(res);
 	return 0;

@@ -204,7 +204,7 @@ sub progd_start
 	$progd{$node}{pid} = $pid;
 	$progd{$node}{log} = $log;
 	$progd{$node}{socket} = $socket;
-	poll_until(20, sub { my ($st) = sh($node, "$build/bin/progctl --socket $socket ping"); !$st })
+	poll_until(120, sub { my ($st) = sh($node, "$build/bin/progctl --socket $socket ping"); !$st })
 		or die "progd on node $node does not answer:\n" . file_text($log);
 	return $pid;
 }

@@ -8,9 +8,10 @@ use Chaos;
 use Time::HiRes qw(sleep time);
 
 use constant QUIET => 6;		# rounds without an error, after which all is taken to be well
+use constant PROVE_S => 120;		# a fault is made anew for so long, until it has hit something
 
 our @EXPORT = qw(@libs QUIET rounds runs recovers finish idle start_all finish_all when_in_flight
-		 cut_link lanes_back);
+		 until_hit cut_link lanes_back);
 our @libs = qw(ompi mpich);
 
 # rounds of a job, rounds since the last one in which something failed, and number of these
@@ -108,12 +109,27 @@ sub in_flight
 	return grep { unpack('l', file_text("$jobs->{$_}{dir}/flight.$rank") || "\0" x 4) == 1 } @libs;
 }
 
-# Waits until both nodes' first ranks have such messages, in all jobs.
+# Waits until both nodes' first ranks have such messages, in all jobs; later there may be none any more.
 sub when_in_flight
 {
 	my ($jobs) = @_;
 
 	poll_until(40, sub { 2 * @libs == map { in_flight($jobs, $_) } 0, 2 });
+}
+
+# Breaks something by $break->(), which returns the libraries in whose jobs messages were under way, and which may look at
+# what came of it.  It is no test of the others, and between two rounds nothing is under way: it is done again until it has
+# hit each job once.
+sub until_hit
+{
+	my ($name, $break) = @_;
+	my ($start, $tries, %hit) = (time, 0);
+
+	do {
+		$hit{$_} = 1 for $break->();
+		$tries++;
+	} while (@libs > keys %hit && time < $start + PROVE_S);
+	ok($hit{$_}, "$name, $_: messages were under way", "not in $tries attempts") for @libs;
 }
 
 # segments of TCP that a node had to send again: those before were lost on the way
@@ -127,10 +143,10 @@ sub retransmitted
 }
 
 # Cuts the link of node 1 for $seconds; what was sent from node 0 meanwhile was lost.  Returns the libraries in whose jobs
-# messages that rank 2 gets from the other node were under way all the time.
+# messages that rank 2 gets from the other node were under way all the time; none if nothing was lost.
 sub cut_link
 {
-	my ($name, $jobs, $seconds) = @_;
+	my ($jobs, $seconds) = @_;
 	my $before = retransmitted(0);
 
 	sh(1, 'ip link set eth0 down');
@@ -138,8 +154,7 @@ sub cut_link
 	my $lost = retransmitted(0) - $before;
 	my @hit = in_flight($jobs, 2);
 	sh(1, 'ip link set eth0 up');
-	ok($lost > 0, "$name: the link has dropped packets", "$lost segments were sent again");
-	return @hit;
+	return $lost > 0 ? @hit : ();
 }
 
 # Seconds until no lane between the nodes is without a connection; undef: not within $bound

@@ -10,6 +10,7 @@
  *   chaos messages                  large messages around the ring of ranks, checked, until the file "stop" is there;
  *                                   some may fail: "MESSAGES OK", and what failed in the files messages.RANK;
  *                                   flight.RANK, mapped, is 1 while some have been posted and have not ended
+ *   chaos colls                     non-blocking collectives, checked, with the same files and the same end
  *   chaos unposted                  rank 0 sends large messages that nobody receives
  *   chaos pooled                    rank 0 sends large messages, which are done before the last rank receives them,
  *                                   when "go" is there
@@ -916,6 +917,118 @@ static int messages(void)
 	return 0;
 }
 
+/* ---- non-blocking collectives ------------------------------------------------------------------ */
+
+#define COLLS		5
+#define COLL_BYTES	(400 << 10)
+#define COLL_LONGS	(COLL_BYTES / 8)
+
+struct colls {
+	uint8_t *bcast, *gather_in, *gather, *a2a_in, *a2a;
+	long *sum_in, *sum;
+};
+
+static void colls_start(struct colls *c, int round, MPI_Comm comm, MPI_Request *r)
+{
+	int root = round % size;
+
+	for (int i = 0; i < COLL_BYTES; i++) {
+		c->bcast[i] = rank == root ? byte_at(round, i) : 0xee;
+		c->gather_in[i] = byte_at(rank + round, i);
+	}
+	for (int d = 0; d < size; d++)
+		for (int i = 0; i < COLL_BYTES; i++)
+			c->a2a_in[d * COLL_BYTES + i] = byte_at(rank * size + d + round, i);
+	for (int i = 0; i < COLL_LONGS; i++)
+		c->sum_in[i] = (long)(rank + 1) * (i + round);
+	MPI_Ibarrier(comm, &r[0]);
+	MPI_Ibcast(c->bcast, COLL_BYTES, MPI_BYTE, root, comm, &r[1]);
+	MPI_Iallgather(c->gather_in, COLL_BYTES, MPI_BYTE, c->gather, COLL_BYTES, MPI_BYTE, comm, &r[2]);
+	MPI_Ialltoall(c->a2a_in, COLL_BYTES, MPI_BYTE, c->a2a, COLL_BYTES, MPI_BYTE, comm, &r[3]);
+	MPI_Iallreduce(c->sum_in, c->sum, COLL_LONGS, MPI_LONG, MPI_SUM, comm, &r[4]);
+}
+
+static void colls_check(const struct colls *c, int round, int which)
+{
+	long ranks = (long)size * (size + 1) / 2;
+
+	if (which == 1)
+		check_bytes("bcast", c->bcast, round, COLL_BYTES, COLL_BYTES, COLL_BYTES);
+	for (int s = 0; s < size; s++) {
+		if (which == 2)
+			check_bytes("allgather", c->gather + s * COLL_BYTES, s + round, COLL_BYTES, COLL_BYTES, COLL_BYTES);
+		if (which == 3)
+			check_bytes("alltoall", c->a2a + s * COLL_BYTES, s * size + rank + round, COLL_BYTES, COLL_BYTES, COLL_BYTES);
+	}
+	for (int i = 0; which == 4 && i < COLL_LONGS; i++)
+		if (c->sum[i] != ranks * (i + round))
+			broken("round %d: sum %d is %ld", round, i, c->sum[i]);
+}
+
+/* All of a round are under way together while the ranks compute.  What ends without an error has to be right. */
+static int colls(void)
+{
+	struct colls c = {
+		.bcast = malloc(COLL_BYTES), .gather_in = malloc(COLL_BYTES), .gather = malloc((size_t)size * COLL_BYTES),
+		.a2a_in = malloc((size_t)size * COLL_BYTES), .a2a = malloc((size_t)size * COLL_BYTES),
+		.sum_in = malloc(COLL_BYTES), .sum = malloc(COLL_BYTES),
+	};
+	int stop = 0, failed = 0, last = -1, bad_rounds = 0;
+	volatile int *flight = flight_flag();
+	char file[64];
+	MPI_Comm comm;
+
+	MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+	MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+	for (int round = 0; !stop; round++) {
+		MPI_Request r[COLLS];
+		MPI_Status st[COLLS];
+		int both[2], rc;
+		double start;
+
+		for (int k = 0; k < COLLS; k++)
+			r[k] = MPI_REQUEST_NULL;
+		colls_start(&c, round, comm, r);
+		*flight = 1;
+		compute();
+		start = now_ms();
+		rc = MPI_Waitall(COLLS, r, st);
+		*flight = 0;
+		if (now_ms() - start > longest)
+			longest = now_ms() - start;
+		for (int k = 0; k < COLLS; k++) {
+			if (r[k] != MPI_REQUEST_NULL)
+				broken("round %d: request %d is still there", round, k);
+			if (rc == MPI_SUCCESS || st[k].MPI_ERROR == MPI_SUCCESS)
+				colls_check(&c, round, k);
+			else
+				failed++;
+		}
+		both[0] = !rank && there("stop");
+		both[1] = rc != MPI_SUCCESS;
+		MPI_Allreduce(MPI_IN_PLACE, both, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+		stop = both[0];
+		if (both[1])
+			last = round;
+		bad_rounds += both[1];
+		if (!rank)
+			put("rounds", "%d %d %d\n", round + 1, round - last, bad_rounds);
+	}
+	snprintf(file, sizeof(file), "messages.%d", rank);
+	put(file, "%d %.0f %d\n", failed, longest, last);
+	MPI_Comm_free(&comm);
+	free(c.bcast);
+	free(c.gather_in);
+	free(c.gather);
+	free(c.a2a_in);
+	free(c.a2a);
+	free(c.sum_in);
+	free(c.sum);
+	if (!rank)
+		printf("MESSAGES OK\n");
+	return 0;
+}
+
 /* Sends without receives: an erroneous program, which a library lets wait, or end. */
 static int unposted(void)
 {
@@ -1055,6 +1168,8 @@ int main(int argc, char **argv)
 		st = killed_at_acc();
 	else if (!strcmp(mode, "messages"))
 		st = messages();
+	else if (!strcmp(mode, "colls"))
+		st = colls();
 	else if (!strcmp(mode, "unposted"))
 		st = unposted();
 	else if (!strcmp(mode, "cancel"))

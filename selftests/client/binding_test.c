@@ -252,10 +252,8 @@ static void body_freed(void)
 	rank_barrier();
 	prog_win_close(other);
 	rank_barrier();
-	prog_session_close(s);
 	free(buf);
-	if (body_kind != PROG_WIN_ALLOCATE)
-		free(mem);
+	body_leave(s, mem);
 }
 
 static void test_exclusive(void **state)
@@ -278,25 +276,21 @@ static void test_freed(void **state)
 	chosen(body_freed);
 }
 
-int main(int argc, char **argv)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_configured),
-		cmocka_unit_test(test_random),
-		cmocka_unit_test(test_locks),
-		cmocka_unit_test(test_fence),
-		cmocka_unit_test(test_errors),
-		cmocka_unit_test(test_types),
-		cmocka_unit_test(test_exclusive),
-		cmocka_unit_test(test_pscw),
-		cmocka_unit_test(test_retyped),
-		cmocka_unit_test(test_freed),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_configured),
+	cmocka_unit_test(test_random),
+	cmocka_unit_test(test_locks),
+	cmocka_unit_test(test_fence),
+	cmocka_unit_test(test_errors),
+	cmocka_unit_test(test_types),
+	cmocka_unit_test(test_exclusive),
+	cmocka_unit_test(test_pscw),
+	cmocka_unit_test(test_retyped),
+	cmocka_unit_test(test_freed),
+};
 
-	if (!find_progd()) {
-		printf("1..0 # SKIP %s is not built\n", progd);
-		return 0;
-	}
+static int begin(int argc, char **argv)
+{
 #ifdef __SANITIZE_THREAD__
 	/*
 	 * Workers have memory of clients and windows in turn, and what orders them passes through other processes, where the sanitizer
@@ -305,10 +299,8 @@ int main(int argc, char **argv)
 	setenv("TSAN_OPTIONS", "report_bugs=0", 1);
 	cmocka_set_test_filter("test_random");
 #endif
-	setenv("PROGD", progd, 1);
-	unsetenv("PROGD_SOCKET");
 	body_unordered = true;
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return find_progd(argc, argv);
 }
+
+KIT_SUITE(tests, .begin = begin);

@@ -661,30 +661,20 @@ static void test_threads(void **state)
 	job_close(PROG_WIN_ALLOCATE);
 }
 
-int main(int argc, char **argv)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_calls_mapped),
-		cmocka_unit_test(test_calls_cma),
-		cmocka_unit_test(test_other_rank),
-		cmocka_unit_test(test_tail),
-		cmocka_unit_test(test_order),
-		cmocka_unit_test(test_types),
-		cmocka_unit_test(test_bound),
-		cmocka_unit_test(test_errors),
-		cmocka_unit_test(test_end),
-		cmocka_unit_test(test_learning),
-		cmocka_unit_test(test_threshold),
-		cmocka_unit_test(test_remote_flush),
-		cmocka_unit_test(test_threads),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_calls_mapped),
+	cmocka_unit_test(test_calls_cma),
+	cmocka_unit_test(test_other_rank),
+	cmocka_unit_test(test_tail),
+	cmocka_unit_test(test_order),
+	cmocka_unit_test(test_types),
+	cmocka_unit_test(test_bound),
+	cmocka_unit_test(test_errors),
+	cmocka_unit_test(test_end),
+	cmocka_unit_test(test_learning),
+	cmocka_unit_test(test_threshold),
+	cmocka_unit_test(test_remote_flush),
+	cmocka_unit_test(test_threads),
+};
 
-	if (!find_progd()) {
-		printf("1..0 # SKIP %s is not built\n", progd);
-		return 0;
-	}
-	unsetenv("PROGD_SOCKET");
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests, .begin = find_progd);

@@ -147,23 +147,23 @@ static pid_t another_begin(void)
 	return pid;
 }
 
-int main(void)
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_arguments),
+	cmocka_unit_test(test_folder),
+	cmocka_unit_test(test_lock),
+	cmocka_unit_test(test_program),
+	cmocka_unit_test(test_served_by_another),
+};
+
+/* The tests are a user's; the rest of this process waits for him. */
+static int begin(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_arguments),
-		cmocka_unit_test(test_folder),
-		cmocka_unit_test(test_lock),
-		cmocka_unit_test(test_program),
-		cmocka_unit_test(test_served_by_another),
-	};
 	int st, failed = 1;
 	pid_t another, pid;
 	char cmd[128];
 
-	if (geteuid() || !access("/run/progd/progd.sock", F_OK)) {
-		printf("1..0 # SKIP needs root, and no daemon of the system\n");
-		return 0;
-	}
+	if (geteuid() || !access("/run/progd/progd.sock", F_OK))
+		kit_skip("needs root, and no daemon of the system");
 	if (users_begin())
 		return 1;
 	snprintf(home, sizeof(home), "%.*s", (int)(strrchr(users_progd, '/') - users_progd), users_progd);
@@ -181,11 +181,13 @@ int main(void)
 	pid = fork();
 	if (!pid) {
 		user_become(USER);
-		exit(cmocka_run_group_tests(tests, NULL, NULL));
+		return 0;
 	}
 	if (pid > 0 && waitpid(pid, &st, 0) == pid)
 		failed = st;
 	kill(another, SIGKILL);
 	waitpid(another, &st, 0);
-	return system(cmd) || users_end() || failed;
+	exit(system(cmd) || users_end() || failed);
 }
+
+KIT_SUITE(tests, .begin = begin);

@@ -787,31 +787,6 @@ static void test_fork_busy(void **state)
 }
 
 /* A killed rank gives its lock back (by the daemon), and who waits gets it. */
-static void body_killed_holder(void)
-{
-	struct prog_session *s = rank_session(NULL);
-	struct prog_win *w = rank_window(s, PROG_WIN_ALLOCATE, 70, NULL, 4096);
-
-	if (my_rank == 1) {
-		pid_t me = getpid();
-
-		CHECK_INT(prog_lock(w, 0, PROG_LOCKF_EXCL | PROG_LOCKF_WAIT), 0);
-		rs->value[1] = (uint64_t)me;
-		rank_barrier();
-		/* its end must not count as a failure: die by closing everything at once */
-		_exit(0);
-	}
-	rank_barrier();
-	CHECK_INT(prog_lock(w, 0, PROG_LOCKF_EXCL | PROG_LOCKF_WAIT), 0);
-	CHECK_INT(prog_unlock(w, 0), 0);
-	/* the window must stay until all survivors had the lock */
-	__atomic_fetch_add(&rs->value[2], 1, __ATOMIC_RELAXED);
-	while (__atomic_load_n(&rs->value[2], __ATOMIC_RELAXED) < my_ranks - 1)
-		sched_yield();
-	prog_win_close(w);
-	prog_session_close(s);
-}
-
 static void test_killed_holder(void **state)
 {
 	fake_start(1, 1, true);
@@ -887,32 +862,29 @@ static void test_region_window(void **state)
 	fake_stop();
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_no_daemon),
-		cmocka_unit_test(test_hello_faults),
-		cmocka_unit_test(test_request_faults),
-		cmocka_unit_test(test_endpoint_faults),
-		cmocka_unit_test(test_errors),
-		cmocka_unit_test(test_random),
-		cmocka_unit_test(test_counter),
-		cmocka_unit_test(test_locks),
-		cmocka_unit_test(test_fence),
-		cmocka_unit_test(test_types),
-		cmocka_unit_test(test_flow),
-		cmocka_unit_test(test_doze),
-		cmocka_unit_test(test_behind_lock),
-		cmocka_unit_test(test_dtypes),
-		cmocka_unit_test(test_threads),
-		cmocka_unit_test(test_death),
-		cmocka_unit_test(test_stopped),
-		cmocka_unit_test(test_check),
-		cmocka_unit_test(test_killed_holder),
-		cmocka_unit_test(test_fork),
-		cmocka_unit_test(test_fork_busy),
-		cmocka_unit_test(test_region_window),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_no_daemon),
+	cmocka_unit_test(test_hello_faults),
+	cmocka_unit_test(test_request_faults),
+	cmocka_unit_test(test_endpoint_faults),
+	cmocka_unit_test(test_errors),
+	cmocka_unit_test(test_random),
+	cmocka_unit_test(test_counter),
+	cmocka_unit_test(test_locks),
+	cmocka_unit_test(test_fence),
+	cmocka_unit_test(test_types),
+	cmocka_unit_test(test_flow),
+	cmocka_unit_test(test_doze),
+	cmocka_unit_test(test_behind_lock),
+	cmocka_unit_test(test_dtypes),
+	cmocka_unit_test(test_threads),
+	cmocka_unit_test(test_death),
+	cmocka_unit_test(test_stopped),
+	cmocka_unit_test(test_check),
+	cmocka_unit_test(test_killed_holder),
+	cmocka_unit_test(test_fork),
+	cmocka_unit_test(test_fork_busy),
+	cmocka_unit_test(test_region_window),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

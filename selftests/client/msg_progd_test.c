@@ -459,10 +459,10 @@ static void test_two_race(void **state)
 
 static void body_full(void)
 {
-	prog_msg *m[PROG_P2P_SLOTS];
+	prog_msg *m[PROG_MSG_MOST];
 	struct prog_msg_id name;
 	uint32_t round, i;
-	char *buf = calloc(PROG_P2P_SLOTS, 64);
+	char *buf = calloc(PROG_MSG_MOST, 64);
 
 	space_open();
 	for (round = 0; round < 4; round++) {
@@ -472,8 +472,8 @@ static void body_full(void)
 		/* no receive yet, or no send */
 		if (my_rank != round % 2)
 			rank_barrier();
-		for (i = 0; i < PROG_P2P_SLOTS; i++) {
-			uint64_t ord = round * PROG_P2P_SLOTS + (my_rank ? i : PROG_P2P_SLOTS - 1 - i);
+		for (i = 0; i < PROG_MSG_MOST; i++) {
+			uint64_t ord = round * PROG_MSG_MOST + (my_rank ? i : PROG_MSG_MOST - 1 - i);
 
 			m[i] = my_rank ? recv_from(0, 1, ord, buf + 64 * i, 64, 0) :
 					 send_to(1, 1, ord, buf + 64 * i, 64, NULL);
@@ -485,7 +485,7 @@ static void body_full(void)
 				  prog_msg_send(win, &key, &b, 0, &name, &none), -EAGAIN);
 			rank_barrier();
 		}
-		for (i = 0; i < PROG_P2P_SLOTS; i++)
+		for (i = 0; i < PROG_MSG_MOST; i++)
 			CHECK_INT(ended(m[i]), 0);
 		rank_barrier();
 	}
@@ -1008,46 +1008,35 @@ static void test_two_beside(void **state)
 	on_two_with(body_beside, 2, "1", "epoll", NULL);
 }
 
-int main(int argc, char **argv)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_one_random),
-		cmocka_unit_test(test_two_random),
-		cmocka_unit_test(test_two_random_nocma),
-		cmocka_unit_test(test_two_random_quota),
-		cmocka_unit_test(test_one_threads),
-		cmocka_unit_test(test_two_threads),
-		cmocka_unit_test(test_one_away),
-		cmocka_unit_test(test_two_away),
-		cmocka_unit_test(test_uneven_away),
-		cmocka_unit_test(test_uneven_random),
-		cmocka_unit_test(test_one_look),
-		cmocka_unit_test(test_two_look),
-		cmocka_unit_test(test_two_eager),
-		cmocka_unit_test(test_one_race),
-		cmocka_unit_test(test_two_race),
-		cmocka_unit_test(test_one_full),
-		cmocka_unit_test(test_two_full),
-		cmocka_unit_test(test_one_sender_dies),
-		cmocka_unit_test(test_two_sender_dies),
-		cmocka_unit_test(test_one_receiver_dies),
-		cmocka_unit_test(test_two_receiver_dies),
-		cmocka_unit_test(test_two_daemon_dies),
-		cmocka_unit_test(test_two_rescue),
-		cmocka_unit_test(test_two_off),
-		cmocka_unit_test(test_one_waits),
-		cmocka_unit_test(test_one_waits_always),
-		cmocka_unit_test(test_two_waits),
-		cmocka_unit_test(test_two_beside),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_one_random),
+	cmocka_unit_test(test_two_random),
+	cmocka_unit_test(test_two_random_nocma),
+	cmocka_unit_test(test_two_random_quota),
+	cmocka_unit_test(test_one_threads),
+	cmocka_unit_test(test_two_threads),
+	cmocka_unit_test(test_one_away),
+	cmocka_unit_test(test_two_away),
+	cmocka_unit_test(test_uneven_away),
+	cmocka_unit_test(test_uneven_random),
+	cmocka_unit_test(test_one_look),
+	cmocka_unit_test(test_two_look),
+	cmocka_unit_test(test_two_eager),
+	cmocka_unit_test(test_one_race),
+	cmocka_unit_test(test_two_race),
+	cmocka_unit_test(test_one_full),
+	cmocka_unit_test(test_two_full),
+	cmocka_unit_test(test_one_sender_dies),
+	cmocka_unit_test(test_two_sender_dies),
+	cmocka_unit_test(test_one_receiver_dies),
+	cmocka_unit_test(test_two_receiver_dies),
+	cmocka_unit_test(test_two_daemon_dies),
+	cmocka_unit_test(test_two_rescue),
+	cmocka_unit_test(test_two_off),
+	cmocka_unit_test(test_one_waits),
+	cmocka_unit_test(test_one_waits_always),
+	cmocka_unit_test(test_two_waits),
+	cmocka_unit_test(test_two_beside),
+};
 
-	if (!find_progd()) {
-		printf("1..0 # SKIP %s is not built\n", progd);
-		return 0;
-	}
-	setenv("PROGD", progd, 1);
-	unsetenv("PROGD_SOCKET");
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests, .begin = find_progd);

@@ -411,8 +411,8 @@ static void test_unreachable(void **state)
 
 static void body_full(void)
 {
-	static prog_msg *m[PROG_P2P_SLOTS + 1];
-	struct prog_msg_key key = self_key(3, PROG_P2P_SLOTS);
+	static prog_msg *m[PROG_MSG_MOST + 1];
+	struct prog_msg_key key = self_key(3, PROG_MSG_MOST);
 	struct prog_msg_id name;
 	char c = 1;
 	struct prog_buf b = { .addr = &c, .count = 1 };
@@ -421,23 +421,23 @@ static void body_full(void)
 	self_open(0);
 	for (round = 0; round < 3; round++) {
 		__atomic_store_n(&fk->msg_hold, 1, __ATOMIC_RELEASE);
-		for (i = 0; i < PROG_P2P_SLOTS; i++)
+		for (i = 0; i < PROG_MSG_MOST; i++)
 			m[i] = i % 2 ? self_recv(3, i, &c, 1, 0) : self_send(4, i, &c, 1, NULL);
 		CHECK_INT(prog_msg_recv(self_w, &key, &b, 0, &m[i]), -EAGAIN);
 		CHECK_INT(prog_msg_send(self_w, &key, &b, 0, &name, &m[i]), -EAGAIN);
 		/* given back unfinished: the slots are still the daemon's */
-		for (i = 0; i < PROG_P2P_SLOTS; i++)
+		for (i = 0; i < PROG_MSG_MOST; i++)
 			if (i % 2)
 				prog_msg_free(self_w, m[i]);
 		CHECK_INT(prog_msg_recv(self_w, &key, &b, 0, &m[1]), -EAGAIN);
 		__atomic_store_n(&fk->msg_hold, 0, __ATOMIC_RELEASE);
 		/* withdrawn, and free again */
-		for (i = 0; i < PROG_P2P_SLOTS; i += 2) {
+		for (i = 0; i < PROG_MSG_MOST; i += 2) {
 			while (prog_msg_recv(self_w, &(struct prog_msg_key){ .comm = 1, .tag = 4, .ord = i },
 					     &b, 0, &m[i + 1]))
 				sched_yield();
 		}
-		for (i = 0; i < PROG_P2P_SLOTS; i++)
+		for (i = 0; i < PROG_MSG_MOST; i++)
 			CHECK_INT(ended(m[i]), 0);
 	}
 	self_close();
@@ -1019,29 +1019,24 @@ static void test_death(void **state)
 	}
 }
 
-int main(int argc, char **argv)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_window),
-		cmocka_unit_test(test_old),
-		cmocka_unit_test(test_pool),
-		cmocka_unit_test(test_errors),
-		cmocka_unit_test(test_unreachable),
-		cmocka_unit_test(test_full),
-		cmocka_unit_test(test_wrap),
-		cmocka_unit_test(test_withdraw),
-		cmocka_unit_test(test_doorbell),
-		cmocka_unit_test(test_threshold),
-		cmocka_unit_test(test_hints),
-		cmocka_unit_test(test_look),
-		cmocka_unit_test(test_threads),
-		cmocka_unit_test(test_fork),
-		cmocka_unit_test(test_death),
-		cmocka_unit_test(test_random),
-		cmocka_unit_test(test_passed),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_window),
+	cmocka_unit_test(test_old),
+	cmocka_unit_test(test_pool),
+	cmocka_unit_test(test_errors),
+	cmocka_unit_test(test_unreachable),
+	cmocka_unit_test(test_full),
+	cmocka_unit_test(test_wrap),
+	cmocka_unit_test(test_withdraw),
+	cmocka_unit_test(test_doorbell),
+	cmocka_unit_test(test_threshold),
+	cmocka_unit_test(test_hints),
+	cmocka_unit_test(test_look),
+	cmocka_unit_test(test_threads),
+	cmocka_unit_test(test_fork),
+	cmocka_unit_test(test_death),
+	cmocka_unit_test(test_random),
+	cmocka_unit_test(test_passed),
+};
 
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

@@ -296,6 +296,17 @@ static void body_refusals(void)
 
 #define OVER	1000
 
+/* More than the queue of rank 0 holds, while it takes none; it comes to the barrier, too. */
+static void give_over(struct prog_win *w, uint64_t disp)
+{
+	uint64_t value = 1;
+
+	for (int32_t i = 0; i < OVER; i++)
+		CHECK_INT(give(w, 0, disp + 8 * my_rank, &value, 8, i), 0);
+	rank_barrier();
+	CHECK_INT(prog_flush(w, 0), 0);
+}
+
 /*
  * The call returns though nobody takes any, and those of others go on.  All come, in order; a target that looks for
  * the last one finds the others afterwards.
@@ -304,15 +315,12 @@ static void body_full(void)
 {
 	struct prog_session *s = rank_session(NULL);
 	struct prog_notify_info info = { .size = sizeof(info) };
-	uint64_t disp[FAKE_RANKS], value = 42;
+	uint64_t disp[FAKE_RANKS];
 	char *mem;
 	struct prog_win *w = body_window(s, 7, SIZE, &mem, disp);
 
 	if (my_rank) {
-		for (int32_t i = 0; i < OVER; i++)
-			CHECK_INT(give(w, 0, disp[0] + 8 * my_rank, &value, 8, i), 0);
-		rank_barrier();
-		CHECK_INT(prog_flush(w, 0), 0);
+		give_over(w, disp[0]);
 	} else {
 		rank_barrier();
 		CHECK_INT(prog_notify_info(w, &info), 0);
@@ -419,15 +427,12 @@ static void body_discard(void)
 {
 	struct prog_session *s = rank_session(NULL);
 	struct prog_notify_info info = { .size = sizeof(info) };
-	uint64_t disp[FAKE_RANKS], value = 1;
+	uint64_t disp[FAKE_RANKS];
 	char *mem;
 	struct prog_win *w = body_window(s, 7, SIZE, &mem, disp);
 
 	if (my_rank) {
-		for (int32_t i = 0; i < OVER; i++)
-			CHECK_INT(give(w, 0, disp[0] + 8 * my_rank, &value, 8, i), 0);
-		rank_barrier();
-		CHECK_INT(prog_flush(w, 0), 0);
+		give_over(w, disp[0]);
 		CHECK_INT(prog_win_error(w, 0), 0);
 		rank_barrier();
 	} else {
@@ -449,15 +454,12 @@ static void body_discard(void)
 static void body_closed(void)
 {
 	struct prog_session *s = rank_session(NULL);
-	uint64_t disp[FAKE_RANKS], value = 1;
+	uint64_t disp[FAKE_RANKS];
 	char *mem;
 	struct prog_win *w = body_window(s, 7, SIZE, &mem, disp);
 
 	if (my_rank) {
-		for (int32_t i = 0; i < OVER; i++)
-			CHECK_INT(give(w, 0, disp[0] + 8 * my_rank, &value, 8, i), 0);
-		rank_barrier();
-		CHECK_INT(prog_flush(w, 0), 0);
+		give_over(w, disp[0]);
 		CHECK_INT(prog_win_error(w, 0), -ENOENT);
 		rank_barrier();
 		prog_win_close(w);
@@ -466,28 +468,14 @@ static void body_closed(void)
 		prog_win_close(w);
 		rank_barrier();
 	}
-	prog_session_close(s);
-	if (body_kind != PROG_WIN_ALLOCATE)
-		free(mem);
+	body_leave(s, mem);
 }
 
-static void *give_for_ever(void *arg)
+static void *give_forever(void *arg)
 {
 	for (uint64_t i = 1;; i++)
 		CHECK_INT(give(mt_win, 0, mt_disp + 8 * my_rank, &i, 8, (int32_t)i), 0);
 	return NULL;
-}
-
-/* body_end(), where a rank has left before. */
-static void end_without_one(struct prog_session *s, struct prog_win *w, char *mem)
-{
-	__atomic_fetch_add(&rs->value[21], 1, __ATOMIC_RELAXED);
-	while (__atomic_load_n(&rs->value[21], __ATOMIC_RELAXED) < my_ranks - 1)
-		sched_yield();
-	prog_win_close(w);
-	prog_session_close(s);
-	if (body_kind != PROG_WIN_ALLOCATE)
-		free(mem);
 }
 
 /* Rank 1 ends in the middle of giving: what it gave is there, without gaps; a wait for more ends in time. */
@@ -506,7 +494,7 @@ static void body_kill(void)
 	if (my_rank == 1) {
 		pthread_t t;
 
-		CHECK_INT(pthread_create(&t, NULL, give_for_ever, NULL), 0);
+		CHECK_INT(pthread_create(&t, NULL, give_forever, NULL), 0);
 		while (!__atomic_load_n(&rs->value[20], __ATOMIC_ACQUIRE))
 			sched_yield();
 		_exit(0);
@@ -521,7 +509,7 @@ static void body_kill(void)
 		CHECK_INT(res, -ETIMEDOUT);
 		CHECK(i >= 500);
 	}
-	end_without_one(s, mt_win, mem);
+	body_end_without_one(s, mt_win, mem);
 }
 
 /* ---- the rest ---- */
@@ -646,7 +634,7 @@ static void body_quiet(void)
 		sched_yield();
 	for (int32_t i = 0; !my_rank && i < 100; i++)
 		is(next(w, 1, i), 1, i);
-	end_without_one(s, w, mem);
+	body_end_without_one(s, w, mem);
 }
 
 /* A window that is used again begins without those of the one before. */
@@ -745,22 +733,11 @@ static void test_old(void **state)
 	fake_stop();
 }
 
-int main(int argc, char **argv)
-{
 #define BOTH(name) cmocka_unit_test(test_one_##name), cmocka_unit_test(test_two_##name)
-	static const struct CMUnitTest tests[] = {
-		BOTH(operations), BOTH(match), BOTH(refusals), BOTH(full), BOTH(flood), BOTH(threads), BOTH(discard),
-		BOTH(closed), BOTH(kill), BOTH(sleep), BOTH(again), cmocka_unit_test(test_one_quiet), cmocka_unit_test(test_two_failed),
-		cmocka_unit_test(test_old),
-	};
+static const struct CMUnitTest tests[] = {
+	BOTH(operations), BOTH(match), BOTH(refusals), BOTH(full), BOTH(flood), BOTH(threads), BOTH(discard),
+	BOTH(closed), BOTH(kill), BOTH(sleep), BOTH(again), cmocka_unit_test(test_one_quiet), cmocka_unit_test(test_two_failed),
+	cmocka_unit_test(test_old),
+};
 
-	if (!find_progd()) {
-		printf("1..0 # SKIP %s is not built\n", progd);
-		return 0;
-	}
-	setenv("PROGD", progd, 1);
-	unsetenv("PROGD_SOCKET");
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests, .begin = find_progd);

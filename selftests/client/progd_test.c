@@ -81,65 +81,32 @@ BODY(fence)
 BODY(types)
 
 /* A rank is killed with the lock: who waits elsewhere gets it. */
-static void body_kill(void)
-{
-	struct prog_session *s = rank_session(NULL);
-	struct prog_win *w = rank_window(s, PROG_WIN_ALLOCATE, 70, NULL, 4096);
-	uint32_t victim = my_ranks - 1;
-
-	if (my_rank == victim) {
-		CHECK_INT(prog_lock(w, 0, PROG_LOCKF_EXCL | PROG_LOCKF_WAIT), 0);
-		rank_barrier();
-		_exit(0);
-	}
-	rank_barrier();
-	CHECK_INT(prog_lock(w, 0, PROG_LOCKF_EXCL | PROG_LOCKF_WAIT), 0);
-	CHECK_INT(prog_unlock(w, 0), 0);
-	/* the window must stay until all survivors had the lock */
-	__atomic_fetch_add(&rs->value[2], 1, __ATOMIC_RELAXED);
-	while (__atomic_load_n(&rs->value[2], __ATOMIC_RELAXED) < my_ranks - 1)
-		sched_yield();
-	prog_win_close(w);
-	prog_session_close(s);
-}
-
 static void test_one_kill(void **state)
 {
-	on_one(body_kill);
+	on_one(body_killed_holder);
 }
 
 static void test_two_kill(void **state)
 {
-	on_two(body_kill, 2, "1", "auto");
-	on_two(body_kill, 4, "2", "auto");
+	on_two(body_killed_holder, 2, "1", "auto");
+	on_two(body_killed_holder, 4, "2", "auto");
 }
 
-int main(int argc, char **argv)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_one_errors),
-		cmocka_unit_test(test_one_random),
-		cmocka_unit_test(test_one_counter),
-		cmocka_unit_test(test_one_locks),
-		cmocka_unit_test(test_one_fence),
-		cmocka_unit_test(test_one_types),
-		cmocka_unit_test(test_one_kill),
-		cmocka_unit_test(test_two_errors),
-		cmocka_unit_test(test_two_random),
-		cmocka_unit_test(test_two_counter),
-		cmocka_unit_test(test_two_locks),
-		cmocka_unit_test(test_two_fence),
-		cmocka_unit_test(test_two_types),
-		cmocka_unit_test(test_two_kill),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_one_errors),
+	cmocka_unit_test(test_one_random),
+	cmocka_unit_test(test_one_counter),
+	cmocka_unit_test(test_one_locks),
+	cmocka_unit_test(test_one_fence),
+	cmocka_unit_test(test_one_types),
+	cmocka_unit_test(test_one_kill),
+	cmocka_unit_test(test_two_errors),
+	cmocka_unit_test(test_two_random),
+	cmocka_unit_test(test_two_counter),
+	cmocka_unit_test(test_two_locks),
+	cmocka_unit_test(test_two_fence),
+	cmocka_unit_test(test_two_types),
+	cmocka_unit_test(test_two_kill),
+};
 
-	if (!find_progd()) {
-		printf("1..0 # SKIP %s is not built\n", progd);
-		return 0;
-	}
-	setenv("PROGD", progd, 1);
-	unsetenv("PROGD_SOCKET");
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests, .begin = find_progd);

@@ -484,25 +484,15 @@ static void test_quota(void **state)
 	stop_daemon(0);
 }
 
-int main(int argc, char **argv)
-{
-	static const struct CMUnitTest tests[] = {
-		/* first: it forks, and ThreadSanitizer lets the child have threads only if there were none */
-		cmocka_unit_test(test_quota),
-		cmocka_unit_test(test_files),
-		cmocka_unit_test(test_memory),
-		cmocka_unit_test(test_window_errors),
-		cmocka_unit_test(test_session_lost),
-		cmocka_unit_test(test_bounds),
-		cmocka_unit_test(test_copies),
-	};
+static const struct CMUnitTest tests[] = {
+	/* first: it forks, and ThreadSanitizer lets the child have threads only if there were none */
+	cmocka_unit_test(test_quota),
+	cmocka_unit_test(test_files),
+	cmocka_unit_test(test_memory),
+	cmocka_unit_test(test_window_errors),
+	cmocka_unit_test(test_session_lost),
+	cmocka_unit_test(test_bounds),
+	cmocka_unit_test(test_copies),
+};
 
-	if (!find_progd()) {
-		printf("1..0 # SKIP %s is not built\n", progd);
-		return 0;
-	}
-	unsetenv("PROGD_SOCKET");
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests, .begin = find_progd);

@@ -429,17 +429,10 @@ static void test_passed(void **state)
 	}
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_pins),
-		cmocka_unit_test(test_adapts),
-		cmocka_unit_test(test_passed),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_pins),
+	cmocka_unit_test(test_adapts),
+	cmocka_unit_test(test_passed),
+};
 
-	if (!find_progd()) {
-		printf("1..0 # SKIP %s is not built\n", progd);
-		return 0;
-	}
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests, .begin = find_progd);

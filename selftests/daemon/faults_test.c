@@ -498,21 +498,23 @@ static void test_daemon_stopped(void **state)
 	prog_unlock(win[0], 1);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_killed_holding_remote_lock, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_killed_holding_local_lock, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_killed_waiting_for_lock, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_killed_sharing, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_daemon_killed, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_daemon_gone_for_good, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_origin_daemon_killed, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_daemon_stopped, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_process_stopped, setup_private, teardown),
-		cmocka_unit_test_setup_teardown(test_process_stopped_getting, setup_private, teardown),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test_setup_teardown(test_killed_holding_remote_lock, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_killed_holding_local_lock, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_killed_waiting_for_lock, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_killed_sharing, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_daemon_killed, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_daemon_gone_for_good, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_origin_daemon_killed, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_daemon_stopped, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_process_stopped, setup_private, teardown),
+	cmocka_unit_test_setup_teardown(test_process_stopped_getting, setup_private, teardown),
+};
 
+static int setup_all(void **state)
+{
 	signal(SIGPIPE, SIG_IGN);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return 0;
 }
+
+KIT_SUITE(tests, .setup = setup_all);

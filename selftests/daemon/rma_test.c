@@ -435,44 +435,47 @@ static void test_fallbacks(void **state)
 		fail_msg("%s", said);
 }
 
-int main(void)
-{
-	static struct variant variants[] = {
-		{ "loop=auto", { "loop=auto" } },
-		{ "loop=epoll", { "loop=epoll" } },
-		{ "workers=3", { "workers=3" } },
-		{ "cma=no", { "cma=no" } },		/* helper threads instead */
-		{ "cma=no workers=2", { "cma=no", "workers=2", "loop=epoll" } },
-	};
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(start_daemons),
-		cmocka_unit_test(test_put_get_allocate),
-		cmocka_unit_test(test_put_get_create),
-		cmocka_unit_test(test_put_get_dynamic),
-		cmocka_unit_test(test_strided),
-		cmocka_unit_test(test_atomics),
-		cmocka_unit_test(test_errors),
-		cmocka_unit_test(test_lock_pipeline),
-		cmocka_unit_test(test_fence),
-		cmocka_unit_test(test_pscw),
-		cmocka_unit_test(test_fallbacks),
-		cmocka_unit_test(end_daemons),
-	};
-	enum { NVARIANTS = sizeof(variants) / sizeof(variants[0]) };
-	enum { NTESTS = sizeof(tests) / sizeof(tests[0]) };
-	static struct CMUnitTest all[NVARIANTS * NTESTS];
-	static char names[NVARIANTS * NTESTS][64];
+static struct variant variants[] = {
+	{ "loop=auto", { "loop=auto" } },
+	{ "loop=epoll", { "loop=epoll" } },
+	{ "workers=3", { "workers=3" } },
+	{ "cma=no", { "cma=no" } },		/* helper threads instead */
+	{ "cma=no workers=2", { "cma=no", "workers=2", "loop=epoll" } },
+};
 
+static const struct CMUnitTest each[] = {
+	cmocka_unit_test(start_daemons),
+	cmocka_unit_test(test_put_get_allocate),
+	cmocka_unit_test(test_put_get_create),
+	cmocka_unit_test(test_put_get_dynamic),
+	cmocka_unit_test(test_strided),
+	cmocka_unit_test(test_atomics),
+	cmocka_unit_test(test_errors),
+	cmocka_unit_test(test_lock_pipeline),
+	cmocka_unit_test(test_fence),
+	cmocka_unit_test(test_pscw),
+	cmocka_unit_test(test_fallbacks),
+	cmocka_unit_test(end_daemons),
+};
+
+enum { NVARIANTS = sizeof(variants) / sizeof(variants[0]), NTESTS = sizeof(each) / sizeof(each[0]) };
+static struct CMUnitTest tests[NVARIANTS * NTESTS];
+static char names[NVARIANTS * NTESTS][64];
+
+static int begin(int argc, char **argv)
+{
 	/* one group, and so one plan: the output is a single TAP stream */
 	for (int v = 0, n = 0; v < NVARIANTS; v++) {
 		for (int t = 0; t < NTESTS; t++, n++) {
-			all[n] = tests[t];
-			snprintf(names[n], sizeof(names[n]), "%s: %s", variants[v].name, tests[t].name);
-			all[n].name = names[n];
-			all[n].initial_state = &variants[v];
-			if (tests[t].test_func != start_daemons && tests[t].test_func != end_daemons)
-				all[n].setup_func = have_daemons;
+			tests[n] = each[t];
+			snprintf(names[n], sizeof(names[n]), "%s: %s", variants[v].name, each[t].name);
+			tests[n].name = names[n];
+			tests[n].initial_state = &variants[v];
+			if (each[t].test_func != start_daemons && each[t].test_func != end_daemons)
+				tests[n].setup_func = have_daemons;
 		}
 	}
-	return cmocka_run_group_tests_name("rma", all, NULL, NULL);
+	return 0;
 }
+
+KIT_SUITE(tests, .begin = begin);

@@ -490,6 +490,7 @@ static void test_no_engine(void **state)
 	assert_int_equal(x.err, -EUSERS);
 	assert_non_null(strstr(x.reason, "end as soon as they start"));
 	client_end(&a);
+	node.bad_ends = true;
 	assert_int_equal(node_stop(&node, SIGTERM), 0);
 }
 
@@ -1009,6 +1010,7 @@ static void test_bad_engines(void **state)
 	assert_non_null(strstr(node_log(&node), "says what is not known"));
 	assert_non_null(strstr(node_log(&node), "ready twice"));
 	client_end(&b);
+	node.bad_ends = true;
 	assert_int_equal(node_stop(&node, SIGTERM), 0);
 }
 
@@ -1435,44 +1437,42 @@ static int teardown(void **state)
 	return users_end();
 }
 
-int main(int argc, char **argv)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_one_each),
-		cmocka_unit_test(test_root),
-		cmocka_unit_test(test_confined),
-		cmocka_unit_test(test_leave),
-		cmocka_unit_test(test_restart),
-		cmocka_unit_test(test_take_over),
-		cmocka_unit_test(test_drain),
-		cmocka_unit_test(test_no_engine),
-		cmocka_unit_test(test_slow_descriptors),
-		cmocka_unit_test(test_endless_descriptors),
-		cmocka_unit_test(test_few_files),
-		cmocka_unit_test(test_idle),
-		cmocka_unit_test(test_subuids),
-		cmocka_unit_test(test_said_to_terminals),
-		cmocka_unit_test(test_stopped_engine),
-		cmocka_unit_test(test_fair),
-		cmocka_unit_test(test_bad_engines),
-		cmocka_unit_test(test_options),
-		cmocka_unit_test(test_reload),
-		cmocka_unit_test(test_service),
-		cmocka_unit_test(test_port_kept),
-		cmocka_unit_test(test_port_kept_restart),
-		cmocka_unit_test(test_port_range),
-		cmocka_unit_test(test_port_fair),
-		cmocka_unit_test(test_cgroup),	/* last: left out where there is none */
-	};
-	size_t n = sizeof(tests) / sizeof(tests[0]);
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_one_each),
+	cmocka_unit_test(test_root),
+	cmocka_unit_test(test_confined),
+	cmocka_unit_test(test_leave),
+	cmocka_unit_test(test_restart),
+	cmocka_unit_test(test_take_over),
+	cmocka_unit_test(test_drain),
+	cmocka_unit_test(test_no_engine),
+	cmocka_unit_test(test_slow_descriptors),
+	cmocka_unit_test(test_endless_descriptors),
+	cmocka_unit_test(test_few_files),
+	cmocka_unit_test(test_idle),
+	cmocka_unit_test(test_subuids),
+	cmocka_unit_test(test_said_to_terminals),
+	cmocka_unit_test(test_stopped_engine),
+	cmocka_unit_test(test_fair),
+	cmocka_unit_test(test_bad_engines),
+	cmocka_unit_test(test_options),
+	cmocka_unit_test(test_reload),
+	cmocka_unit_test(test_service),
+	cmocka_unit_test(test_port_kept),
+	cmocka_unit_test(test_port_kept_restart),
+	cmocka_unit_test(test_port_range),
+	cmocka_unit_test(test_port_fair),
+	cmocka_unit_test(test_cgroup),	/* last: left out where there is none */
+};
 
+static int begin(int argc, char **argv)
+{
 	if (argc > 1 && !strcmp(argv[1], "--engine"))
 		return bad_engine(argv);
-	if (argc > 1)
-		cmocka_set_test_filter(argv[1]);
-	if (geteuid()) {
-		printf("1..0 # SKIP needs root, to be several users\n");
-		return 0;
-	}
-	return _cmocka_run_group_tests("supervisor", tests, make_cgroup() ? n : n - 1, setup, teardown);
+	if (geteuid())
+		kit_skip("needs root, to be several users");
+	kit_suite.ntests -= !make_cgroup();
+	return 0;
 }
+
+KIT_SUITE(tests, .begin = begin, .setup = setup, .teardown = teardown);

@@ -9,8 +9,8 @@
  * An attack is a function that a process of B runs.  It returns when it is in force, and what it holds stays until the victim has
  * been looked at; or it goes on by itself meanwhile.  One that does not come about fails the test as well.
  *
- * HOSTILE_ROUNDS=N measures: the victim works N times without and N times with each attack, in turn.  The figures are for people, on a
- * machine that has nothing else to do.
+ * Its argument says which attacks, by a pattern.  HOSTILE_ROUNDS=N measures: the victim works N times alone, beside two processes
+ * that spin, as anybody may, and with each attack, in turn.  The figures are for people, on a machine that has nothing else to do.
  */
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -49,6 +49,8 @@
 #define SEC	1000000000ull
 #define SIZE	65536u
 #define ROUNDS	50
+#define GREETERS	64		/* connections of a process that greets */
+#define WORKS	10		/* times that, for a figure */
 #define SLOW	(5 * SEC)		/* no call of the victim's takes this long, however busy the machine */
 
 /* What attackers know of the victim: all that a user of these nodes can find out, and its job's id. */
@@ -239,7 +241,8 @@ static void victim_does(char cmd)
 				} \
 			} while (0)
 
-static struct prog_session *session_of_b(int on, uint8_t jobid[PROG_JOBID_SIZE])
+/* NULL: refused, or an engine that just ends was to serve it. */
+static struct prog_session *try_session(int on, uint8_t jobid[PROG_JOBID_SIZE])
 {
 	struct prog_session_cfg c = { .flags = PROG_SESSION_NO_HELPER, .socket = node[on].sock };
 	struct prog_session *s = NULL;
@@ -253,6 +256,20 @@ static struct prog_session *session_of_b(int on, uint8_t jobid[PROG_JOBID_SIZE])
 		fprintf(stderr, "attack: session: %s\n", why);
 		return NULL;
 	}
+	return s;
+}
+
+/*
+ * Of an engine of its own: what attacks before did to theirs may have the supervisor refuse the user, for ten seconds at
+ * most, and none goes without having been tried.
+ */
+static struct prog_session *session_of_b(int on, uint8_t jobid[PROG_JOBID_SIZE])
+{
+	uint64_t end = nodes_now() + 60 * SEC;
+	struct prog_session *s;
+
+	while (!(s = try_session(on, jobid)) && nodes_now() < end)
+		usleep(100000);
 	return s;
 }
 
@@ -277,17 +294,25 @@ static pid_t own_engine(struct prog_session *s)
 	return found;
 }
 
-static int tcp_to_victim(int which)
+/* @from: an address of this machine's in the host's order; 0: any. */
+static int tcp_from(uint32_t from, int which)
 {
+	struct sockaddr_in own = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(from) };
 	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_port = known.addr[which].port };
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	memcpy(&sin.sin_addr, known.addr[which].ip, 4);
-	if (fd >= 0 && connect(fd, (struct sockaddr *)&sin, sizeof(sin))) {
+	if (fd >= 0 && ((from && bind(fd, (struct sockaddr *)&own, sizeof(own))) ||
+			connect(fd, (struct sockaddr *)&sin, sizeof(sin)))) {
 		close(fd);
 		return -1;
 	}
 	return fd;
+}
+
+static int tcp_to_victim(int which)
+{
+	return tcp_from(0, which);
 }
 
 static void many_files(void)
@@ -481,7 +506,7 @@ static void attack_crashes(void)
 {
 	/* until it is refused */
 	for (int i = 0; i < 20; i++) {
-		struct prog_session *s = session_of_b(0, NULL);
+		struct prog_session *s = try_session(0, NULL);
 
 		if (!s)
 			return;
@@ -492,7 +517,7 @@ static void attack_crashes(void)
 
 static void crash(void *ctx)
 {
-	struct prog_session *s = session_of_b(0, NULL);
+	struct prog_session *s = try_session(0, NULL);
 
 	/* one that has just ended may have been given the connection */
 	if (!s)
@@ -590,7 +615,8 @@ static void attack_quota(void)
 	unsigned int n = 0;
 
 	many_files();
-	while (n < 2000 && session_of_b(0, NULL))
+	MUST(session_of_b(0, NULL));
+	while (n < 2000 && try_session(0, NULL))
 		n++;
 	MUST(n >= 64);
 	printf("# %u sessions\n", n);
@@ -606,6 +632,27 @@ static void attack_silent_lanes(void)
 		MUST(tcp_to_victim(1) >= 0);
 	for (int i = 0; i < 200; i++)
 		MUST(tcp_to_victim(0) >= 0);
+}
+
+/* Somebody has very many addresses: again and again two connections from each, which stay as long as they may. */
+static void come_from(void *ctx)
+{
+	static int fd[5000];
+	static uint32_t at;
+	unsigned int i = at % 5000;
+
+	if (fd[i] > 0)
+		close(fd[i]);
+	fd[i] = tcp_from(0x7f000100 + at / 2 % 0xffff00, at / 2 % 2);
+	at++;
+}
+
+static void attack_addresses(void)
+{
+	many_files();
+	for (int i = 0; i < 5000; i++)
+		come_from(NULL);
+	go_on(come_from, NULL);
 }
 
 static ssize_t frame(int fd, uint8_t type, uint32_t job, const void *payload, uint32_t len)
@@ -637,25 +684,35 @@ static struct first first_of(int from, int to, uint16_t kind)
 	return f;
 }
 
-/* A HELLO, its answer, and again: each time something for the engine to do. */
+/* HELLOs to both engines of the victim's, many at a time; a connection ends when it is answered. */
 static void greet(void *ctx)
 {
-	int fd = tcp_to_victim(1);
-	struct first hello = first_of(0, 1, WIRE_LANE_NEW);
+	static int fd[GREETERS];
+	static unsigned int at;
+	struct first hello;
 	char buf[4096];
 
-	/* so many connections have ended that there is no port left */
-	if (fd < 0)
-		return;
-	getrandom(&hello.lane.id, sizeof(hello.lane.id), 0);
-	if (frame(fd, WIRE_HELLO, 0, &hello, sizeof(hello)) > 0)
-		recv(fd, buf, sizeof(buf), 0);
-	setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){ 1, 0 }, sizeof(struct linger));
-	close(fd);
+	for (int i = 0; i < GREETERS; i++, at++) {
+		if (fd[i] > 0) {
+			/* or refused, or there was no port left for another one */
+			recv(fd[i], buf, sizeof(buf), 0);
+			setsockopt(fd[i], SOL_SOCKET, SO_LINGER, &(struct linger){ 1, 0 }, sizeof(struct linger));
+			close(fd[i]);
+		}
+		fd[i] = tcp_to_victim(at % 2);
+		hello = first_of(!(at % 2), at % 2, WIRE_LANE_NEW);
+		getrandom(&hello.lane.id, sizeof(hello.lane.id), 0);
+		if (fd[i] > 0)
+			frame(fd[i], WIRE_HELLO, 0, &hello, sizeof(hello));
+	}
 }
 
 static void attack_greeting(void)
 {
+	/* more than there may be at once of those who prove nothing */
+	for (int i = 0; i < 2500 / GREETERS; i++)
+		greet(NULL);
+	go_on(greet, NULL);
 	go_on(greet, NULL);
 }
 
@@ -800,6 +857,7 @@ static const struct attack attacks[] = {
 	{ "crashing", attack_crashing, false },
 	{ "busy", attack_busy, false },
 	{ "greeting", attack_greeting, true },
+	{ "addresses", attack_addresses, true },
 };
 
 /* A process of the attacker's in which @a is in force. */
@@ -839,11 +897,12 @@ static void attack_end(pid_t pid, int hold)
 	close(hold);
 	kill(pid, SIGKILL);
 	waitpid(pid, &st, 0);
-	/* its engine is stopped, or spoilt: the next attack has its own */
+	/* its engine is stopped, or spoilt: the next attack has its own, and is not given to this one */
 	for (int on = 0; on < 2; on++) {
-		e = user_engine(&node[on], USER_B);
-		if (e)
+		while ((e = user_engine(&node[on], USER_B))) {
 			kill(e, SIGKILL);
+			usleep(1000);
+		}
 	}
 }
 
@@ -881,33 +940,44 @@ static uint64_t victim_ran(void)
 	return sum;
 }
 
+/* The victim's work in one round of a measurement: long enough for what others cost to show. */
+static void work_measured(uint64_t *took, uint64_t *ran)
+{
+	uint64_t before = victim_ran();
+
+	for (int i = 0; i < WORKS; i++) {
+		victim_tell('w');
+		*took += victim_hear().took;
+	}
+	*ran += victim_ran() - before;
+}
+
 static void measure(const struct attack *a, unsigned int rounds)
 {
-	uint64_t *took[2], ran[2] = { 0 }, before;
+	const struct attack spinning = { "spinning", attack_spinning, false };
+	const struct attack *const in_force[] = { NULL, &spinning, a };
+	uint64_t *took[3], ran[3] = { 0 };
 	pid_t pid;
 	int hold;
 
-	for (int with = 0; with < 2; with++)
-		took[with] = calloc(rounds, sizeof(**took));
+	for (int k = 0; k < 3; k++)
+		took[k] = calloc(rounds, sizeof(**took));
 	for (unsigned int i = 0; i < rounds; i++) {
-		for (int with = 0; with < 2; with++) {
-			pid = with ? attack_begin(a, &hold) : 0;
-			before = victim_ran();
-			victim_tell('w');
-			took[with][i] = victim_hear().took;
-			ran[with] += victim_ran() - before;
-			if (!with)
-				continue;
-			attack_end(pid, hold);
+		for (int k = 0; k < 3; k++) {
+			pid = k ? attack_begin(in_force[k], &hold) : 0;
+			work_measured(&took[k][i], &ran[k]);
+			if (k)
+				attack_end(pid, hold);
 		}
 	}
-	for (int with = 0; with < 2; with++)
-		qsort(took[with], rounds, sizeof(**took), by_size);
-	print_message("# %-18s %8.2f ms without, %8.2f with: %.2f; processor time of the victim's %.2f\n", a->name,
-		      took[0][rounds / 2] / 1e6, took[1][rounds / 2] / 1e6, (double)took[1][rounds / 2] / took[0][rounds / 2],
-		      (double)ran[1] / ran[0]);
-	for (int with = 0; with < 2; with++)
-		free(took[with]);
+	for (int k = 0; k < 3; k++)
+		qsort(took[k], rounds, sizeof(**took), by_size);
+	print_message("# %-18s %8.2f ms alone, %8.2f beside processes that spin, %8.2f with: %.2f, %.2f; processor time of the "
+		      "victim's %.2f, %.2f\n", a->name, took[0][rounds / 2] / 1e6, took[1][rounds / 2] / 1e6,
+		      took[2][rounds / 2] / 1e6, (double)took[2][rounds / 2] / took[0][rounds / 2],
+		      (double)took[2][rounds / 2] / took[1][rounds / 2], (double)ran[2] / ran[0], (double)ran[2] / ran[1]);
+	for (int k = 0; k < 3; k++)
+		free(took[k]);
 }
 
 static void test_attack(void **state)
@@ -980,18 +1050,17 @@ static int teardown(void **state)
 	return users_end() || st ? -1 : 0;
 }
 
-int main(void)
-{
-	enum { N = sizeof(attacks) / sizeof(attacks[0]) };
-	struct CMUnitTest tests[N];
+static struct CMUnitTest tests[sizeof(attacks) / sizeof(attacks[0])];
 
-	if (geteuid()) {
-		printf("1..0 # SKIP needs root, to be several users\n");
-		return 0;
-	}
-	for (int i = 0; i < N; i++)
+static int begin(int argc, char **argv)
+{
+	if (geteuid())
+		kit_skip("needs root, to be several users");
+	for (size_t i = 0; i < kit_suite.ntests; i++)
 		tests[i] = (struct CMUnitTest){
 			.name = attacks[i].name, .test_func = test_attack, .initial_state = (void *)(uintptr_t)&attacks[i],
 		};
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return 0;
 }
+
+KIT_SUITE(tests, .begin = begin, .setup = setup, .teardown = teardown);

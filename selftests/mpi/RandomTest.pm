@@ -28,7 +28,8 @@ my $build = abs_path($ENV{PROG_BUILD} // $ENV{BUILD} // "$top/build");
 my $chunk = 100;	# programs of one job
 my $limit = 20;		# seconds for one program
 my $vnodes = "$top/tools/vnodes/vnodes";
-my $done = "$build/selftests/mpi/random-done.$$";
+# all nodes see it
+my $done = ($ENV{VNODES_RSH} ? $ENV{VNODES_STATE} : "$build/selftests/mpi") . "/random-done.$$";
 my ($n, $failed, $gaps, $child, $up, $hung) = (0, 0, 0, 0, 0, 0);
 my ($set, $ranks, $verbose, @more, %test);
 
@@ -76,7 +77,7 @@ sub job
 	my @args = (@{$k->{args}}, $hook ? () : @{$k->{native} // []});
 	my @cmd = ($vnodes, 'run', '--name', $set, '--mpi', $lib, '--nodes', $count,
 		   '-n', $ranks // ranks_of($k, $lib, $count), '--timeout',
-		   $limit * 2 + $number * 2);
+		   $limit * 2 + $number * $limit / 10);
 	my (%digest, @said, $left);
 
 	unlink $done, "$done.part";
@@ -201,11 +202,11 @@ sub run
 	my ($first, $programs, $mpi, $nodes, $kind);
 	my $usage = "usage: $0 [--first SEED] [--programs N] [--mpi ompi|mpich|abi-ompi|abi-mpich] [--nodes "
 		. join('|', @{$test{nodes}}) . '] [--kind ' . join('|', @{$test{order}})
-		. "] [--ranks N] [--name SET] [--set KEY=VALUE].. [--verbose]\n";
+		. "] [--ranks N] [--limit S] [--name SET] [--set KEY=VALUE].. [--verbose]\n";
 
 	$set = "$test{program}-$$";
 	GetOptions('first=i' => \$first, 'programs=i' => \$programs, 'mpi=s' => \$mpi,
-		   'nodes=i' => \$nodes, 'kind=s' => \$kind, 'ranks=i' => \$ranks, 'name=s' => \$set,
+		   'nodes=i' => \$nodes, 'kind=s' => \$kind, 'ranks=i' => \$ranks, 'limit=i' => \$limit, 'name=s' => \$set,
 		   'set=s' => \@more, 'verbose' => \$verbose)
 		&& !@ARGV && (!defined $kind || $test{kinds}{$kind})
 		or die $usage;

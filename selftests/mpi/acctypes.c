@@ -220,6 +220,19 @@ bool acc_permitted(const struct acc_type *t, enum acc_op op)
 	}
 }
 
+bool acc_standard(const struct acc_type *t, enum acc_op op)
+{
+	bool logical = op == O_LAND || op == O_LOR || op == O_LXOR, bits = op == O_BAND || op == O_BOR || op == O_BXOR;
+
+	if (op == O_REPLACE || op == O_NO_OP || t->class == A_CHAR || t->class == A_OTHER)
+		return false;
+	if (t->class == A_BYTE)
+		return bits;
+	if (t->class == A_LOGICAL)
+		return logical;
+	return acc_permitted(t, op);
+}
+
 bool acc_cas_permitted(const struct acc_type *t)
 {
 #ifdef OPEN_MPI

@@ -41,6 +41,8 @@ MPI_Op acc_op(enum acc_op op);
 /* fills the table with the types this library has; returns how many */
 int acc_types(const struct acc_type **types);
 bool acc_permitted(const struct acc_type *t, enum acc_op op);
+/* what the standard has for reductions: acc_permitted() knows what libraries do beyond it */
+bool acc_standard(const struct acc_type *t, enum acc_op op);
 /*
  * MPI_Compare_and_swap: C and Fortran integers, logicals, multi-language types, byte; in both libraries also characters, and in
  * Open MPI any

@@ -40,6 +40,9 @@
 #define T_HAS_ISENDRECV 0
 #endif
 
+/* persistent collectives, which Open MPI 5 has as well */
+#define T_HAS_COLL_INIT T_HAS_ISENDRECV
+
 #define ARRAY_SIZE(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
 extern int t_rank, t_size;

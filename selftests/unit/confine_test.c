@@ -5,9 +5,7 @@
 #include <linux/if_alg.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #include "confine/confine.h"
 #include "loop/loop.h"
@@ -272,12 +270,9 @@ static void test_supervisor(void **state)
 	in_child(CONFINE_SUPERVISOR, supervisor);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_daemon), cmocka_unit_test(test_threads), cmocka_unit_test(test_loops),
-		cmocka_unit_test(test_supervisor),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_daemon), cmocka_unit_test(test_threads), cmocka_unit_test(test_loops),
+	cmocka_unit_test(test_supervisor),
+};
 
-	return cmocka_run_group_tests_name("confine", tests, NULL, NULL);
-}
+KIT_SUITE(tests);

@@ -3,13 +3,9 @@
  * The frame fuzzer's target with a bounded number of made-up inputs, for compilers without
  * libFuzzer: streams of good frames, cut, flipped and joined. PROG_SEED=N repeats a run.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <time.h>
-
 #include "../fuzz/frame_fuzz.c"
 
-#include <cmocka.h>
+#include <kit/kit.h>
 
 #define INPUTS	20000
 #define MAX	40000
@@ -18,13 +14,11 @@ static void test_streams(void **state)
 {
 	static const uint8_t types[] = { WIRE_HELLO, WIRE_JOB_OPEN, WIRE_RMA_PUT, WIRE_RMA_PUT, WIRE_RMA_GET,
 					 WIRE_RMA_ACC, WIRE_RMA_LOCK, WIRE_RMA_ACK, WIRE_RMA_DATA, WIRE_RMA_DTYPE };
-	const char *s = getenv("PROG_SEED");
-	unsigned int seed = s ? strtoul(s, NULL, 0) : (unsigned int)time(NULL);
+	unsigned int seed = kit_seed();
 	uint8_t *in = malloc(MAX);
 	size_t size;
 	int i, flips;
 
-	print_message("# PROG_SEED=%u\n", seed);
 	assert_non_null(in);
 	for (i = 0; i < INPUTS; i++) {
 		size = 1;
@@ -63,9 +57,6 @@ static void test_streams(void **state)
 	free(in);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_streams) };
+static const struct CMUnitTest tests[] = { cmocka_unit_test(test_streams) };
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

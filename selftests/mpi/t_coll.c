@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * Every non-blocking collective on communicators of all kinds, with all layouts on either side, in place, from every root, from
+ * nothing to some hundred KB.  collcase.c computes what has to come.
+ */
+#include "collcase.h"
+
+enum { WORLD, DUP, REVERSED, HALVES, SELF, COMMS };
+static const char *const comm_names[COMMS] = { "world", "dup", "reversed", "halves", "self" };
+static const int sizes[] = { 0, 1, 3, 100, 5000 };
+
+static void run(struct coll *c)
+{
+	const char *why;
+	MPI_Request q;
+	MPI_Status st = { .MPI_ERROR = 77 };
+
+	coll_make(c);
+	coll_fill(c, 0);
+	M(coll_start(c, &q));
+	M(MPI_Wait(&q, &st));
+	T_OK(q == MPI_REQUEST_NULL, "after MPI_Wait");
+	why = coll_wrong(c);
+	T_OK(!why, "%s", why);
+	coll_free(c);
+}
+
+static MPI_Comm comm_make(int which)
+{
+	MPI_Comm c;
+
+	switch (which) {
+	case DUP:
+		M(MPI_Comm_dup(MPI_COMM_WORLD, &c));
+		return c;
+	case REVERSED:
+		M(MPI_Comm_split(MPI_COMM_WORLD, 0, -t_rank, &c));
+		return c;
+	case HALVES:
+		M(MPI_Comm_split(MPI_COMM_WORLD, t_rank % 2, t_rank, &c));
+		return c;
+	default:
+		return which == SELF ? MPI_COMM_SELF : MPI_COMM_WORLD;
+	}
+}
+
+static void comm_drop(int which, MPI_Comm *c)
+{
+	if (which != WORLD && which != SELF)
+		M(MPI_Comm_free(c));
+}
+
+/* A kind on one communicator: sizes, roots, in place or not, layouts (with @each also the same at all members). */
+static void kind_on(enum coll_kind kind, MPI_Comm comm, bool each)
+{
+	struct t_rng r = t_rng_common();
+	const struct acc_type *types;
+	/* both libraries take the types of MPI_Ialltoallw in place for one; Open MPI 4.1 mistakes displacements as well */
+#ifdef OPEN_MPI
+	bool wrong_natively = kind == C_ALLTOALLV || kind == C_ALLTOALLW;
+#else
+	bool wrong_natively = kind == C_ALLTOALLW;
+#endif
+	int n = acc_types(&types), nranks;
+	struct coll c = { .kind = kind, .comm = comm };
+	bool rooted = (kind >= C_BCAST && kind <= C_SCATTERV) || kind == C_REDUCE;
+
+	MPI_Comm_size(comm, &nranks);
+	for (int i = 0; i < n; i++)
+		if (types[i].type == MPI_LONG)
+			c.type = &types[i];
+	c.op = O_SUM;
+	for (int k = 0; k < ARRAY_SIZE(sizes); k += each ? 1 : 2) {
+		for (int place = 0; place <= coll_may_be_in_place(kind); place++) {
+			for (int l = each && k == 2 ? 0 : L_ANY; l <= L_ANY; l++) {
+				c.seed = t_rnd(&r);
+				c.units = sizes[k];
+				c.in_place = place && (!wrong_natively || t_expect_progress);
+				c.layout = l;
+				c.root = t_rndn(&r, nranks);
+				run(&c);
+			}
+		}
+	}
+	for (c.root = 0; rooted && c.root < nranks; c.root++) {
+		c.units = 10;
+		c.seed = t_rnd(&r);
+		c.in_place = c.root % 2 && coll_may_be_in_place(kind) && (!wrong_natively || t_expect_progress);
+		run(&c);
+	}
+}
+
+static void kinds(int which)
+{
+	MPI_Comm comm = comm_make(which);
+
+	for (int k = 0; k < C_PLAIN; k++) {
+		if (!t_begin("%s.%s", coll_names[k], comm_names[which]))
+			continue;
+		kind_on(k, comm, which == WORLD);
+		t_end();
+	}
+	comm_drop(which, &comm);
+}
+
+/* ---- neighbourhoods ---- */
+
+static void neighbourhoods(const char *name, MPI_Comm comm)
+{
+	for (int k = C_NEIGHBOR_ALLGATHER; k < C_KINDS; k++) {
+		if (!t_begin("%s.%s", coll_names[k], name))
+			continue;
+		if (comm != MPI_COMM_NULL)
+			kind_on(k, comm, false);
+		t_end();
+	}
+	if (comm != MPI_COMM_NULL)
+		M(MPI_Comm_free(&comm));
+}
+
+static void grids(void)
+{
+	int ring = t_size, two[2] = { t_size / 2, 2 }, no[2] = { 0, 0 }, yes[2] = { 1, 1 }, twice[2] = { t_size, 1 };
+	MPI_Comm c;
+
+	M(MPI_Cart_create(MPI_COMM_WORLD, 1, &ring, yes, 0, &c));
+	neighbourhoods("ring", c);
+	M(MPI_Cart_create(MPI_COMM_WORLD, 1, &ring, no, 0, &c));
+	neighbourhoods("line", c);
+	M(MPI_Cart_create(MPI_COMM_WORLD, 2, two, no, 0, &c));
+	neighbourhoods("grid", c);
+	if (!t_expect_progress)
+		return;
+	/* the same neighbour on both sides, also the rank itself: libraries differ there */
+	M(MPI_Cart_create(MPI_COMM_WORLD, 2, two, yes, 0, &c));
+	neighbourhoods("torus_of_2", c);
+	M(MPI_Cart_create(MPI_COMM_WORLD, 2, twice, yes, 0, &c));
+	neighbourhoods("torus_of_1", c);
+}
+
+static void graphs(void)
+{
+	int index[t_size], edges[2 * t_size], n = 0, from[t_size + 1], to[t_size + 1], weights[t_size + 1];
+	int nfrom = 0, nto = 0;
+	MPI_Comm c;
+
+	for (int i = 0; i <= t_size; i++)
+		weights[i] = 1;
+	/* a star around rank 0 */
+	for (int r = 0; r < t_size; r++) {
+		for (int k = 1; k < t_size && !r; k++)
+			edges[n++] = k;
+		if (r)
+			edges[n++] = 0;
+		index[r] = n;
+	}
+	M(MPI_Graph_create(MPI_COMM_WORLD, t_size, index, edges, 0, &c));
+	neighbourhoods("star", c);
+	/* everybody to all that are below it, from all that are above it */
+	for (int r = 0; r < t_size; r++) {
+		if (r > t_rank)
+			from[nfrom++] = r;
+		else if (r < t_rank)
+			to[nto++] = r;
+	}
+	M(MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, nfrom, from, weights, nto, to, weights, MPI_INFO_NULL, 0, &c));
+	neighbourhoods("below", c);
+	if (!t_expect_progress || t_size < 2)
+		return;
+	/* two edges to the next one */
+	from[0] = from[1] = (t_rank + t_size - 1) % t_size;
+	to[0] = to[1] = (t_rank + 1) % t_size;
+	M(MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 2, from, weights, 2, to, weights, MPI_INFO_NULL, 0, &c));
+	neighbourhoods("two_edges", c);
+}
+
+/* ---- a barrier ---- */
+
+/* Nobody leaves before the last has come: each in turn is late, and says in everybody's memory that it came. */
+static void barrier_waits(void)
+{
+	int *came = NULL, v = 1;
+	MPI_Win w;
+
+	M(MPI_Win_allocate((MPI_Aint)sizeof(int) * t_size, sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &came, &w));
+	for (int late = 0; late < t_size; late++) {
+		MPI_Request q;
+		int flag = 0;
+
+		memset(came, 0, sizeof(int) * (size_t)t_size);
+		M(MPI_Win_fence(0, w));
+		M(MPI_Win_fence(MPI_MODE_NOPRECEDE | MPI_MODE_NOSUCCEED, w));
+		M(MPI_Win_lock_all(0, w));
+		if (t_rank == late) {
+			usleep(3000);
+			for (int r = 0; r < t_size; r++)
+				M(MPI_Put(&v, 1, MPI_INT, r, late, 1, MPI_INT, w));
+			M(MPI_Win_flush_all(w));
+		}
+		M(MPI_Ibarrier(MPI_COMM_WORLD, &q));
+		while (!flag)
+			M(MPI_Test(&q, &flag, MPI_STATUS_IGNORE));
+		M(MPI_Win_sync(w));
+		T_EQ(((volatile int *)came)[late], 1);
+		M(MPI_Win_unlock_all(w));
+	}
+	M(MPI_Win_free(&w));
+}
+
+int main(int argc, char **argv)
+{
+	t_init(&argc, &argv, MPI_THREAD_SINGLE);
+	for (int which = 0; which < COMMS; which++)
+		kinds(which);
+	grids();
+	graphs();
+	T_RUN(barrier_waits, 2);
+	return t_fini();
+}

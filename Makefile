@@ -11,6 +11,7 @@ include mk/base.mk
 include mk/hooks.mk
 include mk/tools.mk
 include mk/kmod.mk
+include mk/verbs.mk
 include $(wildcard mk/selftests-*.mk)
 include mk/test.mk
 include mk/bench.mk

@@ -8,15 +8,19 @@ BASE_SRCS   := $(call srcs,lib/libprogbase/*.c)
 CLIENT_SRCS := $(call srcs,lib/libprogclient/*.c)
 PROGD_SRCS  := $(call srcs,daemon/progd/*/*.c)
 SUPER_SRCS  := $(call srcs,daemon/supervisor/*.c)
+VERBS_SRCS  := $(call srcs,daemon/verbs/*.c)
 
 LIBPROGBASE  := $(LIB)/libprogbase.a
 LIBPROGCORE  := $(LIB)/libprogdcore.a
 LIBCLIENT_A  := $(LIB)/libprogclient.a
 LIBCLIENT_SO := $(LIB)/libprogclient.so
+LIBVERBS     := $(LIB)/libprogverbs.a
+VERBS_SO     := $(LIB)/progd-verbs.so
 
 DAEMON_PKGS := liburing libsodium hwloc libsystemd jansson libseccomp
 # evaluated by the recipes that link, so that `make deps` and `make help` need no pkg-config
 DAEMON_LIBS  = $(shell $(PKG_CONFIG) --libs $(DAEMON_PKGS)) -lm
+VERBS_LIBS   = $(shell $(PKG_CONFIG) --libs libibverbs)
 CLIENT_LIBS  = $(shell $(PKG_CONFIG) --libs libsodium) -lm
 
 $(LIBPROGBASE): $(call objs,$(BASE_SRCS))
@@ -31,6 +35,13 @@ $(LIBCLIENT_SO): $(call objs,$(CLIENT_SRCS) $(BASE_SRCS)) lib/libprogclient/libp
 		-Wl,--version-script=lib/libprogclient/libprogclient.map \
 		$(LDFLAGS) -o $@ $(filter %.o %.ld,$^) $(CLIENT_LIBS)
 	$(Q)ln -sf $(@F) $@.0
+
+# progd's plug-in: all that is linked to libibverbs.  Tests take its objects, with a double of that library.
+$(LIBVERBS): $(call objs,$(VERBS_SRCS))
+$(VERBS_SO): $(call objs,$(VERBS_SRCS))
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) -shared $(if $(SAN),,-Wl,-z$(comma)defs) $(LDFLAGS) -o $@ $^ $(VERBS_LIBS)
 
 $(BIN)/progd: $(OBJ)/daemon/progd/main.o $(LIBPROGCORE) $(LIBPROGBASE)
 	$(call say,LD,$@)
@@ -48,5 +59,6 @@ USER_TARGETS += $(if $(CLIENT_SRCS),$(LIBCLIENT_A))
 USER_TARGETS += $(if $(wildcard lib/libprogclient/libprogclient.map),$(LIBCLIENT_SO))
 USER_TARGETS += $(if $(wildcard daemon/progd/main.c),$(BIN)/progd)
 USER_TARGETS += $(BIN)/progd-supervisor
+USER_TARGETS += $(VERBS_SO)
 
--include $(patsubst %.o,%.d,$(call objs,$(BASE_SRCS) $(CLIENT_SRCS) $(PROGD_SRCS) $(SUPER_SRCS) daemon/progd/main.c))
+-include $(patsubst %.o,%.d,$(call objs,$(BASE_SRCS) $(CLIENT_SRCS) $(PROGD_SRCS) $(SUPER_SRCS) $(VERBS_SRCS) daemon/progd/main.c))

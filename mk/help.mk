@@ -29,6 +29,7 @@ help:
 	@echo '  make fuzz        every fuzzer for FUZZ_SECONDS (60); fuzz-corpus grows what they start from'
 	@echo '  make soak-p2p    SOAK_PROGRAMS (5000) random two-sided programs, native and hooked'
 	@echo '  make soak-rma    likewise random one-sided programs'
+	@echo '  make soak-coll   likewise random programs of non-blocking collectives'
 	@echo '  make soak-cuts   the network is cut under jobs for CUTS (1 10 60 300) seconds'
 	@echo '  make soak-restarts  supervisors are restarted RESTARTS (100) times under jobs, while STARTED (100) others start'
 	@echo '  make soak-sanitizers  what make check leaves out of the sanitizer builds'
@@ -39,6 +40,8 @@ help:
 	@echo '  make kmod        the kernel modules, KDIR=/lib/modules/RELEASE/build; modules_install'
 	@echo '                   check-kmod, check-kmod-debug in virtual machines; install-dkms'
 	@echo '  make check-service  the installed service under systemd, in a virtual machine'
+	@echo '  make check-verbs RDMA between two virtual machines: ten minutes at most'
+	@echo '  make soak-verbs  every conformance program and random ones between them: hours'
 	@echo '  make install     DESTDIR= PREFIX=/usr'
 	@echo '  make clean'
 	@echo

@@ -76,13 +76,13 @@ $(HOOK_GEN)/checked-$(1): $(HOOK_DEF)
 $(OBJ)/hooks-$(1)/%.o: $(HOOK_DIR)/%.c $(HOOK_GEN)/hooks_gen.h mk/config.mk mk/hooks.mk
 	$$(call say,MPICC,$$< ($(1)))
 	$$(Q)mkdir -p $$(@D)
-	$$(Q)$(CC) $(CPPFLAGS) -I$(HOOK_GEN) -I$(HOOK_DIR) $$(HOOK_CFLAGS_$(1)) $(CFLAGS) \
+	$$(Q)$(CC) $$(CPPFLAGS) -I$(HOOK_GEN) -I$(HOOK_DIR) $$(HOOK_CFLAGS_$(1)) $(CFLAGS) \
 		-MMD -MP -c -o $$@ $$<
 $(OBJ)/hooks-$(1)/entry.o $(OBJ)/hooks-$(1)/entry_f.o: $(OBJ)/hooks-$(1)/%.o: $(HOOK_GEN)/%.c \
 		$(HOOK_GEN)/hooks_gen.h mk/config.mk
 	$$(call say,MPICC,$$< ($(1)))
 	$$(Q)mkdir -p $$(@D)
-	$$(Q)$(CC) $(CPPFLAGS) -I$(HOOK_GEN) -I$(HOOK_DIR) $$(HOOK_CFLAGS_$(1)) $(CFLAGS) \
+	$$(Q)$(CC) $$(CPPFLAGS) -I$(HOOK_GEN) -I$(HOOK_DIR) $$(HOOK_CFLAGS_$(1)) $(CFLAGS) \
 		-MMD -MP -c -o $$@ $$<
 $(OBJ)/hooks-$(1)/all.o: $$(HOOK_OBJS_$(1)) $(LIBCLIENT_A) $(HOOK_GEN)/names $(HOOK_GEN)/checked-$(1)
 	$$(call say,LD,$$@)
@@ -103,6 +103,10 @@ USER_TARGETS += $(if $(wildcard lib/libprogclient/libprogclient.map),$(LIB)/libp
 endef
 $(foreach m,$(HOOK_LIBS),$(eval $(call hook_rules,$(m))))
 
+# what tests in C have in common, mk/test.mk; without it: dtype_test
+HOOK_KIT := $(LIB)/libprogkit.a
+$(OBJ)/$(HOOK_DIR)/%_test.o $(OBJ)/hooks-mpich/%_test.o $(OBJ)/hooks-checked/%_test.o: override CPPFLAGS += -Iselftests
+
 # Tests of single files: MPI programs of one process, once for each MPI library.
 define hook_test_rules
 HOOK_TEST_$(1) := $(BUILD)/test/mpi-hooks/dtype_$(1)
@@ -117,7 +121,7 @@ $(foreach m,$(filter-out abi,$(HOOK_LIBS)),$(eval $(call hook_test_rules,$(m))))
 
 # Those that call no function of an MPI library, and include its header.
 HOOK_FAMILY_TEST := $(BUILD)/test/$(HOOK_DIR)/win_family_test
-$(HOOK_FAMILY_TEST): $(OBJ)/hooks-mpich/win_family_test.o $(OBJ)/hooks-mpich/win_family.o
+$(HOOK_FAMILY_TEST): $(OBJ)/hooks-mpich/win_family_test.o $(OBJ)/hooks-mpich/win_family.o $(HOOK_KIT)
 	$(call say,MPILD,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(shell $(PKG_CONFIG) --libs cmocka mpich)
@@ -125,7 +129,8 @@ TEST_TARGETS += $(if $(SAN),,$(HOOK_FAMILY_TEST))
 
 # Those that have nothing to do with an MPI library.
 HOOK_UNIT := $(BUILD)/test/$(HOOK_DIR)/chan_test $(BUILD)/test/$(HOOK_DIR)/chan_threads_test
-$(HOOK_UNIT): $(BUILD)/test/%: $(OBJ)/%.o $(OBJ)/$(HOOK_DIR)/chan.o $(OBJ)/$(HOOK_DIR)/chan_table.o
+$(HOOK_UNIT): $(BUILD)/test/%: $(OBJ)/%.o $(OBJ)/$(HOOK_DIR)/chan.o $(OBJ)/$(HOOK_DIR)/chan_table.o \
+		$(HOOK_KIT)
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(shell $(PKG_CONFIG) --libs cmocka)
@@ -139,7 +144,7 @@ $(OBJ)/hooks-checked/%.o: $(HOOK_DIR)/%.c $(HOOK_GEN)/hooks_gen.h mk/config.mk m
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -DPROG_CHECKS -I$(HOOK_DIR) $(HOOK_CFLAGS_ompi) $(CFLAGS) -MMD -MP -c -o $@ $<
-$(HOOK_CHECKED): $(OBJ)/hooks-checked/rec_check_test.o $(OBJ)/hooks-checked/rec_check.o $(LIBPROGBASE)
+$(HOOK_CHECKED): $(OBJ)/hooks-checked/rec_check_test.o $(OBJ)/hooks-checked/rec_check.o $(HOOK_KIT) $(LIBPROGBASE)
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(shell $(PKG_CONFIG) --libs cmocka)

@@ -14,7 +14,9 @@ SYSUSERSDIR ?= $(PREFIX)/lib/sysusers.d
 put = $(if $(strip $(2)),install -d $(DESTDIR)$(3) && install -m $(1) $(2) $(DESTDIR)$(3)/,true)
 
 INSTALL_BINS = $(filter $(BIN)/%,$(USER_TARGETS))
-INSTALL_SOS  = $(filter $(LIB)/%.so,$(USER_TARGETS))
+INSTALL_SOS  = $(filter-out $(VERBS_SO),$(filter $(LIB)/%.so,$(USER_TARGETS)))
+# where progd looks, beside its own directory
+PLUGINDIR   := $(PREFIX)/lib/asyncprog
 # the default configuration comes from the table in progd itself; an administrator's file stays
 CONF_DEST   := $(DESTDIR)$(SYSCONFDIR)/progd/progd.conf
 DOC_FILES   := $(wildcard README.md Documentation/*.md)
@@ -25,11 +27,12 @@ install: user
 	@# an engine is its user's process: a program that its user cannot read cannot be traced from its first instruction on
 	$(Q)$(call put,0711,$(filter $(BIN)/progd,$(INSTALL_BINS)),$(BINDIR))
 	$(Q)$(call put,0755,$(INSTALL_SOS),$(LIBDIR))
+	$(Q)$(call put,0755,$(filter $(VERBS_SO),$(USER_TARGETS)),$(PLUGINDIR))
 	$(Q)$(if $(filter $(LIBCLIENT_SO),$(INSTALL_SOS)), \
 		mv $(DESTDIR)$(LIBDIR)/libprogclient.so $(DESTDIR)$(LIBDIR)/libprogclient.so.0 && \
 		ln -sf libprogclient.so.0 $(DESTDIR)$(LIBDIR)/libprogclient.so,true)
 	$(Q)$(call put,0644,$(filter $(LIBCLIENT_A),$(USER_TARGETS)),$(LIBDIR))
-	$(Q)$(call put,0644,$(wildcard lib/libprogclient/progclient.h),$(INCLUDEDIR))
+	$(Q)$(call put,0644,$(wildcard lib/libprogclient/progclient.h lib/libprogclient/progcoll.h),$(INCLUDEDIR))
 	$(Q)$(call put,0644,$(wildcard include/uapi/asyncprog/*.h),$(INCLUDEDIR)/asyncprog)
 	$(Q)$(call put,0644,$(wildcard include/mpi/asyncprog/*),$(INCLUDEDIR)/asyncprog)
 	$(Q)$(call put,0644,include/wire/dtype.h include/wire/optype.h,$(INCLUDEDIR)/asyncprog/wire)

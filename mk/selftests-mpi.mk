@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-# MPI conformance programs: every selftests/mpi/t_*.c once for each MPI library, f_rma.F90, f_p2p.F90, f_team.F90 and f_notify.F90 once
-# for each Fortran binding, the random programs of p2p_random.c (two-sided) and rma_random.c (one-sided), and
-# bench/calls.c. They use the MPI library only, and t_team.c an OpenMP runtime: GCC's code with libgomp (team) and with
+# MPI conformance programs: every selftests/mpi/t_*.c once for each MPI library, f_rma.F90, f_p2p.F90, f_coll.F90, f_team.F90 and
+# f_notify.F90 once for each Fortran binding, the random programs of p2p_random.c (two-sided), rma_random.c (one-sided) and
+# coll_random.c (collectives), and bench/calls.c. They use the MPI library only, and t_team.c an OpenMP runtime: GCC's code with libgomp (team) and with
 # libomp (team_libomp), and Clang's (team_clang).
 
 MPITEST_DIR     := selftests/mpi
@@ -24,13 +24,14 @@ MPITEST_FC_mpich ?= mpifort.mpich
 
 MPITEST_C_PROGS := $(patsubst $(MPITEST_DIR)/t_%.c,%,$(sort $(wildcard $(MPITEST_DIR)/t_*.c)))
 MPITEST_F_BINDINGS := mpifh mpi mpif08
-MPITEST_F_PROGS := $(foreach p,f fp ft fn,$(MPITEST_F_BINDINGS:%=$(p)_%))
+MPITEST_F_PROGS := $(foreach p,f fp fc ft fn,$(MPITEST_F_BINDINGS:%=$(p)_%))
 # what programs compile with their own to have notified access
 MPITEST_F_NOTIFY_mpifh  := include/mpi/asyncprog/asyncprog_notify.f90
 MPITEST_F_NOTIFY_mpi    := $(MPITEST_F_NOTIFY_mpifh)
 MPITEST_F_NOTIFY_mpif08 := $(MPITEST_F_NOTIFY_mpifh) include/mpi/asyncprog/asyncprog_notify_f08.f90
 MPI_EXAMPLES    := $(shell grep -l 'mpi\.h' $(wildcard examples/*.c))
-MPITEST_COMMON  := mpitest done dtmap acctypes
+MPI_EXAMPLE_LIBS_fft := -lfftw3
+MPITEST_COMMON  := mpitest done dtmap acctypes collcase
 MPITEST_RANDOM  := random done
 # MPI_STATUSES_IGNORE is (MPI_Status *)1 in one of the libraries, which gcc takes for an array
 MPITEST_CFLAGS   = -O1 -g1 -std=gnu11 -pthread $(WARN) -Wno-stringop-overflow -Wno-deprecated-declarations -D_GNU_SOURCE -Iinclude/mpi
@@ -89,12 +90,12 @@ $(MPITEST_OUT)/$(1)/team_libomp: $(MPITEST_OUT)/$(1)/obj/t_team.o
 $(MPITEST_OUT)/$(1)/team_clang: $(MPITEST_OUT)/$(1)/obj/t_team_clang.o
 $(MPITEST_OUT)/$(1)/team: | $(MPITEST_OUT)/team_plugin.so
 
-$(MPITEST_OUT)/$(1)/obj/random.o $(addprefix $(MPITEST_OUT)/$(1)/,p2p_random rma_random): private MPITEST_SAN += -fopenmp
+$(MPITEST_OUT)/$(1)/obj/random.o $(addprefix $(MPITEST_OUT)/$(1)/,p2p_random rma_random coll_random): private MPITEST_SAN += -fopenmp
 $(MPITEST_OUT)/$(1)/p2p_random: $(MPITEST_OUT)/$(1)/obj/p2p_random.o $(MPITEST_RANDOM:%=$(MPITEST_OUT)/$(1)/obj/%.o) $(2)
 	$$(call say,MPILD,$$@)
 	$$(Q)$$(MPITEST_CC_$(1)) -pthread $$(MPITEST_SAN) -o $$@ $$^ $(if $(2),-Wl$(comma)-rpath$(comma)$(abspath $(dir $(2))))
 
-$(MPITEST_OUT)/$(1)/rma_random: $(MPITEST_OUT)/$(1)/obj/rma_random.o \
+$(MPITEST_OUT)/$(1)/rma_random $(MPITEST_OUT)/$(1)/coll_random: $(MPITEST_OUT)/$(1)/%: $(MPITEST_OUT)/$(1)/obj/%.o \
 		$(sort $(MPITEST_RANDOM:%=$(MPITEST_OUT)/$(1)/obj/%.o) $(MPITEST_COMMON:%=$(MPITEST_OUT)/$(1)/obj/%.o)) $(2)
 	$$(call say,MPILD,$$@)
 	$$(Q)$$(MPITEST_CC_$(1)) -pthread $$(MPITEST_SAN) -o $$@ $$^ -lm $(if $(2),-Wl$(comma)-rpath$(comma)$(abspath $(dir $(2))))
@@ -103,9 +104,10 @@ $(MPITEST_OUT)/$(1)/rma_random: $(MPITEST_OUT)/$(1)/obj/rma_random.o \
 $(BUILD)/examples/$(1)/%: examples/%.c include/mpi/asyncprog/notify.h
 	$$(call say,MPICC,$$@)
 	$$(Q)mkdir -p $$(@D)
-	$$(Q)$$(MPITEST_CC_$(1)) $$(MPITEST_CFLAGS) $$(MPITEST_SAN) -o $$@ $$< $(2) $(if $(2),-Wl$(comma)-rpath$(comma)$(abspath $(dir $(2))))
+	$$(Q)$$(MPITEST_CC_$(1)) $$(MPITEST_CFLAGS) $$(MPITEST_SAN) -o $$@ $$< $(2) $(if $(2),-Wl$(comma)-rpath$(comma)$(abspath $(dir $(2)))) \
+		$$(MPI_EXAMPLE_LIBS_$$*) -lm
 
-MPITEST_PROGS_$(1) := $(addprefix $(MPITEST_OUT)/$(1)/,$(MPITEST_C_PROGS) $(if $(2),,$(MPITEST_F_PROGS)) p2p_random rma_random \
+MPITEST_PROGS_$(1) := $(addprefix $(MPITEST_OUT)/$(1)/,$(MPITEST_C_PROGS) $(if $(2),,$(MPITEST_F_PROGS)) p2p_random rma_random coll_random \
 	$(if $(2)$(SAN),,team_libomp team_clang)) \
 	$(patsubst examples/%.c,$(BUILD)/examples/$(1)/%,$(MPI_EXAMPLES))
 -include $(wildcard $(MPITEST_OUT)/$(1)/obj/*.d)
@@ -115,6 +117,7 @@ $(foreach m,$(MPITEST_ABIS),$(eval $(call mpitest_rules,$(m),$(MPITEST_OUT)/$(m)
 $(foreach m,$(MPITEST_LIBS),$(foreach b,$(MPITEST_F_BINDINGS),\
 	$(eval $(call mpitest_fortran_rules,$(m),f,$(b),f_rma.F90))\
 	$(eval $(call mpitest_fortran_rules,$(m),fp,$(b),f_p2p.F90))\
+	$(eval $(call mpitest_fortran_rules,$(m),fc,$(b),f_coll.F90))\
 	$(eval $(call mpitest_fortran_rules,$(m),ft,$(b),f_team.F90))\
 	$(eval $(call mpitest_fortran_rules,$(m),fn,$(b),f_notify.F90,$(MPITEST_F_NOTIFY_$(b))))))
 
@@ -135,8 +138,8 @@ check-mpi-copied: selftests-mpi user
 check-mpi-native: selftests-mpi
 	$(Q)BUILD=$(BUILD) $(MPITEST_DIR)/run --native
 
-# make soak-p2p or soak-rma [SOAK_PROGRAMS=5000] [SOAK_ARGS="--mpi mpich --first SEED"]
+# make soak-p2p, soak-rma or soak-coll [SOAK_PROGRAMS=5000] [SOAK_ARGS="--mpi mpich --first SEED"]
 SOAK_PROGRAMS ?= 5000
-.PHONY: soak-p2p soak-rma
-soak-p2p soak-rma: soak-%: selftests-mpi user
+.PHONY: soak-p2p soak-rma soak-coll
+soak-p2p soak-rma soak-coll: soak-%: selftests-mpi user
 	$(Q)PROG_BUILD=$(abspath $(BUILD)) $(MPITEST_DIR)/$*_test --programs $(SOAK_PROGRAMS) $(SOAK_ARGS)

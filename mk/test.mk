@@ -26,7 +26,7 @@ ifeq ($(filter-out address$(comma)undefined,$(SAN)),)
 $(call objs,$(KIT_SRCS) $(TEST_SRCS)): override CFLAGS += -O0 -g1
 endif
 
-$(TEST_BINS): $(BUILD)/test/%: $(OBJ)/%.o $(LIBKIT) $(TEST_LIBDEPS)
+$(TEST_BINS): $(BUILD)/test/%: $(OBJ)/%.o $(LIBVERBS) $(LIBKIT) $(TEST_LIBDEPS)
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) \
@@ -136,7 +136,7 @@ check-apps:
 	$(Q)selftests/run --build $(BUILD) apps
 
 # clang's analysis of locks, see lib/libprogbase/guard.h
-THREAD_CHECK_SRCS = $(filter-out %_fuzz.c,$(BASE_SRCS) $(CLIENT_SRCS) $(PROGD_SRCS))
+THREAD_CHECK_SRCS = $(filter-out %_fuzz.c,$(BASE_SRCS) $(CLIENT_SRCS) $(PROGD_SRCS) $(VERBS_SRCS))
 THREAD_CHECK = $(FUZZ_CC) -fsyntax-only -Wthread-safety -Wno-gcc-compat -Werror -std=gnu11 $(CPPFLAGS) \
 	-include selftests/thread-check.h
 thread-check:

@@ -47,8 +47,7 @@ bool coll_peers_due(struct coll_peers *p, struct prog_win *w)
 
 void coll_peers_ask(struct coll_peers *p, struct prog_win *w, uint32_t rank)
 {
-	/* the last serial number there can be, of the slot that is used last */
-	struct prog_msg_id none = { .src = rank, .slot = PROG_P2P_SLOTS - 1, .serial = UINT32_MAX, .len = 1 };
+	struct prog_msg_id none = { .src = rank, .slot = MSGS_NO_SLOT, .serial = 1, .len = 1 };
 	uint32_t k = COLL_ASKED_MAX;
 
 	for (uint32_t i = 0; i < COLL_ASKED_MAX; i++) {

@@ -56,7 +56,8 @@ int msgs_open(struct prog_win *w)
 		m->slot = (struct prog_p2p_slot *)(void *)((char *)s->seg + s->p2p->slot_off) + i;
 		m->serial = serial;
 		m->program = CLIENT_NO_ARENA;
-		msg_push(ms, &ms->free, m);
+		if (i != MSGS_NO_SLOT)
+			msg_push(ms, &ms->free, m);
 	}
 	pthread_mutex_lock(&s->msg_lock);
 	err = s->msgs ? -EEXIST : 0;

@@ -8,10 +8,16 @@
 #include "win.h"
 
 /*
+ * The slot that nothing is posted in: a receive of a message in it finds none, whatever its serial number, and the daemon, which
+ * takes no SEND of a slot that is older than what has been asked for, refuses no other message for it.
+ */
+#define MSGS_NO_SLOT	(PROG_P2P_SLOTS - 1)
+
+/*
  * Slots that only collectives have (prog_msg_send() and prog_msg_recv() with MSGS_COLL): a program may have any number of receives
  * outstanding whose messages are sent when a collective has ended.
  */
-#define MSGS_RESERVED	(PROG_P2P_SLOTS - PROG_MSG_MOST)
+#define MSGS_RESERVED	(MSGS_NO_SLOT - PROG_MSG_MOST)
 #define MSGS_COLL	(1u << 31)
 
 /* The message context opens: -EEXIST, -ENOMEM, -EOPNOTSUPP (by the daemon). */

@@ -162,7 +162,8 @@ int share_run(const struct share *j)
 	uint64_t from;
 	int err;
 
-	if (n < 2)
+	/* of one piece, a region would have threads that only wait for each other */
+	if (n < 2 || j->len <= j->unit)
 		return j->part(j->arg, 0, j->len);
 	if (share_threads->always)
 		return run_shared(j, 0, 0, n);
@@ -183,7 +184,7 @@ int prog_threads_run(int (*part)(void *arg, uint64_t off, uint64_t len), void *a
 	const struct share j = { .part = part, .arg = arg, .len = len, .unit = unit };
 	unsigned int n;
 
-	if (!share_worth(len) || !unit)
+	if (!share_worth(len) || !unit || len <= unit)
 		return -EAGAIN;
 	n = share_threads->count();
 	if (n < 2)

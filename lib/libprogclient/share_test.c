@@ -16,6 +16,7 @@
 /* ---- a team ------------------------------------------------------------------------------------- */
 
 static unsigned int team_size = 4, team_comes = 4;	/* what it says, and how many there are */
+static unsigned int team_runs;
 
 struct call {
 	void (*fn)(void *arg);
@@ -40,6 +41,7 @@ static void team_run(void (*fn)(void *arg), void *arg)
 	struct call c = { fn, arg };
 	pthread_t t[16];
 
+	team_runs++;
 	for (unsigned int i = 1; i < team_comes; i++)
 		assert_int_equal(pthread_create(&t[i], NULL, team_thread, &c), 0);
 	fn(arg);
@@ -140,6 +142,14 @@ static void shared_at_all(void **state)
 	assert_int_equal(parts.calls, 1);
 	assert_int_equal(prog_threads_run(note_part, NULL, 4096, 1, 1000000000), 0);
 	assert_true(parts.calls > 1);
+	/* one piece is the caller's */
+	team_runs = 0;
+	parts.calls = 0;
+	parts.unit = j.unit = 4096;
+	assert_int_equal(share_run(&j), 0);
+	assert_int_equal(parts.calls, 1);
+	assert_int_equal(prog_threads_run(note_part, NULL, 4096, 4096, 1000000000), -EAGAIN);
+	assert_int_equal(team_runs, 0);
 }
 
 /* ---- types -------------------------------------------------------------------------------------- */

@@ -230,9 +230,11 @@ struct wire_rts {
 	__le32 gen;
 	__le64 len;		/* packed bytes */
 	__le64 eager;		/* up to this size the sender would have them taken before they are matched */
-	__le32 flags;		/* PROG_P2PF_SYNC, PROG_P2PF_EAGER */
+	__le32 flags;		/* PROG_P2PF_SYNC, PROG_P2PF_EAGER, WIRE_RTS_QUIET */
 	__le32 reserved;
 };
+
+#define WIRE_RTS_QUIET	0x100	/* to who has WIRE_RTS_DATA: nobody waits for its end, so the ATS may go with other frames */
 
 #define WIRE_RTS_DATA_MAX	512u	/* bytes of a message that go with its RTS, at most */
 

@@ -18,7 +18,7 @@
 #define FENCE		(WIRE_F_FENCE | WIRE_F_PARITY)
 #define MAXP		WIRE_MAX_PAYLOAD
 
-#define WIRE_RTS_FLAGS	(PROG_P2PF_SYNC | PROG_P2PF_EAGER)
+#define WIRE_RTS_FLAGS	(PROG_P2PF_SYNC | PROG_P2PF_EAGER | WIRE_RTS_QUIET)
 
 /* largest element of optype.h is 32 bytes; CAS carries two */
 #define CAS_MAX		64

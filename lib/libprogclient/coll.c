@@ -37,6 +37,8 @@
 #define CHECK_NS	100000000u	/* is the daemon there? */
 #define ASK_AT		2u		/* looks at a round that waits, and then its members are asked for; */
 #define ASK_EVERY	8u		/* again after so many */
+#define LOOSE_BYTES	512u		/* of a message that goes with its announcement */
+#define LOOSE_MAX	32u
 #define OPERANDS	4096u		/* bytes that are reduced at a time where both orders need care */
 
 struct strand {
@@ -55,6 +57,13 @@ _Static_assert(COLL_STEPS_MAX <= 8, "struct strand: more steps than bits");
 struct tmp {
 	struct tmp *next;
 	_Alignas(16) unsigned char mem[];
+};
+
+/* A short message that was sent from here, so that its collective need not wait until it is received: that takes as long again. */
+struct loose {
+	prog_msg *m;			/* NULL: free */
+	uint32_t to;			/* rank */
+	unsigned char data[LOOSE_BYTES];
 };
 
 enum phase { QUEUED, FIRST, STRANDS_GO, LAST, ENDED };
@@ -87,6 +96,7 @@ struct colls {
 	bool blocked, freed;		/* some wait for others' slots; there are some */
 	bool fresh;			/* some that are queued may have become active */
 	bool retry;			/* something could not be posted */
+	bool receives;			/* some were posted, of which the daemon has not been told */
 	struct coll_report report;
 	uint32_t lent;			/* callers that wait in the thread's place */
 	bool running;			/* there is a thread */
@@ -97,6 +107,8 @@ struct colls {
 	pthread_t thread;
 	struct coll_peers peers;
 	struct tmp *kept;		/* what the daemon may write to until it has freed the window */
+	struct loose loose[LOOSE_MAX];
+	uint32_t loose_next;		/* place; in turn, as they end in about the order in which they were sent */
 	uint32_t word;			/* futex; atomic: what it sleeps on when it is idle */
 };
 
@@ -162,6 +174,39 @@ static void local_step(struct prog_coll *c, const struct coll_step *p)
 	}
 }
 
+/* Where a message of @bytes can be sent from; NULL: from where it is, and it has to be waited for. */
+static struct loose *loose_place(struct colls *cs, uint64_t bytes)
+{
+	struct loose *l = &cs->loose[cs->loose_next];
+
+	if (bytes > LOOSE_BYTES || (l->m && msg_state(l->m) < PROG_P2P_DONE))
+		return NULL;
+	prog_msg_free(cs->w, l->m);
+	l->m = NULL;
+	return l;
+}
+
+/* *@m is NULL if it needs not be waited for. */
+static int post_send(struct colls *cs, const struct prog_msg_key *key, struct prog_buf *b, prog_msg **m)
+{
+	struct loose *l = loose_place(cs, b->count);
+	struct prog_msg_id id;
+	int err;
+
+	if (l) {
+		memcpy(l->data, b->addr, b->count);
+		b->addr = l->data;
+	}
+	err = prog_msg_send(cs->w, key, b, PROG_MSGF_EAGER | MSGS_COLL | (l ? MSGS_QUIET : 0), &id, m);
+	if (err || !l)
+		return err;
+	l->m = *m;
+	l->to = key->dst;
+	*m = NULL;
+	cs->loose_next = (cs->loose_next + 1) % LOOSE_MAX;
+	return 0;
+}
+
 /* 0, or -EAGAIN: there is no slot. */
 static int post_msg(struct colls *cs, struct prog_coll *c, struct strand *st, unsigned int i)
 {
@@ -178,7 +223,6 @@ static int post_msg(struct colls *cs, struct prog_coll *c, struct strand *st, un
 	};
 	static unsigned char wrong;
 	struct prog_buf b = { .count = p->bytes };
-	struct prog_msg_id id;
 
 	if (c->status) {
 		b.addr = &wrong;
@@ -189,8 +233,8 @@ static int post_msg(struct colls *cs, struct prog_coll *c, struct strand *st, un
 		b.addr = &wrong;
 	}
 	if (send)
-		return prog_msg_send(cs->w, &key, &b, PROG_MSGF_EAGER | MSGS_COLL, &id, &st->msg[i]);
-	return prog_msg_recv(cs->w, &key, &b, (c->status ? PROG_MSGF_DROP : 0) | MSGS_COLL, &st->msg[i]);
+		return post_send(cs, &key, &b, &st->msg[i]);
+	return prog_msg_recv(cs->w, &key, &b, (c->status ? PROG_MSGF_DROP : 0) | MSGS_COLL | MSGS_QUIET, &st->msg[i]);
 }
 
 /* As prog_msg_test(), but what a caller's thread has seen last stays what it is. */
@@ -230,39 +274,60 @@ static void drop_msg(struct colls *cs, prog_msg *m)
 	cs->freed = true;
 }
 
+/* Message @i is posted, or what it was to be cannot be.  0, or -EAGAIN. */
+static int post_one(struct colls *cs, struct prog_coll *c, struct strand *st, unsigned int i)
+{
+	int err;
+
+	st->msg[i] = NULL;
+	err = post_msg(cs, c, st, i);
+	if (err && err != -EAGAIN && !c->status) {
+		/* the caller has given what cannot be: the partner is told */
+		fail(c, err);
+		err = post_msg(cs, c, st, i);
+	}
+	if (err == -EAGAIN)
+		return err;
+	st->to_post &= (uint8_t)~(1u << i);
+	if (err)	/* the daemon is lost */
+		return 0;
+	if (st->step[i].op == COLL_SEND)
+		coll_report_sent(&cs->report, c->status ? 0 : st->step[i].bytes);
+	if (!st->msg[i])
+		return 0;
+	cs->receives |= st->step[i].op == COLL_RECV;
+	st->open |= (uint8_t)(1u << i);
+	cs->in_use++;
+	return 0;
+}
+
+/* Messages of a round that can be posted are: @op's.  False: no more can be. */
+static bool post_some(struct colls *cs, struct prog_coll *c, struct strand *st, uint8_t op, bool *moved)
+{
+	for (unsigned int i = 0; st->to_post >> i; i++) {
+		if (!(st->to_post & 1u << i) || st->step[i].op != op)
+			continue;
+		if (!c->oldest && cs->in_use >= SHARED_MAX) {
+			cs->blocked = true;
+			return false;
+		}
+		if (post_one(cs, c, st, i)) {
+			cs->retry = true;
+			return false;
+		}
+		*moved = true;
+	}
+	return true;
+}
+
 /* Messages of a round: those that can be posted are, and those that have ended are taken.  Has anything happened? */
 static bool move_msgs(struct colls *cs, struct prog_coll *c, struct strand *st)
 {
 	bool moved = false;
 
-	for (unsigned int i = 0; st->to_post >> i; i++) {
-		int err;
-
-		if (!(st->to_post & 1u << i))
-			continue;
-		if (!c->oldest && cs->in_use >= SHARED_MAX) {
-			cs->blocked = true;
-			break;
-		}
-		err = post_msg(cs, c, st, i);
-		if (err && err != -EAGAIN && !c->status) {
-			/* the caller has given what cannot be: the partner is told */
-			fail(c, err);
-			err = post_msg(cs, c, st, i);
-		}
-		if (err == -EAGAIN) {
-			cs->retry = true;
-			break;
-		}
-		st->to_post &= (uint8_t)~(1u << i);
-		moved = true;
-		if (err)	/* the daemon is lost */
-			continue;
-		st->open |= (uint8_t)(1u << i);
-		cs->in_use++;
-		if (st->step[i].op == COLL_SEND)
-			coll_report_sent(&cs->report, c->status ? 0 : st->step[i].bytes);
-	}
+	/* the daemon sees receives when it comes for what is sent, or is told in the end */
+	if (post_some(cs, c, st, COLL_RECV, &moved))
+		post_some(cs, c, st, COLL_SEND, &moved);
 	for (unsigned int i = 0; st->open >> i; i++) {
 		struct prog_msg_result r;
 		int rc;
@@ -467,6 +532,9 @@ static void move_all(struct colls *cs)
 			end(cs, c);
 		}
 	} while (cs->fresh || (cs->blocked && cs->freed));
+	if (cs->receives)
+		msgs_look_now(cs->w);
+	cs->receives = false;
 }
 
 /* A look at a round that waits: has anything ended, as its member has gone? */
@@ -841,6 +909,17 @@ static struct colls *colls_of(const struct prog_win *w)
 	return w->s->msgs && w->s->msgs->w == w ? w->s->msgs->colls : NULL;
 }
 
+/* What collectives have sent that have ended themselves: whoever is still there will receive it. */
+static bool are_sent(void *arg)
+{
+	const struct colls *cs = arg;
+
+	for (uint32_t i = 0; i < LOOSE_MAX; i++)
+		if (cs->loose[i].m && msg_state(cs->loose[i].m) < PROG_P2P_DONE && !coll_peers_gone(&cs->peers, cs->loose[i].to))
+			return false;
+	return true;
+}
+
 void colls_close(struct prog_win *w)
 {
 	struct colls *cs = colls_of(w);
@@ -862,6 +941,10 @@ void colls_close(struct prog_win *w)
 		abandon(cs, c);
 		end(cs, c);
 	}
+	/* lost: they never will be */
+	wait_until(cs->s, &cs->s->hdr->event, &cs->s->hdr->waiters, are_sent, cs);
+	for (uint32_t i = 0; i < LOOSE_MAX; i++)
+		prog_msg_free(w, cs->loose[i].m);
 	coll_peers_end(&cs->peers, w);
 }
 

@@ -196,12 +196,12 @@ static int set_buf(struct post *p, const struct prog_buf *b, unsigned int flags,
 {
 	int err;
 
-	if (flags & ~(allowed | MSGS_COLL))
+	if (flags & ~(allowed | MSGS_COLL | MSGS_QUIET))
 		return -EINVAL;
 	p->leave = flags & MSGS_COLL ? 0 : MSGS_RESERVED;
 	p->flags |= (flags & PROG_MSGF_SYNC ? PROG_P2PF_SYNC : 0) | (flags & PROG_MSGF_EAGER ? PROG_P2PF_EAGER : 0) |
 		    (flags & PROG_MSGF_DROP ? PROG_P2PF_DROP : 0);
-	p->hints = flags & PROG_MSGF_HINT_BLOCKING ? PROG_P2PH_BLOCKING : 0;
+	p->hints = (flags & PROG_MSGF_HINT_BLOCKING ? PROG_P2PH_BLOCKING : 0) | (flags & MSGS_QUIET ? PROG_P2PH_QUIET : 0);
 	if (flags & PROG_MSGF_DROP)
 		return 0;
 	err = op_side(&p->side, b->addr, b->type, b->count);
@@ -270,9 +270,20 @@ int prog_msg_recv(struct prog_win *w, const struct prog_msg_key *key, const stru
 		return -EINVAL;
 	set_key(&p.key, key);
 	p.worker = ms->recv_ring;
-	p.waits = &ms->s->p2p->unmatched;
+	p.waits = flags & MSGS_QUIET ? NULL : &ms->s->p2p->unmatched;
 	err = set_buf(&p, b, flags, RECV_CALL);
 	return err ? err : post(ms, &p, out);
+}
+
+void msgs_look_now(struct prog_win *w)
+{
+	struct msgs *ms = w->msgs;
+	struct prog_session *s = ms->s;
+
+	pthread_mutex_lock(&s->msg_lock);
+	if (!session_lost(s))
+		ring_look(s, &s->msg_rings[ms->recv_ring], ms->recv_ring, &s->p2p->unmatched);
+	pthread_mutex_unlock(&s->msg_lock);
 }
 
 int prog_msg_recv_by_id(struct prog_win *w, const struct prog_msg_id *name, const struct prog_buf *b,

@@ -19,6 +19,7 @@
  */
 #define MSGS_RESERVED	(MSGS_NO_SLOT - PROG_MSG_MOST)
 #define MSGS_COLL	(1u << 31)
+#define MSGS_QUIET	(1u << 30)	/* prog_msg_send(): nobody waits for its end; prog_msg_recv(): msgs_look_now() follows */
 
 /* The message context opens: -EEXIST, -ENOMEM, -EOPNOTSUPP (by the daemon). */
 int msgs_open(struct prog_win *w);
@@ -37,6 +38,8 @@ void msgs_close(struct prog_win *w);
  * the helper ring's event changes.  @fresh: it did since the last call.
  */
 uint64_t msgs_look(struct prog_session *s, bool fresh);
+/* Receives that were posted with MSGS_QUIET are: the daemon looks at them if it has messages that nobody has received. */
+void msgs_look_now(struct prog_win *w);
 /* The process of @rank, if it is on this node and its memory can be reached: 0, or -ENOENT.  Any thread. */
 int msgs_near(struct prog_session *s, uint32_t rank, struct near *out);
 

@@ -186,17 +186,12 @@ static void tell_cpu(struct prog_session *s)
 		__atomic_store_n(&s->hdr->cpu, cpu, __ATOMIC_RELAXED);
 }
 
-void ring_push(struct prog_session *s, struct ring *r, uint32_t worker, uint32_t entry,
-	       enum ring_wake wake, const uint32_t *waits)
+static inline void wake_worker(struct prog_session *s, struct ring *r, uint32_t worker, enum ring_wake wake,
+			       const uint32_t *waits)
 {
 	struct prog_sq *sq = r->sq;
-	uint32_t tail = sq->tail, state;	/* only we write it */
+	uint32_t state;
 
-	carried_release();
-	tell_cpu(s);
-	__atomic_store_n(&r->idx[tail % r->size], entry, __ATOMIC_RELAXED);
-	/* Dekker with the worker: tail, then its state; it announces sleep, then reads the tail */
-	__atomic_store_n(&sq->tail, tail + 1, __ATOMIC_SEQ_CST);
 	state = __atomic_load_n(&s->bell->state[worker].need_wakeup, __ATOMIC_SEQ_CST);
 	if (state == PROG_WAKEUP_NONE) {
 		r->kicked = false;
@@ -216,8 +211,28 @@ void ring_push(struct prog_session *s, struct ring *r, uint32_t worker, uint32_t
 	if (r->kicked && (int32_t)(__atomic_load_n(&sq->head, __ATOMIC_SEQ_CST) - r->kicked_tail) < 0)
 		return;
 	r->kicked = true;
-	r->kicked_tail = tail + 1;
+	r->kicked_tail = sq->tail;
 	session_kick(s, worker);
+}
+
+void ring_push(struct prog_session *s, struct ring *r, uint32_t worker, uint32_t entry,
+	       enum ring_wake wake, const uint32_t *waits)
+{
+	struct prog_sq *sq = r->sq;
+	uint32_t tail = sq->tail;	/* only we write it */
+
+	carried_release();
+	tell_cpu(s);
+	__atomic_store_n(&r->idx[tail % r->size], entry, __ATOMIC_RELAXED);
+	/* Dekker with the worker: tail, then its state; it announces sleep, then reads the tail */
+	__atomic_store_n(&sq->tail, tail + 1, __ATOMIC_SEQ_CST);
+	wake_worker(s, r, worker, wake, waits);
+}
+
+void ring_look(struct prog_session *s, struct ring *r, uint32_t worker, const uint32_t *waits)
+{
+	if (__atomic_load_n(&r->sq->head, __ATOMIC_RELAXED) != r->sq->tail)
+		wake_worker(s, r, worker, WAKE_NOT, waits);
 }
 
 static void publish(struct prog_session *s, struct stream *st, uint32_t slot)

@@ -37,6 +37,8 @@ enum ring_wake {
 };
 void ring_push(struct prog_session *s, struct ring *r, uint32_t worker, uint32_t entry,
 	       enum ring_wake wake, const uint32_t *waits);
+/* For entries that were pushed without WAKE and *@waits: it is looked at now, once for all of them. */
+void ring_look(struct prog_session *s, struct ring *r, uint32_t worker, const uint32_t *waits);
 /* Give the entry its number, publish it, wake the worker, drop session.lock. Returns the number. */
 uint64_t stream_submit(struct reserve *r, bool local_done);
 

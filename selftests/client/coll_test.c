@@ -778,6 +778,57 @@ static void test_asked(void **state)
 	on_two(body_asked, 4, "1", NULL, 0);
 }
 
+/*
+ * Short messages need not be received for their collective to end, up to a number of them; the window closes when they are.  By
+ * what a root sends, which starts them all before anybody else does.
+ */
+static void body_ahead(void)
+{
+	enum { AHEAD = 40, ENDED = 8 };
+	struct one *o[AHEAD];
+	struct comm *c;
+
+	space_open();
+	c = comm_new(1, 0);
+	for (uint32_t round = 0; round < 2; round++) {
+		uint32_t n = round ? ENDED : AHEAD;
+
+		rank_barrier();
+		if (my_rank) {
+			/* the root waits for these without them; in the second round it closes its window meanwhile */
+			if (round)
+				pause_ms(300);
+			else
+				rank_barrier();
+		}
+		for (uint32_t i = 0; i < n; i++) {
+			/* the next one of which rank 0 is the root, see one_new() */
+			while ((c->id + c->next) % c->n)
+				c->next++;
+			o[i] = one_new(c, PROG_COLL_BCAST, 512);
+			one_start(o[i]);
+		}
+		if (!my_rank) {
+			for (uint32_t i = 0; i < ENDED; i++)
+				CHECK_INT(prog_coll_wait_for(win, o[i]->c, NULL, 20000000000ull), 0);
+			if (!round)
+				rank_barrier();
+		}
+		for (uint32_t i = 0; i < n; i++)
+			one_good(o[i]);
+	}
+	free(c);
+	prog_win_close(win);
+	rank_barrier();
+	prog_session_close(ses);
+}
+
+static void test_ahead(void **state)
+{
+	on_one(body_ahead, 3, 0);
+	on_two(body_ahead, 4, "2", NULL, PROG_SESSION_MT);
+}
+
 /* ---- what is wrong at a member ------------------------------------------------------------------------- */
 
 static bool wrong_length;		/* of one member; or it fails from the start */
@@ -1256,6 +1307,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_threads),
 	cmocka_unit_test(test_late),
 	cmocka_unit_test(test_asked),
+	cmocka_unit_test(test_ahead),
 	cmocka_unit_test(test_wrong_length),
 	cmocka_unit_test(test_failed),
 #ifdef LIMITS_WORK

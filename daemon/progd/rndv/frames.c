@@ -36,7 +36,8 @@ static int rts(struct link_from *from, const struct wire_frame *f, struct conn *
 		.id = { .src = f->origin, .slot = (uint32_t)f->disp, .serial = f->disp >> 32 },
 		.key = { .comm = rec.comm, .src = f->origin, .dst = f->target, .tag = rec.tag,
 			 .gen = rec.gen, .ord = rec.ord },
-		.win = f->win, .len = rec.len, .flags = rec.flags, .eager_max = rec.eager, .from = from->id, .ndata = ndata,
+		.win = f->win, .len = rec.len, .flags = rec.flags & SEND_FLAGS, .quiet = rec.flags & WIRE_RTS_QUIET,
+		.eager_max = rec.eager, .from = from->id, .ndata = ndata,
 	};
 	err = receiver_rts(c, &s, (const uint8_t *)payload + sizeof(struct wire_rts));
 	if (err) {

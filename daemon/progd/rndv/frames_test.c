@@ -272,6 +272,26 @@ static void test_get_refused(void **state)
 	assert_int_equal(got(WIRE_RNDV_ATS_ACK)->seq, 77);
 }
 
+/* Nobody is woken for the end of a SEND that nobody waits for, but for an error. */
+static void test_quiet(void **state)
+{
+	static uint8_t mem[100];
+	struct buf b = { .place = PRIVATE, .mem = mem, .count = 100, .len = 100 };
+
+	for (uint32_t i = 0; i < 4; i++) {
+		uint32_t s = post_slot(&clients[2], PROG_P2P_SEND, 0, kit_key(2, 0, i + 1), &b, false), event;
+
+		slot_of(2, s)->hints = i % 2 ? PROG_P2PH_QUIET : 0;
+		rest();
+		event = __atomic_load_n(&clients[2].seg->event, __ATOMIC_RELAXED);
+		ats(2, 0, s, slot_of(2, s)->serial, i + 1, i < 2 ? 0 : -EFAULT);
+		UNTIL(DONE(2, s));
+		UNTIL(count(WIRE_RNDV_ATS_ACK) == i + 1);
+		rest();
+		assert_int_equal(__atomic_load_n(&clients[2].seg->event, __ATOMIC_RELAXED) - event, i != 1);
+	}
+}
+
 static void test_ats_refused(void **state)
 {
 	static uint8_t mem[100];
@@ -535,6 +555,7 @@ static void test_lanes_follow(void **state)
 
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test_setup_teardown(test_get_refused, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_quiet, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_ats_refused, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_rts_refused, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_rts_data, setup, teardown),

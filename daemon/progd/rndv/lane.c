@@ -31,12 +31,8 @@ bool rndv_lane_has(const struct rndv_lane *rl, const struct conn *c, uint32_t ra
 	       !memcmp(rndv_conn_node(c, rank)->guid, lane_guid(rl->lane), PROG_GUID_SIZE);
 }
 
-void rndv_ctrl_reply(struct rndv_lane *rl, const struct wire_frame *f)
+static void reply_keep(struct rndv_lane *rl, const struct wire_frame *f)
 {
-	int err = rl->nreplies ? -EAGAIN : lane_send(rl->lane, f, NULL, NULL, NULL);
-
-	if (err != -EAGAIN)
-		return;
 	if (rl->nreplies == rl->max_replies) {
 		uint32_t n = rl->max_replies ? 2 * rl->max_replies : 16;
 		struct wire_frame *p = realloc(rl->replies, n * sizeof(*p));
@@ -49,6 +45,18 @@ void rndv_ctrl_reply(struct rndv_lane *rl, const struct wire_frame *f)
 		rl->max_replies = n;
 	}
 	rl->replies[rl->nreplies++] = *f;
+}
+
+void rndv_ctrl_reply(struct rndv_lane *rl, const struct wire_frame *f)
+{
+	if (rl->nreplies || lane_send(rl->lane, f, NULL, NULL, NULL) == -EAGAIN)
+		reply_keep(rl, f);
+}
+
+void rndv_ctrl_reply_later(struct rndv_lane *rl, const struct wire_frame *f)
+{
+	if (rl->nreplies || lane_send_later(rl->lane, f, NULL) == -EAGAIN)
+		reply_keep(rl, f);
 }
 
 void rndv_ctrl_reply_flush(struct rndv_lane *rl)

@@ -82,6 +82,18 @@ static void ats_drop(struct rndv_job *pj)
 		rsend_free(pj->ats);
 }
 
+/* For who does not take what goes with a wire_rts. */
+static void strip(struct ctrl_tx *t)
+{
+	struct wire_rtsrec rec;
+
+	t->f.len = sizeof(struct wire_rts);
+	if (!wire_rts_get(t->rts, &rec)) {
+		rec.flags &= ~WIRE_RTS_QUIET;
+		wire_rts_put(t->rts, &rec);
+	}
+}
+
 /* Send what waits; the lane is there and the job open. */
 static void flush(struct rndv_job *pj)
 {
@@ -93,8 +105,11 @@ static void flush(struct rndv_job *pj)
 
 		t->f.job = pj->lj->index;
 		if (t->rts && !lane_takes_rts_data(p->lp->lane))
-			t->f.len = sizeof(struct wire_rts);
-		err = lane_send(p->lp->lane, &t->f, t->rts ? t->rts : t->payload, NULL, NULL);
+			strip(t);
+		if (t->later)
+			err = lane_send_later(p->lp->lane, &t->f, t->payload);
+		else
+			err = lane_send(p->lp->lane, &t->f, t->rts ? t->rts : t->payload, NULL, NULL);
 		if (err == -EAGAIN)
 			p->full = true;
 		if (err)
@@ -180,6 +195,7 @@ void rndv_ats_send(struct rndv *r, struct conn *on, struct rndv_job *pj, struct 
 	r->nats++;
 	DL_APPEND(pj->ats, s);
 	s->tx.kind = CTRL_ATS;
+	s->tx.later = s->quiet && !status;
 	s->tx.f = (struct wire_frame){
 		.type = WIRE_RNDV_ATS, .len = sizeof(struct wire_ats), .win = s->win, .origin = s->id.src,
 		.target = s->key.dst, .seq = s->token, .disp = WIRE_RNDV_ID(s->id.slot, s->id.serial),

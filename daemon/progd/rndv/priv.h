@@ -95,8 +95,9 @@ struct ctrl_tx {			/* a frame to a peer */
 	enum ctrl_kind kind;
 	struct wire_frame f;
 	uint8_t payload[sizeof(struct wire_ats)];
-	const uint8_t *rts;		/* RTS: wire_rts, and what goes with it to who takes that; behind this */
+	uint8_t *rts;			/* RTS: wire_rts, and what goes with it to who takes that; behind this */
 	bool queued;
+	bool later;			/* nobody waits for it */
 	struct ctrl_tx *next, *prev;
 };
 
@@ -126,6 +127,7 @@ struct rsend {
 	uint64_t win;			/* of the receiver's message context */
 	uint64_t len;
 	uint8_t flags;			/* SEND_FLAGS */
+	bool quiet;			/* nobody waits for its end */
 	uint64_t eager_max;		/* the sender's wish */
 	uint64_t from;			/* link_from.id it came from; 0: this node */
 	struct eager *eager;		/* its payload is in the pool, or on its way there */
@@ -452,6 +454,8 @@ void rndv_lane_free(struct rndv_lane *rl);
 bool rndv_lane_has(const struct rndv_lane *rl, const struct conn *c, uint32_t rank);
 /* Answer with a frame without payload; kept while the lane is full. */
 void rndv_ctrl_reply(struct rndv_lane *rl, const struct wire_frame *f);
+/* Nobody waits for it. */
+void rndv_ctrl_reply_later(struct rndv_lane *rl, const struct wire_frame *f);
 void rndv_ctrl_reply_flush(struct rndv_lane *rl);
 
 /* send_xfer.c */

@@ -42,7 +42,7 @@ static struct ctrl_tx *rts_new(struct conn *c, const struct prog_p2p_slot *s, co
 	if (!tx)
 		return NULL;
 	memcpy(tx + 1, buf, len);
-	tx->rts = (const uint8_t *)(tx + 1);
+	tx->rts = (uint8_t *)(tx + 1);
 	tx->kind = CTRL_RTS;
 	tx->f.len = len;
 	return tx;
@@ -65,11 +65,13 @@ static int announce(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s
 		struct conn *on = rndv_conn_find(c->r, c->key.job, c->key.win, s->key.dst);
 		struct rsend rs = {
 			.id = { .src = c->key.rank, .slot = slot, .serial = s->serial }, .key = s->key,
-			.win = c->key.win, .len = s->len, .flags = rec.flags, .eager_max = rec.eager,
+			.win = c->key.win, .len = s->len, .flags = s->flags & SEND_FLAGS, .eager_max = rec.eager,
 		};
 
 		return on ? receiver_rts(on, &rs, NULL) : -ENOENT;
 	}
+	if (s->hints & PROG_P2PH_QUIET)
+		rec.flags |= WIRE_RTS_QUIET;
 	pj = rndv_peer_job(c, s->key.dst);
 	tx = pj ? rts_new(c, s, &rec) : NULL;
 	if (!tx)
@@ -185,6 +187,7 @@ void sender_ats(struct rndv_lane *rl, const struct wire_frame *f, struct conn *c
 	struct wire_frame a = { .type = WIRE_RNDV_ATS_ACK, .job = f->job, .seq = f->seq };
 	struct prog_p2p_slot sl;
 	struct send_xfer *s;
+	bool quiet = false;
 
 	if (c && rndv_lane_has(rl, c, f->target)) {
 		s = send_xfer_find(c, slot, serial);
@@ -192,11 +195,15 @@ void sender_ats(struct rndv_lane *rl, const struct wire_frame *f, struct conn *c
 			send_xfer_ats(s, !rec->status);
 		if (slot < PROG_P2P_SLOTS && rndv_slot_read(c, slot, &sl) && sl.serial == serial &&
 		    sl.key.dst == f->target) {
+			quiet = sl.hints & PROG_P2PH_QUIET;
 			/* before the client sees the end, and sends the next one */
 			thresh_left(c->sp->thresh, f->target, rec->blocking);
 			if (rndv_slot_end_send(c, slot, serial, -(int)rec->status))
 				thresh_ats(c->sp->thresh, f->target, (int64_t)rec->eager, loop_now());
 		}
 	}
-	rndv_ctrl_reply(rl, &a);
+	if (quiet)
+		rndv_ctrl_reply_later(rl, &a);
+	else
+		rndv_ctrl_reply(rl, &a);
 }

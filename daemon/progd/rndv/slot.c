@@ -29,6 +29,7 @@ bool rndv_slot_end_send(struct conn *c, uint32_t slot, uint32_t serial, int stat
 {
 	struct prog_p2p_slot *p;
 	uint32_t before;
+	bool quiet;
 
 	if (slot >= PROG_P2P_SLOTS)
 		return false;
@@ -39,9 +40,11 @@ bool rndv_slot_end_send(struct conn *c, uint32_t slot, uint32_t serial, int stat
 	    __atomic_load_n(&p->kind, __ATOMIC_RELAXED) != PROG_P2P_SEND ||
 	    !atomic_compare_exchange_strong(&c->sp->ended[slot], &before, serial))
 		return false;
+	quiet = !status && __atomic_load_n(&p->hints, __ATOMIC_RELAXED) & PROG_P2PH_QUIET;
 	__atomic_store_n(&p->status, status, __ATOMIC_RELAXED);
 	__atomic_store_n(&p->state, PROG_P2P_DONE, __ATOMIC_RELEASE);
-	link_client_mark(&c->lc);
+	if (!quiet)
+		link_client_mark(&c->lc);
 	return true;
 }
 

@@ -108,8 +108,7 @@ static int check_send(const struct lane *l, const struct wire_frame *f)
 	return 0;
 }
 
-int lane_send(struct lane *l, const struct wire_frame *f, const void *payload,
-	      const struct lane_ref *ref, void *arg)
+static int queue(struct lane *l, const struct wire_frame *f, const void *payload, const struct lane_ref *ref, void *arg)
 {
 	uint32_t copied = WIRE_HDR_SIZE + (ref ? 0 : f->len);
 	int ret = check_send(l, f);
@@ -132,7 +131,39 @@ int lane_send(struct lane *l, const struct wire_frame *f, const void *payload,
 	if (ref)
 		tx_ref(&l->tx, payload, f->len, ref, arg);
 	lane_count(&l->st.tx_frames, 1);
-	lane_mark_dirty(l);
+	return 0;
+}
+
+int lane_send(struct lane *l, const struct wire_frame *f, const void *payload, const struct lane_ref *ref, void *arg)
+{
+	int ret = queue(l, f, payload, ref, arg);
+
+	if (!ret)
+		lane_mark_dirty(l);
+	return ret;
+}
+
+static void send_late(void *arg)
+{
+	struct xport_worker *xw = arg;
+	struct lane *l;
+
+	DL_FOREACH(xw->lanes, l)
+		if (l->later)
+			lane_mark_dirty(l);
+}
+
+int lane_send_later(struct lane *l, const struct wire_frame *f, const void *payload)
+{
+	struct xport_worker *xw = l->xw;
+	int ret = queue(l, f, payload, NULL, NULL);
+
+	if (ret)
+		return ret;
+	if (++l->later >= LATER_MOST)
+		lane_mark_dirty(l);
+	else if (!loop_timer_running(&xw->later))
+		loop_timer_set(xw->loop, &xw->later, LATER_NS, send_late, xw);
 	return 0;
 }
 

@@ -416,6 +416,7 @@ struct lane {
 	bool has_secret;
 	bool notify;			/* opener: the acceptor takes RMA_NOTIFY */
 	bool rts_data;			/* opener: .. and the bytes of a message with its RTS */
+	uint8_t later;			/* frames that wait for others to be sent with */
 	bool ref_ended;			/* a payload that the peer may have sent by reference came to its end since we confirmed */
 	bool confirm_now;		/* the peer waits to hear how far we are, or has waited for long */
 	uint8_t begun;			/* BEGUN_...: the frame in progress */
@@ -509,6 +510,7 @@ struct xport_worker {
 	struct lane *dirty;		/* to be looked at before the loop waits */
 	struct loop_timer awake;	/* runs at once: the loop must not wait this time */
 	struct loop_timer look;		/* whether what was sent is acknowledged */
+	struct loop_timer later;	/* frames that have waited for others for long enough */
 	struct loop_timer confirm;	/* what came and was not confirmed with anything that was sent */
 	const struct rdma_ops *rdma;	/* NULL: none */
 	struct verbs *verbs;		/* of the plug-in, once a lane has asked for it */
@@ -614,5 +616,8 @@ void lane_prepare(void *xw);
 #define CONFIRM_WITH	2048u		/* bytes that came: confirmed with what is sent anyway ... */
 #define CONFIRM_NS	20000000ull	/* ... or after this: it keeps memory of its clients */
 #define CONFIRM_MISSED	(32u << 20)	/* far more than can be under way before a confirmation */
+
+#define LATER_NS	2000000ull	/* that frames wait for others, of lane_send_later() */
+#define LATER_MOST	8u		/* frames that do */
 
 #endif

@@ -351,6 +351,7 @@ static void start_send(struct lane *l)
 	}
 	if (!n)
 		return;
+	l->later = 0;
 	if (l->seal.on)
 		n = seal_wrap(&l->seal, iov, n, &iov);
 	ret = l->tx_by->send(l, iov, n);

@@ -223,6 +223,7 @@ void xport_detach(struct xport_worker *xw, uint64_t drain_ns)
 	loop_unprepare(xw->loop, lane_prepare, xw);
 	loop_timer_cancel(&xw->awake);
 	loop_timer_cancel(&xw->look);
+	loop_timer_cancel(&xw->later);
 	loop_timer_cancel(&xw->confirm);
 	if (xw->rdma)
 		xw->rdma->detach(xw);

@@ -257,6 +257,8 @@ struct lane_ref {
  */
 int lane_send(struct lane *l, const struct wire_frame *f, const void *payload,
 	      const struct lane_ref *ref, void *arg);
+/* The same, copied, for what nobody waits for: it goes with the next frame of the lane, or with a few like it, or after 2 ms. */
+int lane_send_later(struct lane *l, const struct wire_frame *f, const void *payload);
 
 /*
  * The same without a copy by the transport: room for @len bytes in its memory, to be filled by

@@ -409,6 +409,43 @@ static void test_frames(void **state)
 	assert_int_equal(b.downs, 1);
 }
 
+/* Frames that nobody waits for go with others, or when there are enough of them, or in the end by themselves. */
+static void test_later(void **state)
+{
+	struct node a, b;
+	uint64_t calls;
+	int number = 0;
+	struct lane *l;
+	uint32_t job;
+
+	node_start(&a, 1);
+	node_start(&b, 2);
+	l = open_lane(&a, &b);
+	job = open_job(&a, &b, l, 0x11);
+	for (unsigned int ahead = 3; ahead <= LATER_MOST; ahead += LATER_MOST - 3) {
+		RUN(&a, &b, !lane_queued(l));
+		calls = lane_stats(l)->tx_calls;
+		for (unsigned int i = 0; i < ahead || i < 4; i++, number++) {
+			struct wire_frame f = frame(WIRE_RMA_PUT, job, number + 1, random_len(number) % 1000);
+
+			if (i < ahead)
+				assert_int_equal(lane_send_later(l, &f, pattern(number)), 0);
+			else
+				assert_int_equal(lane_send(l, &f, pattern(number), NULL, NULL), 0);
+		}
+		RUN(&a, &b, b.frames == number);
+		assert_int_equal(lane_stats(l)->tx_calls, calls + 1);
+	}
+	for (int round = 0; round < 2; round++, number++) {
+		struct wire_frame f = frame(WIRE_RMA_PUT, job, number + 1, 100);
+
+		assert_int_equal(lane_send_later(l, &f, pattern(number)), 0);
+		RUN(&a, &b, b.frames == number + 1);
+	}
+	node_stop(&a);
+	node_stop(&b);
+}
+
 /* What was queued before an orderly end arrives; both sides end without an error. */
 static void test_close(void **state)
 {
@@ -1626,6 +1663,7 @@ static int off_verbs(void **state)
 /* those without a hand-made peer: sealed as well */
 #define PAIR_TESTS(s, off) \
 	{ "frames " #s, test_frames, on_##s, off, NULL }, \
+	{ "later " #s, test_later, on_##s, off, NULL }, \
 	{ "close " #s, test_close, on_##s, off, NULL }, \
 	{ "jobs " #s, test_jobs, on_##s, off, NULL }, \
 	{ "hold and ping " #s, test_hold_and_ping, on_##s, off, NULL }, \

@@ -237,7 +237,8 @@ struct prog_doorbell {
  * library may still write a descriptor to where they belong; all bytes of one by id go to the buffer unless it has
  * PROG_P2PF_HEAD.
  *
- * The daemon bumps the session's event (and wakes) after each DONE, WITHDRAWN and `refused'.  It answers a
+ * The daemon bumps the session's event (and wakes) after each DONE, WITHDRAWN and `refused', but not for a SEND with
+ * PROG_P2PH_QUIET that has no error.  It answers a
  * WITHDRAW, with WITHDRAWN or `refused', before sq.head passes its entry, also of a slot that is DONE or
  * WITHDRAWN already, and with WITHDRAW_ALL for the entry's slot last; the client uses no slot again before that.
  * At WIN_CREATE and WIN_FREE of the window the daemon takes the rings to be empty (head becomes tail) and all
@@ -269,6 +270,7 @@ enum {
 
 /* Nothing that is wrong with these does harm; the daemon ignores what it does not know. */
 #define PROG_P2PH_BLOCKING		0x01	/* the client is about to wait for it, and leaves its processor meanwhile */
+#define PROG_P2PH_QUIET			0x02	/* SEND: nobody waits for its end */
 
 struct prog_p2p_key {			/* the n-th message of a channel */
 	__u64	comm;			/* communicator, the same number at all its members */

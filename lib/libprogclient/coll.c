@@ -39,6 +39,7 @@
 #define ASK_EVERY	8u		/* again after so many */
 #define LOOSE_BYTES	512u		/* of a message that goes with its announcement */
 #define LOOSE_MAX	32u
+#define WARN_NS		10000000000u	/* an end that takes so long is said */
 #define OPERANDS	4096u		/* bytes that are reduced at a time where both orders need care */
 
 struct strand {
@@ -909,20 +910,34 @@ static struct colls *colls_of(const struct prog_win *w)
 	return w->s->msgs && w->s->msgs->w == w ? w->s->msgs->colls : NULL;
 }
 
+struct closing {
+	const struct colls *cs;
+	uint64_t warn_at;		/* ns; 0: somebody was */
+};
+
 /* What collectives have sent that have ended themselves: whoever is still there will receive it. */
 static bool are_sent(void *arg)
 {
-	const struct colls *cs = arg;
+	struct closing *g = arg;
+	const struct loose *l;
 
-	for (uint32_t i = 0; i < LOOSE_MAX; i++)
-		if (cs->loose[i].m && msg_state(cs->loose[i].m) < PROG_P2P_DONE && !coll_peers_gone(&cs->peers, cs->loose[i].to))
-			return false;
-	return true;
+	for (l = g->cs->loose; l < g->cs->loose + LOOSE_MAX; l++)
+		if (l->m && msg_state(l->m) < PROG_P2P_DONE && !coll_peers_gone(&g->cs->peers, l->to))
+			break;
+	if (l == g->cs->loose + LOOSE_MAX)
+		return true;
+	if (g->warn_at && clock_ns() >= g->warn_at) {
+		g->warn_at = 0;
+		prog_log(PROG_LOG_WARN, "session %u: its end waits for rank %u to receive what a collective has sent: is that late, or were "
+			 "roots or lengths not the same?", g->cs->s->id, l->to);
+	}
+	return false;
 }
 
 void colls_close(struct prog_win *w)
 {
 	struct colls *cs = colls_of(w);
+	struct closing closing = { .cs = cs, .warn_at = clock_ns() + WARN_NS };
 	struct prog_coll *c, *next;
 
 	if (!cs)
@@ -942,7 +957,7 @@ void colls_close(struct prog_win *w)
 		end(cs, c);
 	}
 	/* lost: they never will be */
-	wait_until(cs->s, &cs->s->hdr->event, &cs->s->hdr->waiters, are_sent, cs);
+	wait_until(cs->s, &cs->s->hdr->event, &cs->s->hdr->waiters, are_sent, &closing);
 	for (uint32_t i = 0; i < LOOSE_MAX; i++)
 		prog_msg_free(w, cs->loose[i].m);
 	coll_peers_end(&cs->peers, w);

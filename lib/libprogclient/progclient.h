@@ -529,8 +529,8 @@ struct prog_coll_cfg {
 };
 
 /*
- * -EINVAL: not such a window, a rank that does not exist, an operation that is not for the type; -ENOMEM: nothing was started,
- * and the other members would wait.  Sends the first messages.
+ * -EINVAL: not such a window, world[desc.rank] is another rank, an operation that is not for the type; -ENOMEM: nothing was
+ * started, and the other members would wait.  Ranks of others that do not exist end it with -EINVAL.  Sends the first messages.
  */
 int prog_coll_start(struct prog_win *w, const struct prog_coll_cfg *cfg, prog_coll **c);
 /*

@@ -1270,6 +1270,7 @@ static void body_refused(void)
 	struct comm *c;
 	struct one *o;
 	prog_coll *p;
+	int status;
 
 	space_open();
 	c = comm_new(1, 0);
@@ -1281,12 +1282,23 @@ static void body_refused(void)
 	REFUSED(bad.desc.rank = bad.desc.size);
 	REFUSED(bad.desc.root = bad.desc.size);
 	REFUSED(bad.world = NULL);
-	REFUSED(bad.world = far);
 	REFUSED(bad.world = other);
 	REFUSED(bad.op = PROG_OP_END);
 	REFUSED(bad.op = PROG_OP_MINLOC);
 	REFUSED(bad.type = PROG_TYPE_F64; bad.op = PROG_OP_BAND);
 	REFUSED(bad.desc.elem = 4);
+	/* a member that is none is found when it is its turn */
+	if (!my_rank) {
+		bad = good;
+		bad.world = far;
+		bad.ended = NULL;
+		bad.number = 1000;
+		CHECK_INT(prog_coll_start(win, &bad, &p), 0);
+		while (prog_coll_wait_for(win, p, &status, 50000000))
+			;
+		CHECK_INT(status, -EINVAL);
+		prog_coll_free(p);
+	}
 	one_start(o);
 	one_good(o);
 	free(c);

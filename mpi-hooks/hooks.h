@@ -257,6 +257,7 @@ struct hwin {
 	_Atomic(bool) fence_used;	/* operations were issued since the last fence */
 	bool fence_counts;		/* fences count operations instead of flushing */
 	bool dynamic;
+	struct hattach *attach;		/* win_attach.c */
 	unsigned int opflags;		/* PROG_OPF_FENCE while in a fence epoch that counts */
 	int unit;			/* every rank's displacement unit, or 0: see units */
 	int *units;

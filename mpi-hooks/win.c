@@ -199,6 +199,7 @@ int hook_win_free(MPI_Win *win)
 	/* attribute delete functions may still use the window's memory and queries */
 	rc = w->flavor == MPI_WIN_FLAVOR_SHARED ? PMPI_Win_free(win) : hwin_handle_free(win);
 	hmap_del_val(&hwin_map, HMAP_KEY(w->handle), w);
+	hwin_detach_all(w);
 	hwin_retire(w);
 	return rc;
 }
@@ -215,6 +216,7 @@ void hwin_drop_all(void)
 				continue;
 			n->key = 0;
 			hreq_finish(w);
+			hwin_detach_all(w);
 			hwin_free(w);
 		}
 	}
@@ -293,35 +295,4 @@ int hook_win_shared_query(struct hwin *w, int rank, MPI_Aint *size, MPI_Aint *di
 	if (rank != MPI_PROC_NULL)
 		*size = (MPI_Aint)prog_win_size(w->pw, (uint32_t)rank);
 	return MPI_SUCCESS;
-}
-
-/* ---- dynamic windows ------------------------------------------------------------------------- */
-
-int hook_win_attach(struct hwin *w, void *base, MPI_Aint size)
-{
-	int rc;
-
-	if (!w->dynamic)
-		return hwin_error(w, MPI_ERR_RMA_FLAVOR);
-	if (size < 0)
-		return hwin_error(w, MPI_ERR_SIZE);
-	rc = prog_win_attach(w->pw, base, (size_t)size);
-	if (rc == -ENOSPC)
-		prog_log(PROG_LOG_ERROR, "MPI_Win_attach: a window has at most %u attached ranges on a rank",
-			 PROG_WIN_RANGES);
-	if (rc == -ENOSPC || rc == -EEXIST)
-		return hwin_error(w, MPI_ERR_RMA_ATTACH);
-	return hwin_errno(w, rc);
-}
-
-int hook_win_detach(struct hwin *w, const void *base)
-{
-	int rc;
-
-	if (!w->dynamic)
-		return hwin_error(w, MPI_ERR_RMA_FLAVOR);
-	rc = prog_win_detach(w->pw, (void *)base);
-	if (rc == -ENOENT)
-		return hwin_error(w, MPI_ERR_RMA_ATTACH);
-	return hwin_errno(w, rc);
 }

@@ -5,6 +5,7 @@
  *   win_family.c   the windows of a communicator: their records, and what is kept of freed ones
  *   win_make.c     a managed window, by all ranks together
  *   win_defer.c    which of them put copies within the node off
+ *   win_attach.c   what is attached to dynamic ones
  *   win.c          the calls
  */
 #ifndef HOOKS_WIN_H
@@ -48,6 +49,11 @@ int hwin_new(struct hfamily *f, MPI_Comm comm, struct hwin **out);
 void hwin_free(struct hwin *w);
 /* The window is gone, its record may serve again. */
 void hwin_retire(struct hwin *w);
+
+/* ---- win_attach.c ------------------------------------------------------------------------------ */
+
+/* The window is gone, and what was attached to it. */
+void hwin_detach_all(struct hwin *w);
 
 /* ---- win_make.c -------------------------------------------------------------------------------- */
 

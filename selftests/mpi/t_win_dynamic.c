@@ -416,6 +416,47 @@ static void many_neighbours(void)
 	free(v);
 }
 
+/*
+ * Ranges that overlap are erroneous, and with MPICH they work: what is in one of them can be accessed until that is detached,
+ * whatever becomes of the others.
+ */
+static void overlapping(void)
+{
+	static const int range[][2] = { { 16, 32 }, { 24, 40 }, { 0, 64 }, { 16, 32 }, { 16, 20 }, { 30, 31 } };
+	enum { N = sizeof(range) / sizeof(range[0]), INTS = 64, PAGE = 1024 };
+	int *x = calloc(INTS * PAGE, sizeof(int)), t = (t_rank + 1) % t_size;
+	MPI_Win win = make();
+	MPI_Aint a = addr_of(x), theirs;
+	bool refused = false;
+
+	M(MPI_Sendrecv(&a, 1, MPI_AINT, (t_rank + t_size - 1) % t_size, 1, &theirs, 1, MPI_AINT, t,
+		       1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+	for (int i = 0; i < N && !refused; i++)
+		refused = MPI_Win_attach(win, x + range[i][0] * PAGE, (range[i][1] - range[i][0]) * PAGE * (MPI_Aint)sizeof(int));
+	for (int i = 0; i < N && !refused; i++) {
+		bool attached[INTS] = { false };
+		int v[INTS];
+
+		for (int k = i; k < N; k++)
+			for (int at = range[k][0]; at < range[k][1]; at++)
+				attached[at] = true;
+		M(MPI_Win_fence(0, win));
+		for (int at = 0; at < INTS; at++) {
+			v[at] = 100 * i + at;
+			if (attached[at])
+				M(MPI_Put(&v[at], 1, MPI_INT, t, MPI_Aint_add(theirs, 4 * at * PAGE), 1, MPI_INT, win));
+		}
+		M(MPI_Win_fence(0, win));
+		for (int at = 0; at < INTS; at++)
+			if (attached[at])
+				T_EQ(x[at * PAGE], 100 * i + at);
+		M(MPI_Win_detach(win, x + range[i][0] * PAGE));
+		M(MPI_Win_detach(win, x + 3));
+	}
+	M(MPI_Win_free(&win));
+	free(x);
+}
+
 /* detaching what is not attached is refused or ignored; what is attached stays so */
 static void detach_unknown(void)
 {
@@ -544,6 +585,7 @@ int main(int argc, char **argv)
 	T_RUN(across_ranges, 1);
 	T_RUN(hole, 1);
 	T_RUN(many_neighbours, 1);
+	T_RUN(overlapping, 1);
 	T_RUN(detach_unknown, 1);
 	T_RUN(ten_thousand, 1);
 	T_RUN(outside, 1);

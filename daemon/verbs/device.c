@@ -46,7 +46,7 @@ static void all_fail(struct device *d, const char *why)
 	struct verbs_ep *e;
 
 	DL_FOREACH(d->eps, e)
-		ep_fail(e, "%s: %s", d->name, why);
+		d->v->ep->failed(e, why);
 }
 
 static void die(struct device *d, const char *why)
@@ -67,7 +67,7 @@ void device_reap(struct device *d)
 			struct half *h = find(d, wc[i].qp_num);
 
 			if (h)
-				ep_ended(h, &wc[i]);
+				d->v->ep->ended(h, &wc[i]);
 		}
 	}
 	if (n < 0)
@@ -85,7 +85,7 @@ void device_drain(struct device *d)
 			struct half *h = find(d, wc[i].qp_num);
 
 			if (h)
-				ep_came(h, &wc[i], b);
+				d->v->ep->came(h, &wc[i], b);
 			else if (!buf_post(b))
 				die(d, "does not take receive buffers");
 		}
@@ -150,7 +150,7 @@ static void fail_qp(struct device *d, struct ibv_qp *qp, const char *why)
 	struct half *h = qp ? find(d, qp->qp_num) : NULL;
 
 	if (h)
-		ep_fail(h->e, "%s: %s", d->name, why);
+		d->v->ep->failed(h->e, why);
 }
 
 static void event(struct device *d, const struct ibv_async_event *ev)
@@ -223,8 +223,8 @@ void device_tell(struct device *d)
 			tell(e);
 	}
 	DL_FOREACH_SAFE(d->eps, e, next)
-		if (e->dying && ep_is_dead(e))
-			ep_destroy(e);
+		if (e->dying && d->v->ep->is_dead(e))
+			d->v->ep->destroy(e);
 	if (!d->ends)
 		device_free(d);
 }
@@ -337,7 +337,7 @@ void device_free(struct device *d)
 	struct verbs *v = d->v;
 
 	while (d->eps)
-		ep_destroy(d->eps);
+		d->v->ep->destroy(d->eps);
 	if (d->watch_cq)
 		v->host->unwatch(v->ctx, d->watch_cq);
 	if (d->watch_async)

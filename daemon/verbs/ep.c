@@ -28,7 +28,16 @@
 #define RNR_RETRIES	6		/* a peer that has no buffer is asked again so often ... */
 #define RNR_TIMER	24		/* ... after 41 ms */
 
-void ep_fail(struct verbs_ep *e, const char *fmt, ...)
+static void touch(struct verbs_ep *e)
+{
+	if (e->touched)
+		return;
+	e->touched = true;
+	e->touched_next = e->d->touched;
+	e->d->touched = e;
+}
+
+static __attribute__((format(printf, 2, 3))) void fail(struct verbs_ep *e, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -37,16 +46,7 @@ void ep_fail(struct verbs_ep *e, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(e->failed, sizeof(e->failed), fmt, ap);
 	va_end(ap);
-	ep_touch(e);
-}
-
-void ep_touch(struct verbs_ep *e)
-{
-	if (e->touched)
-		return;
-	e->touched = true;
-	e->touched_next = e->d->touched;
-	e->d->touched = e;
+	touch(e);
 }
 
 /* ---- sending ---- */
@@ -87,7 +87,7 @@ static int post(struct half *h, struct buf *b, const void *bytes, uint32_t len, 
 		h->unsignalled = 0;
 	}
 	if (ibv_post_send(h->qp, &wr, &bad)) {
-		ep_fail(e, "%s: does not take what is to be sent", e->d->name);
+		fail(e, "%s: does not take what is to be sent", e->d->name);
 		return -EIO;
 	}
 	for (int i = 0; i < VERBS_CLASSES; i++) {
@@ -242,11 +242,11 @@ static void has_room(struct verbs_ep *e)
 {
 	e->wants_room = false;
 	e->tell_room = true;
-	ep_touch(e);
+	touch(e);
 }
 
 /* All before the one of which @wc tells have ended, too. */
-void ep_ended(struct half *h, const struct ibv_wc *wc)
+static void send_ended(struct half *h, const struct ibv_wc *wc)
 {
 	struct verbs_ep *e = h->e, *other;
 	uint32_t n = (uint32_t)wc->wr_id - h->sq_tail + 1;
@@ -260,7 +260,7 @@ void ep_ended(struct half *h, const struct ibv_wc *wc)
 			LL_PREPEND(e->d->out[b->class], b);
 	}
 	if (wc->status != IBV_WC_SUCCESS) {
-		ep_fail(e, "%s: send: %s", e->d->name, ibv_wc_status_str(wc->status));
+		fail(e, "%s: send: %s", e->d->name, ibv_wc_status_str(wc->status));
 		return;
 	}
 	give_back(e);
@@ -280,7 +280,7 @@ static void recycle(struct half *h, struct buf *b)
 {
 	h->owed++;
 	if (!buf_post(b))
-		ep_fail(h->e, "%s: does not take receive buffers", h->e->d->name);
+		fail(h->e, "%s: does not take receive buffers", h->e->d->name);
 }
 
 static bool check(struct half *h, const struct ibv_wc *wc, const uint32_t back[VERBS_CLASSES], uint16_t ahead)
@@ -288,21 +288,21 @@ static bool check(struct half *h, const struct ibv_wc *wc, const uint32_t back[V
 	struct verbs_ep *e = h->e;
 
 	if (wc->status != IBV_WC_SUCCESS)
-		ep_fail(e, "%s: receive: %s", e->d->name, ibv_wc_status_str(wc->status));
+		fail(e, "%s: receive: %s", e->d->name, ibv_wc_status_str(wc->status));
 	else if (!(wc->wc_flags & IBV_WC_WITH_IMM) || wc->byte_len > buf_sizes[h == &e->half[LARGE]])
-		ep_fail(e, "the peer sends what is no message");
+		fail(e, "the peer sends what is no message");
 	else if (h->held >= buf_lent[h == &e->half[LARGE]])
-		ep_fail(e, "the peer uses more buffers than it was lent");
+		fail(e, "the peer uses more buffers than it was lent");
 	else if (back[SMALL] > e->half[SMALL].under_way || back[LARGE] > e->half[LARGE].under_way)
-		ep_fail(e, "the peer gives back buffers that it did not lend");
+		fail(e, "the peer gives back buffers that it did not lend");
 	else if (wc->byte_len && (ahead >= WINDOW || e->rx[(uint16_t)(e->rx_seq + ahead) % WINDOW].here))
-		ep_fail(e, "the peer's messages have wrong numbers");
+		fail(e, "the peer's messages have wrong numbers");
 	else
 		return !e->failed[0];
 	return false;
 }
 
-void ep_came(struct half *h, const struct ibv_wc *wc, struct buf *b)
+static void came(struct half *h, const struct ibv_wc *wc, struct buf *b)
 {
 	struct verbs_ep *e = h->e;
 	uint32_t imm = ntohl(wc->imm_data), back[VERBS_CLASSES] = { imm >> 8 & 0xff, imm & 0xff };
@@ -311,7 +311,7 @@ void ep_came(struct half *h, const struct ibv_wc *wc, struct buf *b)
 
 	if (e->dying || !check(h, wc, back, ahead)) {
 		if (!buf_post(b))
-			ep_fail(e, "%s: does not take receive buffers", e->d->name);
+			fail(e, "%s: does not take receive buffers", e->d->name);
 		return;
 	}
 	h->held++;
@@ -325,7 +325,7 @@ void ep_came(struct half *h, const struct ibv_wc *wc, struct buf *b)
 		has_room(e);
 	if (e->rx[e->rx_seq % WINDOW].here) {
 		e->tell_input = true;
-		ep_touch(e);
+		touch(e);
 	}
 	give_back(e);
 }
@@ -444,6 +444,42 @@ static void describe(const struct verbs_ep *e, struct verbs_end *mine)
 						     .buffers = buf_lent[i], .size = buf_sizes[i] };
 }
 
+static bool is_dead(const struct verbs_ep *e)
+{
+	return e->d->dead || e->death >= DEATH_TICKS || (e->half[SMALL].last_reached && e->half[LARGE].last_reached);
+}
+
+static void destroy(struct verbs_ep *e)
+{
+	struct device *d = e->d;
+
+	if (d->touched && e->touched)
+		LL_DELETE2(d->touched, e, touched_next);
+	/* what came for it, and the sends that have ended, while its queue pairs are known */
+	e->dying = true;
+	if (d->rcq)
+		device_drain(d);
+	if (d->scq)
+		device_reap(d);
+	for (int i = 0; i < VERBS_CLASSES; i++) {
+		struct half *h = &e->half[i];
+
+		if (!h->qp)
+			continue;
+		device_remove_qp(d, h);
+		ibv_destroy_qp(h->qp);
+		for (; h->sq_tail != h->sq_head; h->sq_tail++) {
+			struct buf *b = h->sq[h->sq_tail % SQ_DEPTH];
+
+			if (b)
+				LL_PREPEND(d->out[b->class], b);
+		}
+	}
+	DL_DELETE(d->eps, e);
+	d->ends--;
+	free(e);
+}
+
 int ep_new(struct verbs *v, const uint8_t local[16], void *ctx, struct verbs_end *mine, struct verbs_ep **out, char why[VERBS_WHY])
 {
 	struct verbs_ep *e = calloc(1, sizeof(*e));
@@ -468,7 +504,7 @@ int ep_new(struct verbs *v, const uint8_t local[16], void *ctx, struct verbs_end
 	if (ret) {
 		struct device *d = e->d;
 
-		ep_destroy(e);
+		destroy(e);
 		if (!d->ends)
 			device_free(d);
 		return ret;
@@ -568,42 +604,6 @@ const char *ep_name(const struct verbs_ep *e)
 	return e->d->name;
 }
 
-bool ep_is_dead(const struct verbs_ep *e)
-{
-	return e->d->dead || e->death >= DEATH_TICKS || (e->half[SMALL].last_reached && e->half[LARGE].last_reached);
-}
-
-void ep_destroy(struct verbs_ep *e)
-{
-	struct device *d = e->d;
-
-	if (d->touched && e->touched)
-		LL_DELETE2(d->touched, e, touched_next);
-	/* what came for it, and the sends that have ended, while its queue pairs are known */
-	e->dying = true;
-	if (d->rcq)
-		device_drain(d);
-	if (d->scq)
-		device_reap(d);
-	for (int i = 0; i < VERBS_CLASSES; i++) {
-		struct half *h = &e->half[i];
-
-		if (!h->qp)
-			continue;
-		device_remove_qp(d, h);
-		ibv_destroy_qp(h->qp);
-		for (; h->sq_tail != h->sq_head; h->sq_tail++) {
-			struct buf *b = h->sq[h->sq_tail % SQ_DEPTH];
-
-			if (b)
-				LL_PREPEND(d->out[b->class], b);
-		}
-	}
-	DL_DELETE(d->eps, e);
-	d->ends--;
-	free(e);
-}
-
 void ep_tick(struct verbs_ep *e)
 {
 	struct half *h = &e->half[SMALL];
@@ -621,3 +621,16 @@ void ep_tick(struct verbs_ep *e)
 		post(h, NULL, NULL, 0, true);
 	e->quiet = 0;
 }
+
+static void device_failed(struct verbs_ep *e, const char *why)
+{
+	fail(e, "%s: %s", e->d->name, why);
+}
+
+const struct ep_events ep_events = {
+	.came = came,
+	.ended = send_ended,
+	.failed = device_failed,
+	.is_dead = is_dead,
+	.destroy = destroy,
+};

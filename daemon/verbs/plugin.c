@@ -14,6 +14,7 @@ static int verbs_open(const struct verbs_opts *o, const struct verbs_host *host,
 	v->o = o;
 	v->host = host;
 	v->ctx = ctx;
+	v->ep = &ep_events;
 	*out = v;
 	return 0;
 }

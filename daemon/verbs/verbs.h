@@ -119,6 +119,7 @@ struct verbs {
 	const struct verbs_opts *o;
 	const struct verbs_host *host;
 	void *ctx;
+	const struct ep_events *ep;
 	struct device *devices;
 };
 
@@ -160,15 +161,17 @@ void device_tell(struct device *d);
 /* What has come of messages. */
 void device_drain(struct device *d);
 
-/* ep.c */
-void ep_came(struct half *h, const struct ibv_wc *wc, struct buf *b);
-void ep_ended(struct half *h, const struct ibv_wc *wc);
-void ep_fail(struct verbs_ep *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void ep_touch(struct verbs_ep *e);
+/* ep.c: what devices tell their endpoints. */
+struct ep_events {
+	void (*came)(struct half *h, const struct ibv_wc *wc, struct buf *b);
+	void (*ended)(struct half *h, const struct ibv_wc *wc);		/* a send */
+	void (*failed)(struct verbs_ep *e, const char *why);
+	/* Has nothing of it to be waited for? */
+	bool (*is_dead)(const struct verbs_ep *e);
+	void (*destroy)(struct verbs_ep *e);
+};
+extern const struct ep_events ep_events;
 void ep_tick(struct verbs_ep *e);
-void ep_destroy(struct verbs_ep *e);
-/* Has nothing of it to be waited for? */
-bool ep_is_dead(const struct verbs_ep *e);
 
 int ep_new(struct verbs *v, const uint8_t local[16], void *ctx, struct verbs_end *mine, struct verbs_ep **out, char why[VERBS_WHY]);
 int ep_connect(struct verbs_ep *e, const struct verbs_end *peer, char why[VERBS_WHY]);

@@ -7,7 +7,7 @@
 #include "coll_peers.h"
 #include "msg.h"
 
-#define LOOK_NS		1000000000u
+#define LOOK_NS		400000000u
 
 /* By how its daemon has refused; the rest is about the session, or the daemon, not being there. */
 static bool is_there(int status)

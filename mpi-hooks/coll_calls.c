@@ -68,12 +68,15 @@ static void use_parts(struct hcoll *h, bool in)
 	}
 }
 
-/* The block of a member that is not the root. */
-static int set_own(struct hcoll *h, struct hcoll_side *s, const void *buf, int64_t count, MPI_Datatype type)
+/* The root, and what a member that is another one has: one block. */
+static int set_rooted(struct hcoll *h, int root, struct hcoll_side *own, const void *buf, int64_t count, MPI_Datatype type)
 {
-	int rc = buf == MPI_IN_PLACE ? MPI_ERR_ARG : hside_set(s, buf, count, type);
+	int rc = set_root(h, root);
 
-	h->cfg.desc.bytes = s->bytes;
+	if (rc || is_root(h))
+		return rc;
+	rc = buf == MPI_IN_PLACE ? MPI_ERR_ARG : hside_set(own, buf, count, type);
+	h->cfg.desc.bytes = own->bytes;
 	return rc;
 }
 
@@ -85,87 +88,6 @@ static int bcast(struct hcoll *h, void *buf, int64_t count, MPI_Datatype type, i
 	rc = rc ? rc : hside_set(s, buf, count, type);
 	h->cfg.desc.bytes = s->bytes;
 	return rc;
-}
-
-static int gather(struct hcoll *h, const void *sendbuf, int64_t sendcount, MPI_Datatype sendtype, void *recvbuf, int64_t recvcount,
-		  MPI_Datatype recvtype, int root)
-{
-	struct prog_coll_desc *d = &h->cfg.desc;
-	int rc = set_root(h, root);
-
-	if (rc)
-		return rc;
-	if (!is_root(h))
-		return set_own(h, &h->in, sendbuf, sendcount, sendtype);
-	rc = set_blocks(&h->out, recvbuf, recvcount, recvtype, d->size);
-	d->bytes = h->out.bytes / d->size;
-	return rc ? rc : set_in(h, sendbuf, sendcount, sendtype, 1);
-}
-
-static int gatherv(struct hcoll *h, const void *sendbuf, int64_t sendcount, MPI_Datatype sendtype, void *recvbuf,
-		   struct hook_array recvcounts, struct hook_array displs, MPI_Datatype recvtype, int root)
-{
-	struct prog_coll_desc *d = &h->cfg.desc;
-	int rc = set_root(h, root);
-
-	if (rc)
-		return rc;
-	if (!is_root(h))
-		return set_own(h, &h->in, sendbuf, sendcount, sendtype);
-	rc = hside_set_parts(&h->out, recvbuf, d->size, recvcounts, displs, recvtype, NULL);
-	if (rc)
-		return rc;
-	use_parts(h, false);
-	d->bytes = h->out.len[d->rank];
-	return set_in(h, sendbuf, sendcount, sendtype, 1);
-}
-
-/* What the root keeps for itself. */
-static int scatter_own(struct hcoll *h, void *recvbuf, int64_t recvcount, MPI_Datatype recvtype)
-{
-	int rc;
-
-	if (recvbuf == MPI_IN_PLACE) {
-		h->cfg.desc.in_place = true;
-		return MPI_SUCCESS;
-	}
-	rc = hside_set(&h->out, recvbuf, recvcount, recvtype);
-	if (!rc)
-		check_length(h, h->out.bytes);
-	return rc;
-}
-
-static int scatter(struct hcoll *h, const void *sendbuf, int64_t sendcount, MPI_Datatype sendtype, void *recvbuf, int64_t recvcount,
-		   MPI_Datatype recvtype, int root)
-{
-	struct prog_coll_desc *d = &h->cfg.desc;
-	int rc = set_root(h, root);
-
-	if (rc)
-		return rc;
-	if (!is_root(h))
-		return set_own(h, &h->out, recvbuf, recvcount, recvtype);
-	rc = set_blocks(&h->in, sendbuf, sendcount, sendtype, d->size);
-	d->bytes = h->in.bytes / d->size;
-	return rc ? rc : scatter_own(h, recvbuf, recvcount, recvtype);
-}
-
-static int scatterv(struct hcoll *h, const void *sendbuf, struct hook_array sendcounts, struct hook_array displs,
-		    MPI_Datatype sendtype, void *recvbuf, int64_t recvcount, MPI_Datatype recvtype, int root)
-{
-	struct prog_coll_desc *d = &h->cfg.desc;
-	int rc = set_root(h, root);
-
-	if (rc)
-		return rc;
-	if (!is_root(h))
-		return set_own(h, &h->out, recvbuf, recvcount, recvtype);
-	rc = hside_set_parts(&h->in, sendbuf, d->size, sendcounts, displs, sendtype, NULL);
-	if (rc)
-		return rc;
-	use_parts(h, true);
-	d->bytes = h->in.len[d->rank];
-	return scatter_own(h, recvbuf, recvcount, recvtype);
 }
 
 static int allgather(struct hcoll *h, const void *sendbuf, int64_t sendcount, MPI_Datatype sendtype, void *recvbuf,
@@ -189,6 +111,67 @@ static int allgatherv(struct hcoll *h, const void *sendbuf, int64_t sendcount, M
 	use_parts(h, false);
 	d->bytes = h->out.len[d->rank];
 	return set_in(h, sendbuf, sendcount, sendtype, 1);
+}
+
+/* The root has what all have of the allgather. */
+static int gather(struct hcoll *h, const void *sendbuf, int64_t sendcount, MPI_Datatype sendtype, void *recvbuf, int64_t recvcount,
+		  MPI_Datatype recvtype, int root)
+{
+	int rc = set_rooted(h, root, &h->in, sendbuf, sendcount, sendtype);
+
+	return rc || !is_root(h) ? rc : allgather(h, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype);
+}
+
+static int gatherv(struct hcoll *h, const void *sendbuf, int64_t sendcount, MPI_Datatype sendtype, void *recvbuf,
+		   struct hook_array recvcounts, struct hook_array displs, MPI_Datatype recvtype, int root)
+{
+	int rc = set_rooted(h, root, &h->in, sendbuf, sendcount, sendtype);
+
+	return rc || !is_root(h) ? rc : allgatherv(h, sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype);
+}
+
+/* What the root keeps for itself. */
+static int scatter_own(struct hcoll *h, void *recvbuf, int64_t recvcount, MPI_Datatype recvtype)
+{
+	int rc;
+
+	if (recvbuf == MPI_IN_PLACE) {
+		h->cfg.desc.in_place = true;
+		return MPI_SUCCESS;
+	}
+	rc = hside_set(&h->out, recvbuf, recvcount, recvtype);
+	if (!rc)
+		check_length(h, h->out.bytes);
+	return rc;
+}
+
+static int scatter(struct hcoll *h, const void *sendbuf, int64_t sendcount, MPI_Datatype sendtype, void *recvbuf, int64_t recvcount,
+		   MPI_Datatype recvtype, int root)
+{
+	struct prog_coll_desc *d = &h->cfg.desc;
+	int rc = set_rooted(h, root, &h->out, recvbuf, recvcount, recvtype);
+
+	if (rc || !is_root(h))
+		return rc;
+	rc = set_blocks(&h->in, sendbuf, sendcount, sendtype, d->size);
+	d->bytes = h->in.bytes / d->size;
+	return rc ? rc : scatter_own(h, recvbuf, recvcount, recvtype);
+}
+
+static int scatterv(struct hcoll *h, const void *sendbuf, struct hook_array sendcounts, struct hook_array displs,
+		    MPI_Datatype sendtype, void *recvbuf, int64_t recvcount, MPI_Datatype recvtype, int root)
+{
+	struct prog_coll_desc *d = &h->cfg.desc;
+	int rc = set_rooted(h, root, &h->out, recvbuf, recvcount, recvtype);
+
+	if (rc || !is_root(h))
+		return rc;
+	rc = hside_set_parts(&h->in, sendbuf, d->size, sendcounts, displs, sendtype, NULL);
+	if (rc)
+		return rc;
+	use_parts(h, true);
+	d->bytes = h->in.len[d->rank];
+	return scatter_own(h, recvbuf, recvcount, recvtype);
 }
 
 static int alltoall(struct hcoll *h, const void *sendbuf, int64_t sendcount, MPI_Datatype sendtype, void *recvbuf,

@@ -195,17 +195,8 @@ static void body_missing(void)
 
 static void test_missing(void **state)
 {
-	bool ok;
-
 	rank_flags = 0;
-	start_daemon(0, "1", "auto", NULL);
-	start_daemon(1, "1", "auto", NULL);
-	rank_paths = 2;
-	ok = run_ranks(4, body_missing);
-	rank_paths = 0;
-	stop_daemon(0);
-	stop_daemon(1);
-	assert_true(ok);
+	assert_true(run_ranks_on_two(4, body_missing, "1", "1", "auto", NULL));
 }
 
 /* More than there are rows: the oldest are listed, and others when these have ended. */
@@ -285,17 +276,8 @@ static void body_counts(void)
 
 static void run_two(void (*body)(void))
 {
-	bool ok;
-
 	rank_flags = 0;
-	start_daemon(0, "1", "auto", NULL);
-	start_daemon(1, "1", "auto", NULL);
-	rank_paths = 2;
-	ok = run_ranks(2, body);
-	rank_paths = 0;
-	stop_daemon(0);
-	stop_daemon(1);
-	assert_true(ok);
+	assert_true(run_ranks_on_two(2, body, "1", "1", "auto", NULL));
 }
 
 static void test_many(void **state)

@@ -9,7 +9,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -56,17 +55,8 @@ static void on_one(void (*body)(void), uint32_t ranks, unsigned int flags)
 
 static void on_two(void (*body)(void), uint32_t ranks, const char *workers, const char *more, unsigned int flags)
 {
-	bool ok;
-
 	rank_flags = flags;
-	start_daemon(0, workers, "auto", more);
-	start_daemon(1, workers, "auto", more);
-	rank_paths = 2;
-	ok = run_ranks(ranks, body);
-	rank_paths = 0;
-	stop_daemon(0);
-	stop_daemon(1);
-	if (!ok)
+	if (!run_ranks_on_two(ranks, body, workers, workers, "auto", more))
 		fail_msg("%u ranks on two nodes, %s workers, %s", ranks, workers, more ? more : "");
 }
 
@@ -1140,37 +1130,9 @@ static void body_daemon_killed(void)
 static void test_daemon_killed(void **state)
 {
 	for (notice = WAITS; notice < NOTICES; notice++) {
-		char control[sizeof(rank_path[1]) + 4];
-		bool ok = true;
-
 		rank_flags = notice == POLLS ? PROG_SESSION_MT : 0;
-		start_daemon(0, "1", "auto", NULL);
-		start_daemon(1, "1", "auto", NULL);
-		rank_paths = 2;
-		/* run_ranks() makes and clears the shared memory, and would miss the daemon when it waits */
-		assert_true(run_ranks(0, NULL));
-		rs->value[9] = (uint64_t)daemons[1];
-		for (my_rank = 0, my_ranks = 2; my_rank < 2; my_rank++)
-			if (!fork()) {
-				prctl(PR_SET_PDEATHSIG, SIGKILL);
-				alarm(60);
-				body_daemon_killed();
-				exit(0);
-			}
-		for (uint32_t i = 0; i < 3; i++) {
-			int st;
-			pid_t who = wait(&st);
-
-			ok = ok && (who == daemons[1] ? WIFSIGNALED(st) : who != daemons[0] && !st);
-		}
-		if (!ok)
+		if (!run_ranks_killing(body_daemon_killed, NULL))
 			fail_msg("who loses its daemon: %d", notice);
-		rank_paths = 0;
-		stop_daemon(0);
-		/* what it could not remove */
-		snprintf(control, sizeof(control), "%s.ctl", rank_path[1]);
-		assert_int_equal(unlink(rank_path[1]), 0);
-		assert_int_equal(unlink(control), 0);
 	}
 }
 

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -30,17 +29,8 @@
 static void on_two_uneven(void (*body)(void), uint32_t ranks, const char *workers, const char *b_workers,
 			  const char *loop, const char *more)
 {
-	bool ok;
-
 	rank_flags = 0;
-	start_daemon(0, workers, loop, more);
-	start_daemon(1, b_workers, loop, more);
-	rank_paths = 2;
-	ok = run_ranks(ranks, body);
-	rank_paths = 0;
-	stop_daemon(0);
-	stop_daemon(1);
-	if (!ok)
+	if (!run_ranks_on_two(ranks, body, workers, b_workers, loop, more))
 		fail_msg("%u ranks on two nodes, %s and %s workers, %s, %s", ranks, workers, b_workers, loop,
 			 more);
 }
@@ -686,40 +676,11 @@ static void body_daemon_dies(void)
 	free(in);
 }
 
-/* Rank 1 is to kill its daemon, whose pid is in rs->value[9]. */
+/* Rank 1 is to kill its daemon. */
 static void on_two_dying(void (*body)(void), const char *more)
 {
-	char control[sizeof(rank_path[1]) + 4];
-	bool ok;
-	int st;
-
 	rank_flags = 0;
-	start_daemon(0, "1", "auto", more);
-	start_daemon(1, "1", "auto", more);
-	rank_paths = 2;
-	/* run_ranks() makes and clears the shared memory, and would miss the daemon when it waits */
-	assert_true(run_ranks(0, NULL));
-	rs->value[9] = (uint64_t)daemons[1];
-	for (my_rank = 0, my_ranks = 2; my_rank < 2; my_rank++)
-		if (!fork()) {
-			prctl(PR_SET_PDEATHSIG, SIGKILL);
-			alarm(60);
-			body();
-			exit(0);
-		}
-	ok = true;
-	for (my_rank = 0; my_rank < 3; my_rank++) {
-		pid_t who = wait(&st);
-
-		ok = ok && (who == daemons[1] ? WIFSIGNALED(st) : who != daemons[0] && !st);
-	}
-	assert_true(ok);
-	rank_paths = 0;
-	stop_daemon(0);
-	/* what it could not remove */
-	snprintf(control, sizeof(control), "%s.ctl", rank_path[1]);
-	assert_int_equal(unlink(rank_path[1]), 0);
-	assert_int_equal(unlink(control), 0);
+	assert_true(run_ranks_killing(body, more));
 }
 
 static void test_two_daemon_dies(void **state)

@@ -390,17 +390,8 @@ static void body_passed(void)
 
 static void run(void (*body)(void))
 {
-	bool ok;
-
 	rank_flags = 0;
-	start_daemon(0, "1", "auto", NULL);
-	start_daemon(1, "1", "auto", NULL);
-	rank_paths = 2;
-	ok = run_ranks(2, body);
-	rank_paths = 0;
-	stop_daemon(0);
-	stop_daemon(1);
-	assert_true(ok);
+	assert_true(run_ranks_on_two(2, body, "1", "1", "auto", NULL));
 }
 
 static void test_pins(void **state)

@@ -82,3 +82,50 @@ void stop_daemon(int i)
 	assert_int_equal(st, 0);
 	assert_int_not_equal(access(rank_path[i], F_OK), 0);
 }
+
+bool run_ranks_on_two(uint32_t n, void (*fn)(void), const char *workers, const char *b_workers, const char *loop, const char *more)
+{
+	bool ok;
+
+	start_daemon(0, workers, loop, more);
+	start_daemon(1, b_workers, loop, more);
+	rank_paths = 2;
+	ok = run_ranks(n, fn);
+	rank_paths = 0;
+	stop_daemon(0);
+	stop_daemon(1);
+	return ok;
+}
+
+bool run_ranks_killing(void (*fn)(void), const char *more)
+{
+	char control[sizeof(rank_path[1]) + 4];
+	bool ok = true;
+
+	start_daemon(0, "1", "auto", more);
+	start_daemon(1, "1", "auto", more);
+	rank_paths = 2;
+	/* run_ranks() makes and clears the shared memory, and would miss the daemon when it waits */
+	assert_true(run_ranks(0, NULL));
+	rs->value[9] = (uint64_t)daemons[1];
+	for (my_rank = 0, my_ranks = 2; my_rank < 2; my_rank++)
+		if (!fork()) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			alarm(60);
+			fn();
+			exit(0);
+		}
+	for (uint32_t i = 0; i < 3; i++) {
+		int st;
+		pid_t who = wait(&st);
+
+		ok = ok && (who == daemons[1] ? WIFSIGNALED(st) : who != daemons[0] && !st);
+	}
+	rank_paths = 0;
+	stop_daemon(0);
+	/* what it could not remove */
+	snprintf(control, sizeof(control), "%s.ctl", rank_path[1]);
+	assert_int_equal(unlink(rank_path[1]), 0);
+	assert_int_equal(unlink(control), 0);
+	return ok;
+}

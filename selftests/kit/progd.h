@@ -16,5 +16,9 @@ int find_progd(int argc, char **argv);
 /* @more: one more setting, or NULL */
 void start_daemon(int i, const char *workers, const char *loop, const char *more);
 void stop_daemon(int i);
+/* As run_ranks(), on two nodes; of @b_workers is the second one's daemon. */
+bool run_ranks_on_two(uint32_t n, void (*fn)(void), const char *workers, const char *b_workers, const char *loop, const char *more);
+/* Likewise two ranks, of which one kills the second daemon, whose pid is in rs->value[9]. */
+bool run_ranks_killing(void (*fn)(void), const char *more);
 
 #endif

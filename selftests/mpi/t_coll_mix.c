@@ -3,28 +3,12 @@
  * Non-blocking collectives among everything else on the same communicator: messages with wildcards, blocking collectives, one-sided
  * operations; and threads, each with a communicator of its own.
  */
-#include "collcase.h"
+#include "colltest.h"
 
 #include <pthread.h>
 
 #define SOME	16
 #define THREADS	3
-
-static void check(struct coll *c)
-{
-	const char *why = coll_wrong(c);
-
-	T_OK(!why, "%s", why);
-	coll_free(c);
-}
-
-static void start(struct coll *c, struct t_rng *r, MPI_Comm comm, int units, MPI_Request *q)
-{
-	coll_choose(c, r, comm, units, !t_expect_progress);
-	coll_make(c);
-	coll_fill(c, 0);
-	M(coll_start(c, q));
-}
 
 static uint64_t message_seed(int from, int to, int i)
 {
@@ -51,7 +35,7 @@ static void messages(void)
 			M(MPI_Irecv(in[n], LONGEST, MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &q[n]));
 	}
 	for (int i = 0; i < SOME; i++) {
-		start(&c[i], &r, MPI_COMM_WORLD, 2000, &q[2 * SOME * t_size + i]);
+		coll_begin(&c[i], &r, MPI_COMM_WORLD, 2000, &q[2 * SOME * t_size + i]);
 		for (int p = 0; p < t_size; p++, n++) {
 			t_fill(out[i][p], (size_t)LEN(i), message_seed(t_rank, p, i));
 			M(MPI_Isend(out[i][p], LEN(i), MPI_BYTE, p, i, MPI_COMM_WORLD, &q[n]));
@@ -70,7 +54,7 @@ static void messages(void)
 		T_EQ(got[from][tag]++, 0);
 	}
 	for (int i = 0; i < SOME; i++)
-		check(&c[i]);
+		coll_end(&c[i]);
 }
 
 /* One blocking collective after each that is started. */
@@ -83,7 +67,7 @@ static void blocking(void)
 	for (int i = 0; i < SOME; i++) {
 		int v = t_rank + i, sum = 0, all[t_size];
 
-		start(&c[i], &r, MPI_COMM_WORLD, 3000, &q[i]);
+		coll_begin(&c[i], &r, MPI_COMM_WORLD, 3000, &q[i]);
 		switch (i % 4) {
 		case 0:
 			M(MPI_Allreduce(&v, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
@@ -106,7 +90,7 @@ static void blocking(void)
 	}
 	M(MPI_Waitall(SOME, q, MPI_STATUSES_IGNORE));
 	for (int i = 0; i < SOME; i++)
-		check(&c[i]);
+		coll_end(&c[i]);
 }
 
 #define WORDS	3001	/* and one more: MPICH 4.0 wants a multiple of 16 bytes */
@@ -131,7 +115,7 @@ static void one_sided(void)
 		for (int i = 0; i < SOME; i++) {
 			int at = i * WORDS / SOME, n = (i + 1) * WORDS / SOME - at;
 
-			start(&c[i], &r, MPI_COMM_WORLD, 1000, &q[i]);
+			coll_begin(&c[i], &r, MPI_COMM_WORLD, 1000, &q[i]);
 			M(MPI_Put(mine + at, n, MPI_LONG, next, at, n, MPI_LONG, w));
 			M(MPI_Accumulate(&one, 1, MPI_LONG, 0, WORDS, 1, MPI_LONG, MPI_SUM, w));
 		}
@@ -141,7 +125,7 @@ static void one_sided(void)
 			T_EQ(mem[WORDS], (round + 1) * SOME * t_size);
 		M(MPI_Waitall(SOME, q, MPI_STATUSES_IGNORE));
 		for (int i = 0; i < SOME; i++)
-			check(&c[i]);
+			coll_end(&c[i]);
 	}
 	M(MPI_Win_free(&w));
 }
@@ -161,12 +145,12 @@ static void *work(void *arg)
 		struct coll c[SOME];
 
 		for (int i = 0; i < SOME; i++)
-			start(&c[i], &r, comm[me], 800, &q[i]);
+			coll_begin(&c[i], &r, comm[me], 800, &q[i]);
 		for (int i = 0; i < SOME; i++) {
 			int at = (i * 5 + k) % SOME;
 
 			M(MPI_Wait(&q[at], MPI_STATUS_IGNORE));
-			check(&c[at]);
+			coll_end(&c[at]);
 		}
 	}
 	return NULL;
@@ -218,11 +202,11 @@ static void handed_over(void)
 		abort();
 	for (int k = 0; k < 2; k++) {
 		for (int i = 0; i < SOME; i++)
-			start(&hand.c[i], &r, MPI_COMM_WORLD, 1000, &hand.q[i]);
+			coll_begin(&hand.c[i], &r, MPI_COMM_WORLD, 1000, &hand.q[i]);
 		pthread_barrier_wait(&hand.bar);
 		pthread_barrier_wait(&hand.bar);
 		for (int i = 0; i < SOME; i++)
-			check(&hand.c[i]);
+			coll_end(&hand.c[i]);
 	}
 	pthread_join(th, NULL);
 	pthread_barrier_destroy(&hand.bar);

@@ -3,18 +3,11 @@
  * Persistent collectives, of libraries that have them: several runs with other data each, started in orders that differ by rank, one by
  * one and by MPI_Startall, among non-blocking ones; freed when inactive.
  */
-#include "collcase.h"
+#include "colltest.h"
 
 #if T_HAS_COLL_INIT
 #define SOME	20
 #define RUNS	4
-
-static void check(struct coll *c)
-{
-	const char *why = coll_wrong(c);
-
-	T_OK(!why, "%s", why);
-}
 
 /* MPICH 4.0 by itself uses them after that */
 static void drop_types(struct coll *c)
@@ -59,7 +52,7 @@ static void each_kind(int kind)
 			M(MPI_Start(&q));
 			M(MPI_Wait(&q, MPI_STATUS_IGNORE));
 			T_OK(q == same, "MPI_Wait changed the request");
-			check(&c);
+			coll_check(&c);
 		}
 		M(MPI_Request_free(&q));
 		T_OK(q == MPI_REQUEST_NULL, "after MPI_Request_free");
@@ -98,10 +91,10 @@ static void orders(void)
 		}
 		M(MPI_Waitall(SOME, q, MPI_STATUSES_IGNORE));
 		M(MPI_Wait(&other, MPI_STATUS_IGNORE));
-		check(&now);
+		coll_check(&now);
 		coll_free(&now);
 		for (int i = 0; i < SOME; i++)
-			check(&c[i]);
+			coll_check(&c[i]);
 	}
 	for (int i = 0; i < SOME; i++) {
 		M(MPI_Request_free(&q[i]));
@@ -137,7 +130,7 @@ static void startall(void)
 		T_EQ(i, MPI_UNDEFINED);
 		T_EQ(in, 100 * prev + run);
 		for (int k = from; k < SOME; k++)
-			check(&c[k]);
+			coll_check(&c[k]);
 	}
 	for (int i = 0; i < SOME + 2; i++)
 		M(MPI_Request_free(&q[i]));

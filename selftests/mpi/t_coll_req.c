@@ -3,26 +3,10 @@
  * Requests of non-blocking collectives: every completion call, many at once, communicators used in different orders, what may
  * be freed meanwhile and what not, errors, and what is the MPI library's (operations of the program, intercommunicators).
  */
-#include "collcase.h"
+#include "colltest.h"
 
 #define MANY	1100
 #define SOME	24
-
-static void check(struct coll *c)
-{
-	const char *why = coll_wrong(c);
-
-	T_OK(!why, "%s", why);
-	coll_free(c);
-}
-
-static void start(struct coll *c, struct t_rng *r, MPI_Comm comm, int units, MPI_Request *q)
-{
-	coll_choose(c, r, comm, units, !t_expect_progress);
-	coll_make(c);
-	coll_fill(c, 0);
-	M(coll_start(c, q));
-}
 
 /* ---- completion ---- */
 
@@ -70,7 +54,7 @@ static void completions(void)
 		int which[SOME], left = SOME;
 
 		for (int i = 0; i < SOME; i++)
-			start(&c[i], &r, MPI_COMM_WORLD, 300, &q[i]);
+			coll_begin(&c[i], &r, MPI_COMM_WORLD, 300, &q[i]);
 		while (left > 0) {
 			int k = complete(how, SOME, q, which);
 
@@ -84,7 +68,7 @@ static void completions(void)
 			}
 		}
 		for (int i = 0; i < SOME; i++)
-			check(&c[i]);
+			coll_end(&c[i]);
 	}
 }
 
@@ -98,7 +82,7 @@ static void get_status(void)
 		struct coll c;
 		int flag = 0;
 
-		start(&c, &r, MPI_COMM_WORLD, 3000, &q);
+		coll_begin(&c, &r, MPI_COMM_WORLD, 3000, &q);
 		while (!flag)
 			M(MPI_Request_get_status(q, &flag, MPI_STATUS_IGNORE));
 		M(MPI_Request_get_status(q, &flag, MPI_STATUS_IGNORE));
@@ -107,7 +91,7 @@ static void get_status(void)
 		M(MPI_Test(&q, &flag, MPI_STATUS_IGNORE));
 		T_EQ(flag, 1);
 		T_OK(q == MPI_REQUEST_NULL, "after MPI_Test");
-		check(&c);
+		coll_end(&c);
 	}
 }
 
@@ -119,10 +103,10 @@ static void many(void)
 	struct t_rng r = t_rng_common();
 
 	for (int i = 0; i < MANY; i++)
-		start(&c[i], &r, MPI_COMM_WORLD, 12, &q[i]);
+		coll_begin(&c[i], &r, MPI_COMM_WORLD, 12, &q[i]);
 	for (int i = MANY - 1; i >= 0; i--) {
 		M(MPI_Wait(&q[i], MPI_STATUS_IGNORE));
-		check(&c[i]);
+		coll_end(&c[i]);
 	}
 }
 
@@ -152,7 +136,7 @@ static void orders(void)
 		while (n[k] == EACH)
 			k = (k + 1) % COMMS;
 		i = k * EACH + n[k]++;
-		start(&c[i], &common[k], comm[k], 1000, &q[i]);
+		coll_begin(&c[i], &common[k], comm[k], 1000, &q[i]);
 	}
 	for (int left = COMMS * EACH; left; left--) {
 		int i = t_rndn(&mine, COMMS * EACH);
@@ -160,7 +144,7 @@ static void orders(void)
 		while (q[i] == MPI_REQUEST_NULL)
 			i = (i + 1) % (COMMS * EACH);
 		M(MPI_Wait(&q[i], MPI_STATUS_IGNORE));
-		check(&c[i]);
+		coll_end(&c[i]);
 	}
 	for (int k = 0; k < COMMS; k++)
 		M(MPI_Comm_free(&comm[k]));
@@ -178,12 +162,12 @@ static void freed_comm(void)
 		MPI_Comm comm;
 
 		M(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
-		start(&c[i], &r, comm, 2000, &q[i]);
+		coll_begin(&c[i], &r, comm, 2000, &q[i]);
 		M(MPI_Comm_free(&comm));
 	}
 	M(MPI_Waitall(SOME, q, MPI_STATUSES_IGNORE));
 	for (int i = 0; i < SOME; i++)
-		check(&c[i]);
+		coll_end(&c[i]);
 }
 
 static void freed_types(void)
@@ -193,12 +177,12 @@ static void freed_types(void)
 	struct coll c[SOME];
 
 	for (int i = 0; i < SOME; i++) {
-		start(&c[i], &r, MPI_COMM_WORLD, 3000, &q[i]);
+		coll_begin(&c[i], &r, MPI_COMM_WORLD, 3000, &q[i]);
 		coll_free_types(&c[i]);
 	}
 	M(MPI_Waitall(SOME, q, MPI_STATUSES_IGNORE));
 	for (int i = 0; i < SOME; i++)
-		check(&c[i]);
+		coll_end(&c[i]);
 }
 
 /* Neither is possible while it is active, and it goes on. */
@@ -211,13 +195,13 @@ static void free_or_cancel(void)
 		MPI_Request q, same;
 		struct coll c;
 
-		start(&c, &r, MPI_COMM_WORLD, 2000, &q);
+		coll_begin(&c, &r, MPI_COMM_WORLD, 2000, &q);
 		same = q;
 		T_CLASS(MPI_Request_free(&q), MPI_ERR_REQUEST);
 		T_OK(q == same, "MPI_Request_free changed the request");
 		T_CLASS(MPI_Cancel(&q), MPI_ERR_REQUEST);
 		M(MPI_Wait(&same, MPI_STATUS_IGNORE));
-		check(&c);
+		coll_end(&c);
 	}
 }
 
@@ -274,14 +258,14 @@ static void user_op(void)
 	for (int i = 0; i < ELEMENTS; i++)
 		element_of(t_rank, i, mine + 2 * i);
 	/* among others that need not be the library's */
-	start(&c[0], &r, MPI_COMM_WORLD, 1000, &q[0]);
+	coll_begin(&c[0], &r, MPI_COMM_WORLD, 1000, &q[0]);
 	M(MPI_Iallreduce(mine, all, ELEMENTS, t, op, MPI_COMM_WORLD, &q[1]));
 	M(MPI_Iscan(mine, scan, ELEMENTS, t, op, MPI_COMM_WORLD, &q[2]));
-	start(&c[1], &r, MPI_COMM_WORLD, 1000, &q[3]);
+	coll_begin(&c[1], &r, MPI_COMM_WORLD, 1000, &q[3]);
 	M(MPI_Ireduce(mine, at_root, ELEMENTS, t, op, t_size - 1, MPI_COMM_WORLD, &q[4]));
 	M(MPI_Waitall(5, q, MPI_STATUSES_IGNORE));
-	check(&c[0]);
-	check(&c[1]);
+	coll_end(&c[0]);
+	coll_end(&c[1]);
 	for (int i = 0; i < ELEMENTS; i++) {
 		composed(t_size - 1, i, v);
 		if (!T_EQ(all[2 * i], v[0]) || !T_EQ(all[2 * i + 1], v[1]))
@@ -361,9 +345,9 @@ static void errors(void)
 			T_CLASS(MPI_Ibcast(a, -1, MPI_INT, 0, MPI_COMM_WORLD, &q), MPI_ERR_COUNT);
 	}
 	for (int i = 0; i < 5; i++) {
-		start(&c, &r, MPI_COMM_WORLD, 100, &good);
+		coll_begin(&c, &r, MPI_COMM_WORLD, 100, &good);
 		M(MPI_Wait(&good, MPI_STATUS_IGNORE));
-		check(&c);
+		coll_end(&c);
 	}
 }
 

@@ -199,12 +199,8 @@ int main(int argc, char **argv)
 	rounds = (int)bench_opt(argc, argv, "--rounds", 20);
 	if (rounds < 1)
 		bench_die("--rounds: at least 1");
-	for (int i = 1; i < argc; i++) {
-		if (!strncmp(argv[i], "--", 2))
-			i++;
-		else
-			point(argv[i]);
-	}
+	for (int i = 0; bench_arg(argc, argv, &i);)
+		point(argv[i]);
 	if (!rank)
 		bench_done();
 	MPI_Finalize();

@@ -193,6 +193,16 @@ uint64_t bench_opt(int argc, char **argv, const char *name, uint64_t dflt)
 	return dflt;
 }
 
+char *bench_arg(int argc, char **argv, int *at)
+{
+	while (++*at < argc) {
+		if (strncmp(argv[*at], "--", 2))
+			return argv[*at];
+		++*at;
+	}
+	return NULL;
+}
+
 static long status_field(const char *path, const char *field)
 {
 	size_t len = strlen(field);

@@ -104,4 +104,7 @@ void bench_die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noretu
  */
 uint64_t bench_opt(int argc, char **argv, const char *name, uint64_t dflt);
 
+/* The next argument behind argv[*@at] that is no option and no option's value, where *@at is moved to; NULL: there is none. */
+char *bench_arg(int argc, char **argv, int *at);
+
 #endif

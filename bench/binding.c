@@ -291,13 +291,9 @@ int main(int argc, char **argv)
 	got = bench_alloc(WORDS * 8);
 	for (size_t i = 0; i < WORDS; i++)
 		buf[i] = (long)i % 1000 + 1;
-	for (int i = 1; i < argc; i++) {
+	for (int i = 0; bench_arg(argc, argv, &i);) {
 		struct point p;
 
-		if (!strncmp(argv[i], "--", 2)) {
-			i++;
-			continue;
-		}
 		point_parse(&p, argv[i]);
 		point_run(&p);
 	}

@@ -222,13 +222,9 @@ int main(int argc, char **argv)
 	triad = bench_alloc(MAX_KIB * 1024);
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Win_lock_all(0, win);
-	for (int i = 1; i < argc; i++) {
+	for (int i = 0; bench_arg(argc, argv, &i);) {
 		struct point p;
 
-		if (!strncmp(argv[i], "--", 2)) {
-			i++;
-			continue;
-		}
 		point_parse(&p, argv[i]);
 		point_run(&p);
 	}

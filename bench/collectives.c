@@ -356,13 +356,8 @@ int main(int argc, char **argv)
 	late_ms = bench_opt(argc, argv, "--late-ms", 50);
 	if (!work || !rounds)
 		bench_die("--work ITERS_PER_MS is missing, or --rounds is 0");
-	for (int i = 1; i < argc; i++) {
-		if (!strncmp(argv[i], "--", 2)) {
-			i++;
-			continue;
-		}
+	for (int i = 0; bench_arg(argc, argv, &i);)
 		point_run(argv[i]);
-	}
 	if (!rank)
 		bench_done();
 	MPI_Finalize();

@@ -234,13 +234,8 @@ int main(int argc, char **argv)
 		bench_die("wants an even number of ranks, not %d", size);
 	budget = (int64_t)bench_opt(argc, argv, "--budget-ms", 1000) * 1000000;
 	partner = (rank + size / 2) % size;
-	for (int i = 1; i < argc; i++) {
-		if (!strncmp(argv[i], "--", 2)) {
-			i++;
-			continue;
-		}
+	for (int i = 0; bench_arg(argc, argv, &i);)
 		run(argv[i], budget);
-	}
 	t2 = bench_now();
 	if (!rank) {
 		bench_emit_one("init", "ns", t1 - t0);

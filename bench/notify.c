@@ -149,13 +149,9 @@ int main(int argc, char **argv)
 	MPI_Win_allocate(MAX_BYTES, 8, MPI_INFO_NULL, MPI_COMM_WORLD, &mem, &win);
 	there = asyncprog_notify_probe(0, 0, win, &flag, NULL) != MPI_ERR_UNSUPPORTED_OPERATION;
 	MPI_Win_lock_all(MPI_MODE_NOCHECK, win);
-	for (int i = 1; i < argc; i++) {
+	for (int i = 0; bench_arg(argc, argv, &i);) {
 		unsigned long n;
 
-		if (!strncmp(argv[i], "--", 2)) {
-			i++;
-			continue;
-		}
 		memset(mem, 0, MAX_BYTES);
 		MPI_Barrier(MPI_COMM_WORLD);
 		if (sscanf(argv[i], "message/%lu", &n) == 1 && n >= 8 && n <= MAX_BYTES)

@@ -408,13 +408,9 @@ int main(int argc, char **argv)
 	MPI_Win_create(created, WIN_WORDS * 8, 8, MPI_INFO_NULL, MPI_COMM_WORLD, &wins[1].win);
 	buf = bench_alloc(MAX_BYTES);
 
-	for (int i = 1; i < argc; i++) {
+	for (int i = 0; bench_arg(argc, argv, &i);) {
 		struct point p;
 
-		if (!strncmp(argv[i], "--", 2)) {
-			i++;
-			continue;
-		}
 		point_parse(&p, argv[i]);
 		point_run(&p, wins, buf, 1000000L * i);
 	}

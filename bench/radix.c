@@ -49,12 +49,8 @@ int main(int argc, char **argv)
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	rounds = bench_opt(argc, argv, "--rounds", 5);
-	for (int i = 1; i < argc; i++) {
-		if (!strncmp(argv[i], "--", 2))
-			i++;
-		else
-			run_point(argv[i], rounds);
-	}
+	for (int i = 0; bench_arg(argc, argv, &i);)
+		run_point(argv[i], rounds);
 	if (!rank)
 		bench_done();
 	MPI_Finalize();

@@ -217,13 +217,9 @@ int main(int argc, char **argv)
 
 	MPI_Win_allocate(BIG_BYTES, 8, MPI_INFO_NULL, MPI_COMM_WORLD, &mem, &win);
 	buf = bench_alloc(BIG_BYTES);
-	for (int i = 1; i < argc; i++) {
+	for (int i = 0; bench_arg(argc, argv, &i);) {
 		struct job j;
 
-		if (!strncmp(argv[i], "--", 2)) {
-			i++;
-			continue;
-		}
 		job_parse(&j, argv[i]);
 		job_run(&j);
 	}

@@ -269,12 +269,8 @@ int main(int argc, char **argv)
 	MPI_Win_allocate((MPI_Aint)bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &to, &win);
 	memset(to, 1, bytes);
 	MPI_Barrier(MPI_COMM_WORLD);
-	for (int i = 1; i < argc; i++) {
-		if (!strncmp(argv[i], "--", 2))
-			i++;
-		else
-			run_point(argv[i]);
-	}
+	for (int i = 0; bench_arg(argc, argv, &i);)
+		run_point(argv[i]);
 	MPI_Win_free(&win);
 	free(from);
 	if (!rank)

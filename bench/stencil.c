@@ -235,13 +235,8 @@ int main(int argc, char **argv)
 		bench_die("stencil wants 2 ranks, not %d", size);
 	steps = bench_opt(argc, argv, "--steps", 20);
 	MPI_Cart_create(MPI_COMM_WORLD, 3, dims, yes, 0, &cart);
-	for (int i = 1; i < argc; i++) {
-		if (!strncmp(argv[i], "--", 2)) {
-			i++;
-			continue;
-		}
+	for (int i = 0; bench_arg(argc, argv, &i);)
 		point_run(argv[i], steps);
-	}
 	MPI_Comm_free(&cart);
 	if (!rank)
 		bench_done();

@@ -395,13 +395,8 @@ int main(int argc, char **argv)
 	steps = bench_opt(argc, argv, "--steps", 500);
 	idle_ms = bench_opt(argc, argv, "--idle-ms", 10000);
 
-	for (int i = 1; i < argc; i++) {
-		if (!strncmp(argv[i], "--", 2)) {
-			i++;
-			continue;
-		}
+	for (int i = 0; bench_arg(argc, argv, &i);)
 		mode_run(argv[i], &start);
-	}
 	if (!rank) {
 		bench_emit_one("init", "ns", t1);
 		bench_done();

@@ -380,12 +380,8 @@ int main(int argc, char **argv)
 	if (rank) {
 		sleep_to_the_end();
 	} else {
-		for (int i = 1; i < argc; i++) {
-			if (!strncmp(argv[i], "--", 2))
-				i++;
-			else
-				point(argv[i]);
-		}
+		for (int i = 0; bench_arg(argc, argv, &i);)
+			point(argv[i]);
 		MPI_Send(NULL, 0, MPI_BYTE, 1, TAG_END, MPI_COMM_WORLD);
 	}
 	MPI_Win_unlock_all(win);

@@ -157,11 +157,7 @@ int main(int argc, char **argv)
 	burst = bench_opt(argc, argv, "--burst", 4);
 	if (!work || !rounds || !burst || burst > MAX_BURST)
 		bench_die("--work ITERS_PER_MS is missing, --rounds is 0, or --burst is not 1 to %d", MAX_BURST);
-	for (int i = 1; i < argc; i++) {
-		if (!strncmp(argv[i], "--", 2)) {
-			i++;
-			continue;
-		}
+	for (int i = 0; bench_arg(argc, argv, &i);) {
 		n = strtoull(argv[i], &end, 10);
 		if (*end || !n || n > 64 << 20)
 			bench_die("%s: want a number of bytes up to 64 MiB", argv[i]);

@@ -121,14 +121,10 @@ int main(int argc, char **argv)
 	buf = bench_alloc(MAX_BYTES);
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Win_lock_all(0, win);
-	for (int i = 1; i < argc; i++) {
+	for (int i = 0; bench_arg(argc, argv, &i);) {
 		unsigned long bytes;
 		char *end;
 
-		if (!strncmp(argv[i], "--", 2)) {
-			i++;
-			continue;
-		}
 		bytes = strtoul(argv[i], &end, 10);
 		if (*end || end == argv[i] || !bytes || bytes % 8 || bytes > MAX_BYTES)
 			bench_die("%s: want bytes, a multiple of 8 up to %lu", argv[i], MAX_BYTES);

@@ -88,14 +88,10 @@ int main(int argc, char **argv)
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	budget_ns = (int64_t)bench_opt(argc, argv, "--budget-ms", 300) * 1000000;
-	for (int i = 1; i < argc; i++) {
+	for (int i = 0; bench_arg(argc, argv, &i);) {
 		char kind[16];
 		int count;
 
-		if (!strncmp(argv[i], "--", 2)) {
-			i++;
-			continue;
-		}
 		if (sscanf(argv[i], "%15[a-z]/%d", kind, &count) != 2 || count < 1 || count > 10000 ||
 		    (strcmp(kind, "allocate") && strcmp(kind, "create") && strcmp(kind, "dynamic") &&
 		     strcmp(kind, "shared")))

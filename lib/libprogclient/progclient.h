@@ -167,7 +167,10 @@ size_t prog_win_size(const struct prog_win *w, uint32_t rank);
 bool prog_win_is_local(const struct prog_win *w, uint32_t rank);	/* load/store or CMA in the call */
 bool prog_win_multinode(const struct prog_win *w);
 
-/* Operations may cross from one range to another that begins where it ends. */
+/*
+ * Operations may cross from one range to another that begins where it ends.  One of 0 bytes overlaps nothing, and is detached by
+ * its address, once for each time that it was attached.
+ */
 int prog_win_attach(struct prog_win *w, void *base, size_t size);	/* -ENOSPC, -EEXIST */
 int prog_win_detach(struct prog_win *w, void *base);			/* -ENOENT */
 

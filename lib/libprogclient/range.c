@@ -72,19 +72,50 @@ int range_attach(struct prog_win *w, void *base, size_t size, bool tell)
 	return err;
 }
 
+/* Of no bytes: nothing can be accessed there, and it takes no entry; but it can be detached, as often as it was attached. */
+static int empty_attach(struct prog_win *w, uint64_t base)
+{
+	int err = 0;
+
+	pthread_mutex_lock(&w->range_lock);
+	if (w->nempty == w->wc.nranges) {
+		err = -ENOSPC;
+	} else if (w->nempty == w->max_empty) {
+		uint32_t max = w->max_empty ? 2 * w->max_empty : 8;
+		uint64_t *more = realloc(w->empty_range, max * sizeof(*more));
+
+		err = more ? 0 : -ENOMEM;
+		if (more) {
+			w->empty_range = more;
+			w->max_empty = max;
+		}
+	}
+	if (!err)
+		w->empty_range[w->nempty++] = base;
+	pthread_mutex_unlock(&w->range_lock);
+	return err;
+}
+
+/* Under range_lock. */
+static int empty_detach(struct prog_win *w, uint64_t base)
+{
+	for (uint32_t i = 0; i < w->nempty; i++) {
+		if (w->empty_range[i] == base) {
+			w->empty_range[i] = w->empty_range[--w->nempty];
+			return 0;
+		}
+	}
+	return -ENOENT;
+}
+
 int prog_win_attach(struct prog_win *w, void *base, size_t size)
 {
 	uint64_t lo = (uintptr_t)base;
 
 	if (w->kind != PROG_WIN_DYNAMIC || size > PROG_DTYPE_MAX_BYTES || lo + size < lo)
 		return -EINVAL;
-	if (!size) {
-		/* nothing can be accessed there, but detaching it is no mistake */
-		pthread_mutex_lock(&w->range_lock);
-		w->empty_ranges++;
-		pthread_mutex_unlock(&w->range_lock);
-		return 0;
-	}
+	if (!size)
+		return empty_attach(w, lo);
 	return range_attach(w, base, size, true);
 }
 
@@ -113,7 +144,11 @@ void range_detach_all(struct prog_win *w)
 		pthread_mutex_unlock(&w->range_lock);
 		pin_put(w->s, pin);
 	}
-	w->empty_ranges = 0;
+	pthread_mutex_lock(&w->range_lock);
+	free(w->empty_range);
+	w->empty_range = NULL;
+	w->nempty = w->max_empty = 0;
+	pthread_mutex_unlock(&w->range_lock);
 }
 
 int prog_win_detach(struct prog_win *w, void *base)
@@ -135,10 +170,8 @@ int prog_win_detach(struct prog_win *w, void *base)
 			err = 0;
 		}
 	}
-	if (err && w->empty_ranges) {
-		w->empty_ranges--;
-		err = 0;
-	}
+	if (err)
+		err = empty_detach(w, (uintptr_t)base);
 	pthread_mutex_unlock(&w->range_lock);
 	pin_put(w->s, pin);
 	return err;

@@ -290,6 +290,7 @@ void prog_win_close(struct prog_win *w)
 	free(w->node_here);
 	free(w->node);
 	free(w->streams);
+	free(w->empty_range);
 	pthread_mutex_destroy(&w->notes_lock);
 	pthread_mutex_destroy(&w->range_lock);
 	pthread_mutex_destroy(&w->defer_lock);

@@ -120,7 +120,8 @@ struct prog_win {
 	struct dtype_slot *dtypes;	/* [CLIENT_DTYPES], under session.lock */
 	uint32_t dtype_last, dtype_next, dtype_gens;
 	pthread_mutex_t range_lock;	/* attach, detach */
-	uint32_t empty_ranges;		/* of no bytes, which take no entry; under range_lock */
+	uint64_t *empty_range;		/* [nempty] bases of ranges of no bytes, which take no entry; under range_lock */
+	uint32_t nempty, max_empty;	/* likewise */
 	uint32_t live_ranges;		/* under range_lock */
 	uint32_t range_end;		/* likewise: entries from here on were never used; as in wc.ctl */
 	struct pin **range_pin;		/* [nranges], under range_lock: pins of ranges; NULL: none yet */

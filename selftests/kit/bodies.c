@@ -506,6 +506,28 @@ void body_fence(void)
 
 /* ---- wrong calls: clear errors, and the window stays usable ---------------------------------------------- */
 
+/* Each is detached by its own address, as often as it was attached; many of them, amid a range and elsewhere. */
+static void empty_ranges(struct prog_win *w, char *mem)
+{
+	enum { MANY = 100 };
+	int i;
+
+	CHECK_INT(prog_win_attach(w, mem + 8, 0), 0);
+	CHECK_INT(prog_win_detach(w, mem + 16), -ENOENT);
+	CHECK_INT(prog_win_detach(w, mem + 8), 0);
+	CHECK_INT(prog_win_detach(w, mem + 8), -ENOENT);
+	for (i = 0; i < MANY; i++)
+		CHECK_INT(prog_win_attach(w, mem + i / 2 * 64 + 1, 0), 0);
+	for (i = MANY - 1; i >= 0; i -= 2)
+		CHECK_INT(prog_win_detach(w, mem + i / 2 * 64 + 1), 0);
+	for (i = 0; i < MANY; i += 2)
+		CHECK_INT(prog_win_detach(w, mem + i / 2 * 64 + 1), 0);
+	for (i = 0; i < MANY; i++)
+		CHECK_INT(prog_win_detach(w, mem + i / 2 * 64 + 1), -ENOENT);
+	/* what is attached when the window ends goes with it */
+	CHECK_INT(prog_win_attach(w, mem + 24, 0), 0);
+}
+
 void body_errors(void)
 {
 	struct prog_session *s = rank_session(NULL);
@@ -565,6 +587,7 @@ void body_errors(void)
 	if (body_kind == PROG_WIN_DYNAMIC) {
 		CHECK_INT(prog_win_attach(w, mem + 8, 8), -EEXIST);
 		CHECK_INT(prog_win_detach(w, mem + 8), -ENOENT);
+		empty_ranges(w, mem);
 	} else {
 		CHECK_INT(prog_win_attach(w, mem, 8), -EINVAL);
 	}

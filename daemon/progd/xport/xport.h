@@ -170,8 +170,8 @@ void xport_detach(struct xport_worker *xw, uint64_t drain_ns);
 /*
  * A lane of this worker to node @guid, which tries the addresses in order. Usable at once: what is
  * sent before lane_up waits in the queue. Returns NULL with errno set: EINVAL (no address), ENOMEM,
- * EMFILE, ESHUTDOWN (detaching). If no address works, lane_down says why for the last one. An
- * acceptor closes a lane on which no job was proven within 30 s.
+ * EMFILE, ESHUTDOWN (detaching). If no address works, lane_down says why for the last one. The
+ * acceptor closes a lane on which no job was proven within its proof_timeout_ns.
  */
 struct lane *lane_open(struct xport_worker *xw, const uint8_t guid[PROG_GUID_SIZE],
 		       const struct prog_addr *addrs, unsigned int naddrs);

@@ -11,7 +11,8 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 	},
 	[KEY_MULTI_USER] = {
 		"multi_user", CONF_ENUM, 0, 0, "no", "no insecure",
-		"Not used any more: each user has an engine of his own.", CONF_START,
+		"Changes nothing any more: a daemon serves the user that it runs as and refuses all others, "
+		"whatever this says.", CONF_START,
 	},
 	[KEY_LISTEN] = {
 		"listen", CONF_LIST, 0, 16, "", NULL,

@@ -89,7 +89,8 @@ enum {	/* hdr.type; never stored as an enum */
 	WIRE_RNDV_REFUSE	= 57,	/* no more of GET_REQ seq; error in disp */
 	WIRE_RNDV_ATS_ACK	= 58,	/* ATS seq has come */
 	WIRE_RNDV_RTS_RETRY	= 59,	/* the RTS was not kept, send it again after a while; error in seq:
-					 * ENOENT: the rank is not here (yet, or any more) */
+					 * ENOENT: the rank is not here (yet, or any more); ESTALE: never
+					 * again, a newer SEND of the slot is known here */
 };
 
 #define WIRE_RNDV_ID(slot, serial)	((__u64)(serial) << 32 | (slot))

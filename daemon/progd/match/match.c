@@ -361,10 +361,10 @@ static int do_send(struct match *m, const struct prog_p2p_key *key, const struct
 		send_free(m, s);
 	}
 	if (send_find(m, id))
-		return -ESTALE;
+		return -EALREADY;
 	l = slot_find(m, id);
 	if (l && !newer(id->serial, l->newest))
-		return -ESTALE;
+		return id->serial == l->newest ? -EALREADY : -ESTALE;
 	r = recv_find(m, key);
 	if ((r && r->send) || send_by_key(m, key))
 		return -EEXIST;

@@ -47,8 +47,9 @@ int match_recv(struct match *m, const struct prog_p2p_key *key, struct recv_xfer
  * A SEND arrived.  *@recv: the posted RECV of its key, now matched, the caller's again; NULL: the SEND is in the
  * unexpected queue.  *@replaced: an older SEND of the same slot of the sender that was unexpected and is over, now the
  * caller's; else NULL.
- * Not taken: -ESTALE: it was matched by id, or a newer one of the same slot is known; -EEXIST: another SEND
- * with this key is unexpected or under way; -EDQUOT: too many; -ENOMEM.  *@replaced is set all the same.
+ * Not taken: -EALREADY: it is known, or was matched, by id mostly, so its sender is told of its end by who has it; -ESTALE: a newer
+ * one of the same slot is known, so nobody here will ever end this one; -EEXIST: another SEND with this key is unexpected or
+ * under way; -EDQUOT: too many; -ENOMEM.  *@replaced is set all the same.
  */
 int match_send(struct match *m, const struct prog_p2p_key *key, const struct match_id *id,
 	       struct rsend *send, struct recv_xfer **recv, struct rsend **replaced);
@@ -62,7 +63,7 @@ int match_eager(struct match *m, const struct match_id *id);
 
 /*
  * A RECV that is matched by id.  *@send: the SEND, if it was unexpected; NULL: not known, its bytes are to be asked for by
- * the id alone, and it is -ESTALE should it arrive yet.  *@eager as above.
+ * the id alone, and it is -EALREADY should it arrive yet.  *@eager as above.
  * -EBUSY: it is matched with another RECV, or was; -ENOMEM.
  */
 int match_take(struct match *m, const struct match_id *id, struct recv_xfer *recv, struct rsend **send, bool *eager);

@@ -126,7 +126,7 @@ int rndv_frames_answer_end(struct link_job *j, const struct wire_frame *f, const
 	default:
 		c = rndv_conn_find(j->peer->link->rndv, j->job, f->win, f->origin);
 		if (c)
-			sender_retry(c, (uint32_t)f->disp, f->disp >> 32, -(int)f->error);
+			sender_refused(c, j->peer->rndv, (uint32_t)f->disp, f->disp >> 32, -(int)f->error);
 		return 0;
 	}
 }

@@ -343,12 +343,16 @@ static void test_rts_refused(void **state)
 	/* twice, and an older one of the slot */
 	say_rts(0, 2, 1, 5, 1, 1000);
 	say_rts(0, 2, 1, 5, 1, 1000);
-	say_rts(0, 2, 1, 4, 2, 1000);
 	rest();
+	assert_int_equal(count(WIRE_RNDV_RTS_RETRY), 1);
+	say_rts(0, 2, 1, 4, 2, 1000);
+	UNTIL(count(WIRE_RNDV_RTS_RETRY) == 2);
+	assert_int_equal(got(WIRE_RNDV_RTS_RETRY)->error, ESTALE);
+	assert_int_equal(got(WIRE_RNDV_RTS_RETRY)->disp, WIRE_RNDV_ID(1, 4));
 	assert_int_equal(clients[2].seg->area.unmatched, 1);
 	/* another one of the same key */
 	say_rts(0, 2, 2, 6, 1, 1000);
-	UNTIL(count(WIRE_RNDV_RTS_RETRY) == 2);
+	UNTIL(count(WIRE_RNDV_RTS_RETRY) == 3);
 	assert_int_equal(got(WIRE_RNDV_RTS_RETRY)->error, EEXIST);
 	/* the slot is used again: that message is over */
 	say_rts(0, 2, 1, 6, 3, 1000);
@@ -477,6 +481,42 @@ static void answer(uint8_t type, uint64_t seq, uint64_t error)
 	send_frame(t.in, &f, NULL);
 }
 
+/*
+ * The receiver's node knows a newer SEND of the slot: this one will not be matched, and fails.  Nobody can say so of one that was
+ * announced to somebody else, or has another serial.
+ */
+static void test_rts_stale(void **state)
+{
+	static uint8_t mem[1000];
+	struct buf b = { .place = PRIVATE, .mem = mem, .count = 1000, .len = 1000 };
+	uint32_t there = post_send(2, 0, 1, 0, &b), here = post_send(2, 3, 1, 0, &b);
+	struct wire_frame f = {
+		.type = WIRE_RNDV_RTS_RETRY, .win = KEY, .origin = 2, .target = 0, .error = ESTALE,
+	};
+
+	UNTIL(t.in && count(WIRE_RNDV_RTS) == 1);
+	f.job = got(WIRE_RNDV_RTS)->job;
+	f.disp = WIRE_RNDV_ID(here, slot_of(2, here)->serial);
+	send_frame(t.in, &f, NULL);
+	f.disp = WIRE_RNDV_ID(there, slot_of(2, there)->serial - 1);
+	send_frame(t.in, &f, NULL);
+	f.disp = WIRE_RNDV_ID(PROG_P2P_SLOTS, 1);
+	send_frame(t.in, &f, NULL);
+	rest();
+	assert_int_equal(state_of(2, here), PROG_P2P_POSTED);
+	assert_int_equal(state_of(2, there), PROG_P2P_POSTED);
+	f.disp = WIRE_RNDV_ID(there, slot_of(2, there)->serial);
+	send_frame(t.in, &f, NULL);
+	UNTIL(DONE(2, there));
+	assert_int_equal(slot_of(2, there)->status, -ESTALE);
+	/* again: it has ended */
+	send_frame(t.in, &f, NULL);
+	rest();
+	assert_int_equal(slot_of(2, there)->status, -ESTALE);
+	assert_int_equal(count(WIRE_RNDV_RTS), 1);
+	assert_int_equal(t.downs, 0);
+}
+
 static void test_refusal(void **state)
 {
 	uint32_t r = start_get(1000);
@@ -562,6 +602,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test_setup_teardown(test_rts_quota, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_data, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_data_beyond, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_rts_stale, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_refusal, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_ats_again, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_lanes_follow, setup, teardown),

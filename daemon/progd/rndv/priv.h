@@ -438,6 +438,8 @@ void receiver_end(struct conn *c);
 enum take sender_take(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s);
 /* SEND (@slot, @serial) was not queued by its receiver (side): to be announced again after a while. */
 void sender_retry(struct conn *c, uint32_t slot, uint32_t serial, int err);
+/* RTS_RETRY of @p: of a SEND that was announced to another node it may not say so. */
+void sender_refused(struct conn *c, const struct rndv_peer *p, uint32_t slot, uint32_t serial, int err);
 /* SENDs that were to be announced again. */
 void sender_again(struct conn *c);
 /* ATS has come on @rl; @c: of the sender, NULL: it is not here. */

@@ -77,7 +77,7 @@ static int arrived(struct conn *on, struct rsend *s)
 	err = match_send(on->sp->match, &s->key, &s->id, s, &x, &replaced);
 	rndv_rsend_forget(replaced);
 	if (err) {
-		stats_add(&on->stats->unkept, err != -ESTALE);
+		stats_add(&on->stats->unkept, err != -ESTALE && err != -EALREADY);
 		return err;
 	}
 	if (x) {
@@ -111,8 +111,8 @@ int receiver_rts(struct conn *on, const struct rsend *said, const uint8_t *data)
 	if (!err)
 		return 0;
 	free(s);
-	/* matched by its id before it came */
-	return err == -ESTALE ? 0 : err;
+	/* matched by its id before it came: that tells the sender of its end */
+	return err == -EALREADY ? 0 : err;
 }
 
 /* ---- RECVs that are posted ---- */

@@ -766,6 +766,32 @@ static void test_absent(void **state)
 	}
 }
 
+/* Its receiver's node knows a newer SEND of the slot, though there is none: the SEND fails, and the next one goes. */
+static void test_older(void **state)
+{
+	for (uint32_t dst = 1; dst < 3; dst++) {
+		struct buf sb = send_buf(0, 5000, 8), rb = make_buf(dst, PRIVATE, false, 5000);
+		uint32_t s = post_slot(&clients[0], PROG_P2P_SEND, 0, kit_key(0, dst, ++ord), &sb, false), r;
+
+		slot_of(0, s)->serial++;
+		r = post_by_id(0, s, dst, 0, &rb);
+		slot_of(0, s)->serial--;
+		RUN(DONE(dst, r));
+		assert_int_equal(slot_of(dst, r)->status, -ESTALE);
+		publish(&clients[0], 0, s);
+		RUN(DONE(0, s));
+		assert_int_equal(slot_of(0, s)->status, -ESTALE);
+		assert_int_equal(clients[dst].seg->area.unmatched, 0);
+		s = post_send(0, dst, ++ord, 0, &sb);
+		r = post_recv(0, dst, ord, 0, &rb);
+		RUN(DONE(0, s) && DONE(dst, r));
+		check_recv(dst, r, &rb, 8, 5000, false);
+		RUN(!under_way());
+		free_buf(&sb);
+		free_buf(&rb);
+	}
+}
+
 /* ---- the eager pool ---- */
 
 static void pin(uint32_t dst, uint64_t eager)
@@ -1136,6 +1162,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test_setup_teardown(test_sender_ends, kit_setup, kit_teardown),
 	cmocka_unit_test_setup_teardown(test_receiver_ends, kit_setup, kit_teardown),
 	cmocka_unit_test_setup_teardown(test_absent, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_older, kit_setup, kit_teardown),
 	cmocka_unit_test_setup_teardown(test_eager, kit_setup, kit_teardown),
 	cmocka_unit_test_setup_teardown(test_pool_full, kit_setup, kit_teardown),
 	cmocka_unit_test_setup_teardown(test_eager_lost, kit_setup, kit_teardown),

@@ -119,6 +119,16 @@ void sender_retry(struct conn *c, uint32_t slot, uint32_t serial, int err)
 	if (slot >= PROG_P2P_SLOTS || c->rts[slot].serial != serial)
 		return;
 	t = &c->rts[slot];
+	/*
+	 * A newer SEND of the slot is known there, so this one can never be matched.  Mostly it has ended, and was late; else nobody would
+	 * end it: the slot was used 2^31 times, or by an earlier process of the rank, or its receiver named one that never was.
+	 */
+	if (err == -ESTALE) {
+		if (rndv_slot_end_send(c, slot, serial, err))
+			prog_log_limited(PROG_LOG_WARN, "session %u: the SEND in message slot %u failed: its receiver's node knows "
+					 "a newer one of that slot", c->lc.view->session, slot);
+		return;
+	}
 	if (err != -ENOENT) {
 		t->absent_since = 0;
 	} else if (!t->absent_since) {
@@ -128,6 +138,12 @@ void sender_retry(struct conn *c, uint32_t slot, uint32_t serial, int err)
 		return;
 	}
 	say_again(c, slot, serial);
+}
+
+void sender_refused(struct conn *c, const struct rndv_peer *p, uint32_t slot, uint32_t serial, int err)
+{
+	if (slot < PROG_P2P_SLOTS && c->rts[slot].peer == p)
+		sender_retry(c, slot, serial, err);
 }
 
 void sender_again(struct conn *c)

@@ -139,6 +139,8 @@ struct prog_session {
 	uint64_t pin_max, pin_cache;
 	uint64_t move_min;		/* see struct prog_ctrl_hello_reply */
 	enum prog_binding binding;	/* of windows that are as the daemon is configured */
+	struct prog_coll_costs node_costs;	/* as the daemon has them */
+	struct prog_coll_costs costs;	/* of collectives; constant after their first */
 	void (*progress)(void *arg);
 	void *progress_arg;
 	int sock;

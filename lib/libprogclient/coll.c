@@ -20,7 +20,7 @@
 #include <libprogbase/log.h>
 #include <libprogbase/reduce.h>
 
-#include "coll_algo.h"
+#include "coll_parts.h"
 #include "coll_peers.h"
 #include "coll_report.h"
 #include "colls.h"
@@ -73,6 +73,7 @@ struct prog_coll {
 	struct prog_coll *next, *prev;
 	struct coll_mark mark;
 	struct prog_coll_cfg cfg;
+	struct coll_limits limits;
 	unsigned char *buf[3];		/* by enum coll_buf */
 	struct tmp *tmp;
 	reduce_fn *wide;		/* of a type with a gap */
@@ -790,18 +791,33 @@ static int check_cfg(const struct prog_win *w, const struct prog_coll_cfg *cfg)
 	return 0;
 }
 
+void prog_coll_costs_get(const struct prog_session *s, struct prog_coll_costs *c)
+{
+	*c = s->node_costs;
+}
+
+void prog_coll_costs_set(struct prog_session *s, const struct prog_coll_costs *c)
+{
+	s->costs = *c;
+	coll_costs_bound(&s->costs);
+}
+
 int prog_coll_start(struct prog_win *w, const struct prog_coll_cfg *cfg, prog_coll **out)
 {
 	int err = check_cfg(w, cfg);
 	struct prog_coll *c;
+	struct prog_coll_desc d = cfg->desc;
+	struct coll_limits limits;
 	struct colls *cs;
 	uint64_t tmp, run;
 	uint32_t n;
 
 	if (err)
 		return err;
+	limits = coll_cost_limits(&w->s->costs, d.kind, d.nodes->n, d.size, coll_most(&d));
+	d.limits = &limits;
 	cs = colls_get(w);
-	n = coll_strands(&cfg->desc);
+	n = coll_strands(&d);
 	run = cfg->desc.kind == PROG_COLL_NEIGHBOR && n > STRANDS ? n : STRANDS;
 	c = cs ? calloc(1, sizeof(*c) + run * sizeof(c->strand[0])) : NULL;
 	if (!c)
@@ -809,12 +825,14 @@ int prog_coll_start(struct prog_win *w, const struct prog_coll_cfg *cfg, prog_co
 	c->nstrands = n;
 	c->nrun = run;
 	c->cfg = *cfg;
+	c->limits = limits;
+	c->cfg.desc.limits = &c->limits;
 	c->buf[COLL_IN] = (unsigned char *)(uintptr_t)cfg->in;
 	c->buf[COLL_OUT] = cfg->out;
 	c->status = cfg->status;
 	if (cfg->desc.kind >= PROG_COLL_REDUCE && reduce_type_has_gap(reduce_type(cfg->type)))
 		c->wide = reduce_loop_wide(cfg->op, cfg->type);
-	tmp = coll_tmp_bytes(&cfg->desc);
+	tmp = coll_tmp_bytes(&c->cfg.desc);
 	if (tmp && !c->status) {
 		c->tmp = tmp < PTRDIFF_MAX - sizeof(*c->tmp) ? malloc(sizeof(*c->tmp) + tmp) : NULL;
 		if (c->tmp)

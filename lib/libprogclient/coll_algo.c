@@ -2,7 +2,9 @@
 /* Which algorithm a collective has: by what is the same at all members. */
 #include "coll_parts.h"
 
+#include <progclient.h>
 #include <stddef.h>
+#include <string.h>
 
 /* Bytes of the longest buffer that any member has, as far as all can tell. */
 static uint64_t total(const struct prog_coll_desc *d)
@@ -33,58 +35,106 @@ static uint64_t total(const struct prog_coll_desc *d)
 	}
 }
 
-/* Among two nodes of few members, a ring has fewer rounds than what is for short ones. */
-static bool allgather_short(const struct prog_coll_desc *d)
-{
-	return total(d) < coll_limits()->allgather_long && (d->nodes->n > 2 || coll_most(d) > 4);
-}
+/* All that decides. */
+struct input {
+	const struct coll_limits *l;
+	enum prog_coll_kind kind;
+	uint32_t nodes, size;
+	uint64_t total, block;		/* bytes */
+};
 
-static const struct coll_algo *by_length(const struct prog_coll_desc *d, uint64_t limit, const struct coll_algo *below,
+static const struct coll_algo *by_length(const struct input *in, uint64_t limit, const struct coll_algo *below,
 					 const struct coll_algo *from)
 {
-	return total(d) < limit ? below : from;
+	return in->total < limit ? below : from;
 }
 
-static const struct coll_algo *algo_of(const struct prog_coll_desc *d)
+static const struct coll_algo *choose(const struct input *in)
 {
-	const struct coll_limits *l = coll_limits();
+	const struct coll_limits *l = in->l;
 
-	switch (d->kind) {
+	switch (in->kind) {
 	case PROG_COLL_BARRIER:
 		return &coll_barrier;
 	case PROG_COLL_BCAST:
-		return by_length(d, l->bcast_long, &coll_bcast_short, &coll_bcast_long);
+		return by_length(in, l->bcast_long, &coll_bcast_short, &coll_bcast_long);
 	case PROG_COLL_GATHER:
-		return d->size <= l->few ? &coll_gather : by_length(d, l->rooted_long, &coll_gather_tree, &coll_gather);
+		return in->size <= l->few ? &coll_gather : by_length(in, l->rooted_long, &coll_gather_tree, &coll_gather);
 	case PROG_COLL_SCATTER:
-		return d->size <= l->few ? &coll_scatter : by_length(d, l->rooted_long, &coll_scatter_tree, &coll_scatter);
+		return in->size <= l->few ? &coll_scatter : by_length(in, l->rooted_long, &coll_scatter_tree, &coll_scatter);
 	case PROG_COLL_GATHERV:
 		return &coll_gather;
 	case PROG_COLL_SCATTERV:
 		return &coll_scatter;
 	case PROG_COLL_ALLGATHER:
 	case PROG_COLL_ALLGATHERV:
-		return allgather_short(d) ? &coll_allgather_short : &coll_allgather_ring;
+		return by_length(in, l->allgather_long, &coll_allgather_short, &coll_allgather_ring);
 	case PROG_COLL_ALLTOALL:
-		return d->bytes < l->bruck_max && d->size > l->few ? &coll_alltoall_bruck : &coll_alltoall;
+		return in->block < l->bruck_max && in->size > l->few ? &coll_alltoall_bruck : &coll_alltoall;
 	case PROG_COLL_ALLTOALLV:
 		return &coll_alltoall;
 	case PROG_COLL_NEIGHBOR:
 		return &coll_neighbor;
 	case PROG_COLL_REDUCE:
-		return by_length(d, l->reduce_long, &coll_reduce_short, &coll_reduce_long);
+		return by_length(in, l->reduce_long, &coll_reduce_short, &coll_reduce_long);
 	case PROG_COLL_ALLREDUCE:
-		return by_length(d, l->reduce_long, &coll_allreduce_short, &coll_allreduce_long);
+		return by_length(in, l->allreduce_long, &coll_allreduce_short, &coll_allreduce_long);
 	case PROG_COLL_REDUCE_SCATTER:
-		if (d->nodes->n == d->size && d->size <= COLL_PAIRS + 1)
+		if (in->nodes == in->size && in->size <= COLL_PAIRS + 1)
 			return &coll_reduce_scatter_long;
-		return by_length(d, l->reduce_long, &coll_reduce_scatter_short, &coll_reduce_scatter_long);
+		return by_length(in, l->rscat_long, &coll_reduce_scatter_short, &coll_reduce_scatter_long);
 	case PROG_COLL_SCAN:
 	case PROG_COLL_EXSCAN:
-		return by_length(d, l->scan_long, &coll_scan_short, &coll_scan_long);
+		return by_length(in, l->scan_long, &coll_scan_short, &coll_scan_long);
 	default:
 		return NULL;
 	}
+}
+
+static const struct coll_algo *algo_of(const struct prog_coll_desc *d)
+{
+	struct input in = { .l = d->limits, .kind = d->kind, .nodes = d->nodes->n, .size = d->size, .total = total(d), .block = d->bytes };
+
+	return choose(&in);
+}
+
+/* What is shown of it. */
+static const char *name_of(const struct input *in)
+{
+	const struct coll_algo *a = choose(in);
+	bool grouped = a == &coll_allreduce_short || a == &coll_reduce_scatter_short;
+
+	return !a ? NULL : grouped && in->total < in->l->groups_max ? "groups" : a->name;
+}
+
+uint32_t prog_coll_choices(const struct prog_coll_costs *costs, enum prog_coll_kind kind, uint32_t nodes, uint32_t each,
+			   struct prog_coll_choice *choice, uint32_t max)
+{
+	struct prog_coll_costs c = *costs;
+	struct input in = { .kind = kind, .nodes = nodes };
+	struct coll_limits l;
+	const char *name, *last = NULL;
+	uint32_t n = 0;
+	uint64_t at;
+
+	if (!nodes || !each || each > UINT32_MAX / nodes)
+		return 0;
+	coll_costs_bound(&c);
+	in.size = nodes * each;
+	l = coll_cost_limits(&c, kind, nodes, in.size, each);
+	in.l = &l;
+	/* all limits are powers of two */
+	for (at = 0; at <= COLL_LONG_MAX; at = at ? 2 * at : 1) {
+		in.total = in.block = at;
+		name = name_of(&in);
+		if (!name || (last && !strcmp(name, last)))
+			continue;
+		last = name;
+		if (n < max)
+			choice[n] = (struct prog_coll_choice){ .from = at, .algorithm = name };
+		n++;
+	}
+	return n;
 }
 
 uint32_t coll_strands(const struct prog_coll_desc *d)

@@ -82,7 +82,7 @@ static int ring_round(const struct prog_coll_desc *d, uint32_t strand, uint32_t 
 	return (int)s.n;
 }
 
-const struct coll_algo coll_allgather_ring = { .strands = ring_strands, .tmp = no_tmp, .round = ring_round };
+const struct coll_algo coll_allgather_ring = { .name = "ring", .strands = ring_strands, .tmp = no_tmp, .round = ring_round };
 
 /*
  * What is short: the blocks of a node are put together by its leader, nodes tell each other what they have twice as much of in
@@ -207,4 +207,4 @@ static int short_round(const struct prog_coll_desc *d, uint32_t strand, uint32_t
 	return (int)s.n;
 }
 
-const struct coll_algo coll_allgather_short = { .strands = short_strands, .tmp = short_tmp, .round = short_round };
+const struct coll_algo coll_allgather_short = { .name = "Bruck", .strands = short_strands, .tmp = short_tmp, .round = short_round };

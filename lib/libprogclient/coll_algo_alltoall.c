@@ -92,7 +92,7 @@ static int alltoall_round(const struct prog_coll_desc *d, uint32_t strand, uint3
 	return (int)s.n;
 }
 
-const struct coll_algo coll_alltoall = { .strands = alltoall_strands, .tmp = alltoall_tmp, .round = alltoall_round };
+const struct coll_algo coll_alltoall = { .name = "direct", .strands = alltoall_strands, .tmp = alltoall_tmp, .round = alltoall_round };
 
 static uint32_t bruck_strands(const struct prog_coll_desc *d)
 {
@@ -188,7 +188,7 @@ static int bruck_round(const struct prog_coll_desc *d, uint32_t strand, uint32_t
 	return (int)s.n;
 }
 
-const struct coll_algo coll_alltoall_bruck = { .strands = bruck_strands, .tmp = bruck_tmp, .round = bruck_round };
+const struct coll_algo coll_alltoall_bruck = { .name = "Bruck", .strands = bruck_strands, .tmp = bruck_tmp, .round = bruck_round };
 
 static uint32_t neighbor_strands(const struct prog_coll_desc *d)
 {
@@ -233,4 +233,4 @@ static int neighbor_round(const struct prog_coll_desc *d, uint32_t strand, uint3
 	return (int)s.n;
 }
 
-const struct coll_algo coll_neighbor = { .strands = neighbor_strands, .tmp = no_tmp, .round = neighbor_round };
+const struct coll_algo coll_neighbor = { .name = "direct", .strands = neighbor_strands, .tmp = no_tmp, .round = neighbor_round };

@@ -61,7 +61,7 @@ static int barrier_round(const struct prog_coll_desc *d, uint32_t strand, uint32
 	return (int)s.n;
 }
 
-const struct coll_algo coll_barrier = { .strands = one_strand, .tmp = no_tmp, .round = barrier_round };
+const struct coll_algo coll_barrier = { .name = "dissemination", .strands = one_strand, .tmp = no_tmp, .round = barrier_round };
 
 static uint32_t bcast_short_strands(const struct prog_coll_desc *d)
 {
@@ -88,11 +88,11 @@ static int bcast_short_round(const struct prog_coll_desc *d, uint32_t strand, ui
 	return (int)s.n;
 }
 
-const struct coll_algo coll_bcast_short = { .strands = bcast_short_strands, .tmp = no_tmp, .round = bcast_short_round };
+const struct coll_algo coll_bcast_short = { .name = "tree", .strands = bcast_short_strands, .tmp = no_tmp, .round = bcast_short_round };
 
 static struct coll_cut bcast_cut(const struct prog_coll_desc *d)
 {
-	return coll_cut(d->bytes, coll_hops(d), coll_limits()->chain_min, coll_limits()->chain_max, 1);
+	return coll_cut_chain(d, d->bytes, 1);
 }
 
 static uint32_t bcast_long_strands(const struct prog_coll_desc *d)
@@ -134,4 +134,4 @@ static int bcast_long_round(const struct prog_coll_desc *d, uint32_t strand, uin
 	return (int)s.n;
 }
 
-const struct coll_algo coll_bcast_long = { .strands = bcast_long_strands, .tmp = no_tmp, .round = bcast_long_round };
+const struct coll_algo coll_bcast_long = { .name = "chain", .strands = bcast_long_strands, .tmp = no_tmp, .round = bcast_long_round };

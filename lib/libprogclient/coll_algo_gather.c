@@ -9,7 +9,7 @@ static bool varies(const struct prog_coll_desc *d)
 
 static uint32_t strands(const struct prog_coll_desc *d)
 {
-	return varies(d) || d->bytes ? (uint32_t)coll_min(d->size, coll_limits()->pipe) : 0;
+	return varies(d) || d->bytes ? (uint32_t)coll_min(d->size, d->limits->pipe) : 0;
 }
 
 static uint64_t no_tmp(const struct prog_coll_desc *d)
@@ -49,7 +49,7 @@ static int gather_round(const struct prog_coll_desc *d, uint32_t strand, uint32_
 	return (int)s.n;
 }
 
-const struct coll_algo coll_gather = { .strands = strands, .tmp = no_tmp, .round = gather_round };
+const struct coll_algo coll_gather = { .name = "direct", .strands = strands, .tmp = no_tmp, .round = gather_round };
 
 static int scatter_round(const struct prog_coll_desc *d, uint32_t strand, uint32_t round, struct coll_step *steps)
 {
@@ -73,4 +73,4 @@ static int scatter_round(const struct prog_coll_desc *d, uint32_t strand, uint32
 	return (int)s.n;
 }
 
-const struct coll_algo coll_scatter = { .strands = strands, .tmp = no_tmp, .round = scatter_round };
+const struct coll_algo coll_scatter = { .name = "direct", .strands = strands, .tmp = no_tmp, .round = scatter_round };

@@ -39,11 +39,11 @@ static int reduce_short_round(const struct prog_coll_desc *d, uint32_t strand, u
 	return (int)s.n;
 }
 
-const struct coll_algo coll_reduce_short = { .strands = coll_if_any, .tmp = reduce_short_tmp, .round = reduce_short_round };
+const struct coll_algo coll_reduce_short = { .name = "tree", .strands = coll_if_any, .tmp = reduce_short_tmp, .round = reduce_short_round };
 
 static struct coll_cut reduce_cut(const struct prog_coll_desc *d)
 {
-	return coll_cut(coll_operand_bytes(d), coll_hops(d), coll_limits()->chain_min, coll_limits()->chain_max, d->elem);
+	return coll_cut_chain(d, coll_operand_bytes(d), d->elem);
 }
 
 static uint32_t reduce_long_strands(const struct prog_coll_desc *d)
@@ -124,7 +124,9 @@ static int reduce_long_round(const struct prog_coll_desc *d, uint32_t strand, ui
 	return (int)s.n;
 }
 
-const struct coll_algo coll_reduce_long = { .strands = reduce_long_strands, .tmp = reduce_long_tmp, .round = reduce_long_round };
+const struct coll_algo coll_reduce_long = {
+	.name = "chain", .strands = reduce_long_strands, .tmp = reduce_long_tmp, .round = reduce_long_round,
+};
 
 static uint64_t allreduce_short_tmp(const struct prog_coll_desc *d)
 {
@@ -138,7 +140,7 @@ static int allreduce_short_round(const struct prog_coll_desc *d, uint32_t strand
 	struct coll_tree t = coll_tree_node(&p, COLL_RADIX);
 	struct coll_steps s = { .step = steps };
 	uint32_t up = coll_tree_up_rounds(&t), down = coll_tree_down_rounds(&t);
-	uint32_t radix = coll_groups_radix(coll_operand_bytes(d)), net = coll_groups_rounds(p.n, radix);
+	uint32_t radix = coll_groups_radix(d), net = coll_groups_rounds(p.n, radix);
 	struct coll_operand o = { .src = operand(d), .acc = coll_at(COLL_OUT, 0), .slot = coll_at(COLL_TMP, 0),
 				  .bytes = coll_operand_bytes(d) };
 
@@ -159,7 +161,7 @@ static int allreduce_short_round(const struct prog_coll_desc *d, uint32_t strand
 }
 
 const struct coll_algo coll_allreduce_short = {
-	.strands = coll_if_any, .tmp = allreduce_short_tmp, .round = allreduce_short_round,
+	.name = "doubling", .strands = coll_if_any, .tmp = allreduce_short_tmp, .round = allreduce_short_round,
 };
 
 /* A segment, which is cut into one part for each node. */
@@ -210,7 +212,9 @@ static void spread(const struct coll_parts *parts, uint32_t round, uint32_t tag,
 
 static struct coll_cut allreduce_cut(const struct prog_coll_desc *d)
 {
-	return coll_cut(coll_operand_bytes(d), coll_limits()->pipe, coll_limits()->part_min, coll_limits()->part_max, d->elem);
+	const struct coll_limits *l = d->limits;
+
+	return coll_cut(coll_operand_bytes(d), l->pipe, l->part_min, l->part_max, d->elem, l->pipe);
 }
 
 static uint32_t allreduce_long_strands(const struct prog_coll_desc *d)
@@ -280,5 +284,5 @@ static int allreduce_long_round(const struct prog_coll_desc *d, uint32_t strand,
 }
 
 const struct coll_algo coll_allreduce_long = {
-	.strands = allreduce_long_strands, .tmp = allreduce_long_tmp, .round = allreduce_long_round,
+	.name = "parts", .strands = allreduce_long_strands, .tmp = allreduce_long_tmp, .round = allreduce_long_round,
 };

@@ -139,7 +139,7 @@ static int gather_round(const struct prog_coll_desc *d, uint32_t strand, uint32_
 	return t.i || sort(&t, round, true, &s) <= round * COLL_STEPS_MAX ? -1 : (int)s.n;
 }
 
-const struct coll_algo coll_gather_tree = { .strands = strands, .tmp = tmp, .round = gather_round };
+const struct coll_algo coll_gather_tree = { .name = "tree", .strands = strands, .tmp = tmp, .round = gather_round };
 
 static int scatter_round(const struct prog_coll_desc *d, uint32_t strand, uint32_t round, struct coll_step *steps)
 {
@@ -161,4 +161,4 @@ static int scatter_round(const struct prog_coll_desc *d, uint32_t strand, uint32
 	return (int)s.n;
 }
 
-const struct coll_algo coll_scatter_tree = { .strands = strands, .tmp = tmp, .round = scatter_round };
+const struct coll_algo coll_scatter_tree = { .name = "tree", .strands = strands, .tmp = tmp, .round = scatter_round };

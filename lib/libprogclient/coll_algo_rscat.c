@@ -53,7 +53,7 @@ static int short_round(const struct prog_coll_desc *d, uint32_t strand, uint32_t
 	struct coll_place p = coll_place(d, PROG_COLL_NOBODY);
 	struct coll_tree t = coll_tree_node(&p, COLL_RADIX);
 	struct coll_steps s = { .step = steps };
-	uint32_t radix = coll_groups_radix(coll_operand_bytes(d)), up = coll_tree_up_rounds(&t), net = coll_groups_rounds(p.n, radix);
+	uint32_t radix = coll_groups_radix(d), up = coll_tree_up_rounds(&t), net = coll_groups_rounds(p.n, radix);
 	struct coll_operand o = { .src = operand(d), .slot = coll_at(COLL_TMP, 0), .bytes = coll_operand_bytes(d) };
 
 	o.acc = coll_at(COLL_TMP, (COLL_RADIX - 1) * o.bytes);
@@ -71,7 +71,7 @@ static int short_round(const struct prog_coll_desc *d, uint32_t strand, uint32_t
 	return (int)s.n;
 }
 
-const struct coll_algo coll_reduce_scatter_short = { .strands = coll_if_any, .tmp = short_tmp, .round = short_round };
+const struct coll_algo coll_reduce_scatter_short = { .name = "doubling", .strands = coll_if_any, .tmp = short_tmp, .round = short_round };
 
 /*
  * Long ones: a node's part is what its members get in the end, which is in one piece where their ranks are neighbours; elsewhere
@@ -110,7 +110,7 @@ static uint32_t first_of(const struct rscat *g, uint32_t u)
 
 static struct coll_cut rscat_cut(const struct rscat *g)
 {
-	const struct coll_limits *l = coll_limits();
+	const struct coll_limits *l = g->d->limits;
 	uint64_t longest = 0, sum, least, most = l->part_max / g->n;
 	uint32_t u, r;
 
@@ -125,7 +125,7 @@ static struct coll_cut rscat_cut(const struct rscat *g)
 		most = least;
 	if (least < l->chain_min)
 		least = l->chain_min;
-	return coll_cut(longest, l->pipe, least, most, g->d->elem);
+	return coll_cut(longest, l->pipe, least, most, g->d->elem, l->pipe);
 }
 
 static struct rscat rscat_of(const struct prog_coll_desc *d)
@@ -274,5 +274,5 @@ static int long_last(const struct prog_coll_desc *d, uint32_t round, struct coll
 }
 
 const struct coll_algo coll_reduce_scatter_long = {
-	.strands = long_strands, .tmp = long_tmp, .round = long_round, .last = long_last,
+	.name = "parts", .strands = long_strands, .tmp = long_tmp, .round = long_round, .last = long_last,
 };

@@ -68,11 +68,11 @@ static int short_round(const struct prog_coll_desc *d, uint32_t strand, uint32_t
 	return (int)s.n;
 }
 
-const struct coll_algo coll_scan_short = { .strands = short_strands, .tmp = short_tmp, .round = short_round };
+const struct coll_algo coll_scan_short = { .name = "doubling", .strands = short_strands, .tmp = short_tmp, .round = short_round };
 
 static struct coll_cut cut(const struct prog_coll_desc *d)
 {
-	return coll_cut(coll_operand_bytes(d), coll_hops(d), coll_limits()->chain_min, coll_limits()->chain_max, d->elem);
+	return coll_cut_chain(d, coll_operand_bytes(d), d->elem);
 }
 
 static uint32_t long_strands(const struct prog_coll_desc *d)
@@ -150,4 +150,4 @@ static int long_round(const struct prog_coll_desc *d, uint32_t strand, uint32_t 
 	return (int)s.n;
 }
 
-const struct coll_algo coll_scan_long = { .strands = long_strands, .tmp = long_tmp, .round = long_round };
+const struct coll_algo coll_scan_long = { .name = "chain", .strands = long_strands, .tmp = long_tmp, .round = long_round };

@@ -26,18 +26,15 @@
 #define UNIT		8		/* bytes that an operation knows */
 #define PRIME		65521
 
-/* Low ones, so that little is long already; a function of the library's own has them else. */
+/* Low ones, so that little is long already. */
 static struct coll_limits limits;
 
-const struct coll_limits *coll_limits(void)
-{
-	return &limits;
-}
-
 static const struct coll_limits limits_of[] = {
-	{ .bcast_long = 64, .reduce_long = 64, .groups_max = 32, .scan_long = 64, .rooted_long = 500, .allgather_long = 200,
+	{ .bcast_long = 64, .reduce_long = 64, .allreduce_long = 64, .rscat_long = 64,
+	  .groups_max = 32, .scan_long = 64, .rooted_long = 500, .allgather_long = 200,
 	  .few = 4, .bruck_max = 8, .chain_min = 16, .chain_max = 40, .part_min = 24, .part_max = 80, .pipe = 3 },
-	{ .bcast_long = 32, .reduce_long = 32, .groups_max = 0, .scan_long = 32, .rooted_long = 50, .allgather_long = 20,
+	{ .bcast_long = 32, .reduce_long = 32, .allreduce_long = 32, .rscat_long = 32,
+	  .groups_max = 0, .scan_long = 32, .rooted_long = 50, .allgather_long = 20,
 	  .few = 1, .bruck_max = 4, .chain_min = 1, .chain_max = 9, .part_min = 8, .part_max = 2000, .pipe = 1 },
 };
 
@@ -625,7 +622,8 @@ static void describe(enum prog_coll_kind kind, uint32_t root, bool in_place, uin
 		struct member *m = &w.m[r];
 
 		m->d = (struct prog_coll_desc){
-			.kind = (uint8_t)kind, .in_place = in_place, .rank = r, .size = w.size, .root = root, .nodes = &w.nodes,
+			.kind = (uint8_t)kind, .in_place = in_place, .rank = r, .size = w.size, .root = root,
+			.nodes = &w.nodes, .limits = &limits,
 		};
 	}
 }
@@ -1073,7 +1071,8 @@ static void test_random(void **state)
 	for (i = 0; i < KIT_MANY(300); i++) {
 		kind = below(PROG_COLL_EXSCAN + 1);
 		limits = (struct coll_limits){
-			.bcast_long = below(300), .reduce_long = 1 + below(300), .groups_max = below(300), .scan_long = 1 + below(300),
+			.bcast_long = below(300), .reduce_long = 1 + below(300), .allreduce_long = 1 + below(300),
+			.rscat_long = 1 + below(300), .groups_max = below(300), .scan_long = 1 + below(300),
 			.rooted_long = below(1000), .allgather_long = below(1000), .bruck_max = below(20), .chain_min = 1 + below(40),
 			.chain_max = 1 + below(80), .part_min = 1 + below(40), .part_max = 1 + below(200), .few = below(30),
 			.pipe = 1 + below(8),
@@ -1082,6 +1081,34 @@ static void test_random(void **state)
 		w.op = contiguous() || kind == PROG_COLL_SCAN || kind == PROG_COLL_EXSCAN ? AFFINE : SUM;
 		root = below(w.size);
 		set_up(kind, below(60), root, can_be_in_place(kind) && below(2), RANDOM);
+		run(false);
+	}
+}
+
+/* What follows from costs that nobody has: around the lengths where algorithms change. */
+static void test_costs(void **state)
+{
+	static const uint64_t ns[] = { 0, 1, 40000, UINT64_MAX }, ps[] = { 0, 1, 931, UINT64_MAX };
+	uint32_t i, root, layout;
+	enum prog_coll_kind kind;
+
+	rnd_state = 16;
+	for (i = 0; i < KIT_MANY(400); i++) {
+		struct prog_coll_costs c = {
+			.net_ns = ns[below(4)], .node_ns = ns[below(4)], .net_ps = ps[below(4)], .node_ps = ps[below(4)],
+			.reduce_ps = ps[below(4)], .steady_net_ns = ns[below(4)], .steady_net_ps = ps[below(4)],
+		};
+
+		coll_costs_bound(&c);
+		kind = below(PROG_COLL_EXSCAN + 1);
+		layout = below(3) ? RANDOM : below(LAYOUTS);
+		lay_out(1 + below(below(4) ? 10 : 24), layout);
+		limits = coll_cost_limits(&c, kind, w.n, w.size, w.size);
+		w.op = contiguous() || kind == PROG_COLL_SCAN || kind == PROG_COLL_EXSCAN ? AFFINE : SUM;
+		root = below(w.size);
+		/* elements of 8 or 24 bytes; blocks, so that all together are as long */
+		set_up(kind, kind >= PROG_COLL_REDUCE ? below(260) : kind == PROG_COLL_BCAST ? below(2200) : below(400), root,
+		       can_be_in_place(kind) && below(2), layout);
 		run(false);
 	}
 }
@@ -1173,7 +1200,7 @@ static void test_net_parts(void **state)
 			lay_out(2 * n, PAIRS);
 			set_up(PROG_COLL_REDUCE_SCATTER, counts[i], 0, i % 2, PAIRS);
 			run(false);
-			if (counts[i] * UNIT >= limits.reduce_long)
+			if (counts[i] * UNIT >= limits.rscat_long)
 				assert_int_equal(w.net_bytes, (n - 1) * counts[i] * w.m[0].d.elem);
 		}
 }
@@ -1187,14 +1214,15 @@ static void test_overflow(void **state)
 
 	lay_out(8, PAIRS);
 	limits = limits_of[0];
-	d = (struct prog_coll_desc){ .kind = PROG_COLL_EXSCAN + 1, .size = 8, .nodes = &w.nodes };
+	d = (struct prog_coll_desc){ .kind = PROG_COLL_EXSCAN + 1, .size = 8, .nodes = &w.nodes, .limits = &limits };
 	assert_true(coll_tmp_bytes(&d) == UINT64_MAX);
 	assert_int_equal(coll_strands(&d), 0);
 	assert_int_equal(coll_round(&d, 0, 0, steps), -1);
 	for (kind = PROG_COLL_GATHER; kind <= PROG_COLL_EXSCAN; kind++) {
 		uint64_t lens[8] = { 1ull << 63, 1ull << 63 }, offs[8] = { 0 };
 
-		d = (struct prog_coll_desc){ .kind = (uint8_t)kind, .size = 8, .rank = 1, .nodes = &w.nodes, .bytes = 1ull << 62,
+		d = (struct prog_coll_desc){ .kind = (uint8_t)kind, .size = 8, .rank = 1, .nodes = &w.nodes,
+					.limits = &limits, .bytes = 1ull << 62,
 					.count = 1ull << 62, .elem = 8, .counts = lens, .in_place = true, .out_off = offs,
 					.out_len = lens, .in_off = offs, .in_len = lens };
 		if (kind == PROG_COLL_GATHERV || kind == PROG_COLL_SCATTERV || kind == PROG_COLL_NEIGHBOR)
@@ -1218,7 +1246,7 @@ static void test_cut(void **state)
 		uint32_t unit = 1 + below(below(2) ? 16 : 1u << 20);
 		uint64_t bytes = ((rnd() >> below(64)) + 1) / unit * unit;
 		uint64_t least = 1 + below(100), most = 1 + below(1u << below(32));
-		struct coll_cut c = coll_cut(bytes, 1 + below(100), least, most, unit);
+		struct coll_cut c = coll_cut(bytes, 1 + below(100), least, most, unit, 4);
 
 		assert_true(c.seg >= unit && c.seg % unit == 0);
 		assert_true(c.n <= 1u << 21 && (uint64_t)c.n * COLL_TAGS < 1u << 31);
@@ -1244,6 +1272,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_reduce_scatter),
 	cmocka_unit_test(test_scan),
 	cmocka_unit_test(test_random),
+	cmocka_unit_test(test_costs),
 	cmocka_unit_test(test_same_bits),
 	cmocka_unit_test(test_net),
 	cmocka_unit_test(test_net_parts),

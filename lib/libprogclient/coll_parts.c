@@ -82,7 +82,7 @@ uint32_t coll_most(const struct prog_coll_desc *d)
 	return most;
 }
 
-struct coll_cut coll_cut(uint64_t bytes, uint32_t parts, uint64_t least, uint64_t most, uint32_t unit)
+struct coll_cut coll_cut(uint64_t bytes, uint32_t parts, uint64_t least, uint64_t most, uint32_t unit, uint32_t pipe)
 {
 	/* rounded up: members whose lengths differ a little have as many, and find it out; and the last one is no splinter */
 	uint64_t seg = bytes / parts + !!(bytes % parts);
@@ -94,12 +94,20 @@ struct coll_cut coll_cut(uint64_t bytes, uint32_t parts, uint64_t least, uint64_
 	if (seg < bytes / CUT_MAX + 1)
 		seg = bytes / CUT_MAX + 1;
 	seg = (seg + unit - 1) / unit * unit;
-	return (struct coll_cut){ .bytes = bytes, .seg = seg, .n = (uint32_t)(bytes / seg + !!(bytes % seg)) };
+	return (struct coll_cut){ .bytes = bytes, .seg = seg, .n = (uint32_t)(bytes / seg + !!(bytes % seg)),
+				  .pipe = pipe };
+}
+
+struct coll_cut coll_cut_chain(const struct prog_coll_desc *d, uint64_t bytes, uint32_t unit)
+{
+	const struct coll_limits *l = d->limits;
+
+	return coll_cut(bytes, coll_hops(d), l->chain_min, l->chain_max, unit, l->pipe);
 }
 
 uint32_t coll_cut_strands(const struct coll_cut *c)
 {
-	return (uint32_t)coll_min(c->n, coll_limits()->pipe);
+	return (uint32_t)coll_min(c->n, c->pipe);
 }
 
 bool coll_cut_find(const struct coll_cut *c, uint32_t strand, uint32_t round, uint32_t per, uint32_t *seg, uint32_t *sub)
@@ -227,9 +235,9 @@ struct coll_ref coll_tree_up_val(const struct coll_tree *t, const struct coll_op
 	return t->i == t->lead && t->m > 1 ? o->acc : o->src;
 }
 
-uint32_t coll_groups_radix(uint64_t bytes)
+uint32_t coll_groups_radix(const struct prog_coll_desc *d)
 {
-	return bytes < coll_limits()->groups_max ? COLL_RADIX : 2;
+	return coll_operand_bytes(d) < d->limits->groups_max ? COLL_RADIX : 2;
 }
 
 /* The size of the next groups, of what is left to be divided. */

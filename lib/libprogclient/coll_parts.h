@@ -9,25 +9,11 @@
 #define CLIENT_COLL_PARTS_H
 
 #include "coll_algo.h"
-
-/* From which bytes on something else is better; the same at all members. */
-struct coll_limits {
-	uint64_t bcast_long;		/* bytes of a message: a chain */
-	uint64_t reduce_long;		/* bytes of an operand */
-	uint64_t groups_max;		/* bytes of an operand that is better sent more often in fewer rounds, below */
-	uint64_t scan_long;
-	uint64_t rooted_long;		/* bytes of all blocks of a gather or scatter: to and from the root */
-	uint64_t allgather_long;	/* bytes of all blocks: a ring */
-	uint64_t bruck_max;		/* bytes of a block of an all-to-all, below */
-	uint64_t chain_min, chain_max;	/* bytes of a segment that goes from member to member */
-	uint64_t part_min, part_max;	/* bytes of a segment that is reduced in parts */
-	uint32_t few;			/* members; so many go to and from the root directly, and each to each */
-	uint32_t pipe;			/* strands of a long message */
-};
-const struct coll_limits *coll_limits(void);
+#include "coll_cost.h"
 
 /* How one collective is done. */
 struct coll_algo {
+	const char *name;
 	uint32_t (*strands)(const struct prog_coll_desc *d);
 	uint64_t (*tmp)(const struct prog_coll_desc *d);
 	int (*round)(const struct prog_coll_desc *d, uint32_t strand, uint32_t round, struct coll_step *steps);
@@ -117,9 +103,12 @@ struct coll_cut {
 	uint64_t bytes;			/* of all */
 	uint64_t seg;			/* of each but the last */
 	uint32_t n;			/* how many */
+	uint32_t pipe;			/* strands that have them in turn, at most */
 };
-/* About @bytes / @parts each, but between @least and @most, and a multiple of @unit. */
-struct coll_cut coll_cut(uint64_t bytes, uint32_t parts, uint64_t least, uint64_t most, uint32_t unit);
+/* About @bytes / @parts each, but between @least and @most, and a multiple of @unit; in up to @pipe strands. */
+struct coll_cut coll_cut(uint64_t bytes, uint32_t parts, uint64_t least, uint64_t most, uint32_t unit, uint32_t pipe);
+/* ... that go from member to member. */
+struct coll_cut coll_cut_chain(const struct prog_coll_desc *d, uint64_t bytes, uint32_t unit);
 uint32_t coll_cut_strands(const struct coll_cut *c);
 /* The segment and round within it, of @per rounds each, that a round of a strand is; false: past the last one. */
 bool coll_cut_find(const struct coll_cut *c, uint32_t strand, uint32_t round, uint32_t per, uint32_t *seg, uint32_t *sub);
@@ -177,7 +166,7 @@ struct coll_ref coll_tree_up_val(const struct coll_tree *t, const struct coll_op
  * a product of such groups, the first ones do it in pairs before and after.  All groups are of neighbours, so that the order is kept,
  * and reduce in the same way at each member.  It writes @o->acc and radix - 1 slots.
  */
-uint32_t coll_groups_radix(uint64_t bytes);
+uint32_t coll_groups_radix(const struct prog_coll_desc *d);
 uint32_t coll_groups_rounds(uint32_t n, uint32_t radix);
 void coll_groups(const struct coll_place *p, uint32_t radix, uint32_t round, const struct coll_operand *o, struct coll_steps *s);
 

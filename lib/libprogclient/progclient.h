@@ -550,6 +550,23 @@ void prog_coll_free(prog_coll *c);
 /* For reports: the caller has left one to somebody else.  Any thread. */
 void prog_coll_left(struct prog_session *s, enum prog_coll_left why);
 
+/* As the daemon of this node has them. */
+void prog_coll_costs_get(const struct prog_session *s, struct prog_coll_costs *c);
+/*
+ * As all members of all collectives have them: before the first collective, and the same in all processes.  Without it they are
+ * the library's own.
+ */
+void prog_coll_costs_set(struct prog_session *s, const struct prog_coll_costs *c);
+
+/* From which bytes on (of a message, an operand, all blocks together, one block of an all-to-all) which algorithm is used. */
+struct prog_coll_choice {
+	uint64_t from;
+	const char *algorithm;
+};
+/* On @nodes nodes with @each members each: how many there are, of which the first @max are written. */
+uint32_t prog_coll_choices(const struct prog_coll_costs *c, enum prog_coll_kind kind, uint32_t nodes, uint32_t each,
+			   struct prog_coll_choice *choice, uint32_t max);
+
 /* ---- threads that the program has idle ------------------------------------------------------- */
 
 /*

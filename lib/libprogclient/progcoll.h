@@ -53,6 +53,20 @@ struct prog_coll_nodes {
 
 #define PROG_COLL_NOBODY	UINT32_MAX
 
+/*
+ * What messages and reductions cost, from which follows which algorithm a collective has.  Members of a job have to have the same.
+ * What is out of range counts as the end of the range, and 0 as not known.
+ */
+struct prog_coll_costs {
+	uint64_t net_ns, node_ns;	/* a message between two nodes, within one */
+	uint64_t net_ps, node_ps;	/* each byte of it, in picoseconds */
+	uint64_t reduce_ps;		/* each byte that is reduced */
+	/* as reductions have net_*: nothing measured, so that their results are the same from run to run */
+	uint64_t steady_net_ns, steady_net_ps;
+};
+
+struct coll_limits;
+
 struct prog_coll_desc {
 	uint8_t kind;			/* enum prog_coll_kind */
 	/*
@@ -70,6 +84,7 @@ struct prog_coll_desc {
 	const uint32_t *in_peer, *out_peer;	/* PROG_COLL_NOBODY: none */
 	const uint32_t *in_tag, *out_tag;	/* pairs of edges are told apart by these; the same at both ends */
 	const struct prog_coll_nodes *nodes;
+	const struct coll_limits *limits;	/* the library's own */
 };
 
 #endif

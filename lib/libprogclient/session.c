@@ -20,6 +20,7 @@
 #include <wire/super.h>
 
 #include "bind.h"
+#include "coll_cost.h"
 #include "region.h"
 
 #define SYSTEM_SOCKET	"/run/progd/progd.sock"
@@ -196,6 +197,22 @@ static void allow_ptrace(void)
 	close(fd);
 }
 
+/* A daemon that does not say has what is usual. */
+static struct prog_coll_costs costs_of(const struct prog_ctrl_hello_reply *rep)
+{
+	const __u32 *c = rep->coll_cost;
+	struct prog_coll_costs costs = { 0 };
+
+	if (rep->abi_minor >= 10)
+		costs = (struct prog_coll_costs){
+			.net_ns = c[PROG_COLL_COST_NET_NS], .node_ns = c[PROG_COLL_COST_NODE_NS], .net_ps = c[PROG_COLL_COST_NET_PS],
+			.node_ps = c[PROG_COLL_COST_NODE_PS], .reduce_ps = c[PROG_COLL_COST_REDUCE_PS],
+			.steady_net_ns = c[PROG_COLL_COST_STEADY_NET_NS], .steady_net_ps = c[PROG_COLL_COST_STEADY_NET_PS],
+		};
+	coll_costs_bound(&costs);
+	return costs;
+}
+
 static int hello(struct prog_session *s, const struct prog_session_cfg *cfg, int seg_fd,
 		 const char **reason)
 {
@@ -268,6 +285,8 @@ static int hello(struct prog_session *s, const struct prog_session_cfg *cfg, int
 	s->pin_cache = rep.pin_cache;
 	s->move_min = rep.move_min;
 	s->binding = bind_default(s, rep.binding);
+	s->node_costs = costs_of(&rep);
+	s->costs = coll_costs_default;
 	return 0;
 close_fds:
 	for (i = 0; i < nfds; i++)

@@ -24,10 +24,10 @@
 #endif
 
 #define PROG_ABI_MAJOR		1
-#define PROG_ABI_MINOR		9	/* 1: PROG_CTRL_NOTE; 2: two-sided messages; 3: pinned regions; 4: move_min;
+#define PROG_ABI_MINOR		10	/* 1: PROG_CTRL_NOTE; 2: two-sided messages; 3: pinned regions; 4: move_min;
 					 * 5: PROG_HELP_PULL, PROG_HELP_PUSH, struct prog_pool_dir;
 					 * 6: struct prog_win_single, PROG_WIN_COPIES; 7: notifications; 8: sub-streams, PROG_BINDING_*;
-					 * 9: struct prog_coll_area */
+					 * 9: struct prog_coll_area; 10: prog_ctrl_hello_reply.coll_cost */
 #define PROG_MAX_WORKERS	16
 #define PROG_MAX_ADDRS		4
 #define PROG_GUID_SIZE		16
@@ -630,7 +630,24 @@ struct prog_ctrl_hello_reply {		/* fds: doorbell, then one eventfd per worker, o
 	/* ABI minor 8 */
 	__u32	binding;		/* PROG_BINDING_*: of windows that say nothing else */
 	__u32	reserved;
+	/* ABI minor 10 */
+	__u32	coll_cost[8];		/* by PROG_COLL_COST_*, what messages cost on this node; 0: not known */
 };
+
+enum {	/* STEADY: what is configured, where the other may be measured */
+	PROG_COLL_COST_NET_NS		= 0,	/* a message between nodes */
+	PROG_COLL_COST_NODE_NS		= 1,	/* within a node */
+	PROG_COLL_COST_NET_PS		= 2,	/* a byte of it, in picoseconds */
+	PROG_COLL_COST_NODE_PS		= 3,
+	PROG_COLL_COST_REDUCE_PS	= 4,	/* a byte that is reduced */
+	PROG_COLL_COST_STEADY_NET_NS	= 5,
+	PROG_COLL_COST_STEADY_NET_PS	= 6,
+	PROG_COLL_COSTS
+};
+#define PROG_COLL_NS_MIN	100u	/* what is out of range counts as the end of it */
+#define PROG_COLL_NS_MAX	100000000u
+#define PROG_COLL_PS_MIN	1u
+#define PROG_COLL_PS_MAX	1000000u
 
 /* Which of the workers serve the puts and gets of one origin to one target, which need no order; all else is the stream's. */
 enum {

@@ -65,7 +65,9 @@ struct introduction {
 	struct prog_endpoint ep;
 	uint64_t least;
 	uint64_t colls;			/* enum hcoll_mode */
+	struct prog_coll_costs costs;	/* those of rank 0 are taken */
 };
+_Static_assert(sizeof(struct introduction) % sizeof(uint64_t) == 0, "meet_all()");
 
 /* Connect and map @w; a negative errno, here or elsewhere.  Collective. */
 static int context_join(struct prog_win *w, struct introduction *all, struct prog_endpoint *eps, int n, const char **why)
@@ -90,6 +92,7 @@ static int context_join(struct prog_win *w, struct introduction *all, struct pro
 		*why = strerror(-rc);
 	if (!meet_agree(!rc))
 		return -EIO;
+	prog_coll_costs_set(hooks.session, &all[0].costs);
 	messages_begin(w, least);
 	hcoll_mode = (enum hcoll_mode)colls;
 	return 0;
@@ -110,6 +113,7 @@ static struct prog_win *context_make(int n, const char **why)
 
 		prog_win_endpoint(w, &own->ep);
 		own->colls = collectives();
+		prog_coll_costs_get(hooks.session, &own->costs);
 		/* what is shorter would not cover its descriptor */
 		own->least = prog_msg_min(w) < DESC_SIZE ? DESC_SIZE : prog_msg_min(w);
 	}

@@ -27,6 +27,7 @@ static const struct command {
 	{ "windows", cmd_windows, false, "windows of this node and their locks", true },
 	{ "sessions", cmd_sessions, false, "attached processes", true },
 	{ "colls", cmd_colls, false, "collectives under way, and who is missing", true },
+	{ "coll", cmd_coll, true, "coll [NODES [RANKS]]: which algorithms collectives have, on so many nodes and ranks of each", false },
 	{ "conf", cmd_conf, true, "conf get [KEY] | conf set KEY VALUE | conf unset KEY", false },
 	{ "thresh", cmd_thresh, true, "thresh [--job J] | thresh set --job J --from R --to R [--offload N] "
 	  "[--eager N] | thresh unset ...", false },

@@ -5,6 +5,7 @@
  * main.c     command line, the table of commands
  * show.c     what the daemon replies, and its configuration
  * thresh.c   thresholds of pairs of ranks
+ * coll.c     which algorithms collectives have
  * node.c     the supervisor: all engines of the node
  * pinned.c   the kernel module's memory and limits (pinned.h)
  * doctor.c   why something is not, or would not be, managed
@@ -80,6 +81,7 @@ int cmd_conf(int argc, char **argv);
 int cmd_ping(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 int cmd_thresh(int argc, char **argv);		/* thresh.c */
+int cmd_coll(int argc, char **argv);		/* coll.c */
 int cmd_engines(int argc, char **argv);		/* node.c */
 int cmd_drain(int argc, char **argv);
 int cmd_reload(int argc, char **argv);

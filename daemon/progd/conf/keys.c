@@ -178,6 +178,30 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 		"the daemon's memory. One beyond it moves only once its receive has found it.",
 		CONF_RUNTIME,
 	},
+	[KEY_COLL_NET_LATENCY] = {
+		"coll_net_latency", CONF_DURATION, 0, SEC / 10, "0", NULL,
+		"What a message between two nodes takes until who waits for it goes on. Algorithms of collectives are chosen by this and the "
+		"following ones, in a job by those of rank 0's node when it starts; \"progctl coll\" shows how. 0: as measured, and "
+		"40us for reductions, whose results are the same bits from run to run, and until something has been measured.",
+		CONF_RUNTIME,
+	},
+	[KEY_COLL_NODE_LATENCY] = {
+		"coll_node_latency", CONF_DURATION, 100, SEC / 10, "20us", NULL,
+		"The same within a node.", CONF_RUNTIME,
+	},
+	[KEY_COLL_NET_RATE] = {
+		"coll_net_rate", CONF_SIZE, 0, 1ll << 40, "0", NULL,
+		"Bytes per second between two nodes, 1M and more. 0: as measured, and 1G for reductions and until something has been measured.",
+		CONF_RUNTIME,
+	},
+	[KEY_COLL_NODE_RATE] = {
+		"coll_node_rate", CONF_SIZE, 1 << 20, 1ll << 40, "4G", NULL,
+		"Bytes per second between two processes of a node.", CONF_RUNTIME,
+	},
+	[KEY_COLL_REDUCE_RATE] = {
+		"coll_reduce_rate", CONF_SIZE, 1 << 20, 1ll << 40, "4G", NULL,
+		"Bytes per second that a process reduces.", CONF_RUNTIME,
+	},
 	[KEY_PEER_TIMEOUT] = {
 		"peer_timeout", CONF_DURATION, SEC / 10, 3600 * SEC, "10s", NULL,
 		"A connection to a node that does not answer for this long is given up, and made again.",

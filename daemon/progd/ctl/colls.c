@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-/* Collectives: counters, and those under way with who is missing, all as clients say. */
+/* Collectives: counters, and those under way with who is missing, all as clients say; what their messages cost. */
 #include <stdlib.h>
 
 #include "ctl/priv.h"
+#include "thresh/cost.h"
 
 #define HOPS	64u	/* from one that waits to the one that it waits for; hostile clients make circles */
 
@@ -265,4 +266,27 @@ json_t *ctl_do_colls(struct ctl *c, json_t *req, const char **why)
 	free(l.coll);
 	free(l.member);
 	return a;
+}
+
+/* ---- what they cost ------------------------------------------------------------------------------ */
+
+json_t *ctl_do_coll(struct ctl *c, json_t *req, const char **why)
+{
+	static const char *const names[PROG_COLL_COSTS] = {
+		[PROG_COLL_COST_NET_NS] = "net_ns", [PROG_COLL_COST_NODE_NS] = "node_ns", [PROG_COLL_COST_NET_PS] = "net_ps",
+		[PROG_COLL_COST_NODE_PS] = "node_ps", [PROG_COLL_COST_REDUCE_PS] = "reduce_ps",
+		[PROG_COLL_COST_STEADY_NET_NS] = "steady_net_ns", [PROG_COLL_COST_STEADY_NET_PS] = "steady_net_ps",
+	};
+	struct thresh_cost cost[PROG_COLL_COSTS];
+	json_t *a = json_array(), *o;
+
+	thresh_cost_get(c->o.conf, cost);
+	for (unsigned int i = 0; i < PROG_COLL_COSTS; i++) {
+		o = json_object();
+		json_object_set_new(o, "constant", json_string(names[i]));
+		ctl_put_u64(o, "value", cost[i].value);
+		json_object_set_new(o, "source", ctl_text(cost[i].source));
+		json_array_append_new(a, o);
+	}
+	return json_pack("{s:o}", "constants", a);
 }

@@ -41,6 +41,7 @@ static const struct {
 	{ "windows", ctl_do_windows },
 	{ "sessions", ctl_do_sessions },
 	{ "colls", ctl_do_colls },
+	{ "coll", ctl_do_coll },
 	{ "conf-get", ctl_do_conf_get },
 	{ "conf-set", ctl_do_conf_set },
 	{ "thresh", ctl_do_thresh },

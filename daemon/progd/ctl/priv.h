@@ -51,7 +51,7 @@ typedef json_t *ctl_command_fn(struct ctl *c, json_t *req, const char **why);
 ctl_command_fn ctl_do_status;					/* status.c */
 ctl_command_fn ctl_do_stats;					/* stats.c */
 ctl_command_fn ctl_do_windows, ctl_do_sessions;			/* windows.c */
-ctl_command_fn ctl_do_colls;					/* colls.c */
+ctl_command_fn ctl_do_colls, ctl_do_coll;			/* colls.c */
 ctl_command_fn ctl_do_conf_get, ctl_do_conf_set;		/* conf.c */
 ctl_command_fn ctl_do_thresh, ctl_do_thresh_set, ctl_do_thresh_unset;	/* thresh.c */
 

@@ -9,6 +9,7 @@
 #include <libprogbase/probe.h>
 
 #include "rndv/priv.h"
+#include "thresh/cost.h"
 
 #define ROUND	8			/* parts moved per poll */
 
@@ -64,8 +65,12 @@ static void finish(struct recv_xfer *x)
 	PROG_PROBE(msg_done, x->key.comm, s->id.src, x->key.dst, x->key.ord, x->landed);
 	DL_DELETE(x->on->recvs, x);
 	x->send = NULL;
-	if (x->landed == x->want && x->pj && x->want && !s->ndata)
-		thresh_moved(x->sp->thresh, s->id.src, x->want, loop_now() - x->since);
+	if (x->landed == x->want && x->pj && x->want && !s->ndata) {
+		uint64_t ns = loop_now() - x->since;
+
+		thresh_moved(x->sp->thresh, s->id.src, x->want, ns);
+		thresh_cost_moved(x->want, ns);
+	}
 	x->owner->ended(x, s);
 }
 

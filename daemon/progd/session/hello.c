@@ -12,6 +12,7 @@
 
 #include "copy_engine/copy_engine.h"
 #include "session/priv.h"
+#include "thresh/cost.h"
 
 #define MAX_ID		(1u << 24)
 
@@ -288,6 +289,15 @@ leave:
 	return err;
 }
 
+static void tell_costs(const struct session *s, struct prog_ctrl_hello_reply *r)
+{
+	struct thresh_cost cost[PROG_COLL_COSTS];
+
+	thresh_cost_get(s->all->o.node->conf, cost);
+	for (unsigned int i = 0; i < PROG_COLL_COSTS; i++)
+		r->coll_cost[i] = (uint32_t)cost[i].value;
+}
+
 int session_hello(struct session *s, struct msg *m)
 {
 	struct sessions *all = s->all;
@@ -325,6 +335,7 @@ int session_hello(struct session *s, struct msg *m)
 	r.pin_cache = lim.pin_cache;
 	r.move_min = r.features & PROG_FEAT_PINNED ? copy_engine_least() : 0;
 	r.binding = all->o.binding;
+	tell_costs(s, &r);
 	fds[0] = all->o.node->doorbell_fd;
 	memcpy(fds + 1, s->wake_fd, s->nwakes * sizeof(fds[0]));
 	prog_log_at_most(SESSION_LINES, PROG_LOG_INFO, "session %u: pid %d, uid %u, rank %u, job %u%s",

@@ -95,6 +95,7 @@ static inline void carried_acquire(void)
 #define CLIENT_SUPERVISOR_MS	10000	/* a supervisor that is being restarted is waited for */
 #define CLIENT_PROBE_AFTER_NS	2000000000u	/* of waiting without news */
 #define CLIENT_PROBE_EVERY_NS	5000000000u
+#define CLIENT_LOOK_NS		500000000u	/* of waiting that counts between two looks, see waited_add() */
 #define CLIENT_MSG_ARENA	(4u << 20)	/* behind CLIENT_ARENA: datatype programs of messages */
 #define CLIENT_STRIPE_NS	100000000	/* a stripe is not waited for longer */
 #define CLIENT_NO_SLOT		UINT32_MAX
@@ -204,8 +205,9 @@ struct prog_session {
 	uint32_t defer_copies, defer_submits;	/* measured, at most as many as are needed */
 
 	pthread_mutex_t ctrl_lock;
-	/* under ctrl_lock: when session_probe() asked; 0: no answer is outstanding */
-	uint64_t probe_sent, probe_last;
+	/* under ctrl_lock, of session_probe(): an answer is outstanding, when it looked last, for how long it has waited */
+	bool probing;
+	uint64_t probe_looked, probe_waited, probe_last;
 
 	struct pins pins;
 
@@ -265,7 +267,7 @@ bool session_check(struct prog_session *s);
 /*
  * For waits that last, called now and then: asks the daemon for a sign of life, and later looks for
  * the answer; never blocks.  One that is stopped or hangs keeps its connection open.  The session is
- * lost when there is no answer for CLIENT_CTRL_TIMEOUT_MS.
+ * lost when there is no answer for CLIENT_CTRL_TIMEOUT_MS in which this process could have seen it.
  */
 void session_probe(struct prog_session *s, uint64_t now);
 void session_kick(struct prog_session *s, uint32_t worker);

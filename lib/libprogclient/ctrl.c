@@ -162,6 +162,19 @@ static int send_request(int sock, const void *req, size_t size, const int *fds, 
 }
 
 /*
+ * A job may be stopped for hours, or its machine, and the daemon with it: who goes on first has seen no answer, and must not take
+ * that for silence.  So no more than CLIENT_LOOK_NS count between two looks.
+ */
+static void waited_add(uint64_t *waited, uint64_t *looked, uint64_t now)
+{
+	/* @now may be older than another thread's */
+	uint64_t ns = now > *looked ? now - *looked : 0;
+
+	*waited += ns < CLIENT_LOOK_NS ? ns : CLIENT_LOOK_NS;
+	*looked += ns;
+}
+
+/*
  * Descriptors beyond *@nrfds are closed.  -EMFILE: the reply came, but this process has no descriptors left for
  * all of its descriptors; none is kept.
  */
@@ -172,20 +185,20 @@ static int recv_reply(int sock, void *rep, size_t size, int *rfds, unsigned int 
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = ctl.buf,
 			      .msg_controllen = sizeof(ctl.buf) };
 	struct pollfd p = { .fd = sock, .events = POLLIN };
-	uint64_t end = clock_ns() + CLIENT_CTRL_TIMEOUT_MS * 1000000ull;
+	uint64_t waited = 0, looked = clock_ns();
 	unsigned int got, resets = 0;
 	ssize_t n;
 
 	for (;;) {
-		uint64_t now = clock_ns();
-		int ready = poll(&p, 1, now < end ? (int)((end - now) / 1000000) + 1 : 0);
+		int ready = poll(&p, 1, CLIENT_LOOK_NS / 1000000);
 
 		if (ready > 0)
 			break;
-		if (ready == 0 && clock_ns() >= end)
-			return -ETIMEDOUT;
 		if (ready < 0 && errno != EINTR)
 			return -errno;
+		waited_add(&waited, &looked, clock_ns());
+		if (waited >= CLIENT_CTRL_TIMEOUT_MS * 1000000ull)
+			return -ETIMEDOUT;
 	}
 	/* a daemon that refuses does not read: what it said comes after that error, once */
 	do {
@@ -254,9 +267,9 @@ int session_request(struct prog_session *s, uint16_t type, void *req, size_t siz
 		return -ECONNRESET;
 	}
 	/* an answer to session_probe() comes first */
-	if (s->probe_sent)
+	if (s->probing)
 		err = recv_reply(s->sock, &probe, sizeof(probe), NULL, NULL);
-	s->probe_sent = 0;
+	s->probing = false;
 	if (!err)
 		err = session_exchange(s->sock, type, req, size, fds, nfds, rep, rep_size, rfds,
 				       nrfds, &broken);
@@ -280,15 +293,16 @@ void session_probe(struct prog_session *s, uint64_t now)
 	/* a request that is under way has a limit of its own */
 	if (session_lost(s) || pthread_mutex_trylock(&s->ctrl_lock))
 		return;
-	if (s->probe_sent) {
+	if (s->probing) {
+		waited_add(&s->probe_waited, &s->probe_looked, now);
 		if (recv(s->sock, &rep, sizeof(rep), MSG_DONTWAIT) > 0)
-			s->probe_sent = 0;
+			s->probing = false;
 		else
-			dead = now > s->probe_sent + CLIENT_CTRL_TIMEOUT_MS * 1000000ull;
+			dead = s->probe_waited > CLIENT_CTRL_TIMEOUT_MS * 1000000ull;
 	} else if (now >= s->probe_last + CLIENT_PROBE_EVERY_NS) {
-		s->probe_last = now;
-		if (send(s->sock, &ping, sizeof(ping), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
-			s->probe_sent = now;
+		s->probe_last = s->probe_looked = now;
+		s->probe_waited = 0;
+		s->probing = send(s->sock, &ping, sizeof(ping), MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
 	}
 	pthread_mutex_unlock(&s->ctrl_lock);
 	if (!dead)

@@ -662,6 +662,55 @@ static void test_stopped(void **state)
 }
 
 /*
+ * A job that is stopped with its daemon, for longer than the daemon may be silent, goes on when both do, whoever is first: who
+ * waits for an operation, with a sign of life asked for, and who waits for a reply.
+ */
+static void stop_and_go_on(pid_t rank)
+{
+	sleep(4);
+	kill(rank, SIGSTOP);
+	sleep(11);
+	kill(rank, SIGCONT);
+	sleep(1);
+	__atomic_store_n(&fk->hold, 0, __ATOMIC_RELEASE);
+	kill(fk->pid, SIGCONT);
+	_exit(0);
+}
+
+static void body_frozen(void)
+{
+	struct prog_session *s = rank_session(NULL);
+	struct prog_win *w = rank_window(s, PROG_WIN_ALLOCATE, 66, NULL, 4096);
+	uint64_t v = 1, seq;
+	struct prog_buf o = { .addr = &v, .count = 8 };
+	struct prog_dst d = { .rank = 1 - my_rank, .count = 8 };
+	pid_t self = getpid(), pid;
+
+	__atomic_store_n(&fk->hold, 1, __ATOMIC_RELEASE);
+	CHECK_INT(prog_get(w, &o, &d, 0, &seq), 0);
+	rank_barrier();
+	kill(fk->pid, SIGSTOP);
+	pid = fork();
+	if (!pid)
+		stop_and_go_on(self);
+	if (my_rank)
+		CHECK_INT(prog_session_ping(s), 0);
+	CHECK_INT(prog_flush(w, d.rank), 0);
+	CHECK(prog_session_alive(s));
+	CHECK_INT(waitpid(pid, NULL, 0), pid);
+	rank_barrier();
+	prog_win_close(w);
+	prog_session_close(s);
+}
+
+static void test_frozen(void **state)
+{
+	fake_start(2, 1, true);
+	assert_true(run_ranks(2, body_frozen));
+	fake_stop();
+}
+
+/*
  * Waits last while the daemon answers, and end when the caller's check says so: here in about 3 s,
  * so that the daemon has been asked for a sign of life meanwhile.
  */
@@ -880,6 +929,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_threads),
 	cmocka_unit_test(test_death),
 	cmocka_unit_test(test_stopped),
+	cmocka_unit_test(test_frozen),
 	cmocka_unit_test(test_check),
 	cmocka_unit_test(test_killed_holder),
 	cmocka_unit_test(test_fork),

@@ -11,7 +11,7 @@ use constant QUIET => 6;		# rounds without an error, after which all is taken to
 use constant PROVE_S => 120;		# a fault is made anew for so long, until it has hit something
 
 our @EXPORT = qw(@libs QUIET rounds runs recovers finish idle start_all finish_all when_in_flight
-		 until_hit cut_link lanes_back);
+		 until_hit cut_link suspend lanes_back);
 our @libs = qw(ompi mpich);
 
 # rounds of a job, rounds since the last one in which something failed, and number of these
@@ -155,6 +155,24 @@ sub cut_link
 	my @hit = in_flight($jobs, 2);
 	sh(1, 'ip link set eth0 up');
 	return $lost > 0 ? @hit : ();
+}
+
+# Stops the daemons of both nodes, and when ranks have waited for so long that they have asked for a sign of life, all ranks for
+# $seconds; these go on first.  Returns the libraries in whose jobs messages were under way.
+sub suspend
+{
+	my ($jobs, $seconds) = @_;
+	my @hit;
+
+	sh($_, 'kill -STOP ' . progd_pid($_)) for 0, 1;
+	sleep 5;
+	@hit = in_flight($jobs, 2);
+	sh($_, 'pkill -STOP -x chaos') for 0, 1;
+	sleep $seconds;
+	sh($_, 'pkill -CONT -x chaos') for 0, 1;
+	sleep 1;
+	sh($_, 'kill -CONT ' . progd_pid($_)) for 0, 1;
+	return @hit;
 }
 
 # Seconds until no lane between the nodes is without a connection; undef: not within $bound

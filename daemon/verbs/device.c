@@ -94,10 +94,37 @@ void device_drain(struct device *d)
 		die(d, "its completions cannot be read");
 }
 
+/* Looked up each time: who is told may free it, and others. */
+static struct verbs_way *find_way(const struct device *d, const struct ibv_wc *wc)
+{
+	struct verbs_way *w;
+
+	DL_FOREACH(d->ways, w)
+		if (w->qp->qp_num == wc->qp_num && w->serial == wc->wr_id >> 32)
+			return w;
+	return NULL;
+}
+
+void device_reads(struct device *d)
+{
+	struct ibv_wc wc;
+	int n = 0;
+
+	while (d->wcq && (n = ibv_poll_cq(d->wcq, 1, &wc)) > 0) {
+		struct verbs_way *w = find_way(d, &wc);
+
+		if (w)
+			d->v->way->ended(w, &wc);
+	}
+	if (n < 0)
+		die(d, "its completions cannot be read");
+}
+
 /* All that has come is worth waking for; of sends that end errors only, unless one is waited for. */
 static bool arm(struct device *d)
 {
-	return !ibv_req_notify_cq(d->rcq, 0) && !ibv_req_notify_cq(d->scq, !d->out_wanted);
+	return !ibv_req_notify_cq(d->rcq, 0) && !ibv_req_notify_cq(d->scq, !d->out_wanted) &&
+	       (!d->wcq || !ibv_req_notify_cq(d->wcq, 0));
 }
 
 void device_want_out(struct device *d)
@@ -114,7 +141,9 @@ static void acknowledge(struct device *d)
 		ibv_ack_cq_events(d->rcq, d->revents);
 	if (d->sevents)
 		ibv_ack_cq_events(d->scq, d->sevents);
-	d->revents = d->sevents = 0;
+	if (d->wevents)
+		ibv_ack_cq_events(d->wcq, d->wevents);
+	d->revents = d->sevents = d->wevents = 0;
 }
 
 static void completions(void *arg)
@@ -124,7 +153,7 @@ static void completions(void *arg)
 	void *ctx;
 
 	while (!ibv_get_cq_event(d->channel, &cq, &ctx))
-		(*(cq == d->rcq ? &d->revents : &d->sevents))++;
+		(*(cq == d->rcq ? &d->revents : cq == d->scq ? &d->sevents : &d->wevents))++;
 	acknowledge(d);
 	d->out_wanted = false;
 	if (!arm(d))
@@ -132,6 +161,7 @@ static void completions(void *arg)
 	/* what came before that is here, and what comes later is told of */
 	device_drain(d);
 	device_reap(d);
+	device_reads(d);
 	device_tell(d);
 }
 
@@ -148,9 +178,15 @@ static void last_reached(struct device *d, struct ibv_qp *qp)
 static void fail_qp(struct device *d, struct ibv_qp *qp, const char *why)
 {
 	struct half *h = qp ? find(d, qp->qp_num) : NULL;
+	struct verbs_way *w, *next;
 
 	if (h)
 		d->v->ep->failed(h->e, why);
+	DL_FOREACH_SAFE(d->ways, w, next)
+		if (w->qp == qp) {
+			d->v->way->failed(w, why);
+			break;
+		}
 }
 
 static void event(struct device *d, const struct ibv_async_event *ev)
@@ -295,6 +331,14 @@ static int make_queues(struct device *d, char why[VERBS_WHY])
 	return 0;
 }
 
+int device_make_wcq(struct device *d, char why[VERBS_WHY])
+{
+	errno = 0;
+	if (!d->wcq)
+		d->wcq = ibv_create_cq(d->ctx, MAX_WAYS * VERBS_READS, NULL, d->channel, 0);
+	return d->wcq && !ibv_req_notify_cq(d->wcq, 0) ? 0 : cannot(d, why, "completion queue of reads");
+}
+
 static int device_new(struct verbs *v, const struct port *p, struct device **out, char why[VERBS_WHY])
 {
 	struct device *d = calloc(1, sizeof(*d));
@@ -349,6 +393,8 @@ void device_free(struct device *d)
 		ibv_destroy_cq(d->rcq);
 	if (d->scq)
 		ibv_destroy_cq(d->scq);
+	if (d->wcq)
+		ibv_destroy_cq(d->wcq);
 	buf_free_all(d);
 	if (d->channel)
 		ibv_destroy_comp_channel(d->channel);

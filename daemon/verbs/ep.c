@@ -21,7 +21,6 @@
 
 #include "verbs.h"
 
-#define QPN_MAX		0xffffffu
 #define TIMEOUT_MIN	14		/* 4.096 us << this, 67 ms, until what is sent is tried again ... */
 #define TIMEOUT_MAX	20
 #define RETRIES		7		/* ... so often */
@@ -370,12 +369,20 @@ size_t ep_recv(struct verbs_ep *e, const struct iovec *iov, int n)
 
 /* ---- beginning and end ---- */
 
-static int cannot(const struct device *d, char why[VERBS_WHY], const char *what)
+int ep_cannot(const struct device *d, char why[VERBS_WHY], const char *what)
 {
 	int err = errno ? errno : EIO;
 
 	snprintf(why, VERBS_WHY, "%s: %s: %s", d->name, what, strerror(err));
 	return -err;
+}
+
+int ep_random_psn(const struct device *d, uint32_t *psn, char why[VERBS_WHY])
+{
+	if (getrandom(psn, sizeof(*psn), 0) != sizeof(*psn))
+		return ep_cannot(d, why, "random number");
+	*psn &= QPN_MAX;
+	return 0;
 }
 
 static struct ibv_qp *make_qp(struct device *d, int class, uint32_t *inline_max)
@@ -403,15 +410,12 @@ static int half_new(struct verbs_ep *e, int class, char why[VERBS_WHY])
 	errno = 0;
 	h->qp = make_qp(e->d, class, &h->inline_max);
 	if (!h->qp)
-		return cannot(e->d, why, "queue pair");
+		return ep_cannot(e->d, why, "queue pair");
 	device_add_qp(e->d, h);
 	/* no access: nothing here can be read or written by who is at the other end */
 	if (ibv_modify_qp(h->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
-		return cannot(e->d, why, "queue pair");
-	if (getrandom(&h->psn, sizeof(h->psn), 0) != sizeof(h->psn))
-		return cannot(e->d, why, "random number");
-	h->psn &= 0xffffff;
-	return 0;
+		return ep_cannot(e->d, why, "queue pair");
+	return ep_random_psn(e->d, &h->psn, why);
 }
 
 /* All tries together are as long as a peer is waited for. */
@@ -541,13 +545,14 @@ static bool is_valid(const struct device *d, const struct verbs_end *peer, char 
 	return !text;
 }
 
-static int half_connect(struct half *h, const struct verbs_end *peer, int class, char why[VERBS_WHY])
+int ep_qp_connect(struct verbs_ep *e, struct ibv_qp *qp, const struct verbs_end *peer, const struct qp_path *to,
+		  char why[VERBS_WHY])
 {
-	struct device *d = h->e->d;
+	struct device *d = e->d;
 	unsigned int mtu = mtu_of(d);
 	struct ibv_qp_attr a = {
-		.qp_state = IBV_QPS_RTR, .path_mtu = mtu < peer->mtu ? mtu : peer->mtu, .dest_qp_num = peer->qp[class].qpn,
-		.rq_psn = peer->qp[class].psn, .min_rnr_timer = RNR_TIMER,
+		.qp_state = IBV_QPS_RTR, .path_mtu = mtu < peer->mtu ? mtu : peer->mtu, .dest_qp_num = to->qpn,
+		.rq_psn = to->psn, .min_rnr_timer = RNR_TIMER, .max_dest_rd_atomic = to->answers,
 		.ah_attr = { .dlid = peer->lid, .sl = d->v->o->service_level, .port_num = d->port },
 	};
 
@@ -558,14 +563,24 @@ static int half_connect(struct half *h, const struct verbs_end *peer, int class,
 		memcpy(a.ah_attr.grh.dgid.raw, peer->gid, sizeof(peer->gid));
 	}
 	errno = 0;
-	if (ibv_modify_qp(h->qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
-		return cannot(d, why, "no way to the peer");
+	if (ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
+		return ep_cannot(d, why, "no way to the peer");
 	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = timeout_of(d), .retry_cnt = RETRIES, .rnr_retry = RNR_RETRIES,
-				  .sq_psn = h->psn };
-	if (ibv_modify_qp(h->qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-				     IBV_QP_MAX_QP_RD_ATOMIC))
-		return cannot(d, why, "no way to the peer");
+				  .sq_psn = to->my_psn, .max_rd_atomic = to->asks };
+	if (ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+				  IBV_QP_MAX_QP_RD_ATOMIC))
+		return ep_cannot(d, why, "no way to the peer");
+	return 0;
+}
+
+static int half_connect(struct half *h, const struct verbs_end *peer, int class, char why[VERBS_WHY])
+{
+	struct qp_path to = { .qpn = peer->qp[class].qpn, .psn = peer->qp[class].psn, .my_psn = h->psn };
+	int ret = ep_qp_connect(h->e, h->qp, peer, &to, why);
+
+	if (ret)
+		return ret;
 	h->theirs = peer->qp[class].buffers < buf_lent[class] ? peer->qp[class].buffers : buf_lent[class];
 	h->their_size = peer->qp[class].size;
 	return 0;
@@ -578,6 +593,8 @@ int ep_connect(struct verbs_ep *e, const struct verbs_end *peer, char why[VERBS_
 	for (int i = 0; !ret && i < VERBS_CLASSES; i++)
 		ret = half_connect(&e->half[i], peer, i, why);
 	e->connected = !ret;
+	if (!ret)
+		e->peer = *peer;
 	return ret;
 }
 

@@ -15,6 +15,7 @@ static int verbs_open(const struct verbs_opts *o, const struct verbs_host *host,
 	v->host = host;
 	v->ctx = ctx;
 	v->ep = &ep_events;
+	v->way = &way_events;
 	*out = v;
 	return 0;
 }
@@ -38,6 +39,7 @@ static bool verbs_tick(struct verbs *v)
 			ep_tick(e);
 		device_drain(d);
 		device_reap(d);
+		device_reads(d);
 		device_tell(d);
 	}
 	return v->devices;
@@ -58,4 +60,11 @@ __attribute__((visibility("default"))) const struct verbs_api progd_verbs_api = 
 	.ep_recv = ep_recv,
 	.ep_quiet = ep_quiet,
 	.ep_name = ep_name,
+	.way_new = way_new,
+	.way_connect = way_connect,
+	.way_free = way_free,
+	.way_read = way_read,
+	.mem_add = way_mem_add,
+	.mem_serves = way_mem_serves,
+	.mem_del = way_mem_del,
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
-/* Inside of the plug-in: devices (device.c), ports (port.c), receive and send buffers (buf.c), endpoints (ep.c). */
+/* Inside of the plug-in: devices (device.c), ports (port.c), receive and send buffers (buf.c), endpoints (ep.c), ways (way.c). */
 #ifndef PROGD_VERBS_H
 #define PROGD_VERBS_H
 
@@ -21,6 +21,9 @@
 #define SIGNAL_EACH	8u		/* sends: one tells of its end */
 #define WINDOW		64u		/* messages under way to an endpoint, all classes: a power of two, above what is lent */
 #define MAX_ENDS	64u		/* of a device */
+#define QPN_MAX		0xffffffu
+#define MAX_WAYS	64u		/* of a device */
+#define MAX_MEMS	1024u		/* of a device: pieces of memory given out */
 #define DEATH_TICKS	2u		/* so long a queue pair may have buffers after its end */
 
 _Static_assert(SMALL_LENT + LARGE_LENT <= WINDOW, "WINDOW");
@@ -74,6 +77,49 @@ struct device {
 	struct verbs_ep *eps;			/* all, those that die as well */
 	struct verbs_ep *touched;		/* of which the host is to be told */
 	struct half *by_qpn[256];
+	/* ways */
+	struct ibv_cq *wcq;			/* reads that end; with the first way */
+	struct dom *doms;
+	struct verbs_way *ways;
+	unsigned int nways, nmems, wevents;
+	uint32_t way_serial;
+};
+
+/* A job on a device. */
+struct dom {
+	struct dom *next;
+	uint8_t job[VERBS_JOB];
+	struct ibv_pd *pd;
+	unsigned int ways;		/* the last one ends it */
+	struct mem *mems;
+};
+
+/* Memory that is given out. */
+struct mem {
+	struct mem *next;
+	struct ibv_mr *mr;
+	uint64_t id;
+};
+
+struct read {
+	void *cookie;
+	uint32_t len;
+};
+
+struct verbs_way {
+	struct verbs_ep *e;
+	struct dom *dom;
+	struct verbs_way *next, *prev;
+	void *ctx;
+	struct ibv_qp *qp;
+	uint32_t psn, serial;
+	uint32_t served;		/* reads that the device answers at a time */
+	uint32_t depth;			/* reads that may be under way */
+	bool connected, failed;
+	uint32_t head, tail;		/* free-running: reads posted, ended */
+	struct read read[VERBS_READS];
+	uint8_t *buf;			/* reader: VERBS_READS times VERBS_READ_MAX bytes */
+	struct ibv_mr *mr;		/* ... registered */
 };
 
 /* A queue pair of an endpoint. */
@@ -110,6 +156,7 @@ struct verbs_ep {
 	bool sent;			/* since the last look */
 	unsigned int quiet, death;	/* ticks */
 	char failed[VERBS_WHY];		/* not empty: it has */
+	struct verbs_end peer;		/* connected */
 	uint16_t tx_seq, rx_seq;
 	uint32_t rx_off;		/* bytes of the next message that were taken */
 	struct message rx[WINDOW];
@@ -120,7 +167,9 @@ struct verbs {
 	const struct verbs_host *host;
 	void *ctx;
 	const struct ep_events *ep;
+	const struct way_events *way;
 	struct device *devices;
+	uint64_t last_mem;
 };
 
 /* port.c: which one. */
@@ -160,6 +209,10 @@ void device_want_out(struct device *d);
 void device_tell(struct device *d);
 /* What has come of messages. */
 void device_drain(struct device *d);
+/* The queue of reads that end; 0, or -errno and a line. */
+int device_make_wcq(struct device *d, char why[VERBS_WHY]);
+/* Reads that have ended. */
+void device_reads(struct device *d);
 
 /* ep.c: what devices tell their endpoints. */
 struct ep_events {
@@ -173,6 +226,18 @@ struct ep_events {
 extern const struct ep_events ep_events;
 void ep_tick(struct verbs_ep *e);
 
+/* A queue pair that is made, up to sending, to one beside the peer's endpoint. */
+struct qp_path {
+	uint32_t qpn, psn;		/* the peer's */
+	uint32_t my_psn;
+	uint32_t answers, asks;		/* reads at a time: of the peer, and of ours */
+};
+int ep_qp_connect(struct verbs_ep *e, struct ibv_qp *qp, const struct verbs_end *peer, const struct qp_path *to,
+		  char why[VERBS_WHY]);
+/* A first packet's number; -errno and a line. */
+int ep_random_psn(const struct device *d, uint32_t *psn, char why[VERBS_WHY]);
+int ep_cannot(const struct device *d, char why[VERBS_WHY], const char *what);
+
 int ep_new(struct verbs *v, const uint8_t local[16], void *ctx, struct verbs_end *mine, struct verbs_ep **out, char why[VERBS_WHY]);
 int ep_connect(struct verbs_ep *e, const struct verbs_end *peer, char why[VERBS_WHY]);
 void ep_free(struct verbs_ep *e);
@@ -180,5 +245,21 @@ ssize_t ep_send(struct verbs_ep *e, const struct iovec *iov, int n);
 size_t ep_recv(struct verbs_ep *e, const struct iovec *iov, int n);
 bool ep_quiet(struct verbs_ep *e);
 const char *ep_name(const struct verbs_ep *e);
+
+/* way.c: what devices tell their ways. */
+struct way_events {
+	void (*ended)(struct verbs_way *w, const struct ibv_wc *wc);
+	void (*failed)(struct verbs_way *w, const char *why);
+};
+extern const struct way_events way_events;
+
+int way_new(struct verbs_ep *e, const uint8_t job[VERBS_JOB], bool reader, void *ctx, struct verbs_way_end *mine,
+	    struct verbs_way **out, char why[VERBS_WHY]);
+int way_connect(struct verbs_way *w, const struct verbs_way_end *peer, char why[VERBS_WHY]);
+void way_free(struct verbs_way *w);
+int way_read(struct verbs_way *w, uint64_t addr, uint32_t key, uint32_t len, void *cookie);
+int way_mem_add(struct verbs_way *w, void *addr, size_t len, uint64_t *id, uint32_t *key, char why[VERBS_WHY]);
+bool way_mem_serves(const struct verbs_way *w, uint64_t id);
+void way_mem_del(struct verbs *v, uint64_t id);
 
 #endif

@@ -68,11 +68,14 @@ enum {	/* hdr.type; never stored as an enum */
 	WIRE_RMA_COMPLETE	= 25,	/* PSCW: peer[origin].completed++ at the target */
 	WIRE_RMA_GONE		= 26,	/* the origin process ended: drop its locks and its stream; no seq */
 	WIRE_RMA_NOTIFY		= 27,	/* only to who has WIRE_NOTIFY.  disp: as PROG_NOTIFY_DISP() of ring.h */
+	WIRE_RMA_KEY_ASK	= 28,	/* only to who has WIRE_READS.  May disp .. disp + total be read by RDMA?  Payload wire_way */
 	/* acceptor -> opener */
 	WIRE_RMA_ACK		= 32,	/* payload: array of wire_ack */
 	WIRE_RMA_DATA		= 33,	/* reply to GET, GET_ACC, CAS: fragment off of op seq */
 	WIRE_RMA_STOP		= 34,	/* send no more of this stream: it waits, and much is kept of it */
 	WIRE_RMA_GO		= 35,	/* go on */
+	WIRE_RMA_KEY		= 36,	/* answer to KEY_ASK; payload wire_key */
+	WIRE_RMA_KEY_GONE	= 37,	/* no key of the stream's window is worth anything any more */
 	/*
 	 * Two-sided messages.  win: the job's message context; origin: the sender's rank, target: the
 	 * receiver's; disp: the message, as WIRE_RNDV_ID(slot, serial).  Opener -> acceptor:
@@ -100,7 +103,7 @@ enum {	/* hdr.type; never stored as an enum */
 #define WIRE_F_FENCE	0x04	/* counts into the target's fence total ... */
 #define WIRE_F_PARITY	0x08	/* ... of this parity */
 #define WIRE_F_ASK	0x10	/* CONFIRM: how far is the other side?  It says so with a CONFIRM */
-#define WIRE_F_SUB	0x20	/* DTYPE, PUT, GET: the stream of this lane is one more of its pair: no other frames come on it */
+#define WIRE_F_SUB	0x20	/* DTYPE, PUT, GET, KEY_ASK: the stream of this lane is one more of its pair: no other frames come on it */
 #define WIRE_F_BUSY	0x20	/* ACK, to who has WIRE_HEARS_BUSY: the worker that applies these operations has no time left */
 
 struct wire_hdr {
@@ -134,6 +137,7 @@ struct wire_hello {
 #define WIRE_HEARS_BUSY	0x4	/* knows WIRE_F_BUSY */
 #define WIRE_RTS_DATA	0x8	/* takes the bytes of a message with its RTS */
 #define WIRE_RDMA	0x10	/* knows RDMA_END and RDMA_SWITCH, and has libibverbs; not with WIRE_SEALED */
+#define WIRE_READS	0x20	/* with WIRE_RDMA: the sender takes RMA_KEY_ASK */
 
 /*
  * Follows wire_hello.  A lane outlives its connection.  Each side counts the bytes of all frames but HELLO, HELLO_ACK,
@@ -199,6 +203,27 @@ struct wire_rdma_end {
 #define WIRE_RDMA_ANSWER	2
 #define WIRE_RDMA_WITHDRAW	3
 
+/*
+ * A queue pair by which the opener reads memory of a job that the acceptor gives out, beside the endpoint that its connection
+ * of the lane, by these numbers, agreed on last.
+ */
+struct wire_way {
+	__le64	generation;
+	__le64	round;
+	__le32	qpn, psn;	/* 24 bits */
+	__le32	reads;		/* that it answers at a time, 1..255 */
+	__le32	of;		/* KEY: the opener's queue pair, which it is connected to; else 0 */
+};
+
+/* The bytes at displacements lo .. hi of the window are at @addr of what the way reads with @rkey. */
+struct wire_key {
+	struct wire_way way;	/* the acceptor's; with a status: 0 */
+	__le64	lo, hi;
+	__le64	addr;
+	__le32	rkey;
+	__le32	status;		/* 0, or an errno, and all else is 0 */
+};
+
 struct wire_job_open {
 	__u8	jobid[WIRE_JOBID_SIZE];
 	__u8	nonce[WIRE_NONCE_SIZE];
@@ -254,5 +279,7 @@ _Static_assert(sizeof(struct wire_hello) == 48, "wire_hello");
 _Static_assert(sizeof(struct wire_hello_lane) == 144, "wire_hello_lane");
 _Static_assert(sizeof(struct wire_ack) == 32, "wire_ack");
 _Static_assert(sizeof(struct wire_rdma_end) == 64, "wire_rdma_end");
+_Static_assert(sizeof(struct wire_way) == 32, "wire_way");
+_Static_assert(sizeof(struct wire_key) == 64, "wire_key");
 
 #endif

@@ -66,10 +66,15 @@ static const struct wire_type table[] = {
 	ROW(RMA_GONE,      OPENER, 0, 0, STREAM, 0),
 	ROW(RMA_NOTIFY,    OPENER, 0, 0, STREAM_OP | WIRE_HAS_DISP, WIRE_F_LAST),
 
+	ROW(RMA_KEY_ASK,   OPENER, sizeof(struct wire_way), sizeof(struct wire_way), STREAM | WIRE_HAS_DISP | WIRE_HAS_LENGTH,
+	    WIRE_F_SUB),
+
 	ROW(RMA_ACK,       ACCEPTOR, WIRE_ACK_SIZE, MAXP, JOB, WIRE_F_BUSY),
 	ROW(RMA_DATA,      ACCEPTOR, 0, MAXP, STREAM_OP | WIRE_HAS_RANGE, WIRE_F_LAST),
 	ROW(RMA_STOP,      ACCEPTOR, 0, 0, STREAM, 0),
 	ROW(RMA_GO,        ACCEPTOR, 0, 0, STREAM, 0),
+	ROW(RMA_KEY,       ACCEPTOR, sizeof(struct wire_key), sizeof(struct wire_key), STREAM, 0),
+	ROW(RMA_KEY_GONE,  ACCEPTOR, 0, 0, STREAM, 0),
 
 	ROW(RNDV_RTS,      OPENER, sizeof(struct wire_rts), sizeof(struct wire_rts) + WIRE_RTS_DATA_MAX,
 	    STREAM | WIRE_HAS_DISP, 0),
@@ -204,7 +209,7 @@ int wire_decode(const void *buf, int from, struct wire_frame *f, const char **wh
 		if (t->fields & WIRE_HAS_RANGE &&
 		    !(f->flags & WIRE_F_LAST) != (f->total - f->off != f->len))
 			return refuse(why, "flags: last and off + len != total, or the other way");
-	} else if (f->off || f->total) {
+	} else if (f->off || (f->total && !(t->fields & WIRE_HAS_LENGTH))) {
 		return refuse(why, "off, total: must be 0");
 	}
 	if (f->type == WIRE_RMA_ACK && f->len % WIRE_ACK_SIZE)
@@ -279,6 +284,65 @@ int wire_rdma_get(const void *buf, struct wire_rdmarec *r)
 	if (!w.kind || w.kind > WIRE_RDMA_WITHDRAW || w.reserved || r->status > 4095)
 		return -EPROTO;
 	return r->status && w.kind == WIRE_RDMA_OFFER ? -EPROTO : 0;
+}
+
+static struct wire_way way_put(const struct wire_wayrec *r)
+{
+	return (struct wire_way){
+		.generation = htole64(r->generation), .round = htole64(r->round), .qpn = htole32(r->qpn), .psn = htole32(r->psn),
+		.reads = htole32(r->reads), .of = htole32(r->of),
+	};
+}
+
+static struct wire_wayrec way_get(const struct wire_way *w)
+{
+	return (struct wire_wayrec){
+		.generation = le64toh(w->generation), .round = le64toh(w->round), .qpn = le32toh(w->qpn), .psn = le32toh(w->psn),
+		.reads = le32toh(w->reads), .of = le32toh(w->of),
+	};
+}
+
+void wire_way_put(void *buf, const struct wire_wayrec *r)
+{
+	struct wire_way w = way_put(r);
+
+	memcpy(buf, &w, sizeof(w));
+}
+
+int wire_way_get(const void *buf, struct wire_wayrec *r)
+{
+	struct wire_way w;
+
+	memcpy(&w, buf, sizeof(w));
+	*r = way_get(&w);
+	return r->of ? -EPROTO : 0;
+}
+
+void wire_key_put(void *buf, const struct wire_keyrec *r)
+{
+	struct wire_key w = {
+		.way = way_put(&r->way), .lo = htole64(r->lo), .hi = htole64(r->hi), .addr = htole64(r->addr),
+		.rkey = htole32(r->rkey), .status = htole32(r->status),
+	};
+
+	memcpy(buf, &w, sizeof(w));
+}
+
+int wire_key_get(const void *buf, struct wire_keyrec *r)
+{
+	struct wire_key w;
+
+	memcpy(&w, buf, sizeof(w));
+	*r = (struct wire_keyrec){
+		.way = way_get(&w.way), .lo = le64toh(w.lo), .hi = le64toh(w.hi), .addr = le64toh(w.addr),
+		.rkey = le32toh(w.rkey), .status = le32toh(w.status),
+	};
+	if (r->status > 4095)
+		return -EPROTO;
+	/* bytes that are somewhere */
+	if (!r->status && (r->lo >= r->hi || r->hi > INT64_MAX || r->addr + (r->hi - r->lo) < r->addr))
+		return -EPROTO;
+	return 0;
 }
 
 void wire_hello_put(void *buf, const struct wire_hello_info *h)

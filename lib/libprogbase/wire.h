@@ -50,6 +50,7 @@ struct wire_frame {		/* meaning of the fields: struct wire_hdr */
 #define WIRE_HAS_RANGE	0x100	/* off and total; WIRE_F_LAST if and only if off + len == total */
 #define WIRE_HAS_WANT	0x200	/* bytes off..total of the packed bytes are wanted */
 #define WIRE_HAS_ERROR	0x400	/* error, 1..4095: in disp of types that have a seq, in seq of others */
+#define WIRE_HAS_LENGTH	0x1000	/* total: bytes from disp on, no range of a payload */
 #define WIRE_LANE	0x800	/* the transport's own: never seen by the engine */
 
 struct wire_type {
@@ -145,6 +146,25 @@ struct wire_rdmarec {
 void wire_rdma_put(void *buf, const struct wire_rdmarec *r);
 /* 0 or -EPROTO: kind, status or reserved bytes.  Whether it describes an endpoint is the caller's to judge. */
 int wire_rdma_get(const void *buf, struct wire_rdmarec *r);
+
+/* Payload of RMA_KEY_ASK, and of RMA_KEY, in host order. */
+struct wire_wayrec {
+	uint64_t generation, round;
+	uint32_t qpn, psn, reads, of;
+};
+
+struct wire_keyrec {
+	struct wire_wayrec way;
+	uint64_t lo, hi, addr;
+	uint32_t rkey, status;
+};
+
+void wire_way_put(void *buf, const struct wire_wayrec *r);
+/* 0 or -EPROTO: it has what only KEY has.  Whether it describes a queue pair is the caller's to judge, also of the next. */
+int wire_way_get(const void *buf, struct wire_wayrec *r);
+void wire_key_put(void *buf, const struct wire_keyrec *r);
+/* 0 or -EPROTO: status, or lo, hi and addr that cannot be. */
+int wire_key_get(const void *buf, struct wire_keyrec *r);
 
 /* HELLO and HELLO_ACK in host order. */
 struct wire_hello_info {

@@ -73,9 +73,10 @@ static struct {
 	struct dqp *qp[QPS];
 	struct ibv_mr *mr[MRS];
 	int mr_access[MRS];
-	uint32_t next_qpn;
+	uint32_t next_qpn, next_key;
 	unsigned int open;
-	uint64_t messages, at, altered_at;
+	uint64_t messages, at, altered_at, reads, read_bytes, reads_refused, read_at;
+	bool slow_reads;
 	uint32_t alter;
 	int fault;
 	bool happened, up, ethernet, inline_data;
@@ -90,7 +91,8 @@ static struct ibv_device device = { .node_type = IBV_NODE_CA, .transport_type = 
 void verbs_double_reset(void)
 {
 	pthread_mutex_lock(&d.lock);
-	d.at = d.altered_at = d.messages = 0;
+	d.at = d.altered_at = d.messages = d.reads = d.read_bytes = d.reads_refused = d.read_at = 0;
+	d.slow_reads = false;
 	d.happened = d.ethernet = d.roce_gid = false;
 	d.up = d.inline_data = true;
 	d.max_cqe = 1 << 20;
@@ -138,6 +140,35 @@ uint64_t verbs_double_messages(void)
 	n = d.messages;
 	pthread_mutex_unlock(&d.lock);
 	return n;
+}
+
+uint64_t verbs_double_reads(uint64_t *bytes, uint64_t *refused)
+{
+	uint64_t n;
+
+	pthread_mutex_lock(&d.lock);
+	n = d.reads;
+	if (bytes)
+		*bytes = d.read_bytes;
+	if (refused)
+		*refused = d.reads_refused;
+	pthread_mutex_unlock(&d.lock);
+	return n;
+}
+
+void verbs_double_hold_reads(bool hold)
+{
+	pthread_mutex_lock(&d.lock);
+	d.slow_reads = hold;
+	pthread_cond_signal(&d.work);
+	pthread_mutex_unlock(&d.lock);
+}
+
+void verbs_double_fail_read(uint64_t n)
+{
+	pthread_mutex_lock(&d.lock);
+	d.read_at = n;
+	pthread_mutex_unlock(&d.lock);
 }
 
 void verbs_double_ethernet(const uint8_t gid[16])
@@ -257,7 +288,8 @@ static void tell_all(enum ibv_event_type type)
 static void sent(struct dqp *q, enum ibv_wc_status status)
 {
 	struct send *s = q->sq;
-	struct ibv_wc wc = { .wr_id = s->wr.wr_id, .status = status, .opcode = IBV_WC_SEND, .qp_num = q->v.qp_num };
+	struct ibv_wc wc = { .wr_id = s->wr.wr_id, .status = status, .qp_num = q->v.qp_num,
+			     .opcode = s->wr.opcode == IBV_WR_RDMA_READ ? IBV_WC_RDMA_READ : IBV_WC_SEND };
 
 	q->sq = s->next;
 	q->queued--;
@@ -274,16 +306,17 @@ static void to_error(struct dqp *q)
 	q->v.state = IBV_QPS_ERR;
 	while (q->sq)
 		sent(q, IBV_WC_WR_FLUSH_ERR);
-	tell_qp(q, IBV_EVENT_QP_LAST_WQE_REACHED);
+	if (q->v.srq)
+		tell_qp(q, IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 
 /* ---- the device ---- */
 
-static void check_key(const struct ibv_sge *s, bool written)
+static void check_key(const struct ibv_sge *s, const struct ibv_pd *pd, bool written)
 {
 	const struct ibv_mr *m = s->lkey && s->lkey < MRS ? d.mr[s->lkey] : NULL;
 
-	if (!m || s->addr < (uintptr_t)m->addr || s->addr + s->length > (uintptr_t)m->addr + m->length ||
+	if (!m || m->pd != pd || s->addr < (uintptr_t)m->addr || s->addr + s->length > (uintptr_t)m->addr + m->length ||
 	    (written && !(d.mr_access[s->lkey] & IBV_ACCESS_LOCAL_WRITE)))
 		wrong("memory that is not registered for this");
 }
@@ -311,9 +344,9 @@ static void deliver(struct dqp *q, struct dqp *to)
 
 	if (len > r->sge.length)
 		wrong("a message is longer than its receive buffer");
-	check_key(&r->sge, true);
+	check_key(&r->sge, srq->v.pd, true);
 	if (len && !(s->wr.send_flags & IBV_SEND_INLINE))
-		check_key(&s->sge, false);
+		check_key(&s->sge, q->v.pd, false);
 	if (len)
 		memcpy((void *)(uintptr_t)r->sge.addr, s->wr.send_flags & IBV_SEND_INLINE ? s->data :
 		       (void *)(uintptr_t)s->sge.addr, len);
@@ -354,6 +387,43 @@ static void break_down(int fault, struct dqp *q, struct dqp *to)
 	}
 }
 
+/* May the peer's device read there for @to? */
+static bool is_readable(const struct dqp *to, uint64_t addr, uint32_t key, uint32_t len)
+{
+	const struct ibv_mr *m = key && key < MRS ? d.mr[key] : NULL;
+
+	return m && m->rkey == key && m->pd == to->v.pd && d.mr_access[key] & IBV_ACCESS_REMOTE_READ &&
+	       to->a.qp_access_flags & IBV_ACCESS_REMOTE_READ && addr >= (uintptr_t)m->addr && len <= m->length &&
+	       addr - (uintptr_t)m->addr <= m->length - len;
+}
+
+static void read_it(struct dqp *q, struct dqp *to)
+{
+	struct send *s = q->sq;
+	uint64_t addr = s->wr.wr.rdma.remote_addr;
+
+	if (!q->a.max_rd_atomic || q->a.max_rd_atomic > to->a.max_dest_rd_atomic)
+		wrong("more reads at a time than the peer's device answers");
+	if (d.read_at && !--d.read_at) {
+		sent(q, IBV_WC_RETRY_EXC_ERR);
+		to_error(q);
+		return;
+	}
+	if (!is_readable(to, addr, s->wr.wr.rdma.rkey, s->sge.length)) {
+		d.reads_refused++;
+		tell_qp(to, IBV_EVENT_QP_ACCESS_ERR);
+		to_error(to);
+		sent(q, IBV_WC_REM_ACCESS_ERR);
+		to_error(q);
+		return;
+	}
+	check_key(&s->sge, q->v.pd, true);
+	memcpy((void *)(uintptr_t)s->sge.addr, (void *)(uintptr_t)addr, s->sge.length);
+	d.reads++;
+	d.read_bytes += s->sge.length;
+	sent(q, IBV_WC_SUCCESS);
+}
+
 /* The first message of a queue pair; false: it has to wait. */
 static bool step(struct dqp *q)
 {
@@ -365,7 +435,13 @@ static bool step(struct dqp *q)
 		to_error(q);
 		return true;
 	}
+	if (q->sq->wr.opcode == IBV_WR_RDMA_READ) {
+		read_it(q, to);
+		return true;
+	}
 	srq = (struct dsrq *)to->v.srq;
+	if (!srq)
+		wrong("a message to a queue pair that takes none");
 	if (srq->head == srq->tail) {
 		if (++q->rnr <= RNR_TRIES)
 			return false;
@@ -394,7 +470,8 @@ static void *run(void *arg)
 		for (unsigned int i = 0; i < QPS; i++) {
 			struct dqp *q = d.qp[(i + d.messages) % QPS];
 
-			if (!q || !q->sq || q->v.state != IBV_QPS_RTS)
+			if (!q || !q->sq || q->v.state != IBV_QPS_RTS ||
+			    (d.slow_reads && q->sq->wr.opcode == IBV_WR_RDMA_READ))
 				continue;
 			if (step(q))
 				did = true;
@@ -501,6 +578,8 @@ int ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
 	a->max_srq = 64;
 	a->max_srq_wr = d.max_srq_wr;
 	a->max_cqe = d.max_cqe;
+	a->max_qp_rd_atom = 4;
+	a->max_qp_init_rd_atom = 4;
 	pthread_mutex_unlock(&d.lock);
 	return 0;
 }
@@ -590,14 +669,19 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
 	struct ibv_mr *m = NULL;
-	uint32_t key = 1;
+	uint32_t key;
 
 	pthread_mutex_lock(&d.lock);
-	while (key < MRS && d.mr[key])
-		key++;
-	if (key < MRS && !fails(&d.fails.reg_mr)) {
+	/* a stale one is not another's soon */
+	do {
+		d.next_key = (d.next_key + 1) % MRS;
+	} while (!d.next_key || d.mr[d.next_key]);
+	key = d.next_key;
+	if (access & ~(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ))
+		wrong("memory that can be written from outside");
+	if (!fails(&d.fails.reg_mr)) {
 		m = object(sizeof(*m));
-		*m = (struct ibv_mr){ .context = pd->context, .pd = pd, .addr = addr, .length = length, .lkey = key };
+		*m = (struct ibv_mr){ .context = pd->context, .pd = pd, .addr = addr, .length = length, .lkey = key, .rkey = key };
 		d.mr[key] = m;
 		d.mr_access[key] = access;
 	}
@@ -770,8 +854,16 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask)
 	} else if (a->qp_state != qp->state + 1) {
 		wrong("a queue pair skips a state");
 	} else {
-		if (mask & IBV_QP_ACCESS_FLAGS && a->qp_access_flags)
-			wrong("memory that can be reached from outside");
+		if (mask & IBV_QP_ACCESS_FLAGS && a->qp_access_flags & ~IBV_ACCESS_REMOTE_READ)
+			wrong("memory that can be written from outside");
+		if (mask & IBV_QP_ACCESS_FLAGS && a->qp_access_flags && q->v.srq)
+			wrong("memory that can be read by queue pairs for messages");
+		if (mask & IBV_QP_ACCESS_FLAGS)
+			q->a.qp_access_flags = a->qp_access_flags;
+		if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
+			q->a.max_rd_atomic = a->max_rd_atomic;
+		if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
+			q->a.max_dest_rd_atomic = a->max_dest_rd_atomic;
 		if (mask & IBV_QP_DEST_QPN)
 			q->a.dest_qp_num = a->dest_qp_num;
 		if (mask & IBV_QP_RQ_PSN)

@@ -2,7 +2,8 @@
 /*
  * A double of libibverbs: the functions that progd-verbs.so uses, over a device of one port whose queue pairs reach each other
  * within this process.  A thread is the device: it reads what is sent when it is sent, long after it was posted perhaps, and
- * writes into receive buffers.  It checks what a device would: keys, lengths, states, numbers of the first packets.
+ * writes into receive buffers.  It checks what a device would: keys, lengths, states, numbers of the first packets; of READs
+ * also protection domains, bounds and what is permitted.
  *
  * Who tests tells it what to do wrong.  All of this may be called from any thread.
  */
@@ -30,6 +31,12 @@ void verbs_double_at(uint64_t n, int fault);
 bool verbs_double_happened(void);
 /* Messages that reached their peers. */
 uint64_t verbs_double_messages(void);
+/* READs that reached their peers' memory, their bytes, and those that the peer's device refused. */
+uint64_t verbs_double_reads(uint64_t *bytes, uint64_t *refused);
+/* READs take until they are let go. */
+void verbs_double_hold_reads(bool hold);
+/* The @n'th READ from now on does not reach the peer; 0: none. */
+void verbs_double_fail_read(uint64_t n);
 /* Changes immediate data of the message that verbs_double_at() would name: XOR. */
 void verbs_double_alter(uint64_t n, uint32_t bits);
 /* Ethernet, with this address as entry 1 of the table of GIDs; NULL: none. */

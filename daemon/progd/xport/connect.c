@@ -227,6 +227,7 @@ static void answered(struct lane *l, uint32_t len)
 		l->notify = h.features & WIRE_NOTIFY;
 		l->rts_data = h.features & WIRE_RTS_DATA;
 		l->rdma.peer = h.features & WIRE_RDMA;
+		l->rdma.peer_reads = l->rdma.peer && h.features & WIRE_READS;
 		up(l, &i);
 	}
 }

@@ -264,6 +264,7 @@ extern const struct carrier carrier_rdma;	/* queue pairs beside it */
 struct lane_rdma {
 	uint8_t state;
 	bool peer;			/* it takes frames about RDMA */
+	bool peer_reads;		/* opener: ... and those that ask for keys */
 	bool waits;			/* opener: until the timer, then it offers again */
 	bool frame_due;			/* one of these is to be sent */
 	bool switch_due, switching;	/* so is RDMA_SWITCH; it is being sent, and the last */
@@ -278,6 +279,7 @@ struct lane_rdma {
 	uint64_t since;			/* it goes by RDMA, ns */
 	uint64_t tx_bytes;		/* of the batch */
 	struct verbs_ep *ep;
+	struct lane_way *ways;
 	struct iovec *tx_iov, *rx_iov;	/* what is left of the batch; where the lane receives */
 	struct iovec control_iov;
 	struct loop_timer timer;	/* offers again; hands over what has come */
@@ -302,6 +304,14 @@ struct rdma_ops {
 };
 
 extern const struct rdma_ops rdma_ops;
+
+/* ---- way.c ---------------------------------------------------------------------------------- */
+
+/* The endpoint that they belong to goes. */
+void lane_ways_drop(struct lane *l, const char *why);
+/* Of struct verbs_host. */
+void lane_way_read_done(void *way_ctx, void *cookie, const void *bytes, uint32_t n);
+void lane_way_failed(void *way_ctx, const char *why);
 
 #define FRONT_SIZE	(2 * WIRE_HDR_SIZE + sizeof(struct wire_rdma_end))	/* CONFIRM and one of those */
 

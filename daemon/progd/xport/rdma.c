@@ -139,6 +139,8 @@ static const struct verbs_host host = {
 	.input = has_input,
 	.room = has_room,
 	.failed = failed,
+	.read_done = lane_way_read_done,
+	.way_failed = lane_way_failed,
 };
 
 static void tick(void *arg)
@@ -466,6 +468,7 @@ static void rdma_drop(struct lane *l)
 	if (!l->rdma.why[0])
 		snprintf(l->rdma.why, sizeof(l->rdma.why), "the connection was lost");
 	loop_timer_cancel(&l->rdma.timer);
+	lane_ways_drop(l, l->rdma.why);
 	give_up(l);
 	if (l->tx_by == &carrier_rdma) {
 		/* how much of it the peer has is learnt when the lane is resumed */

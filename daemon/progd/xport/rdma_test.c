@@ -424,7 +424,10 @@ static void no_failure(void *ep_ctx, const char *why)
 	fail_msg("%s", why);
 }
 
-static const struct verbs_host no_host = { no_watch, no_unwatch, nothing, nothing, no_failure };
+static const struct verbs_host no_host = {
+	.watch = no_watch, .unwatch = no_unwatch, .input = nothing, .room = nothing, .failed = no_failure,
+	.way_failed = no_failure,
+};
 
 static void test_bad_ends(void **state)
 {

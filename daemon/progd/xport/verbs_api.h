@@ -4,7 +4,11 @@
  *
  * The plug-in has, for each worker, the devices that are in use (struct verbs) and endpoints: a pair of reliable connected
  * queue pairs to an endpoint of another node, which carries a stream of bytes in each direction.  How: Documentation/rdma.md.
- * No memory of one side can be read or written by the other.
+ * By these no memory of one side can be read or written by the other.
+ *
+ * Beside an endpoint there may be ways, one for each job: a queue pair by which one side reads memory that the other one has
+ * given out.  What is given out belongs to its job: it has a protection domain of its own on each device, so a key is worth
+ * nothing on the queue pairs of other jobs, and on those of endpoints.
  *
  * All but `init' and `describe' is called on the worker's thread, and what the host has is called on it, from inside of
  * callbacks of `watch' and of `tick', never from inside another call made to the plug-in.
@@ -18,7 +22,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-#define VERBS_API_VERSION	1
+#define VERBS_API_VERSION	2
 #define VERBS_API_SYMBOL	"progd_verbs_api"
 #define VERBS_PLUGIN		"progd-verbs.so"
 
@@ -26,6 +30,10 @@
 #define VERBS_CLASSES	2		/* sizes of receive buffers, each with a queue pair: small ones, large ones */
 #define VERBS_BUFFERS_MAX	255u	/* of a class, that one side lends the other */
 #define VERBS_BUFFER_MAX	(1u << 20)	/* bytes */
+
+#define VERBS_JOB	16		/* bytes of a job's name */
+#define VERBS_READ_MAX	(64u << 10)	/* bytes that one READ brings */
+#define VERBS_READS	8u		/* that are under way on a queue pair */
 
 #define VERBS_LINK_IB	1
 #define VERBS_LINK_ETH	2
@@ -55,6 +63,14 @@ struct verbs_end {
 	} qp[VERBS_CLASSES];
 };
 
+struct verbs_way;
+
+/* What the other side needs to know of a way, beside the endpoint that it belongs to. */
+struct verbs_way_end {
+	uint32_t qpn, psn;	/* 24 bits */
+	uint32_t reads;		/* that it answers at a time */
+};
+
 struct verbs_host {
 	/* Calls @cb(@arg) in the worker's loop whenever @fd is readable; NULL: no memory. */
 	void *(*watch)(void *ctx, int fd, void (*cb)(void *arg), void *arg);
@@ -64,6 +80,12 @@ struct verbs_host {
 	void (*input)(void *ep_ctx);
 	void (*room)(void *ep_ctx);
 	void (*failed)(void *ep_ctx, const char *why);
+	/*
+	 * Of a way, which may be freed from inside: what was read, there until the next way_read(); it has failed, and of its reads
+	 * nothing more is heard.
+	 */
+	void (*read_done)(void *way_ctx, void *cookie, const void *bytes, uint32_t n);
+	void (*way_failed)(void *way_ctx, const char *why);
 };
 
 struct verbs_api {
@@ -97,6 +119,30 @@ struct verbs_api {
 	const char *(*ep_name)(const struct verbs_ep *e);
 	/* Has the peer's device all that was sent?  If not, `room' follows. */
 	bool (*ep_quiet)(struct verbs_ep *e);
+	/*
+	 * A way of @job beside an endpoint that is connected, to read by it (@reader) or to be read; freed before its endpoint.
+	 * 0, or -errno and a line.
+	 */
+	int (*way_new)(struct verbs_ep *e, const uint8_t job[VERBS_JOB], bool reader, void *way_ctx, struct verbs_way_end *mine,
+		       struct verbs_way **out, char why[VERBS_WHY]);
+	/* Once; @peer may be anything.  0, or -errno and a line. */
+	int (*way_connect)(struct verbs_way *w, const struct verbs_way_end *peer, char why[VERBS_WHY]);
+	/* No call of the host follows, and nothing is read by it any more. NULL allowed. */
+	void (*way_free)(struct verbs_way *w);
+	/*
+	 * Read @len bytes, at most VERBS_READ_MAX, of the peer's memory, of which @addr and @key are what it says: `read_done'
+	 * follows, in order, or `way_failed'.  0; -EAGAIN: VERBS_READS are under way; -EIO: it has failed.
+	 */
+	int (*way_read)(struct verbs_way *w, uint64_t addr, uint32_t key, uint32_t len, void *cookie);
+	/*
+	 * Memory that peers may read by ways of this job and device, until mem_del() or the last of these ways is freed.  It must be
+	 * mapped until then.  @id is never another's.  0, or -errno and a line.
+	 */
+	int (*mem_add)(struct verbs_way *w, void *addr, size_t len, uint64_t *id, uint32_t *key, char why[VERBS_WHY]);
+	/* Can it be read by this way, too? */
+	bool (*mem_serves)(const struct verbs_way *w, uint64_t id);
+	/* Nobody reads it when this returns.  Nothing, if it is not there any more. */
+	void (*mem_del)(struct verbs *v, uint64_t id);
 };
 
 /* Of the plug-in; tests are linked with it. */

@@ -295,6 +295,42 @@ void lane_release(struct lane *l);
 /* Send PING; @cb gets the round-trip time in ns, or a negative errno. One at a time: -EBUSY. */
 int lane_ping(struct lane *l, void (*cb)(void *ctx, int64_t rtt_ns), void *ctx);
 
+/*
+ * Ways: how the opener reads memory that the acceptor gives out, while the lane goes by RDMA.  Engines tell each other the ends by
+ * frames of the lane.  Each belongs to a job; memory that is given out does, too: it can be read by that job's ways alone.
+ */
+struct lane_way;
+
+struct lane_way_ops {
+	/* What lane_way_read() read, in order; there until the next one. */
+	void (*read_done)(void *ctx, void *cookie, const void *bytes, uint32_t n);
+	/*
+	 * It is no more, and with it what was under way, and what the acceptor gave out by it, if no other way of the job is left.
+	 * Not after lane_way_close().  May come from inside of lane_close(), and must not send.
+	 */
+	void (*gone)(void *ctx, const char *why);
+};
+
+/* May ways be opened to read by the lane now? */
+bool lane_can_read(const struct lane *l);
+/* Opener: a way of the job, and our end of it.  0, or -errno and a line in @why. */
+int lane_way_open(struct lane *l, uint32_t job, const struct lane_way_ops *ops, void *ctx, struct wire_wayrec *mine,
+		  struct lane_way **out, char why[VERBS_WHY]);
+/* The peer's end, which may be anything.  0, or -errno and a line: it is of no use, and to be closed. */
+int lane_way_connect(struct lane_way *w, const struct wire_wayrec *peer, char why[VERBS_WHY]);
+/* Acceptor: one for the opener's end @peer.  0, or -errno and a line. */
+int lane_way_accept(struct lane *l, uint32_t job, const struct lane_way_ops *ops, void *ctx, const struct wire_wayrec *peer,
+		    struct wire_wayrec *mine, struct lane_way **out, char why[VERBS_WHY]);
+/* Nothing is read by it any more. NULL allowed. */
+void lane_way_close(struct lane_way *w);
+/* As verbs_api.h has these. */
+int lane_way_read(struct lane_way *w, uint64_t addr, uint32_t key, uint32_t len, void *cookie);
+int lane_way_mem_add(struct lane_way *w, void *addr, size_t len, uint64_t *id, uint32_t *key, char why[VERBS_WHY]);
+bool lane_way_mem_serves(const struct lane_way *w, uint64_t id);
+/* Nobody reads it when this returns. */
+void xport_mem_del(struct xport_worker *xw, uint64_t id);
+#define LANE_READ_MAX	VERBS_READ_MAX
+
 /* Written by the worker, read by any thread without lock (each number for itself). */
 struct lane_stats {
 	uint64_t tx_frames, tx_bytes, tx_calls;		/* calls: sends handed to the loop */
@@ -303,6 +339,7 @@ struct lane_stats {
 	uint64_t stalls;				/* sends refused with -EAGAIN */
 	uint64_t resumes;				/* connections but the first */
 	uint64_t rdma_tx_bytes, rdma_rx_bytes;		/* of these bytes, by RDMA */
+	uint64_t rdma_read_bytes;			/* beside these: read from the peer's memory */
 };
 const struct lane_stats *lane_stats(const struct lane *l);
 

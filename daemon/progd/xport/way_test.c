@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * Ways of the plug-in, over a double of libibverbs whose device checks what a real one does: what can be read by whom.
+ *
+ *	side 0, which reads ---- endpoint; ways of jobs 0 and 1 ---- side 1, which is read
+ */
+#include <errno.h>
+#include <string.h>
+
+#include <kit/kit.h>
+#include <kit/verbs_double.h>
+
+#include "xport/verbs_api.h"
+
+#define JOBS	2
+#define SIZE	(256u << 10)
+
+static const struct verbs_api *const api = &progd_verbs_api;
+static const struct verbs_opts opts = { .devices = "", .gid_index = -1, .quiet_s = 1000 };
+
+struct way {
+	struct verbs_way *v;
+	unsigned int done, failed;
+	uint8_t got[VERBS_READ_MAX];
+	uint32_t n;
+};
+
+static struct side {
+	struct verbs *v;
+	struct verbs_ep *ep;
+	struct way way[JOBS];
+} side[2];
+
+static uint8_t memory[SIZE] __attribute__((aligned(4096)));
+
+static struct {				/* descriptors do not block: who tests looks whether there is something */
+	void (*cb)(void *arg);
+	void *arg;
+} watched[8];
+
+static void *watch(void *ctx, int fd, void (*cb)(void *arg), void *arg)
+{
+	unsigned int i = 0;
+
+	while (watched[i].cb)
+		i++;
+	watched[i].cb = cb;
+	watched[i].arg = arg;
+	return &watched[i];
+}
+
+static void unwatch(void *ctx, void *w)
+{
+	memset(w, 0, sizeof(watched[0]));
+}
+
+static void nothing(void *ep_ctx)
+{
+}
+
+static void ep_failed(void *ep_ctx, const char *why)
+{
+	fail_msg("endpoint: %s", why);
+}
+
+static void read_done(void *way_ctx, void *cookie, const void *bytes, uint32_t n)
+{
+	struct way *w = way_ctx;
+
+	assert_ptr_equal(cookie, &memory[w->done]);
+	memcpy(w->got, bytes, n);
+	w->n = n;
+	w->done++;
+}
+
+static void way_failed(void *way_ctx, const char *why)
+{
+	((struct way *)way_ctx)->failed++;
+}
+
+static const struct verbs_host host = {
+	.watch = watch, .unwatch = unwatch, .input = nothing, .room = nothing, .failed = ep_failed, .read_done = read_done,
+	.way_failed = way_failed,
+};
+
+static void look(void)
+{
+	for (unsigned int i = 0; i < sizeof(watched) / sizeof(watched[0]); i++)
+		if (watched[i].cb)
+			watched[i].cb(watched[i].arg);
+}
+
+static void way_pair(int job)
+{
+	uint8_t name[VERBS_JOB] = { 1 + job };
+	struct verbs_way_end end[2];
+	char why[VERBS_WHY];
+
+	for (int i = 0; i < 2; i++) {
+		memset(&side[i].way[job], 0, sizeof(side[i].way[job]));
+		assert_int_equal(api->way_new(side[i].ep, name, !i, &side[i].way[job], &end[i], &side[i].way[job].v, why), 0);
+	}
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(api->way_connect(side[i].way[job].v, &end[!i], why), 0);
+}
+
+static void way_end(int job)
+{
+	for (int i = 0; i < 2; i++) {
+		api->way_free(side[i].way[job].v);
+		side[i].way[job].v = NULL;
+	}
+}
+
+static int setup(void **state)
+{
+	static const uint8_t local[16];
+	struct verbs_end end[2];
+	char why[VERBS_WHY];
+
+	verbs_double_reset();
+	memset(side, 0, sizeof(side));
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(api->open(&opts, &host, &side[i], &side[i].v), 0);
+		assert_int_equal(api->ep_new(side[i].v, local, &side[i], &end[i], &side[i].ep, why), 0);
+	}
+	/* none before its endpoint is connected */
+	assert_int_equal(api->way_new(side[0].ep, local, true, NULL, NULL, NULL, why), -ENOTCONN);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(api->ep_connect(side[i].ep, &end[!i], why), 0);
+	for (int job = 0; job < JOBS; job++)
+		way_pair(job);
+	for (unsigned int i = 0; i < SIZE; i++)
+		memory[i] = i * 7 + (i >> 8);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	for (int job = 0; job < JOBS; job++)
+		way_end(job);
+	for (int i = 0; i < 2; i++) {
+		api->ep_free(side[i].ep);
+		api->close(side[i].v);
+	}
+	assert_int_equal(verbs_double_open(), 0);
+	return 0;
+}
+
+static void give(int job, void *p, size_t n, uint64_t *id, uint32_t *key)
+{
+	char why[VERBS_WHY];
+
+	assert_int_equal(api->mem_add(side[1].way[job].v, p, n, id, key, why), 0);
+}
+
+/* Does the device let it? */
+static bool can_read(int job, const void *p, uint32_t key, uint32_t n)
+{
+	struct way *w = &side[0].way[job];
+	unsigned int done = w->done, failed = w->failed;
+	bool fine;
+
+	assert_int_equal(api->way_read(w->v, (uintptr_t)p, key, n, &memory[done]), 0);
+	RUN_FOR(look, 20, w->done != done || w->failed != failed);
+	fine = w->done != done;
+	if (fine) {
+		assert_int_equal(w->n, n);
+		assert_memory_equal(w->got, p, n);
+	} else {
+		/* the way is over, of both sides */
+		assert_int_equal(api->way_read(w->v, (uintptr_t)p, key, n, NULL), -EIO);
+		RUN_FOR(look, 20, side[1].way[job].failed);
+		way_end(job);
+		way_pair(job);
+	}
+	return fine;
+}
+
+static void test_keys(void **state)
+{
+	uint64_t id[2], whole;
+	uint32_t key[2], key_whole;
+
+	for (int job = 0; job < JOBS; job++)
+		give(job, memory + job * 65536, 65536, &id[job], &key[job]);
+	assert_true(can_read(0, memory, key[0], 65536));
+	assert_true(can_read(0, memory + 65535, key[0], 1));
+	assert_true(can_read(1, memory + 65536, key[1], 65536));
+	assert_true(api->mem_serves(side[1].way[0].v, id[0]));
+	assert_false(api->mem_serves(side[1].way[1].v, id[0]));
+	/* beyond it, before it, of another job: refused, and the way's last end took what was given out */
+	assert_false(can_read(0, memory + 65535, key[0], 2));
+	assert_false(api->mem_serves(side[1].way[0].v, id[0]));
+	assert_false(can_read(0, memory, key[0], 1));
+	assert_false(can_read(0, memory + 65536, key[1], 8));
+	assert_true(can_read(1, memory + 65536, key[1], 8));
+	assert_false(can_read(1, memory + 65535, key[1], 8));
+	/* taken back */
+	give(0, memory, SIZE, &whole, &key_whole);
+	assert_true(can_read(0, memory + 100000, key_whole, 40000));
+	api->mem_del(side[1].v, whole);
+	api->mem_del(side[1].v, whole);
+	assert_false(can_read(0, memory + 100000, key_whole, 40000));
+}
+
+/* What is taken back while reads are under way is not read. */
+static void test_taken_back(void **state)
+{
+	struct way *w = &side[0].way[0];
+	unsigned int n = 0;
+	uint64_t id, refused;
+	uint32_t key;
+
+	give(0, memory, SIZE, &id, &key);
+	verbs_double_hold_reads(true);
+	while (!api->way_read(w->v, (uintptr_t)memory, key, 1000, &memory[n]))
+		n++;
+	/* as many as the device has */
+	assert_int_equal(n, 4);
+	api->mem_del(side[1].v, id);
+	verbs_double_hold_reads(false);
+	RUN_FOR(look, 20, w->failed && side[1].way[0].failed);
+	assert_int_equal(w->done, 0);
+	assert_int_equal(w->failed, 1);
+	assert_int_equal(verbs_double_reads(NULL, &refused), 0);
+	assert_int_equal(refused, 1);
+}
+
+/* A way that ends with reads under way: nothing is heard of them, and nothing is left. */
+static void test_end_amid(void **state)
+{
+	struct way *w = &side[0].way[0];
+	uint64_t id;
+	uint32_t key;
+
+	give(0, memory, SIZE, &id, &key);
+	verbs_double_hold_reads(true);
+	assert_int_equal(api->way_read(w->v, (uintptr_t)memory, key, 1000, &memory[0]), 0);
+	api->way_free(w->v);
+	w->v = NULL;
+	verbs_double_hold_reads(false);
+	for (int i = 0; i < 100; i++)
+		look();
+	assert_int_equal(w->done + w->failed, 0);
+}
+
+/* Ends that are none, and what cannot be had. */
+static void test_refused(void **state)
+{
+	static const struct verbs_way_end bad[] = {
+		{ .qpn = 1, .psn = 1, .reads = 1 }, { .qpn = 1 << 24, .psn = 1, .reads = 1 }, { .qpn = 5, .psn = 1 << 24, .reads = 1 },
+		{ .qpn = 5, .psn = 1 }, { .qpn = 5, .psn = 1, .reads = 256 },
+	};
+	struct verbs_double_fails f = { -1, -1, -1, -1, -1, -1 };
+	uint8_t name[VERBS_JOB] = { 9 };
+	struct verbs_way_end mine;
+	struct verbs_way *w = NULL;
+	char why[VERBS_WHY] = "";
+	unsigned int open = verbs_double_open();
+	uint64_t id;
+	uint32_t key;
+
+	assert_int_equal(api->way_new(side[0].ep, name, true, NULL, &mine, &w, why), 0);
+	for (unsigned int i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_int_equal(api->way_connect(w, &bad[i], why), -EINVAL);
+	/* not connected; then what is longer than its buffers */
+	assert_int_equal(api->way_read(w, 0, 1, 1, NULL), -EIO);
+	assert_int_equal(api->way_read(side[0].way[0].v, 0, 1, VERBS_READ_MAX + 1, NULL), -EIO);
+	api->way_free(w);
+	for (int i = 0; i < 3; i++) {
+		f = (struct verbs_double_fails){ -1, -1, -1, -1, -1, -1 };
+		*(i == 0 ? &f.create_qp : i == 1 ? &f.modify_qp : &f.reg_mr) = 1;
+		verbs_double_fail(&f);
+		assert_true(api->way_new(side[0].ep, name, true, NULL, &mine, &w, why) < 0);
+		assert_int_equal(verbs_double_open(), open);
+	}
+	f = (struct verbs_double_fails){ -1, -1, -1, -1, -1, -1 };
+	f.reg_mr = 1;
+	verbs_double_fail(&f);
+	assert_int_equal(api->mem_add(side[1].way[0].v, memory, SIZE, &id, &key, why), -ENOMEM);
+	assert_non_null(strstr(why, "RLIMIT_MEMLOCK"));
+	assert_int_equal(verbs_double_open(), open);
+}
+
+#define CASE(name)	cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+static const struct CMUnitTest tests[] = {
+	CASE(test_keys),
+	CASE(test_taken_back),
+	CASE(test_end_amid),
+	CASE(test_refused),
+};
+
+KIT_SUITE(tests);

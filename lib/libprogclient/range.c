@@ -2,6 +2,9 @@
 /* Ranges of dynamic windows: attaching and detaching. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include <libprogbase/log.h>
 
 #include "defer.h"
 
@@ -131,8 +134,27 @@ static struct pin *clear_range(struct prog_win *w, uint32_t i)
 	return pin;
 }
 
+/*
+ * What was detached is the process's own again: other nodes do not read it by RDMA any more.  It was cleared before, so that the
+ * daemon, which counts up first, gives out nothing of it later.
+ */
+static void take_back(struct prog_win *w)
+{
+	struct prog_ctrl_slot req = { .slot = w->slot }, rep;
+	int err;
+
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (!__atomic_load_n(&w->wc.ctl->given_out, __ATOMIC_RELAXED) || !w->connected || w->s->abi_minor < 11 || session_lost(w->s))
+		return;
+	err = session_request(w->s, PROG_CTRL_WIN_KEYS, &req, sizeof(req), NULL, 0, &rep, sizeof(rep), NULL, NULL);
+	if (err && err != -ECONNRESET)
+		prog_log(PROG_LOG_WARN, "window %llx: the daemon did not take back what other nodes may read: %s",
+			 (unsigned long long)w->key, strerror(-err));
+}
+
 void range_detach_all(struct prog_win *w)
 {
+	bool any = w->live_ranges;
 	struct pin *pin;
 	uint32_t i;
 
@@ -144,6 +166,8 @@ void range_detach_all(struct prog_win *w)
 		pthread_mutex_unlock(&w->range_lock);
 		pin_put(w->s, pin);
 	}
+	if (any)
+		take_back(w);
 	pthread_mutex_lock(&w->range_lock);
 	free(w->empty_range);
 	w->empty_range = NULL;
@@ -173,6 +197,8 @@ int prog_win_detach(struct prog_win *w, void *base)
 	if (err)
 		err = empty_detach(w, (uintptr_t)base);
 	pthread_mutex_unlock(&w->range_lock);
+	if (!err)
+		take_back(w);
 	pin_put(w->s, pin);
 	return err;
 }

@@ -333,6 +333,15 @@ static void fake_request(struct fake_session *s)
 		fake_reply(s, &rep, sizeof(rep), h->type, 0, NULL, 0);
 		break;
 	}
+	case PROG_CTRL_WIN_KEYS: {
+		struct fake_win *w = &s->win[((struct prog_ctrl_slot *)(void *)buf)->slot % FAKE_WINS];
+
+		CHECK(w->used);
+		w->wc.ctl->given_out = 0;
+		__atomic_fetch_add(&fk->taken_back, 1, __ATOMIC_RELAXED);
+		fake_reply(s, &rep, sizeof(rep), h->type, 0, NULL, 0);
+		break;
+	}
 	case PROG_CTRL_REGION_ADD:
 		for (i = 0; i < FAKE_REGIONS && s->region[i].mem; i++)
 			;

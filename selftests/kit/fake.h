@@ -45,6 +45,7 @@ struct fake_shared {
 	struct prog_p2p_peer peer;	/* at PING: offload is taken from here, the rest shown */
 	/* observed */
 	uint32_t kicks, helper_jobs, dtypes, ops, regions, dozing;
+	uint32_t taken_back;		/* WIN_KEYS */
 	uint32_t msg_entries, msg_withdraws, msg_ends, passes;
 	uint32_t msg_hints, cpu, blocked;	/* with the last of these entries */
 };

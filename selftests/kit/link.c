@@ -17,7 +17,9 @@ void kit_link_new(struct kit_link *k, const uint8_t guid[PROG_GUID_SIZE], unsign
 
 void kit_link_listen(struct kit_link *k)
 {
-	struct xport_opts xo = { .workers = 1, .transport = "loop", .handlers = &link_handlers, .post = kit_post };
+	struct xport_opts xo = { .workers = 1, .transport = "loop", .handlers = &link_handlers, .post = kit_post,
+				.verbs = k->verbs, .verbs_opts = { .devices = "", .gid_index = -1, .quiet_s = 1 },
+				.rdma_retry_ns = 50000000 };
 	char err[XPORT_ERR];
 
 	memcpy(xo.guid, k->link->o.guid, PROG_GUID_SIZE);

@@ -13,6 +13,7 @@ struct kit_link {
 	struct xport_worker *xw;
 	struct prog_addr addr[PROG_MAX_ADDRS];
 	unsigned int naddrs;
+	const struct verbs_api *verbs;	/* set before kit_link_listen(): lanes go by RDMA */
 };
 
 /* @workers: that the engines believe in, of which this is the first. */

@@ -59,7 +59,12 @@ static int poll(struct link *l)
 
 static void job_gone(struct link *l, struct win_job *job)
 {
+	struct link_peer *lp, *tmp;
+
 	target_job_gone(l->rma, job);
+	HASH_ITER(hh, l->peers, lp, tmp)
+		if (lp->rma)
+			rma_fetch_end(lp->rma, job);
 }
 
 /* ---- what the link brings ---- */
@@ -74,6 +79,13 @@ static void answer_begin(struct link_job *j, const struct wire_frame *f, struct 
 	}
 }
 
+static void down(struct link_peer *lp, int err)
+{
+	if (lp->rma)
+		rma_fetch_end(lp->rma, NULL);
+	origin_down(lp, err);
+}
+
 static int answer_end(struct link_job *j, const struct wire_frame *f, const void *payload, void *token)
 {
 	struct rma_peer *p = j ? j->peer->rma : NULL;
@@ -86,6 +98,10 @@ static int answer_end(struct link_job *j, const struct wire_frame *f, const void
 		err = origin_data(p, j->job, f, payload);
 	} else if (f->type == WIRE_RMA_STOP || f->type == WIRE_RMA_GO) {
 		origin_stop(p, j->job, f);
+	} else if (f->type == WIRE_RMA_KEY) {
+		err = rma_fetch_key(p, j, f, payload);
+	} else if (f->type == WIRE_RMA_KEY_GONE) {
+		rma_fetch_keys_gone(p, j, f);
 	} else {
 		p->busy = f->flags & WIRE_F_BUSY;
 		for (uint32_t i = 0; i < wire_ack_count(f) && !err; i++) {
@@ -154,12 +170,12 @@ static void lost(struct link_from *lf)
 }
 
 static const struct link_ops rma_ops = {
-	.first = WIRE_RMA_DTYPE, .last = WIRE_RMA_GO,
+	.first = WIRE_RMA_DTYPE, .last = WIRE_RMA_KEY_GONE,
 	.poll = poll,
 	.job_gone = job_gone,
 	.opened = origin_opened,
 	.refused = origin_refused,
-	.down = origin_down,
+	.down = down,
 	.writable = origin_writable,
 	.awaits = origin_awaits,
 	.answer_begin = answer_begin,
@@ -269,9 +285,22 @@ void rma_client_detach(struct rma *r, struct rma_client *cl)
 	free(c);
 }
 
+void rma_win_keys_end(struct rma *r, struct win *w)
+{
+	LOOP_ASSERT(r->link->o.loop);
+	target_keys_end(r, w);
+}
+
+void rma_region_gone(struct rma *r, const struct win_map *m)
+{
+	LOOP_ASSERT(r->link->o.loop);
+	target_keys_unmap(r, m);
+}
+
 void rma_win_gone(struct rma *r, struct win *w)
 {
 	LOOP_ASSERT(r->link->o.loop);
+	target_keys_end(r, w);
 	origin_win_gone(r, w);
 	target_win_gone(r, w);
 }

@@ -111,4 +111,5 @@ const struct to_target rma_lane_to_target = {
 	.cancel = cancel,
 	.gone = gone,
 	.takes_notify = takes_notify,
+	.move = rma_fetch_next,
 };

@@ -5,6 +5,7 @@
  *	lane.c		the channel to other nodes
  *	stream.c	streams, and the end of their operations
  *	send.c		operations to frames, streams in turn
+ *	fetch.c		GETs that are read by RDMA
  *	answer.c	acknowledgements and data
  *	ring.c		entries of the clients' rings to operations
  *
@@ -116,6 +117,27 @@ void origin_stream_end(struct stream *s);
 void origin_stream_data_over(struct stream *s, struct op *op);
 /* Tell the client that an operation failed. */
 void origin_stream_error(struct conn *c, struct prog_win_stream *st, uint64_t seq, int status);
+
+/* ---- fetch.c -------------------------------------------------------------------------------- */
+
+/* A GET that is read, in parts, in order. */
+struct fetch {
+	struct fetch *next, *prev;	/* of its way */
+	struct stream *s;
+	struct op *op;			/* NULL, as s: nobody wants it any more */
+	uint64_t issued, done;		/* bytes */
+	uint32_t out;			/* parts under way */
+	bool failed;			/* no further part is read */
+};
+
+/* What is read for @op is nobody's. */
+static inline void fetch_forget(struct stream *s, struct op *op)
+{
+	op->fetch->op = NULL;
+	op->fetch->s = NULL;
+	op->fetch = NULL;
+	s->fetching--;
+}
 
 /* ---- answer.c ------------------------------------------------------------------------------- */
 

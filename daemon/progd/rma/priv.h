@@ -60,9 +60,23 @@ struct op {
 	uint8_t move;			/* MOVE_* of enum move */
 	struct copy_req *moving;	/* MOVE_UNDER_WAY: counts as pending; NULL: cancelled */
 	struct stream *moving_of;	/* ... its stream */
+	struct fetch *fetch;		/* MOVE_UNDER_WAY: it is read by RDMA, and counts as pending */
 	bool failed_nop;		/* its bytes cannot be read: sent as an empty PUT */
 	uint8_t inl[PROG_SQE_INLINE_MAX];
 	uint64_t t0;			/* when it was read from the ring, ns */
+};
+
+#define FETCH_KEYS	16u		/* of a stream; the oldest goes */
+
+/* Displacements lo .. hi of the target's window are at addr, as its device has it. */
+struct fetch_key {
+	uint64_t lo, hi, addr;
+	uint32_t rkey;
+};
+
+struct fetch_keys {
+	uint32_t n, oldest;
+	struct fetch_key key[FETCH_KEYS];
 };
 
 struct stream_key {
@@ -98,6 +112,11 @@ struct stream {
 	bool stopped;			/* by the peer, until it says go */
 	uint32_t jobs;			/* helper jobs reading or writing for it */
 	uint32_t moving;		/* operations that an engine copies */
+	uint32_t fetching;		/* operations that are read by RDMA */
+	struct fetch_keys *keys;	/* what of the window can be read so; NULL: nothing was yet */
+	uint32_t unkeyed;		/* GETs that could not, one after the other */
+	bool key_asked;			/* the target was asked, and has not answered */
+	uint64_t key_rest;		/* it refused: it is not asked before this, ns */
 	struct ojob *stash;		/* read by the helper, the lane was full */
 	bool zombie;			/* window freed: ends with its last helper job */
 	struct stream *act_next, *act_prev;
@@ -128,6 +147,8 @@ struct rma_peer {			/* a node this worker sends operations to */
 	bool full;			/* it refused: wait until it is writable */
 	bool busy;			/* the worker there has no time left, as it says */
 	struct gone *gone;
+	struct fetch_way *ways;		/* by which its memory is read */
+	uint64_t way_rest;		/* one failed: no other one before this, ns */
 	uint64_t ops, bytes, rtt_ns;
 	uint32_t nstreams;
 	uint64_t inflight;		/* operations not acknowledged */
@@ -273,6 +294,7 @@ struct tstream {
 	unsigned int unsent;		/* ... and those of them that are not sent */
 	uint32_t fences_due[2];		/* operations to be counted in a fence when no reply is left, by parity */
 	uint8_t due;			/* type of an operation to be done then, which is acknowledged; 0: none */
+	bool keyed;			/* its origin has keys of the window */
 	bool ack_dirty;			/* on tl->dirty */
 	bool stopped;			/* its origin was told to stop */
 	bool wake;			/* somebody may wait on the window's event */
@@ -307,7 +329,18 @@ struct rma_from {			/* a job of a node from which operations come */
 	struct rma_lane *tl;
 	struct win_job *job;		/* this node's: held */
 	struct tstream *streams;
+	struct lane_way *way;		/* by which its worker reads; NULL: there is none */
+	struct wire_wayrec way_theirs, way_mine;
 	struct rma_from *next, *prev;
+};
+
+struct given {				/* a piece of a window that other nodes may read */
+	struct given *next;
+	struct win *win;		/* while it is in the registry */
+	struct win_map *map;		/* held */
+	uint64_t lo, hi, addr;		/* displacements, and where the first one is */
+	uint64_t id;			/* as lane_way_mem_add() says, and the next */
+	uint32_t rkey;
 };
 
 struct rma_lane {			/* a lane on which operations arrive */
@@ -408,6 +441,7 @@ struct rma {
 	struct rma_lane *local_tl;
 	struct rma_from *froms;
 	struct held_unlock *held_unlocks;
+	struct given *given;		/* pieces of windows that other nodes may read: key.c */
 	struct tstream *waiting;	/* TS_LOCK, TS_FULL, TS_RETRY, TS_SEND; in order of wait_round */
 	uint64_t wait_round;		/* walks over it so far */
 	struct sendref *free_refs;
@@ -475,8 +509,17 @@ void origin_count_deferred(struct conn *c);
 void origin_conn_free(struct conn *c);
 void origin_win_gone(struct rma *r, struct win *w);
 
+/* fetch.c */
+enum { MOVE_USUAL = 2, MOVE_WAIT, MOVE_OVER, MOVE_ACKED };
+/* As rma_move_next(), of a stream to another node; MOVE_ACKED: as MOVE_OVER, and the target need not hear of it. */
+int rma_fetch_next(struct stream *s);
+/* KEY and KEY_GONE. */
+int rma_fetch_key(struct rma_peer *p, struct link_job *j, const struct wire_frame *f, const void *payload);
+void rma_fetch_keys_gone(struct rma_peer *p, struct link_job *j, const struct wire_frame *f);
+/* The peer's lane is of no use any more; or its ways of @job, unless that is NULL. */
+void rma_fetch_end(struct rma_peer *p, const struct win_job *job);
+
 /* move.c */
-enum { MOVE_USUAL = 2, MOVE_WAIT, MOVE_OVER };
 /*
  * The first unsent operation of a stream on this node: MOVE_USUAL: it is to be sent; MOVE_WAIT: an engine copies it,
  * and the stream is blocked until then; MOVE_OVER: it was copied, and takes its place as if it had been sent; or
@@ -492,6 +535,13 @@ int rma_move_next(struct stream *s);
 bool target_where(struct rma_from *from, const struct wire_frame *f, struct win_map **map, uint64_t *at);
 /* ... and it was copied: 0, -ENOMEM, or -EBUSY: no, it must be done. */
 int target_copied(struct rma_from *from, const struct wire_frame *f);
+/* KEY_ASK: the answer is sent. */
+int target_key_ask(struct rma_from *from, const struct wire_frame *f, const void *payload);
+/* Nothing of the window, or of the mapping, can be read by other nodes when these return. */
+void target_keys_end(struct rma *r, const struct win *w);
+void target_keys_unmap(struct rma *r, const struct win_map *m);
+/* No way is left to @from. */
+void target_way_end(struct rma_from *from);
 int target_begin(struct rma_from *from, const struct wire_frame *f, struct lane_sink *sink);
 int target_frame(struct rma_from *from, const struct wire_frame *f, const void *payload, bool placed);
 /* The frame begun on @tl ends without being done. */

@@ -56,7 +56,10 @@ void rma_free(struct rma *r);
 int rma_client_attach(struct rma *r, struct rma_client *c);
 /* The client's operations end, its peers are told, nothing of it is used afterwards. */
 void rma_client_detach(struct rma *r, struct rma_client *c);
-/* Streams from and to this window rank end. */
+/* Nothing of the window, or of the region @m, can be read by other nodes without the worker when these return. */
+void rma_win_keys_end(struct rma *r, struct win *w);
+void rma_region_gone(struct rma *r, const struct win_map *m);
+/* Streams from and to this window rank end; also the former. */
 void rma_win_gone(struct rma *r, struct win *w);
 
 /* What `progctl stats' shows of the peers of one worker. */

@@ -301,7 +301,7 @@ static int notify_check(const struct stream *s, const struct op *op)
 	return s->seq_unread && op->seq - s->seq_unread <= op->disp >> 32 ? -ECANCELED : 0;
 }
 
-/* It was copied by an engine. */
+/* It was copied by an engine, or read. */
 static void send_copied(struct stream *s, struct op *op)
 {
 	if (s->data == s->unsent)
@@ -345,8 +345,12 @@ static int send_one(struct stream *s)
 	if (op->failed_nop)
 		return send_failed_nop(s, op);
 	ret = s->peer->chan->move ? s->peer->chan->move(s) : MOVE_USUAL;
-	if (ret == MOVE_OVER) {
+	if (ret == MOVE_OVER || ret == MOVE_ACKED) {
 		send_copied(s, op);
+		if (ret == MOVE_ACKED) {
+			s->ack_to = op->seq;
+			origin_stream_advance(s);
+		}
 		return SENT;
 	}
 	if (ret != MOVE_USUAL)

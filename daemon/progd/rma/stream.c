@@ -18,12 +18,16 @@ void origin_stream_error(struct conn *c, struct prog_win_stream *st, uint64_t se
 	__atomic_store_n(&st->err_seq, seq, __ATOMIC_RELEASE);
 }
 
-static void op_release(struct conn *c, struct op *op)
+static void op_release(struct stream *s, struct op *op)
 {
+	struct conn *c = s->conn;
+
 	if (op->moving) {
 		copy_engine_cancel(c->r->copy_engine, op->moving);
 		op->moving = NULL;
 	}
+	if (op->fetch)
+		fetch_forget(s, op);
 	win_map_put(op->map);
 	op->map = NULL;
 	op->opcode = PROG_SQE_OP_NOP;
@@ -74,7 +78,7 @@ void origin_stream_advance(struct stream *s)
 		s->first = op->next;
 		if (s->first == SLOT_NONE)
 			s->last = SLOT_NONE;
-		op_release(s->conn, op);
+		op_release(s, op);
 		s->peer->inflight--;
 	}
 	/* not at every acknowledgement: puts alone are many and wait for no data */
@@ -199,10 +203,11 @@ static void stream_free(struct stream *s)
 	struct rma *r = s->conn->r;
 
 	for (uint32_t i = s->first; i != SLOT_NONE; i = op_of(s, i)->next) {
-		op_release(s->conn, op_of(s, i));
+		op_release(s, op_of(s, i));
 		s->peer->inflight--;
 	}
 	free(s->stash);
+	free(s->keys);
 	deactivate(s);
 	if (!s->zombie)
 		HASH_DEL(r->streams, s);
@@ -294,6 +299,7 @@ void origin_down(struct link_peer *lp, int err)
 	EACH_STREAM_OF(p->r, p, s, tmp) {
 		s->sent_any = false;
 		s->stopped = false;
+		s->key_asked = false;
 		origin_stream_fail(s, err);
 	}
 }

@@ -12,6 +12,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "rma/target.h"
 
@@ -264,6 +265,8 @@ int target_frame(struct rma_from *from, const struct wire_frame *f, const void *
 	struct tstream *ts;
 	int err;
 
+	if (f->type == WIRE_RMA_KEY_ASK)
+		return target_key_ask(from, f, payload);
 	if (f->type == WIRE_RMA_GONE) {
 		ts = ts_find(from, f);
 		if (ts)
@@ -452,6 +455,7 @@ void target_from_end(struct rma_from *from)
 
 	HASH_ITER(hh, from->streams, ts, tmp)
 		ts_end(ts);
+	target_way_end(from);
 	if (from->lf)
 		from->lf->rma = NULL;
 	win_job_put(from->job);
@@ -506,6 +510,8 @@ void target_job_gone(struct rma *r, struct win_job *job)
 		HASH_ITER(hh, from->streams, ts, tmp)
 			if (ts->job == job)
 				ts_refuse(ts);
+		if (from->lf && !memcmp(from->lf->jobid, job->id, WIRE_JOBID_SIZE))
+			target_way_end(from);
 		if (from->job == job)
 			target_from_end(from);
 	}

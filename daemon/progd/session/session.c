@@ -66,6 +66,8 @@ static const struct {
 				  session_pin_device },
 	[PROG_CTRL_PIN_ADD] = { "PIN_ADD", sizeof(struct prog_ctrl_pin_add), false, 0, SLOT_REPLY,
 			       session_pin_add },
+	[PROG_CTRL_WIN_KEYS] = { "WIN_KEYS", offsetof(struct prog_ctrl_slot, reason), false, 0, SLOT_REPLY,
+				session_win_keys },
 	[PROG_CTRL_PING] = { "PING", sizeof(struct prog_ctrl_hdr), true, 0, BARE_REPLY, do_ping },
 };
 

@@ -390,7 +390,7 @@ static void other(struct client *c, struct kit_bytes *in)
 		[PROG_CTRL_WIN_PEER] = sizeof(struct prog_ctrl_win_peer), [PROG_CTRL_WIN_FREE] = sizeof(struct prog_ctrl_slot),
 		[PROG_CTRL_REGION_DEL] = sizeof(struct prog_ctrl_slot), [PROG_CTRL_PING] = sizeof(struct prog_ctrl_hdr),
 		[PROG_CTRL_NOTE] = sizeof(struct prog_ctrl_note), [PROG_CTRL_PIN_DEVICE] = sizeof(struct prog_ctrl_pin_device),
-		[PROG_CTRL_PIN_ADD] = sizeof(struct prog_ctrl_pin_add),
+		[PROG_CTRL_PIN_ADD] = sizeof(struct prog_ctrl_pin_add), [PROG_CTRL_WIN_KEYS] = sizeof(struct prog_ctrl_slot),
 	};
 	union {
 		struct prog_ctrl_hdr hdr;
@@ -401,7 +401,9 @@ static void other(struct client *c, struct kit_bytes *in)
 	int fds[MAX_FDS + 2];
 
 	memset(&m, 0, sizeof(m));
-	m.hdr.type = kit_u8(in) % (sizeof(sizes) / sizeof(sizes[0]));
+	/* the newest stands where no input of the corpus has its byte */
+	m.hdr.type = kit_u8(in);
+	m.hdr.type = m.hdr.type >= 22 * PROG_CTRL_WIN_KEYS ? PROG_CTRL_WIN_KEYS : m.hdr.type % PROG_CTRL_WIN_KEYS;
 	m.hdr.size = sizes[m.hdr.type] ? sizes[m.hdr.type] : sizeof(m.hdr);
 	m.peer.slot = kit_u8(in) % 8;
 	if (m.hdr.type == PROG_CTRL_WIN_PEER)

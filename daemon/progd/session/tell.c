@@ -13,6 +13,7 @@ struct tell {
 	struct session *s;
 	struct win *w;
 	struct win_job *job;
+	const struct win_map *map;
 	int err;
 };
 
@@ -44,9 +45,19 @@ static void win_gone(void *arg)
 	rma_win_gone(t->rma, t->w);
 }
 
-/* Nothing is kept per region: it is enough that the worker was here, between two entries. */
+/* What else workers keep of a region they hold, and it is enough that they were here, between two entries. */
 static void region_gone(void *arg)
 {
+	struct tell *t = arg;
+
+	rma_region_gone(t->rma, t->map);
+}
+
+static void keys_end(void *arg)
+{
+	struct tell *t = arg;
+
+	rma_win_keys_end(t->rma, t->w);
 }
 
 static void job_gone(void *arg)
@@ -70,7 +81,8 @@ static void space_gone(void *arg)
 	rndv_detach(t->rndv, t->s->space);
 }
 
-static int tell_all(struct sessions *all, void (*fn)(void *), struct session *s, struct win *w, struct win_job *job)
+static int tell_all(struct sessions *all, void (*fn)(void *), struct session *s, struct win *w, struct win_job *job,
+		    const struct win_map *map)
 {
 	int err = 0;
 
@@ -78,7 +90,7 @@ static int tell_all(struct sessions *all, void (*fn)(void *), struct session *s,
 		struct tell t = {
 			.index = i, .worker = all->o.node->worker[i],
 			.link = all->o.node->link[i], .rma = all->o.node->rma[i], .rndv = all->o.node->rndv[i], .s = s,
-			.w = w, .job = job,
+			.w = w, .job = job, .map = map,
 		};
 		int r = worker_call(all->o.node->worker[i], fn, &t);
 
@@ -90,37 +102,42 @@ static int tell_all(struct sessions *all, void (*fn)(void *), struct session *s,
 
 int session_tell_attach(struct session *s)
 {
-	return tell_all(s->all, attach, s, NULL, NULL);
+	return tell_all(s->all, attach, s, NULL, NULL, NULL);
 }
 
 void session_tell_detach(struct session *s)
 {
-	tell_all(s->all, detach, s, NULL, NULL);
+	tell_all(s->all, detach, s, NULL, NULL, NULL);
 }
 
 void session_tell_win_gone(struct sessions *all, struct win *w)
 {
-	tell_all(all, win_gone, NULL, w, NULL);
+	tell_all(all, win_gone, NULL, w, NULL, NULL);
 }
 
-void session_tell_region_gone(struct sessions *all)
+void session_tell_region_gone(struct sessions *all, const struct win_map *map)
 {
-	tell_all(all, region_gone, NULL, NULL, NULL);
+	tell_all(all, region_gone, NULL, NULL, NULL, map);
+}
+
+void session_tell_keys_end(struct sessions *all, struct win *w)
+{
+	tell_all(all, keys_end, NULL, w, NULL, NULL);
 }
 
 void session_tell_job_gone(struct sessions *all, struct win_job *job)
 {
-	tell_all(all, job_gone, NULL, NULL, job);
+	tell_all(all, job_gone, NULL, NULL, job, NULL);
 }
 
 int session_tell_space(struct session *s)
 {
-	return tell_all(s->all, space, s, NULL, NULL);
+	return tell_all(s->all, space, s, NULL, NULL, NULL);
 }
 
 void session_tell_space_gone(struct session *s)
 {
-	tell_all(s->all, space_gone, s, NULL, NULL);
+	tell_all(s->all, space_gone, s, NULL, NULL, NULL);
 }
 
 void session_tell_kick(struct sessions *all, uint32_t mask)

@@ -245,6 +245,21 @@ int session_win_free(struct session *s, struct msg *m)
 	return session_msg_reply(s, &r, sizeof(r), PROG_CTRL_WIN_FREE, err, NULL, 0);
 }
 
+int session_win_keys(struct session *s, struct msg *m)
+{
+	struct prog_ctrl_slot r = { .slot = m->slot.slot };
+	struct win *w = r.slot < MAX_WINS ? atomic_load(&s->c.wins[r.slot]) : NULL;
+	int err = 0;
+
+	if (w) {
+		session_tell_keys_end(s->all, w);
+	} else {
+		session_msg_reason(r.reason, "no such window");
+		err = -ENOENT;
+	}
+	return session_msg_reply(s, &r, sizeof(r), PROG_CTRL_WIN_KEYS, err, NULL, 0);
+}
+
 int session_win_peer(struct session *s, struct msg *m)
 {
 	struct prog_ctrl_win_peer_reply r = { 0 };
@@ -334,7 +349,7 @@ int session_region_del(struct session *s, struct msg *m)
 		err = -ENOENT;
 	} else {
 		/* after this no worker looks at it but through a reference of its own */
-		session_tell_region_gone(s->all);
+		session_tell_region_gone(s->all, map);
 		if (map->device)
 			s->pinned -= map->size;
 		win_map_put(map);

@@ -44,6 +44,15 @@ const struct stats_fallback stats_fallbacks[STATS_FALLBACKS] = {
 		"pinned memory was unmapped, moved or discarded since, or the kernel tried to move it: accessed "
 		"as if it were not pinned",
 	},
+	[STATS_FB_READ_REFUSED] = {
+		"rdma_read_refused",
+		"a get over a lane that goes by RDMA, and the other node did not give out the window's memory (private or pinned "
+		"memory, an older client, or RLIMIT_MEMLOCK is too small there: its log says more): in frames",
+	},
+	[STATS_FB_READ_FAILED] = {
+		"rdma_read_failed",
+		"a read by RDMA failed, and the get was done again in frames",
+	},
 	[STATS_FB_ENGINE] = {
 		"copy_engine",
 		"a copy engine failed, and its copy was made by the daemon's processor (the daemon's log, and the "

@@ -24,10 +24,11 @@
 #endif
 
 #define PROG_ABI_MAJOR		1
-#define PROG_ABI_MINOR		10	/* 1: PROG_CTRL_NOTE; 2: two-sided messages; 3: pinned regions; 4: move_min;
+#define PROG_ABI_MINOR		11	/* 1: PROG_CTRL_NOTE; 2: two-sided messages; 3: pinned regions; 4: move_min;
 					 * 5: PROG_HELP_PULL, PROG_HELP_PUSH, struct prog_pool_dir;
 					 * 6: struct prog_win_single, PROG_WIN_COPIES; 7: notifications; 8: sub-streams, PROG_BINDING_*;
-					 * 9: struct prog_coll_area; 10: prog_ctrl_hello_reply.coll_cost */
+					 * 9: struct prog_coll_area; 10: prog_ctrl_hello_reply.coll_cost;
+					 * 11: prog_win_ctl.given_out, PROG_CTRL_WIN_KEYS */
 #define PROG_MAX_WORKERS	16
 #define PROG_MAX_ADDRS		4
 #define PROG_GUID_SIZE		16
@@ -546,7 +547,9 @@ struct prog_win_ctl {
 				 * completes, fence totals, exposure */
 	__u32	waiters;	/* C */
 	__u32	nsubs;		/* C, constant: rings that have sub-streams, at most PROG_MAX_WORKERS */
-	__u32	pad0[13];
+	__u32	given_out;	/* D, atomic add: dynamic windows: pieces that other nodes may read by RDMA.  C: what is
+				 * detached is its own again when this is 0 after that, or when WIN_KEYS was answered */
+	__u32	pad0[12];
 	__u64	applied[2];	/* D workers, atomic add: fence operations applied, per parity */
 	__u64	sub_off;	/* struct prog_win_stream [nsubs][nranks]: of ring i's sub-streams; 0: none (ABI minor < 8) */
 	__u64	pad1[5];
@@ -571,6 +574,7 @@ enum {
 	PROG_CTRL_NOTE		= 8,	/* to a daemon of ABI minor 1 or later */
 	PROG_CTRL_PIN_DEVICE	= 9,	/* these two to a daemon with PROG_FEAT_PINNED. fds: [context] */
 	PROG_CTRL_PIN_ADD	= 10,
+	PROG_CTRL_WIN_KEYS	= 11,	/* to a daemon of ABI minor 11 or later: nothing of the window is given out any more */
 };
 
 struct prog_ctrl_hdr {			/* starts every request and reply */
@@ -706,7 +710,7 @@ struct prog_win_table {
 	/* struct prog_win_node node[nnodes]; then __u32 node_of_rank[nranks] */
 };
 
-struct prog_ctrl_slot {			/* WIN_FREE, REGION_DEL requests; CREATE, ADD replies */
+struct prog_ctrl_slot {			/* WIN_FREE, WIN_KEYS, REGION_DEL requests; CREATE, ADD replies */
 	struct prog_ctrl_hdr hdr;
 	__u32	slot;
 	__u32	reserved;

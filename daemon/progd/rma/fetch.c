@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * GETs that are read by RDMA from the target's memory, without its worker.  What may be read is asked for once (KEY_ASK), by
+ * window and place; until the answer is there, and when it is no, GETs go as frames.
+ *
+ * A GET is read when all before it is acknowledged, so also the lock that it is behind, or is a GET that is read, and nothing
+ * behind it is sent before its bytes are here.  So order, locks and flushes are what they are with frames.  Then it takes its place
+ * in the stream: with an empty GET if the target counts it for a fence; if not, nobody there need hear of it.  What is not read,
+ * for whatever reason, goes the usual way from its beginning: it has changed nothing.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <libprogbase/mem.h>
+
+#include "rma/origin.h"
+
+#define FETCHES		8u		/* operations of a stream that are read at a time */
+#define WAIT_MIN	65536u		/* so long it is worth to wait for what is before it */
+#define ASK_MIN		16384u		/* so long it is worth to ask for a key ... */
+#define ASK_OFTEN	32u		/* ... or when so many shorter ones were sent */
+#define KEY_REST_NS	1000000000ull	/* a target that refuses is not asked again for so long */
+#define WAY_REST_NS	2000000000ull	/* when a way has failed there is none for so long */
+
+/* How a job's memory at the peer is read. */
+struct fetch_way {
+	struct fetch_way *next;
+	struct rma_peer *p;
+	struct link_job *j;
+	struct lane_way *way;
+	struct wire_wayrec mine, theirs;
+	bool ready;			/* theirs has come */
+	struct fetch *fetches;
+};
+
+static struct op *op_at(const struct stream *s, uint32_t slot)
+{
+	return slot == SLOT_NONE ? NULL : &s->conn->ops[slot];
+}
+
+/* ---- what was read ---- */
+
+/* The operation goes on, or goes the usual way. */
+static void over(struct fetch_way *w, struct fetch *f, bool fine)
+{
+	struct stream *s = f->s;
+	struct op *op = f->op;
+
+	DL_DELETE(w->fetches, f);
+	free(f);
+	if (!op)
+		return;
+	op->fetch = NULL;
+	op->move = fine ? MOVE_DONE : MOVE_NOT;
+	op->pending--;
+	s->fetching--;
+	if (!fine)
+		stats_add(&s->conn->lc.stats->fallback[STATS_FB_READ_FAILED], 1);
+	if (!s->zombie)
+		origin_stream_advance(s);
+}
+
+static void deliver(const struct fetch *f, const void *bytes, uint32_t n)
+{
+	struct rma_client *c = f->s->conn->c;
+	struct stats_block *st = f->s->conn->lc.stats;
+	struct op *op = f->op;
+	uint8_t *to = op_memory(c, op, f->done);
+	struct memref m;
+	int err;
+
+	stats_add(&st->rdma_read_bytes, n);
+	if (op->status)
+		return;
+	if (to) {
+		memcpy(to, bytes, n);
+		stats_add(&st->mapped_bytes, n);
+		return;
+	}
+	m = mem_remote(c->view.pid, op->addr);
+	err = mem_write(&m, f->done, bytes, n);
+	if (err)
+		op->status = err;
+	stats_add(&st->cma_bytes, n);
+}
+
+/* ---- ways ---- */
+
+static struct fetch_way *find_way(const struct rma_peer *p, const struct link_job *j)
+{
+	struct fetch_way *w;
+
+	LL_FOREACH(p->ways, w)
+		if (w->j == j)
+			return w;
+	return NULL;
+}
+
+/* The keys of its streams are worth nothing without it. */
+static void way_end(struct fetch_way *w)
+{
+	struct rma_peer *p = w->p;
+	struct stream *s, *tmp;
+
+	LL_DELETE(p->ways, w);
+	EACH_STREAM_OF(p->r, p, s, tmp) {
+		if (s->lj != w->j)
+			continue;
+		s->key_asked = false;
+		if (s->keys)
+			s->keys->n = 0;
+	}
+	while (w->fetches)
+		over(w, w->fetches, false);
+	free(w);
+	/* streams that go on are looked at soon */
+	link_retry_arm(&p->r->retry);
+}
+
+static void way_gone(void *ctx, const char *why)
+{
+	struct fetch_way *w = ctx;
+
+	w->p->way_rest = loop_now() + WAY_REST_NS;
+	prog_log_limited(PROG_LOG_INFO, "job %u: no reads by RDMA: %s", w->j->job->number, why);
+	way_end(w);
+}
+
+static void way_close(struct fetch_way *w)
+{
+	lane_way_close(w->way);
+	way_end(w);
+}
+
+void rma_fetch_end(struct rma_peer *p, const struct win_job *job)
+{
+	struct fetch_way *w, *tmp;
+
+	LL_FOREACH_SAFE(p->ways, w, tmp)
+		if (!job || w->j->job == job)
+			way_close(w);
+}
+
+/* The key for displacement @at, if there is one. */
+static const struct fetch_key *key_at(const struct stream *s, uint64_t at)
+{
+	for (uint32_t i = 0; s->keys && i < s->keys->n; i++)
+		if (s->keys->key[i].lo <= at && at < s->keys->key[i].hi)
+			return &s->keys->key[i];
+	return NULL;
+}
+
+/* One part more of @f; false: none now. */
+static bool issue_part(struct fetch_way *w, struct fetch *f)
+{
+	uint64_t at, n = f->op->len - f->issued;
+	const struct fetch_key *k;
+	int err;
+
+	at = f->op->disp + f->op->off + f->issued;
+	k = key_at(f->s, at);
+	if (!k) {
+		f->failed = true;
+		return true;
+	}
+	if (n > k->hi - at)
+		n = k->hi - at;
+	if (n > LANE_READ_MAX)
+		n = LANE_READ_MAX;
+	err = lane_way_read(w->way, k->addr + (at - k->lo), k->rkey, n, f);
+	if (err && err != -EAGAIN)
+		f->failed = true;
+	if (err)
+		return err != -EAGAIN;
+	f->issued += n;
+	f->out++;
+	return true;
+}
+
+static void issue(struct fetch_way *w)
+{
+	struct fetch *f, *tmp;
+
+	DL_FOREACH_SAFE(w->fetches, f, tmp) {
+		while (f->op && !f->failed && f->issued < f->op->len)
+			if (!issue_part(w, f))
+				return;
+		if ((f->failed || !f->op) && !f->out)
+			over(w, f, false);
+	}
+}
+
+static void read_done(void *ctx, void *cookie, const void *bytes, uint32_t n)
+{
+	struct fetch_way *w = ctx;
+	struct rma_peer *p = w->p;
+	struct fetch *f = cookie;
+
+	f->out--;
+	if (f->op && !f->failed) {
+		deliver(f, bytes, n);
+		f->done += n;
+		if (f->done == f->op->len)
+			over(w, f, true);
+	}
+	issue(w);
+	if (p->active && !p->full)
+		origin_pump(p);
+}
+
+static const struct lane_way_ops way_ops = { .read_done = read_done, .gone = way_gone };
+
+/* The way of the stream's job, made if need be; NULL: there is none now. */
+static struct fetch_way *way_get(struct stream *s)
+{
+	struct rma_peer *p = s->peer;
+	struct fetch_way *w = find_way(p, s->lj);
+	char why[VERBS_WHY];
+
+	if (w || engine_now(p->r) < p->way_rest)
+		return w;
+	w = calloc(1, sizeof(*w));
+	if (!w)
+		return NULL;
+	w->p = p;
+	w->j = s->lj;
+	if (lane_way_open(p->lp->lane, s->lj->index, &way_ops, w, &w->mine, &w->way, why)) {
+		p->way_rest = engine_now(p->r) + WAY_REST_NS;
+		prog_log_limited(PROG_LOG_INFO, "job %u: no reads by RDMA: %s", s->lj->job->number, why);
+		free(w);
+		return NULL;
+	}
+	LL_PREPEND(p->ways, w);
+	return w;
+}
+
+/* ---- keys ---- */
+
+/* May the bytes from @at on be read? */
+static void ask(struct stream *s, const struct op *op, uint64_t at)
+{
+	struct wire_frame f = {
+		.type = WIRE_RMA_KEY_ASK, .flags = s->sub ? WIRE_F_SUB : 0, .job = s->lj->index, .win = s->key.win,
+		.origin = s->key.origin, .target = s->key.target, .disp = at, .total = op->disp + op->off + op->len - at,
+		.len = sizeof(struct wire_way),
+	};
+	uint8_t payload[sizeof(struct wire_way)];
+	struct fetch_way *w;
+
+	if (op->len < ASK_MIN && ++s->unkeyed < ASK_OFTEN)
+		return;
+	if (s->key_asked)
+		return;
+	if (engine_now(s->peer->r) < s->key_rest) {
+		stats_add(&s->conn->lc.stats->fallback[STATS_FB_READ_REFUSED], 1);
+		return;
+	}
+	w = way_get(s);
+	if (!w)
+		return;
+	wire_way_put(payload, &w->mine);
+	/* if there is no room, the next one asks */
+	if (lane_send(s->peer->lp->lane, &f, payload, NULL, NULL))
+		return;
+	s->unkeyed = 0;
+	s->key_asked = true;
+	s->sent_any = true;
+}
+
+/* Is all of it covered by keys?  If not *@at is what lacks one. */
+static bool is_keyed(const struct stream *s, const struct op *op, uint64_t *at)
+{
+	uint64_t end = op->disp + op->off + op->len;
+	const struct fetch_key *k;
+
+	for (*at = op->disp + op->off; *at < end; *at = k->hi) {
+		k = key_at(s, *at);
+		if (!k)
+			return false;
+	}
+	return true;
+}
+
+static void keep_key(struct stream *s, const struct wire_keyrec *k)
+{
+	struct fetch_key *to;
+
+	if (!s->keys)
+		s->keys = calloc(1, sizeof(*s->keys));
+	if (!s->keys)
+		return;
+	if (s->keys->n < FETCH_KEYS)
+		to = &s->keys->key[s->keys->n++];
+	else
+		to = &s->keys->key[s->keys->oldest++ % FETCH_KEYS];
+	*to = (struct fetch_key){ .lo = k->lo, .hi = k->hi, .addr = k->addr, .rkey = k->rkey };
+}
+
+/* Is this, told with a key, the other end of @w?  If it is the first that is heard of it, it is connected. */
+static bool is_end_of(struct fetch_way *w, const struct wire_wayrec *theirs)
+{
+	char why[VERBS_WHY];
+
+	if (theirs->of != w->mine.qpn || theirs->generation != w->mine.generation || theirs->round != w->mine.round)
+		return false;			/* of one before it */
+	if (w->ready)
+		return theirs->qpn == w->theirs.qpn && theirs->psn == w->theirs.psn;
+	if (lane_way_connect(w->way, theirs, why)) {
+		struct rma_peer *p = w->p;
+
+		p->way_rest = loop_now() + WAY_REST_NS;
+		prog_log_limited(PROG_LOG_INFO, "job %u: no reads by RDMA: %s", w->j->job->number, why);
+		way_close(w);
+		return false;
+	}
+	w->theirs = *theirs;
+	w->ready = true;
+	return true;
+}
+
+int rma_fetch_key(struct rma_peer *p, struct link_job *j, const struct wire_frame *f, const void *payload)
+{
+	struct stream *s = origin_stream_find(p->r, j->job, f->win, f->origin, f->target);
+	struct fetch_way *w = find_way(p, j);
+	struct wire_keyrec k;
+
+	if (wire_key_get(payload, &k))
+		return -EPROTO;
+	if (s && s->peer != p)
+		s = NULL;
+	if (s)
+		s->key_asked = false;
+	if (k.status) {
+		if (s)
+			s->key_rest = loop_now() + KEY_REST_NS;
+		return 0;
+	}
+	if (w && is_end_of(w, &k.way) && s)
+		keep_key(s, &k);
+	return 0;
+}
+
+void rma_fetch_keys_gone(struct rma_peer *p, struct link_job *j, const struct wire_frame *f)
+{
+	struct stream *s = origin_stream_find(p->r, j->job, f->win, f->origin, f->target);
+
+	if (s && s->peer == p && s->keys)
+		s->keys->n = 0;
+}
+
+/* ---- which ones ---- */
+
+static bool candidate(const struct stream *s, const struct op *op)
+{
+	uint8_t where = op->flags & PROG_SQE_LOC_MASK;
+
+	return op->opcode == PROG_SQE_OP_GET && op->move == MOVE_NONE && !op->dtype && op->len && !op->sent && !op->got &&
+	       !op->status && !op->failed_nop && op->disp <= INT64_MAX && op->len <= PROG_DTYPE_MAX_BYTES &&
+	       op->off <= PROG_DTYPE_MAX_BYTES && op->disp + op->off + op->len <= INT64_MAX &&
+	       (where == PROG_SQE_ARENA || where == PROG_SQE_REGION || (where != PROG_SQE_INLINE && s->conn->c->view.cma));
+}
+
+/* All that was sent is acknowledged, but for GETs whose bytes are here. */
+static bool is_settled(const struct stream *s)
+{
+	for (uint32_t i = s->first; i != s->unsent; i = op_of(s, i)->next)
+		if (op_of(s, i)->seq > s->ack_to && op_of(s, i)->move != MOVE_DONE)
+			return false;
+	return true;
+}
+
+static bool begin(struct fetch_way *w, struct stream *s, struct op *op)
+{
+	struct fetch *f = calloc(1, sizeof(*f));
+
+	if (!f)
+		return false;
+	f->s = s;
+	f->op = op;
+	op->fetch = f;
+	op->move = MOVE_UNDER_WAY;
+	op->pending++;
+	s->fetching++;
+	DL_APPEND(w->fetches, f);
+	return true;
+}
+
+/*
+ * The first unsent operation, and what may go together with it.  True: the first one had better wait until what was sent is
+ * acknowledged.
+ */
+static bool look(struct stream *s)
+{
+	struct op *first = op_at(s, s->unsent), *op;
+	struct fetch_way *w = NULL;
+	uint64_t at;
+
+	for (op = first; op && s->fetching < FETCHES; op = op_at(s, op->next)) {
+		if (op->move == MOVE_UNDER_WAY || op->move == MOVE_DONE)
+			continue;
+		if (!candidate(s, op))
+			break;
+		if (!is_keyed(s, op, &at)) {
+			ask(s, op, at);
+			break;
+		}
+		w = find_way(s->peer, s->lj);
+		if (!w || !w->ready)
+			break;
+		/* a short one would hold up what is behind it, and a fence needs a frame anyway */
+		if (op->len < WAIT_MIN && (op->next != SLOT_NONE || op->flags & PROG_SQE_FENCE))
+			break;
+		if (!is_settled(s))
+			return op == first && op->len >= WAIT_MIN;
+		if (!begin(w, s, op))
+			break;
+	}
+	if (w)
+		issue(w);
+	return false;
+}
+
+/* The target counts it for a fence, or acknowledges what is before it, too. */
+static int send_covered(struct stream *s, const struct op *op)
+{
+	struct wire_frame f = {
+		.type = WIRE_RMA_GET, .flags = WIRE_F_LAST, .job = s->lj->index, .win = s->key.win, .origin = s->key.origin,
+		.target = s->key.target, .seq = op->seq, .disp = op->disp, .off = op->off + op->len, .total = op->off + op->len,
+	};
+
+	if (s->sub)
+		f.flags |= WIRE_F_SUB;
+	if (op->flags & PROG_SQE_FENCE)
+		f.flags |= WIRE_F_FENCE | (op->flags & PROG_SQE_PARITY ? WIRE_F_PARITY : 0);
+	s->sent_any = true;
+	return lane_send(s->peer->lp->lane, &f, NULL, NULL, NULL);
+}
+
+int rma_fetch_next(struct stream *s)
+{
+	struct op *op = op_at(s, s->unsent);
+	bool wait = false;
+	int err;
+
+	if (op->opcode != PROG_SQE_OP_GET)
+		return MOVE_USUAL;
+	if (lane_can_read(s->peer->lp->lane))
+		wait = look(s);
+	if (wait || op->move == MOVE_UNDER_WAY) {
+		s->blocked = true;
+		return MOVE_WAIT;
+	}
+	if (op->move != MOVE_DONE)
+		return MOVE_USUAL;
+	/* alone it is nobody's but ours */
+	err = op->flags & PROG_SQE_FENCE || s->first != s->unsent ? send_covered(s, op) : MOVE_ACKED;
+	if (err < 0)
+		return err;
+	op->sent = op->len;
+	op->got = op->want;
+	return err ? err : MOVE_OVER;
+}

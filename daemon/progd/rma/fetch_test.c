@@ -1,0 +1,639 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * GETs that are read by RDMA: two nodes in one thread, each with an engine, over a double of libibverbs.
+ *
+ *	A: engine, client of rank 0, whose ring the test fills ---- lane by RDMA, way ---- B: engine, rank 1's window
+ *
+ * What is read has to be right, and to come without B's worker; what must not be read has to stay unread.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <kit/kit.h>
+
+#include "xport/lane.h"
+
+#include <kit/rma.h>
+#include <kit/verbs_double.h>
+
+#define KEY	0x1122334455667788ull
+#define RANKS	3u			/* 0 is A's, 1 is B's, 2 is nobody's, of B */
+#define SIZE	(12u << 20)		/* of the window, and of what is read to */
+#define BASE	0x10000000ull		/* displacement of a dynamic window's range */
+
+struct node {
+	struct kit_link k;
+	struct rma *rma;
+};
+
+static struct node a, b;
+static struct rma_client c;
+static struct segment *seg;
+static struct win *win_a, *win_b;
+static struct winctl wc_a, wc_b;
+static _Atomic(struct win *) wins[4];
+static _Atomic(struct win_map *) regions_a[4], regions_b[4];
+static struct win_regions table_b = { .map = regions_b, .max = 4 };
+static struct win_job *job;
+static uint64_t seq;
+
+static uint8_t guid_a[16] = { 1 }, guid_b[16] = { 2 }, jobid[16] = { 3 }, jobkey[32] = { 4 };
+
+static void step_a(void)
+{
+	assert_true(loop_run_once(a.k.loop, 0) >= 0);
+	link_poll(a.k.link);
+}
+
+static void step_b(void)
+{
+	assert_true(loop_run_once(b.k.loop, 0) >= 0);
+	link_poll(b.k.link);
+}
+
+static void step(void)
+{
+	step_a();
+	step_b();
+}
+
+#define RUN(cond) RUN_FOR(step, 40, cond)
+#define RUN_A(cond) RUN_FOR(step_a, 40, cond)
+
+static void some_steps(void)
+{
+	for (int i = 0; i < 200; i++)
+		step();
+}
+
+static void node_start(struct node *n, const uint8_t *guid)
+{
+	kit_link_new(&n->k, guid, 1, &kit_host);
+	assert_int_equal(rma_new(n->k.link, NULL, &n->rma), 0);
+	n->k.verbs = &progd_verbs_api;
+	kit_link_listen(&n->k);
+}
+
+static struct win *make_window(uint32_t rank, uint32_t mem, int mem_fd, struct winctl *wc)
+{
+	struct prog_win_node nodes[KIT_NODES] = { kit_node(guid_a, a.k.addr, a.k.naddrs), kit_node(guid_b, b.k.addr, b.k.naddrs) };
+	struct win_create cr = {
+		.job = job, .key = KEY, .rank = rank, .nranks = RANKS, .mem = mem, .session = 1 + rank, .pid = getpid(),
+		.mem_fd = mem_fd, .size = mem == PROG_MEM_SHARED ? SIZE : 0, .regions = rank ? &table_b : NULL, .cma = true,
+	};
+	const char *why = "";
+	struct win *w;
+
+	cr.ctl_fd = kit_ctl(wc, KEY, rank, RANKS);
+	cr.table_fd = kit_table(nodes, RANKS, 1);
+	if (win_new(&cr, &w, &why))
+		fail_msg("win_new: %s", why);
+	return w;
+}
+
+/* Different everywhere. */
+static void fill(void *p, size_t n, uint32_t with)
+{
+	uint32_t *w = p;
+
+	for (size_t i = 0; i < n / 4; i++)
+		w[i] = (uint32_t)i * 2654435761u + with;
+}
+
+static uint8_t *target_mem(void)
+{
+	return win_b->access.mem == PROG_MEM_SHARED ? win_b->mem_map->mem : regions_b[0]->mem;
+}
+
+static uint8_t *landing(void)
+{
+	return regions_a[0]->mem;
+}
+
+static void setup_with(uint32_t mem)
+{
+	const char *why = "";
+	void *p;
+	int fd = -1;
+
+	log_set_level(PROG_LOG_ERROR);
+	verbs_double_reset();
+	seq = 0;
+	memset(&a, 0, sizeof(a));
+	memset(&b, 0, sizeof(b));
+	assert_int_equal(win_job_join(jobid, jobkey, getuid(), &job, &why), 0);
+	job->stats = stats_new(1);
+	node_start(&a, guid_a);
+	node_start(&b, guid_b);
+	seg = kit_client(&c, job, sizeof(*seg));
+	c.wins = wins;
+	c.max_wins = 4;
+	c.view.regions.map = regions_a;
+	c.view.regions.max = 4;
+	assert_int_equal(rma_client_attach(a.rma, &c), 0);
+	win_a = make_window(0, PROG_MEM_NONE, -1, &wc_a);
+	wins[0] = win_a;
+	regions_a[0] = kit_map(SIZE);
+	if (mem == PROG_MEM_SHARED) {
+		fd = kit_memfd(SIZE, &p);
+		munmap(p, SIZE);
+	} else {
+		regions_b[0] = kit_map(SIZE);
+		regions_b[1] = kit_map(SIZE);
+	}
+	win_b = make_window(1, mem, fd, &wc_b);
+	fill(target_mem(), SIZE, 1);
+}
+
+static int setup(void **state)
+{
+	setup_with(PROG_MEM_SHARED);
+	return 0;
+}
+
+static void attach(uint32_t region)
+{
+	struct prog_win_range *r = &wc_b.ranges[0];
+
+	r->gen++;
+	r->base = BASE;
+	r->len = region ? SIZE : 0;
+	r->region = region;
+	r->region_off = 0;
+	r->gen++;
+	wc_b.ctl->range_end = 1;
+}
+
+static int setup_dynamic(void **state)
+{
+	setup_with(PROG_MEM_DYNAMIC);
+	attach(1);
+	return 0;
+}
+
+static void free_b(void)
+{
+	struct win *w = win_get(win_b);
+
+	win_free(w);
+	rma_win_gone(b.rma, w);
+	win_put(w);
+	win_b = NULL;
+}
+
+static int teardown(void **state)
+{
+	struct win *w = win_get(win_a);
+
+	verbs_double_hold_reads(false);
+	if (c.view.seg)
+		rma_client_detach(a.rma, &c);
+	wins[0] = NULL;
+	win_free(win_a);
+	rma_win_gone(a.rma, w);
+	win_put(w);
+	if (win_b)
+		free_b();
+	for (int i = 0; i < 4; i++) {
+		win_map_put(atomic_exchange(&regions_a[i], NULL));
+		win_map_put(atomic_exchange(&regions_b[i], NULL));
+	}
+	win_job_get(job);
+	if (win_job_leave(job)) {
+		link_job_gone(a.k.link, job);
+		link_job_gone(b.k.link, job);
+	}
+	win_job_put(job);
+	win_map_put(c.view.seg);
+	kit_link_close(&a.k);
+	kit_link_close(&b.k);
+	rma_free(a.rma);
+	rma_free(b.rma);
+	kit_link_free(&a.k);
+	kit_link_free(&b.k);
+	kit_ctl_free(&wc_a, RANKS);
+	kit_ctl_free(&wc_b, RANKS);
+	assert_int_equal(verbs_double_open(), 0);
+	return 0;
+}
+
+/* ---- the client ---- */
+
+static uint64_t submit(struct prog_sqe e)
+{
+	uint32_t tail = seg->sq.tail, slot = tail % KIT_SLOTS;
+
+	e.target = 1;
+	e.seq = ++seq;
+	seg->sqe[slot] = e;
+	seg->idx[tail % KIT_SLOTS] = slot;
+	__atomic_store_n(&seg->sq.tail, tail + 1, __ATOMIC_RELEASE);
+	return seq;
+}
+
+static uint64_t get(uint64_t disp, uint64_t len, uint8_t flags)
+{
+	return submit((struct prog_sqe){ .opcode = PROG_SQE_OP_GET, .flags = PROG_SQE_REGION | flags, .disp = disp,
+					 .addr = disp % BASE, .len = len });
+}
+
+static uint64_t sync_op(uint8_t opcode, uint8_t flags)
+{
+	return submit((struct prog_sqe){ .opcode = opcode, .flags = flags });
+}
+
+static uint64_t acked(void)
+{
+	return __atomic_load_n(&wc_a.streams[1].acked, __ATOMIC_ACQUIRE);
+}
+
+static void check_landed(uint64_t disp, uint64_t len)
+{
+	uint64_t at = disp % BASE;
+
+	assert_memory_equal(landing() + at, target_mem() + at, len);
+	memset(landing() + at, 0, len);
+}
+
+static struct stream *stream(void)
+{
+	struct win_job *j = job;
+	struct stream_key key;
+	struct stream *s;
+
+	memset(&key, 0, sizeof(key));
+	key.job = j;
+	key.win = KEY;
+	key.target = 1;
+	HASH_FIND(hh, a.rma->streams, &key, sizeof(key), s);
+	return s;
+}
+
+static bool by_rdma(void)
+{
+	const struct link_peer *lp = a.k.link->peers;
+
+	return lp && lp->lane && lane_can_read(lp->lane);
+}
+
+static unsigned int given(void)
+{
+	const struct given *g;
+	unsigned int n = 0;
+
+	LL_COUNT(b.rma->given, g, n);
+	return n;
+}
+
+static uint64_t reads(void)
+{
+	return verbs_double_reads(NULL, NULL);
+}
+
+static uint64_t refused(void)
+{
+	uint64_t n;
+
+	verbs_double_reads(NULL, &n);
+	return n;
+}
+
+/* Bytes of frames that B's worker has had, but for confirmations, which come when they like. */
+static uint64_t frames_of_b(void)
+{
+	return b.k.link->lanes->lane->rx.pos;
+}
+
+static uint64_t fallback(unsigned int why)
+{
+	return job->stats->block[0].fallback[why];
+}
+
+/* The lane goes by RDMA, and A has the key of [@disp, @disp + @len). */
+static void learn(uint64_t disp, uint64_t len)
+{
+	get(disp, 8, 0);
+	RUN(acked() == seq && by_rdma());
+	for (int i = 0; i < 100; i++) {
+		uint64_t before = reads();
+
+		get(disp, len, 0);
+		RUN(acked() == seq);
+		check_landed(disp, len);
+		if (reads() > before)
+			return;
+		/* the answer, or the end of a way */
+		RUN(!stream()->key_asked);
+	}
+	fail_msg("no key is learnt");
+}
+
+/* ---- tests ---- */
+
+/* Contiguous gets, from 1 byte to 6 MiB over the borders of what is given out: right, counted, and nothing for B to do. */
+static void test_read(void **state)
+{
+	static const uint64_t lens[] = { 1, 8, 4095, 65536, 65537, 1 << 20, 6 << 20 };
+	uint64_t before, bytes, now, frames, applied, said;
+
+	learn(0, 1 << 20);
+	learn(4 << 20, 1 << 20);
+	learn(8 << 20, 1 << 20);
+	frames = frames_of_b();
+	applied = job->stats->block[0].applied[PROG_SQE_OP_GET];
+	for (unsigned int i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
+		uint64_t disp = (3 << 20) + 12345 * i;
+
+		verbs_double_reads(&before, NULL);
+		said = job->stats->block[0].rdma_read_bytes;
+		get(disp, lens[i], 0);
+		/* B's worker does not even run */
+		RUN_A(acked() == seq);
+		check_landed(disp, lens[i]);
+		verbs_double_reads(&bytes, NULL);
+		now = job->stats->block[0].rdma_read_bytes;
+		assert_int_equal(bytes - before, lens[i]);
+		assert_int_equal(now - said, lens[i]);
+	}
+	some_steps();
+	assert_int_equal(frames_of_b(), frames);
+	assert_int_equal(job->stats->block[0].applied[PROG_SQE_OP_GET], applied);
+	assert_int_equal(refused(), 0);
+	assert_int_equal(wc_a.streams[1].err_seq, 0);
+}
+
+/* Many at once are read together, in order, and a put behind them waits, as it may change what they read. */
+static void test_order(void **state)
+{
+	uint64_t before;
+	uint32_t value;
+
+	learn(0, 1 << 20);
+	before = reads();
+	verbs_double_hold_reads(true);
+	for (unsigned int i = 0; i < 4; i++)
+		get(i * 131072, 131072, 0);
+	memset(seg->arena, 0xab, 4);
+	submit((struct prog_sqe){ .opcode = PROG_SQE_OP_PUT, .flags = PROG_SQE_ARENA, .len = 4 });
+	value = *(uint32_t *)target_mem();
+	some_steps();
+	assert_int_equal(stream()->fetching, 4);
+	assert_int_equal(*(uint32_t *)target_mem(), value);
+	assert_int_equal(acked(), seq - 5);
+	verbs_double_hold_reads(false);
+	RUN(acked() == seq);
+	assert_int_equal(reads() - before, 8);
+	assert_int_equal(*(uint32_t *)target_mem(), 0xabababab);
+	assert_int_equal(*(uint32_t *)landing(), value);
+}
+
+/* A fence counts what was read when it has been read; it is one small frame for each. */
+static void test_fence(void **state)
+{
+	learn(0, 1 << 20);
+	verbs_double_hold_reads(true);
+	get(0, 100000, PROG_SQE_FENCE | PROG_SQE_PARITY);
+	get(200000, 100000, PROG_SQE_FENCE | PROG_SQE_PARITY);
+	some_steps();
+	assert_int_equal(stream()->fetching, 2);
+	assert_int_equal(wc_b.ctl->applied[1], 0);
+	verbs_double_hold_reads(false);
+	RUN(acked() == seq);
+	assert_int_equal(wc_b.ctl->applied[0], 0);
+	assert_int_equal(wc_b.ctl->applied[1], 2);
+	check_landed(0, 100000);
+	check_landed(200000, 100000);
+}
+
+/* Nothing is read before the lock is granted, and the lock is not let go before all is read. */
+static void test_lock(void **state)
+{
+	uint64_t before;
+	int err;
+
+	learn(0, 1 << 20);
+	before = reads();
+	assert_true(winlock_request(&wc_b, 2, true, 9));
+	sync_op(PROG_SQE_OP_LOCK, PROG_SQE_EXCL);
+	get(0, 1 << 20, 0);
+	sync_op(PROG_SQE_OP_UNLOCK, PROG_SQE_EXCL);
+	RUN(job->stats->block[0].lock_waits == 1);
+	some_steps();
+	assert_int_equal(reads(), before);
+	assert_int_equal(acked(), seq - 3);
+	/* what the other one writes while it has the lock is what is read */
+	fill(target_mem(), 1 << 20, 77);
+	verbs_double_hold_reads(true);
+	assert_int_equal(winlock_release(&wc_b, 2, 9, &err), 1);
+	RUN(stream()->fetching == 1);
+	some_steps();
+	assert_int_equal(acked(), seq - 2);
+	assert_false(winlock_request(&wc_b, 2, true, 9));
+	verbs_double_hold_reads(false);
+	RUN(acked() == seq);
+	assert_int_equal(reads() - before, 16);
+	check_landed(0, 1 << 20);
+}
+
+/* A read under way when the window ends reads nothing, and the get fails as every other one. */
+static void test_freed_window(void **state)
+{
+	learn(0, 1 << 20);
+	assert_int_equal(given(), 1);
+	verbs_double_hold_reads(true);
+	get(0, 1 << 20, 0);
+	RUN(stream()->fetching == 1);
+	memset(landing(), 0x55, 1 << 20);
+	free_b();
+	/* before its memory is given back */
+	assert_int_equal(given(), 0);
+	verbs_double_hold_reads(false);
+	RUN(acked() == seq);
+	assert_true(refused() >= 1);
+	assert_int_equal(wc_a.streams[1].err_seq, seq);
+	assert_int_equal(wc_a.streams[1].err, -ENOENT);
+	for (unsigned int i = 0; i < 1 << 20; i++)
+		assert_int_equal(landing()[i], 0x55);
+}
+
+/* Keys that were never given for this: of the queue pairs for messages, of another job's domain, and beyond what was given. */
+static void test_foreign_keys(void **state)
+{
+	struct fetch_keys *k;
+	uint64_t before, no;
+
+	for (int how = 0; how < 3; how++) {
+		learn(0, 1 << 20);
+		k = stream()->keys;
+		no = refused();
+		before = fallback(STATS_FB_READ_FAILED);
+		if (how == 0)
+			k->key[0].rkey = 1;		/* receive buffers */
+		else if (how == 1)
+			k->key[0].rkey = 4000;		/* none */
+		else
+			k->key[0].addr -= 4096;		/* before the window */
+		get(0, 1 << 20, 0);
+		RUN(acked() == seq);
+		check_landed(0, 1 << 20);
+		assert_int_equal(refused(), no + 1);
+		assert_int_equal(fallback(STATS_FB_READ_FAILED), before + 1);
+		/* it is tried again after a while */
+		a.k.link->peers->rma->way_rest = 0;
+	}
+	assert_int_equal(wc_a.streams[1].err_seq, 0);
+	assert_non_null(b.k.link->lanes);
+	assert_true(by_rdma());
+}
+
+/* What is detached is taken back when the client says so, and origins hear it; what is attached there next is read anew. */
+static void test_detach(void **state)
+{
+	learn(BASE, 1 << 20);
+	assert_int_equal(given(), 1);
+	assert_int_equal(wc_b.ctl->given_out, 1);
+	attach(0);
+	rma_win_keys_end(b.rma, win_b);
+	assert_int_equal(wc_b.ctl->given_out, 0);
+	assert_int_equal(given(), 0);
+	RUN(!stream()->keys->n);
+	attach(2);
+	fill(regions_b[1]->mem, SIZE, 99);
+	for (int i = 0; i < 2; i++) {
+		get(BASE, 1 << 20, 0);
+		RUN(acked() == seq);
+		assert_memory_equal(landing(), regions_b[1]->mem, 1 << 20);
+		memset(landing(), 0, 1 << 20);
+		RUN(stream()->keys->n);
+	}
+	assert_int_equal(refused(), 0);
+	assert_int_equal(given(), 1);
+	/* a client that says nothing, and gives the region up */
+	rma_region_gone(b.rma, regions_b[1]);
+	assert_int_equal(given(), 0);
+	assert_int_equal(wc_b.ctl->given_out, 0);
+	RUN(!stream()->keys->n);
+	/* one that is too old to look at it */
+	wc_b.ctl->abi_minor = 9;
+	get(BASE, 1 << 20, 0);
+	RUN(acked() == seq && stream()->key_rest);
+	stream()->key_rest = UINT64_MAX;
+	get(BASE, 1 << 20, 0);
+	RUN(acked() == seq);
+	assert_int_equal(given(), 0);
+	assert_int_equal(fallback(STATS_FB_READ_REFUSED), 1);
+}
+
+static void pong(void *ctx, int64_t rtt_ns)
+{
+}
+
+/* The network breaks under reads: they are done again in frames, and by RDMA when there is some again. */
+static void test_broken(void **state)
+{
+	uint64_t before;
+
+	learn(0, 1 << 20);
+	before = fallback(STATS_FB_READ_FAILED);
+	verbs_double_fail_read(3);
+	get(0, 1 << 20, 0);
+	RUN(acked() == seq);
+	check_landed(0, 1 << 20);
+	assert_int_equal(fallback(STATS_FB_READ_FAILED), before + 1);
+	assert_true(by_rdma());
+	a.k.link->peers->rma->way_rest = 0;
+	learn(0, 1 << 20);
+	/* and with it the lane: it is resumed */
+	verbs_double_hold_reads(true);
+	get(0, 1 << 20, 0);
+	RUN(stream()->fetching == 1);
+	verbs_double_at(1, DOUBLE_QP_FATAL);
+	submit((struct prog_sqe){ .opcode = PROG_SQE_OP_PUT, .flags = PROG_SQE_ARENA, .len = 4, .disp = SIZE - 4 });
+	assert_int_equal(lane_ping(a.k.link->peers->lane, pong, NULL), 0);
+	RUN(!stream()->fetching);
+	RUN(acked() == seq);
+	verbs_double_hold_reads(false);
+	check_landed(4, (1 << 20) - 4);
+	assert_int_equal(wc_a.streams[1].err_seq, 0);
+	a.k.link->peers->rma->way_rest = 0;
+	RUN(by_rdma());
+	learn(0, 1 << 20);
+}
+
+/* Memory that cannot be registered: frames, and the target is not asked each time. */
+static void test_no_memory(void **state)
+{
+	struct verbs_double_fails f = { -1, -1, -1, -1, -1, -1 };
+	uint64_t before;
+
+	get(0, 8, 0);
+	RUN(acked() == seq && by_rdma());
+	/* the reader's buffers are the first */
+	f.reg_mr = 2;
+	verbs_double_fail(&f);
+	before = reads();
+	for (int i = 0; i < 3; i++) {
+		get(0, 1 << 20, 0);
+		RUN(acked() == seq);
+		check_landed(0, 1 << 20);
+		RUN(stream()->key_rest);
+		stream()->key_rest = UINT64_MAX;
+	}
+	assert_int_equal(reads(), before);
+	assert_int_equal(fallback(STATS_FB_READ_REFUSED), 2);
+	stream()->key_rest = 0;
+	learn(0, 1 << 20);
+}
+
+/* The origin's process is killed while it reads: what comes is nobody's. */
+static void test_killed_origin(void **state)
+{
+	learn(0, 1 << 20);
+	verbs_double_hold_reads(true);
+	get(0, 1 << 20, 0);
+	RUN(stream()->fetching == 1);
+	memset(landing(), 0x66, 1 << 20);
+	rma_client_detach(a.rma, &c);
+	assert_null(stream());
+	verbs_double_hold_reads(false);
+	some_steps();
+	for (unsigned int i = 0; i < 1 << 20; i++)
+		assert_int_equal(landing()[i], 0x66);
+	assert_int_equal(rma_client_attach(a.rma, &c), 0);
+}
+
+/* The target's daemon goes while it is read from: the origin hears an error, and nothing is left. */
+static void test_killed_target(void **state)
+{
+	learn(0, 1 << 20);
+	verbs_double_hold_reads(true);
+	get(0, 1 << 20, 0);
+	RUN(stream()->fetching == 1);
+	link_close_from(b.k.link, guid_a, -ENOMEM, "killed");
+	RUN(!b.k.link->lanes);
+	assert_int_equal(given(), 0);
+	verbs_double_hold_reads(false);
+	RUN(acked() == seq);
+	assert_int_equal(wc_a.streams[1].err_seq, seq);
+}
+
+#define CASE(name)	cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+static const struct CMUnitTest tests[] = {
+	CASE(test_read),
+	CASE(test_order),
+	CASE(test_fence),
+	CASE(test_lock),
+	CASE(test_freed_window),
+	CASE(test_foreign_keys),
+	cmocka_unit_test_setup_teardown(test_detach, setup_dynamic, teardown),
+	CASE(test_broken),
+	CASE(test_no_memory),
+	CASE(test_killed_origin),
+	CASE(test_killed_target),
+};
+
+KIT_SUITE(tests);

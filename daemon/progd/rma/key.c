@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/*
+ * What other nodes may read of windows without this worker: pieces of mapped memory, given out when they ask, by ways of their job.
+ *
+ * A piece ends before its memory is given back: when its window ends, when a client says that it detached something of a dynamic
+ * window, when the mapping goes, or with the job's last way.  A client looks for that in its control segment: `given_out' is
+ * counted up before the range is looked at here, and there the range is cleared before `given_out' is looked at, so one of both
+ * sees the other.  Origins are told; who reads all the same is refused by the device.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "rma/target.h"
+
+#define SPAN		(4ull << 20)	/* what is given out ends at multiples of this, from where the memory begins */
+#define ASKED_MAX	(16ull << 20)	/* of what is asked for; so long a worker may register memory */
+#define PIECES_MAX	64u		/* of a window */
+#define ABI_GIVEN_OUT	11		/* minor: clients that look at it */
+
+/* ---- the end ---- */
+
+static void end(struct rma *r, struct given *g)
+{
+	LL_DELETE(r->given, g);
+	xport_mem_del(r->link->xw, g->id);
+	if (g->win->access.mem == PROG_MEM_DYNAMIC)
+		__atomic_fetch_sub(&g->win->ctl.ctl->given_out, 1, __ATOMIC_SEQ_CST);
+	win_map_put(g->map);
+	free(g);
+}
+
+/* The keys that origins have of @w are worth nothing. */
+static void tell(struct rma *r, const struct win *w)
+{
+	struct rma_from *from;
+	struct tstream *ts, *tmp;
+
+	DL_FOREACH(r->froms, from) {
+		HASH_ITER(hh, from->streams, ts, tmp) {
+			struct wire_frame f = {
+				.type = WIRE_RMA_KEY_GONE, .job = ts->index, .win = ts->key.win, .origin = ts->key.origin,
+				.target = ts->key.target,
+			};
+
+			if (ts->win != w || !ts->keyed)
+				continue;
+			ts->keyed = false;
+			ts->tl->chan->stop(ts, &f);
+		}
+	}
+}
+
+void target_keys_end(struct rma *r, const struct win *w)
+{
+	struct given *g, *tmp;
+	bool any = false;
+
+	LL_FOREACH_SAFE(r->given, g, tmp) {
+		if (g->win != w)
+			continue;
+		end(r, g);
+		any = true;
+	}
+	if (any)
+		tell(r, w);
+}
+
+void target_keys_unmap(struct rma *r, const struct win_map *m)
+{
+	struct given *g;
+
+	/* all of each window that has some of it */
+	do {
+		LL_SEARCH_SCALAR(r->given, g, map, m);
+		if (g)
+			target_keys_end(r, g->win);
+	} while (g);
+}
+
+/* The job's last way here took what was given out with it. */
+static void forget_lost(struct rma_from *from)
+{
+	struct rma *r = from->tl->r;
+	struct rma_from *other;
+	struct given *g, *tmp;
+
+	DL_FOREACH(r->froms, other)
+		if (other->way && !memcmp(other->lf->jobid, from->lf->jobid, WIRE_JOBID_SIZE))
+			return;
+	LL_FOREACH_SAFE(r->given, g, tmp)
+		if (!memcmp(g->win->job->id, from->lf->jobid, WIRE_JOBID_SIZE))
+			end(r, g);
+}
+
+void target_way_end(struct rma_from *from)
+{
+	if (!from->way)
+		return;
+	lane_way_close(from->way);
+	from->way = NULL;
+	forget_lost(from);
+}
+
+static void way_gone(void *ctx, const char *why)
+{
+	struct rma_from *from = ctx;
+
+	from->way = NULL;
+	prog_log_limited(PROG_LOG_INFO, "lane %s: reads end: %s", lane_name(from->tl->lane), why);
+	forget_lost(from);
+}
+
+static const struct lane_way_ops way_ops = { .gone = way_gone };
+
+/* ---- giving out ---- */
+
+/* The way to @theirs; one to an end that the peer had before is over. */
+static int way_to(struct rma_from *from, const struct wire_frame *f, const struct wire_wayrec *theirs)
+{
+	char why[VERBS_WHY];
+	int err;
+
+	if (from->way && !memcmp(theirs, &from->way_theirs, sizeof(*theirs)))
+		return 0;
+	target_way_end(from);
+	err = lane_way_accept(from->tl->lane, f->job, &way_ops, from, theirs, &from->way_mine, &from->way, why);
+	if (err) {
+		from->way = NULL;
+		prog_log_limited(PROG_LOG_INFO, "lane %s: cannot be read: %s", lane_name(from->tl->lane), why);
+		return err;
+	}
+	from->way_theirs = *theirs;
+	from->way_mine.of = theirs->qpn;
+	return 0;
+}
+
+/* Memory that can be registered, with all of [@lo, @hi). */
+static int where(struct win *w, uint64_t lo, uint64_t hi, struct win_where *out)
+{
+	int err;
+
+	if (win_is_dead(w) || !win_map_alive(w->ctl_map))
+		return -ENOENT;
+	if (w->access.mem == PROG_MEM_DYNAMIC && w->ctl.ctl->abi_minor < ABI_GIVEN_OUT)
+		return -EOPNOTSUPP;
+	err = win_where(w, (int64_t)lo, (int64_t)hi, out);
+	if (err)
+		return err;
+	return out->map && !out->map->device && mem_is_direct(&out->ref) ? 0 : -EOPNOTSUPP;
+}
+
+/* Is the piece of @g, or what it is to be, still where it was? */
+static bool is_there(const struct given *g)
+{
+	struct win_where now;
+
+	return !where(g->win, g->lo, g->hi, &now) && now.map == g->map &&
+	       (uintptr_t)mem_ptr(&now.ref, (int64_t)g->lo) == g->addr;
+}
+
+static struct given *find(const struct rma_from *from, const struct win *w, uint64_t lo, uint64_t hi)
+{
+	struct given *g;
+
+	LL_FOREACH(from->tl->r->given, g)
+		if (g->win == w && g->lo <= lo && hi <= g->hi && lane_way_mem_serves(from->way, g->id))
+			return g;
+	return NULL;
+}
+
+static unsigned int pieces(const struct rma *r, const struct win *w)
+{
+	const struct given *g;
+	unsigned int n = 0;
+
+	LL_FOREACH(r->given, g)
+		n += g->win == w;
+	return n;
+}
+
+static int register_piece(struct rma_from *from, struct given *g)
+{
+	struct prog_win_ctl *ctl = g->win->ctl.ctl;
+	bool dynamic = g->win->access.mem == PROG_MEM_DYNAMIC;
+	char why[VERBS_WHY];
+	int err = -EAGAIN;
+
+	if (dynamic)
+		__atomic_fetch_add(&ctl->given_out, 1, __ATOMIC_SEQ_CST);
+	why[0] = '\0';
+	if (is_there(g))
+		err = lane_way_mem_add(from->way, (void *)(uintptr_t)g->addr, g->hi - g->lo, &g->id, &g->rkey, why);
+	if (!err)
+		return 0;
+	if (dynamic)
+		__atomic_fetch_sub(&ctl->given_out, 1, __ATOMIC_SEQ_CST);
+	if (why[0])
+		prog_log_limited(PROG_LOG_WARN, "lane %s: %s: read in frames", lane_name(from->tl->lane), why);
+	return err;
+}
+
+/* A piece with all of [@lo, @hi), and what is near. */
+static int give(struct rma_from *from, struct win *w, uint64_t lo, uint64_t hi, struct given **out)
+{
+	struct rma *r = from->tl->r;
+	struct win_where at;
+	struct given *g;
+	uint64_t begin, end;
+	int err = where(w, lo, hi, &at);
+
+	if (err)
+		return err;
+	g = find(from, w, lo, hi);
+	if (g) {
+		*out = g;
+		return is_there(g) ? 0 : -EAGAIN;
+	}
+	if (pieces(r, w) >= PIECES_MAX)
+		return -EMFILE;
+	g = calloc(1, sizeof(*g));
+	if (!g)
+		return -ENOMEM;
+	g->win = w;
+	begin = (uint64_t)at.lo;
+	end = begin + (hi - begin + SPAN - 1) / SPAN * SPAN;
+	g->lo = begin + (lo - begin) / SPAN * SPAN;
+	g->hi = end < (uint64_t)at.hi ? end : (uint64_t)at.hi;
+	g->addr = (uintptr_t)mem_ptr(&at.ref, (int64_t)g->lo);
+	g->map = win_map_get(at.map);
+	err = register_piece(from, g);
+	if (err) {
+		win_map_put(g->map);
+		free(g);
+		return err;
+	}
+	LL_PREPEND(r->given, g);
+	*out = g;
+	return 0;
+}
+
+static int judge(struct rma_from *from, struct tstream *ts, const struct wire_frame *f, const struct wire_wayrec *theirs,
+		 struct given **out)
+{
+	uint64_t len = f->total < ASKED_MAX ? f->total : ASKED_MAX;
+	int err;
+
+	if (!ts->win)
+		ts_lookup(ts);
+	if (!ts->win)
+		return ts->refuse;
+	if (!len || f->disp > INT64_MAX - len)
+		return -ERANGE;
+	err = way_to(from, f, theirs);
+	return err ? err : give(from, ts->win, f->disp, f->disp + len, out);
+}
+
+int target_key_ask(struct rma_from *from, const struct wire_frame *f, const void *payload)
+{
+	struct tstream *ts = from->tl->lane ? ts_get(from, f) : NULL;
+	struct wire_frame a = { .type = WIRE_RMA_KEY, .job = f->job, .win = f->win, .origin = f->origin, .target = f->target,
+				.len = sizeof(struct wire_key) };
+	struct wire_keyrec k = { 0 };
+	uint8_t answer[sizeof(struct wire_key)];
+	struct wire_wayrec theirs;
+	struct given *g = NULL;
+	int err;
+
+	if (!ts)
+		return -ENOMEM;
+	if (ts->sub != !!(f->flags & WIRE_F_SUB) || wire_way_get(payload, &theirs))
+		return -EPROTO;
+	err = judge(from, ts, f, &theirs, &g);
+	if (err) {
+		k.status = -err;
+	} else {
+		k = (struct wire_keyrec){ .way = from->way_mine, .lo = g->lo, .hi = g->hi, .addr = g->addr, .rkey = g->rkey };
+		ts->keyed = true;
+	}
+	wire_key_put(answer, &k);
+	err = ts->tl->chan->data(ts, &a, answer);
+	/* as in target_frame() */
+	if (!ts->win && ts->state == TS_RUN && !ts->held && !ts->in_seq)
+		ts_end(ts);
+	return err;
+}

@@ -195,6 +195,7 @@ static void payload_of(struct kit_peer *p, struct kit_bytes *in, const struct wi
 	struct wire_ackrec ack = { .win = f->win ? f->win : p->key };
 	struct wire_rtsrec rts = { .comm = 9, .tag = -3, .gen = 1 };
 	struct wire_atsrec ats = { .status = 0 };
+	struct wire_keyrec key = { .way = { .generation = 1, .round = 1, .qpn = 2, .psn = 1, .reads = 1 } };
 
 	switch (kit_u8(in) % 8 ? f->type : 0) {
 	case WIRE_RMA_ACK:
@@ -208,6 +209,17 @@ static void payload_of(struct kit_peer *p, struct kit_bytes *in, const struct wi
 			if (ack.origin == p->node_rank && p->came[ack.target] && ack.seq > p->posted[ack.target])
 				p->liar = p->in;
 		}
+		return;
+	case WIRE_RMA_KEY_ASK:
+		key.way.qpn = kit_u8(in);
+		wire_way_put(buf, &key.way);
+		return;
+	case WIRE_RMA_KEY:
+		key.way.of = kit_u8(in) % 4;
+		key.lo = p->base + kit_number(in);
+		key.hi = key.lo + kit_number(in);
+		key.status = kit_u8(in) % 16;
+		wire_key_put(buf, &key);
 		return;
 	case WIRE_RNDV_RTS:
 		rts.ord = kit_u8(in) % 8;
@@ -246,6 +258,8 @@ static void lengths_of(struct kit_bytes *in, const struct wire_type *t, struct w
 	f->len = t->min_len + (span ? n % (span + 1) : 0);
 	if (f->type == WIRE_RMA_ACK)
 		f->len = (1 + n % 8) * WIRE_ACK_SIZE;
+	if (t->fields & WIRE_HAS_LENGTH)
+		f->total = n;
 	if (!(t->fields & (WIRE_HAS_RANGE | WIRE_HAS_WANT)))
 		return;
 	f->off = how & 1 ? kit_number(in) : 0;

@@ -370,9 +370,10 @@ static void no_peer(void *arg, const struct rma_peer_info *i)
 {
 }
 
-/* Time goes by, or something ends. */
-static void pass(uint8_t n)
+/* Time goes by, or something ends; or frames about keys, which have no numbers in the ranges of the others. */
+static void pass(struct kit_bytes *in)
 {
+	uint8_t n = kit_u8(in);
 	struct rma_info info;
 
 	switch (n) {
@@ -397,6 +398,12 @@ static void pass(uint8_t n)
 		peer.liar = NULL;
 		bad = true;
 		break;
+	case 0xf5:
+		kit_peer_frame(&peer, in, WIRE_RMA_KEY_ASK, WIRE_RMA_KEY_ASK);
+		break;
+	case 0xf6:
+		kit_peer_frame(&peer, in, WIRE_RMA_KEY, WIRE_RMA_KEY_GONE);
+		break;
 	default:
 		step(1 + n % 8);
 	}
@@ -415,7 +422,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	while (in.left) {
 		switch (kit_u8(&in) % 8) {
 		case 0:
-			pass(kit_u8(&in));
+			pass(&in);
 			break;
 		case 1:
 		case 2:

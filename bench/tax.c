@@ -2,7 +2,7 @@
 /*
  * tax: what asyncprog costs programs that have no use for it, and what an idle daemon costs.
  *
- *	tax --work ITERS_PER_MS [--steps N] [--idle-ms N] MODE...
+ *	tax --work ITERS_PER_MS [--steps N] [--idle-ms N] [--acc-ms N] MODE...
  *
  * MODE:
  *	pingpong8 pingpong4096  half the round trip of a message of that many bytes; a sample is the
@@ -14,7 +14,8 @@
  *	accumulate/WHO/TYPE/OP/BYTES, get_accumulate/...
  *	                        nanoseconds per MPI_Accumulate (MPI_Get_accumulate) of BYTES on rank 0, in
  *	                        batches that end with a flush.  WHO is who does it: `alone' rank 1, while the
- *	                        others wait, `all' every rank at once, and the slowest one counts
+ *	                        others wait, `all' every rank at once, and the slowest one counts; about
+ *	                        --acc-ms (400) at most
  *	idle                    a window, one put per rank, then all ranks sleep N ms; reports for
  *	                        each progd that runs beside the ranks its context switches in that
  *	                        time and its resident set (before MPI_Init, and with sessions)
@@ -30,10 +31,9 @@
 #define BATCHES		200
 #define MAX_NS		5000000000LL	/* per mode */
 #define ACC_BATCHES	60		/* of accumulates, of which there are many points */
-#define ACC_NS		400000000LL
 
 static int rank, size;
-static uint64_t work, steps, idle_ms;
+static uint64_t work, steps, idle_ms, acc_ms;
 
 static void sleep_ms(uint64_t ms)
 {
@@ -247,7 +247,7 @@ static void accumulate(const char *key, bool fetch, bool alone, const struct typ
 		memset(mem, 0, bytes);
 	MPI_Win_lock_all(0, win);
 	start = bench_now();
-	for (int i = -2; next_batch(start, i, ACC_BATCHES, ACC_NS); i++) {
+	for (int i = -2; next_batch(start, i, ACC_BATCHES, (int64_t)acc_ms * 1000000); i++) {
 		int64_t t0 = bench_now(), took = 0, slowest;
 
 		if (!alone || rank == 1) {
@@ -394,6 +394,7 @@ int main(int argc, char **argv)
 		bench_die("--work ITERS_PER_MS is missing");
 	steps = bench_opt(argc, argv, "--steps", 500);
 	idle_ms = bench_opt(argc, argv, "--idle-ms", 10000);
+	acc_ms = bench_opt(argc, argv, "--acc-ms", 400);
 
 	for (int i = 0; bench_arg(argc, argv, &i);)
 		mode_run(argv[i], &start);

@@ -104,6 +104,7 @@ struct mem {
 struct read {
 	void *cookie;
 	uint32_t len;
+	bool lands;			/* not in the way's buffer */
 };
 
 struct verbs_way {
@@ -257,8 +258,8 @@ int way_new(struct verbs_ep *e, const uint8_t job[VERBS_JOB], bool reader, void 
 	    struct verbs_way **out, char why[VERBS_WHY]);
 int way_connect(struct verbs_way *w, const struct verbs_way_end *peer, char why[VERBS_WHY]);
 void way_free(struct verbs_way *w);
-int way_read(struct verbs_way *w, uint64_t addr, uint32_t key, uint32_t len, void *cookie);
-int way_mem_add(struct verbs_way *w, void *addr, size_t len, uint64_t *id, uint32_t *key, char why[VERBS_WHY]);
+int way_read(struct verbs_way *w, uint64_t addr, uint32_t key, uint32_t len, void *to, uint32_t to_key, void *cookie);
+int way_mem_add(struct verbs_way *w, void *addr, size_t len, bool land, uint64_t *id, uint32_t *key, char why[VERBS_WHY]);
 bool way_mem_serves(const struct verbs_way *w, uint64_t id);
 void way_mem_del(struct verbs *v, uint64_t id);
 

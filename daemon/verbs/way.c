@@ -6,7 +6,8 @@
  * and nothing else, those of the side that reads permit nothing, and what is given out can be read and not written.  So a key is
  * worth something on the job's own queue pairs only, as long as the memory is given out, and for reading.
  *
- * What is read comes to buffers here.  A way that has failed is of no use any more: what was under way is lost.
+ * What is read comes to buffers here, or to memory that was registered for that.  A way that has failed is of no use any more:
+ * what was under way is lost.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -70,23 +71,23 @@ static struct mem *find(const struct dom *m, uint64_t id)
 	return NULL;
 }
 
-int way_mem_add(struct verbs_way *w, void *addr, size_t len, uint64_t *id, uint32_t *key, char why[VERBS_WHY])
+int way_mem_add(struct verbs_way *w, void *addr, size_t len, bool land, uint64_t *id, uint32_t *key, char why[VERBS_WHY])
 {
 	struct device *d = w->e->d;
 	struct mem *mem;
 
 	if (d->nmems == MAX_MEMS) {
-		snprintf(why, VERBS_WHY, "%s: %u pieces of memory can be read already", d->name, MAX_MEMS);
+		snprintf(why, VERBS_WHY, "%s: %u pieces of memory are registered already", d->name, MAX_MEMS);
 		return -EMFILE;
 	}
 	mem = calloc(1, sizeof(*mem));
 	errno = ENOMEM;
 	if (mem)
-		mem->mr = ibv_reg_mr(w->dom->pd, addr, len, IBV_ACCESS_REMOTE_READ);
+		mem->mr = ibv_reg_mr(w->dom->pd, addr, len, land ? IBV_ACCESS_LOCAL_WRITE : IBV_ACCESS_REMOTE_READ);
 	if (!mem || !mem->mr) {
 		int err = errno ? errno : EIO;
 
-		snprintf(why, VERBS_WHY, "%s: %zu KiB of a window cannot be registered: %s%s", d->name, len / 1024, strerror(err),
+		snprintf(why, VERBS_WHY, "%s: %zu KiB of memory cannot be registered: %s%s", d->name, len / 1024, strerror(err),
 			 err == ENOMEM ? " (RLIMIT_MEMLOCK is too small)" : "");
 		free(mem);
 		return -err;
@@ -95,7 +96,7 @@ int way_mem_add(struct verbs_way *w, void *addr, size_t len, uint64_t *id, uint3
 	LL_PREPEND(w->dom->mems, mem);
 	d->nmems++;
 	*id = mem->id;
-	*key = mem->mr->rkey;
+	*key = land ? mem->mr->lkey : mem->mr->rkey;
 	return 0;
 }
 
@@ -123,22 +124,25 @@ void way_mem_del(struct verbs *v, uint64_t id)
 
 /* ---- reading ---- */
 
-int way_read(struct verbs_way *w, uint64_t addr, uint32_t key, uint32_t len, void *cookie)
+int way_read(struct verbs_way *w, uint64_t addr, uint32_t key, uint32_t len, void *to, uint32_t to_key, void *cookie)
 {
 	uint32_t at = w->head % VERBS_READS;
-	struct ibv_sge sge = { .addr = (uintptr_t)w->buf + at * VERBS_READ_MAX, .length = len, .lkey = w->mr ? w->mr->lkey : 0 };
+	struct ibv_sge sge = {
+		.addr = to ? (uintptr_t)to : (uintptr_t)w->buf + at * VERBS_READ_MAX, .length = len,
+		.lkey = to ? to_key : w->mr ? w->mr->lkey : 0,
+	};
 	struct ibv_send_wr wr = {
 		.wr_id = (uint64_t)w->serial << 32 | at, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ,
 		.send_flags = IBV_SEND_SIGNALED, .wr.rdma = { .remote_addr = addr, .rkey = key },
 	}, *bad;
 
-	if (!w->connected || w->failed || !w->buf || !len || len > VERBS_READ_MAX)
+	if (!w->connected || w->failed || !w->buf || !len || len > (to ? VERBS_LAND_MAX : VERBS_READ_MAX))
 		return -EIO;
 	if (w->head - w->tail == w->depth)
 		return -EAGAIN;
 	if (ibv_post_send(w->qp, &wr, &bad))
 		return -EIO;
-	w->read[at] = (struct read){ .cookie = cookie, .len = len };
+	w->read[at] = (struct read){ .cookie = cookie, .len = len, .lands = to };
 	w->head++;
 	return 0;
 }
@@ -170,7 +174,7 @@ static void ended(struct verbs_way *w, const struct ibv_wc *wc)
 		return;
 	}
 	w->tail++;
-	w->e->d->v->host->read_done(w->ctx, r.cookie, w->buf + at * VERBS_READ_MAX, r.len);
+	w->e->d->v->host->read_done(w->ctx, r.cookie, r.lands ? NULL : w->buf + at * VERBS_READ_MAX, r.len);
 }
 
 const struct way_events way_events = {

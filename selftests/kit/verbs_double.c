@@ -312,12 +312,17 @@ static void to_error(struct dqp *q)
 
 /* ---- the device ---- */
 
-static void check_key(const struct ibv_sge *s, const struct ibv_pd *pd, bool written)
+static bool is_registered(const struct ibv_sge *s, const struct ibv_pd *pd, bool written)
 {
 	const struct ibv_mr *m = s->lkey && s->lkey < MRS ? d.mr[s->lkey] : NULL;
 
-	if (!m || m->pd != pd || s->addr < (uintptr_t)m->addr || s->addr + s->length > (uintptr_t)m->addr + m->length ||
-	    (written && !(d.mr_access[s->lkey] & IBV_ACCESS_LOCAL_WRITE)))
+	return m && m->pd == pd && s->addr >= (uintptr_t)m->addr && s->addr + s->length <= (uintptr_t)m->addr + m->length &&
+	       (!written || d.mr_access[s->lkey] & IBV_ACCESS_LOCAL_WRITE);
+}
+
+static void check_key(const struct ibv_sge *s, const struct ibv_pd *pd, bool written)
+{
+	if (!is_registered(s, pd, written))
 		wrong("memory that is not registered for this");
 }
 
@@ -417,7 +422,12 @@ static void read_it(struct dqp *q, struct dqp *to)
 		to_error(q);
 		return;
 	}
-	check_key(&s->sge, q->v.pd, true);
+	/* or was it taken back? */
+	if (!is_registered(&s->sge, q->v.pd, true)) {
+		sent(q, IBV_WC_LOC_PROT_ERR);
+		to_error(q);
+		return;
+	}
 	memcpy((void *)(uintptr_t)s->sge.addr, (void *)(uintptr_t)addr, s->sge.length);
 	d.reads++;
 	d.read_bytes += s->sge.length;

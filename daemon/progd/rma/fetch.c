@@ -21,6 +21,7 @@
 #define ASK_MIN		16384u		/* so long it is worth to ask for a key ... */
 #define ASK_OFTEN	32u		/* ... or when so many shorter ones were sent */
 #define KEY_REST_NS	1000000000ull	/* a target that refuses is not asked again for so long */
+#define LAND_MIN	16384u		/* of shorter ones the bytes are copied */
 #define WAY_REST_NS	2000000000ull	/* when a way has failed there is none for so long */
 
 /* How a job's memory at the peer is read. */
@@ -71,6 +72,10 @@ static void deliver(const struct fetch *f, const void *bytes, uint32_t n)
 	int err;
 
 	stats_add(&st->rdma_read_bytes, n);
+	if (!bytes) {
+		stats_add(&st->direct_bytes, n);
+		return;
+	}
 	if (op->status)
 		return;
 	if (to) {
@@ -97,6 +102,22 @@ static struct fetch_way *find_way(const struct rma_peer *p, const struct link_jo
 	return NULL;
 }
 
+/* Is there a way of the job's to any peer? */
+static bool has_way(const struct rma *r, const struct win_job *job)
+{
+	const struct link_peer *lp, *tmp;
+	const struct fetch_way *w;
+
+	HASH_ITER(hh, r->link->peers, lp, tmp) {
+		if (!lp->rma)
+			continue;
+		LL_FOREACH(lp->rma->ways, w)
+			if (w->j->job == job)
+				return true;
+	}
+	return false;
+}
+
 /* The keys of its streams are worth nothing without it. */
 static void way_end(struct fetch_way *w)
 {
@@ -104,6 +125,8 @@ static void way_end(struct fetch_way *w)
 	struct stream *s, *tmp;
 
 	LL_DELETE(p->ways, w);
+	if (!has_way(p->r, w->j->job))
+		rma_landings_job_end(p->r, w->j->job);
 	EACH_STREAM_OF(p->r, p, s, tmp) {
 		if (s->lj != w->j)
 			continue;
@@ -151,11 +174,29 @@ static const struct fetch_key *key_at(const struct stream *s, uint64_t at)
 	return NULL;
 }
 
+/* Where the next part, of *@n bytes and perhaps fewer then, is read to; NULL: to the way's buffer. */
+static void *place(const struct fetch_way *w, const struct fetch *f, uint64_t *n, uint32_t *key)
+{
+	struct op *op = f->op;
+	uint64_t most = *n < LANE_LAND_MAX ? *n : LANE_LAND_MAX;
+
+	if ((op->flags & PROG_SQE_LOC_MASK) == PROG_SQE_REGION && !op->map->device && op->len >= LAND_MIN && !op->status &&
+	    rma_landing(w->way, f->s->conn, op->map, op->addr + f->issued, &most, key)) {
+		*n = most;
+		return op_memory(f->s->conn->c, op, f->issued);
+	}
+	if (*n > LANE_READ_MAX)
+		*n = LANE_READ_MAX;
+	return NULL;
+}
+
 /* One part more of @f; false: none now. */
 static bool issue_part(struct fetch_way *w, struct fetch *f)
 {
 	uint64_t at, n = f->op->len - f->issued;
 	const struct fetch_key *k;
+	uint32_t to_key = 0;
+	void *to;
 	int err;
 
 	at = f->op->disp + f->op->off + f->issued;
@@ -166,14 +207,14 @@ static bool issue_part(struct fetch_way *w, struct fetch *f)
 	}
 	if (n > k->hi - at)
 		n = k->hi - at;
-	if (n > LANE_READ_MAX)
-		n = LANE_READ_MAX;
-	err = lane_way_read(w->way, k->addr + (at - k->lo), k->rkey, n, f);
+	to = place(w, f, &n, &to_key);
+	err = lane_way_read(w->way, k->addr + (at - k->lo), k->rkey, n, to, to_key, f);
 	if (err && err != -EAGAIN)
 		f->failed = true;
 	if (err)
 		return err != -EAGAIN;
 	f->issued += n;
+	f->lands |= to != NULL;
 	f->out++;
 	return true;
 }

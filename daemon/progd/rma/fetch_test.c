@@ -337,32 +337,82 @@ static void learn(uint64_t disp, uint64_t len)
 static void test_read(void **state)
 {
 	static const uint64_t lens[] = { 1, 8, 4095, 65536, 65537, 1 << 20, 6 << 20 };
-	uint64_t before, bytes, now, frames, applied, said;
+	uint64_t before, bytes, now, frames, applied, said, copied;
+	const struct stats_block *st = &job->stats->block[0];
 
 	learn(0, 1 << 20);
 	learn(4 << 20, 1 << 20);
 	learn(8 << 20, 1 << 20);
 	frames = frames_of_b();
-	applied = job->stats->block[0].applied[PROG_SQE_OP_GET];
+	applied = st->applied[PROG_SQE_OP_GET];
 	for (unsigned int i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
 		uint64_t disp = (3 << 20) + 12345 * i;
 
 		verbs_double_reads(&before, NULL);
-		said = job->stats->block[0].rdma_read_bytes;
+		said = st->rdma_read_bytes;
+		copied = st->mapped_bytes + st->cma_bytes + st->helper_bytes;
 		get(disp, lens[i], 0);
 		/* B's worker does not even run */
 		RUN_A(acked() == seq);
 		check_landed(disp, lens[i]);
 		verbs_double_reads(&bytes, NULL);
-		now = job->stats->block[0].rdma_read_bytes;
+		now = st->rdma_read_bytes;
 		assert_int_equal(bytes - before, lens[i]);
 		assert_int_equal(now - said, lens[i]);
+		/* by nobody, but short ones, once, by A */
+		assert_int_equal(st->mapped_bytes + st->cma_bytes + st->helper_bytes - copied, lens[i] < 16384 ? lens[i] : 0);
 	}
 	some_steps();
 	assert_int_equal(frames_of_b(), frames);
-	assert_int_equal(job->stats->block[0].applied[PROG_SQE_OP_GET], applied);
+	assert_int_equal(st->applied[PROG_SQE_OP_GET], applied);
 	assert_int_equal(refused(), 0);
 	assert_int_equal(wc_a.streams[1].err_seq, 0);
+}
+
+/* To memory of the program that is not shared, by CMA; and when the client's memory cannot be registered, out of a buffer. */
+static void test_copied(void **state)
+{
+	static uint8_t own[1 << 20];
+	struct verbs_double_fails f = { -1, -1, -1, -1, -1, -1 };
+	const struct stats_block *st = &job->stats->block[0];
+	uint64_t before, copied;
+
+	learn(0, 1 << 20);
+	c.view.cma = true;
+	before = reads();
+	submit((struct prog_sqe){ .opcode = PROG_SQE_OP_GET, .flags = PROG_SQE_VA, .addr = (uintptr_t)own, .len = sizeof(own) });
+	RUN(acked() == seq);
+	assert_int_equal(reads() - before, 16);
+	assert_memory_equal(own, target_mem(), sizeof(own));
+	/* another region, of which nothing is registered */
+	regions_a[1] = kit_map(1 << 20);
+	f.reg_mr = 1;
+	verbs_double_fail(&f);
+	copied = st->mapped_bytes;
+	submit((struct prog_sqe){ .opcode = PROG_SQE_OP_GET, .flags = PROG_SQE_REGION, .region = 1, .len = 65536 });
+	RUN(acked() == seq);
+	assert_int_equal(st->mapped_bytes - copied, 65536);
+	assert_memory_equal(regions_a[1]->mem, target_mem(), 65536);
+	assert_int_equal(wc_a.streams[1].err_seq, 0);
+}
+
+/* A region is deleted while it is read to: nothing is written there any more, and the get is done in frames. */
+static void test_region_gone(void **state)
+{
+	uint64_t before;
+
+	learn(0, 1 << 20);
+	before = fallback(STATS_FB_READ_FAILED);
+	verbs_double_hold_reads(true);
+	get(0, 1 << 20, 0);
+	RUN(stream()->fetching == 1);
+	assert_int_equal(a.rma->nlandings, 1);
+	rma_region_gone(a.rma, regions_a[0]);
+	assert_int_equal(a.rma->nlandings, 0);
+	verbs_double_hold_reads(false);
+	RUN(acked() == seq);
+	assert_int_equal(fallback(STATS_FB_READ_FAILED), before + 1);
+	check_landed(0, 1 << 20);
 }
 
 /* Many at once are read together, in order, and a put behind them waits, as it may change what they read. */
@@ -385,7 +435,7 @@ static void test_order(void **state)
 	assert_int_equal(acked(), seq - 5);
 	verbs_double_hold_reads(false);
 	RUN(acked() == seq);
-	assert_int_equal(reads() - before, 8);
+	assert_int_equal(reads() - before, 4);
 	assert_int_equal(*(uint32_t *)target_mem(), 0xabababab);
 	assert_int_equal(*(uint32_t *)landing(), value);
 }
@@ -434,7 +484,7 @@ static void test_lock(void **state)
 	assert_false(winlock_request(&wc_b, 2, true, 9));
 	verbs_double_hold_reads(false);
 	RUN(acked() == seq);
-	assert_int_equal(reads() - before, 16);
+	assert_int_equal(reads() - before, 4);
 	check_landed(0, 1 << 20);
 }
 
@@ -598,11 +648,28 @@ static void test_killed_origin(void **state)
 	memset(landing(), 0x66, 1 << 20);
 	rma_client_detach(a.rma, &c);
 	assert_null(stream());
+	assert_int_equal(a.rma->nlandings, 0);
 	verbs_double_hold_reads(false);
 	some_steps();
 	for (unsigned int i = 0; i < 1 << 20; i++)
 		assert_int_equal(landing()[i], 0x66);
 	assert_int_equal(rma_client_attach(a.rma, &c), 0);
+}
+
+/* The origin frees its window while it reads, which it must not: its memory is its own all the same. */
+static void test_origin_freed(void **state)
+{
+	learn(0, 1 << 20);
+	verbs_double_hold_reads(true);
+	get(0, 1 << 20, 0);
+	RUN(stream()->fetching == 1);
+	memset(landing(), 0x77, 1 << 20);
+	rma_win_gone(a.rma, win_a);
+	assert_null(stream());
+	verbs_double_hold_reads(false);
+	some_steps();
+	for (unsigned int i = 0; i < 1 << 20; i++)
+		assert_int_equal(landing()[i], 0x77);
 }
 
 /* The target's daemon goes while it is read from: the origin hears an error, and nothing is left. */
@@ -624,6 +691,8 @@ static void test_killed_target(void **state)
 
 static const struct CMUnitTest tests[] = {
 	CASE(test_read),
+	CASE(test_copied),
+	CASE(test_region_gone),
 	CASE(test_order),
 	CASE(test_fence),
 	CASE(test_lock),
@@ -633,6 +702,7 @@ static const struct CMUnitTest tests[] = {
 	CASE(test_broken),
 	CASE(test_no_memory),
 	CASE(test_killed_origin),
+	CASE(test_origin_freed),
 	CASE(test_killed_target),
 };
 

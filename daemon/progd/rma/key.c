@@ -189,7 +189,7 @@ static int register_piece(struct rma_from *from, struct given *g)
 		__atomic_fetch_add(&ctl->given_out, 1, __ATOMIC_SEQ_CST);
 	why[0] = '\0';
 	if (is_there(g))
-		err = lane_way_mem_add(from->way, (void *)(uintptr_t)g->addr, g->hi - g->lo, &g->id, &g->rkey, why);
+		err = lane_way_mem_add(from->way, (void *)(uintptr_t)g->addr, g->hi - g->lo, false, &g->id, &g->rkey, why);
 	if (!err)
 		return 0;
 	if (dynamic)

@@ -3,6 +3,7 @@
  * origin.h - what the files of the origin's half share.  Each calls those above it only:
  *
  *	lane.c		the channel to other nodes
+ *	landing.c	memory that is read to
  *	stream.c	streams, and the end of their operations
  *	send.c		operations to frames, streams in turn
  *	fetch.c		GETs that are read by RDMA
@@ -50,6 +51,11 @@ extern const struct to_target rma_lane_to_target;
 bool rma_gone_flush(struct rma_peer *p);
 /* The lane is down: they are of no use. */
 void rma_gone_forget(struct rma_peer *p);
+
+/* ---- landing.c ------------------------------------------------------------------------------ */
+
+/* May the way read *@len bytes, perhaps fewer then, to byte @at of the client's region @map?  *@key is for that. */
+bool rma_landing(struct lane_way *way, struct conn *c, struct win_map *map, uint64_t at, uint64_t *len, uint32_t *key);
 
 /* ---- stream.c ------------------------------------------------------------------------------- */
 
@@ -128,11 +134,14 @@ struct fetch {
 	uint64_t issued, done;		/* bytes */
 	uint32_t out;			/* parts under way */
 	bool failed;			/* no further part is read */
+	bool lands;			/* parts are read to the client's region, op->map */
 };
 
-/* What is read for @op is nobody's. */
+/* What is read for @op is nobody's, and its memory is the client's when this returns. */
 static inline void fetch_forget(struct stream *s, struct op *op)
 {
+	if (op->fetch->out && op->fetch->lands)
+		rma_landings_end(s->conn->r, s->conn, op->map);
 	op->fetch->op = NULL;
 	op->fetch->s = NULL;
 	op->fetch = NULL;

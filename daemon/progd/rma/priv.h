@@ -343,6 +343,15 @@ struct given {				/* a piece of a window that other nodes may read */
 	uint32_t rkey;
 };
 
+struct landing {			/* a piece of a client's region to which is read */
+	struct landing *next;
+	struct conn *conn;
+	struct win_map *map;		/* held */
+	uint64_t lo, hi;		/* bytes of it */
+	uint64_t id;			/* as lane_way_mem_add() says, and the next */
+	uint32_t key;
+};
+
 struct rma_lane {			/* a lane on which operations arrive */
 	struct rma *r;
 	const struct to_origin *chan;
@@ -442,6 +451,8 @@ struct rma {
 	struct rma_from *froms;
 	struct held_unlock *held_unlocks;
 	struct given *given;		/* pieces of windows that other nodes may read: key.c */
+	struct landing *landings;	/* landing.c */
+	unsigned int nlandings;
 	struct tstream *waiting;	/* TS_LOCK, TS_FULL, TS_RETRY, TS_SEND; in order of wait_round */
 	uint64_t wait_round;		/* walks over it so far */
 	struct sendref *free_refs;
@@ -518,6 +529,11 @@ int rma_fetch_key(struct rma_peer *p, struct link_job *j, const struct wire_fram
 void rma_fetch_keys_gone(struct rma_peer *p, struct link_job *j, const struct wire_frame *f);
 /* The peer's lane is of no use any more; or its ways of @job, unless that is NULL. */
 void rma_fetch_end(struct rma_peer *p, const struct win_job *job);
+
+/* landing.c */
+/* Nothing is read to what a client, or a region, unless NULL, or a job has registered, when these return. */
+void rma_landings_end(struct rma *r, const struct conn *c, const struct win_map *m);
+void rma_landings_job_end(struct rma *r, const struct win_job *job);
 
 /* move.c */
 /*

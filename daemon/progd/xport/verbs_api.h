@@ -22,7 +22,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-#define VERBS_API_VERSION	2
+#define VERBS_API_VERSION	3
 #define VERBS_API_SYMBOL	"progd_verbs_api"
 #define VERBS_PLUGIN		"progd-verbs.so"
 
@@ -32,7 +32,8 @@
 #define VERBS_BUFFER_MAX	(1u << 20)	/* bytes */
 
 #define VERBS_JOB	16		/* bytes of a job's name */
-#define VERBS_READ_MAX	(64u << 10)	/* bytes that one READ brings */
+#define VERBS_READ_MAX	(64u << 10)	/* bytes that one READ brings to a buffer of the way ... */
+#define VERBS_LAND_MAX	(256u << 10)	/* ... and to other memory */
 #define VERBS_READS	8u		/* that are under way on a queue pair */
 
 #define VERBS_LINK_IB	1
@@ -81,8 +82,8 @@ struct verbs_host {
 	void (*room)(void *ep_ctx);
 	void (*failed)(void *ep_ctx, const char *why);
 	/*
-	 * Of a way, which may be freed from inside: what was read, there until the next way_read(); it has failed, and of its reads
-	 * nothing more is heard.
+	 * Of a way, which may be freed from inside: what was read, there until the next way_read(), or NULL: it is where it was to be;
+	 * it has failed, and of its reads nothing more is heard, but until it is freed they may still be written.
 	 */
 	void (*read_done)(void *way_ctx, void *cookie, const void *bytes, uint32_t n);
 	void (*way_failed)(void *way_ctx, const char *why);
@@ -131,17 +132,18 @@ struct verbs_api {
 	void (*way_free)(struct verbs_way *w);
 	/*
 	 * Read @len bytes, at most VERBS_READ_MAX, of the peer's memory, of which @addr and @key are what it says: `read_done'
-	 * follows, in order, or `way_failed'.  0; -EAGAIN: VERBS_READS are under way; -EIO: it has failed.
+	 * follows, in order, or `way_failed'.  @to: to there, of which @to_key is what mem_add() said, and at most VERBS_LAND_MAX; NULL:
+	 * to a buffer of the way.  0; -EAGAIN: VERBS_READS are under way; -EIO: it has failed.
 	 */
-	int (*way_read)(struct verbs_way *w, uint64_t addr, uint32_t key, uint32_t len, void *cookie);
+	int (*way_read)(struct verbs_way *w, uint64_t addr, uint32_t key, uint32_t len, void *to, uint32_t to_key, void *cookie);
 	/*
-	 * Memory that peers may read by ways of this job and device, until mem_del() or the last of these ways is freed.  It must be
-	 * mapped until then.  @id is never another's.  0, or -errno and a line.
+	 * Memory that peers may read by ways of this job and device, or (@land) to which these ways read, until mem_del() or the last of
+	 * them is freed.  It must be mapped until then.  @id is never another's.  0, or -errno and a line.
 	 */
-	int (*mem_add)(struct verbs_way *w, void *addr, size_t len, uint64_t *id, uint32_t *key, char why[VERBS_WHY]);
-	/* Can it be read by this way, too? */
+	int (*mem_add)(struct verbs_way *w, void *addr, size_t len, bool land, uint64_t *id, uint32_t *key, char why[VERBS_WHY]);
+	/* Does it serve this way, too? */
 	bool (*mem_serves)(const struct verbs_way *w, uint64_t id);
-	/* Nobody reads it when this returns.  Nothing, if it is not there any more. */
+	/* Nobody reads it, or writes it, when this returns.  Nothing, if it is not there any more. */
 	void (*mem_del)(struct verbs *v, uint64_t id);
 };
 

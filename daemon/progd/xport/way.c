@@ -115,14 +115,14 @@ void lane_way_close(struct lane_way *w)
 		way_free(w);
 }
 
-int lane_way_read(struct lane_way *w, uint64_t addr, uint32_t key, uint32_t len, void *cookie)
+int lane_way_read(struct lane_way *w, uint64_t addr, uint32_t key, uint32_t len, void *to, uint32_t to_key, void *cookie)
 {
-	return api(w->l)->way_read(w->v, addr, key, len, cookie);
+	return api(w->l)->way_read(w->v, addr, key, len, to, to_key, cookie);
 }
 
-int lane_way_mem_add(struct lane_way *w, void *addr, size_t len, uint64_t *id, uint32_t *key, char why[VERBS_WHY])
+int lane_way_mem_add(struct lane_way *w, void *addr, size_t len, bool land, uint64_t *id, uint32_t *key, char why[VERBS_WHY])
 {
-	return api(w->l)->mem_add(w->v, addr, len, id, key, why);
+	return api(w->l)->mem_add(w->v, addr, len, land, id, key, why);
 }
 
 bool lane_way_mem_serves(const struct lane_way *w, uint64_t id)

@@ -151,7 +151,7 @@ static void give(int job, void *p, size_t n, uint64_t *id, uint32_t *key)
 {
 	char why[VERBS_WHY];
 
-	assert_int_equal(api->mem_add(side[1].way[job].v, p, n, id, key, why), 0);
+	assert_int_equal(api->mem_add(side[1].way[job].v, p, n, false, id, key, why), 0);
 }
 
 /* Does the device let it? */
@@ -161,7 +161,7 @@ static bool can_read(int job, const void *p, uint32_t key, uint32_t n)
 	unsigned int done = w->done, failed = w->failed;
 	bool fine;
 
-	assert_int_equal(api->way_read(w->v, (uintptr_t)p, key, n, &memory[done]), 0);
+	assert_int_equal(api->way_read(w->v, (uintptr_t)p, key, n, NULL, 0, &memory[done]), 0);
 	RUN_FOR(look, 20, w->done != done || w->failed != failed);
 	fine = w->done != done;
 	if (fine) {
@@ -169,7 +169,7 @@ static bool can_read(int job, const void *p, uint32_t key, uint32_t n)
 		assert_memory_equal(w->got, p, n);
 	} else {
 		/* the way is over, of both sides */
-		assert_int_equal(api->way_read(w->v, (uintptr_t)p, key, n, NULL), -EIO);
+		assert_int_equal(api->way_read(w->v, (uintptr_t)p, key, n, NULL, 0, NULL), -EIO);
 		RUN_FOR(look, 20, side[1].way[job].failed);
 		way_end(job);
 		way_pair(job);
@@ -214,7 +214,7 @@ static void test_taken_back(void **state)
 
 	give(0, memory, SIZE, &id, &key);
 	verbs_double_hold_reads(true);
-	while (!api->way_read(w->v, (uintptr_t)memory, key, 1000, &memory[n]))
+	while (!api->way_read(w->v, (uintptr_t)memory, key, 1000, NULL, 0, &memory[n]))
 		n++;
 	/* as many as the device has */
 	assert_int_equal(n, 4);
@@ -236,7 +236,7 @@ static void test_end_amid(void **state)
 
 	give(0, memory, SIZE, &id, &key);
 	verbs_double_hold_reads(true);
-	assert_int_equal(api->way_read(w->v, (uintptr_t)memory, key, 1000, &memory[0]), 0);
+	assert_int_equal(api->way_read(w->v, (uintptr_t)memory, key, 1000, NULL, 0, &memory[0]), 0);
 	api->way_free(w->v);
 	w->v = NULL;
 	verbs_double_hold_reads(false);
@@ -265,8 +265,8 @@ static void test_refused(void **state)
 	for (unsigned int i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		assert_int_equal(api->way_connect(w, &bad[i], why), -EINVAL);
 	/* not connected; then what is longer than its buffers */
-	assert_int_equal(api->way_read(w, 0, 1, 1, NULL), -EIO);
-	assert_int_equal(api->way_read(side[0].way[0].v, 0, 1, VERBS_READ_MAX + 1, NULL), -EIO);
+	assert_int_equal(api->way_read(w, 0, 1, 1, NULL, 0, NULL), -EIO);
+	assert_int_equal(api->way_read(side[0].way[0].v, 0, 1, VERBS_READ_MAX + 1, NULL, 0, NULL), -EIO);
 	api->way_free(w);
 	for (int i = 0; i < 3; i++) {
 		f = (struct verbs_double_fails){ -1, -1, -1, -1, -1, -1 };
@@ -278,7 +278,7 @@ static void test_refused(void **state)
 	f = (struct verbs_double_fails){ -1, -1, -1, -1, -1, -1 };
 	f.reg_mr = 1;
 	verbs_double_fail(&f);
-	assert_int_equal(api->mem_add(side[1].way[0].v, memory, SIZE, &id, &key, why), -ENOMEM);
+	assert_int_equal(api->mem_add(side[1].way[0].v, memory, SIZE, false, &id, &key, why), -ENOMEM);
 	assert_non_null(strstr(why, "RLIMIT_MEMLOCK"));
 	assert_int_equal(verbs_double_open(), open);
 }

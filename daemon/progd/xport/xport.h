@@ -302,7 +302,7 @@ int lane_ping(struct lane *l, void (*cb)(void *ctx, int64_t rtt_ns), void *ctx);
 struct lane_way;
 
 struct lane_way_ops {
-	/* What lane_way_read() read, in order; there until the next one. */
+	/* What lane_way_read() read, in order; there until the next one, or NULL: where it was to be. */
 	void (*read_done)(void *ctx, void *cookie, const void *bytes, uint32_t n);
 	/*
 	 * It is no more, and with it what was under way, and what the acceptor gave out by it, if no other way of the job is left.
@@ -324,12 +324,13 @@ int lane_way_accept(struct lane *l, uint32_t job, const struct lane_way_ops *ops
 /* Nothing is read by it any more. NULL allowed. */
 void lane_way_close(struct lane_way *w);
 /* As verbs_api.h has these. */
-int lane_way_read(struct lane_way *w, uint64_t addr, uint32_t key, uint32_t len, void *cookie);
-int lane_way_mem_add(struct lane_way *w, void *addr, size_t len, uint64_t *id, uint32_t *key, char why[VERBS_WHY]);
+int lane_way_read(struct lane_way *w, uint64_t addr, uint32_t key, uint32_t len, void *to, uint32_t to_key, void *cookie);
+int lane_way_mem_add(struct lane_way *w, void *addr, size_t len, bool land, uint64_t *id, uint32_t *key, char why[VERBS_WHY]);
 bool lane_way_mem_serves(const struct lane_way *w, uint64_t id);
-/* Nobody reads it when this returns. */
+/* Nobody reads it, or writes it, when this returns. */
 void xport_mem_del(struct xport_worker *xw, uint64_t id);
 #define LANE_READ_MAX	VERBS_READ_MAX
+#define LANE_LAND_MAX	VERBS_LAND_MAX
 
 /* Written by the worker, read by any thread without lock (each number for itself). */
 struct lane_stats {

@@ -50,6 +50,7 @@
 
 #include "arena.h"
 #include "pins.h"
+#include "silence.h"
 
 struct dtype;
 struct msgs;
@@ -95,7 +96,7 @@ static inline void carried_acquire(void)
 #define CLIENT_SUPERVISOR_MS	10000	/* a supervisor that is being restarted is waited for */
 #define CLIENT_PROBE_AFTER_NS	2000000000u	/* of waiting without news */
 #define CLIENT_PROBE_EVERY_NS	5000000000u
-#define CLIENT_LOOK_NS		500000000u	/* of waiting that counts between two looks, see waited_add() */
+#define CLIENT_LOOK_NS		500000000u	/* of waiting that counts between two looks */
 #define CLIENT_MSG_ARENA	(4u << 20)	/* behind CLIENT_ARENA: datatype programs of messages */
 #define CLIENT_STRIPE_NS	100000000	/* a stripe is not waited for longer */
 #define CLIENT_NO_SLOT		UINT32_MAX
@@ -205,9 +206,11 @@ struct prog_session {
 	uint32_t defer_copies, defer_submits;	/* measured, at most as many as are needed */
 
 	pthread_mutex_t ctrl_lock;
-	/* under ctrl_lock, of session_probe(): an answer is outstanding, when it looked last, for how long it has waited */
+	pid_t daemon;			/* 0: not known */
+	/* under ctrl_lock, of session_probe(): an answer is outstanding, and for how long; when it asked last */
 	bool probing;
-	uint64_t probe_looked, probe_waited, probe_last;
+	struct silence silence;
+	uint64_t probe_last;
 
 	struct pins pins;
 
@@ -251,8 +254,8 @@ int client_memfd(const char *name, size_t size, int *fd, void **mem);
 
 /* A socket that is connected to the daemon at @path, if that is run by somebody to trust; or -errno. */
 int session_connect(const char *path, const char **reason);
-/* One exchange on @sock.  Returns the reply's status; *@broken: there was none, or it makes no sense. */
-int session_exchange(int sock, uint16_t type, void *req, size_t size, const int *fds, unsigned int nfds,
+/* One exchange on @sock with @daemon, 0: not known.  Returns the reply's status; *@broken: there was none, or it makes no sense. */
+int session_exchange(int sock, pid_t daemon, uint16_t type, void *req, size_t size, const int *fds, unsigned int nfds,
 		     void *rep, size_t rep_size, int *rfds, unsigned int *nrfds, bool *broken);
 /*
  * One control request: @req (its hdr filled here), @fds sent along; the reply goes to @reply of
@@ -267,7 +270,7 @@ bool session_check(struct prog_session *s);
 /*
  * For waits that last, called now and then: asks the daemon for a sign of life, and later looks for
  * the answer; never blocks.  One that is stopped or hangs keeps its connection open.  The session is
- * lost when there is no answer for CLIENT_CTRL_TIMEOUT_MS in which this process could have seen it.
+ * lost when there is no answer for CLIENT_CTRL_TIMEOUT_MS, as silence.h has it.
  */
 void session_probe(struct prog_session *s, uint64_t now);
 void session_kick(struct prog_session *s, uint32_t worker);

@@ -162,33 +162,21 @@ static int send_request(int sock, const void *req, size_t size, const int *fds, 
 }
 
 /*
- * A job may be stopped for hours, or its machine, and the daemon with it: who goes on first has seen no answer, and must not take
- * that for silence.  So no more than CLIENT_LOOK_NS count between two looks.
- */
-static void waited_add(uint64_t *waited, uint64_t *looked, uint64_t now)
-{
-	/* @now may be older than another thread's */
-	uint64_t ns = now > *looked ? now - *looked : 0;
-
-	*waited += ns < CLIENT_LOOK_NS ? ns : CLIENT_LOOK_NS;
-	*looked += ns;
-}
-
-/*
  * Descriptors beyond *@nrfds are closed.  -EMFILE: the reply came, but this process has no descriptors left for
  * all of its descriptors; none is kept.
  */
-static int recv_reply(int sock, void *rep, size_t size, int *rfds, unsigned int *nrfds)
+static int recv_reply(int sock, pid_t daemon, void *rep, size_t size, int *rfds, unsigned int *nrfds)
 {
 	SCM_BUF(CLIENT_MAX_FDS) ctl;
 	struct iovec iov = { rep, size };
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = ctl.buf,
 			      .msg_controllen = sizeof(ctl.buf) };
 	struct pollfd p = { .fd = sock, .events = POLLIN };
-	uint64_t waited = 0, looked = clock_ns();
 	unsigned int got, resets = 0;
+	struct silence q;
 	ssize_t n;
 
+	silence_begin(&q, daemon, clock_ns());
 	for (;;) {
 		int ready = poll(&p, 1, CLIENT_LOOK_NS / 1000000);
 
@@ -196,8 +184,7 @@ static int recv_reply(int sock, void *rep, size_t size, int *rfds, unsigned int 
 			break;
 		if (ready < 0 && errno != EINTR)
 			return -errno;
-		waited_add(&waited, &looked, clock_ns());
-		if (waited >= CLIENT_CTRL_TIMEOUT_MS * 1000000ull)
+		if (silence_ends_it(&q, clock_ns()))
 			return -ETIMEDOUT;
 	}
 	/* a daemon that refuses does not read: what it said comes after that error, once */
@@ -223,7 +210,7 @@ static int recv_reply(int sock, void *rep, size_t size, int *rfds, unsigned int 
 	return 0;
 }
 
-int session_exchange(int sock, uint16_t type, void *req, size_t size, const int *fds,
+int session_exchange(int sock, pid_t daemon, uint16_t type, void *req, size_t size, const int *fds,
 		     unsigned int nfds, void *rep, size_t rep_size, int *rfds, unsigned int *nrfds,
 		     bool *broken)
 {
@@ -238,7 +225,7 @@ int session_exchange(int sock, uint16_t type, void *req, size_t size, const int 
 	err = send_request(sock, req, size, fds, nfds);
 	if (err && err != -EPIPE)
 		return err;
-	err = recv_reply(sock, rep, rep_size, rfds, nrfds);
+	err = recv_reply(sock, daemon, rep, rep_size, rfds, nrfds);
 	if (err && err != -EMFILE)
 		return err;
 	if (r->type != type || r->status > 0) {
@@ -268,11 +255,11 @@ int session_request(struct prog_session *s, uint16_t type, void *req, size_t siz
 	}
 	/* an answer to session_probe() comes first */
 	if (s->probing)
-		err = recv_reply(s->sock, &probe, sizeof(probe), NULL, NULL);
+		err = recv_reply(s->sock, s->daemon, &probe, sizeof(probe), NULL, NULL);
 	s->probing = false;
 	if (!err)
-		err = session_exchange(s->sock, type, req, size, fds, nfds, rep, rep_size, rfds,
-				       nrfds, &broken);
+		err = session_exchange(s->sock, s->daemon, type, req, size, fds, nfds, rep, rep_size,
+				       rfds, nrfds, &broken);
 	pthread_mutex_unlock(&s->ctrl_lock);
 	if (broken) {
 		/* requests and replies are out of step now: nothing more can be asked */
@@ -294,14 +281,13 @@ void session_probe(struct prog_session *s, uint64_t now)
 	if (session_lost(s) || pthread_mutex_trylock(&s->ctrl_lock))
 		return;
 	if (s->probing) {
-		waited_add(&s->probe_waited, &s->probe_looked, now);
 		if (recv(s->sock, &rep, sizeof(rep), MSG_DONTWAIT) > 0)
 			s->probing = false;
 		else
-			dead = s->probe_waited > CLIENT_CTRL_TIMEOUT_MS * 1000000ull;
+			dead = silence_ends_it(&s->silence, now);
 	} else if (now >= s->probe_last + CLIENT_PROBE_EVERY_NS) {
-		s->probe_last = s->probe_looked = now;
-		s->probe_waited = 0;
+		s->probe_last = now;
+		silence_begin(&s->silence, s->daemon, now);
 		s->probing = send(s->sock, &ping, sizeof(ping), MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
 	}
 	pthread_mutex_unlock(&s->ctrl_lock);

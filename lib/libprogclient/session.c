@@ -233,7 +233,7 @@ static int hello(struct prog_session *s, const struct prog_session_cfg *cfg, int
 
 	memcpy(req.jobid, cfg->jobid, sizeof(req.jobid));
 	memcpy(req.jobkey, cfg->jobkey, sizeof(req.jobkey));
-	err = session_exchange(s->sock, PROG_CTRL_HELLO, &req, sizeof(req), &seg_fd, 1, &rep,
+	err = session_exchange(s->sock, 0, PROG_CTRL_HELLO, &req, sizeof(req), &seg_fd, 1, &rep,
 			       sizeof(rep), fds, &nfds, &broken);
 	sodium_memzero(req.jobkey, sizeof(req.jobkey));
 	if (broken) {
@@ -285,6 +285,7 @@ static int hello(struct prog_session *s, const struct prog_session_cfg *cfg, int
 	s->pin_cache = rep.pin_cache;
 	s->move_min = rep.move_min;
 	s->binding = bind_default(s, rep.binding);
+	s->daemon = rep.abi_minor >= 11 ? (pid_t)rep.pid : 0;
 	s->node_costs = costs_of(&rep);
 	s->costs = coll_costs_default;
 	return 0;

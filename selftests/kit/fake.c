@@ -91,7 +91,7 @@ static void fake_hello(struct fake_session *s, const struct prog_ctrl_hello *m, 
 {
 	struct prog_ctrl_hello_reply rep = { .abi_major = PROG_ABI_MAJOR,
 		.abi_minor = fk->old ? 1 : fk->minor[s->node & 1] ? fk->minor[s->node & 1] : PROG_ABI_MINOR,
-		.session = s->id, .binding = fk->binding,
+		.session = s->id, .binding = fk->binding, .pid = (uint32_t)getpid(),
 		.workers = fk->workers, .naddrs = 1, .features = fk->cma ? PROG_FEAT_CMA : 0 };
 	int out[1 + PROG_MAX_WORKERS];
 	uint32_t i;

@@ -335,6 +335,7 @@ int session_hello(struct session *s, struct msg *m)
 	r.pin_cache = lim.pin_cache;
 	r.move_min = r.features & PROG_FEAT_PINNED ? copy_engine_least() : 0;
 	r.binding = all->o.binding;
+	r.pid = (uint32_t)getpid();
 	tell_costs(s, &r);
 	fds[0] = all->o.node->doorbell_fd;
 	memcpy(fds + 1, s->wake_fd, s->nwakes * sizeof(fds[0]));

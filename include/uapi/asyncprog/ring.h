@@ -28,7 +28,8 @@
 					 * 5: PROG_HELP_PULL, PROG_HELP_PUSH, struct prog_pool_dir;
 					 * 6: struct prog_win_single, PROG_WIN_COPIES; 7: notifications; 8: sub-streams, PROG_BINDING_*;
 					 * 9: struct prog_coll_area; 10: prog_ctrl_hello_reply.coll_cost;
-					 * 11: prog_win_ctl.given_out, PROG_CTRL_WIN_KEYS */
+					 * 11: prog_win_ctl.given_out, PROG_CTRL_WIN_KEYS,
+					 * prog_ctrl_hello_reply.pid */
 #define PROG_MAX_WORKERS	16
 #define PROG_MAX_ADDRS		4
 #define PROG_GUID_SIZE		16
@@ -636,6 +637,9 @@ struct prog_ctrl_hello_reply {		/* fds: doorbell, then one eventfd per worker, o
 	__u32	reserved;
 	/* ABI minor 10 */
 	__u32	coll_cost[8];		/* by PROG_COLL_COST_*, what messages cost on this node; 0: not known */
+	/* ABI minor 11 */
+	__u32	pid;			/* of the daemon that serves this session, in its own namespace */
+	__u32	reserved1;
 };
 
 enum {	/* STEADY: what is configured, where the other may be measured */

@@ -178,15 +178,14 @@ static void last_reached(struct device *d, struct ibv_qp *qp)
 static void fail_qp(struct device *d, struct ibv_qp *qp, const char *why)
 {
 	struct half *h = qp ? find(d, qp->qp_num) : NULL;
-	struct verbs_way *w, *next;
+	struct verbs_way *w;
 
 	if (h)
 		d->v->ep->failed(h->e, why);
-	DL_FOREACH_SAFE(d->ways, w, next)
-		if (w->qp == qp) {
-			d->v->way->failed(w, why);
-			break;
-		}
+	/* who is told destroys the queue pair, which waits for its events to be acknowledged */
+	DL_FOREACH(d->ways, w)
+		if (w->qp == qp)
+			w->event = why;
 }
 
 static void event(struct device *d, const struct ibv_async_event *ev)
@@ -248,10 +247,27 @@ static void tell(struct verbs_ep *e)
 		host->room(e->ctx);
 }
 
+static struct verbs_way *way_to_tell(const struct device *d)
+{
+	struct verbs_way *w;
+
+	DL_FOREACH(d->ways, w)
+		if (w->event)
+			return w;
+	return NULL;
+}
+
 void device_tell(struct device *d)
 {
 	struct verbs_ep *e, *next;
+	struct verbs_way *w;
 
+	while ((w = way_to_tell(d))) {
+		const char *why = w->event;
+
+		w->event = NULL;
+		d->v->way->failed(w, why);
+	}
 	while ((e = d->touched)) {
 		d->touched = e->touched_next;
 		e->touched = false;

@@ -117,6 +117,7 @@ struct verbs_way {
 	uint32_t served;		/* reads that the device answers at a time */
 	uint32_t depth;			/* reads that may be under way */
 	bool connected, failed;
+	const char *event;		/* NULL: none; else it says so, and the host is to be told */
 	uint32_t head, tail;		/* free-running: reads posted, ended */
 	struct read read[VERBS_READS];
 	uint8_t *buf;			/* reader: VERBS_READS times VERBS_READ_MAX bytes */

@@ -62,6 +62,7 @@ struct dqp {
 	struct send *sq;
 	unsigned int queued, max_send;
 	unsigned int rnr;		/* tries of the first one */
+	unsigned int unacked;		/* events */
 	bool sig_all;
 };
 
@@ -630,13 +631,50 @@ int _ibv_query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index, st
 	return ret;
 }
 
+/* The queue pair that an event is about, as long as it is there; under d.lock. */
+static struct dqp *event_qp(const struct ibv_async_event *ev)
+{
+	for (unsigned int i = 0; i < QPS; i++)
+		if (d.qp[i] && &d.qp[i]->v == ev->element.qp)
+			return d.qp[i];
+	return NULL;
+}
+
+static bool is_of_qp(const struct ibv_async_event *ev)
+{
+	return ev->event_type == IBV_EVENT_QP_FATAL || ev->event_type == IBV_EVENT_QP_ACCESS_ERR ||
+	       ev->event_type == IBV_EVENT_QP_LAST_WQE_REACHED;
+}
+
+/* With a queue pair its events go. */
 int ibv_get_async_event(struct ibv_context *ctx, struct ibv_async_event *ev)
 {
-	return read(ctx->async_fd, ev, sizeof(*ev)) == sizeof(*ev) ? 0 : -1;
+	bool gone = true;
+
+	while (gone) {
+		struct dqp *q;
+
+		if (read(ctx->async_fd, ev, sizeof(*ev)) != sizeof(*ev))
+			return -1;
+		pthread_mutex_lock(&d.lock);
+		q = is_of_qp(ev) ? event_qp(ev) : NULL;
+		gone = is_of_qp(ev) && !q;
+		if (q)
+			q->unacked++;
+		pthread_mutex_unlock(&d.lock);
+	}
+	return 0;
 }
 
 void ibv_ack_async_event(struct ibv_async_event *ev)
 {
+	struct dqp *q;
+
+	pthread_mutex_lock(&d.lock);
+	q = is_of_qp(ev) ? event_qp(ev) : NULL;
+	if (q)
+		q->unacked--;
+	pthread_mutex_unlock(&d.lock);
 }
 
 const char *ibv_event_type_str(enum ibv_event_type event)
@@ -906,6 +944,8 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 	struct dqp *q = (struct dqp *)qp;
 
 	pthread_mutex_lock(&d.lock);
+	if (q->unacked)
+		wrong("a queue pair is destroyed before its events are acknowledged, which a device waits for");
 	d.qp[qp->qp_num] = NULL;
 	while (q->sq) {
 		struct send *s = q->sq;

@@ -346,6 +346,9 @@ void kit_peer_frame(struct kit_peer *p, struct kit_bytes *in, uint8_t first, uin
 	if (f.len > t->max_len)
 		return;
 	payload_of(p, in, &f, buf);
+	/* a short message comes with it */
+	if (f.type == WIRE_RNDV_RTS && f.len > sizeof(struct wire_rts))
+		kit_data_fill(buf + sizeof(struct wire_rts), 0, f.len - sizeof(struct wire_rts));
 	/* full: the input goes on behind it */
 	if (lane_send(l, &f, f.len ? buf : NULL, NULL, NULL)) {
 		if (answer)

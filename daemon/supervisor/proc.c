@@ -2,49 +2,28 @@
 #include "proc.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <libprogbase/procfs.h>
+
 #define TRIES	8u	/* a thread that starts while we look has its starter's priority */
 
-struct stat_line {
-	uint64_t user, sys;	/* in clock ticks */
-	uint64_t began;
-};
-
-/* Of a process or thread; false: it has ended. */
-static bool read_stat(const char *path, struct stat_line *st)
+/* Of a process or thread that has not ended. */
+static bool read_stat(pid_t pid, pid_t tid, struct procfs_stat *st)
 {
-	char buf[1024], state, *p;
-	ssize_t n = -1;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-	if (fd >= 0) {
-		n = read(fd, buf, sizeof(buf) - 1);
-		close(fd);
-	}
-	buf[n > 0 ? n : 0] = '\0';
-	/* the second field is a name in parentheses that can have any bytes; then 3 state, 14 utime, 15 stime, 22 starttime */
-	p = strrchr(buf, ')');
-	return p && sscanf(p + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %" SCNu64 " %" SCNu64
-			   " %*d %*d %*d %*d %*d %*d %" SCNu64, &state, &st->user, &st->sys, &st->began) == 4 &&
-	       state != 'Z' && state != 'X';
+	return procfs_stat(pid, tid, st) && st->state != 'Z' && st->state != 'X';
 }
 
 uint64_t proc_began(pid_t pid)
 {
-	struct stat_line st;
-	char path[64];
+	struct procfs_stat st;
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	return pid > 0 && read_stat(path, &st) ? st.began : 0;
+	return read_stat(pid, 0, &st) ? st.began : 0;
 }
 
 /* Calls @fn for each thread with real-time priority; how many there were. */
@@ -73,11 +52,9 @@ static unsigned int each_realtime(pid_t pid, void (*fn)(pid_t pid, pid_t tid, ui
 
 static void add_time(pid_t pid, pid_t tid, uint64_t *sum)
 {
-	struct stat_line st;
-	char path[64];
+	struct procfs_stat st;
 
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", (int)pid, (int)tid);
-	if (read_stat(path, &st))
+	if (read_stat(pid, tid, &st))
 		*sum += (st.user + st.sys) * (1000000000u / (uint64_t)sysconf(_SC_CLK_TCK));
 }
 

@@ -16,7 +16,8 @@
 struct silence {
 	pid_t daemon;			/* 0: not known */
 	uint64_t waited, looked;	/* ns */
-	uint64_t ran;			/* time of processors that it had got when this began, as the kernel counts it */
+	bool watched;			/* since the first look: */
+	uint64_t ran;			/* time of processors that it had got then, in clock ticks */
 };
 
 /* From @now on, of clock_ns().  @daemon: its process as seen from here, 0: not known. */

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/*
+ * procfs: what the kernel says of a process, or of one of its threads.
+ */
+#ifndef PROGBASE_PROCFS_H
+#define PROGBASE_PROCFS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct procfs_stat {
+	char state;		/* as in proc(5): R runnable, S, D, T, Z, .. */
+	uint64_t user, sys;	/* processor time that it has got, in clock ticks; a process with all of its threads */
+	uint64_t began;		/* in clock ticks since the machine's start */
+};
+
+/* Of thread @tid of process @pid; 0: of the process.  false: there is none, or none to be seen.  Thread-safe. */
+bool procfs_stat(pid_t pid, pid_t tid, struct procfs_stat *st);
+
+#endif

@@ -141,12 +141,18 @@ static void way_end(struct fetch_way *w)
 	link_retry_arm(&p->r->retry);
 }
 
+/* There is no way for a while. */
+static void rest(struct rma_peer *p, const struct link_job *j, const char *why)
+{
+	p->way_rest = loop_now() + WAY_REST_NS;
+	prog_log_limited(PROG_LOG_INFO, "job %u: no reads by RDMA: %s", j->job->number, why);
+}
+
 static void way_gone(void *ctx, const char *why)
 {
 	struct fetch_way *w = ctx;
 
-	w->p->way_rest = loop_now() + WAY_REST_NS;
-	prog_log_limited(PROG_LOG_INFO, "job %u: no reads by RDMA: %s", w->j->job->number, why);
+	rest(w->p, w->j, why);
 	way_end(w);
 }
 
@@ -267,8 +273,7 @@ static struct fetch_way *way_get(struct stream *s)
 	w->p = p;
 	w->j = s->lj;
 	if (lane_way_open(p->lp->lane, s->lj->index, &way_ops, w, &w->mine, &w->way, why)) {
-		p->way_rest = engine_now(p->r) + WAY_REST_NS;
-		prog_log_limited(PROG_LOG_INFO, "job %u: no reads by RDMA: %s", s->lj->job->number, why);
+		rest(p, s->lj, why);
 		free(w);
 		return NULL;
 	}
@@ -348,10 +353,7 @@ static bool is_end_of(struct fetch_way *w, const struct wire_wayrec *theirs)
 	if (w->ready)
 		return theirs->qpn == w->theirs.qpn && theirs->psn == w->theirs.psn;
 	if (lane_way_connect(w->way, theirs, why)) {
-		struct rma_peer *p = w->p;
-
-		p->way_rest = loop_now() + WAY_REST_NS;
-		prog_log_limited(PROG_LOG_INFO, "job %u: no reads by RDMA: %s", w->j->job->number, why);
+		rest(w->p, w->j, why);
 		way_close(w);
 		return false;
 	}

@@ -28,3 +28,12 @@ struct segment *kit_client(struct rma_client *c, struct win_job *job, size_t siz
 	};
 	return seg;
 }
+
+void kit_submit(struct segment *seg, const struct prog_sqe *e)
+{
+	uint32_t tail = seg->sq.tail, slot = tail % KIT_SLOTS;
+
+	seg->sqe[slot] = *e;
+	seg->idx[slot] = slot;
+	__atomic_store_n(&seg->sq.tail, tail + 1, __ATOMIC_RELEASE);
+}

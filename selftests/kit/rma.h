@@ -24,4 +24,7 @@ extern struct link_host kit_host;
 /* @c, but for windows and regions, with a new segment, which stands first in @size bytes. */
 struct segment *kit_client(struct rma_client *c, struct win_job *job, size_t size);
 
+/* One more entry of the client's ring, which has room for it. */
+void kit_submit(struct segment *seg, const struct prog_sqe *e);
+
 #endif

@@ -21,6 +21,16 @@ static MPI_Aint addr_of(const void *p)
 	return a;
 }
 
+/* Each rank's @own goes to the one before it: what the next one has. */
+static MPI_Aint next_has(MPI_Aint own)
+{
+	MPI_Aint theirs;
+
+	M(MPI_Sendrecv(&own, 1, MPI_AINT, (t_rank + t_size - 1) % t_size, 1, &theirs, 1, MPI_AINT, (t_rank + 1) % t_size, 1,
+		       MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+	return theirs;
+}
+
 /* nothing is attached: synchronization works */
 static void empty(void)
 {
@@ -109,8 +119,7 @@ static void attach_during_epoch(void)
 
 		M(MPI_Win_attach(win, mem, n * sizeof(int)));
 		a = addr_of(mem);
-		M(MPI_Sendrecv(&a, 1, MPI_AINT, left, 1, &theirs, 1, MPI_AINT, t, 1,
-			       MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+		theirs = next_has(a);
 		M(MPI_Put(&v, 1, MPI_INT, t, MPI_Aint_add(theirs, 4 * (n - 1)), 1, MPI_INT, win));
 		M(MPI_Win_flush(t, win));
 		t_barrier();
@@ -222,8 +231,7 @@ static void reattach(void)
 	int *mem = calloc(1024, sizeof(int)), t = (t_rank + 1) % t_size, v = 3, *m;
 	MPI_Aint a = addr_of(mem), theirs;
 
-	M(MPI_Sendrecv(&a, 1, MPI_AINT, (t_rank + t_size - 1) % t_size, 1, &theirs, 1, MPI_AINT, t,
-		       1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+	theirs = next_has(a);
 	m = mem;
 	for (int i = 0; i < 8; i++) {
 		int n = 16 << i;
@@ -337,8 +345,7 @@ static void across_ranges(void)
 	}
 	for (int i = 0; i < PARTS - 1; i++)
 		border[i] = (MPI_Aint)(i + 1) * BYTES;
-	M(MPI_Sendrecv(&a, 1, MPI_AINT, (t_rank + t_size - 1) % t_size, 1, &theirs, 1, MPI_AINT, t,
-		       1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+	theirs = next_has(a);
 	M(MPI_Win_lock_all(0, win));
 	all_operations(win, t, theirs, N, border, PARTS - 1);
 	M(MPI_Win_unlock_all(win));
@@ -361,8 +368,7 @@ static void hole(void)
 	for (int i = 0; i < 3; i++)
 		M(MPI_Win_attach(win, mem + i * EACH, EACH));
 	a = addr_of(mem);
-	M(MPI_Sendrecv(&a, 1, MPI_AINT, (t_rank + t_size - 1) % t_size, 1, &theirs, 1, MPI_AINT, t,
-		       1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+	theirs = next_has(a);
 	M(MPI_Win_detach(win, mem + EACH));
 	t_barrier();
 	for (int i = 0; i < 2; i++) {
@@ -400,8 +406,7 @@ static void many_neighbours(void)
 	M(MPI_Win_attach(win, &none, 0));
 	M(MPI_Win_detach(win, &none));
 	a = addr_of(mem);
-	M(MPI_Sendrecv(&a, 1, MPI_AINT, (t_rank + t_size - 1) % t_size, 1, &theirs, 1, MPI_AINT, t,
-		       1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+	theirs = next_has(a);
 	t_fill(v, PARTS * EACH, (uint64_t)t);
 	M(MPI_Win_fence(0, win));
 	M(MPI_Put(v, PARTS * EACH, MPI_BYTE, t, theirs, PARTS * EACH, MPI_BYTE, win));
@@ -428,8 +433,7 @@ static void overlapping(void)
 	MPI_Win win = make();
 	MPI_Aint a = addr_of(x), theirs;
 
-	M(MPI_Sendrecv(&a, 1, MPI_AINT, (t_rank + t_size - 1) % t_size, 1, &theirs, 1, MPI_AINT, t,
-		       1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+	theirs = next_has(a);
 	for (int i = 0; i < N; i++)
 		M(MPI_Win_attach(win, x + range[i][0] * PAGE, (range[i][1] - range[i][0]) * PAGE * (MPI_Aint)sizeof(int)));
 	for (int i = 0; i < N; i++) {
@@ -465,8 +469,7 @@ static void overlapping_small(void)
 	MPI_Win win = make();
 	MPI_Aint a = addr_of(x), theirs;
 
-	M(MPI_Sendrecv(&a, 1, MPI_AINT, (t_rank + t_size - 1) % t_size, 1, &theirs, 1, MPI_AINT, t,
-		       1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+	theirs = next_has(a);
 	for (int i = 0; i < N; i++)
 		M(MPI_Win_attach(win, x + range[i][0], (range[i][1] - range[i][0]) * (MPI_Aint)sizeof(int)));
 	t_barrier();
@@ -496,8 +499,7 @@ static void no_bytes(void)
 	int *x = calloc(64, sizeof(int)), v = 78, t = (t_rank + 1) % t_size;
 	MPI_Aint a = addr_of(x), theirs;
 
-	M(MPI_Sendrecv(&a, 1, MPI_AINT, (t_rank + t_size - 1) % t_size, 1, &theirs, 1, MPI_AINT, t,
-		       1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+	theirs = next_has(a);
 	M(MPI_Win_attach(win, x + 32, 0));
 	M(MPI_Win_attach(win, x, 16 * sizeof(int)));
 	M(MPI_Win_attach(win, x + 8, 0));
@@ -525,8 +527,7 @@ static void detach_unknown(void)
 	M(MPI_Win_attach(win, x, 16 * sizeof(int)));
 	M(MPI_Win_detach(win, y));
 	M(MPI_Win_detach(win, x + 1));
-	M(MPI_Sendrecv(&a, 1, MPI_AINT, (t_rank + t_size - 1) % t_size, 1, &theirs, 1, MPI_AINT, t,
-		       1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+	theirs = next_has(a);
 	M(MPI_Win_fence(0, win));
 	M(MPI_Put(&v, 1, MPI_INT, t, MPI_Aint_add(theirs, 4 * 15), 1, MPI_INT, win));
 	M(MPI_Win_fence(0, win));
@@ -547,8 +548,7 @@ static void outside(void)
 	MPI_Datatype dt;
 
 	M(MPI_Win_attach(win, mem, 64 * sizeof(int)));
-	M(MPI_Sendrecv(&a, 1, MPI_AINT, (t_rank + t_size - 1) % t_size, 1, &theirs, 1, MPI_AINT, t,
-		       1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+	theirs = next_has(a);
 	for (int i = 0; i < 3; i++) {
 		static const MPI_Aint off[3] = { 64 * 4, 63 * 4 + 1, -4 };
 
@@ -594,7 +594,7 @@ static void ten_thousand(void)
 	MPI_Win win = make();
 	int at[USED];
 
-	M(MPI_Sendrecv(&a, 1, MPI_AINT, left, 1, &theirs, 1, MPI_AINT, t, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+	theirs = next_has(a);
 	for (int i = 0; i < MANY; i++)
 		failed += MPI_Win_attach(win, mem + (size_t)i * STEP, sizeof(long)) != MPI_SUCCESS;
 	T_EQ(failed, 0);

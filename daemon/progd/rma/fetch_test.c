@@ -224,13 +224,9 @@ static int teardown(void **state)
 
 static uint64_t submit(struct prog_sqe e)
 {
-	uint32_t tail = seg->sq.tail, slot = tail % KIT_SLOTS;
-
 	e.target = 1;
 	e.seq = ++seq;
-	seg->sqe[slot] = e;
-	seg->idx[tail % KIT_SLOTS] = slot;
-	__atomic_store_n(&seg->sq.tail, tail + 1, __ATOMIC_RELEASE);
+	kit_submit(seg, &e);
 	return seq;
 }
 

@@ -169,13 +169,9 @@ static int teardown(void **state)
 
 static void submit(struct prog_sqe e)
 {
-	uint32_t tail = seg->sq.tail, slot = tail % KIT_SLOTS;
-
 	e.target = 1;
 	e.seq = ++seq;
-	seg->sqe[slot] = e;
-	seg->idx[slot] = slot;
-	__atomic_store_n(&seg->sq.tail, tail + 1, __ATOMIC_RELEASE);
+	kit_submit(seg, &e);
 }
 
 static void put_or_get(uint8_t opcode, uint64_t disp, uint64_t at, uint64_t len, uint8_t flags)

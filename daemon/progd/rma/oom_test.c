@@ -198,13 +198,9 @@ static int teardown(void **state)
 
 static void submit(uint32_t target, struct prog_sqe e)
 {
-	uint32_t tail = seg->sq.tail, slot = tail % KIT_SLOTS;
-
 	e.target = target;
 	e.seq = ++seq[target];
-	seg->sqe[slot] = e;
-	seg->idx[slot] = slot;
-	__atomic_store_n(&seg->sq.tail, tail + 1, __ATOMIC_RELEASE);
+	kit_submit(seg, &e);
 }
 
 static bool answered(uint32_t target)

@@ -212,11 +212,7 @@ static int teardown(void **state)
 
 static void submit(struct prog_sqe e)
 {
-	uint32_t tail = a.seg->sq.tail, slot = tail % KIT_SLOTS;
-
-	a.seg->sqe[slot] = e;
-	a.seg->idx[tail % KIT_SLOTS] = slot;
-	__atomic_store_n(&a.seg->sq.tail, tail + 1, __ATOMIC_RELEASE);
+	kit_submit(a.seg, &e);
 }
 
 static struct prog_sqe put(uint64_t seq)

@@ -330,11 +330,10 @@ static void mark_result(const struct prog_sqe *e)
 static void entry(struct kit_bytes *in)
 {
 	struct segment *seg = &helped->s;
-	uint32_t tail = seg->sq.tail, slot = tail % KIT_SLOTS;
 	struct prog_sqe e = { .opcode = kit_u8(in) % (PROG_SQE_OP_NOTIFY + 1) };
 
 	if (bad || results == sizeof(result) / sizeof(result[0]) ||
-	    tail - __atomic_load_n(&seg->sq.head, __ATOMIC_ACQUIRE) >= KIT_SLOTS)
+	    seg->sq.tail - __atomic_load_n(&seg->sq.head, __ATOMIC_ACQUIRE) >= KIT_SLOTS)
 		return;
 	e.flags = kit_u8(in);
 	e.op = kit_u8(in) % (PROG_OP_END + 1);
@@ -361,9 +360,7 @@ static void entry(struct kit_bytes *in)
 			e.addr += (uintptr_t)(origin + SIZE);
 	}
 	mark_result(&e);
-	seg->sqe[slot] = e;
-	seg->idx[tail % KIT_SLOTS] = slot;
-	__atomic_store_n(&seg->sq.tail, tail + 1, __ATOMIC_RELEASE);
+	kit_submit(seg, &e);
 }
 
 static void no_peer(void *arg, const struct rma_peer_info *i)

@@ -14,6 +14,7 @@ use File::Path qw(make_path);
 use IO::Select;
 use IPC::Open3 qw(open3);
 use JSON::PP qw(decode_json);
+use List::Util qw(max);
 use POSIX qw(WNOHANG);
 use Time::HiRes qw(sleep time);
 
@@ -378,6 +379,7 @@ sub end_file { "$_[0]{dir}/end.$set.$_[0]{id}.$_[1]" }
 # MPICH's MPI_Finalize hangs by itself over TCP, up to every other job of four ranks on two nodes, without us as well.
 # So a job of which all ranks reached MPI_Finalize, and do nothing of ours there any more (a session
 # has a memory file), has ended as its ranks say when $grace seconds later its launcher is still there.
+# Nor does it always wait for the others with its connections: a rank whose peer has closed one ends the job.
 sub job_wait
 {
 	my ($j, $seconds, $grace) = @_;
@@ -394,16 +396,37 @@ sub job_wait
 	if ($got) {
 		$j->{status} = $? & 127 ? 128 + ($? & 127) : $? >> 8;
 		delete $jobs{$j->{pid}};
+		if ($j->{status} && flush_failed($j)) {
+			note("job $j->{id} (mpich) is over, but MPI_Finalize fails:\n", file_text($j->{err}));
+			$j->{status} = ranks_status($j);
+		}
 		return $j->{status};
 	}
 	if ($in_mpich) {
-		my ($st) = sort { $b <=> $a } map { int(file_text(end_file($j, $_)) || 0) } 0 .. $j->{ranks} - 1;
-
 		note("job $j->{id} (mpich) is over, but hangs in MPI_Finalize:\n", job_stop($j));
-		return $j->{status} = int $st;
+		return $j->{status} = ranks_status($j);
 	}
 	note("job $j->{id} ($j->{mpi}) does not end; its processes:\n", job_stop($j));
 	return;
+}
+
+# The worst of what the ranks of a job say that reached MPI_Finalize
+sub ranks_status
+{
+	my ($j) = @_;
+
+	return max(map { int(file_text(end_file($j, $_)) || 0) } 0 .. $j->{ranks} - 1);
+}
+
+# Did all ranks reach MPI_Finalize, and each that ended the job do so because MPICH's connections broke there?
+sub flush_failed
+{
+	my ($j) = @_;
+	my $err = $j->{mpi} eq 'mpich' && $j->{over}->() ? file_text($j->{err}) : '';
+	my $ends = () = $err =~ /^Abort\(/mg;
+	my $broken = () = $err =~ /MPIDI_UCX_mpi_finalize_hook.*returned failed request/g;
+
+	return $ends && $ends == $broken;
 }
 
 # The output of a job, for failed tests

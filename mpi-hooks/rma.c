@@ -270,8 +270,8 @@ static int accumulate(struct hwin *w, const struct acc *a, uint64_t *seq)
 }
 
 /*
- * The usual accumulate: the same basic type and count on all sides, without gaps, and nothing
- * wrong with the arguments.  Type and operation are looked up when they change.  False: it is
+ * The usual accumulate: the same basic type and count on all sides, and nothing wrong with the
+ * arguments.  Type and operation are looked up when they change.  False: it is
  * another one, and nothing was done; accumulate() does it, or finds the error.
  */
 static __attribute__((always_inline)) inline bool
@@ -282,7 +282,8 @@ acc_plain(struct hwin *w, const void *origin, void *result, MPI_Count count, MPI
 		MPI_Datatype type;
 		MPI_Op op;
 		unsigned int generation;	/* as in htype_last */
-		uint8_t elem, basic, op_no;
+		const struct dtype *dt;		/* of elements with a gap, which are what is counted; else bytes are */
+		uint8_t unit, basic, op_no;
 	} last;
 	unsigned int generation = atomic_load_explicit(&htype_generation, memory_order_acquire);
 	const struct htype *t;
@@ -294,13 +295,14 @@ acc_plain(struct hwin *w, const void *origin, void *result, MPI_Count count, MPI
 	if (unlikely(last.type != type || last.op != op || last.generation != generation)) {
 		unsigned int op_no = hop_get(op);
 
-		if (htype_get(type, &t) || !t->contig || t->first || t->size != t->elem || t->gap ||
-		    op_no == PROG_OP_NO_OP || t->inert >> op_no & 1 || basic_for(t, op_no) != t->basic)
+		if (htype_get(type, &t) || op_no == PROG_OP_NO_OP || t->inert >> op_no & 1 || basic_for(t, op_no) != t->basic ||
+		    !(t->gap ? prog_dtype_is_elements(t->dt, t->basic) : t->contig && !t->first && t->size == t->elem))
 			return false;
 		last.type = type;
 		last.op = op;
 		last.generation = generation;
-		last.elem = t->elem;
+		last.dt = t->gap ? t->dt : NULL;
+		last.unit = t->gap ? 1 : t->elem;
 		last.basic = t->basic;
 		last.op_no = (uint8_t)op_no;
 	}
@@ -312,13 +314,13 @@ acc_plain(struct hwin *w, const void *origin, void *result, MPI_Count count, MPI
 	if (unlikely(*rc))
 		return true;
 	buf = (struct prog_buf){
-		.addr = (void *)(uintptr_t)origin, .count = (uint64_t)count * last.elem,
+		.addr = (void *)(uintptr_t)origin, .type = last.dt, .count = (uint64_t)count * last.unit,
 	};
 	dst = (struct prog_dst){
-		.rank = (uint32_t)rank, .disp = (uint64_t)bytes, .count = buf.count,
+		.rank = (uint32_t)rank, .disp = (uint64_t)bytes, .type = last.dt, .count = buf.count,
 	};
 	if (result)
-		res = (struct prog_buf){ .addr = result, .count = buf.count };
+		res = (struct prog_buf){ .addr = result, .type = last.dt, .count = buf.count };
 	*rc = finish(prog_accumulate(w->pw, &buf, result ? &res : NULL, &dst, last.op_no, last.basic,
 				     w->opflags, &seq));
 	return true;

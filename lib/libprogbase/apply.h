@@ -88,7 +88,8 @@ int apply_acc_block(const struct apply_win *w, unsigned int op, unsigned int typ
 		    const void *payload, void *result, size_t *done);
 
 /*
- * The same for MINLOC and MAXLOC of pairs with a gap (reduce_loop_wide(), else -EINVAL) whose @payload is as in memory.
+ * The same for MINLOC, MAXLOC and REPLACE of pairs with a gap (reduce_loop_wide(), else -EINVAL) whose @payload is as in
+ * memory.
  * @done counts packed bytes, too.
  */
 int apply_acc_wide(const struct apply_win *w, unsigned int op, unsigned int type, int64_t disp, uint64_t count,

@@ -289,6 +289,7 @@ int dtype_make(const struct op *ops, size_t n_ops, const struct dtype *proto,
 	compile(dt, &c, n_ops, begin);
 	dt->contig = dt->nodes[0].nchild == 1 && !dt->nodes[1].nchild && dt->nodes[1].n == 1 &&
 		     dt->extent == (int64_t)dt->size;
+	dt->elements = c.t && dt->size == c.t->packed && dt->extent == c.t->extent && !dt->true_lb;
 	encode(dt, ops, n_ops, c.depth);
 	dt->hash = hash_bytes(dt->enc, dt->enc_len);
 	if (depth)
@@ -361,6 +362,11 @@ bool prog_dtype_contig(const struct dtype *dt)
 unsigned int prog_dtype_basic(const struct dtype *dt)
 {
 	return dt->basic;
+}
+
+bool prog_dtype_is_elements(const struct dtype *dt, unsigned int type)
+{
+	return dt->elements && dt->basic == type;
 }
 
 int prog_dtype_total(const struct dtype *dt, uint64_t count, uint64_t *total)

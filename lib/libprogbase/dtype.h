@@ -72,6 +72,8 @@ int64_t prog_dtype_true_ub(const struct dtype *dt);
 bool prog_dtype_contig(const struct dtype *dt);
 /* PROG_TYPE_* of every element, or PROG_TYPE_MIXED when they differ or there is none */
 unsigned int prog_dtype_basic(const struct dtype *dt);
+/* Is each item one element of @type, at its address, with neighbours as close as in memory? */
+bool prog_dtype_is_elements(const struct dtype *dt, unsigned int type);
 
 /* Packed bytes of @count items. -EOVERFLOW beyond PROG_DTYPE_MAX_BYTES. */
 int prog_dtype_total(const struct dtype *dt, uint64_t count, uint64_t *total);

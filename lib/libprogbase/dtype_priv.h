@@ -23,6 +23,7 @@ struct dtype {
 	uint64_t size;
 	int64_t lb, extent, true_lb, true_ub;
 	bool contig;
+	bool elements;
 	bool lb_set, ub_set;	/* bounds were given by resized; builders only */
 	uint32_t n_nodes;
 	struct node *nodes;	/* nodes[0] is the item; its n and stride are not used */

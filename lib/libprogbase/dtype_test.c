@@ -459,6 +459,37 @@ static void test_too_big(void **state)
 	prog_dtype_put(byte);
 }
 
+/* Items that are elements as in memory, and what looks like them. */
+static void test_elements(void **state)
+{
+	const int64_t zero = 0, one = 1, two = 2, eight = 8;
+	struct dtype *pair, *i32, *dt;
+
+	assert_int_equal(prog_dtype_new_basic(PROG_TYPE_DOUBLE_INT, &pair), 0);
+	assert_int_equal(prog_dtype_new_basic(PROG_TYPE_I32, &i32), 0);
+	assert_true(prog_dtype_is_elements(pair, PROG_TYPE_DOUBLE_INT) && prog_dtype_is_elements(i32, PROG_TYPE_I32));
+	assert_true(!prog_dtype_is_elements(pair, PROG_TYPE_LONG_INT) && !prog_dtype_is_elements(i32, PROG_TYPE_U32));
+#define IS(want, type, ...) do { \
+		assert_int_equal(prog_dtype_new_##type(__VA_ARGS__, &dt), 0); \
+		assert_int_equal(prog_dtype_is_elements(dt, prog_dtype_basic(dt)), want); \
+		prog_dtype_put(dt); \
+	} while (0)
+	IS(true, contiguous, 1, pair);
+	IS(true, hindexed, 1, &one, &zero, pair);
+	IS(true, resized, 0, 16, pair);
+	IS(false, resized, 0, 24, pair);	/* items are apart */
+	IS(false, resized, 0, 12, pair);
+	IS(false, contiguous, 2, pair);
+	IS(false, contiguous, 0, pair);
+	IS(false, hindexed, 1, &one, &eight, pair);	/* not at the item's address */
+	IS(false, hindexed, 1, &two, &zero, i32);
+	/* the same bytes, other elements */
+	IS(false, struct, 2, (const int64_t[]){ 1, 1 }, (const int64_t[]){ 0, 8 }, (const struct dtype *[]){ pair, i32 });
+#undef IS
+	prog_dtype_put(i32);
+	prog_dtype_put(pair);
+}
+
 /* MPI_BOTTOM: displacements are addresses. */
 static void test_bottom(void **state)
 {
@@ -639,6 +670,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_normal_form),
 	cmocka_unit_test(test_large),
 	cmocka_unit_test(test_too_big),
+	cmocka_unit_test(test_elements),
 	cmocka_unit_test(test_bottom),
 	cmocka_unit_test(test_hostile),
 	cmocka_unit_test(test_mutations),

@@ -81,9 +81,9 @@ reduce_fn *reduce_loop(unsigned int op, unsigned int type)
 
 reduce_fn *reduce_loop_wide(unsigned int op, unsigned int type)
 {
-	if ((op != PROG_OP_MINLOC && op != PROG_OP_MAXLOC) || type >= PROG_TYPE_END)
+	if (op - PROG_OP_MINLOC >= REDUCE_WIDE || type >= PROG_TYPE_END)
 		return NULL;
-	return avx2() ? reduce_wide_fns_avx2[type][op == PROG_OP_MAXLOC] : reduce_wide_fns[type][op == PROG_OP_MAXLOC];
+	return (avx2() ? reduce_wide_fns_avx2 : reduce_wide_fns)[type][op - PROG_OP_MINLOC];
 }
 
 bool reduce_valid(unsigned int op, unsigned int type)

@@ -54,8 +54,16 @@ bool reduce_valid(unsigned int op, unsigned int type);
 /* The loop that does it, NULL if it may not; see reduce_apply(). */
 typedef void reduce_fn(void *inout, const void *in, size_t n);
 reduce_fn *reduce_loop(unsigned int op, unsigned int type);
-/* MINLOC and MAXLOC of pairs with a gap, whose input is as in memory, too; NULL for all else. */
+/* MINLOC, MAXLOC and REPLACE of pairs with a gap, whose input is as in memory, too; NULL for all else. */
 reduce_fn *reduce_loop_wide(unsigned int op, unsigned int type);
+
+#define REDUCE_WIDE	3	/* MINLOC, MAXLOC, REPLACE: neighbouring numbers */
+
+/* Is there such a loop? */
+static inline bool reduce_has_wide(unsigned int op, const struct reduce_type *t)
+{
+	return op - PROG_OP_MINLOC < REDUCE_WIDE && reduce_type_has_gap(t);
+}
 
 /*
  * inout[i] = inout[i] op in[i] for i < n.
@@ -74,8 +82,8 @@ void reduce_apply(unsigned int op, unsigned int type, void *inout, const void *i
 /* Loops by instruction set; for reduce.c. */
 extern reduce_fn *const reduce_fns[PROG_OP_END][PROG_TYPE_END];
 extern reduce_fn *const reduce_fns_avx2[PROG_OP_END][PROG_TYPE_END];
-extern reduce_fn *const reduce_wide_fns[PROG_TYPE_END][2];
-extern reduce_fn *const reduce_wide_fns_avx2[PROG_TYPE_END][2];
+extern reduce_fn *const reduce_wide_fns[PROG_TYPE_END][REDUCE_WIDE];
+extern reduce_fn *const reduce_wide_fns_avx2[PROG_TYPE_END][REDUCE_WIDE];
 
 /* Memory layout to packed and back, @n elements; no alignment needed, no overlap allowed. */
 void reduce_pack(unsigned int type, void *packed, const void *mem, size_t n);

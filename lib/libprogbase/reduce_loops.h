@@ -212,10 +212,23 @@ PAIR_LOOPS(LDOUBLE_INT, long double, int32_t, 0, 12)
 
 /*
  * Pairs with a gap whose input is as in memory, PER at a time, as lanes of 32 bits, without branches: which of two is
- * better cannot be foretold.  VALUE: what is compared of a pair, in its first lanes; SPREAD: to all of its lanes.  The
+ * better cannot be foretold.  That none is can: of those that are repeated most of the time none is, and then nothing is written.
+ * VALUE: what is compared of a pair, in its first lanes; SPREAD: to all of its lanes.  The
  * gap is read and not written, as somebody else's data may be there; the last one may end where the memory does.
  */
 typedef int32_t parts __attribute__((vector_size(32), aligned(1), may_alias));
+
+static inline bool none_of(parts p)
+{
+	typedef long long words __attribute__((vector_size(32)));
+	words w = (words)p;
+
+#ifdef __AVX__
+	return __builtin_ia32_ptestz256(w, w);
+#else
+	return !(w[0] | w[1] | w[2] | w[3]);
+#endif
+}
 
 #define WIDE_LOOP(fn, N, V, PER, VALUE, SPREAD, better) \
 PAIR_LOOP(fn##_tail, N, mem_##N, better) \
@@ -236,6 +249,8 @@ static void fn(void *inout, const void *input, size_t n) \
 		parts take = SPREAD(won) | (SPREAD(same) & (b < a) & keys); \
 		parts got = (b & take) | (a & ~take); \
 		\
+		if (none_of(take)) \
+			continue; \
 		for (int k = 0; k < PER; k++) { \
 			io[k].v = ((values)got)[k * (int)(32 / PER / sizeof(V))]; \
 			io[k].k = got[k * lanes + first]; \
@@ -262,10 +277,28 @@ WIDE_LOOP(maxloc_wide_SHORT_INT, SHORT_INT, int16_t, 4, VALUE_SHORT, EVEN_8, >)
 PAIR_LOOP(minloc_wide_LDOUBLE_INT, LDOUBLE_INT, mem_LDOUBLE_INT, <)
 PAIR_LOOP(maxloc_wide_LDOUBLE_INT, LDOUBLE_INT, mem_LDOUBLE_INT, >)
 
-#define WIDE(N) \
-	[PROG_TYPE_##N] = { minloc_wide_##N, maxloc_wide_##N }
+/* bytes: a long double's last ones are none of its value's */
+#define WIDE_REPLACE(N) \
+static void replace_wide_##N(void *inout, const void *input, size_t n) \
+{ \
+	struct mem_##N *io = inout; \
+	const struct mem_##N *in = input; \
+	\
+	for (size_t i = 0; i < n; i++) { \
+		memcpy(&io[i].v, &in[i].v, sizeof(in[i].v)); \
+		memcpy(&io[i].k, &in[i].k, sizeof(in[i].k)); \
+	} \
+}
 
-reduce_fn *const REDUCE_WIDE_FNS[PROG_TYPE_END][2] = {
+WIDE_REPLACE(DOUBLE_INT)
+WIDE_REPLACE(LONG_INT)
+WIDE_REPLACE(SHORT_INT)
+WIDE_REPLACE(LDOUBLE_INT)
+
+#define WIDE(N) \
+	[PROG_TYPE_##N] = { minloc_wide_##N, maxloc_wide_##N, replace_wide_##N }
+
+reduce_fn *const REDUCE_WIDE_FNS[PROG_TYPE_END][REDUCE_WIDE] = {
 	WIDE(DOUBLE_INT), WIDE(LONG_INT), WIDE(SHORT_INT), WIDE(LDOUBLE_INT),
 };
 

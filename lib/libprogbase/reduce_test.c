@@ -476,7 +476,7 @@ static void test_wide(void **state)
 	for (unsigned int k = 0; k < (PROG_OP_END + 2) * (PROG_TYPE_END + 2); k++) {
 		unsigned int op = k / (PROG_TYPE_END + 2), type = k % (PROG_TYPE_END + 2);
 		const struct reduce_type *t = reduce_type(type);
-		bool has = (op == PROG_OP_MINLOC || op == PROG_OP_MAXLOC) && t && reduce_type_has_gap(t);
+		bool has = t && reduce_has_wide(op, t);
 		unsigned char io[N * 32 + 1], want[N * 32 + 1], mem[N * 32 + 1], in[N * 20];
 		reduce_fn *fn = reduce_loop_wide(op, type);
 

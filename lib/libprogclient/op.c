@@ -607,20 +607,13 @@ static inline bool is_plain_acc(const struct stream *st, const struct reduce_typ
 	       (!result || (!result->type && result->count == t->count));
 }
 
-/* Is each item of @dt one element of @etype, at its address, with neighbours as close as in memory? */
-static bool is_elements(const struct dtype *dt, const struct reduce_type *type, uint8_t etype)
-{
-	return dt && prog_dtype_basic(dt) == etype && prog_dtype_size(dt) == type->packed &&
-	       prog_dtype_extent(dt) == type->extent && !prog_dtype_true_lb(dt);
-}
-
 /* Neighbouring pairs with a gap on both sides, and memory that is mapped here: nothing need be packed. */
 static inline bool is_wide_acc(const struct stream *st, const struct reduce_type *type, const struct prog_buf *o,
 			       const struct prog_buf *result, const struct prog_dst *t, uint8_t op_no, uint8_t etype)
 {
-	return st->mem && !result && reduce_loop_wide(op_no, etype) && o->count == t->count &&
-	       is_elements(o->type, type, etype) && is_elements(t->type, type, etype) && t->disp <= st->size &&
-	       t->count <= st->size && reduce_span(type, t->count) <= st->size - t->disp;
+	return st && st->mem && t->type && o->type && type && reduce_has_wide(op_no, type) && !result && o->count == t->count &&
+	       prog_dtype_is_elements(t->type, etype) && (o->type == t->type || prog_dtype_is_elements(o->type, etype)) &&
+	       t->disp <= st->size && t->count <= st->size && reduce_span(type, t->count) <= st->size - t->disp;
 }
 
 /* In the other cases. */
@@ -639,8 +632,6 @@ static int accumulate(struct stream *st, const struct reduce_type *type, const s
 
 	if (!st || !type || !reduce_valid(op_no, etype))
 		return -EINVAL;
-	if (is_wide_acc(st, type, o, result, t, op_no, etype) && !defer_pending(st->win))
-		return local_acc_wide(st, op_no, etype, t->disp + st->base, t->count, o->addr);
 	op.esize = type->packed;
 	err = target_init(&op, t);
 	/* NO_OP takes nothing from the origin, which may be absent */
@@ -673,6 +664,8 @@ int prog_accumulate(struct prog_win *w, const struct prog_buf *o, const struct p
 		/* elements without gaps: their size is a power of two */
 		return local_acc(st, op_no, etype, t->disp + st->base, t->count >> __builtin_ctz(type->packed), o->addr,
 				 result ? result->addr : NULL);
+	if (is_wide_acc(st, type, o, result, t, op_no, etype) && !defer_pending(w))
+		return local_acc_wide(st, op_no, etype, t->disp + st->base, t->count, o->addr);
 	return accumulate(st, type, o, result, t, op_no, etype, flags, seq);
 }
 

@@ -75,7 +75,7 @@ static inline bool stripe_trylock(uint32_t *words, uint32_t mask, uint32_t index
 
 /*
  * Take word @index for @owner. @timeout_ns < 0 waits for ever and the result is 0; else
- * -ETIMEDOUT after that time (0: one short spin).
+ * -ETIMEDOUT after that time (0: at once).
  */
 static inline int stripe_lock_timed(uint32_t *words, uint32_t mask, uint32_t index,
 				    uint32_t owner, int64_t timeout_ns)

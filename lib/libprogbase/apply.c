@@ -472,27 +472,38 @@ static int acc_single(const struct apply_win *w, unsigned int op, unsigned int t
 	return 0;
 }
 
-/* Neighbouring elements, mapped here.  @pitch: from one of @in to the next. */
-static inline int acc_block(const struct apply_win *w, unsigned int type, const struct reduce_type *t, reduce_fn *fn,
-			    int64_t disp, size_t n, const char *in, size_t pitch, char *result, size_t *done)
+/* Neighbouring elements that start in one page, mapped here. */
+static inline int acc_page(const struct apply_win *w, unsigned int type, const struct reduce_type *t, reduce_fn *fn,
+			   int64_t disp, size_t n, const char *in, char *result)
 {
-	bool native = is_native(w, t, mem_ptr(&w->mem, disp));
+	uint32_t idx = stripe_index((uint64_t)disp, w->stripe_mask);
+	void *p = mem_ptr(&w->mem, disp);
+	int ret = lock_page(w, idx, is_native(w, t, p));
+
+	if (ret)
+		return ret;
+	if (result)
+		reduce_pack(type, result, p, n);
+	fn(p, in, n);
+	stripe_unlock(w->stripes, w->stripe_mask, idx);
+	return 0;
+}
+
+/* Neighbouring elements, mapped here.  @pitch: from one of @in to the next. */
+static int acc_block(const struct apply_win *w, unsigned int type, const struct reduce_type *t, reduce_fn *fn,
+		     int64_t disp, size_t n, const char *in, size_t pitch, char *result, size_t *done)
+{
 	unsigned int shift = (unsigned int)__builtin_ctz(t->extent);
 
 	for (;;) {
-		uint32_t idx = stripe_index((uint64_t)disp, w->stripe_mask);
 		size_t k = (STRIPE_PAGE - ((uint64_t)disp & (STRIPE_PAGE - 1)) + t->extent - 1) >> shift;
-		void *p = mem_ptr(&w->mem, disp);
-		int ret = lock_page(w, idx, native);
+		int ret;
 
-		if (ret)
-			return ret;
 		if (k > n)
 			k = n;
-		if (result)
-			reduce_pack(type, result + *done, p, k);
-		fn(p, in, k);
-		stripe_unlock(w->stripes, w->stripe_mask, idx);
+		ret = acc_page(w, type, t, fn, disp, k, in, result ? result + *done : NULL);
+		if (ret)
+			return ret;
 		*done += k * t->packed;
 		if (in)
 			in += k * pitch;
@@ -501,6 +512,20 @@ static inline int acc_block(const struct apply_win *w, unsigned int type, const 
 			return 0;
 		disp += (int64_t)(k << shift);
 	}
+}
+
+/* The same: mostly they are of one page. */
+static inline int acc_few(const struct apply_win *w, unsigned int type, const struct reduce_type *t, reduce_fn *fn,
+			  int64_t disp, size_t n, const char *in, size_t pitch, char *result, size_t *done)
+{
+	int ret;
+
+	if (((uint64_t)disp & (STRIPE_PAGE - 1)) + n * t->extent > STRIPE_PAGE)
+		return acc_block(w, type, t, fn, disp, n, in, pitch, result, done);
+	ret = acc_page(w, type, t, fn, disp, n, in, result);
+	if (!ret)
+		*done = n * t->packed;
+	return ret;
 }
 
 int apply_acc_block(const struct apply_win *w, unsigned int op, unsigned int type, int64_t disp, uint64_t count,
@@ -523,7 +548,7 @@ int apply_acc_block(const struct apply_win *w, unsigned int op, unsigned int typ
 	if (!w->stripes)
 		return -EINVAL;
 	if (count > 1)
-		return acc_block(w, type, t, fn, disp, count, payload, t->packed, result, done);
+		return acc_few(w, type, t, fn, disp, count, payload, t->packed, result, done);
 	ret = acc_single(w, op, type, t, fn, disp, payload, result);
 	if (!ret)
 		*done = t->packed;
@@ -550,7 +575,7 @@ int apply_acc_wide(const struct apply_win *w, unsigned int op, unsigned int type
 	ret = check_range(w, disp, 0, (int64_t)reduce_span(t, count));
 	if (ret || !count)
 		return ret;
-	return acc_block(w, type, t, fn, disp, count, payload, t->extent, NULL, done);
+	return acc_few(w, type, t, fn, disp, count, payload, t->extent, NULL, done);
 }
 
 /* Not inlined: its kilobytes of stack are not for a single element. */

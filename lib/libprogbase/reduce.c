@@ -15,7 +15,7 @@
 		.part0 = P0, .part1_off = OFF1, .part1 = P1, \
 	},
 
-static const struct reduce_type types[PROG_TYPE_END] = { PROG_TYPE_TABLE(TYPE_ROW) };
+const struct reduce_type reduce_types[PROG_TYPE_END] = { PROG_TYPE_TABLE(TYPE_ROW) };
 
 static const char *const op_names[PROG_OP_END] = {
 	[PROG_OP_SUM] = "sum", [PROG_OP_PROD] = "prod", [PROG_OP_MIN] = "min",
@@ -24,13 +24,6 @@ static const char *const op_names[PROG_OP_END] = {
 	[PROG_OP_BXOR] = "bxor", [PROG_OP_MINLOC] = "minloc", [PROG_OP_MAXLOC] = "maxloc",
 	[PROG_OP_REPLACE] = "replace", [PROG_OP_NO_OP] = "no_op",
 };
-
-const struct reduce_type *reduce_type(unsigned int type)
-{
-	if (type >= PROG_TYPE_END || !types[type].packed)
-		return NULL;
-	return &types[type];
-}
 
 const char *reduce_op_name(unsigned int op)
 {

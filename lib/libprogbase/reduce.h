@@ -24,8 +24,13 @@ struct reduce_type {
 	uint8_t part1;		/* pairs: bytes of the second part, else 0 */
 };
 
+extern const struct reduce_type reduce_types[PROG_TYPE_END];
+
 /* The row of a type, or NULL if @type is no type number. @type may come from anywhere. */
-const struct reduce_type *reduce_type(unsigned int type);
+static inline const struct reduce_type *reduce_type(unsigned int type)
+{
+	return type < PROG_TYPE_END && reduce_types[type].packed ? &reduce_types[type] : NULL;
+}
 
 /* Name of an operation ("sum"), or NULL if @op is no operation number. */
 const char *reduce_op_name(unsigned int op);

@@ -122,7 +122,7 @@ sub job
 		return (\%digest, []);
 	}
 	my $how = $status & 127 ? 'signal ' . ($status & 127) : 'exit status ' . ($status >> 8);
-	return (\%digest, @wrong ? \@wrong : [@said, $how]);
+	return (\%digest, @wrong ? \@said : [@said, $how]);
 }
 
 # Runs seeds $from.. in as many jobs as it takes: one that breaks ends at its seed, the next
@@ -138,8 +138,10 @@ sub programs
 
 		%digest = (%digest, %$d);
 		last if !@$said;
-		for (@$said) {
-			push @{$wrong{$1}}, $_ if /(?:FAIL|HANG) seed (\d+)/;
+		# what names no program (the library's and the daemons' warnings) goes with the first one that failed
+		my ($failed) = map { /(?:FAIL|HANG) seed (\d+)/ ? $1 : () } @$said;
+		for (defined $failed ? @$said : ()) {
+			push @{$wrong{/(?:FAIL|HANG) seed (\d+)/ ? $1 : $failed}}, $_;
 		}
 		# the first one without a digest is where it ended
 		for (my $i = $from + $number - 1; $i >= $s; $i--) {

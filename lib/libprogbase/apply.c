@@ -129,15 +129,32 @@ static void acc_unlock(struct acc *a)
 	a->held = false;
 }
 
-/* The stripe of @disp, for code that is not atomic; @native: nor are atomic instructions to come between. */
-static inline int lock_page(const struct apply_win *w, uint32_t idx, bool native)
+static void say_holder(const struct apply_win *w, uint32_t owner)
+{
+	if (w->holder)
+		__atomic_store_n(w->holder, owner, __ATOMIC_RELAXED);
+}
+
+static inline int lock_stripe(const struct apply_win *w, uint32_t idx)
 {
 	int ret = stripe_lock_timed(w->stripes, w->stripe_mask, idx, w->owner, w->timeout_ns);
 
+	if (__builtin_expect(ret, 0))
+		say_holder(w, stripe_holder(w->stripes, w->stripe_mask, idx));
+	return ret;
+}
+
+/* The stripe of @disp, for code that is not atomic; @native: nor are atomic instructions to come between. */
+static inline int lock_page(const struct apply_win *w, uint32_t idx, bool native)
+{
+	int ret = lock_stripe(w, idx);
+
 	if (!ret && native) {
 		ret = stripe_singles_wait(w->singles, w->stripe_mask, idx, w->timeout_ns);
-		if (ret)
+		if (ret) {
+			say_holder(w, stripe_single_holder(w->singles, w->stripe_mask, idx));
 			stripe_unlock(w->stripes, w->stripe_mask, idx);
+		}
 	}
 	return ret;
 }
@@ -251,7 +268,7 @@ static int acc_pages(struct acc *a, size_t first, size_t *next)
 	int ret;
 
 	held[0] = stripe_index(a->pages[first].page << STRIPE_SHIFT, w->stripe_mask);
-	ret = stripe_lock_timed(w->stripes, w->stripe_mask, held[0], w->owner, w->timeout_ns);
+	ret = lock_stripe(w, held[0]);
 	if (ret)
 		return ret;
 	for (; to < a->n_pages; to++) {
@@ -457,7 +474,7 @@ static int acc_single(const struct apply_win *w, unsigned int op, unsigned int t
 			return 0;
 		}
 	}
-	ret = stripe_lock_timed(w->stripes, w->stripe_mask, idx, w->owner, w->timeout_ns);
+	ret = lock_stripe(w, idx);
 	if (ret)
 		return ret;
 	if (native) {
@@ -689,7 +706,7 @@ int apply_cas(const struct apply_win *w, unsigned int type, int64_t disp, const 
 			return 0;
 		}
 	}
-	ret = stripe_lock_timed(w->stripes, w->stripe_mask, idx, w->owner, w->timeout_ns);
+	ret = lock_stripe(w, idx);
 	if (ret)
 		return ret;
 	if (native) {

@@ -52,6 +52,7 @@ struct apply_win {
 	struct stripe_singles *singles;	/* see above; only with direct memory. NULL: a daemon may
 				 * write this window */
 	int64_t timeout_ns;	/* for one stripe; < 0: for ever */
+	uint32_t *holder;	/* may be NULL: set with -ETIMEDOUT, to the owner of what was not free; atomic, a hint */
 };
 
 /*

@@ -28,9 +28,10 @@
 
 /*
  * A single element takes some ten nanoseconds, unless its process is preempted: that happens so rarely that
- * being woken is not worth another atomic instruction for every one.
+ * being woken is not worth another atomic instruction for every one.  If it was stopped, naps become longer.
  */
 #define SINGLE_NAP_NS	50000
+#define SINGLE_NAP_MAX	5000000
 
 static inline void relax(void)
 {
@@ -164,8 +165,8 @@ uint32_t *stripe_single_join(struct stripe_singles *s, uint32_t owner)
 
 int stripe_singles_sleep(uint32_t *at, uint32_t seen, int64_t timeout_ns)
 {
+	int64_t end = 0, nap = SINGLE_NAP_NS;
 	int saved = errno, ret = 0;
-	int64_t end = 0;
 
 	for (int i = 0; i < SPIN; i++) {
 		if (__atomic_load_n(at, __ATOMIC_ACQUIRE) != seen)
@@ -179,10 +180,25 @@ int stripe_singles_sleep(uint32_t *at, uint32_t seen, int64_t timeout_ns)
 			ret = -ETIMEDOUT;
 			break;
 		}
-		futex_wait(at, seen, SINGLE_NAP_NS);
+		futex_wait(at, seen, nap);
+		if (nap < SINGLE_NAP_MAX)
+			nap *= 2;
 	}
 	errno = saved;
 	return ret;
+}
+
+uint32_t stripe_single_holder(const struct stripe_singles *s, uint32_t mask, uint32_t index)
+{
+	uint32_t n = __atomic_load_n(s->count, __ATOMIC_ACQUIRE);
+
+	for (uint32_t i = 0; i < n && i < s->max; i++) {
+		const struct prog_win_single *e = &s->peer[i].single;
+
+		if (__atomic_load_n(&e->at, __ATOMIC_RELAXED) == (index & mask) + 1)
+			return __atomic_load_n(&e->owner, __ATOMIC_RELAXED);
+	}
+	return 0;
 }
 
 bool stripe_single_dead(const struct stripe_singles *s, uint32_t owner)

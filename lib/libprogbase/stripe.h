@@ -99,6 +99,12 @@ static inline void stripe_unlock(uint32_t *words, uint32_t mask, uint32_t index)
 		stripe_wake(w);
 }
 
+/* The owner of word @index as it is now; 0: it is free. */
+static inline uint32_t stripe_holder(const uint32_t *words, uint32_t mask, uint32_t index)
+{
+	return __atomic_load_n(&words[index & mask], __ATOMIC_RELAXED) & STRIPE_OWNER;
+}
+
 /* The slow halves of the following; not to be called directly. */
 uint32_t *stripe_single_join(struct stripe_singles *s, uint32_t owner);
 int stripe_singles_sleep(uint32_t *at, uint32_t seen, int64_t timeout_ns);
@@ -153,6 +159,9 @@ static inline int stripe_singles_wait(const struct stripe_singles *s, uint32_t m
 	}
 	return 0;
 }
+
+/* Whom stripe_singles_wait() would wait for now; 0: nobody. */
+uint32_t stripe_single_holder(const struct stripe_singles *s, uint32_t mask, uint32_t index);
 
 /*
  * Free every one of @n words that @owner holds, after all its threads are gone for sure

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -238,9 +239,29 @@ static void test_index(void **state)
 		assert_in_range(used[k], 50, 200);
 }
 
+/* Who waits for a process that is stopped in a single element sleeps. */
+static void test_single_kept(void **state)
+{
+	struct prog_win_peer peer = { .single = { .at = 3, .owner = 7 } };
+	uint32_t count = 1;
+	struct stripe_singles s = { .peer = &peer, .max = 1, .count = &count };
+	struct rusage before, after;
+
+	assert_int_equal(stripe_single_holder(&s, MASK, 2), 7);
+	assert_int_equal(stripe_single_holder(&s, MASK, 1), 0);
+	assert_int_equal(stripe_singles_wait(&s, MASK, 1, 0), 0);
+	assert_int_equal(getrusage(RUSAGE_THREAD, &before), 0);
+	assert_int_equal(stripe_singles_wait(&s, MASK, 2, 300000000), -ETIMEDOUT);
+	assert_int_equal(getrusage(RUSAGE_THREAD, &after), 0);
+	assert_true(after.ru_nvcsw - before.ru_nvcsw < 100);
+	peer.single.at = 0;
+	assert_int_equal(stripe_singles_wait(&s, MASK, 2, 300000000), 0);
+}
+
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_index),
 	cmocka_unit_test(test_timeout),
+	cmocka_unit_test(test_single_kept),
 	cmocka_unit_test(test_threads),
 	cmocka_unit_test(test_processes),
 	cmocka_unit_test(test_release),

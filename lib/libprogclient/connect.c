@@ -424,7 +424,10 @@ static int map_copy(const struct prog_win *w, struct prog_win *copy, uint32_t i,
 	if (!lp)
 		return -ENOMEM;
 	lp->aw = from->local->aw;
+	lp->aw.holder = &lp->holder;
 	lp->pid = from->local->pid;
+	lp->session = from->local->session;
+	lp->process = from->local->process;
 	if (rank == w->rank)
 		lp->wc = copy->wc;
 	else
@@ -461,6 +464,9 @@ static int map_peer(struct prog_win *w, uint32_t rank, void *direct)
 		lp->singles = singles_of(&lp->wc);
 		lp->aw = w->aw;
 		lp->aw.singles = w->native ? &lp->singles : NULL;
+		lp->aw.holder = &lp->holder;
+		lp->session = w->s->id;
+		lp->process = getpid();
 		st->local = lp;
 		st->reach = REACH_MEM;
 		/* dynamic windows and empty ones have no base: the general path checks them */
@@ -488,7 +494,10 @@ static int map_peer(struct prog_win *w, uint32_t rank, void *direct)
 		.owner = w->s->id,
 		.singles = w->native ? &lp->singles : NULL,
 		.timeout_ns = CLIENT_STRIPE_NS,
+		.holder = &lp->holder,
 	};
+	lp->session = rep.session;
+	lp->process = (pid_t)rep.pid;
 	if (mem || !ep.size) {
 		lp->aw.mem = mem_direct(mem);
 		st->mem = mem;

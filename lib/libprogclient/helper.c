@@ -17,7 +17,8 @@
 #include "msgs.h"
 #include "op.h"
 
-#define STRIPE_TIMEOUT_NS	1000000000
+#define STRIPE_TRY_NS	1000000		/* under helper_lock */
+#define STRIPE_NAP_NS	4000000
 
 #ifdef __SANITIZE_THREAD__
 char client_carried;
@@ -76,15 +77,17 @@ static struct prog_win *find_win(struct prog_session *s, uint32_t slot)
 	return NULL;
 }
 
+/* *@done: of an accumulate, also with -ETIMEDOUT. */
 static int apply_to(struct prog_session *s, struct prog_win *w, const struct prog_helper_job *j,
-		    void *payload, void *result, const struct dtype *dt)
+		    void *payload, void *result, const struct dtype *dt, size_t *done)
 {
 	struct apply_win aw = w->aw;
 	const struct reduce_type *type = reduce_type(j->etype);
 	bool acc = j->opcode == PROG_SQE_OP_ACC || j->opcode == PROG_SQE_OP_GET_ACC;
 	uint64_t count, end = j->off + j->len, each;
 
-	aw.timeout_ns = STRIPE_TIMEOUT_NS;
+	aw.timeout_ns = STRIPE_TRY_NS;
+	aw.holder = w->streams[w->rank].local ? &w->streams[w->rank].local->holder : NULL;
 	if (end < j->off || ((acc || j->opcode == PROG_SQE_OP_CAS) && !type))
 		return -EINVAL;
 	each = dt ? prog_dtype_size(dt) : acc ? type->packed : 1;
@@ -121,10 +124,10 @@ static int apply_to(struct prog_session *s, struct prog_win *w, const struct pro
 		return apply_get(&aw, (int64_t)j->va, dt, count, j->off, result, j->len);
 	case PROG_SQE_OP_ACC:
 		return apply_acc(&aw, j->op, j->etype, (int64_t)j->va, dt, count, j->off, payload,
-				 j->len, NULL, NULL);
+				 j->len, NULL, done);
 	case PROG_SQE_OP_GET_ACC:
 		return apply_acc(&aw, j->op, j->etype, (int64_t)j->va, dt, count, j->off, payload,
-				 j->len, result, NULL);
+				 j->len, result, done);
 	case PROG_SQE_OP_CAS:
 		if (j->len != 2u * type->packed)
 			return -EINVAL;
@@ -135,6 +138,35 @@ static int apply_to(struct prog_session *s, struct prog_win *w, const struct pro
 	}
 }
 
+/* The window is looked up each time: nobody else's call is to wait for a process that is stopped in an accumulate. */
+static int apply_all(struct prog_session *s, const struct prog_helper_job *j, char *payload, char *result,
+		     const struct dtype *dt)
+{
+	struct prog_helper_job rest = *j;
+	struct stripe_wait p = { 0 };
+	struct prog_win *w;
+	int err;
+
+	for (;;) {
+		uint32_t seen = __atomic_load_n(&s->helper_ring->event, __ATOMIC_SEQ_CST);
+		size_t done = 0;
+
+		pthread_mutex_lock(&s->helper_lock);
+		w = find_win(s, j->win);
+		err = w ? apply_to(s, w, &rest, payload, result, dt, &done) : -ENOENT;
+		if (err == -ETIMEDOUT && !local_stripe_busy(&w->streams[w->rank], &p, done))
+			err = -EAGAIN;
+		pthread_mutex_unlock(&s->helper_lock);
+		if (err != -EAGAIN || __atomic_load_n(&s->helper_exit, __ATOMIC_ACQUIRE))
+			return err;
+		rest.off += done;
+		rest.len -= done;
+		payload = payload ? payload + done : NULL;
+		result = result ? result + done : NULL;
+		futex_wait(&s->helper_ring->event, seen, STRIPE_NAP_NS);
+	}
+}
+
 static int apply_job(struct prog_session *s, const struct prog_helper_job *j)
 {
 	bool reads = j->opcode != PROG_SQE_OP_GET;
@@ -142,7 +174,6 @@ static int apply_job(struct prog_session *s, const struct prog_helper_job *j)
 	void *payload = reads ? bounce_at(s, j->bounce, j->len) : NULL;
 	void *result = answers ? bounce_at(s, j->result, j->len) : NULL;
 	struct dtype *dt = NULL;
-	struct prog_win *w;
 	int err;
 
 	if ((reads && !payload) || (answers && !result))
@@ -154,10 +185,7 @@ static int apply_job(struct prog_session *s, const struct prog_helper_job *j)
 		if (err)
 			return err;
 	}
-	pthread_mutex_lock(&s->helper_lock);
-	w = find_win(s, j->win);
-	err = w ? apply_to(s, w, j, payload, result, dt) : -ENOENT;
-	pthread_mutex_unlock(&s->helper_lock);
+	err = apply_all(s, j, payload, result, dt);
 	prog_dtype_put(dt);
 	return err;
 }

@@ -7,6 +7,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include <libprogbase/futex.h>
+#include <libprogbase/log.h>
+
 #include "op.h"
 #include "share.h"
 
@@ -95,6 +98,46 @@ static int put_or_get(struct stream *st, const struct apply_win *aw, const struc
 	return share_run(&(struct share){ .part = move_piece, .arg = &pc, .len = len, .unit = prog_threads_unit(to->dt) });
 }
 
+/* --- accumulates --------------------------------------------------------------------- */
+
+#define SAY_NS		10000000000ull
+
+static void say_who(struct stream *st, uint64_t ns)
+{
+	uint32_t holder = __atomic_load_n(&st->local->holder, __ATOMIC_RELAXED);
+	const struct prog_win *w = st->win;
+	unsigned long long key = w->key;
+
+	for (uint32_t i = 0; holder && i < w->nranks; i++) {
+		const struct local_peer *lp = w->streams[i].local;
+
+		if (!lp || lp->session != holder)
+			continue;
+		prog_log_at_most(1, PROG_LOG_WARN, "window %llx, rank %u: rank %u, process %d, has been accumulating to the same page for "
+				 "%d s: is it stopped? Rank %u waits for it", key, st->rank, i, (int)lp->process, (int)(ns / 1000000000),
+				 w->rank);
+		return;
+	}
+	prog_log_at_most(1, PROG_LOG_WARN, "window %llx, rank %u: %s %u has had a part of it for %d s: rank %u waits for it", key, st->rank,
+			 holder & PROG_OWNER_WORKER ? "worker" : "session", holder & ~PROG_OWNER_WORKER, (int)(ns / 1000000000), w->rank);
+}
+
+int local_stripe_busy(struct stream *st, struct stripe_wait *p, bool done)
+{
+	uint64_t now = clock_ns();
+
+	if (session_check(st->win->s))
+		return -ECONNRESET;
+	if (!p->since || done)
+		*p = (struct stripe_wait){ .since = now, .say = now + SAY_NS };
+	if (now < p->say)
+		return 0;
+	if (st->local)
+		say_who(st, now - p->since);
+	p->say += now - p->since;
+	return 0;
+}
+
 /* The target of an accumulate, as apply_acc() takes it. */
 struct acc_elems {
 	uint8_t op, etype;
@@ -103,14 +146,12 @@ struct acc_elems {
 	uint64_t count;
 };
 
-/*
- * Packed bytes from @off on.  Whatever was applied of them is never applied again: a stripe that is not
- * free in time (its holder died, and the daemon has not cleaned up yet) is waited for until the daemon is
- * gone too.
- */
+/* Packed bytes from @off on.  Whatever was applied of them is never applied again. */
 static int acc_piece(struct stream *st, const struct apply_win *aw, const struct acc_elems *e, uint64_t off,
 		     const char *in, char *result, uint64_t len)
 {
+	struct stripe_wait p = { 0 };
+
 	for (;;) {
 		size_t done = 0;
 		int err = apply_acc(aw, e->op, e->etype, (int64_t)e->disp, e->dt, e->count, off, in, len,
@@ -118,8 +159,9 @@ static int acc_piece(struct stream *st, const struct apply_win *aw, const struct
 
 		if (err != -ETIMEDOUT)
 			return err;
-		if (session_check(st->win->s))
-			return -ECONNRESET;
+		err = local_stripe_busy(st, &p, done);
+		if (err)
+			return err;
 		off += done;
 		len -= done;
 		in = in ? in + done : NULL;
@@ -146,6 +188,7 @@ int local_acc_alone(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp,
 static int acc_wide(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, uint64_t count, const char *in)
 {
 	const struct reduce_type *t = reduce_type(etype);
+	struct stripe_wait p = { 0 };
 
 	for (;;) {
 		size_t done;
@@ -153,8 +196,9 @@ static int acc_wide(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp,
 
 		if (err != -ETIMEDOUT)
 			return err;
-		if (session_check(st->win->s))
-			return -ECONNRESET;
+		err = local_stripe_busy(st, &p, done);
+		if (err)
+			return err;
 		done /= t->packed;
 		disp += done * t->extent;
 		in += done * t->extent;
@@ -263,14 +307,17 @@ static int accumulate(struct stream *st, const struct apply_win *aw, const struc
 
 static int compare_and_swap(struct stream *st, const struct apply_win *aw, const struct op *op)
 {
+	struct stripe_wait p = { 0 };
+
 	for (;;) {
 		int err = apply_cas(aw, op->etype, (int64_t)op->disp, op->origin.p,
 				    op->origin.p + op->esize, op->result.p);
 
 		if (err != -ETIMEDOUT)
 			return err;
-		if (session_check(st->win->s))
-			return -ECONNRESET;
+		err = local_stripe_busy(st, &p, false);
+		if (err)
+			return err;
 	}
 }
 

@@ -67,6 +67,18 @@ int local_move(struct stream *st, const struct op *op, uint64_t off, uint64_t le
 int local_check(struct stream *st, const struct op *op);
 /* Displacements that @op touches: [*@lo, *@hi). -EOVERFLOW, -ERANGE. */
 int local_span(const struct op *op, int64_t *lo, int64_t *hi);
+
+/* How long a call has waited for a stripe, and when that is said next.  Begins with zeros. */
+struct stripe_wait {
+	uint64_t since, say;
+};
+
+/*
+ * A stripe of @st's rank was not free in time, though the call got on (@done) or not.  0: to be tried again, as its holder is
+ * stopped, or died, and the daemon has not cleaned up yet; so that ends when the daemon is gone too.  Any thread.
+ */
+int local_stripe_busy(struct stream *st, struct stripe_wait *p, bool done);
+
 /* An accumulate on @count neighbouring elements of memory that is mapped here; @in, @result (or NULL): packed. */
 typedef int local_acc_fn(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, uint64_t count, const char *in,
 			 char *result);

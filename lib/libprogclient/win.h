@@ -27,6 +27,9 @@ struct local_peer {
 	bool mem_kept;
 	uint64_t mem_ino, mem_dev, mem_off;
 	pid_t pid;			/* whose memory CMA reaches; 0: it does not */
+	uint32_t session;		/* its id in locks ... */
+	pid_t process;			/* ... and its process, for reports: */
+	uint32_t holder;		/* who had a stripe that was waited for in vain; atomic */
 	struct ctl_map *ctl;		/* that wc lies in; NULL: the window's own */
 };
 

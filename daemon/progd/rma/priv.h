@@ -23,7 +23,9 @@
 #define HELD_LOW	(8u << 20)
 #define STRIPE_TRY_NS	200000		/* wait for a stripe at most this long ... */
 #define STRIPE_AGAIN_NS	20000		/* ... and this when that was in vain: others wait for us */
-#define STRIPE_GIVE_UP_NS 10000000000ull /* then somebody broke the window's stripes */
+#define STRIPE_ASK_NS	10000000000ull	/* then we look who has it, ... */
+#define STRIPE_SAY_NS	60000000000ull	/* ... say so as often, ... */
+#define STRIPE_GONE_NS	1000000000ull	/* ... and look again after this, if nobody has: it may just be released */
 #define TRIM_SLOTS	256u		/* more than these are given back after a burst */
 #define TRIM_NS		1000000000ull
 #define RETRY_MAX_NS	8000000		/* blocked by a stripe or a full helper ring: look again at least so often */
@@ -284,6 +286,9 @@ struct tstream {
 	struct wire_frame cur;		/* TS_LOCK, TS_FULL, TS_SEND: the frame in progress */
 	uint64_t cur_off;		/* TS_SEND: next byte of the reply */
 	uint64_t blocked_since;		/* TS_RETRY by a stripe or the lock's guard: ns, 0: not */
+	uint64_t asked;			/* ... who has the stripe; 0: not yet */
+	uint64_t said;			/* likewise */
+	uint32_t stranger;		/* who had it then and is not here; 0: nobody */
 	unsigned int jobs;		/* helper jobs of this stream */
 	struct tjob *job_list;		/* ... in order */
 	uint64_t job_seq;		/* operation that job_status is of */

@@ -156,7 +156,7 @@ static int send_copy(struct tstream *ts, const struct target *t, uint32_t len)
 	if (err == -ETIMEDOUT) {
 		if (done)
 			ts->blocked_since = 0;
-		err = ts_stripe_busy(ts);
+		err = ts_stripe_busy(ts, t);
 		return err ? err : soon(ts);
 	}
 	return err;

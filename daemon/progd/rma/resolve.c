@@ -54,24 +54,62 @@ int target_resolve(struct tstream *ts, const struct wire_frame *f, struct target
 		.mem = t->where.ref, .lo = t->where.lo, .hi = t->where.hi,
 		.stripes = w->ctl.stripes, .stripe_mask = w->ctl.stripe_mask,
 		.owner = ts->tl->r->owner,
-		.timeout_ns = ts->blocked_since ? STRIPE_AGAIN_NS : STRIPE_TRY_NS,
+		.timeout_ns = ts->blocked_since ? STRIPE_AGAIN_NS : STRIPE_TRY_NS, .holder = &t->holder,
 	};
 	t->helper = !mem_is_direct(&t->where.ref) && w->access.helper &&
 		    (!w->access.cma || (fine && f->total - f->off >= FINE_MIN));
 	t->large = false;
+	t->holder = 0;
 	if (!mem_is_direct(&t->where.ref) && !w->access.cma && !t->helper)
 		return -EPERM;
 	return 0;
 }
 
-int ts_stripe_busy(struct tstream *ts)
+/* -EDEADLK: nobody who is here has a stripe by the id @holder. */
+static int check_holder(struct tstream *ts, uint32_t holder, bool say)
+{
+	const struct rma *r = ts->tl->r;
+	unsigned long long key = ts->key.win;
+	uint32_t rank;
+	pid_t pid;
+
+	/* it is free by now, or a worker has it, which wants a processor only */
+	if (!holder || (holder & PROG_OWNER_WORKER && (holder ^ PROG_OWNER_WORKER) < r->link->o.workers))
+		return 0;
+	if (!win_member(ts->win, holder, &rank, &pid)) {
+		if (ts->stranger != holder) {
+			ts->stranger = holder;
+			ts->asked -= STRIPE_ASK_NS - STRIPE_GONE_NS;
+			return 0;
+		}
+		prog_log_limited(PROG_LOG_WARN, "window %llx, rank %u: session %u, which is not here, has a part of it: operations fail",
+				 key, ts->key.target, holder);
+		return -EDEADLK;
+	}
+	if (say)
+		prog_log_limited(PROG_LOG_WARN, "window %llx, rank %u: rank %u, process %d, has been accumulating to the same page for %d s: "
+				 "is it stopped? Others wait for it", key, ts->key.target, rank, (int)pid,
+				 (int)((loop_now() - ts->blocked_since) / 1000000000));
+	return 0;
+}
+
+int ts_stripe_busy(struct tstream *ts, const struct target *t)
 {
 	uint64_t now = loop_now();
+	bool say;
 
 	stats_add(&ts->stats->stripe_waits, 1);
-	if (!ts->blocked_since)
-		ts->blocked_since = now;
-	else if (now - ts->blocked_since > STRIPE_GIVE_UP_NS)
-		return -EDEADLK;
-	return 0;
+	if (!ts->blocked_since) {
+		ts->blocked_since = ts->asked = now;
+		ts->said = ts->stranger = 0;
+		return 0;
+	}
+	/* whoever died was found out by its connection or pidfd long before */
+	if (now - ts->asked < STRIPE_ASK_NS)
+		return 0;
+	ts->asked = now;
+	say = !ts->said || now - ts->said >= STRIPE_SAY_NS;
+	if (say)
+		ts->said = now;
+	return check_holder(ts, t->holder, say);
 }

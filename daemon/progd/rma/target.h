@@ -115,11 +115,12 @@ struct target {
 	bool helper;
 	bool large;			/* the helper's, but for its length */
 	bool spread;			/* blocks in several ranges: win_blocks_attached() each piece */
+	uint32_t holder;		/* of the stripe that was not free */
 };
 
 int target_resolve(struct tstream *ts, const struct wire_frame *f, struct target *t);
-/* A stripe was not free in time: try again soon, but not for ever. */
-int ts_stripe_busy(struct tstream *ts);
+/* A stripe was not free in time: try again soon, as long as there is somebody who may have it. */
+int ts_stripe_busy(struct tstream *ts, const struct target *t);
 
 static inline void target_count_bytes(struct tstream *ts, const struct wire_frame *f, const struct target *t,
 				      uint64_t len)

@@ -593,7 +593,79 @@ static void free_window(void)
 	win_put(w);
 }
 
-enum { NOBODY = 99 };			/* owner id of who keeps the guard of the window's lock */
+enum { NOBODY = 99 };			/* owner id of no process that is here */
+
+static uint32_t *stripe_of(uint64_t disp)
+{
+	return &b.wc.stripes[stripe_index(disp, b.wc.stripe_mask)];
+}
+
+/* An accumulate comes for which the stripe is not free; the stream that waits. */
+static struct tstream *blocked(uint64_t seq)
+{
+	struct wire_frame f = op(WIRE_RMA_ACC, 0, seq, 0, 8);
+	int64_t one = 1;
+	struct tstream *ts;
+
+	f.op = PROG_OP_SUM;
+	f.etype = PROG_TYPE_I64;
+	send_frame(&f, &one);
+	RUN(b.rma->waiting);
+	ts = b.rma->waiting;
+	RUN(ts->blocked_since);
+	return ts;
+}
+
+/* So much more time has passed since it was looked who has it: that is looked at again. */
+static void look(struct tstream *ts, uint64_t ns)
+{
+	uint64_t was = ts->asked -= ns;
+
+	RUN(ts->asked != was || ts->state == TS_RUN);
+}
+
+/* A stripe that a process which is here keeps, or a worker, is waited for; what nobody has is not. */
+static void test_stripe_kept(void **state)
+{
+	uint32_t *stripe = stripe_of(0);
+	struct tstream *ts;
+
+	*stripe = b.win->session;
+	ts = blocked(1);
+	for (int i = 0; i < 3; i++)
+		look(ts, STRIPE_ASK_NS);
+	*stripe = PROG_OWNER_WORKER;
+	look(ts, STRIPE_ASK_NS);
+	put(1, 1, 64, 7);
+	RUN(acked(1) == 1);
+	assert_int_equal(acked(0), 0);
+	*stripe = 0;
+	RUN(acked(0) == 1);
+	assert_int_equal(status_of(0, 1), 0);
+	assert_int_equal(word(0), 1);
+
+	/* it may be released just then */
+	*stripe = NOBODY;
+	ts = blocked(2);
+	look(ts, STRIPE_ASK_NS);
+	assert_int_equal(acked(0), 1);
+	*stripe = 0;
+	RUN(acked(0) == 2);
+	assert_int_equal(status_of(0, 2), 0);
+
+	for (uint32_t owner = NOBODY; owner; owner = owner == NOBODY ? PROG_OWNER_WORKER | 1 : 0) {
+		uint64_t seq = owner == NOBODY ? 3 : 4;
+
+		*stripe = owner;
+		ts = blocked(seq);
+		look(ts, STRIPE_ASK_NS);
+		look(ts, STRIPE_GONE_NS);
+		RUN(acked(0) == seq);
+		assert_int_equal(status_of(0, seq), -EDEADLK);
+		*stripe = 0;
+	}
+	assert_int_equal(word(0), 2);
+}
 
 /*
  * A process of this node takes the guard word and never gives it back: who needs the lock waits, until
@@ -1603,7 +1675,7 @@ static void test_sub_mixed(void **state)
 static const struct CMUnitTest tests[] = {
 	T(test_batch), T(test_replay), T(test_refusals), T(test_unknown_windows), T(test_fragments),
 	T(test_dtype_grows), T(test_types_quota), T(test_get_large),
-	T(test_lock_order), T(test_credit), T(test_replies_full), T(test_gone), T(test_guard_kept),
+	T(test_lock_order), T(test_credit), T(test_replies_full), T(test_gone), T(test_stripe_kept), T(test_guard_kept),
 	T(test_guard_kept_gone), T(test_reopened), T(test_reopened_proven_twice),
 	T(test_reopened_waiting), T(test_window_freed),
 	T(test_freed_while_waiting), T(test_freed_with_jobs), T(test_stop),

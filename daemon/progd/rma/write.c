@@ -104,7 +104,7 @@ static inline int exec_write(struct tstream *ts, const struct wire_frame *frame,
 		*skip += done;
 		if (done)
 			ts->blocked_since = 0;
-		err = ts_stripe_busy(ts);
+		err = ts_stripe_busy(ts, &t);
 		return err ? err : ts_wait_retry(ts);
 	}
 	if (!err) {

@@ -347,6 +347,22 @@ void win_each(struct win_job *job, void (*fn)(struct win *w, void *arg), void *a
 	pthread_rwlock_unlock(&win_registry);
 }
 
+bool win_member(const struct win *w, uint32_t session, uint32_t *rank, pid_t *pid)
+{
+	bool found = false;
+
+	pthread_rwlock_rdlock(&win_registry);
+	for (const struct win *o = w->job->windows; o && !found; o = o->job_next) {
+		if (o->session != session || o->key != w->key)
+			continue;
+		*rank = o->rank;
+		*pid = o->pid;
+		found = true;
+	}
+	pthread_rwlock_unlock(&win_registry);
+	return found;
+}
+
 bool win_owner_gone(const struct win *own, bool dead, struct win_left *left)
 {
 	bool all = true;

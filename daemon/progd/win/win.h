@@ -111,6 +111,12 @@ struct win *win_find(struct win_job *job, uint64_t key, uint32_t rank);
 struct win *win_get(struct win *w);
 void win_put(struct win *w);
 
+/*
+ * Does a process that is here have the id @session in the locks of @w?  Then *@rank is what it is in the window, and its
+ * process *@pid.  Any thread; costs the number of the job's windows.
+ */
+bool win_member(const struct win *w, uint32_t session, uint32_t *rank, pid_t *pid);
+
 static inline bool win_is_dead(const struct win *w)
 {
 	return atomic_load_explicit(&w->dead, memory_order_acquire);

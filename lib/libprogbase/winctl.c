@@ -20,8 +20,6 @@
 #define GUARD_SPINS		200
 #define GUARD_NAP_NS		1000000u
 #define WAKE_BATCH		64
-/* Guard owner of winlock_recover_soon(): no session and no worker has it. */
-#define OWNER_RECOVERY		(PROG_OWNER_WORKER | 0x3fffffffu)
 
 static uint64_t align_up(uint64_t v, uint64_t to)
 {
@@ -388,7 +386,7 @@ static bool guard_try(uint32_t *guard, uint32_t owner)
 
 /*
  * One round of spinning; then, if the guard was first found taken WINLOCK_SEIZE_NS before, it is taken
- * from whoever did not give it back.
+ * from whoever did not give it back and does not live.
  */
 static bool guard_lock_soon(struct winctl *wc, uint32_t owner, uint64_t *since)
 {
@@ -403,7 +401,7 @@ static bool guard_lock_soon(struct winctl *wc, uint32_t owner, uint64_t *since)
 	held = get(guard);
 	if (!*since)
 		*since = clock_ns();
-	if (!held || clock_ns() - *since <= WINLOCK_SEIZE_NS ||
+	if (!held || clock_ns() - *since <= WINLOCK_SEIZE_NS || (wc->lives && wc->lives(wc->lives_ctx, held)) ||
 	    !__atomic_compare_exchange_n(guard, &held, owner, false, __ATOMIC_ACQUIRE,
 					 __ATOMIC_RELAXED))
 		return false;
@@ -633,7 +631,7 @@ uint32_t winlock_release_soon(struct winctl *wc, uint32_t origin, uint32_t owner
 /* The guard of a dead holder is ours at once. */
 static bool guard_inherit(struct winctl *wc, uint32_t dead)
 {
-	return __atomic_compare_exchange_n(&wc->ctl->lock.guard, &dead, OWNER_RECOVERY, false,
+	return __atomic_compare_exchange_n(&wc->ctl->lock.guard, &dead, WINLOCK_RECOVERY, false,
 					   __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
@@ -648,7 +646,7 @@ int winlock_recover_soon(struct winctl *wc, uint32_t dead, uint32_t origin, uint
 	*dropped = false;
 	if (!inside && get(owner) != dead)
 		return 0;
-	if (!inside && !guard_lock_soon(wc, OWNER_RECOVERY, since))
+	if (!inside && !guard_lock_soon(wc, WINLOCK_RECOVERY, since))
 		return -EAGAIN;
 	if (get(owner) == dead)
 		*dropped = drop(wc, origin);
@@ -656,7 +654,7 @@ int winlock_recover_soon(struct winctl *wc, uint32_t dead, uint32_t origin, uint
 	if (inside)
 		recompute(wc);
 	*mask = advance(wc, &wakes);
-	guard_unlock(wc, OWNER_RECOVERY);
+	guard_unlock(wc, WINLOCK_RECOVERY);
 	wake_local(wc, &wakes);
 	return 0;
 }

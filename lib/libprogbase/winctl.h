@@ -36,6 +36,9 @@ struct winctl {
 	uint64_t *notify_some;
 	struct prog_win_notify *notify;
 	size_t size;
+	/* Set by the caller: is @owner somebody who lives, and gives the lock's guard back?  NULL: nobody is known. */
+	bool (*lives)(const void *ctx, uint32_t owner);
+	const void *lives_ctx;
 };
 
 /* Bytes of a segment for @nranks ranks and @nranges attachable ranges, page aligned. */
@@ -99,14 +102,16 @@ void winctl_wake(struct prog_win_ctl *ctl);
  * @owner is the caller's owner id: a session id, or PROG_OWNER_WORKER | worker when a worker acts
  * for a remote origin.  All functions are thread-safe and take constant time plus the queue's
  * length; the guard is held for some tens of instructions.  A guard that stays taken for
- * WINLOCK_SEIZE_NS (its holder died or is hostile) is seized and the counts are recomputed: nobody
- * waits longer, whatever stands in the segment.  One request per origin at a time.
+ * WINLOCK_SEIZE_NS by nobody who lives (struct winctl.lives) is seized and the counts are recomputed.  Who is stopped
+ * meanwhile is waited for: what it goes on to write would undo what others did.  One request per origin at a time.
  *
  * The ..._soon() variants are for threads that serve others as well: they give up after some
  * microseconds with -EAGAIN, nothing done, and are to be called again later.  *@since, 0 before the first
  * call, keeps when the guard was first found taken; it is seized when that is long enough ago.
  */
 #define WINLOCK_SEIZE_NS	2000000000ull
+/* Guard owner of winlock_recover_soon(): no session and no worker has it. */
+#define WINLOCK_RECOVERY	(PROG_OWNER_WORKER | 0x3fffffffu)
 
 /* Returns true when granted at once, false when queued (peer[origin].lock_state WAIT_*). */
 bool winlock_request(struct winctl *wc, uint32_t origin, bool excl, uint32_t owner);

@@ -303,6 +303,33 @@ static void test_seize(void **state)
 	drop(&wc);
 }
 
+static bool is_999(const void *ctx, uint32_t owner)
+{
+	++*(int *)(uintptr_t)ctx;
+	return owner == 999;
+}
+
+/* Who lives, and perhaps is stopped, keeps it; if that is not known any more, others take it. */
+static void test_lives(void **state)
+{
+	struct winctl wc = make(2, 0);
+	uint64_t since = 1;
+	int asked = 0;
+
+	wc.lives = is_999;
+	wc.lives_ctx = &asked;
+	wc.ctl->lock.guard = 999;
+	for (int i = 1; i < 4; i++) {
+		assert_int_equal(winlock_request_soon(&wc, 1, true, 5, &since), -EAGAIN);
+		assert_int_equal(asked, i);
+	}
+	assert_int_equal(wc.ctl->lock.guard, 999);
+	wc.ctl->lock.guard = 998;
+	assert_int_equal(winlock_request_soon(&wc, 1, true, 5, &since), 1);
+	assert_int_equal(wc.ctl->lock.guard, 0);
+	drop(&wc);
+}
+
 /* Those who cannot wait come again, and seize it when it has been taken for as long. */
 static void test_soon(void **state)
 {
@@ -669,6 +696,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_recover), cmocka_unit_test(test_recover_cost),
 	cmocka_unit_test(test_corrupt),
 	cmocka_unit_test(test_seize),
+	cmocka_unit_test(test_lives),
 	cmocka_unit_test(test_soon),
 	cmocka_unit_test(test_threads),
 	cmocka_unit_test(test_processes),

@@ -408,9 +408,27 @@ void win_peer_free(struct local_peer *lp)
 	free(lp);
 }
 
-static struct stripe_singles singles_of(const struct winctl *wc)
+/* A process of this node, or its daemon: what has ended is cleaned up by the daemon. */
+static bool lock_lives(const void *ctx, uint32_t owner)
 {
-	return (struct stripe_singles){ .peer = wc->peers, .max = wc->nranks, .count = &wc->ctl->nsingles };
+	const struct prog_win *w = ctx;
+
+	if (session_check(w->s))
+		return false;
+	if (owner & PROG_OWNER_WORKER)
+		return owner == WINLOCK_RECOVERY || (owner ^ PROG_OWNER_WORKER) < w->s->workers;
+	for (uint32_t i = 0; i < w->nranks; i++)
+		if (w->streams[i].local && w->streams[i].local->session == owner)
+			return true;
+	return false;
+}
+
+/* Once its control segment is there. */
+static void know_others(const struct prog_win *w, struct local_peer *lp)
+{
+	lp->singles = (struct stripe_singles){ .peer = lp->wc.peers, .max = lp->wc.nranks, .count = &lp->wc.ctl->nsingles };
+	lp->wc.lives = lock_lives;
+	lp->wc.lives_ctx = w;
 }
 
 /* As map_peer() has done for @w. */
@@ -436,7 +454,7 @@ static int map_copy(const struct prog_win *w, struct prog_win *copy, uint32_t i,
 		win_peer_free(lp);
 		return err;
 	}
-	lp->singles = singles_of(&lp->wc);
+	know_others(copy, lp);
 	lp->aw.stripes = lp->wc.stripes;
 	lp->aw.stripe_mask = lp->wc.stripe_mask;
 	st->reach = from->reach;
@@ -461,7 +479,7 @@ static int map_peer(struct prog_win *w, uint32_t rank, void *direct)
 		return -ENOMEM;
 	if (rank == w->rank) {
 		lp->wc = w->wc;
-		lp->singles = singles_of(&lp->wc);
+		know_others(w, lp);
 		lp->aw = w->aw;
 		lp->aw.singles = w->native ? &lp->singles : NULL;
 		lp->aw.holder = &lp->holder;
@@ -485,7 +503,7 @@ static int map_peer(struct prog_win *w, uint32_t rank, void *direct)
 		close(fds[i]);
 	if (err)
 		goto free_peer;
-	lp->singles = singles_of(&lp->wc);
+	know_others(w, lp);
 	lp->aw = (struct apply_win){
 		.lo = 0,
 		.hi = (int64_t)ep.size,

@@ -695,6 +695,26 @@ static void test_guard_kept(void **state)
 	assert_int_equal(b.wc.peers[0].lock_state, PROG_LOCK_NONE);
 }
 
+/* A process that lives keeps it for as long as it likes, or is stopped. */
+static void test_guard_stopped(void **state)
+{
+	uint32_t *guard = &b.wc.ctl->lock.guard;
+
+	*guard = b.win->session;
+	lock(0, 1, true);
+	RUN(b.rma->waiting);
+	/* longer than between two looks */
+	for (uint64_t begin = loop_now(); loop_now() - begin < 5 * RETRY_MAX_NS; step()) {
+		assert_non_null(b.rma->waiting);
+		b.rma->waiting->blocked_since = 1;
+	}
+	assert_int_equal(*guard, b.win->session);
+	assert_int_equal(acked(0), 0);
+	*guard = 0;
+	RUN(acked(0) == 1);
+	assert_int_equal(b.wc.peers[0].lock_state, PROG_LOCK_EXCL);
+}
+
 /* The same when the lock is to be released because its holder is gone. */
 static void test_guard_kept_gone(void **state)
 {
@@ -1676,6 +1696,7 @@ static const struct CMUnitTest tests[] = {
 	T(test_batch), T(test_replay), T(test_refusals), T(test_unknown_windows), T(test_fragments),
 	T(test_dtype_grows), T(test_types_quota), T(test_get_large),
 	T(test_lock_order), T(test_credit), T(test_replies_full), T(test_gone), T(test_stripe_kept), T(test_guard_kept),
+	T(test_guard_stopped),
 	T(test_guard_kept_gone), T(test_reopened), T(test_reopened_proven_twice),
 	T(test_reopened_waiting), T(test_window_freed),
 	T(test_freed_while_waiting), T(test_freed_with_jobs), T(test_stop),

@@ -173,6 +173,32 @@ static int win_memory(struct win *w, const struct win_create *c, int *mem_fd, co
 	return 0;
 }
 
+bool win_member(const struct win *w, uint32_t session, uint32_t *rank, pid_t *pid)
+{
+	bool found = false;
+
+	pthread_rwlock_rdlock(&win_registry);
+	for (const struct win *o = w->job->windows; o && !found; o = o->job_next) {
+		if (o->session != session || o->key != w->key)
+			continue;
+		*rank = o->rank;
+		*pid = o->pid;
+		found = true;
+	}
+	pthread_rwlock_unlock(&win_registry);
+	return found;
+}
+
+static bool win_lock_lives(const void *ctx, uint32_t owner)
+{
+	uint32_t rank;
+	pid_t pid;
+
+	if (owner & PROG_OWNER_WORKER)
+		return owner == WINLOCK_RECOVERY || (owner ^ PROG_OWNER_WORKER) < PROG_MAX_WORKERS;
+	return win_member(ctx, owner, &rank, &pid);
+}
+
 /* The control segment, checked. */
 static int win_control(struct win *w, const struct win_create *c, int *ctl_fd, const char **why)
 {
@@ -190,7 +216,10 @@ static int win_control(struct win *w, const struct win_create *c, int *ctl_fd, c
 			return r;
 		size = w->ctl_map->size;
 	}
-	return winctl_attach(&w->ctl, (char *)w->ctl_map->mem + off, size, c->key, c->rank, c->nranks, why);
+	r = winctl_attach(&w->ctl, (char *)w->ctl_map->mem + off, size, c->key, c->rank, c->nranks, why);
+	w->ctl.lives = win_lock_lives;
+	w->ctl.lives_ctx = w;
+	return r;
 }
 
 static struct win *win_alloc(const struct win_create *c)
@@ -345,22 +374,6 @@ void win_each(struct win_job *job, void (*fn)(struct win *w, void *arg), void *a
 	for (struct win *w = job->windows; w; w = w->job_next)
 		fn(w, arg);
 	pthread_rwlock_unlock(&win_registry);
-}
-
-bool win_member(const struct win *w, uint32_t session, uint32_t *rank, pid_t *pid)
-{
-	bool found = false;
-
-	pthread_rwlock_rdlock(&win_registry);
-	for (const struct win *o = w->job->windows; o && !found; o = o->job_next) {
-		if (o->session != session || o->key != w->key)
-			continue;
-		*rank = o->rank;
-		*pid = o->pid;
-		found = true;
-	}
-	pthread_rwlock_unlock(&win_registry);
-	return found;
 }
 
 bool win_owner_gone(const struct win *own, bool dead, struct win_left *left)

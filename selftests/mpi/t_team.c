@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <omp.h>
 #include <pthread.h>
+#include <sys/syscall.h>
 #include <time.h>
 
 #include "dtmap.h"
@@ -21,7 +22,10 @@
 typedef void plugin_fn(int n, void (*fn)(void));
 
 static enum { UNKNOWN, NEVER, WHERE_THEY_MAY } teams;	/* when they have to be used */
-static clockid_t clocks[TEAM];
+static struct {
+	clockid_t clock;
+	pid_t tid;
+} times[TEAM];
 static pthread_t threads[TEAM];
 static int team_size = 1;
 static int mine;			/* of each thread of a team */
@@ -38,12 +42,29 @@ static void region(int n)
 		team_size = omp_get_num_threads();
 		if (i < TEAM) {
 			threads[i] = pthread_self();
-			pthread_getcpuclockid(pthread_self(), &clocks[i]);
+			pthread_getcpuclockid(pthread_self(), &times[i].clock);
+			times[i].tid = (pid_t)syscall(SYS_gettid);
 		}
 	}
 }
 
-/* Of the last team but its first thread, ns.  Gives what does not change any more for some ms: all of them sleep. */
+/* Has the thread nothing to do, and not only no processor? */
+static bool sleeps(pid_t tid)
+{
+	char path[64], state = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)tid);
+	f = fopen(path, "r");
+	/* the name between the parentheses is a program's, without any */
+	if (!f || fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
+		state = 0;
+	if (f)
+		fclose(f);
+	return state == 'S';
+}
+
+/* Of the last team but its first thread, ns.  Gives what does not change any more for some ms, when all of them sleep. */
 static long long others_time(void)
 {
 	long long last = -1, sum = 0;
@@ -51,13 +72,15 @@ static long long others_time(void)
 
 	for (int tries = 0; same < 5 && tries < 5000; tries++) {
 		struct timespec ts, nap = { .tv_nsec = 1000000 };
+		bool all = true;
 
 		sum = 0;
 		for (int i = 1; i < team_size; i++) {
-			clock_gettime(clocks[i], &ts);
+			all = all && sleeps(times[i].tid);
+			clock_gettime(times[i].clock, &ts);
 			sum += ts.tv_sec * 1000000000ll + ts.tv_nsec;
 		}
-		same = sum == last ? same + 1 : 0;
+		same = all && sum == last ? same + 1 : 0;
 		last = sum;
 		nanosleep(&nap, NULL);
 	}
@@ -192,17 +215,17 @@ static void single_is_alone(void)
 	#pragma omp single
 	{
 		/* whoever is here is not counted, and the first is looked at as well */
-		clockid_t had[TEAM];
+		__typeof__(times[0]) had[TEAM];
 		int k = 1;
 
-		memcpy(had, clocks, sizeof(had));
+		memcpy(had, times, sizeof(had));
 		for (int i = 0; i < TEAM; i++)
 			if (!pthread_equal(threads[i], pthread_self()))
-				clocks[k++] = had[i];
+				times[k++] = had[i];
 		t0 = others_time();
 		pack_and_unpack();
 		t1 = others_time();
-		memcpy(clocks, had, sizeof(had));
+		memcpy(times, had, sizeof(had));
 	}
 	if (teams != UNKNOWN)
 		T_EQ(t1 - t0, 0);

@@ -82,14 +82,13 @@ static int unpack_part(void *arg, uint64_t off, uint64_t len)
 	return 0;
 }
 
-/* A type that we describe as the library packs it.  MPICH moves long doubles between other bytes without their padding. */
+/*
+ * A type that we describe as the library packs it.  MPICH, and Open MPI from 5.0 on, move long doubles between other bytes without
+ * their padding, the latter not all of them.
+ */
 static bool is_described(const struct htype *t)
 {
-#ifdef OPEN_MPI
-	return t->size;
-#else
 	return t->size && (t->contig || !t->ldouble);
-#endif
 }
 
 /* Blocks that overlap are an error of the program in what is unpacked, which ends as the library does it. */

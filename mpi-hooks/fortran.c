@@ -20,6 +20,45 @@ MPI_Fint *fort_status_error(void *status)
 }
 
 #define FORT_KEYVAL(k)	(k)
+
+/* ---- requests that Fortran functions write into ------------------------------------------------- */
+
+/*
+ * Open MPI's Fortran functions for collectives that begin make arrays of datatypes and counts, and keep those of MPI 5.0 in
+ * the request, as if it were one of their own: behind what any request has, so that ours would be overwritten.  They get a
+ * stand-in, of which the beginning says that it is complete, so most free their arrays at once, and with room for the
+ * rest.  The only other thing that they do with it is to ask for its number, and that is where the real one is told.
+ */
+#define REQUEST_BEGIN	0xa0u
+
+static _Thread_local union {
+	char bytes[1024];
+	void *align;
+} stand_in;
+static _Thread_local MPI_Request behind;	/* it; MPI_REQUEST_NULL or 0: there is none */
+
+int fort_started(int rc, MPI_Request *request, const void *caller)
+{
+	MPI_Request complete;
+
+	if (rc || !real_calls_from_fortran(caller) ||
+	    PMPI_Isend(NULL, 0, MPI_BYTE, MPI_PROC_NULL, 0, MPI_COMM_SELF, &complete))
+		return rc;
+	memset(&stand_in, 0, sizeof(stand_in));
+	memcpy(&stand_in, complete, REQUEST_BEGIN);
+	PMPI_Wait(&complete, MPI_STATUS_IGNORE);
+	behind = *request;
+	*request = (MPI_Request)&stand_in;
+	return rc;
+}
+
+MPI_Fint tools_PMPI_Request_c2f(MPI_Request request);
+
+HOOK_EXPORT MPI_Fint tools_PMPI_Request_c2f(MPI_Request request)
+{
+	real_need();
+	return PMPI_Request_c2f(request == (MPI_Request)&stand_in ? behind : request);
+}
 #else
 /* MPICH's predefined keyvals have numbers of their own in Fortran. */
 #define FORT_KEYVAL(k)	((k) + 1)

@@ -91,6 +91,8 @@ void real_bind(const void *caller, bool fortran);
  * library's, it is not.  Binds.
  */
 bool real_calls_itself(const void *addr);
+/* Is it in the library's functions for Fortran?  Of an address that the former was asked about. */
+bool real_calls_from_fortran(const void *addr);
 /* The entry points, which call all of this (generated). */
 extern const struct entry {
 	void (*bind)(void);		/* their pointers to the library's functions; real_bind() calls it */
@@ -133,6 +135,15 @@ bool real_was_used(char *file, size_t size);
 #ifdef OPEN_MPI
 /* Where a Fortran status has MPI_ERROR, NULL if there is none (fortran.c). */
 MPI_Fint *fort_status_error(void *status);
+#endif
+/*
+ * A collective of ours was started, if @rc is MPI_SUCCESS, by a call that returns to @caller.  The library's Fortran functions
+ * get a request into which they may write.  @rc.
+ */
+#if defined(OPEN_MPI) && !defined(HOOK_ABI)
+int fort_started(int rc, MPI_Request *request, const void *caller);
+#else
+#define fort_started(rc, request, caller)	(rc)
 #endif
 
 /* ---- process state (session.c, init.c) ------------------------------------------------------- */

@@ -438,7 +438,7 @@ struct code {
 
 static struct caller {
 	struct code code;
-	bool library;
+	enum { OF_PROGRAM, OF_LIBRARY, OF_FORTRAN } who;
 } callers[CALLERS_MAX];
 static unsigned int ncallers;	/* grows only */
 
@@ -485,6 +485,13 @@ static bool is_library(const struct link_map *map)
 	return false;
 }
 
+static bool is_fortran_library(const struct link_map *map)
+{
+	const char *slash = strrchr(map->l_name, '/');
+
+	return slash && !strncmp(slash + 1, "libmpi_mpifh.", 13);
+}
+
 static __attribute__((noinline)) bool new_caller(const void *addr)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -512,7 +519,7 @@ static __attribute__((noinline)) bool new_caller(const void *addr)
 	while (i < n && callers[i].code.base != c.code.base)
 		i++;
 	if (i == n && n < CALLERS_MAX) {
-		callers[n] = (struct caller){ c.code, is };
+		callers[n] = (struct caller){ c.code, is ? OF_LIBRARY : is_fortran_library(map) ? OF_FORTRAN : OF_PROGRAM };
 		__atomic_store_n(&ncallers, n + 1, __ATOMIC_RELEASE);
 		held = NULL;	/* for good */
 	}
@@ -528,8 +535,21 @@ bool real_calls_itself(const void *addr)
 
 	for (unsigned int i = 0; i < n; i++)
 		if ((uintptr_t)addr - callers[i].code.base < callers[i].code.size)
-			return callers[i].library;
+			return callers[i].who == OF_LIBRARY;
 	return new_caller(addr);
+}
+
+bool real_calls_from_fortran(const void *addr)
+{
+	const unsigned int n = __atomic_load_n(&ncallers, __ATOMIC_ACQUIRE);
+	struct link_map *map;
+	Dl_info info;
+
+	for (unsigned int i = 0; i < n; i++)
+		if ((uintptr_t)addr - callers[i].code.base < callers[i].code.size)
+			return callers[i].who == OF_FORTRAN;
+	/* there are more objects than places */
+	return dladdr1(addr, &info, (void **)&map, RTLD_DL_LINKMAP) && is_fortran_library(map);
 }
 
 /* ---- tools that stand behind ----------------------------------------------------------------------- */

@@ -517,6 +517,35 @@ static void test_rts_stale(void **state)
 	assert_int_equal(t.downs, 0);
 }
 
+/* A peer that does not read, and asks for a SEND again and again: it waits once for room, not each time. */
+static void test_rts_full(void **state)
+{
+	static uint8_t mem[1000];
+	struct buf b = { .place = PRIVATE, .mem = mem, .count = 1000, .len = 1000 };
+	uint32_t s = post_send(2, 0, 1, 0, &b);
+	struct wire_frame f = {
+		.type = WIRE_RNDV_RTS_RETRY, .win = KEY, .origin = 2, .target = 0, .error = EDQUOT,
+	};
+	struct rndv_peer *p;
+	struct ctrl_tx *tx;
+	unsigned int n;
+
+	UNTIL(t.in && count(WIRE_RNDV_RTS) == 1);
+	f.job = got(WIRE_RNDV_RTS)->job;
+	f.disp = WIRE_RNDV_ID(s, slot_of(2, s)->serial);
+	p = node_b.k.link->peers->rndv;
+	p->full = true;
+	for (uint64_t begin = loop_now(); loop_now() - begin < 100000000; go()) {
+		lane_send(t.in, &f, NULL, NULL, NULL);
+		DL_COUNT(p->lp->jobs->rndv->txs, tx, n);
+		assert_true(n <= 1);
+	}
+	assert_int_equal(count(WIRE_RNDV_RTS), 1);
+	/* then it is announced */
+	rndv_peer_writable(p->lp);
+	UNTIL(count(WIRE_RNDV_RTS) > 1);
+}
+
 static void test_refusal(void **state)
 {
 	uint32_t r = start_get(1000);
@@ -603,6 +632,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test_setup_teardown(test_data, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_data_beyond, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_rts_stale, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_rts_full, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_refusal, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_ats_again, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_lanes_follow, setup, teardown),

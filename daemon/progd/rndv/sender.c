@@ -163,7 +163,8 @@ void sender_again(struct conn *c)
 		struct prog_p2p_slot s;
 		int err;
 
-		if (!t->again)
+		/* what waits for a lane's room is not to become more, as often as the peer says that it wants it again */
+		if (!t->again || (t->peer && t->peer->full))
 			continue;
 		t->again = false;
 		c->again--;
@@ -173,6 +174,8 @@ void sender_again(struct conn *c)
 		if (err)
 			sender_retry(c, i, s.serial, err);
 	}
+	if (c->again)
+		link_retry_arm(&c->r->retry);
 }
 
 enum take sender_take(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s)

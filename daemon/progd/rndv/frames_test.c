@@ -587,6 +587,29 @@ static void test_ats_again(void **state)
 		go();
 }
 
+/* A peer that never confirms what it is told: it ends, and nothing more is kept for it. */
+static void test_ats_unconfirmed(void **state)
+{
+	struct buf b = { .place = PRIVATE };
+	struct rndv_info i;
+	uint64_t most = 0;
+
+	for (uint64_t n = 1; t.lane && n < 8ull * RANKS * PROG_P2P_SLOTS; n++) {
+		uint32_t r = post_recv(0, 2, n, 0, &b);
+
+		say_rts(0, 2, 1, (uint32_t)n, n, 0);
+		UNTIL(DONE(2, r) || !t.lane);
+		__atomic_store_n(&slot_of(2, r)->state, PROG_P2P_FREE, __ATOMIC_RELAXED);
+		rndv_info(node_b.rndv, &i);
+		most = i.ats > most ? i.ats : most;
+	}
+	assert_null(t.lane);
+	assert_true(most <= 4ull * RANKS * PROG_P2P_SLOTS + 1);
+	rest();
+	rndv_info(node_b.rndv, &i);
+	assert_true(i.ats <= 1);
+}
+
 /* A lane that follows another one of the same worker: what came on the one before is over. */
 static void test_lanes_follow(void **state)
 {
@@ -635,6 +658,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test_setup_teardown(test_rts_full, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_refusal, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_ats_again, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_ats_unconfirmed, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_lanes_follow, setup, teardown),
 };
 

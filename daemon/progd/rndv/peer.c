@@ -10,6 +10,7 @@
 #include "rndv/priv.h"
 
 #define ATS_TRIES	6		/* lanes that failed in a row: nobody is there to be told */
+#define ATS_SPARE	4u		/* times as many ATS as there can be SENDs: who is told does not want to know */
 
 static void ats_wait(struct rndv_peer *p);
 
@@ -70,6 +71,7 @@ static void rsend_free(struct rsend *s)
 	if (s->pj) {
 		rndv_peer_cancel(s->pj, &s->tx);
 		DL_DELETE(s->pj->ats, s);
+		s->pj->nats--;
 		s->pj->peer->r->nats--;
 	}
 	free(s);
@@ -174,6 +176,21 @@ void rndv_peer_cancel(struct rndv_job *pj, struct ctrl_tx *t)
 
 /* ---- the end of a message, told to its sender's side ---- */
 
+static void on_ats_retry(void *ctx);
+
+/*
+ * A rank has so many slots, and uses one again when it was told of the end and has said so.  Not here: we may be in a frame of
+ * what is to be closed.
+ */
+static void ats_unwanted(struct rndv_job *pj)
+{
+	struct rndv_peer *p = pj->peer;
+
+	prog_log_limited(PROG_LOG_ERROR, "job %u: a node does not confirm that it was told of the ends of messages", pj->lj->job->number);
+	p->failures = ATS_TRIES;
+	loop_timer_set(p->r->link->o.loop, &p->retry, 0, on_ats_retry, p);
+}
+
 void rndv_ats_send(struct rndv *r, struct conn *on, struct rndv_job *pj, struct rsend *s, int status)
 {
 	int64_t eager = thresh_answer(on->sp->thresh, s->id.src, loop_now());
@@ -202,6 +219,8 @@ void rndv_ats_send(struct rndv *r, struct conn *on, struct rndv_job *pj, struct 
 	};
 	wire_ats_put(s->tx.payload, &rec);
 	rndv_peer_send(pj, &s->tx);
+	if (++pj->nats > (uint64_t)ATS_SPARE * on->sp->win->nranks * PROG_P2P_SLOTS)
+		ats_unwanted(pj);
 }
 
 void rndv_ats_acked(struct rndv_job *pj, uint64_t token)

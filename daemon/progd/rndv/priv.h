@@ -107,6 +107,7 @@ struct rndv_job {			/* a job with a peer */
 	struct ctrl_tx *txs;		/* to be sent, oldest first */
 	struct recv_xfer *gets;		/* asked for */
 	struct rsend *ats;		/* ATS sent or to be sent, ATS_ACK awaited */
+	uint64_t nats;
 };
 
 struct rndv_peer {

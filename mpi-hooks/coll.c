@@ -7,6 +7,7 @@
  * cannot be started again, a persistent one to nobody.
  */
 #include <stdlib.h>
+#include <time.h>
 
 #include "coll.h"
 #include "hooks_gen.h"
@@ -17,20 +18,26 @@
 
 enum hcoll_mode hcoll_mode;
 
+void *hcoll_mem(size_t n)
+{
+	const struct timespec slice = { .tv_nsec = SLICE_NS };
+	void *p;
+
+	while (!(p = prog_coll_mem_get(n))) {
+		prog_log_limited(PROG_LOG_WARN, "collective: waits for memory, and so do the other members");
+		nanosleep(&slice, NULL);
+	}
+	return p;
+}
+
 struct hcoll *hcoll_new(struct hcomm *c, enum prog_coll_kind kind)
 {
-	struct hcoll *h = calloc(1, sizeof(*h));
+	struct hcoll *h = hcoll_mem(sizeof(*h));
 	struct hcoll_topo *t;
 
-	if (!h)
-		return NULL;
 	hooks_lock(&c->lock);
 	t = htopo_get(c);
 	hooks_unlock(&c->lock);
-	if (!t) {
-		free(h);
-		return NULL;
-	}
 	h->c = c;
 	h->in.one.opaque = h->out.one.opaque = MPI_DATATYPE_NULL;
 	h->cfg.comm = c->id;
@@ -57,10 +64,11 @@ static void ended(void *arg, int status)
 /* An MPI class.  Whatever is wrong here: the others learn of it. */
 static int start(struct hcoll *h, uint64_t number)
 {
+	const struct timespec slice = { .tv_nsec = SLICE_NS };
 	struct prog_coll_cfg *cfg = &h->cfg;
 	int rc;
 
-	cfg->status = h->status;
+	cfg->status = h->status ? h->status : h->in.err ? h->in.err : h->out.err;
 	if (!cfg->status)
 		cfg->status = hside_begin(&h->in, true);
 	if (!cfg->status)
@@ -71,7 +79,8 @@ static int start(struct hcoll *h, uint64_t number)
 	cfg->ended = ended;
 	cfg->arg = h;
 	atomic_fetch_add_explicit(&h->c->colls_active, 1, memory_order_relaxed);
-	rc = prog_coll_start(p2p_context, cfg, &h->pc);
+	while ((rc = prog_coll_start(p2p_context, cfg, &h->pc)) == -ENOMEM)
+		nanosleep(&slice, NULL);	/* as in hcoll_mem() */
 	if (!rc)
 		return MPI_SUCCESS;
 	atomic_fetch_sub_explicit(&h->c->colls_active, 1, memory_order_relaxed);
@@ -126,37 +135,51 @@ int hcoll_left(const struct hcomm *c)
 	return leave(!hcoll_mode ? PROG_COLL_LEFT_OFF : c ? PROG_COLL_LEFT_INTER : PROG_COLL_LEFT_COMM);
 }
 
+/*
+ * The library has given no handle for one that counts.  The others learn of it from what goes on here without a request; of a
+ * persistent one they wait, as for a member that does not start it.
+ */
+static int no_handle(struct hcomm *c, struct rec *r, uint64_t number, int rc, const char *call)
+{
+	r->req = MPI_REQUEST_NULL;
+	if (!r->persistent) {
+		r->coll->status = -ENOMEM;
+		if (!start(r->coll, number)) {
+			orphan_add(r);
+			return hcomm_raise(c, rc, call);
+		}
+	}
+	r->persistent = false;
+	rec_free(r);
+	return hcomm_raise(c, rc, call);
+}
+
 int hcoll_go(struct hcomm *c, struct hcoll *h, int rc, bool persistent, MPI_Request *req, const char *call)
 {
-	struct rec *r = NULL;
 	uint64_t number;
+	struct rec *r;
 
-	if (rc == HOOK_LEAVE || (h && !rc && left_to_library(h))) {
+	if (rc == HOOK_LEAVE || (!rc && left_to_library(h))) {
 		bool op = h->cfg.desc.kind >= PROG_COLL_REDUCE;
 
 		hcoll_free(h);
 		return leave(!rc ? PROG_COLL_LEFT_SHORT : op ? PROG_COLL_LEFT_OP : PROG_COLL_LEFT_COMM);
 	}
-	if (rc && rc != MPI_ERR_NO_MEM) {
+	if (rc) {
 		hcoll_free(h);
 		return hcomm_raise(c, rc, call);
 	}
 	hooks_lock(&c->lock);
 	number = persistent ? PERSISTENT | c->colls_made++ << 32 : c->colls_started++;
 	hooks_unlock(&c->lock);
-	if (h && !rc)
-		r = rec_new(c, REC_COLL);
-	if (!r) {
-		hcoll_free(h);
-		return hcomm_raise(c, MPI_ERR_NO_MEM, call);
-	}
+	r = rec_new_sure(c, REC_COLL);
 	r->coll = h;
 	r->cap = UINT64_MAX;	/* nothing about it is usual */
 	r->persistent = persistent;
 	rec_transition(r, persistent ? REC_IDLE : REC_MOVING);
 	rc = persistent ? idle_handle(c, &r->req) : proxy_req_new(&r->req);
 	if (rc)
-		goto free_rec;
+		return no_handle(c, r, number, rc, call);
 	h->cfg.number = number;
 	if (!persistent) {
 		r->proxy_req = true;
@@ -173,10 +196,6 @@ int hcoll_go(struct hcomm *c, struct hcoll *h, int rc, bool persistent, MPI_Requ
 	*req = r->req;
 	rec_show(r);
 	return MPI_SUCCESS;
-free_rec:
-	r->persistent = false;
-	rec_free(r);
-	return rc;
 }
 
 int hcoll_restart(struct rec *r)

@@ -41,6 +41,12 @@ static inline int64_t hook_array_at(struct hook_array a, uint32_t k)
 	return a.i ? a.i[k] : a.c ? a.c[k] : a.a[k];
 }
 
+/*
+ * @n bytes of zeros, to be given back by prog_coll_mem_put(): a member that has counted a collective, or cannot tell whose it is, must not
+ * fail alone.  If even the reserve is used up it waits for others to end.
+ */
+void *hcoll_mem(size_t n);
+
 /* ---- buffers (coll_buf.c) ----------------------------------------------------------------------- */
 
 /* Items of one type. */
@@ -60,6 +66,7 @@ struct hcoll_side {
 	uint64_t bytes;
 	bool scattered;			/* not all parts are one block */
 	bool opaque;			/* some are opaque */
+	int err;			/* what cannot be done with it, which the others learn of when it begins: -errno */
 	uint64_t *off, *len;		/* [n] for libprogclient, from mem; NULL: one block */
 	void *mem;
 };
@@ -90,7 +97,7 @@ struct hcoll_topo {			/* of a communicator, made at its first collective; the sa
 	uint32_t *mem, *edges;
 };
 
-/* NULL: no memory.  Under the communicator's lock. */
+/* Under the communicator's lock. */
 struct hcoll_topo *htopo_get(struct hcomm *c);
 /* Its neighbours too; false: it has none, or the library does not tell. */
 bool htopo_neighbours(struct hcomm *c, struct hcoll_topo *t);
@@ -109,7 +116,6 @@ struct hcoll {
 	uint32_t run;			/* persistent: the number of this run */
 };
 
-/* NULL: no memory. */
 struct hcoll *hcoll_new(struct hcomm *c, enum prog_coll_kind kind);
 /* @rc of setting @h up; then start it, or make the persistent request.  Takes @h. */
 int hcoll_go(struct hcomm *c, struct hcoll *h, int rc, bool persistent, MPI_Request *req, const char *call);

@@ -3,14 +3,15 @@
  * The program's buffers of collectives.  What is one block is used where it is.  Anything else is packed when the collective
  * starts, and unpacked when it has ended: how a type is described differs from rank to rank, and must decide nothing.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "coll.h"
 #include "hooks_gen.h"
 
-/* An MPI class. */
-static int part_set(struct hcoll_part *p, uintptr_t at, int64_t count, MPI_Datatype type)
+/* An MPI class.  What only this member may not be able to do is no error: it counts, and the others learn of it. */
+static int part_set(struct hcoll_side *s, struct hcoll_part *p, uintptr_t at, int64_t count, MPI_Datatype type)
 {
 	const struct htype *t;
 	MPI_Count size;
@@ -32,7 +33,11 @@ static int part_set(struct hcoll_part *p, uintptr_t at, int64_t count, MPI_Datat
 		return MPI_ERR_TYPE;
 	if (__builtin_mul_overflow(p->count, (uint64_t)size, &p->bytes))
 		return MPI_ERR_COUNT;
-	return PMPI_Type_dup(type, &p->opaque) ? MPI_ERR_NO_MEM : MPI_SUCCESS;
+	if (PMPI_Type_dup(type, &p->opaque)) {
+		p->opaque = MPI_DATATYPE_NULL;
+		s->err = -ENOMEM;
+	}
+	return MPI_SUCCESS;
 }
 
 static bool is_block(const struct hcoll_part *p)
@@ -49,7 +54,7 @@ static int side_add(struct hcoll_side *s, const struct hcoll_part *p)
 
 int hside_set(struct hcoll_side *s, const void *buf, int64_t count, MPI_Datatype type)
 {
-	int rc = part_set(&s->one, (uintptr_t)buf, count, type);
+	int rc = part_set(s, &s->one, (uintptr_t)buf, count, type);
 
 	s->part = &s->one;
 	s->n = 1;
@@ -66,9 +71,7 @@ int hside_set_parts(struct hcoll_side *s, const void *buf, uint32_t n, struct ho
 		return MPI_ERR_ARG;
 	if (!types && (type == MPI_DATATYPE_NULL || PMPI_Type_get_extent(type, &lb, &extent)))
 		return MPI_ERR_TYPE;
-	s->mem = calloc(n + 1u, sizeof(*s->part) + 2 * sizeof(*s->off));
-	if (!s->mem)
-		return MPI_ERR_NO_MEM;
+	s->mem = hcoll_mem((n + 1u) * (sizeof(*s->part) + 2 * sizeof(*s->off)));
 	s->part = s->mem;
 	s->off = (uint64_t *)(void *)(s->part + n + 1u);
 	s->len = s->off + n + 1u;
@@ -78,7 +81,7 @@ int hside_set_parts(struct hcoll_side *s, const void *buf, uint32_t n, struct ho
 		/* counted first: what was set is freed with the rest */
 		s->n = i + 1;
 		s->part[i].opaque = MPI_DATATYPE_NULL;
-		rc = part_set(&s->part[i], at, hook_array_at(counts, i), types ? types[i] : type);
+		rc = part_set(s, &s->part[i], at, hook_array_at(counts, i), types ? types[i] : type);
 		if (!rc)
 			rc = side_add(s, &s->part[i]);
 	}
@@ -175,7 +178,7 @@ void hside_free(struct hcoll_side *s)
 		if (s->part[i].opaque != MPI_DATATYPE_NULL)
 			PMPI_Type_free(&s->part[i].opaque);
 	}
-	free(s->mem);
+	prog_coll_mem_put(s->mem);
 }
 
 void hcoll_free(struct hcoll *h)
@@ -184,6 +187,6 @@ void hcoll_free(struct hcoll *h)
 		return;
 	hside_free(&h->in);
 	hside_free(&h->out);
-	free(h->counts);
-	free(h);
+	prog_coll_mem_put(h->counts);
+	prog_coll_mem_put(h);
 }

@@ -287,9 +287,7 @@ static int reduce_scatter_parts(struct hcoll *h, const void *sendbuf, void *recv
 	struct prog_coll_desc *d = &h->cfg.desc;
 	int64_t all = 0;
 
-	h->counts = calloc(d->size, sizeof(*h->counts));
-	if (!h->counts)
-		return MPI_ERR_NO_MEM;
+	h->counts = hcoll_mem(d->size * sizeof(*h->counts));
 	d->counts = h->counts;
 	for (uint32_t i = 0; i < d->size; i++) {
 		int64_t n = hook_array_given(recvcounts) ? hook_array_at(recvcounts, i) : same;
@@ -323,7 +321,7 @@ static int set_topo(struct hcoll *h)
 
 	hooks_lock(&c->lock);
 	t = htopo_get(c);
-	ok = t && htopo_neighbours(c, t);
+	ok = htopo_neighbours(c, t);
 	hooks_unlock(&c->lock);
 	if (!ok)
 		return HOOK_LEAVE;
@@ -339,9 +337,7 @@ static int set_topo(struct hcoll *h)
 /* @n blocks of one length, each at a multiple of @step. */
 static int same_parts(struct hcoll_side *s, uint32_t n, uint64_t bytes, uint64_t step)
 {
-	s->mem = calloc(2 * ((size_t)n + 1), sizeof(*s->off));
-	if (!s->mem)
-		return MPI_ERR_NO_MEM;
+	s->mem = hcoll_mem(2 * ((size_t)n + 1) * sizeof(*s->off));
 	s->off = s->mem;
 	s->len = s->off + n + 1;
 	for (uint32_t i = 0; i < n; i++) {
@@ -465,13 +461,13 @@ int hook_barrier_init(struct hcomm *c, MPI_Info info, MPI_Request *req)
 	{											\
 		struct hcoll *h = hcoll_new(c, PROG_COLL_##KIND);				\
 												\
-		return hcoll_go(c, h, h ? set(h, args) : MPI_SUCCESS, false, req, __func__);	\
+		return hcoll_go(c, h, set(h, args), false, req, __func__);			\
 	}											\
 	int hook_##name##_init(params, struct hcomm *c, MPI_Info info, MPI_Request *req)	\
 	{											\
 		struct hcoll *h = hcoll_new(c, PROG_COLL_##KIND);				\
 												\
-		return hcoll_go(c, h, h ? set(h, args) : MPI_SUCCESS, true, req, __func__);	\
+		return hcoll_go(c, h, set(h, args), true, req, __func__);			\
 	}
 
 #define FROM		const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendtype

@@ -16,15 +16,9 @@ struct hcoll_topo *htopo_get(struct hcomm *c)
 		return t;
 	for (uint32_t i = 0; i < size; i++)
 		nworld = of[c->world[i]] >= nworld ? of[c->world[i]] + 1 : nworld;
-	number = malloc(nworld * sizeof(*number));
-	t = calloc(1, sizeof(*t));
-	if (t)
-		t->mem = calloc(4 * (size_t)size + 2, sizeof(*t->mem));
-	if (!number || !t || !t->mem) {
-		free(number);
-		htopo_free(t);
-		return NULL;
-	}
+	number = hcoll_mem(nworld * sizeof(*number));
+	t = hcoll_mem(sizeof(*t));
+	t->mem = hcoll_mem((4 * (size_t)size + 2) * sizeof(*t->mem));
 	node = t->mem;
 	member = node + size;
 	start = member + size;		/* [n + 1] */
@@ -43,7 +37,7 @@ struct hcoll_topo *htopo_get(struct hcomm *c)
 		fill[i] = start[i + 1] += start[i];
 	for (uint32_t i = size; i--;)
 		member[--fill[node[i]]] = i;
-	free(number);
+	prog_coll_mem_put(number);
 	t->nodes = (struct prog_coll_nodes){ .n = n, .node = node, .start = start, .member = member };
 	c->topo = t;
 	return t;
@@ -53,24 +47,21 @@ void htopo_free(struct hcoll_topo *t)
 {
 	if (!t)
 		return;
-	free(t->mem);
-	free(t->edges);
-	free(t);
+	prog_coll_mem_put(t->mem);
+	prog_coll_mem_put(t->edges);
+	prog_coll_mem_put(t);
 }
 
 /* Room for edges: @nin that are sent on, @nout that are received on. */
-static bool edges_new(struct hcoll_topo *t, int nin, int nout)
+static void edges_new(struct hcoll_topo *t, int nin, int nout)
 {
-	t->edges = calloc(2 * ((size_t)nin + (size_t)nout) + 1, sizeof(*t->edges));
-	if (!t->edges)
-		return false;
+	t->edges = hcoll_mem((2 * ((size_t)nin + (size_t)nout) + 1) * sizeof(*t->edges));
 	t->nin = (uint32_t)nin;
 	t->nout = (uint32_t)nout;
 	t->in_peer = t->edges;
 	t->in_tag = t->in_peer + nin;
 	t->out_peer = t->in_tag + nin;
 	t->out_tag = t->out_peer + nout;
-	return true;
 }
 
 static uint32_t peer_of(int rank)
@@ -83,8 +74,9 @@ static bool cart_edges(struct hcomm *c, struct hcoll_topo *t)
 {
 	int ndims;
 
-	if (PMPI_Cartdim_get(c->handle, &ndims) || !edges_new(t, 2 * ndims, 2 * ndims))
+	if (PMPI_Cartdim_get(c->handle, &ndims))
 		return false;
+	edges_new(t, 2 * ndims, 2 * ndims);
 	for (int d = 0; d < ndims; d++) {
 		int peer[2];
 
@@ -113,8 +105,10 @@ static bool graph_edges(struct hcomm *c, struct hcoll_topo *t)
 {
 	int n;
 
-	if (PMPI_Graph_neighbors_count(c->handle, c->rank, &n) || !edges_new(t, n, n) ||
-	    (n && PMPI_Graph_neighbors(c->handle, c->rank, n, (int *)(void *)t->in_peer)))
+	if (PMPI_Graph_neighbors_count(c->handle, c->rank, &n))
+		return false;
+	edges_new(t, n, n);
+	if (n && PMPI_Graph_neighbors(c->handle, c->rank, n, (int *)(void *)t->in_peer))
 		return false;
 	for (int i = 0; i < n; i++)
 		t->out_peer[i] = t->in_peer[i];
@@ -128,12 +122,13 @@ static bool dist_graph_edges(struct hcomm *c, struct hcoll_topo *t)
 	bool ok;
 
 	/* MPI's sources are who we receive from */
-	if (PMPI_Dist_graph_neighbors_count(c->handle, &nout, &nin, &weighted) || !edges_new(t, nin, nout))
+	if (PMPI_Dist_graph_neighbors_count(c->handle, &nout, &nin, &weighted))
 		return false;
-	weights = malloc(((size_t)nin + (size_t)nout + 1) * sizeof(*weights));
-	ok = weights && !PMPI_Dist_graph_neighbors(c->handle, nout, (int *)(void *)t->out_peer, weights, nin,
-						   (int *)(void *)t->in_peer, weights + nout);
-	free(weights);
+	edges_new(t, nin, nout);
+	weights = hcoll_mem(((size_t)nin + (size_t)nout + 1) * sizeof(*weights));
+	ok = !PMPI_Dist_graph_neighbors(c->handle, nout, (int *)(void *)t->out_peer, weights, nin, (int *)(void *)t->in_peer,
+					weights + nout);
+	prog_coll_mem_put(weights);
 	return ok;
 }
 
@@ -157,7 +152,7 @@ static bool ask(struct hcomm *c, struct hcoll_topo *t)
 bool htopo_neighbours(struct hcomm *c, struct hcoll_topo *t)
 {
 	if (!t->asked && !ask(c, t)) {
-		free(t->edges);
+		prog_coll_mem_put(t->edges);
 		t->edges = t->in_peer = NULL;
 	}
 	t->asked = true;

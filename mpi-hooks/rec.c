@@ -109,15 +109,8 @@ int rec_begin(void)
 	return 0;
 }
 
-static bool refill(void)
+static void add_spare(struct rec *r, unsigned char *small)
 {
-	struct rec *r = aligned_alloc(64, CHUNK * sizeof(*r));
-	unsigned char *small = r ? smalls(CHUNK) : NULL;
-
-	if (!small) {
-		free(r);
-		return false;
-	}
 	memset(r, 0, CHUNK * sizeof(*r));
 	for (unsigned int i = 0; i < CHUNK; i++) {
 		r[i].req = r[i].inner = MPI_REQUEST_NULL;
@@ -125,7 +118,33 @@ static bool refill(void)
 		r[i].next = rec_spare;
 		rec_spare = &r[i];
 	}
-	return true;
+}
+
+static bool refill(void)
+{
+	struct rec *r = aligned_alloc(64, CHUNK * sizeof(*r));
+	unsigned char *small = r ? smalls(CHUNK) : NULL;
+
+	if (small)
+		add_spare(r, small);
+	else
+		free(r);
+	return small;
+}
+
+struct rec *rec_new_sure(struct hcomm *c, enum rec_kind kind)
+{
+	struct rec *r;
+	uintptr_t mem;
+
+	while (!(r = rec_new(c, kind))) {
+		mem = (uintptr_t)hcoll_mem(CHUNK * (sizeof(*r) + SMALL) + SMALL);
+		mem += -mem % SMALL;
+		hooks_lock(&lock);
+		add_spare((struct rec *)(mem + CHUNK * SMALL), (unsigned char *)mem);
+		hooks_unlock(&lock);
+	}
+	return r;
 }
 
 #define FLAGS_ARE(all, last, is) _Static_assert(offsetof(struct rec, last) < offsetof(struct rec, all) + is, "struct rec: a flag too many")

@@ -145,6 +145,7 @@ enum smode { SEND_STD, SEND_SYNC, SEND_READY, SEND_BUF };
 
 /* A record that is not in the table; NULL: no memory. */
 struct rec *rec_new_slow(struct hcomm *c);
+struct rec *rec_new_sure(struct hcomm *c, enum rec_kind kind);	/* from hcoll_mem() if need be */
 void rec_free(struct rec *r);
 
 /*

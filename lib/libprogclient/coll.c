@@ -33,6 +33,7 @@
 #define STRANDS		4u
 #define ACTIVE_MAX	64u		/* collectives at the same time; the oldest of an order always is, see same_order() */
 #define SHARED_MAX	(MSGS_RESERVED / 2)	/* slots of all collectives, but for the oldest ones */
+#define RESERVE_TMP	1024u		/* bytes of COLL_TMP that may be the reserve's */
 #define RETRY_NS	1000000u	/* there was no slot */
 #define CHECK_NS	100000000u	/* is the daemon there? */
 #define ASK_AT		2u		/* looks at a round that waits, and then its members are asked for; */
@@ -470,7 +471,7 @@ static void end(struct colls *cs, struct prog_coll *c)
 	coll_report_end(&cs->report, &c->mark, c->status);
 	if (c->cfg.ended)
 		c->cfg.ended(c->cfg.arg, c->status);
-	free(c->tmp);
+	prog_coll_mem_put(c->tmp);
 	carried_release();
 	/* the caller may free it from here on */
 	__atomic_store_n(&c->ended, 1, __ATOMIC_RELEASE);
@@ -754,7 +755,7 @@ static struct colls *colls_get(struct prog_win *w)
 	pthread_mutex_lock(&all_lock);
 	cs = ms->colls;
 	if (!cs) {
-		cs = calloc(1, sizeof(*cs));
+		cs = prog_coll_mem_get(sizeof(*cs));
 		if (cs) {
 			pthread_mutex_init(&cs->lock, NULL);
 			cs->s = w->s;
@@ -802,6 +803,13 @@ void prog_coll_costs_set(struct prog_session *s, const struct prog_coll_costs *c
 	coll_costs_bound(&s->costs);
 }
 
+static struct tmp *tmp_new(uint64_t bytes)
+{
+	struct tmp *t = bytes < PTRDIFF_MAX - sizeof(*t) ? malloc(sizeof(*t) + bytes) : NULL;
+
+	return t || bytes > RESERVE_TMP ? t : prog_coll_mem_get(sizeof(*t) + bytes);
+}
+
 int prog_coll_start(struct prog_win *w, const struct prog_coll_cfg *cfg, prog_coll **out)
 {
 	int err = check_cfg(w, cfg);
@@ -819,7 +827,7 @@ int prog_coll_start(struct prog_win *w, const struct prog_coll_cfg *cfg, prog_co
 	cs = colls_get(w);
 	n = coll_strands(&d);
 	run = cfg->desc.kind == PROG_COLL_NEIGHBOR && n > STRANDS ? n : STRANDS;
-	c = cs ? calloc(1, sizeof(*c) + run * sizeof(c->strand[0])) : NULL;
+	c = cs ? prog_coll_mem_get(sizeof(*c) + run * sizeof(c->strand[0])) : NULL;
 	if (!c)
 		return -ENOMEM;
 	c->nstrands = n;
@@ -834,7 +842,7 @@ int prog_coll_start(struct prog_win *w, const struct prog_coll_cfg *cfg, prog_co
 		c->wide = reduce_loop_wide(cfg->op, cfg->type);
 	tmp = coll_tmp_bytes(&c->cfg.desc);
 	if (tmp && !c->status) {
-		c->tmp = tmp < PTRDIFF_MAX - sizeof(*c->tmp) ? malloc(sizeof(*c->tmp) + tmp) : NULL;
+		c->tmp = tmp_new(tmp);
 		if (c->tmp)
 			c->buf[COLL_TMP] = c->tmp->mem;
 		else
@@ -916,7 +924,7 @@ int prog_coll_wait_for(struct prog_win *w, prog_coll *c, int *status, uint64_t t
 
 void prog_coll_free(prog_coll *c)
 {
-	free(c);
+	prog_coll_mem_put(c);
 }
 
 /* ---- the end ----------------------------------------------------------------------------------- */
@@ -987,13 +995,13 @@ void colls_free(struct prog_win *w)
 	if (!cs)
 		return;
 	LL_FOREACH_SAFE(cs->kept, t, next)
-		free(t);
+		prog_coll_mem_put(t);
 	pthread_mutex_lock(&all_lock);
 	DL_DELETE(all, cs);
 	w->s->msgs->colls = NULL;
 	pthread_mutex_unlock(&all_lock);
 	pthread_mutex_destroy(&cs->lock);
-	free(cs);
+	prog_coll_mem_put(cs);
 }
 
 static void fork_prepare(void) GUARD_UNCHECKED

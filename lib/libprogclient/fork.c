@@ -2,11 +2,12 @@
 /* What keeps the library usable in both processes after fork(). */
 #include <pthread.h>
 
+#include "coll_mem.h"
 #include "colls.h"
 #include "region.h"
 
 /* In the order in which their locks are taken; given back the other way round. */
-static const struct fork_ops *const table[] = { &coll_fork_ops, &region_fork_ops, &session_fork_ops };
+static const struct fork_ops *const table[] = { &coll_fork_ops, &coll_mem_fork_ops, &region_fork_ops, &session_fork_ops };
 #define NTABLE (sizeof(table) / sizeof(table[0]))
 
 static void prepare(void)

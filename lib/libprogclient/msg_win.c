@@ -10,6 +10,7 @@
 #include <libprogbase/futex.h>
 #include <libprogbase/log.h>
 
+#include "coll_mem.h"
 #include "msg.h"
 
 #define LEAVE_RUN	4		/* of so many messages to another node one is not left, to hear of the receiver */
@@ -64,8 +65,10 @@ int msgs_open(struct prog_win *w)
 	if (!err)
 		s->msgs = ms;
 	pthread_mutex_unlock(&s->msg_lock);
-	if (!err)
+	if (!err) {
+		coll_mem_begin();
 		return 0;
+	}
 	arena_destroy(&ms->arena);
 free_waits:
 	free(ms->run);

@@ -547,6 +547,12 @@ int prog_coll_wait_for(struct prog_win *w, prog_coll *c, int *status, uint64_t t
 const uint32_t *prog_win_nodes(const struct prog_win *w);
 /* One that has ended. */
 void prog_coll_free(prog_coll *c);
+/*
+ * @n bytes of zeros for what a caller has to have to start one: as calloc(), but there is a reserve, for when the process has no
+ * memory: then the other members would wait for it.  NULL: that is used up, too, until others end.  Any thread.
+ */
+void *prog_coll_mem_get(size_t n);
+void prog_coll_mem_put(void *p);	/* NULL is fine */
 /* For reports: the caller has left one to somebody else.  Any thread. */
 void prog_coll_left(struct prog_session *s, enum prog_coll_left why);
 

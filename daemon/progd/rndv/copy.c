@@ -15,8 +15,12 @@ static int source(struct recv_xfer *x)
 
 	if (!from)
 		return -ESRCH;
-	if (!rndv_slot_read(from, id->slot, &s) || s.serial != id->serial || s.kind != PROG_P2P_SEND ||
-	    s.key.dst != x->key.dst || s.len < x->want)
+	if (!rndv_slot_read(from, id->slot, &s) || s.serial != id->serial || s.kind != PROG_P2P_SEND)
+		return -ESTALE;
+	/* as send_xfer.c says it to other nodes */
+	if (s.key.dst != x->key.dst)
+		return -EACCES;
+	if (s.len < x->want)
 		return -ESTALE;
 	if (atomic_exchange(&from->sp->wanted[id->slot], id->serial) == id->serial)
 		return -EBUSY;

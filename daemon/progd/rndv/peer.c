@@ -191,6 +191,15 @@ static void ats_unwanted(struct rndv_job *pj)
 	loop_timer_set(p->r->link->o.loop, &p->retry, 0, on_ats_retry, p);
 }
 
+/* Is the SEND that a receiver here has named one to it?  As sender_ats() looks at those that other nodes name. */
+static bool is_to(struct conn *from, const struct rsend *s)
+{
+	struct prog_p2p_slot sl;
+
+	return s->id.slot < PROG_P2P_SLOTS && rndv_slot_read(from, s->id.slot, &sl) && sl.serial == s->id.serial &&
+	       sl.key.dst == s->key.dst;
+}
+
 void rndv_ats_send(struct rndv *r, struct conn *on, struct rndv_job *pj, struct rsend *s, int status)
 {
 	int64_t eager = thresh_answer(on->sp->thresh, s->id.src, loop_now());
@@ -200,7 +209,7 @@ void rndv_ats_send(struct rndv *r, struct conn *on, struct rndv_job *pj, struct 
 	if (!pj) {
 		struct conn *from = rndv_conn_find(r, on->key.job, s->win, s->id.src);
 
-		if (from && rndv_slot_end_send(from, s->id.slot, s->id.serial, status)) {
+		if (from && is_to(from, s) && rndv_slot_end_send(from, s->id.slot, s->id.serial, status)) {
 			thresh_ats(from->sp->thresh, s->key.dst, eager, loop_now());
 			thresh_left(from->sp->thresh, s->key.dst, blocking);
 		}

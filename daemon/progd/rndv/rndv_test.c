@@ -792,6 +792,27 @@ static void test_older(void **state)
 	}
 }
 
+/* A SEND to somebody else is refused to who asks for it, as often as one likes, and stays. */
+static void test_not_to_me(void **state)
+{
+	for (uint32_t dst = 1; dst < 3; dst++) {
+		struct buf sb = send_buf(0, 5000, 9), rb = make_buf(dst, PRIVATE, false, 5000);
+		uint32_t s = post_slot(&clients[0], PROG_P2P_SEND, 0, kit_key(0, 3 - dst, ++ord), &sb, false);
+
+		for (uint32_t i = 0; i < 3; i++) {
+			uint32_t r = post_by_id(0, s, dst, 0, &rb);
+
+			RUN(DONE(dst, r));
+			assert_int_equal(slot_of(dst, r)->status, -EACCES);
+			RUN(!under_way());
+			assert_int_equal(state_of(0, s), PROG_P2P_POSTED);
+		}
+		slot_of(0, s)->state = PROG_P2P_FREE;
+		free_buf(&sb);
+		free_buf(&rb);
+	}
+}
+
 /* ---- the eager pool ---- */
 
 static void pin(uint32_t dst, uint64_t eager)
@@ -1163,6 +1184,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test_setup_teardown(test_receiver_ends, kit_setup, kit_teardown),
 	cmocka_unit_test_setup_teardown(test_absent, kit_setup, kit_teardown),
 	cmocka_unit_test_setup_teardown(test_older, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_not_to_me, kit_setup, kit_teardown),
 	cmocka_unit_test_setup_teardown(test_eager, kit_setup, kit_teardown),
 	cmocka_unit_test_setup_teardown(test_pool_full, kit_setup, kit_teardown),
 	cmocka_unit_test_setup_teardown(test_eager_lost, kit_setup, kit_teardown),

@@ -212,7 +212,14 @@ int hcoll_restart(struct rec *r)
 
 static int class_of(int status)
 {
-	return status == -EMSGSIZE ? MPI_ERR_TRUNCATE : status == -ENOMEM ? MPI_ERR_NO_MEM : herror_class(status);
+	switch (status) {
+	case -EMSGSIZE:
+		return MPI_ERR_TRUNCATE;
+	case -EPROTO:		/* members have not called the same */
+		return MPI_ERR_ARG;
+	default:
+		return herror_class(status);
+	}
 }
 
 bool hcoll_poll(struct rec *r)

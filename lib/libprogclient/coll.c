@@ -32,7 +32,7 @@
  */
 #define STRANDS		4u
 #define ACTIVE_MAX	64u		/* collectives at the same time; the oldest of an order always is, see same_order() */
-#define SHARED_MAX	(MSGS_RESERVED / 2)	/* slots of all collectives, but for the oldest ones */
+#define SHARED_MAX	(MSGS_RESERVED * 2 / 3)	/* slots of all collectives, but for the oldest ones */
 #define RESERVE_TMP	1024u		/* bytes of COLL_TMP that may be the reserve's */
 #define RETRY_NS	1000000u	/* there was no slot */
 #define CHECK_NS	100000000u	/* is the daemon there? */
@@ -65,6 +65,9 @@ struct tmp {
 struct loose {
 	prog_msg *m;			/* NULL: free */
 	uint32_t to;			/* rank */
+	uint8_t looks;			/* that it has been waiting; those at rounds are counted likewise */
+	uint64_t comm, number;		/* of the collective */
+	struct coll_call call;
 	unsigned char data[LOOSE_BYTES];
 };
 
@@ -75,6 +78,8 @@ struct prog_coll {
 	struct coll_mark mark;
 	struct prog_coll_cfg cfg;
 	struct coll_limits limits;
+	struct coll_call call;
+	uint32_t kind;			/* in the keys of messages */
 	unsigned char *buf[3];		/* by enum coll_buf */
 	struct tmp *tmp;
 	reduce_fn *wide;		/* of a type with a gap */
@@ -112,6 +117,7 @@ struct colls {
 	struct tmp *kept;		/* what the daemon may write to until it has freed the window */
 	struct loose loose[LOOSE_MAX];
 	uint32_t loose_next;		/* place; in turn, as they end in about the order in which they were sent */
+	bool loose_new;			/* some were sent since nobody looked whether there are any */
 	uint32_t word;			/* futex; atomic: what it sleeps on when it is idle */
 };
 
@@ -190,7 +196,7 @@ static struct loose *loose_place(struct colls *cs, uint64_t bytes)
 }
 
 /* *@m is NULL if it needs not be waited for. */
-static int post_send(struct colls *cs, const struct prog_msg_key *key, struct prog_buf *b, prog_msg **m)
+static int post_send(struct colls *cs, const struct prog_coll *c, const struct prog_msg_key *key, struct prog_buf *b, prog_msg **m)
 {
 	struct loose *l = loose_place(cs, b->count);
 	struct prog_msg_id id;
@@ -205,6 +211,11 @@ static int post_send(struct colls *cs, const struct prog_msg_key *key, struct pr
 		return err;
 	l->m = *m;
 	l->to = key->dst;
+	l->looks = 0;
+	l->comm = key->comm;
+	l->number = key->ord;
+	l->call = c->call;
+	cs->loose_new = true;
 	*m = NULL;
 	cs->loose_next = (cs->loose_next + 1) % LOOSE_MAX;
 	return 0;
@@ -222,6 +233,7 @@ static int post_msg(struct colls *cs, struct prog_coll *c, struct strand *st, un
 		.src = cfg->world[send ? d->rank : p->peer],
 		.dst = cfg->world[send ? p->peer : d->rank],
 		.tag = -1 - (int32_t)p->tag,
+		.gen = c->kind,
 		.ord = cfg->number,
 	};
 	static unsigned char wrong;
@@ -236,7 +248,7 @@ static int post_msg(struct colls *cs, struct prog_coll *c, struct strand *st, un
 		b.addr = &wrong;
 	}
 	if (send)
-		return post_send(cs, &key, &b, &st->msg[i]);
+		return post_send(cs, c, &key, &b, &st->msg[i]);
 	return prog_msg_recv(cs->w, &key, &b, (c->status ? PROG_MSGF_DROP : 0) | MSGS_COLL | MSGS_QUIET, &st->msg[i]);
 }
 
@@ -540,28 +552,71 @@ static void move_all(struct colls *cs)
 	cs->receives = false;
 }
 
-/* A look at a round that waits: has anything ended, as its member has gone? */
+/* The line that says it. */
+static void say_differs(const struct colls *cs, uint64_t comm, uint64_t number, uint32_t rank)
+{
+	prog_log_limited(PROG_LOG_WARN, "session %u: collective %llx of communicator %llx: rank %u has called another one than rank %u, or "
+			 "one with another root, operation, type or length", cs->s->id, (unsigned long long)number,
+			 (unsigned long long)comm, rank, cs->w->rank);
+}
+
+/* How often it has been waiting: is it time to ask? */
+static bool look_again(uint8_t *looks)
+{
+	*looks = *looks % ASK_EVERY + 1;
+	return *looks == ASK_AT;
+}
+
+/* A look at a round that waits: has anything ended, as its member has gone, or has called something else? */
 static bool look_at_round(struct colls *cs, struct prog_coll *c, struct strand *st)
 {
-	bool ended = false;
+	bool ended = false, ask = look_again(&st->looks);
 
-	st->looks = st->looks % ASK_EVERY + 1;
 	for (unsigned int i = 0; st->open >> i; i++) {
 		uint32_t rank = c->cfg.world[st->step[i].peer];
 
 		if (!(st->open & 1u << i))
 			continue;
-		if (!coll_peers_gone(&cs->peers, rank)) {
-			if (st->looks == ASK_AT && st->step[i].op == COLL_RECV)
-				coll_peers_ask(&cs->peers, cs->w, rank);
+		if (coll_peers_gone(&cs->peers, rank)) {
+			fail(c, -ESRCH);
+		} else if (coll_peers_differs(&cs->peers, rank, &c->call)) {
+			if (!c->status)
+				say_differs(cs, c->cfg.comm, c->cfg.number, rank);
+			fail(c, -EPROTO);
+		} else {
+			if (ask)
+				coll_peers_ask(&cs->peers, cs->w, rank, &c->call);
 			continue;
 		}
-		fail(c, -ESRCH);
 		drop_msg(cs, st->msg[i]);
 		st->open &= (uint8_t)~(1u << i);
 		ended = true;
 	}
 	return ended;
+}
+
+/*
+ * A look at short messages whose collectives have ended: those to members that never receive them are not waited for, and nobody else
+ * may ever say what is wrong.  Are there any that have not been received?
+ */
+static bool look_at_loose(struct colls *cs)
+{
+	bool some = false;
+
+	for (struct loose *l = cs->loose; l < cs->loose + LOOSE_MAX; l++) {
+		if (!l->m || msg_state(l->m) >= PROG_P2P_DONE || coll_peers_gone(&cs->peers, l->to))
+			continue;
+		if (coll_peers_differs(&cs->peers, l->to, &l->call)) {
+			say_differs(cs, l->comm, l->number, l->to);
+			prog_msg_free(cs->w, l->m);
+			l->m = NULL;
+			continue;
+		}
+		some = true;
+		if (look_again(&l->looks))
+			coll_peers_ask(&cs->peers, cs->w, l->to, &l->call);
+	}
+	return some;
 }
 
 /* Under lock, now and then. */
@@ -572,6 +627,7 @@ static void look_at_peers(struct colls *cs)
 
 	if (session_lost(cs->s) || !coll_peers_due(&cs->peers, cs->w))
 		return;
+	cs->loose_new = look_at_loose(cs);
 	DL_FOREACH(cs->active, c)
 		for (unsigned int i = 0; i < c->nrun; i++)
 			if (c->strand[i].open)
@@ -710,10 +766,14 @@ static void *coll_main(void *arg)
 		uint32_t seen = __atomic_load_n(&cs->word, __ATOMIC_SEQ_CST);
 
 		if (is_idle(cs)) {
+			if (!patience && cs->loose_new)
+				patience = CHECK_NS;
 			thread_sleep(cs, &cs->word, seen, patience);
 			/* from here on it is woken, not moved: that is for those who start one after the other */
-			if (!cs->nactive && __atomic_load_n(&cs->word, __ATOMIC_RELAXED) == seen)
-				patience = 0;
+			if (!cs->nactive && __atomic_load_n(&cs->word, __ATOMIC_RELAXED) == seen) {
+				look_at_peers(cs);
+				patience = cs->loose_new ? CHECK_NS : 0;
+			}
 			continue;
 		}
 		patience = CHECK_NS;
@@ -835,6 +895,8 @@ int prog_coll_start(struct prog_win *w, const struct prog_coll_cfg *cfg, prog_co
 	c->cfg = *cfg;
 	c->limits = limits;
 	c->cfg.desc.limits = &c->limits;
+	c->call = coll_call(cfg);
+	c->kind = coll_call_kind(cfg);
 	c->buf[COLL_IN] = (unsigned char *)(uintptr_t)cfg->in;
 	c->buf[COLL_OUT] = cfg->out;
 	c->status = cfg->status;
@@ -853,9 +915,12 @@ int prog_coll_start(struct prog_win *w, const struct prog_coll_cfg *cfg, prog_co
 	DL_APPEND(cs->queued, c);
 	cs->fresh = true;
 	coll_report_start(&cs->report, &c->mark, &c->cfg);
+	coll_peers_started(w, &c->call);
 	move_all(cs);
-	if (cs->nactive && !cs->running)
+	if ((cs->nactive || cs->loose_new) && !cs->running)
 		start_thread(cs);
+	else if (cs->running && cs->loose_new && is_idle(cs) && !cs->patience)
+		wake_thread(cs);	/* once: from then on it looks, until they have been received */
 	thread_go_on(cs);
 	pthread_mutex_unlock(&cs->lock);
 	return 0;
@@ -935,7 +1000,7 @@ static struct colls *colls_of(const struct prog_win *w)
 }
 
 struct closing {
-	const struct colls *cs;
+	struct colls *cs;
 	uint64_t warn_at;		/* ns; 0: somebody was */
 };
 
@@ -945,6 +1010,8 @@ static bool are_sent(void *arg)
 	struct closing *g = arg;
 	const struct loose *l;
 
+	if (coll_peers_due(&g->cs->peers, g->cs->w))
+		look_at_loose(g->cs);
 	for (l = g->cs->loose; l < g->cs->loose + LOOSE_MAX; l++)
 		if (l->m && msg_state(l->m) < PROG_P2P_DONE && !coll_peers_gone(&g->cs->peers, l->to))
 			break;

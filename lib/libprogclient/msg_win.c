@@ -57,7 +57,7 @@ int msgs_open(struct prog_win *w)
 		m->slot = (struct prog_p2p_slot *)(void *)((char *)s->seg + s->p2p->slot_off) + i;
 		m->serial = serial;
 		m->program = CLIENT_NO_ARENA;
-		if (i != MSGS_NO_SLOT)
+		if (i < MSGS_SEEN_SLOT)
 			msg_push(ms, &ms->free, m);
 	}
 	pthread_mutex_lock(&s->msg_lock);

@@ -8,16 +8,18 @@
 #include "win.h"
 
 /*
- * The slot that nothing is posted in: a receive of a message in it finds none, whatever its serial number, and the daemon, which
- * takes no SEND of a slot that is older than what has been asked for, refuses no other message for it.
+ * Two slots for each of the collectives that were started last: a SEND to nobody, which is in no ring.  A receive of it by its id is
+ * refused with -EACCES if that is the serial number that it has, and with -ESTALE if not: so others can ask for one (coll_peers.h).
+ * Nothing else is in these slots, as the daemon takes no SEND of a slot that is older than what has been asked for.
  */
-#define MSGS_NO_SLOT	(PROG_P2P_SLOTS - 1)
+#define MSGS_SEEN	32u
+#define MSGS_SEEN_SLOT	(PROG_P2P_SLOTS - 2 * MSGS_SEEN)
 
 /*
  * Slots that only collectives have (prog_msg_send() and prog_msg_recv() with MSGS_COLL): a program may have any number of receives
  * outstanding whose messages are sent when a collective has ended.
  */
-#define MSGS_RESERVED	(MSGS_NO_SLOT - PROG_MSG_MOST)
+#define MSGS_RESERVED	(MSGS_SEEN_SLOT - PROG_MSG_MOST)
 #define MSGS_COLL	(1u << 31)
 #define MSGS_QUIET	(1u << 30)	/* prog_msg_send(): nobody waits for its end; prog_msg_recv(): msgs_look_now() follows */
 

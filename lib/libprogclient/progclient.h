@@ -538,7 +538,8 @@ struct prog_coll_cfg {
 int prog_coll_start(struct prog_win *w, const struct prog_coll_cfg *cfg, prog_coll **c);
 /*
  * 1: it has ended at this member, *@status (may be NULL) is 0, or a negative errno: -EMSGSIZE: the lengths of members differ,
- * or one has failed; -ESRCH: one has gone before its part was over; -ECONNRESET: the daemon is lost.  0: not yet.
+ * or one has failed; -EPROTO: one has started another collective in place of it; -ESRCH: one has gone before its part was over;
+ * -ECONNRESET: the daemon is lost.  0: not yet.
  */
 int prog_coll_test(struct prog_win *w, prog_coll *c, int *status);
 /* Sleep until it has, but for not much longer than @timeout_ns: 0, or -ETIMEDOUT.  Calls the session's progress function. */

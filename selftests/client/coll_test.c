@@ -892,6 +892,75 @@ static void test_failed(void **state)
 	on_two(body_wrong, 4, "1", NULL, 0);
 }
 
+/*
+ * A member has another root, operation or kind: messages do not meet, and who waits asks.  All end; who needed what never comes with an
+ * error, and the context closes, where short messages are left that nobody receives.
+ */
+static void other_one(struct comm *c, enum prog_coll_kind k, enum prog_coll_kind whose, uint64_t bytes, uint32_t root, unsigned int op)
+{
+	uint32_t who = my_ranks - 1;
+	uint64_t failed = 0;
+	struct one *o;
+	int status;
+
+	/* rank 0 is the root of these, see one_new() */
+	while ((c->id + c->next) % c->n)
+		c->next++;
+	o = one_new(c, my_rank == who ? whose : k, bytes);
+	if (my_rank == who) {
+		o->cfg.desc.root = root;
+		if (op)
+			o->cfg.op = op;
+	}
+	/* a root has buffers that it thought it would not need */
+	if (!o->in_bytes || !o->out_bytes) {
+		free(o->mem_in);
+		free(o->mem_out);
+		o->in_bytes = o->out_bytes = bytes * c->n;
+		o->cfg.in = o->in = guarded(&o->mem_in, o->in_bytes);
+		o->cfg.out = o->out = guarded(&o->mem_out, o->out_bytes);
+	}
+	one_start(o);
+	status = one_wait(o);
+	CHECK(status == 0 || status == -EPROTO || status == -EMSGSIZE);
+	rs->value[my_rank] = status != 0;
+	rank_barrier();
+	for (uint32_t i = 0; i < my_ranks; i++)
+		failed += rs->value[i];
+	if (k != PROG_COLL_BCAST || bytes > 512)
+		CHECK(failed > 0);
+	rank_barrier();
+	one_end(o, false);
+	o = one_new(c, PROG_COLL_ALLREDUCE, 80);
+	one_start(o);
+	one_good(o);
+}
+
+static void body_other(void)
+{
+	static const uint64_t some[] = { 64, 100000 };
+	struct comm *c;
+
+	space_open();
+	c = comm_new(1, 0);
+	for (uint32_t i = 0; i < 2; i++) {
+		other_one(c, PROG_COLL_BCAST, PROG_COLL_BCAST, some[i], my_ranks - 1, 0);
+		other_one(c, PROG_COLL_GATHER, PROG_COLL_GATHER, some[i], 1, 0);
+		other_one(c, PROG_COLL_ALLREDUCE, PROG_COLL_ALLREDUCE, some[i], 0, PROG_OP_MAX);
+		other_one(c, PROG_COLL_ALLGATHER, PROG_COLL_BARRIER, some[i], 0, 0);
+	}
+	/* both have sent, and the context closes */
+	other_one(c, PROG_COLL_BCAST, PROG_COLL_BCAST, 64, my_ranks - 1, 0);
+	free(c);
+	rank_finish(ses, win);
+}
+
+static void test_other(void **state)
+{
+	on_one(body_other, 3, 0);
+	on_two(body_other, 4, "1", NULL, PROG_SESSION_MT);
+}
+
 /* ---- no memory --------------------------------------------------------------------------------------- */
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -1286,6 +1355,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_asked),
 	cmocka_unit_test(test_ahead),
 	cmocka_unit_test(test_wrong_length),
+	cmocka_unit_test(test_other),
 	cmocka_unit_test(test_failed),
 #ifdef LIMITS_WORK
 	cmocka_unit_test(test_no_memory),

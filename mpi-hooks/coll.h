@@ -92,6 +92,7 @@ void hcoll_free(struct hcoll *h);
 struct hcoll_topo {			/* of a communicator, made at its first collective; the same at all members but for neighbours */
 	struct prog_coll_nodes nodes;
 	uint32_t nin, nout;
+	uint32_t *order;		/* for libprogclient */
 	uint32_t *in_peer, *out_peer, *in_tag, *out_tag;	/* sent to, received from; NULL: not asked yet, or no topology */
 	bool asked;
 	uint32_t *mem, *edges;

@@ -331,6 +331,7 @@ static int set_topo(struct hcoll *h)
 	d->out_peer = t->out_peer;
 	d->in_tag = t->in_tag;
 	d->out_tag = t->out_tag;
+	d->order = t->order;
 	return MPI_SUCCESS;
 }
 

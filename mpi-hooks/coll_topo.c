@@ -55,13 +55,14 @@ void htopo_free(struct hcoll_topo *t)
 /* Room for edges: @nin that are sent on, @nout that are received on. */
 static void edges_new(struct hcoll_topo *t, int nin, int nout)
 {
-	t->edges = hcoll_mem((2 * ((size_t)nin + (size_t)nout) + 1) * sizeof(*t->edges));
+	t->edges = hcoll_mem((3 * ((size_t)nin + (size_t)nout) + 1) * sizeof(*t->edges));
 	t->nin = (uint32_t)nin;
 	t->nout = (uint32_t)nout;
 	t->in_peer = t->edges;
 	t->in_tag = t->in_peer + nin;
 	t->out_peer = t->in_tag + nin;
 	t->out_tag = t->out_peer + nout;
+	t->order = t->out_tag + nout;
 }
 
 static uint32_t peer_of(int rank)
@@ -154,6 +155,13 @@ bool htopo_neighbours(struct hcomm *c, struct hcoll_topo *t)
 	if (!t->asked && !ask(c, t)) {
 		prog_coll_mem_put(t->edges);
 		t->edges = t->in_peer = NULL;
+	} else if (!t->asked) {
+		struct prog_coll_desc d = {
+			.rank = (uint32_t)c->self, .size = c->npeers, .nin = t->nin, .nout = t->nout,
+			.in_peer = t->in_peer, .out_peer = t->out_peer, .in_tag = t->in_tag, .out_tag = t->out_tag,
+		};
+
+		prog_coll_order(&d, t->order);
 	}
 	t->asked = true;
 	return t->in_peer;

@@ -28,10 +28,12 @@
 
 /*
  * Strands of one collective at the same time.  A message of one is received in that of the same number, and they begin in the order
- * of their numbers: so some are enough.  Only neighbours number their edges as they like, and all of theirs go at once.
+ * of their numbers: so some are enough.  Those of neighbours have one message each, in an order of their own.
  */
 #define STRANDS		4u
+#define EDGES		64u		/* the oldest one always has so many slots */
 #define ACTIVE_MAX	64u		/* collectives at the same time; the oldest of an order always is, see same_order() */
+_Static_assert(MSGS_RESERVED - MSGS_RESERVED * 2 / 3 >= EDGES, "EDGES: more than are left of the reserved slots");
 #define SHARED_MAX	(MSGS_RESERVED * 2 / 3)	/* slots of all collectives, but for the oldest ones */
 #define RESERVE_TMP	1024u		/* bytes of COLL_TMP that may be the reserve's */
 #define RETRY_NS	1000000u	/* there was no slot */
@@ -886,7 +888,7 @@ int prog_coll_start(struct prog_win *w, const struct prog_coll_cfg *cfg, prog_co
 	d.limits = &limits;
 	cs = colls_get(w);
 	n = coll_strands(&d);
-	run = cfg->desc.kind == PROG_COLL_NEIGHBOR && n > STRANDS ? n : STRANDS;
+	run = cfg->desc.kind != PROG_COLL_NEIGHBOR || n < STRANDS ? STRANDS : cfg->desc.order && n > EDGES ? EDGES : n;
 	c = cs ? prog_coll_mem_get(sizeof(*c) + run * sizeof(c->strand[0])) : NULL;
 	if (!c)
 		return -ENOMEM;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* PROG_COLL_ALLTOALL, PROG_COLL_ALLTOALLV and PROG_COLL_NEIGHBOR. */
+#include <progclient.h>
+
 #include "coll_parts.h"
 
 static bool varies(const struct prog_coll_desc *d)
@@ -190,9 +192,75 @@ static int bruck_round(const struct prog_coll_desc *d, uint32_t strand, uint32_t
 
 const struct coll_algo coll_alltoall_bruck = { .name = "Bruck", .strands = bruck_strands, .tmp = bruck_tmp, .round = bruck_round };
 
+/* Both directions of all edges. */
 static uint32_t neighbor_strands(const struct prog_coll_desc *d)
 {
-	return d->nin > d->nout ? d->nin : d->nout;
+	return d->nin + d->nout;
+}
+
+/* A message: how far it goes, from where, and which of those of one pair. */
+struct edge {
+	uint32_t distance, src, tag, number;
+};
+
+static int by_order(const void *x, const void *y)
+{
+	const struct edge *a = x, *b = y;
+
+	if (a->distance != b->distance)
+		return a->distance < b->distance ? -1 : 1;
+	if (a->src != b->src)
+		return a->src < b->src ? -1 : 1;
+	return a->tag < b->tag ? -1 : a->tag > b->tag;
+}
+
+static struct edge edge_of(const struct prog_coll_desc *d, uint32_t number)
+{
+	bool in = number < d->nin;
+	uint32_t e = in ? number : number - d->nin, peer = in ? d->in_peer[e] : d->out_peer[e];
+
+	if (peer == PROG_COLL_NOBODY)
+		return (struct edge){ .number = number };
+	return (struct edge){
+		.distance = in ? coll_below(peer, d->rank, d->size) : coll_below(d->rank, peer, d->size),
+		.src = in ? d->rank : peer, .tag = in ? d->in_tag[e] : d->out_tag[e], .number = number,
+	};
+}
+
+void prog_coll_order(const struct prog_coll_desc *d, uint32_t *order)
+{
+	uint32_t n = neighbor_strands(d), i, child;
+	struct edge a, b;
+
+	/* heapsort, which needs no memory (J. W. J. Williams: Algorithm 232, CACM 7(6), 1964): of numbers, by what they stand for */
+	for (i = 0; i < n; i++)
+		order[i] = i;
+	for (uint32_t end = n, top = n / 2; end > 1;) {
+		uint32_t at, v;
+
+		if (top) {
+			v = order[--top];
+		} else {
+			v = order[--end];
+			order[end] = order[0];
+		}
+		a = edge_of(d, v);
+		for (at = top; (child = 2 * at + 1) < end; at = child) {
+			b = edge_of(d, order[child]);
+			if (child + 1 < end) {
+				struct edge c = edge_of(d, order[child + 1]);
+
+				if (by_order(&b, &c) < 0) {
+					b = c;
+					child++;
+				}
+			}
+			if (by_order(&a, &b) >= 0)
+				break;
+			order[at] = order[child];
+		}
+		order[at] = v;
+	}
 }
 
 static uint64_t no_tmp(const struct prog_coll_desc *d)
@@ -214,21 +282,26 @@ static void own_edge(const struct prog_coll_desc *d, uint32_t to, struct coll_st
 }
 
 /*
- * Edges, which need not have the same number at both ends: as only the ends know of them, no order of strands is right, and a
- * member has to have all of them under way at once.
+ * A strand for each message, as edges need not have the same number at both ends.  Only the ends know of them; so that some at a time
+ * are enough, all members go through theirs in one order of all messages there are: the first that is not over is among the first ones
+ * at both of its ends.  It begins with those that go to the next rank, so that all have partners of their own.
  */
 static int neighbor_round(const struct prog_coll_desc *d, uint32_t strand, uint32_t round, struct coll_step *steps)
 {
 	struct coll_steps s = { .step = steps };
-	uint32_t e = strand;
+	uint32_t e = d->order ? d->order[strand] : strand;
 
 	if (round)
 		return -1;
-	if (e < d->nin && d->in_peer[e] != PROG_COLL_NOBODY && d->in_peer[e] != d->rank)
-		coll_send(&s, d->in_peer[e], d->in_tag[e], coll_at(COLL_IN, d->in_off[e]), d->in_len[e]);
-	if (e < d->nout && d->out_peer[e] == d->rank)
+	if (e < d->nin) {
+		if (d->in_peer[e] != PROG_COLL_NOBODY && d->in_peer[e] != d->rank)
+			coll_send(&s, d->in_peer[e], d->in_tag[e], coll_at(COLL_IN, d->in_off[e]), d->in_len[e]);
+		return (int)s.n;
+	}
+	e -= d->nin;
+	if (d->out_peer[e] == d->rank)
 		own_edge(d, e, &s);
-	else if (e < d->nout && d->out_peer[e] != PROG_COLL_NOBODY)
+	else if (d->out_peer[e] != PROG_COLL_NOBODY)
 		coll_recv(&s, d->out_peer[e], d->out_tag[e], coll_at(COLL_OUT, d->out_off[e]), d->out_len[e]);
 	return (int)s.n;
 }

@@ -16,11 +16,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <progclient.h>
+
 #include "coll_parts.h"
 #include "kit/kit.h"
 
 #define MEMBERS		40
 #define BLOCKS		(4 * MEMBERS)	/* of a member */
+#define EDGES		(2 * BLOCKS)
 #define NO_STRAND	0xffff
 #define MANY_STRANDS	0xfffe
 #define UNIT		8		/* bytes that an operation knows */
@@ -71,7 +74,7 @@ struct strand {
 	struct coll_step steps[COLL_STEPS_MAX + 4];
 };
 
-#define ACTIVE_MAX	BLOCKS		/* strands of a member at a time */
+#define ACTIVE_MAX	EDGES		/* strands of a member at a time */
 
 struct member {
 	struct prog_coll_desc d;
@@ -79,7 +82,7 @@ struct member {
 	uint8_t *want;			/* of COLL_OUT */
 	uint8_t *was;			/* of COLL_IN */
 	uint64_t arrays[4][BLOCKS];
-	uint32_t edges[4][BLOCKS];
+	uint32_t edges[4][BLOCKS], order[EDGES];
 	struct strand strand[ACTIVE_MAX];
 	uint32_t active, next, all;	/* strands: now, the next one to start, how many */
 	int phase;			/* COLL_FIRST, others, COLL_LAST, ended */
@@ -566,7 +569,7 @@ static void run(bool keep)
 		check(m->all == coll_strands(&w.m[0].d) || m->d.kind == PROG_COLL_NEIGHBOR, "rank %u has %u strands", r, m->all);
 		m->active = m->next = m->ranges = 0;
 		m->phase = 0;
-		m->window = m->d.kind == PROG_COLL_NEIGHBOR ? ACTIVE_MAX : window;
+		m->window = m->d.kind == PROG_COLL_NEIGHBOR && !m->d.order ? ACTIVE_MAX : window;
 		start_strand(m, COLL_FIRST);
 	}
 	while (happen())
@@ -788,6 +791,7 @@ static void set_alltoall(uint64_t len, bool in_place, bool varies)
 /* Edges at random: some several times, to oneself, or to nobody; each end has them in its own order. */
 static void set_neighbor(uint64_t len)
 {
+	bool ordered = below(4);
 	uint32_t edges = below(2 * w.size + 1), e, r, q, from[2 * MEMBERS], to[2 * MEMBERS], tag[2 * MEMBERS], at[2 * MEMBERS];
 	uint64_t lens[2 * MEMBERS];
 
@@ -832,6 +836,10 @@ static void set_neighbor(uint64_t len)
 		d->in_len = m->arrays[1];
 		d->out_off = m->arrays[2];
 		d->out_len = m->arrays[3];
+		if (ordered) {
+			prog_coll_order(d, m->order);
+			d->order = m->order;
+		}
 	}
 	for (r = 0; r < w.size; r++)
 		for (q = 0; q < w.m[r].d.nin; q++)

@@ -546,6 +546,11 @@ int prog_coll_test(struct prog_win *w, prog_coll *c, int *status);
 int prog_coll_wait_for(struct prog_win *w, prog_coll *c, int *status, uint64_t timeout_ns);
 /* [nranks] Which node each rank of a connected message context is on, numbered by their lowest ranks; the window's. */
 const uint32_t *prog_win_nodes(const struct prog_win *w);
+/*
+ * Of neighbours that are described in @d: @order for it.  All members have it, or none.  However many edges there are, some at a
+ * time go.
+ */
+void prog_coll_order(const struct prog_coll_desc *d, uint32_t *order);
 /* One that has ended. */
 void prog_coll_free(prog_coll *c);
 /*

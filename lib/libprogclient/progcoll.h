@@ -83,6 +83,8 @@ struct prog_coll_desc {
 	uint32_t nin, nout;		/* neighbours that are sent to, received from */
 	const uint32_t *in_peer, *out_peer;	/* PROG_COLL_NOBODY: none */
 	const uint32_t *in_tag, *out_tag;	/* pairs of edges are told apart by these; the same at both ends */
+	/* [nin + nout] in which order they go, as prog_coll_order() says: below nin those that are sent; NULL: all at once */
+	const uint32_t *order;
 	const struct prog_coll_nodes *nodes;
 	const struct coll_limits *limits;	/* the library's own */
 };

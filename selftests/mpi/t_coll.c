@@ -135,6 +135,47 @@ static void grids(void)
 	neighbourhoods("torus_of_1", c);
 }
 
+/*
+ * More edges than there are message slots, many between each two ranks.
+ */
+static void many_edges(void)
+{
+	enum { EACH = 500, LONG = 200 };	/* of a pair; ints of an edge, when they are long */
+	int n = EACH * t_size, *from = malloc(3 * (size_t)n * sizeof(*from)), *to = from + n, *weights = to + n;
+	int *out = malloc((size_t)n * LONG * sizeof(*out)), *in = malloc((size_t)n * LONG * sizeof(*in)), next[t_size];
+	MPI_Request q[2];
+	MPI_Comm c;
+
+	for (int i = 0; i < n; i++) {
+		/* the first ones that a rank receives are not those that are sent first */
+		from[i] = to[i] = (t_rank + 1 + i / EACH) % t_size;
+		weights[i] = 1;
+	}
+	M(MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, n, from, weights, n, to, weights, MPI_INFO_NULL, 0, &c));
+	for (int len = 1; len <= LONG; len += LONG - 1) {
+		memset(next, 0, sizeof(next));
+		for (int i = 0; i < n; next[to[i++]]++)
+			for (int k = 0; k < len; k++)
+				out[i * len + k] = ((t_rank * t_size + to[i]) * EACH + next[to[i]]) * LONG + k;
+		memset(in, 0xff, (size_t)n * LONG * sizeof(*in));
+		M(MPI_Ineighbor_alltoall(out, len, MPI_INT, in, len, MPI_INT, c, &q[0]));
+		M(MPI_Ibarrier(c, &q[1]));
+		M(MPI_Waitall(2, q, MPI_STATUSES_IGNORE));
+		memset(next, 0, sizeof(next));
+		for (int i = 0; i < n; next[from[i++]]++)
+			for (int k = 0; k < len; k++)
+				if (in[i * len + k] != ((from[i] * t_size + t_rank) * EACH + next[from[i]]) * LONG + k) {
+					T_OK(false, "edge %d of %d ints from rank %d: %d at %d", i, len, from[i], in[i * len + k], k);
+					k = len;
+					i = n - 1;
+				}
+	}
+	M(MPI_Comm_free(&c));
+	free(from);
+	free(out);
+	free(in);
+}
+
 static void graphs(void)
 {
 	int index[t_size], edges[2 * t_size], n = 0, from[t_size + 1], to[t_size + 1], weights[t_size + 1];
@@ -211,6 +252,8 @@ int main(int argc, char **argv)
 		kinds(which);
 	grids();
 	graphs();
+	if (t_expect_progress)
+		T_RUN(many_edges, 2);
 	T_RUN(barrier_waits, 2);
 	return t_fini();
 }

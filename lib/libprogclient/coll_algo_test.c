@@ -1243,6 +1243,120 @@ static void test_overflow(void **state)
 	}
 }
 
+/*
+ * Lengths that need more than 31, and more than 32 bits, with the limits that there really are; nothing is moved.  All messages are sent and
+ * received with the same length, all steps stay within their buffers, and what is received or copied to the out buffer is all of it, where
+ * each byte comes there once.
+ */
+struct huge {
+	uint64_t sent, received;	/* sums over messages, of hashes */
+	uint64_t to_out;		/* sum over parts of the out buffer: square of the end less that of the beginning */
+};
+
+static uint64_t hash_of(uint32_t src, uint32_t dst, uint32_t tag, uint64_t bytes)
+{
+	uint64_t h = ((uint64_t)src << 32 | dst) * 0x9e3779b97f4a7c15ull + tag;
+
+	h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9ull + bytes;
+	h = (h ^ h >> 32) * 0x94d049bb133111ebull;
+	return h ^ h >> 31;
+}
+
+static uint64_t square(uint64_t x)
+{
+	return x * x;
+}
+
+static void huge_step(struct huge *g, uint32_t rank, const struct coll_step *p, const uint64_t *len)
+{
+	bool two = p->op > COLL_RECV;
+
+	check(p->a.off <= len[p->a.buf] && p->bytes <= len[p->a.buf] - p->a.off, "rank %u: %llu bytes at %llu of buffer %u", rank,
+	      (unsigned long long)p->bytes, (unsigned long long)p->a.off, p->a.buf);
+	check(!two || (p->b.off <= len[p->b.buf] && p->bytes <= len[p->b.buf] - p->b.off), "rank %u: %llu bytes at %llu of buffer %u", rank,
+	      (unsigned long long)p->bytes, (unsigned long long)p->b.off, p->b.buf);
+	check(two || (p->peer < w.size && p->peer != rank && p->tag < 1u << 31), "rank %u: peer %u tag %u", rank, p->peer, p->tag);
+	if (p->op == COLL_SEND)
+		g->sent += hash_of(rank, p->peer, p->tag, p->bytes);
+	if (p->op == COLL_RECV)
+		g->received += hash_of(p->peer, rank, p->tag, p->bytes);
+	if (p->a.buf == COLL_OUT && (p->op == COLL_RECV || p->op == COLL_COPY))
+		g->to_out += square(p->a.off + p->bytes) - square(p->a.off);
+}
+
+static void huge_strand(struct huge *g, const struct prog_coll_desc *d, uint32_t strand, const uint64_t *len)
+{
+	struct coll_step steps[COLL_STEPS_MAX + 4];
+	int n, k;
+
+	for (uint32_t round = 0; (n = coll_round(d, strand, round, steps)) >= 0; round++)
+		for (k = 0; k < n; k++)
+			huge_step(g, d->rank, &steps[k], len);
+}
+
+/* @bytes of a block, or of all operands. */
+static void huge_one(enum prog_coll_kind kind, uint64_t bytes, uint32_t root, bool in_place)
+{
+	uint64_t blocks = kind == PROG_COLL_BCAST ? 1 : w.size, arrays[2][MEMBERS], counts[MEMBERS];
+	struct huge g = { 0 };
+
+	describe(kind, root, in_place, bytes, RANDOM);
+	for (uint32_t r = 0; r < w.size; r++) {
+		arrays[0][r] = r * bytes;
+		arrays[1][r] = bytes;
+		counts[r] = bytes / 8 / w.size + (r ? 0 : bytes / 8 % w.size);
+	}
+	for (uint32_t r = 0; r < w.size; r++) {
+		struct prog_coll_desc *d = &w.m[r].d;
+		uint64_t len[3] = { 0 };
+
+		d->bytes = bytes;
+		d->in_off = d->out_off = arrays[0];
+		d->in_len = d->out_len = arrays[1];
+		d->counts = counts;
+		if (kind >= PROG_COLL_REDUCE) {
+			d->elem = 8;
+			d->count = bytes / 8;
+			len[COLL_IN] = len[COLL_OUT] = d->count * 8;
+		} else {
+			len[COLL_IN] = len[COLL_OUT] = blocks * bytes;
+		}
+		len[COLL_TMP] = coll_tmp_bytes(d);
+		check(len[COLL_TMP] < 1ull << 60, "rank %u: memory", r);
+		g.to_out = 0;
+		huge_strand(&g, d, COLL_FIRST, len);
+		for (uint32_t strand = 0; strand < coll_strands(d); strand++)
+			huge_strand(&g, d, strand, len);
+		huge_strand(&g, d, COLL_LAST, len);
+		/* of others it is not, or more than once, written */
+		if (in_place)
+			continue;
+		if ((kind == PROG_COLL_BCAST && r != root) || kind == PROG_COLL_SCATTER || kind == PROG_COLL_SCATTERV)
+			check(g.to_out == square(bytes), "rank %u", r);
+		if (kind == PROG_COLL_ALLGATHER || kind == PROG_COLL_ALLGATHERV || kind == PROG_COLL_ALLTOALL || kind == PROG_COLL_ALLTOALLV ||
+		    ((kind == PROG_COLL_GATHER || kind == PROG_COLL_GATHERV) && r == root))
+			check(g.to_out == square(blocks * bytes), "rank %u", r);
+	}
+	check(g.sent == g.received, "messages are sent and received with other lengths");
+}
+
+static void test_huge(void **state)
+{
+	static const uint64_t huge[] = { (1ull << 31) + 8, (1ull << 32) + 24, (5ull << 32) + 40 };
+	struct prog_coll_costs c = coll_costs_default;
+	uint32_t s, layout, i;
+
+	rnd_state = 31;
+	for (enum prog_coll_kind kind = PROG_COLL_BCAST; kind <= PROG_COLL_EXSCAN; kind++)
+		for (s = 1; kind != PROG_COLL_NEIGHBOR && s < sizeof(sizes) / sizeof(sizes[0]) - 1; s++)
+			for (layout = s % 2; layout < LAYOUTS; layout += 2)
+				for (i = 0; i < (KIT_MANY(3) > 3 ? 3 : 1); i++) {
+					lay_out(sizes[s], layout);
+					limits = coll_cost_limits(&c, kind, w.n, w.size, coll_most(&(struct prog_coll_desc){ .nodes = &w.nodes }));
+					huge_one(kind, huge[(i + s + layout) % 3], rooted(kind) ? below(w.size) : 0, can_be_in_place(kind) && below(3) == 0);
+				}
+}
+
 /* However long: all bytes, whole elements, and no more segments than there are tags for. */
 static void test_cut(void **state)
 {
@@ -1286,6 +1400,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_net_parts),
 	cmocka_unit_test(test_overflow),
 	cmocka_unit_test(test_cut),
+	cmocka_unit_test(test_huge),
 };
 
 KIT_SUITE(tests);

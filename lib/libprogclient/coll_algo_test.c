@@ -21,7 +21,7 @@
 #include "coll_parts.h"
 #include "kit/kit.h"
 
-#define MEMBERS		40
+#define MEMBERS		64
 #define BLOCKS		(4 * MEMBERS)	/* of a member */
 #define EDGES		(2 * BLOCKS)
 #define NO_STRAND	0xffff
@@ -42,7 +42,7 @@ static const struct coll_limits limits_of[] = {
 };
 
 enum operation { AFFINE, SUM, MIX };
-enum layout { ONE_NODE, ONE_EACH, PAIRS, UNEQUAL, INTERLEAVED, LAYOUTS, RANDOM = LAYOUTS };
+enum layout { ONE_NODE, ONE_EACH, PAIRS, UNEQUAL, INTERLEAVED, LAYOUTS, RANDOM = LAYOUTS, EIGHTS };
 
 struct range {
 	const uint8_t *at;
@@ -163,6 +163,9 @@ static void lay_out(uint32_t size, enum layout layout)
 			break;
 		case PAIRS:
 			w.node[r] = r / 2;
+			break;
+		case EIGHTS:
+			w.node[r] = r / 8;
 			break;
 		case UNEQUAL:		/* 1, 2, 3... of them */
 			if (r >= (v + 1) * (v + 2) / 2)
@@ -1173,7 +1176,7 @@ static void test_net(void **state)
 {
 	static const enum prog_coll_kind kinds[] = { PROG_COLL_BARRIER, PROG_COLL_BCAST, PROG_COLL_REDUCE, PROG_COLL_ALLREDUCE };
 	uint64_t msgs, bytes;
-	uint32_t k, n, i, root;
+	uint32_t k, n, i, root, each;
 
 	limits = limits_of[0];
 	for (k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
@@ -1187,13 +1190,60 @@ static void test_net(void **state)
 					run(false);
 					msgs = w.net_msgs;
 					bytes = w.net_bytes;
-					rnd_state = 777 + i;
-					lay_out(2 * n, PAIRS);
-					set_up(kinds[k], counts[i], 2 * root + 1, false, PAIRS);
-					run(false);
-					assert_int_equal(w.net_msgs, msgs);
-					assert_int_equal(w.net_bytes, bytes);
+					for (each = 2; each <= 8; each += 6) {
+						rnd_state = 777 + i;
+						lay_out(each * n, each == 2 ? PAIRS : EIGHTS);
+						set_up(kinds[k], counts[i], each * root + 1, false, PAIRS);
+						run(false);
+						assert_int_equal(w.net_msgs, msgs);
+						assert_int_equal(w.net_bytes, bytes);
+					}
 				}
+}
+
+/*
+ * Temporary memory of a member does not grow with the communicator, but with what the member has itself: with at most a few copies of its
+ * buffers, or some MiB.  From 2 nodes of 2 up to 8 of 8.
+ */
+static void test_memory(void **state)
+{
+	static const uint64_t each[] = { 8, 512, 100000, 10000000 };
+	struct prog_coll_costs c = coll_costs_default;
+	uint64_t counts[MEMBERS], lens[MEMBERS], own, out;
+	uint32_t size, i, r;
+
+	for (size = 4; size <= 64; size += 60)
+		for (enum prog_coll_kind kind = PROG_COLL_BARRIER; kind < PROG_COLL_KINDS; kind++)
+			for (i = 0; i < sizeof(each) / sizeof(each[0]); i++) {
+				lay_out(size, size == 4 ? PAIRS : EIGHTS);
+				limits = coll_cost_limits(&c, kind, w.n, w.size, size == 4 ? 2 : 8);
+				describe(kind, 1, kind == PROG_COLL_ALLTOALL || kind == PROG_COLL_ALLTOALLV, each[i], EIGHTS);
+				for (r = 0; r < size; r++) {
+					counts[r] = each[i] / 8;
+					lens[r] = each[i];
+				}
+				for (r = 0; r < size; r++) {
+					struct prog_coll_desc *d = &w.m[r].d;
+					bool all = kind == PROG_COLL_ALLGATHER || kind == PROG_COLL_ALLTOALL || kind == PROG_COLL_ALLGATHERV ||
+						   kind == PROG_COLL_ALLTOALLV || kind == PROG_COLL_REDUCE_SCATTER ||
+						   (r == 1 && kind != PROG_COLL_BCAST && kind < PROG_COLL_NEIGHBOR);
+
+					d->bytes = each[i];
+					d->elem = 8;
+					d->count = kind == PROG_COLL_REDUCE_SCATTER ? size * counts[0] : counts[0];
+					d->counts = counts;
+					d->in_off = d->out_off = d->in_len = d->out_len = lens;
+					own = all ? size * each[i] : each[i];
+					out = coll_tmp_bytes(d);
+					/* who passes on short blocks in a tree has those of others */
+					if (kind == PROG_COLL_GATHER || kind == PROG_COLL_SCATTER)
+						own += limits.rooted_long;
+					check(out <= COLL_RADIX * own + (8u << 20), "rank %u of %u: %llu bytes of temporary memory for %llu", r, size,
+					      (unsigned long long)out, (unsigned long long)own);
+					if (kind == PROG_COLL_BARRIER || kind == PROG_COLL_BCAST)
+						check(!out, "rank %u: %llu bytes of temporary memory", r, (unsigned long long)out);
+				}
+			}
 }
 
 /* In a reduce_scatter of long operands a node sends the part of each other one once. */
@@ -1398,6 +1448,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_same_bits),
 	cmocka_unit_test(test_net),
 	cmocka_unit_test(test_net_parts),
+	cmocka_unit_test(test_memory),
 	cmocka_unit_test(test_overflow),
 	cmocka_unit_test(test_cut),
 	cmocka_unit_test(test_huge),

@@ -35,7 +35,7 @@ static void recv_ended(struct recv_xfer *x, struct rsend *s)
 		return;
 	}
 	stats_add(&on->stats->rendezvous, !x->status && !(x->flags & PROG_P2PF_DROP));
-	stats_add(&on->stats->local, !x->pj);
+	stats_add(&on->stats->local, !x->pj && !x->status);
 	rndv_ats_send(on->r, on, x->pj, s, x->status);
 }
 

@@ -807,6 +807,8 @@ static void test_not_to_me(void **state)
 			RUN(!under_way());
 			assert_int_equal(state_of(0, s), PROG_P2P_POSTED);
 		}
+		/* and is no message within the node */
+		assert_int_equal(job->stats->block[0].msgs.local, 0);
 		slot_of(0, s)->state = PROG_P2P_FREE;
 		free_buf(&sb);
 		free_buf(&rb);

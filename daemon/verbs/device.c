@@ -351,8 +351,8 @@ int device_make_wcq(struct device *d, char why[VERBS_WHY])
 {
 	errno = 0;
 	if (!d->wcq)
-		d->wcq = ibv_create_cq(d->ctx, MAX_WAYS * VERBS_READS, NULL, d->channel, 0);
-	return d->wcq && !ibv_req_notify_cq(d->wcq, 0) ? 0 : cannot(d, why, "completion queue of reads");
+		d->wcq = ibv_create_cq(d->ctx, MAX_WAYS * WAY_SENDS, NULL, d->channel, 0);
+	return d->wcq && !ibv_req_notify_cq(d->wcq, 0) ? 0 : cannot(d, why, "completion queue of ways");
 }
 
 static int device_new(struct verbs *v, const struct port *p, struct device **out, char why[VERBS_WHY])

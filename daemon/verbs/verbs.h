@@ -23,6 +23,7 @@
 #define MAX_ENDS	64u		/* of a device */
 #define QPN_MAX		0xffffffu
 #define MAX_WAYS	64u		/* of a device */
+#define WAY_SENDS	(2 * VERBS_READS)	/* in a way's queue: a WRITE may have a READ behind it */
 #define MAX_MEMS	1024u		/* of a device: pieces of memory given out */
 #define DEATH_TICKS	2u		/* so long a queue pair may have buffers after its end */
 
@@ -78,7 +79,7 @@ struct device {
 	struct verbs_ep *touched;		/* of which the host is to be told */
 	struct half *by_qpn[256];
 	/* ways */
-	struct ibv_cq *wcq;			/* reads that end; with the first way */
+	struct ibv_cq *wcq;			/* what ends of ways; with the first one */
 	struct dom *doms;
 	struct verbs_way *ways;
 	unsigned int nways, nmems, wevents;
@@ -101,10 +102,12 @@ struct mem {
 	uint64_t id;
 };
 
-struct read {
+/* A READ or WRITE under way. */
+struct part {
 	void *cookie;
 	uint32_t len;
-	bool lands;			/* not in the way's buffer */
+	bool write;
+	bool lands;			/* read: not in the way's buffer */
 };
 
 struct verbs_way {
@@ -115,12 +118,12 @@ struct verbs_way {
 	struct ibv_qp *qp;
 	uint32_t psn, serial;
 	uint32_t served;		/* reads that the device answers at a time */
-	uint32_t depth;			/* reads that may be under way */
+	uint32_t depth;			/* parts that may be under way */
 	bool connected, failed;
 	const char *event;		/* NULL: none; else it says so, and the host is to be told */
-	uint32_t head, tail;		/* free-running: reads posted, ended */
-	struct read read[VERBS_READS];
-	uint8_t *buf;			/* reader: VERBS_READS times VERBS_READ_MAX bytes */
+	uint32_t head, tail;		/* free-running: parts posted, ended */
+	struct part part[VERBS_READS];
+	uint8_t *buf;			/* user: VERBS_READS times VERBS_READ_MAX bytes, and one for each READ behind a WRITE */
 	struct ibv_mr *mr;		/* ... registered */
 };
 
@@ -211,9 +214,9 @@ void device_want_out(struct device *d);
 void device_tell(struct device *d);
 /* What has come of messages. */
 void device_drain(struct device *d);
-/* The queue of reads that end; 0, or -errno and a line. */
+/* The queue of what ends of ways; 0, or -errno and a line. */
 int device_make_wcq(struct device *d, char why[VERBS_WHY]);
-/* Reads that have ended. */
+/* Reads and writes that have ended. */
 void device_reads(struct device *d);
 
 /* ep.c: what devices tell their endpoints. */
@@ -255,11 +258,14 @@ struct way_events {
 };
 extern const struct way_events way_events;
 
-int way_new(struct verbs_ep *e, const uint8_t job[VERBS_JOB], bool reader, void *ctx, struct verbs_way_end *mine,
+int way_new(struct verbs_ep *e, const uint8_t job[VERBS_JOB], bool user, void *ctx, struct verbs_way_end *mine,
 	    struct verbs_way **out, char why[VERBS_WHY]);
 int way_connect(struct verbs_way *w, const struct verbs_way_end *peer, char why[VERBS_WHY]);
 void way_free(struct verbs_way *w);
 int way_read(struct verbs_way *w, uint64_t addr, uint32_t key, uint32_t len, void *to, uint32_t to_key, void *cookie);
+void *way_room(struct verbs_way *w);
+int way_write(struct verbs_way *w, uint64_t addr, uint32_t key, uint32_t len, const void *from, uint32_t from_key, bool seen,
+	      void *cookie);
 int way_mem_add(struct verbs_way *w, void *addr, size_t len, bool land, uint64_t *id, uint32_t *key, char why[VERBS_WHY]);
 bool way_mem_serves(const struct verbs_way *w, uint64_t id);
 void way_mem_del(struct verbs *v, uint64_t id);

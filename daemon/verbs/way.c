@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
- * Ways: queue pairs by which one side reads what the other one has given out of a job's memory.
+ * Ways: queue pairs by which one side reads and writes what the other one has given out of a job's memory.
  *
- * The job has a protection domain of its own on each device.  Its queue pairs of the side that is read permit reads from outside
- * and nothing else, those of the side that reads permit nothing, and what is given out can be read and not written.  So a key is
- * worth something on the job's own queue pairs only, as long as the memory is given out, and for reading.
+ * The job has a protection domain of its own on each device.  Its queue pairs of the side that gives out permit reads and writes
+ * from outside and no atomics, those of the side that uses them permit nothing.  So a key is worth something on the job's own queue
+ * pairs only, and as long as the memory is given out.
  *
- * What is read comes to buffers here, or to memory that was registered for that.  A way that has failed is of no use any more:
- * what was under way is lost.
+ * What is read comes to buffers here, or to memory that was registered for that; what is written goes from there.  A way that has
+ * failed is of no use any more: what was under way is lost, or is not.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,6 +15,9 @@
 #include <string.h>
 
 #include "verbs.h"
+
+/* no relaxed ordering, by which a READ would not see what a WRITE before it has written */
+#define GIVEN	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
 
 /* ---- domains, and memory that is given out ---- */
 
@@ -83,7 +86,7 @@ int way_mem_add(struct verbs_way *w, void *addr, size_t len, bool land, uint64_t
 	mem = calloc(1, sizeof(*mem));
 	errno = ENOMEM;
 	if (mem)
-		mem->mr = ibv_reg_mr(w->dom->pd, addr, len, land ? IBV_ACCESS_LOCAL_WRITE : IBV_ACCESS_REMOTE_READ);
+		mem->mr = ibv_reg_mr(w->dom->pd, addr, len, land ? IBV_ACCESS_LOCAL_WRITE : GIVEN);
 	if (!mem || !mem->mr) {
 		int err = errno ? errno : EIO;
 
@@ -122,13 +125,35 @@ void way_mem_del(struct verbs *v, uint64_t id)
 	}
 }
 
-/* ---- reading ---- */
+/* ---- reading and writing ---- */
+
+static uint8_t *buffer(const struct verbs_way *w, uint32_t at)
+{
+	return w->buf + (size_t)at * VERBS_READ_MAX;
+}
+
+/* Where a READ behind a WRITE goes: nobody looks at it. */
+static uint8_t *behind(const struct verbs_way *w, uint32_t at)
+{
+	return buffer(w, VERBS_READS) + at;
+}
+
+static bool is_full(const struct verbs_way *w)
+{
+	return w->head - w->tail == w->depth;
+}
+
+/* May @len bytes go by it, to or from @mem? */
+static bool is_good(const struct verbs_way *w, uint32_t len, const void *mem)
+{
+	return w->connected && !w->failed && w->buf && len && len <= (mem ? VERBS_LAND_MAX : VERBS_READ_MAX);
+}
 
 int way_read(struct verbs_way *w, uint64_t addr, uint32_t key, uint32_t len, void *to, uint32_t to_key, void *cookie)
 {
 	uint32_t at = w->head % VERBS_READS;
 	struct ibv_sge sge = {
-		.addr = to ? (uintptr_t)to : (uintptr_t)w->buf + at * VERBS_READ_MAX, .length = len,
+		.addr = (uintptr_t)(to ? to : w->buf ? buffer(w, at) : NULL), .length = len,
 		.lkey = to ? to_key : w->mr ? w->mr->lkey : 0,
 	};
 	struct ibv_send_wr wr = {
@@ -136,13 +161,50 @@ int way_read(struct verbs_way *w, uint64_t addr, uint32_t key, uint32_t len, voi
 		.send_flags = IBV_SEND_SIGNALED, .wr.rdma = { .remote_addr = addr, .rkey = key },
 	}, *bad;
 
-	if (!w->connected || w->failed || !w->buf || !len || len > (to ? VERBS_LAND_MAX : VERBS_READ_MAX))
+	if (!is_good(w, len, to))
 		return -EIO;
-	if (w->head - w->tail == w->depth)
+	if (is_full(w))
 		return -EAGAIN;
 	if (ibv_post_send(w->qp, &wr, &bad))
 		return -EIO;
-	w->read[at] = (struct read){ .cookie = cookie, .len = len, .lands = to };
+	w->part[at] = (struct part){ .cookie = cookie, .len = len, .lands = to };
+	w->head++;
+	return 0;
+}
+
+void *way_room(struct verbs_way *w)
+{
+	return is_good(w, 1, NULL) && !is_full(w) ? buffer(w, w->head % VERBS_READS) : NULL;
+}
+
+/*
+ * That a WRITE has ended says that the peer's device has it, not that a processor there sees it.  A READ behind it, of its last
+ * byte, is answered when that is so.
+ */
+int way_write(struct verbs_way *w, uint64_t addr, uint32_t key, uint32_t len, const void *from, uint32_t from_key, bool seen,
+	      void *cookie)
+{
+	uint32_t at = w->head % VERBS_READS;
+	struct ibv_sge sge[2];
+	struct ibv_send_wr wr[2], *bad;
+
+	if (!is_good(w, len, from))
+		return -EIO;
+	if (is_full(w))
+		return -EAGAIN;
+	sge[0] = (struct ibv_sge){ .addr = from ? (uintptr_t)from : (uintptr_t)buffer(w, at), .length = len,
+				   .lkey = from ? from_key : w->mr->lkey };
+	sge[1] = (struct ibv_sge){ .addr = (uintptr_t)behind(w, at), .length = 1, .lkey = w->mr->lkey };
+	for (int i = 0; i < 2; i++)
+		wr[i] = (struct ibv_send_wr){ .wr_id = (uint64_t)w->serial << 32 | at, .sg_list = &sge[i], .num_sge = 1,
+					      .opcode = i ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
+					      .send_flags = i == seen ? IBV_SEND_SIGNALED : 0,
+					      .wr.rdma = { .remote_addr = i ? addr + len - 1 : addr, .rkey = key } };
+	if (seen)
+		wr[0].next = &wr[1];
+	if (ibv_post_send(w->qp, &wr[0], &bad))
+		return -EIO;
+	w->part[at] = (struct part){ .cookie = cookie, .len = len, .write = true };
 	w->head++;
 	return 0;
 }
@@ -158,23 +220,27 @@ static void fail(struct verbs_way *w, const char *why)
 static void ended(struct verbs_way *w, const struct ibv_wc *wc)
 {
 	uint32_t at = w->tail % VERBS_READS;
-	struct read r = w->read[at];
+	const struct verbs_host *host = w->e->d->v->host;
+	struct part p = w->part[at];
 
 	if (w->failed)
 		return;
 	if (wc->status != IBV_WC_SUCCESS) {
 		char why[VERBS_WHY];
 
-		snprintf(why, sizeof(why), "%s: read: %s", w->e->d->name, ibv_wc_status_str(wc->status));
+		snprintf(why, sizeof(why), "%s: %s: %s", w->e->d->name, p.write ? "write" : "read", ibv_wc_status_str(wc->status));
 		fail(w, why);
 		return;
 	}
 	if (w->tail == w->head || (uint32_t)wc->wr_id != at) {
-		fail(w, "reads end that were not begun");
+		fail(w, "reads or writes end that were not begun");
 		return;
 	}
 	w->tail++;
-	w->e->d->v->host->read_done(w->ctx, r.cookie, r.lands ? NULL : w->buf + at * VERBS_READ_MAX, r.len);
+	if (p.write)
+		host->write_done(w->ctx, p.cookie, p.len);
+	else
+		host->read_done(w->ctx, p.cookie, p.lands ? NULL : buffer(w, at), p.len);
 }
 
 const struct way_events way_events = {
@@ -184,32 +250,33 @@ const struct way_events way_events = {
 
 /* ---- beginning and end ---- */
 
-static int make_qp(struct verbs_way *w, bool reader, char why[VERBS_WHY])
+static int make_qp(struct verbs_way *w, bool user, char why[VERBS_WHY])
 {
 	struct device *d = w->e->d;
 	struct ibv_qp_init_attr ia = {
 		.send_cq = d->wcq, .recv_cq = d->wcq, .qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = VERBS_READS, .max_send_sge = 1, .max_recv_wr = 1, .max_recv_sge = 1 },
+		.cap = { .max_send_wr = WAY_SENDS, .max_send_sge = 1, .max_recv_wr = 1, .max_recv_sge = 1 },
 	};
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = d->port, .qp_access_flags = reader ? 0 : IBV_ACCESS_REMOTE_READ };
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = d->port,
+				 .qp_access_flags = user ? 0 : IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE };
 
 	errno = 0;
 	w->qp = ibv_create_qp(w->dom->pd, &ia);
 	if (!w->qp || ibv_modify_qp(w->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
-		return ep_cannot(d, why, "queue pair for reads");
+		return ep_cannot(d, why, "queue pair of a way");
 	return ep_random_psn(d, &w->psn, why);
 }
 
-/* Where to read to. */
+/* Where to read to, and to write from. */
 static int make_buffers(struct verbs_way *w, char why[VERBS_WHY])
 {
-	size_t bytes = (size_t)VERBS_READS * VERBS_READ_MAX;
+	size_t bytes = (size_t)VERBS_READS * VERBS_READ_MAX + 4096;
 
 	errno = ENOMEM;
 	w->buf = aligned_alloc(4096, bytes);
 	if (w->buf)
 		w->mr = ibv_reg_mr(w->dom->pd, w->buf, bytes, IBV_ACCESS_LOCAL_WRITE);
-	return w->mr ? 0 : ep_cannot(w->e->d, why, "buffers for reads");
+	return w->mr ? 0 : ep_cannot(w->e->d, why, "buffers of a way");
 }
 
 void way_free(struct verbs_way *w)
@@ -234,7 +301,7 @@ void way_free(struct verbs_way *w)
 	free(w);
 }
 
-int way_new(struct verbs_ep *e, const uint8_t job[VERBS_JOB], bool reader, void *ctx, struct verbs_way_end *mine,
+int way_new(struct verbs_ep *e, const uint8_t job[VERBS_JOB], bool user, void *ctx, struct verbs_way_end *mine,
 	    struct verbs_way **out, char why[VERBS_WHY])
 {
 	struct device *d = e->d;
@@ -247,7 +314,7 @@ int way_new(struct verbs_ep *e, const uint8_t job[VERBS_JOB], bool reader, void 
 		return -ENOTCONN;
 	}
 	if (d->nways == MAX_WAYS) {
-		snprintf(why, VERBS_WHY, "%s: %u jobs and lanes read by it already", d->name, MAX_WAYS);
+		snprintf(why, VERBS_WHY, "%s: %u jobs and lanes have ways of it already", d->name, MAX_WAYS);
 		return -EMFILE;
 	}
 	ret = device_make_wcq(d, why);
@@ -274,8 +341,8 @@ int way_new(struct verbs_ep *e, const uint8_t job[VERBS_JOB], bool reader, void 
 	w->serial = ++d->way_serial;
 	w->served = da.max_qp_rd_atom < (int)VERBS_READS ? (uint32_t)da.max_qp_rd_atom : VERBS_READS;
 	w->depth = da.max_qp_init_rd_atom < (int)VERBS_READS ? (uint32_t)da.max_qp_init_rd_atom : VERBS_READS;
-	ret = make_qp(w, reader, why);
-	if (!ret && reader)
+	ret = make_qp(w, user, why);
+	if (!ret && user)
 		ret = make_buffers(w, why);
 	if (ret) {
 		way_free(w);
@@ -294,7 +361,7 @@ int way_connect(struct verbs_way *w, const struct verbs_way_end *peer, char why[
 	if (w->connected)
 		return -EISCONN;
 	if (peer->qpn < 2 || peer->qpn > QPN_MAX || peer->psn > QPN_MAX || !peer->reads || peer->reads > 255) {
-		snprintf(why, VERBS_WHY, "%s: the peer's queue pair for reads is none", w->e->d->name);
+		snprintf(why, VERBS_WHY, "%s: the peer's queue pair of the way is none", w->e->d->name);
 		return -EINVAL;
 	}
 	if (w->depth > peer->reads)

@@ -68,7 +68,10 @@ enum {	/* hdr.type; never stored as an enum */
 	WIRE_RMA_COMPLETE	= 25,	/* PSCW: peer[origin].completed++ at the target */
 	WIRE_RMA_GONE		= 26,	/* the origin process ended: drop its locks and its stream; no seq */
 	WIRE_RMA_NOTIFY		= 27,	/* only to who has WIRE_NOTIFY.  disp: as PROG_NOTIFY_DISP() of ring.h */
-	WIRE_RMA_KEY_ASK	= 28,	/* only to who has WIRE_READS.  May disp .. disp + total be read by RDMA?  Payload wire_way */
+	WIRE_RMA_KEY_ASK	= 28,	/* only to who has WIRE_READS.  May disp .. disp + total be read by RDMA, and, with WIRE_WRITES,
+					 * be written?  Payload wire_way */
+	WIRE_RMA_WAY_GONE	= 29,	/* only to who has WIRE_WRITES.  The opener's queue pair seq of a way is no more: what it sent
+					 * must not arrive any more when frames behind this are done */
 	/* acceptor -> opener */
 	WIRE_RMA_ACK		= 32,	/* payload: array of wire_ack */
 	WIRE_RMA_DATA		= 33,	/* reply to GET, GET_ACC, CAS: fragment off of op seq */
@@ -138,6 +141,7 @@ struct wire_hello {
 #define WIRE_RTS_DATA	0x8	/* takes the bytes of a message with its RTS */
 #define WIRE_RDMA	0x10	/* knows RDMA_END and RDMA_SWITCH, and has libibverbs; not with WIRE_SEALED */
 #define WIRE_READS	0x20	/* with WIRE_RDMA: the sender takes RMA_KEY_ASK */
+#define WIRE_WRITES	0x40	/* with WIRE_READS: what it gives out can be written, and it takes RMA_WAY_GONE */
 
 /*
  * Follows wire_hello.  A lane outlives its connection.  Each side counts the bytes of all frames but HELLO, HELLO_ACK,
@@ -204,7 +208,7 @@ struct wire_rdma_end {
 #define WIRE_RDMA_WITHDRAW	3
 
 /*
- * A queue pair by which the opener reads memory of a job that the acceptor gives out, beside the endpoint that its connection
+ * A queue pair by which the opener reads, and writes, memory of a job that the acceptor gives out, beside the endpoint that its connection
  * of the lane, by these numbers, agreed on last.
  */
 struct wire_way {

@@ -68,6 +68,7 @@ static const struct wire_type table[] = {
 
 	ROW(RMA_KEY_ASK,   OPENER, sizeof(struct wire_way), sizeof(struct wire_way), STREAM | WIRE_HAS_DISP | WIRE_HAS_LENGTH,
 	    WIRE_F_SUB),
+	ROW(RMA_WAY_GONE,  OPENER, 0, 0, JOB | WIRE_HAS_SEQ, 0),
 
 	ROW(RMA_ACK,       ACCEPTOR, WIRE_ACK_SIZE, MAXP, JOB, WIRE_F_BUSY),
 	ROW(RMA_DATA,      ACCEPTOR, 0, MAXP, STREAM_OP | WIRE_HAS_RANGE, WIRE_F_LAST),

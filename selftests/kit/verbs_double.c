@@ -56,6 +56,15 @@ struct send {
 	uint8_t data[256];		/* inline */
 };
 
+/* A WRITE that has come, or comes late. */
+struct written {
+	struct written *next;
+	uint64_t addr;
+	uint32_t key, len;
+	uint32_t from, to;		/* numbers of queue pairs */
+	uint8_t data[];
+};
+
 struct dqp {
 	struct ibv_qp v;
 	struct ibv_qp_attr a;		/* what was set */
@@ -63,6 +72,7 @@ struct dqp {
 	unsigned int queued, max_send;
 	unsigned int rnr;		/* tries of the first one */
 	unsigned int unacked;		/* events */
+	struct written *written;	/* not to be seen yet */
 	bool sig_all;
 };
 
@@ -77,7 +87,10 @@ static struct {
 	uint32_t next_qpn, next_key;
 	unsigned int open;
 	uint64_t messages, at, altered_at, reads, read_bytes, reads_refused, read_at;
-	bool slow_reads;
+	uint64_t writes, write_bytes, writes_refused, write_at;
+	int write_fault;
+	struct written *late;
+	bool slow_reads, slow_writes;
 	uint32_t alter;
 	int fault;
 	bool happened, up, ethernet, inline_data;
@@ -93,7 +106,10 @@ void verbs_double_reset(void)
 {
 	pthread_mutex_lock(&d.lock);
 	d.at = d.altered_at = d.messages = d.reads = d.read_bytes = d.reads_refused = d.read_at = 0;
-	d.slow_reads = false;
+	d.writes = d.write_bytes = d.writes_refused = d.write_at = 0;
+	free(d.late);
+	d.late = NULL;
+	d.slow_reads = d.slow_writes = false;
 	d.happened = d.ethernet = d.roce_gid = false;
 	d.up = d.inline_data = true;
 	d.max_cqe = 1 << 20;
@@ -169,6 +185,36 @@ void verbs_double_fail_read(uint64_t n)
 {
 	pthread_mutex_lock(&d.lock);
 	d.read_at = n;
+	pthread_mutex_unlock(&d.lock);
+}
+
+uint64_t verbs_double_writes(uint64_t *bytes, uint64_t *refused)
+{
+	uint64_t n;
+
+	pthread_mutex_lock(&d.lock);
+	n = d.writes;
+	if (bytes)
+		*bytes = d.write_bytes;
+	if (refused)
+		*refused = d.writes_refused;
+	pthread_mutex_unlock(&d.lock);
+	return n;
+}
+
+void verbs_double_hold_writes(bool hold)
+{
+	pthread_mutex_lock(&d.lock);
+	d.slow_writes = hold;
+	pthread_cond_signal(&d.work);
+	pthread_mutex_unlock(&d.lock);
+}
+
+void verbs_double_fail_write(uint64_t n, int how)
+{
+	pthread_mutex_lock(&d.lock);
+	d.write_at = n;
+	d.write_fault = how;
 	pthread_mutex_unlock(&d.lock);
 }
 
@@ -290,7 +336,8 @@ static void sent(struct dqp *q, enum ibv_wc_status status)
 {
 	struct send *s = q->sq;
 	struct ibv_wc wc = { .wr_id = s->wr.wr_id, .status = status, .qp_num = q->v.qp_num,
-			     .opcode = s->wr.opcode == IBV_WR_RDMA_READ ? IBV_WC_RDMA_READ : IBV_WC_SEND };
+			     .opcode = s->wr.opcode == IBV_WR_RDMA_READ ? IBV_WC_RDMA_READ :
+				       s->wr.opcode == IBV_WR_RDMA_WRITE ? IBV_WC_RDMA_WRITE : IBV_WC_SEND };
 
 	q->sq = s->next;
 	q->queued--;
@@ -393,14 +440,118 @@ static void break_down(int fault, struct dqp *q, struct dqp *to)
 	}
 }
 
-/* May the peer's device read there for @to? */
-static bool is_readable(const struct dqp *to, uint64_t addr, uint32_t key, uint32_t len)
+/* May the peer's device do so (IBV_ACCESS_*) there for @to? */
+static bool is_permitted(const struct dqp *to, int access, uint64_t addr, uint32_t key, uint32_t len)
 {
 	const struct ibv_mr *m = key && key < MRS ? d.mr[key] : NULL;
 
-	return m && m->rkey == key && m->pd == to->v.pd && d.mr_access[key] & IBV_ACCESS_REMOTE_READ &&
-	       to->a.qp_access_flags & IBV_ACCESS_REMOTE_READ && addr >= (uintptr_t)m->addr && len <= m->length &&
+	return m && m->rkey == key && m->pd == to->v.pd && d.mr_access[key] & access &&
+	       to->a.qp_access_flags & access && addr >= (uintptr_t)m->addr && len <= m->length &&
 	       addr - (uintptr_t)m->addr <= m->length - len;
+}
+
+static void refuse(struct dqp *q, struct dqp *to, uint64_t *count)
+{
+	++*count;
+	tell_qp(to, IBV_EVENT_QP_ACCESS_ERR);
+	to_error(to);
+	sent(q, IBV_WC_REM_ACCESS_ERR);
+	to_error(q);
+}
+
+/* What has come to @q can be seen from now on. */
+static void show(struct dqp *q)
+{
+	while (q->written) {
+		struct written *w = q->written;
+
+		q->written = w->next;
+		memcpy((void *)(uintptr_t)w->addr, w->data, w->len);
+		free(w);
+	}
+}
+
+static void take_write(struct dqp *to, struct written *w)
+{
+	LL_APPEND(to->written, w);
+	d.writes++;
+	d.write_bytes += w->len;
+}
+
+static struct written *written_new(const struct dqp *q)
+{
+	const struct send *s = q->sq;
+	struct written *w = malloc(sizeof(*w) + s->sge.length);
+
+	if (!w)
+		abort();
+	w->next = NULL;
+	w->addr = s->wr.wr.rdma.remote_addr;
+	w->key = s->wr.wr.rdma.rkey;
+	w->len = s->sge.length;
+	w->from = q->v.qp_num;
+	w->to = q->a.dest_qp_num;
+	memcpy(w->data, (void *)(uintptr_t)s->sge.addr, w->len);
+	return w;
+}
+
+static void write_it(struct dqp *q, struct dqp *to)
+{
+	struct send *s = q->sq;
+	int fault = d.write_at && !--d.write_at ? d.write_fault : 0;
+
+	if (!is_registered(&s->sge, q->v.pd, false)) {
+		sent(q, IBV_WC_LOC_PROT_ERR);
+		to_error(q);
+		return;
+	}
+	if (fault == DOUBLE_WRITE_LATE)
+		d.late = written_new(q);
+	if (fault == DOUBLE_WRITE_LATE || fault == DOUBLE_WRITE_LOST) {
+		sent(q, IBV_WC_RETRY_EXC_ERR);
+		to_error(q);
+		return;
+	}
+	if (!is_permitted(to, IBV_ACCESS_REMOTE_WRITE, s->wr.wr.rdma.remote_addr, s->wr.wr.rdma.rkey, s->sge.length)) {
+		refuse(q, to, &d.writes_refused);
+		return;
+	}
+	take_write(to, written_new(q));
+	sent(q, fault ? IBV_WC_RETRY_EXC_ERR : IBV_WC_SUCCESS);
+	if (fault)
+		to_error(q);
+}
+
+bool verbs_double_is_late(void)
+{
+	bool b;
+
+	pthread_mutex_lock(&d.lock);
+	b = d.late;
+	pthread_mutex_unlock(&d.lock);
+	return b;
+}
+
+bool verbs_double_late(void)
+{
+	struct written *w;
+	struct dqp *to;
+	bool taken;
+
+	pthread_mutex_lock(&d.lock);
+	w = d.late;
+	d.late = NULL;
+	to = w ? d.qp[w->to] : NULL;
+	taken = to && (to->v.state == IBV_QPS_RTR || to->v.state == IBV_QPS_RTS) && to->a.dest_qp_num == w->from &&
+		is_permitted(to, IBV_ACCESS_REMOTE_WRITE, w->addr, w->key, w->len);
+	if (taken) {
+		take_write(to, w);
+		show(to);
+	} else {
+		free(w);
+	}
+	pthread_mutex_unlock(&d.lock);
+	return taken;
 }
 
 static void read_it(struct dqp *q, struct dqp *to)
@@ -415,14 +566,11 @@ static void read_it(struct dqp *q, struct dqp *to)
 		to_error(q);
 		return;
 	}
-	if (!is_readable(to, addr, s->wr.wr.rdma.rkey, s->sge.length)) {
-		d.reads_refused++;
-		tell_qp(to, IBV_EVENT_QP_ACCESS_ERR);
-		to_error(to);
-		sent(q, IBV_WC_REM_ACCESS_ERR);
-		to_error(q);
+	if (!is_permitted(to, IBV_ACCESS_REMOTE_READ, addr, s->wr.wr.rdma.rkey, s->sge.length)) {
+		refuse(q, to, &d.reads_refused);
 		return;
 	}
+	show(to);
 	/* or was it taken back? */
 	if (!is_registered(&s->sge, q->v.pd, true)) {
 		sent(q, IBV_WC_LOC_PROT_ERR);
@@ -446,8 +594,8 @@ static bool step(struct dqp *q)
 		to_error(q);
 		return true;
 	}
-	if (q->sq->wr.opcode == IBV_WR_RDMA_READ) {
-		read_it(q, to);
+	if (q->sq->wr.opcode == IBV_WR_RDMA_READ || q->sq->wr.opcode == IBV_WR_RDMA_WRITE) {
+		(q->sq->wr.opcode == IBV_WR_RDMA_READ ? read_it : write_it)(q, to);
 		return true;
 	}
 	srq = (struct dsrq *)to->v.srq;
@@ -482,7 +630,8 @@ static void *run(void *arg)
 			struct dqp *q = d.qp[(i + d.messages) % QPS];
 
 			if (!q || !q->sq || q->v.state != IBV_QPS_RTS ||
-			    (d.slow_reads && q->sq->wr.opcode == IBV_WR_RDMA_READ))
+			    (d.slow_reads && q->sq->wr.opcode == IBV_WR_RDMA_READ) ||
+			    (d.slow_writes && q->sq->wr.opcode == IBV_WR_RDMA_WRITE))
 				continue;
 			if (step(q))
 				did = true;
@@ -725,8 +874,10 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int acce
 		d.next_key = (d.next_key + 1) % MRS;
 	} while (!d.next_key || d.mr[d.next_key]);
 	key = d.next_key;
-	if (access & ~(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ))
-		wrong("memory that can be written from outside");
+	if (access & ~(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE))
+		wrong("relaxed order, or atomics");
+	if ((access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)) == IBV_ACCESS_REMOTE_WRITE)
+		wrong("memory that can be written from outside only");
 	if (!fails(&d.fails.reg_mr)) {
 		m = object(sizeof(*m));
 		*m = (struct ibv_mr){ .context = pd->context, .pd = pd, .addr = addr, .length = length, .lkey = key, .rkey = key };
@@ -745,6 +896,9 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
 int ibv_dereg_mr(struct ibv_mr *m)
 {
 	pthread_mutex_lock(&d.lock);
+	for (unsigned int i = 0; i < QPS; i++)
+		if (d.qp[i])
+			show(d.qp[i]);
 	d.mr[m->lkey] = NULL;
 	gone(m);
 	pthread_mutex_unlock(&d.lock);
@@ -902,10 +1056,10 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask)
 	} else if (a->qp_state != qp->state + 1) {
 		wrong("a queue pair skips a state");
 	} else {
-		if (mask & IBV_QP_ACCESS_FLAGS && a->qp_access_flags & ~IBV_ACCESS_REMOTE_READ)
-			wrong("memory that can be written from outside");
+		if (mask & IBV_QP_ACCESS_FLAGS && a->qp_access_flags & ~(IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE))
+			wrong("atomics");
 		if (mask & IBV_QP_ACCESS_FLAGS && a->qp_access_flags && q->v.srq)
-			wrong("memory that can be read by queue pairs for messages");
+			wrong("memory that can be read or written by queue pairs for messages");
 		if (mask & IBV_QP_ACCESS_FLAGS)
 			q->a.qp_access_flags = a->qp_access_flags;
 		if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
@@ -947,6 +1101,7 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 	if (q->unacked)
 		wrong("a queue pair is destroyed before its events are acknowledged, which a device waits for");
 	d.qp[qp->qp_num] = NULL;
+	show(q);
 	while (q->sq) {
 		struct send *s = q->sq;
 
@@ -960,13 +1115,12 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 	return 0;
 }
 
-static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+static int post_one(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	struct dqp *q = (struct dqp *)qp;
 	struct send *s;
 	int ret = 0;
 
-	pthread_mutex_lock(&d.lock);
 	if ((qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_ERR) || q->queued == q->max_send) {
 		*bad = wr;
 		ret = EINVAL;
@@ -987,6 +1141,16 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 			sent(q, IBV_WC_WR_FLUSH_ERR);
 		pthread_cond_signal(&d.work);
 	}
+	return ret;
+}
+
+static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	int ret = 0;
+
+	pthread_mutex_lock(&d.lock);
+	for (; wr && !ret; wr = wr->next)
+		ret = post_one(qp, wr, bad);
 	pthread_mutex_unlock(&d.lock);
 	return ret;
 }

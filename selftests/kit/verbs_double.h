@@ -2,8 +2,9 @@
 /*
  * A double of libibverbs: the functions that progd-verbs.so uses, over a device of one port whose queue pairs reach each other
  * within this process.  A thread is the device: it reads what is sent when it is sent, long after it was posted perhaps, and
- * writes into receive buffers.  It checks what a device would: keys, lengths, states, numbers of the first packets; of READs
- * also protection domains, bounds and what is permitted.
+ * writes into receive buffers.  It checks what a device would: keys, lengths, states, numbers of the first packets; of READs and
+ * WRITEs also protection domains, bounds and what is permitted.  What was written is seen as late as a device may let it: when a
+ * READ comes behind it, or when its queue pair or memory ends.
  *
  * Who tests tells it what to do wrong.  All of this may be called from any thread.
  */
@@ -33,10 +34,22 @@ bool verbs_double_happened(void);
 uint64_t verbs_double_messages(void);
 /* READs that reached their peers' memory, their bytes, and those that the peer's device refused. */
 uint64_t verbs_double_reads(uint64_t *bytes, uint64_t *refused);
-/* READs take until they are let go. */
+uint64_t verbs_double_writes(uint64_t *bytes, uint64_t *refused);
+/* READs, or WRITEs, take until they are let go. */
 void verbs_double_hold_reads(bool hold);
+void verbs_double_hold_writes(bool hold);
 /* The @n'th READ from now on does not reach the peer; 0: none. */
 void verbs_double_fail_read(uint64_t n);
+/* The sender of the @n'th WRITE from now on gets no acknowledgement, and gives it up ... */
+enum {
+	DOUBLE_WRITE_LOST = 1,		/* it does not reach the peer */
+	DOUBLE_WRITE_UNACKED,		/* it has reached it */
+	DOUBLE_WRITE_LATE,		/* it comes with verbs_double_late() */
+};
+void verbs_double_fail_write(uint64_t n, int how);
+/* Has it been sent?  And does the peer's device take it? */
+bool verbs_double_is_late(void);
+bool verbs_double_late(void);
 /* Changes immediate data of the message that verbs_double_at() would name: XOR. */
 void verbs_double_alter(uint64_t n, uint32_t bits);
 /* Ethernet, with this address as entry 1 of the table of GIDs; NULL: none. */

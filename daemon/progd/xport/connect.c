@@ -228,6 +228,7 @@ static void answered(struct lane *l, uint32_t len)
 		l->rts_data = h.features & WIRE_RTS_DATA;
 		l->rdma.peer = h.features & WIRE_RDMA;
 		l->rdma.peer_reads = l->rdma.peer && h.features & WIRE_READS;
+		l->rdma.peer_writes = l->rdma.peer_reads && h.features & WIRE_WRITES;
 		up(l, &i);
 	}
 }

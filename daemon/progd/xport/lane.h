@@ -264,7 +264,8 @@ extern const struct carrier carrier_rdma;	/* queue pairs beside it */
 struct lane_rdma {
 	uint8_t state;
 	bool peer;			/* it takes frames about RDMA */
-	bool peer_reads;		/* opener: ... and those that ask for keys */
+	bool peer_reads;		/* opener: ... and those that ask for keys ... */
+	bool peer_writes;		/* ... and say that a way is gone */
 	bool waits;			/* opener: until the timer, then it offers again */
 	bool frame_due;			/* one of these is to be sent */
 	bool switch_due, switching;	/* so is RDMA_SWITCH; it is being sent, and the last */
@@ -311,6 +312,7 @@ extern const struct rdma_ops rdma_ops;
 void lane_ways_drop(struct lane *l, const char *why);
 /* Of struct verbs_host. */
 void lane_way_read_done(void *way_ctx, void *cookie, const void *bytes, uint32_t n);
+void lane_way_write_done(void *way_ctx, void *cookie, uint32_t n);
 void lane_way_failed(void *way_ctx, const char *why);
 
 #define FRONT_SIZE	(2 * WIRE_HDR_SIZE + sizeof(struct wire_rdma_end))	/* CONFIRM and one of those */

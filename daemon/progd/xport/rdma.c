@@ -140,6 +140,7 @@ static const struct verbs_host host = {
 	.room = has_room,
 	.failed = failed,
 	.read_done = lane_way_read_done,
+	.write_done = lane_way_write_done,
 	.way_failed = lane_way_failed,
 };
 

@@ -6,8 +6,8 @@
  * queue pairs to an endpoint of another node, which carries a stream of bytes in each direction.  How: Documentation/rdma.md.
  * By these no memory of one side can be read or written by the other.
  *
- * Beside an endpoint there may be ways, one for each job: a queue pair by which one side reads memory that the other one has
- * given out.  What is given out belongs to its job: it has a protection domain of its own on each device, so a key is worth
+ * Beside an endpoint there may be ways, one for each job: a queue pair by which one side reads and writes memory that the other one
+ * has given out.  What is given out belongs to its job: it has a protection domain of its own on each device, so a key is worth
  * nothing on the queue pairs of other jobs, and on those of endpoints.
  *
  * All but `init' and `describe' is called on the worker's thread, and what the host has is called on it, from inside of
@@ -22,7 +22,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-#define VERBS_API_VERSION	3
+#define VERBS_API_VERSION	4
 #define VERBS_API_SYMBOL	"progd_verbs_api"
 #define VERBS_PLUGIN		"progd-verbs.so"
 
@@ -32,9 +32,9 @@
 #define VERBS_BUFFER_MAX	(1u << 20)	/* bytes */
 
 #define VERBS_JOB	16		/* bytes of a job's name */
-#define VERBS_READ_MAX	(64u << 10)	/* bytes that one READ brings to a buffer of the way ... */
-#define VERBS_LAND_MAX	(256u << 10)	/* ... and to other memory */
-#define VERBS_READS	8u		/* that are under way on a queue pair */
+#define VERBS_READ_MAX	(64u << 10)	/* bytes that one READ brings to a buffer of the way, or a WRITE takes from it ... */
+#define VERBS_LAND_MAX	(256u << 10)	/* ... and to and from other memory */
+#define VERBS_READS	8u		/* of both that are under way on a queue pair */
 
 #define VERBS_LINK_IB	1
 #define VERBS_LINK_ETH	2
@@ -83,9 +83,11 @@ struct verbs_host {
 	void (*failed)(void *ep_ctx, const char *why);
 	/*
 	 * Of a way, which may be freed from inside: what was read, there until the next way_read(), or NULL: it is where it was to be;
-	 * it has failed, and of its reads nothing more is heard, but until it is freed they may still be written.
+	 * what was written is with the peer's device, or, with @seen of way_write(), it and all before it is in the peer's memory;
+	 * it has failed, and nothing more is heard of what was under way, but until it is freed that may still be done.
 	 */
 	void (*read_done)(void *way_ctx, void *cookie, const void *bytes, uint32_t n);
+	void (*write_done)(void *way_ctx, void *cookie, uint32_t n);
 	void (*way_failed)(void *way_ctx, const char *why);
 };
 
@@ -121,14 +123,14 @@ struct verbs_api {
 	/* Has the peer's device all that was sent?  If not, `room' follows. */
 	bool (*ep_quiet)(struct verbs_ep *e);
 	/*
-	 * A way of @job beside an endpoint that is connected, to read by it (@reader) or to be read; freed before its endpoint.
-	 * 0, or -errno and a line.
+	 * A way of @job beside an endpoint that is connected, to read and write by it (@user), or to be read and written; freed before
+	 * its endpoint.  0, or -errno and a line.
 	 */
-	int (*way_new)(struct verbs_ep *e, const uint8_t job[VERBS_JOB], bool reader, void *way_ctx, struct verbs_way_end *mine,
+	int (*way_new)(struct verbs_ep *e, const uint8_t job[VERBS_JOB], bool user, void *way_ctx, struct verbs_way_end *mine,
 		       struct verbs_way **out, char why[VERBS_WHY]);
 	/* Once; @peer may be anything.  0, or -errno and a line. */
 	int (*way_connect)(struct verbs_way *w, const struct verbs_way_end *peer, char why[VERBS_WHY]);
-	/* No call of the host follows, and nothing is read by it any more. NULL allowed. */
+	/* No call of the host follows, and nothing is read or written by it any more, of this side's memory. NULL allowed. */
 	void (*way_free)(struct verbs_way *w);
 	/*
 	 * Read @len bytes, at most VERBS_READ_MAX, of the peer's memory, of which @addr and @key are what it says: `read_done'
@@ -136,9 +138,18 @@ struct verbs_api {
 	 * to a buffer of the way.  0; -EAGAIN: VERBS_READS are under way; -EIO: it has failed.
 	 */
 	int (*way_read)(struct verbs_way *w, uint64_t addr, uint32_t key, uint32_t len, void *to, uint32_t to_key, void *cookie);
+	/* A buffer of VERBS_READ_MAX bytes for the next way_write(); NULL: VERBS_READS are under way, or it has failed. */
+	void *(*way_room)(struct verbs_way *w);
 	/*
-	 * Memory that peers may read by ways of this job and device, or (@land) to which these ways read, until mem_del() or the last of
-	 * them is freed.  It must be mapped until then.  @id is never another's.  0, or -errno and a line.
+	 * Write @len bytes to the peer's memory, likewise: from @from, or, NULL, from what way_room() gave.  `write_done' follows, in
+	 * order with `read_done', or `way_failed'.  @seen: not before the peer's processors see the bytes.
+	 */
+	int (*way_write)(struct verbs_way *w, uint64_t addr, uint32_t key, uint32_t len, const void *from, uint32_t from_key,
+			 bool seen, void *cookie);
+	/*
+	 * Memory that peers may read and write by ways of this job and device, or (@land) which these ways read to and write from,
+	 * until mem_del() or the last of them is freed.  It must be mapped until then, to be written.  @id is never another's.  0, or
+	 * -errno and a line.
 	 */
 	int (*mem_add)(struct verbs_way *w, void *addr, size_t len, bool land, uint64_t *id, uint32_t *key, char why[VERBS_WHY]);
 	/* Does it serve this way, too? */

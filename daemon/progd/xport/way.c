@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-/* Ways of a lane, by which its opener reads memory that the acceptor gives out: over the plug-in (verbs_api.h). */
+/* Ways of a lane, by which its opener reads and writes memory that the acceptor gives out: over the plug-in (verbs_api.h). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +30,11 @@ static bool has_end(const struct lane *l)
 bool lane_can_read(const struct lane *l)
 {
 	return l->opener && l->rdma.peer_reads && has_end(l);
+}
+
+bool lane_takes_writes(const struct lane *l)
+{
+	return l->rdma.peer_writes;
 }
 
 static void way_free(struct lane_way *w)
@@ -120,6 +125,17 @@ int lane_way_read(struct lane_way *w, uint64_t addr, uint32_t key, uint32_t len,
 	return api(w->l)->way_read(w->v, addr, key, len, to, to_key, cookie);
 }
 
+void *lane_way_room(struct lane_way *w)
+{
+	return api(w->l)->way_room(w->v);
+}
+
+int lane_way_write(struct lane_way *w, uint64_t addr, uint32_t key, uint32_t len, const void *from, uint32_t from_key, bool seen,
+		   void *cookie)
+{
+	return api(w->l)->way_write(w->v, addr, key, len, from, from_key, seen, cookie);
+}
+
 int lane_way_mem_add(struct lane_way *w, void *addr, size_t len, bool land, uint64_t *id, uint32_t *key, char why[VERBS_WHY])
 {
 	return api(w->l)->mem_add(w->v, addr, len, land, id, key, why);
@@ -145,6 +161,14 @@ void lane_way_read_done(void *way_ctx, void *cookie, const void *bytes, uint32_t
 
 	lane_count(&w->l->st.rdma_read_bytes, n);
 	w->ops->read_done(w->ctx, cookie, bytes, n);
+}
+
+void lane_way_write_done(void *way_ctx, void *cookie, uint32_t n)
+{
+	struct lane_way *w = way_ctx;
+
+	lane_count(&w->l->st.rdma_write_bytes, n);
+	w->ops->write_done(w->ctx, cookie, n);
 }
 
 static void gone(struct lane_way *w, const char *why)

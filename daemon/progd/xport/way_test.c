@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 /*
- * Ways of the plug-in, over a double of libibverbs whose device checks what a real one does: what can be read by whom.
+ * Ways of the plug-in, over a double of libibverbs whose device checks what a real one does: what can be read and written by whom.
  *
- *	side 0, which reads ---- endpoint; ways of jobs 0 and 1 ---- side 1, which is read
+ *	side 0, which reads and writes ---- endpoint; ways of jobs 0 and 1 ---- side 1, whose memory it is
  */
 #include <errno.h>
 #include <string.h>
@@ -73,6 +73,15 @@ static void read_done(void *way_ctx, void *cookie, const void *bytes, uint32_t n
 	w->done++;
 }
 
+static void write_done(void *way_ctx, void *cookie, uint32_t n)
+{
+	struct way *w = way_ctx;
+
+	assert_ptr_equal(cookie, &memory[w->done]);
+	w->n = n;
+	w->done++;
+}
+
 static void way_failed(void *way_ctx, const char *why)
 {
 	((struct way *)way_ctx)->failed++;
@@ -80,7 +89,7 @@ static void way_failed(void *way_ctx, const char *why)
 
 static const struct verbs_host host = {
 	.watch = watch, .unwatch = unwatch, .input = nothing, .room = nothing, .failed = ep_failed, .read_done = read_done,
-	.way_failed = way_failed,
+	.write_done = write_done, .way_failed = way_failed,
 };
 
 static void look(void)
@@ -154,27 +163,58 @@ static void give(int job, void *p, size_t n, uint64_t *id, uint32_t *key)
 	assert_int_equal(api->mem_add(side[1].way[job].v, p, n, false, id, key, why), 0);
 }
 
+/* Did what was begun end well?  If not the way is over, of both sides, and there is another one. */
+static bool ends_well(int job, unsigned int done, uint32_t n)
+{
+	struct way *w = &side[0].way[job];
+
+	RUN_FOR(look, 20, w->done != done || w->failed);
+	if (w->done != done) {
+		assert_int_equal(w->n, n);
+		return true;
+	}
+	assert_int_equal(api->way_read(w->v, (uintptr_t)memory, 1, n, NULL, 0, NULL), -EIO);
+	assert_null(api->way_room(w->v));
+	RUN_FOR(look, 20, side[1].way[job].failed);
+	way_end(job);
+	way_pair(job);
+	return false;
+}
+
 /* Does the device let it? */
 static bool can_read(int job, const void *p, uint32_t key, uint32_t n)
 {
 	struct way *w = &side[0].way[job];
-	unsigned int done = w->done, failed = w->failed;
-	bool fine;
+	unsigned int done = w->done;
 
 	assert_int_equal(api->way_read(w->v, (uintptr_t)p, key, n, NULL, 0, &memory[done]), 0);
-	RUN_FOR(look, 20, w->done != done || w->failed != failed);
-	fine = w->done != done;
-	if (fine) {
-		assert_int_equal(w->n, n);
-		assert_memory_equal(w->got, p, n);
-	} else {
-		/* the way is over, of both sides */
-		assert_int_equal(api->way_read(w->v, (uintptr_t)p, key, n, NULL, 0, NULL), -EIO);
-		RUN_FOR(look, 20, side[1].way[job].failed);
-		way_end(job);
-		way_pair(job);
+	if (!ends_well(job, done, n))
+		return false;
+	assert_memory_equal(w->got, p, n);
+	return true;
+}
+
+/* Likewise; what is there after it is checked. */
+static bool can_write(int job, uint8_t *p, uint32_t key, uint32_t n)
+{
+	static uint8_t before[SIZE], bytes[VERBS_READ_MAX];
+	struct way *w = &side[0].way[job];
+	unsigned int done = w->done;
+	uint8_t *room = api->way_room(w->v);
+
+	memcpy(before, memory, SIZE);
+	for (uint32_t i = 0; i < n; i++)
+		bytes[i] = ~p[i] + i;
+	assert_non_null(room);
+	memcpy(room, bytes, n);
+	assert_int_equal(api->way_write(w->v, (uintptr_t)p, key, n, NULL, 0, true, &memory[done]), 0);
+	if (!ends_well(job, done, n)) {
+		assert_memory_equal(memory, before, SIZE);
+		return false;
 	}
-	return fine;
+	memcpy(before + (p - memory), bytes, n);
+	assert_memory_equal(memory, before, SIZE);
+	return true;
 }
 
 static void test_keys(void **state)
@@ -196,12 +236,91 @@ static void test_keys(void **state)
 	assert_false(can_read(0, memory + 65536, key[1], 8));
 	assert_true(can_read(1, memory + 65536, key[1], 8));
 	assert_false(can_read(1, memory + 65535, key[1], 8));
+	/* likewise to write */
+	for (int job = 0; job < JOBS; job++)
+		give(job, memory + job * 65536, 65536, &id[job], &key[job]);
+	assert_true(can_write(0, memory, key[0], 65536));
+	assert_true(can_write(0, memory + 65535, key[0], 1));
+	assert_true(can_write(1, memory + 65536, key[1], 8));
+	assert_false(can_write(0, memory + 65535, key[0], 2));
+	assert_false(can_write(0, memory, key[0], 1));
+	assert_false(can_write(0, memory + 65536, key[1], 8));
+	assert_false(can_write(1, memory + 65535, key[1], 8));
 	/* taken back */
 	give(0, memory, SIZE, &whole, &key_whole);
 	assert_true(can_read(0, memory + 100000, key_whole, 40000));
 	api->mem_del(side[1].v, whole);
 	api->mem_del(side[1].v, whole);
 	assert_false(can_read(0, memory + 100000, key_whole, 40000));
+	give(0, memory, SIZE, &whole, &key_whole);
+	assert_true(can_write(0, memory + 100000, key_whole, 40000));
+	api->mem_del(side[1].v, whole);
+	assert_false(can_write(0, memory + 100000, key_whole, 40000));
+}
+
+/* What was written is there for all to see when it is said so, and from other memory than the way's, too. */
+static void test_seen(void **state)
+{
+	static uint8_t own[VERBS_LAND_MAX];
+	struct way *w = &side[0].way[0];
+	uint64_t id, mine, bytes;
+	uint32_t key, my_key;
+	char why[VERBS_WHY];
+
+	give(0, memory, SIZE, &id, &key);
+	memset(own, 0xaa, sizeof(own));
+	assert_int_equal(api->mem_add(w->v, own, sizeof(own), true, &mine, &my_key, why), 0);
+	assert_int_equal(api->way_write(w->v, (uintptr_t)memory, key, sizeof(own), own, my_key, false, &memory[0]), 0);
+	RUN_FOR(look, 20, w->done == 1);
+	/* the device has it, and that is all that is known: the double shows nothing yet */
+	assert_int_equal(verbs_double_writes(&bytes, NULL), 1);
+	assert_int_equal(bytes, sizeof(own));
+	assert_int_not_equal(memory[0], 0xaa);
+	memset(own, 0xbb, 8);
+	assert_int_equal(api->way_write(w->v, (uintptr_t)memory + 8, key, 8, own, my_key, true, &memory[1]), 0);
+	RUN_FOR(look, 20, w->done == 2);
+	for (unsigned int i = 0; i < sizeof(own); i++)
+		assert_int_equal(memory[i], i >= 8 && i < 16 ? 0xbb : 0xaa);
+	/* without a key of this side's memory nothing is read there */
+	api->mem_del(side[0].v, mine);
+	memset(own, 0xcc, 8);
+	assert_int_equal(api->way_write(w->v, (uintptr_t)memory, key, 8, own, my_key, true, &memory[2]), 0);
+	RUN_FOR(look, 20, w->failed);
+	assert_int_equal(memory[0], 0xaa);
+	api->mem_del(side[1].v, id);
+}
+
+/* As many as the queue has; and of a way that ends nothing arrives late. */
+static void test_writes_end(void **state)
+{
+	struct way *w = &side[0].way[0];
+	unsigned int n = 0;
+	uint64_t id;
+	uint32_t key;
+
+	give(0, memory, SIZE, &id, &key);
+	memset(memory, 1, SIZE);
+	verbs_double_hold_writes(true);
+	while (api->way_room(w->v)) {
+		memset(api->way_room(w->v), 2 + n, 1000);
+		assert_int_equal(api->way_write(w->v, (uintptr_t)memory + 1000 * n, key, 1000, NULL, 0, true, &memory[n]), 0);
+		n++;
+	}
+	assert_int_equal(n, 4);
+	assert_int_equal(api->way_write(w->v, (uintptr_t)memory, key, 1000, NULL, 0, true, NULL), -EAGAIN);
+	assert_int_equal(api->way_read(w->v, (uintptr_t)memory, key, 1000, NULL, 0, NULL), -EAGAIN);
+	verbs_double_hold_writes(false);
+	RUN_FOR(look, 20, w->done == n);
+	for (unsigned int i = 0; i < n * 1000; i++)
+		assert_int_equal(memory[i], 2 + i / 1000);
+	verbs_double_fail_write(1, DOUBLE_WRITE_LATE);
+	memset(api->way_room(w->v), 99, 1000);
+	assert_int_equal(api->way_write(w->v, (uintptr_t)memory, key, 1000, NULL, 0, true, NULL), 0);
+	RUN_FOR(look, 20, w->failed);
+	way_end(0);
+	assert_false(verbs_double_late());
+	assert_int_equal(memory[0], 2);
+	way_pair(0);
 }
 
 /* What is taken back while reads are under way is not read. */
@@ -266,7 +385,13 @@ static void test_refused(void **state)
 		assert_int_equal(api->way_connect(w, &bad[i], why), -EINVAL);
 	/* not connected; then what is longer than its buffers */
 	assert_int_equal(api->way_read(w, 0, 1, 1, NULL, 0, NULL), -EIO);
+	assert_int_equal(api->way_write(w, 0, 1, 1, NULL, 0, true, NULL), -EIO);
+	assert_null(api->way_room(w));
 	assert_int_equal(api->way_read(side[0].way[0].v, 0, 1, VERBS_READ_MAX + 1, NULL, 0, NULL), -EIO);
+	assert_int_equal(api->way_write(side[0].way[0].v, 0, 1, VERBS_READ_MAX + 1, NULL, 0, true, NULL), -EIO);
+	/* who gives out does not write */
+	assert_null(api->way_room(side[1].way[0].v));
+	assert_int_equal(api->way_write(side[1].way[0].v, 0, 1, 1, memory, 1, true, NULL), -EIO);
 	api->way_free(w);
 	for (int i = 0; i < 3; i++) {
 		f = (struct verbs_double_fails){ -1, -1, -1, -1, -1, -1 };
@@ -287,6 +412,8 @@ static void test_refused(void **state)
 
 static const struct CMUnitTest tests[] = {
 	CASE(test_keys),
+	CASE(test_seen),
+	CASE(test_writes_end),
 	CASE(test_taken_back),
 	CASE(test_end_amid),
 	CASE(test_refused),

@@ -296,14 +296,16 @@ void lane_release(struct lane *l);
 int lane_ping(struct lane *l, void (*cb)(void *ctx, int64_t rtt_ns), void *ctx);
 
 /*
- * Ways: how the opener reads memory that the acceptor gives out, while the lane goes by RDMA.  Engines tell each other the ends by
- * frames of the lane.  Each belongs to a job; memory that is given out does, too: it can be read by that job's ways alone.
+ * Ways: how the opener reads and writes memory that the acceptor gives out, while the lane goes by RDMA.  Engines tell each other
+ * the ends by frames of the lane.  Each belongs to a job; memory that is given out does, too: it is for that job's ways alone.
  */
 struct lane_way;
 
 struct lane_way_ops {
 	/* What lane_way_read() read, in order; there until the next one, or NULL: where it was to be. */
 	void (*read_done)(void *ctx, void *cookie, const void *bytes, uint32_t n);
+	/* What lane_way_write() wrote; in order with these. */
+	void (*write_done)(void *ctx, void *cookie, uint32_t n);
 	/*
 	 * It is no more, and with it what was under way, and what the acceptor gave out by it, if no other way of the job is left.
 	 * Not after lane_way_close().  May come from inside of lane_close(), and must not send.
@@ -313,6 +315,8 @@ struct lane_way_ops {
 
 /* May ways be opened to read by the lane now? */
 bool lane_can_read(const struct lane *l);
+/* Opener: does the acceptor know of ways that write, and of their end? */
+bool lane_takes_writes(const struct lane *l);
 /* Opener: a way of the job, and our end of it.  0, or -errno and a line in @why. */
 int lane_way_open(struct lane *l, uint32_t job, const struct lane_way_ops *ops, void *ctx, struct wire_wayrec *mine,
 		  struct lane_way **out, char why[VERBS_WHY]);
@@ -321,10 +325,13 @@ int lane_way_connect(struct lane_way *w, const struct wire_wayrec *peer, char wh
 /* Acceptor: one for the opener's end @peer.  0, or -errno and a line. */
 int lane_way_accept(struct lane *l, uint32_t job, const struct lane_way_ops *ops, void *ctx, const struct wire_wayrec *peer,
 		    struct wire_wayrec *mine, struct lane_way **out, char why[VERBS_WHY]);
-/* Nothing is read by it any more. NULL allowed. */
+/* Nothing is read or written by it any more, of this side's memory. NULL allowed. */
 void lane_way_close(struct lane_way *w);
 /* As verbs_api.h has these. */
 int lane_way_read(struct lane_way *w, uint64_t addr, uint32_t key, uint32_t len, void *to, uint32_t to_key, void *cookie);
+void *lane_way_room(struct lane_way *w);
+int lane_way_write(struct lane_way *w, uint64_t addr, uint32_t key, uint32_t len, const void *from, uint32_t from_key, bool seen,
+		   void *cookie);
 int lane_way_mem_add(struct lane_way *w, void *addr, size_t len, bool land, uint64_t *id, uint32_t *key, char why[VERBS_WHY]);
 bool lane_way_mem_serves(const struct lane_way *w, uint64_t id);
 /* Nobody reads it, or writes it, when this returns. */
@@ -340,7 +347,7 @@ struct lane_stats {
 	uint64_t stalls;				/* sends refused with -EAGAIN */
 	uint64_t resumes;				/* connections but the first */
 	uint64_t rdma_tx_bytes, rdma_rx_bytes;		/* of these bytes, by RDMA */
-	uint64_t rdma_read_bytes;			/* beside these: read from the peer's memory */
+	uint64_t rdma_read_bytes, rdma_write_bytes;	/* beside these: read from the peer's memory, written there */
 };
 const struct lane_stats *lane_stats(const struct lane *l);
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "verbs.h"
 
@@ -226,6 +227,18 @@ static void events(void *arg)
 		ibv_ack_async_event(&ev);
 	}
 	device_tell(d);
+}
+
+/*
+ * A driver that cannot take a device from who has it open, as that of rxe, does not tell of its removal, and waits until all have
+ * closed it.  Its file is gone by then.
+ */
+void device_look(struct device *d)
+{
+	struct stat st;
+
+	if (!d->dead && !fstat(d->ctx->cmd_fd, &st) && !st.st_nlink)
+		die(d, "the device is gone");
 }
 
 /* ---- telling ---- */

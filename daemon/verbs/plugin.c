@@ -37,6 +37,7 @@ static bool verbs_tick(struct verbs *v)
 	LL_FOREACH_SAFE(v->devices, d, next) {
 		DL_FOREACH(d->eps, e)
 			ep_tick(e);
+		device_look(d);
 		device_drain(d);
 		device_reap(d);
 		device_reads(d);

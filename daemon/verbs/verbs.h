@@ -218,6 +218,8 @@ void device_drain(struct device *d);
 int device_make_wcq(struct device *d, char why[VERBS_WHY]);
 /* Reads and writes that have ended. */
 void device_reads(struct device *d);
+/* Is it still there? */
+void device_look(struct device *d);
 
 /* ep.c: what devices tell their endpoints. */
 struct ep_events {

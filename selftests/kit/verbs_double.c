@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <infiniband/verbs.h>
@@ -93,7 +94,7 @@ static struct {
 	bool slow_reads, slow_writes;
 	uint32_t alter;
 	int fault;
-	bool happened, up, ethernet, inline_data;
+	bool happened, up, ethernet, inline_data, removed;
 	bool roce_gid;
 	union ibv_gid gid;
 	int max_cqe, max_srq_wr;
@@ -110,7 +111,7 @@ void verbs_double_reset(void)
 	free(d.late);
 	d.late = NULL;
 	d.slow_reads = d.slow_writes = false;
-	d.happened = d.ethernet = d.roce_gid = false;
+	d.happened = d.ethernet = d.roce_gid = d.removed = false;
 	d.up = d.inline_data = true;
 	d.max_cqe = 1 << 20;
 	d.max_srq_wr = 1 << 15;
@@ -249,6 +250,21 @@ void verbs_double_port(bool up)
 	pthread_mutex_lock(&d.lock);
 	d.up = up;
 	pthread_mutex_unlock(&d.lock);
+}
+
+/* Of a file that was deleted there is no link. */
+void verbs_double_removed(bool removed)
+{
+	struct dctx *c;
+	int fd = memfd_create("removed", MFD_CLOEXEC);
+
+	pthread_mutex_lock(&d.lock);
+	d.removed = removed;
+	LL_FOREACH(d.ctxs, c)
+		if (removed && dup2(fd, c->v.cmd_fd) < 0)
+			abort();
+	pthread_mutex_unlock(&d.lock);
+	close(fd);
 }
 
 unsigned int verbs_double_open(void)
@@ -705,8 +721,14 @@ struct ibv_context *ibv_open_device(struct ibv_device *dev)
 	struct dctx *c;
 
 	pthread_mutex_lock(&d.lock);
+	if (d.removed) {
+		pthread_mutex_unlock(&d.lock);
+		errno = ENODEV;
+		return NULL;
+	}
 	c = object(sizeof(*c));
 	c->v.device = dev;
+	c->v.cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	c->v.ops.poll_cq = poll_cq;
 	c->v.ops.req_notify_cq = req_notify_cq;
 	c->v.ops.post_srq_recv = post_srq_recv;
@@ -724,6 +746,7 @@ int ibv_close_device(struct ibv_context *ctx)
 	pthread_mutex_lock(&d.lock);
 	LL_DELETE(d.ctxs, c);
 	close(c->v.async_fd);
+	close(c->v.cmd_fd);
 	close(c->event_to);
 	gone(c);
 	pthread_mutex_unlock(&d.lock);

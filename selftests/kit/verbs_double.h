@@ -61,6 +61,8 @@ struct verbs_double_fails {
 };
 void verbs_double_fail(const struct verbs_double_fails *f);
 void verbs_double_limits(int max_cqe, int max_srq_wr, bool inline_data);
+/* The device is removed, and waits until nobody has it open; or one is there. */
+void verbs_double_removed(bool removed);
 /* The port is up, or down from the beginning. */
 void verbs_double_port(bool up);
 

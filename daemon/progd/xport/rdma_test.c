@@ -282,6 +282,29 @@ static void test_removed(void **state)
 	test_fault(DOUBLE_FATAL);
 }
 
+/* The driver tells nobody, and waits until the device is closed.  It is, and what was under way comes by TCP. */
+static void test_removed_quietly(void **state)
+{
+	time_t limit = time(NULL) + LIMIT_S;
+
+	meet(true, true);
+	UNTIL(both_by("verbs"));
+	exchange(100);
+	verbs_double_removed(true);
+	while (verbs_double_open()) {
+		exchange(20);
+		assert_true(time(NULL) <= limit);
+	}
+	assert_true(lane_stats(a.lane)->resumes > 0 && lane_stats(b.lane)->resumes > 0);
+	exchange(100);
+	assert_true(both_by("tcp"));
+	assert_non_null(strstr(lane_carrier_why(a.lane), "double0"));
+	verbs_double_removed(false);
+	UNTIL(both_by("verbs"));
+	exchange(100);
+	part();
+}
+
 /* While the first messages are under way, some of the lane still is on the connection. */
 static void test_early(void **state)
 {
@@ -491,7 +514,7 @@ static int on_uring(void **state)
 
 static const struct CMUnitTest tests[] = {
 	{ "bad ends", test_bad_ends, on_epoll, NULL, NULL },
-	BOTH(retry), BOTH(rnr), BOTH(lost_ack), BOTH(qp_fatal), BOTH(port_down), BOTH(removed), BOTH(early),
+	BOTH(retry), BOTH(rnr), BOTH(lost_ack), BOTH(qp_fatal), BOTH(port_down), BOTH(removed), BOTH(removed_quietly), BOTH(early),
 	BOTH(lies), BOTH(scarce), BOTH(short), BOTH(without), BOTH(roce), BOTH(quiet),
 };
 

@@ -40,6 +40,7 @@ static void add_peer(void *arg, const struct rma_peer_info *i)
 	ctl_put_u64(o, "rdma_tx_bytes", i->lane.rdma_tx_bytes);
 	ctl_put_u64(o, "rdma_rx_bytes", i->lane.rdma_rx_bytes);
 	ctl_put_u64(o, "rdma_read_bytes", i->lane.rdma_read_bytes);
+	ctl_put_u64(o, "rdma_write_bytes", i->lane.rdma_write_bytes);
 	json_array_append_new(arg, o);
 }
 
@@ -146,6 +147,7 @@ static json_t *job_json(uint32_t number, const uint8_t *id, uid_t uid, const str
 	ctl_put_u64(o, "mapped_bytes", b->mapped_bytes);
 	ctl_put_u64(o, "pinned_bytes", b->pinned_bytes);
 	ctl_put_u64(o, "rdma_read_bytes", b->rdma_read_bytes);
+	ctl_put_u64(o, "rdma_write_bytes", b->rdma_write_bytes);
 	ctl_put_u64(o, "cma_bytes", b->cma_bytes);
 	ctl_put_u64(o, "helper_bytes", b->helper_bytes);
 	ctl_put_u64(o, "helper_jobs", b->helper_jobs);

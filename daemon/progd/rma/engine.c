@@ -39,6 +39,8 @@ static int poll(struct link *l)
 
 	/* the time is read again when somebody needs it: a callback's may be from before a sleep */
 	r->now = 0;
+	if (r->ways_over)
+		rma_fetch_poll(r);
 	n = origin_poll(r);
 	n += target_poll(r);
 	n += link_retry_over(&r->retry, n + l->reaped);
@@ -63,8 +65,12 @@ static void job_gone(struct link *l, struct win_job *job)
 
 	target_job_gone(l->rma, job);
 	HASH_ITER(hh, l->peers, lp, tmp)
-		if (lp->rma)
+		if (lp->rma) {
 			rma_fetch_end(lp->rma, job);
+			/* while the peer knows what job it is about */
+			if (lp->rma->gone && !lp->rma->full)
+				origin_pump(lp->rma);
+		}
 }
 
 /* ---- what the link brings ---- */

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
- * GETs that are read by RDMA from the target's memory, without its worker.  What may be read is asked for once (KEY_ASK), by
- * window and place; until the answer is there, and when it is no, GETs go as frames.
+ * GETs that are read by RDMA from the target's memory, and PUTs that are written there, without its worker.  What may be is asked
+ * for once (KEY_ASK), by window and place; until the answer is there, and when it is no, they go as frames.
  *
  * A GET is read when all before it is acknowledged, so also the lock that it is behind, or is a GET that is read, and nothing
  * behind it is sent before its bytes are here.  So order, locks and flushes are what they are with frames.  Then it takes its place
  * in the stream: with an empty GET if the target counts it for a fence; if not, nobody there need hear of it.  What is not read,
  * for whatever reason, goes the usual way from its beginning: it has changed nothing.
+ *
+ * PUTs likewise, with PUTs alone: nothing behind one is sent before its bytes are seen there, which is known when a READ behind the
+ * last WRITE has been answered.  One that fails may have been written, in part or whole, and what was sent may still arrive.  So
+ * its way is over: the target ends it when it is told, before the same bytes come in frames, and before it hears anything else
+ * (WAY_GONE).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -24,23 +29,17 @@
 #define LAND_MIN	16384u		/* of shorter ones the bytes are copied */
 #define WAY_REST_NS	2000000000ull	/* when a way has failed there is none for so long */
 
-/* How a job's memory at the peer is read. */
-struct fetch_way {
-	struct fetch_way *next;
-	struct rma_peer *p;
-	struct link_job *j;
-	struct lane_way *way;
-	struct wire_wayrec mine, theirs;
-	bool ready;			/* theirs has come */
-	struct fetch *fetches;
-};
-
 static struct op *op_at(const struct stream *s, uint32_t slot)
 {
 	return slot == SLOT_NONE ? NULL : &s->conn->ops[slot];
 }
 
-/* ---- what was read ---- */
+/* ---- what was read and written ---- */
+
+static bool is_put(const struct op *op)
+{
+	return op->opcode == PROG_SQE_OP_PUT;
+}
 
 /* The operation goes on, or goes the usual way. */
 static void over(struct fetch_way *w, struct fetch *f, bool fine)
@@ -56,8 +55,10 @@ static void over(struct fetch_way *w, struct fetch *f, bool fine)
 	op->move = fine ? MOVE_DONE : MOVE_NOT;
 	op->pending--;
 	s->fetching--;
-	if (!fine)
-		stats_add(&s->conn->lc.stats->fallback[STATS_FB_READ_FAILED], 1);
+	if (!fine && is_put(op) && op->status)
+		op->failed_nop = true;
+	else if (!fine)
+		stats_add(&s->conn->lc.stats->fallback[is_put(op) ? STATS_FB_WRITE_FAILED : STATS_FB_READ_FAILED], 1);
 	if (!s->zombie)
 		origin_stream_advance(s);
 }
@@ -124,6 +125,7 @@ static void way_end(struct fetch_way *w)
 	struct rma_peer *p = w->p;
 	struct stream *s, *tmp;
 
+	rma_way_over(w);
 	LL_DELETE(p->ways, w);
 	if (!has_way(p->r, w->j->job))
 		rma_landings_job_end(p->r, w->j->job);
@@ -136,6 +138,7 @@ static void way_end(struct fetch_way *w)
 	}
 	while (w->fetches)
 		over(w, w->fetches, false);
+	free(w->farewell);
 	free(w);
 	/* streams that go on are looked at soon */
 	link_retry_arm(&p->r->retry);
@@ -145,7 +148,7 @@ static void way_end(struct fetch_way *w)
 static void rest(struct rma_peer *p, const struct link_job *j, const char *why)
 {
 	p->way_rest = loop_now() + WAY_REST_NS;
-	prog_log_limited(PROG_LOG_INFO, "job %u: no reads by RDMA: %s", j->job->number, why);
+	prog_log_limited(PROG_LOG_INFO, "job %u: no reads and writes by RDMA: %s", j->job->number, why);
 }
 
 static void way_gone(void *ctx, const char *why)
@@ -171,6 +174,22 @@ void rma_fetch_end(struct rma_peer *p, const struct win_job *job)
 			way_close(w);
 }
 
+void rma_fetch_poll(struct rma *r)
+{
+	struct link_peer *lp, *next;
+	struct fetch_way *w, *tmp;
+
+	r->ways_over = false;
+	HASH_ITER(hh, r->link->peers, lp, next) {
+		if (!lp->rma)
+			continue;
+		LL_FOREACH_SAFE(lp->rma->ways, w, tmp)
+			if (w->over)
+				way_close(w);
+	}
+	r->ways_over = false;
+}
+
 /* The key for displacement @at, if there is one. */
 static const struct fetch_key *key_at(const struct stream *s, uint64_t at)
 {
@@ -180,7 +199,7 @@ static const struct fetch_key *key_at(const struct stream *s, uint64_t at)
 	return NULL;
 }
 
-/* Where the next part, of *@n bytes and perhaps fewer then, is read to; NULL: to the way's buffer. */
+/* Where the next part, of *@n bytes and perhaps fewer then, is read to or written from; NULL: the way's buffer. */
 static void *place(const struct fetch_way *w, const struct fetch *f, uint64_t *n, uint32_t *key)
 {
 	struct op *op = f->op;
@@ -196,6 +215,38 @@ static void *place(const struct fetch_way *w, const struct fetch *f, uint64_t *n
 	return NULL;
 }
 
+/* The next @n bytes of a PUT; 0, -EAGAIN, or why not. */
+static int write_part(struct fetch_way *w, struct fetch *f, uint64_t addr, uint32_t rkey, uint64_t n, const void *from,
+		      uint32_t from_key)
+{
+	struct op *op = f->op;
+	struct rma_client *c = f->s->conn->c;
+	struct stats_block *st = f->s->conn->lc.stats;
+	const uint8_t *mapped = op_memory(c, op, f->issued);
+	struct memref m = mem_remote(c->view.pid, op->addr);
+	void *room = from ? NULL : lane_way_room(w->way);
+
+	if (!from && !room)
+		return -EAGAIN;
+	if (room && mapped)
+		memcpy(room, mapped, n);
+	else if (room)
+		op->status = mem_read(&m, f->issued, room, n);
+	if (op->status)
+		return op->status;
+	stats_add(from ? &st->direct_bytes : mapped ? &st->mapped_bytes : &st->cma_bytes, n);
+	f->writes = true;
+	return lane_way_write(w->way, addr, rkey, n, from, from_key, f->issued + n == op->len, f);
+}
+
+/* No further part of it is begun; what was written may arrive until its way has ended. */
+static void fail(struct fetch_way *w, struct fetch *f)
+{
+	f->failed = true;
+	if (f->writes)
+		rma_way_over(w);
+}
+
 /* One part more of @f; false: none now. */
 static bool issue_part(struct fetch_way *w, struct fetch *f)
 {
@@ -208,15 +259,18 @@ static bool issue_part(struct fetch_way *w, struct fetch *f)
 	at = f->op->disp + f->op->off + f->issued;
 	k = key_at(f->s, at);
 	if (!k) {
-		f->failed = true;
+		fail(w, f);
 		return true;
 	}
 	if (n > k->hi - at)
 		n = k->hi - at;
 	to = place(w, f, &n, &to_key);
-	err = lane_way_read(w->way, k->addr + (at - k->lo), k->rkey, n, to, to_key, f);
+	if (is_put(f->op))
+		err = write_part(w, f, k->addr + (at - k->lo), k->rkey, n, to, to_key);
+	else
+		err = lane_way_read(w->way, k->addr + (at - k->lo), k->rkey, n, to, to_key, f);
 	if (err && err != -EAGAIN)
-		f->failed = true;
+		fail(w, f);
 	if (err)
 		return err != -EAGAIN;
 	f->issued += n;
@@ -231,7 +285,7 @@ static void issue(struct fetch_way *w)
 
 	DL_FOREACH_SAFE(w->fetches, f, tmp) {
 		while (f->op && !f->failed && f->issued < f->op->len)
-			if (!issue_part(w, f))
+			if (w->over || !issue_part(w, f))
 				return;
 		if ((f->failed || !f->op) && !f->out)
 			over(w, f, false);
@@ -256,7 +310,25 @@ static void read_done(void *ctx, void *cookie, const void *bytes, uint32_t n)
 		origin_pump(p);
 }
 
-static const struct lane_way_ops way_ops = { .read_done = read_done, .gone = way_gone };
+static void write_done(void *ctx, void *cookie, uint32_t n)
+{
+	struct fetch_way *w = ctx;
+	struct rma_peer *p = w->p;
+	struct fetch *f = cookie;
+
+	f->out--;
+	if (f->op && !f->failed) {
+		stats_add(&f->s->conn->lc.stats->rdma_write_bytes, n);
+		f->done += n;
+		if (f->done == f->op->len)
+			over(w, f, true);
+	}
+	issue(w);
+	if (p->active && !p->full)
+		origin_pump(p);
+}
+
+static const struct lane_way_ops way_ops = { .read_done = read_done, .write_done = write_done, .gone = way_gone };
 
 /* The way of the stream's job, made if need be; NULL: there is none now. */
 static struct fetch_way *way_get(struct stream *s)
@@ -265,15 +337,25 @@ static struct fetch_way *way_get(struct stream *s)
 	struct fetch_way *w = find_way(p, s->lj);
 	char why[VERBS_WHY];
 
-	if (w || engine_now(p->r) < p->way_rest)
-		return w;
+	if (w)
+		return w->over ? NULL : w;
+	/* the peer hears first of those before it */
+	if (engine_now(p->r) < p->way_rest || p->gone)
+		return NULL;
 	w = calloc(1, sizeof(*w));
 	if (!w)
 		return NULL;
 	w->p = p;
 	w->j = s->lj;
+	w->writes = lane_takes_writes(p->lp->lane);
+	w->farewell = calloc(1, sizeof(*w->farewell));
+	if (!w->farewell) {
+		free(w);
+		return NULL;
+	}
 	if (lane_way_open(p->lp->lane, s->lj->index, &way_ops, w, &w->mine, &w->way, why)) {
 		rest(p, s->lj, why);
+		free(w->farewell);
 		free(w);
 		return NULL;
 	}
@@ -283,7 +365,7 @@ static struct fetch_way *way_get(struct stream *s)
 
 /* ---- keys ---- */
 
-/* May the bytes from @at on be read? */
+/* May the bytes from @at on be read or written? */
 static void ask(struct stream *s, const struct op *op, uint64_t at)
 {
 	struct wire_frame f = {
@@ -299,7 +381,7 @@ static void ask(struct stream *s, const struct op *op, uint64_t at)
 	if (s->key_asked)
 		return;
 	if (engine_now(s->peer->r) < s->key_rest) {
-		stats_add(&s->conn->lc.stats->fallback[STATS_FB_READ_REFUSED], 1);
+		stats_add(&s->conn->lc.stats->fallback[is_put(op) ? STATS_FB_WRITE_REFUSED : STATS_FB_READ_REFUSED], 1);
 		return;
 	}
 	w = way_get(s);
@@ -309,6 +391,7 @@ static void ask(struct stream *s, const struct op *op, uint64_t at)
 	/* if there is no room, the next one asks */
 	if (lane_send(s->peer->lp->lane, &f, payload, NULL, NULL))
 		return;
+	w->asked = true;
 	s->unkeyed = 0;
 	s->key_asked = true;
 	s->sent_any = true;
@@ -379,7 +462,7 @@ int rma_fetch_key(struct rma_peer *p, struct link_job *j, const struct wire_fram
 			s->key_rest = loop_now() + KEY_REST_NS;
 		return 0;
 	}
-	if (w && is_end_of(w, &k.way) && s)
+	if (w && !w->over && is_end_of(w, &k.way) && s)
 		keep_key(s, &k);
 	return 0;
 }
@@ -397,14 +480,15 @@ void rma_fetch_keys_gone(struct rma_peer *p, struct link_job *j, const struct wi
 static bool candidate(const struct stream *s, const struct op *op)
 {
 	uint8_t where = op->flags & PROG_SQE_LOC_MASK;
+	bool get = op->opcode == PROG_SQE_OP_GET, put = is_put(op) && lane_takes_writes(s->peer->lp->lane);
 
-	return op->opcode == PROG_SQE_OP_GET && op->move == MOVE_NONE && !op->dtype && op->len && !op->sent && !op->got &&
+	return (get || put) && op->move == MOVE_NONE && !op->dtype && op->len && !op->sent && !op->got &&
 	       !op->status && !op->failed_nop && op->disp <= INT64_MAX && op->len <= PROG_DTYPE_MAX_BYTES &&
 	       op->off <= PROG_DTYPE_MAX_BYTES && op->disp + op->off + op->len <= INT64_MAX &&
-	       (where == PROG_SQE_ARENA || where == PROG_SQE_REGION || (where != PROG_SQE_INLINE && s->conn->c->view.cma));
+	       (where == PROG_SQE_ARENA || where == PROG_SQE_REGION || (where == PROG_SQE_INLINE ? put : s->conn->c->view.cma));
 }
 
-/* All that was sent is acknowledged, but for GETs whose bytes are here. */
+/* All that was sent is acknowledged, but for GETs whose bytes are here, and PUTs whose bytes are there. */
 static bool is_settled(const struct stream *s)
 {
 	for (uint32_t i = s->first; i != s->unsent; i = op_of(s, i)->next)
@@ -419,6 +503,7 @@ static bool begin(struct fetch_way *w, struct stream *s, struct op *op)
 
 	if (!f)
 		return false;
+	f->w = w;
 	f->s = s;
 	f->op = op;
 	op->fetch = f;
@@ -437,9 +522,13 @@ static bool look(struct stream *s)
 {
 	struct op *first = op_at(s, s->unsent), *op;
 	struct fetch_way *w = NULL;
+	uint8_t kind = first->opcode;
 	uint64_t at;
 
 	for (op = first; op && s->fetching < FETCHES; op = op_at(s, op->next)) {
+		/* a WRITE may overtake a READ that it is behind */
+		if (op->opcode != kind)
+			break;
 		if (op->move == MOVE_UNDER_WAY || op->move == MOVE_DONE)
 			continue;
 		if (!candidate(s, op))
@@ -449,7 +538,7 @@ static bool look(struct stream *s)
 			break;
 		}
 		w = find_way(s->peer, s->lj);
-		if (!w || !w->ready)
+		if (!w || !w->ready || w->over)
 			break;
 		/* a short one would hold up what is behind it, and a fence needs a frame anyway */
 		if (op->len < WAIT_MIN && (op->next != SLOT_NONE || op->flags & PROG_SQE_FENCE))
@@ -468,8 +557,9 @@ static bool look(struct stream *s)
 static int send_covered(struct stream *s, const struct op *op)
 {
 	struct wire_frame f = {
-		.type = WIRE_RMA_GET, .flags = WIRE_F_LAST, .job = s->lj->index, .win = s->key.win, .origin = s->key.origin,
-		.target = s->key.target, .seq = op->seq, .disp = op->disp, .off = op->off + op->len, .total = op->off + op->len,
+		.type = is_put(op) ? WIRE_RMA_PUT : WIRE_RMA_GET, .flags = WIRE_F_LAST, .job = s->lj->index, .win = s->key.win,
+		.origin = s->key.origin, .target = s->key.target, .seq = op->seq, .disp = op->disp, .off = op->off + op->len,
+		.total = op->off + op->len,
 	};
 
 	if (s->sub)
@@ -486,7 +576,7 @@ int rma_fetch_next(struct stream *s)
 	bool wait = false;
 	int err;
 
-	if (op->opcode != PROG_SQE_OP_GET)
+	if (op->opcode != PROG_SQE_OP_GET && !is_put(op))
 		return MOVE_USUAL;
 	if (lane_can_read(s->peer->lp->lane))
 		wait = look(s);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 /*
- * GETs that are read by RDMA: two nodes in one thread, each with an engine, over a double of libibverbs.
+ * GETs that are read by RDMA, and PUTs that are written: two nodes in one thread, each with an engine, over a double of libibverbs.
  *
  *	A: engine, client of rank 0, whose ring the test fills ---- lane by RDMA, way ---- B: engine, rank 1's window
  *
- * What is read has to be right, and to come without B's worker; what must not be read has to stay unread.
+ * What is read or written has to be right, and without B's worker; what must not be has to stay as it is.
  */
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -189,6 +190,7 @@ static int teardown(void **state)
 	struct win *w = win_get(win_a);
 
 	verbs_double_hold_reads(false);
+	verbs_double_hold_writes(false);
 	if (c.view.seg)
 		rma_client_detach(a.rma, &c);
 	wins[0] = NULL;
@@ -233,6 +235,12 @@ static uint64_t submit(struct prog_sqe e)
 static uint64_t get(uint64_t disp, uint64_t len, uint8_t flags)
 {
 	return submit((struct prog_sqe){ .opcode = PROG_SQE_OP_GET, .flags = PROG_SQE_REGION | flags, .disp = disp,
+					 .addr = disp % BASE, .len = len });
+}
+
+static uint64_t put(uint64_t disp, uint64_t len, uint8_t flags)
+{
+	return submit((struct prog_sqe){ .opcode = PROG_SQE_OP_PUT, .flags = PROG_SQE_REGION | flags, .disp = disp,
 					 .addr = disp % BASE, .len = len });
 }
 
@@ -294,6 +302,19 @@ static uint64_t refused(void)
 	uint64_t n;
 
 	verbs_double_reads(NULL, &n);
+	return n;
+}
+
+static uint64_t writes(void)
+{
+	return verbs_double_writes(NULL, NULL);
+}
+
+static uint64_t writes_refused(void)
+{
+	uint64_t n;
+
+	verbs_double_writes(NULL, &n);
 	return n;
 }
 
@@ -431,7 +452,8 @@ static void test_order(void **state)
 	assert_int_equal(acked(), seq - 5);
 	verbs_double_hold_reads(false);
 	RUN(acked() == seq);
-	assert_int_equal(reads() - before, 4);
+	/* and one behind what was written */
+	assert_int_equal(reads() - before, 5);
 	assert_int_equal(*(uint32_t *)target_mem(), 0xabababab);
 	assert_int_equal(*(uint32_t *)landing(), value);
 }
@@ -683,6 +705,466 @@ static void test_killed_target(void **state)
 	assert_int_equal(wc_a.streams[1].err_seq, seq);
 }
 
+/* ---- puts ---- */
+
+/* What is put from now on. */
+static void fresh(uint32_t with)
+{
+	fill(landing(), SIZE, with);
+}
+
+static void check_put(uint64_t disp, uint64_t len)
+{
+	assert_memory_equal(target_mem() + disp % BASE, landing() + disp % BASE, len);
+}
+
+/* Contiguous puts, from 1 byte to 6 MiB over the borders of what is given out: right, counted, and nothing for B to do. */
+static void test_write(void **state)
+{
+	static const uint64_t lens[] = { 1, 8, 4095, 65536, 65537, 1 << 20, 6 << 20 };
+	const struct stats_block *st = &job->stats->block[0];
+	uint64_t before, bytes, frames, applied, said, copied;
+	uint8_t last;
+
+	learn(0, 1 << 20);
+	learn(4 << 20, 1 << 20);
+	learn(8 << 20, 1 << 20);
+	frames = frames_of_b();
+	applied = st->applied[PROG_SQE_OP_PUT];
+	for (unsigned int i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
+		uint64_t disp = (3 << 20) + 12345 * i;
+
+		fresh(100 + i);
+		last = target_mem()[disp + lens[i]];
+		verbs_double_writes(&before, NULL);
+		said = st->rdma_write_bytes;
+		copied = st->mapped_bytes + st->cma_bytes + st->helper_bytes;
+		put(disp, lens[i], 0);
+		/* B's worker does not even run */
+		RUN_A(acked() == seq);
+		check_put(disp, lens[i]);
+		assert_int_equal(target_mem()[disp + lens[i]], last);
+		verbs_double_writes(&bytes, NULL);
+		assert_int_equal(bytes - before, lens[i]);
+		bytes = st->rdma_write_bytes;
+		assert_int_equal(bytes - said, lens[i]);
+		assert_int_equal(st->mapped_bytes + st->cma_bytes + st->helper_bytes - copied, lens[i] < 16384 ? lens[i] : 0);
+	}
+	some_steps();
+	assert_int_equal(frames_of_b(), frames);
+	assert_int_equal(st->applied[PROG_SQE_OP_PUT], applied);
+	assert_int_equal(writes_refused(), 0);
+	assert_int_equal(wc_a.streams[1].err_seq, 0);
+}
+
+/* From the entry, the arena, and memory of the program, part of which cannot be read: an error, and what follows is done. */
+static void test_write_sources(void **state)
+{
+	const struct stats_block *st = &job->stats->block[0];
+	uint64_t before = writes(), failed;
+	uint8_t *own = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct prog_sqe e = { .opcode = PROG_SQE_OP_PUT, .flags = PROG_SQE_INLINE, .disp = 64, .len = 8 };
+
+	c.view.cma = true;
+	learn(0, 2 << 20);
+	memset(e.inl, 0x5a, 8);
+	submit(e);
+	RUN_A(acked() == seq);
+	assert_memory_equal(target_mem() + 64, e.inl, 8);
+	memset(seg->arena, 0x5b, 1000);
+	submit((struct prog_sqe){ .opcode = PROG_SQE_OP_PUT, .flags = PROG_SQE_ARENA, .disp = 4096, .len = 1000 });
+	RUN_A(acked() == seq);
+	assert_memory_equal(target_mem() + 4096, seg->arena, 1000);
+	fill(own, 1 << 20, 7);
+	submit((struct prog_sqe){ .opcode = PROG_SQE_OP_PUT, .flags = PROG_SQE_VA, .addr = (uintptr_t)own, .disp = 1 << 20,
+				  .len = 1 << 20 });
+	RUN_A(acked() == seq);
+	assert_memory_equal(target_mem() + (1 << 20), own, 1 << 20);
+	assert_int_equal(writes() - before, 2 + 16);
+	failed = st->fallback[STATS_FB_WRITE_FAILED];
+	assert_int_equal(mprotect(own + (1 << 19), 1 << 19, PROT_NONE), 0);
+	submit((struct prog_sqe){ .opcode = PROG_SQE_OP_PUT, .flags = PROG_SQE_VA, .addr = (uintptr_t)own, .len = 1 << 20 });
+	put(2 << 20, 8, 0);
+	RUN(acked() == seq);
+	assert_int_equal(wc_a.streams[1].err_seq, seq - 1);
+	assert_int_equal(wc_a.streams[1].err, -EFAULT);
+	/* the way was over, and with it what went together with that */
+	assert_int_equal(st->fallback[STATS_FB_WRITE_FAILED], failed + 1);
+	check_put(2 << 20, 8);
+	munmap(own, 1 << 20);
+}
+
+/* Puts go together, and nothing else with them: a get does not pass them, nor do they pass one. */
+static void test_write_order(void **state)
+{
+	uint64_t before;
+
+	learn(0, 2 << 20);
+	before = writes();
+	fresh(5);
+	verbs_double_hold_writes(true);
+	for (unsigned int i = 0; i < 3; i++)
+		put(0, 131072, 0);
+	submit((struct prog_sqe){ .opcode = PROG_SQE_OP_GET, .flags = PROG_SQE_REGION, .addr = 2 << 20, .len = 131072 });
+	some_steps();
+	assert_int_equal(stream()->fetching, 3);
+	assert_int_equal(acked(), seq - 4);
+	verbs_double_hold_writes(false);
+	RUN(acked() == seq);
+	assert_int_equal(writes() - before, 3);
+	assert_memory_equal(landing() + (2 << 20), landing(), 131072);
+	/* the other way round; what is read is what was there before */
+	fresh(6);
+	before = writes();
+	verbs_double_hold_reads(true);
+	submit((struct prog_sqe){ .opcode = PROG_SQE_OP_GET, .flags = PROG_SQE_REGION, .addr = 2 << 20, .len = 131072 });
+	put(0, 131072, 0);
+	some_steps();
+	assert_int_equal(stream()->fetching, 1);
+	assert_int_equal(writes(), before);
+	verbs_double_hold_reads(false);
+	RUN(acked() == seq);
+	assert_int_equal(writes() - before, 1);
+	check_put(0, 131072);
+	assert_memory_not_equal(landing() + (2 << 20), landing(), 131072);
+}
+
+/* A put has ended when it can be seen there, not when the device there has it; and a fence counts it then. */
+static void test_write_fence(void **state)
+{
+	uint64_t before;
+
+	learn(0, 1 << 20);
+	fresh(8);
+	before = writes();
+	verbs_double_hold_reads(true);
+	put(0, 100000, PROG_SQE_FENCE | PROG_SQE_PARITY);
+	put(200000, 100000, PROG_SQE_FENCE | PROG_SQE_PARITY);
+	RUN(writes() == before + 1);
+	some_steps();
+	assert_int_equal(wc_b.ctl->applied[1], 0);
+	assert_int_equal(acked(), seq - 2);
+	verbs_double_hold_reads(false);
+	RUN(acked() == seq);
+	assert_int_equal(wc_b.ctl->applied[0], 0);
+	assert_int_equal(wc_b.ctl->applied[1], 2);
+	check_put(0, 100000);
+	check_put(200000, 100000);
+	/* short ones of a fence are frames, which count themselves */
+	before = writes();
+	put(0, 100, PROG_SQE_FENCE);
+	RUN(acked() == seq);
+	assert_int_equal(writes(), before);
+	assert_int_equal(wc_b.ctl->applied[0], 1);
+}
+
+/* Nothing is written before the lock is granted, short ones go behind it in frames, and it is not let go before all is written. */
+static void test_write_lock(void **state)
+{
+	uint64_t before;
+	int err;
+
+	learn(0, 1 << 20);
+	for (unsigned int large = 0; large < 2; large++) {
+		uint64_t len = large ? 1 << 20 : 64;
+
+		fresh(10 + large);
+		before = writes();
+		assert_true(winlock_request(&wc_b, 2, true, 9));
+		sync_op(PROG_SQE_OP_LOCK, PROG_SQE_EXCL);
+		put(0, len, 0);
+		sync_op(PROG_SQE_OP_UNLOCK, PROG_SQE_EXCL);
+		RUN(job->stats->block[0].lock_waits == 1 + large);
+		some_steps();
+		assert_int_equal(writes(), before);
+		assert_int_equal(stream()->seq_sent, large ? seq - 2 : seq);
+		/* what the other one writes while it has the lock is older */
+		fill(target_mem(), 1 << 20, 77);
+		verbs_double_hold_reads(true);
+		assert_int_equal(winlock_release(&wc_b, 2, 9, &err), 1);
+		if (large) {
+			RUN(writes() > before);
+			some_steps();
+			assert_int_equal(acked(), seq - 2);
+			assert_int_not_equal(__atomic_load_n(&wc_b.peers[0].lock_state, __ATOMIC_RELAXED), PROG_LOCK_NONE);
+		}
+		verbs_double_hold_reads(false);
+		RUN(acked() == seq);
+		assert_int_equal(writes() - before, large ? 4 : 0);
+		check_put(0, len);
+		assert_int_equal(__atomic_load_n(&wc_b.peers[0].lock_state, __ATOMIC_RELAXED), PROG_LOCK_NONE);
+	}
+}
+
+/* Alone a short put is written at once; many go in frames, which take fewer messages. */
+static void test_write_many(void **state)
+{
+	uint64_t before, frames;
+
+	learn(0, 1 << 20);
+	fresh(12);
+	before = writes();
+	frames = frames_of_b();
+	put(0, 8, 0);
+	RUN_A(acked() == seq);
+	assert_int_equal(writes() - before, 1);
+	assert_int_equal(frames_of_b(), frames);
+	for (unsigned int i = 0; i < 20; i++)
+		put(8 * i, 8, 0);
+	RUN(acked() == seq);
+	assert_int_equal(writes() - before, 1);
+	check_put(0, 160);
+	/* also if they come one by one */
+	verbs_double_hold_writes(true);
+	for (unsigned int i = 0; i < 4; i++) {
+		put(8 * i, 8, 0);
+		step_a();
+		some_steps();
+		assert_int_equal(stream()->fetching, 1);
+	}
+	verbs_double_hold_writes(false);
+	RUN(acked() == seq);
+	assert_int_equal(writes() - before, 2);
+}
+
+/* A write under way when the window ends, or the range is detached, writes nothing. */
+static void test_write_freed(void **state)
+{
+	struct win_map *m;
+
+	learn(0, 1 << 20);
+	fresh(13);
+	m = win_map_get(win_b->mem_map);
+	verbs_double_hold_writes(true);
+	put(0, 1 << 20, 0);
+	RUN(stream()->fetching == 1);
+	free_b();
+	/* before its memory is given back */
+	assert_int_equal(given(), 0);
+	memset(m->mem, 0x55, 1 << 20);
+	verbs_double_hold_writes(false);
+	RUN(acked() == seq);
+	assert_true(writes_refused() >= 1);
+	assert_int_equal(wc_a.streams[1].err_seq, seq);
+	assert_int_equal(wc_a.streams[1].err, -ENOENT);
+	for (unsigned int i = 0; i < 1 << 20; i++)
+		assert_int_equal(((uint8_t *)m->mem)[i], 0x55);
+	win_map_put(m);
+}
+
+static void test_write_detached(void **state)
+{
+	learn(BASE, 1 << 20);
+	fresh(14);
+	verbs_double_hold_writes(true);
+	put(BASE, 1 << 20, 0);
+	RUN(stream()->fetching == 1);
+	attach(0);
+	rma_win_keys_end(b.rma, win_b);
+	memset(target_mem(), 0x55, 1 << 20);
+	verbs_double_hold_writes(false);
+	RUN(acked() == seq);
+	assert_true(writes_refused() >= 1);
+	assert_int_equal(wc_a.streams[1].err_seq, seq);
+	for (unsigned int i = 0; i < 1 << 20; i++)
+		assert_int_equal(target_mem()[i], 0x55);
+}
+
+/* Keys that were never given for this: what they would have changed is as it was, and the put is done in frames. */
+static void test_write_foreign_keys(void **state)
+{
+	struct fetch_keys *k;
+	uint64_t before, no;
+
+	for (int how = 0; how < 3; how++) {
+		learn(0, 1 << 20);
+		fresh(20 + how);
+		k = stream()->keys;
+		no = writes_refused();
+		before = fallback(STATS_FB_WRITE_FAILED);
+		if (how == 0)
+			k->key[0].rkey = 1;		/* receive buffers */
+		else if (how == 1)
+			k->key[0].rkey = 4000;		/* none */
+		else
+			k->key[0].addr += SIZE;		/* behind the window */
+		put(0, 1 << 20, 0);
+		RUN(acked() == seq);
+		check_put(0, 1 << 20);
+		assert_int_equal(writes_refused(), no + 1);
+		assert_int_equal(fallback(STATS_FB_WRITE_FAILED), before + 1);
+		a.k.link->peers->rma->way_rest = 0;
+	}
+	assert_int_equal(wc_a.streams[1].err_seq, 0);
+	assert_true(by_rdma());
+}
+
+/*
+ * The network breaks amid a put: it is done again in frames.  What is still under way then must not arrive behind these, when
+ * somebody has newer bytes there.
+ */
+static void test_write_broken(void **state)
+{
+	for (int how = DOUBLE_WRITE_LOST; how <= DOUBLE_WRITE_LATE; how++) {
+		uint64_t before, done, replays;
+
+		learn(0, 1 << 20);
+		fresh(30 + how);
+		before = fallback(STATS_FB_WRITE_FAILED);
+		done = job->stats->block[0].applied[PROG_SQE_OP_PUT];
+		replays = job->stats->block[0].replays;
+		verbs_double_fail_write(3, how);
+		put(0, 1 << 20, 0);
+		RUN(acked() == seq);
+		assert_int_equal(fallback(STATS_FB_WRITE_FAILED), before + 1);
+		check_put(0, 1 << 20);
+		/* once */
+		assert_int_equal(job->stats->block[0].applied[PROG_SQE_OP_PUT], done + 1);
+		assert_int_equal(job->stats->block[0].replays, replays);
+		fill(target_mem(), SIZE, 40);
+		fill(landing(), SIZE, 40);
+		assert_false(verbs_double_late());
+		check_put(0, SIZE);
+		assert_true(by_rdma());
+		a.k.link->peers->rma->way_rest = 0;
+	}
+	assert_int_equal(wc_a.streams[1].err_seq, 0);
+}
+
+/* The lane has no room: the target hears of the way's end when it has, and of nothing before it. */
+static void test_write_broken_full(void **state)
+{
+	learn(0, 1 << 20);
+	fresh(35);
+	verbs_double_fail_write(2, DOUBLE_WRITE_LATE);
+	verbs_double_hold_writes(true);
+	put(0, 1 << 20, 0);
+	RUN(stream()->fetching == 1);
+	a.k.link->peers->rma->full = true;
+	verbs_double_hold_writes(false);
+	RUN(!stream()->fetching);
+	some_steps();
+	assert_non_null(a.k.link->peers->rma->gone);
+	assert_int_equal(acked(), seq - 1);
+	origin_writable(a.k.link->peers);
+	RUN(acked() == seq);
+	check_put(0, 1 << 20);
+	assert_false(verbs_double_late());
+}
+
+/* With the lane: it is resumed. */
+static void test_write_lane_broken(void **state)
+{
+	learn(0, 1 << 20);
+	fresh(50);
+	verbs_double_hold_writes(true);
+	put(0, 1 << 20, 0);
+	RUN(stream()->fetching == 1);
+	verbs_double_at(1, DOUBLE_QP_FATAL);
+	put(SIZE - 4, 4, 0);
+	assert_int_equal(lane_ping(a.k.link->peers->lane, pong, NULL), 0);
+	RUN(!stream()->fetching);
+	RUN(acked() == seq);
+	verbs_double_hold_writes(false);
+	check_put(0, 1 << 20);
+	check_put(SIZE - 4, 4);
+	assert_int_equal(wc_a.streams[1].err_seq, 0);
+	a.k.link->peers->rma->way_rest = 0;
+	RUN(by_rdma());
+	learn(0, 1 << 20);
+}
+
+/* What an origin wrote that is killed does not arrive when another one has got its lock. */
+static void test_write_killed_origin(void **state)
+{
+	for (int how = 0; how < 2; how++) {
+		const struct gone *g;
+
+		learn(0, 1 << 20);
+		fresh(60);
+		sync_op(PROG_SQE_OP_LOCK, PROG_SQE_EXCL);
+		RUN(acked() == seq);
+		verbs_double_hold_writes(true);
+		put(0, 1 << 20, 0);
+		step_a();
+		assert_int_equal(stream()->fetching, 1);
+		assert_false(winlock_request(&wc_b, 2, true, 9));
+		if (how) {
+			verbs_double_fail_write(1, DOUBLE_WRITE_LATE);
+			verbs_double_hold_writes(false);
+			while (!verbs_double_is_late())
+				sched_yield();
+		}
+		rma_client_detach(a.rma, &c);
+		assert_null(stream());
+		assert_int_equal(a.rma->nlandings, 0);
+		/* first of the way's end, then of the stream's, which lets the lock go */
+		g = a.k.link->peers->rma->gone;
+		assert_int_equal(g->f.type, WIRE_RMA_WAY_GONE);
+		assert_int_equal(g->next->f.type, WIRE_RMA_GONE);
+		RUN(winlock_granted(&wc_b, 2));
+		fill(target_mem(), SIZE, 70);
+		fill(landing(), SIZE, 70);
+		verbs_double_hold_writes(false);
+		assert_false(verbs_double_late());
+		some_steps();
+		check_put(0, SIZE);
+		winlock_release(&wc_b, 2, 9, &(int){ 0 });
+		assert_int_equal(rma_client_attach(a.rma, &c), 0);
+		a.k.link->peers->rma->way_rest = 0;
+		seq = acked();
+	}
+}
+
+/* A region is deleted while it is written from: nothing is read there any more, and the put is done in frames. */
+static void test_write_region_gone(void **state)
+{
+	learn(0, 1 << 20);
+	fresh(80);
+	verbs_double_hold_writes(true);
+	put(0, 1 << 20, 0);
+	RUN(stream()->fetching == 1);
+	rma_region_gone(a.rma, regions_a[0]);
+	assert_int_equal(a.rma->nlandings, 0);
+	verbs_double_hold_writes(false);
+	RUN(acked() == seq);
+	assert_int_equal(fallback(STATS_FB_WRITE_FAILED), 1);
+	check_put(0, 1 << 20);
+}
+
+/* The target's daemon goes amid a put. */
+static void test_write_killed_target(void **state)
+{
+	learn(0, 1 << 20);
+	verbs_double_hold_writes(true);
+	put(0, 1 << 20, 0);
+	RUN(stream()->fetching == 1);
+	link_close_from(b.k.link, guid_a, -ENOMEM, "killed");
+	RUN(!b.k.link->lanes);
+	assert_int_equal(given(), 0);
+	memset(target_mem(), 0x55, 1 << 20);
+	verbs_double_hold_writes(false);
+	RUN(acked() == seq);
+	assert_int_equal(wc_a.streams[1].err_seq, seq);
+	for (unsigned int i = 0; i < 1 << 20; i++)
+		assert_int_equal(target_mem()[i], 0x55);
+}
+
+/* A daemon that does not know of writes: frames. */
+static void test_write_old_peer(void **state)
+{
+	uint64_t before;
+
+	learn(0, 1 << 20);
+	fresh(90);
+	before = writes();
+	a.k.link->peers->lane->rdma.peer_writes = false;
+	put(0, 1 << 20, 0);
+	RUN(acked() == seq);
+	assert_int_equal(writes(), before);
+	check_put(0, 1 << 20);
+}
+
 #define CASE(name)	cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 static const struct CMUnitTest tests[] = {
@@ -700,6 +1182,22 @@ static const struct CMUnitTest tests[] = {
 	CASE(test_killed_origin),
 	CASE(test_origin_freed),
 	CASE(test_killed_target),
+	CASE(test_write),
+	CASE(test_write_sources),
+	CASE(test_write_order),
+	CASE(test_write_fence),
+	CASE(test_write_lock),
+	CASE(test_write_many),
+	CASE(test_write_freed),
+	cmocka_unit_test_setup_teardown(test_write_detached, setup_dynamic, teardown),
+	CASE(test_write_foreign_keys),
+	CASE(test_write_broken),
+	CASE(test_write_broken_full),
+	CASE(test_write_lane_broken),
+	CASE(test_write_killed_origin),
+	CASE(test_write_region_gone),
+	CASE(test_write_killed_target),
+	CASE(test_write_old_peer),
 };
 
 KIT_SUITE(tests);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
- * What other nodes may read of windows without this worker: pieces of mapped memory, given out when they ask, by ways of their job.
+ * What other nodes may read and write of windows without this worker: pieces of mapped memory, given out when they ask, by ways of
+ * their job.
  *
  * A piece ends before its memory is given back: when its window ends, when a client says that it detached something of a dynamic
  * window, when the mapping goes, or with the job's last way.  A client looks for that in its control segment: `given_out' is
@@ -101,12 +102,19 @@ void target_way_end(struct rma_from *from)
 	forget_lost(from);
 }
 
+void target_way_gone(struct rma_from *from, const struct wire_frame *f)
+{
+	/* it may be another one by now, of a later connection */
+	if (from->way && from->way_theirs.qpn == f->seq)
+		target_way_end(from);
+}
+
 static void way_gone(void *ctx, const char *why)
 {
 	struct rma_from *from = ctx;
 
 	from->way = NULL;
-	prog_log_limited(PROG_LOG_INFO, "lane %s: reads end: %s", lane_name(from->tl->lane), why);
+	prog_log_limited(PROG_LOG_INFO, "lane %s: reads and writes end: %s", lane_name(from->tl->lane), why);
 	forget_lost(from);
 }
 
@@ -126,7 +134,7 @@ static int way_to(struct rma_from *from, const struct wire_frame *f, const struc
 	err = lane_way_accept(from->tl->lane, f->job, &way_ops, from, theirs, &from->way_mine, &from->way, why);
 	if (err) {
 		from->way = NULL;
-		prog_log_limited(PROG_LOG_INFO, "lane %s: cannot be read: %s", lane_name(from->tl->lane), why);
+		prog_log_limited(PROG_LOG_INFO, "lane %s: cannot be read or written: %s", lane_name(from->tl->lane), why);
 		return err;
 	}
 	from->way_theirs = *theirs;
@@ -195,7 +203,7 @@ static int register_piece(struct rma_from *from, struct given *g)
 	if (dynamic)
 		__atomic_fetch_sub(&ctl->given_out, 1, __ATOMIC_SEQ_CST);
 	if (why[0])
-		prog_log_limited(PROG_LOG_WARN, "lane %s: %s: read in frames", lane_name(from->tl->lane), why);
+		prog_log_limited(PROG_LOG_WARN, "lane %s: %s: by frames", lane_name(from->tl->lane), why);
 	return err;
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
- * Memory of clients that what is read by RDMA is written to: pieces of their regions, registered when a GET first goes there.
+ * Memory of clients that is read to by RDMA, or written from: pieces of their regions, registered when an operation first needs it.
  *
- * A piece ends with its region, its client, or the job's last way.  The device writes nothing there from then on; a read that is
- * under way fails, and its way with it.
+ * A piece ends with its region, its client, or the job's last way.  The device does nothing there from then on; what is under way
+ * fails, and its way with it.
  */
 #include <stdlib.h>
 
@@ -54,7 +54,7 @@ static struct landing *make(struct lane_way *way, struct conn *c, struct win_map
 	g->lo = at / SPAN * SPAN;
 	g->hi = map->size - g->lo < SPAN ? map->size : g->lo + SPAN;
 	if (lane_way_mem_add(way, (uint8_t *)map->mem + g->lo, g->hi - g->lo, true, &g->id, &g->key, why)) {
-		prog_log_limited(PROG_LOG_INFO, "%s: reads are copied", why);
+		prog_log_limited(PROG_LOG_INFO, "%s: reads and writes are copied", why);
 		free(g);
 		return NULL;
 	}

@@ -98,6 +98,20 @@ void rma_gone_forget(struct rma_peer *p)
 	}
 }
 
+void rma_way_over(struct fetch_way *w)
+{
+	if (w->over)
+		return;
+	w->over = true;
+	w->p->r->ways_over = true;
+	link_retry_arm(&w->p->r->retry);
+	if (!w->writes || !w->asked || w->j->state != LINK_OPEN)
+		return;
+	w->farewell->f = (struct wire_frame){ .type = WIRE_RMA_WAY_GONE, .job = w->j->index, .seq = w->mine.qpn };
+	LL_APPEND(w->p->gone, w->farewell);
+	w->farewell = NULL;
+}
+
 static bool takes_notify(const struct stream *s)
 {
 	return lane_takes_notify(s->peer->lp->lane);

@@ -3,10 +3,10 @@
  * origin.h - what the files of the origin's half share.  Each calls those above it only:
  *
  *	lane.c		the channel to other nodes
- *	landing.c	memory that is read to
+ *	landing.c	memory that is read to, and written from
  *	stream.c	streams, and the end of their operations
  *	send.c		operations to frames, streams in turn
- *	fetch.c		GETs that are read by RDMA
+ *	fetch.c		GETs that are read by RDMA, PUTs that are written
  *	answer.c	acknowledgements and data
  *	ring.c		entries of the clients' rings to operations
  *
@@ -52,9 +52,30 @@ bool rma_gone_flush(struct rma_peer *p);
 /* The lane is down: they are of no use. */
 void rma_gone_forget(struct rma_peer *p);
 
+/* How a job's memory at the peer is read and written. */
+struct fetch_way {
+	struct fetch_way *next;
+	struct rma_peer *p;
+	struct link_job *j;
+	struct lane_way *way;
+	struct wire_wayrec mine, theirs;
+	bool writes;			/* it may be written, and the peer is to hear of its end */
+	bool asked;			/* the peer has heard of it */
+	bool ready;			/* theirs has come */
+	bool over;			/* nothing new goes by it, and it is closed soon */
+	struct gone *farewell;		/* WAY_GONE; NULL: it is on its way */
+	struct fetch *fetches;
+};
+
+/*
+ * Nothing new goes by the way.  The peer has ended it before it does anything that it is told from now on, so what may still
+ * arrive of it spoils nothing.  Sends nothing now.
+ */
+void rma_way_over(struct fetch_way *w);
+
 /* ---- landing.c ------------------------------------------------------------------------------ */
 
-/* May the way read *@len bytes, perhaps fewer then, to byte @at of the client's region @map?  *@key is for that. */
+/* May the way read *@len bytes, perhaps fewer then, to byte @at of the client's region @map, or write from there?  *@key is for that. */
 bool rma_landing(struct lane_way *way, struct conn *c, struct win_map *map, uint64_t at, uint64_t *len, uint32_t *key);
 
 /* ---- stream.c ------------------------------------------------------------------------------- */
@@ -126,20 +147,24 @@ void origin_stream_error(struct conn *c, struct prog_win_stream *st, uint64_t se
 
 /* ---- fetch.c -------------------------------------------------------------------------------- */
 
-/* A GET that is read, in parts, in order. */
+/* A GET that is read, or a PUT that is written, in parts, in order. */
 struct fetch {
 	struct fetch *next, *prev;	/* of its way */
+	struct fetch_way *w;
 	struct stream *s;
 	struct op *op;			/* NULL, as s: nobody wants it any more */
 	uint64_t issued, done;		/* bytes */
 	uint32_t out;			/* parts under way */
-	bool failed;			/* no further part is read */
-	bool lands;			/* parts are read to the client's region, op->map */
+	bool failed;			/* no further part is begun */
+	bool lands;			/* parts are read to the client's region, op->map, or written from there */
+	bool writes;			/* some of it may have been written */
 };
 
-/* What is read for @op is nobody's, and its memory is the client's when this returns. */
+/* What is read or written for @op is nobody's, and its memory is the client's when this returns. */
 static inline void fetch_forget(struct stream *s, struct op *op)
 {
+	if (op->fetch->writes)
+		rma_way_over(op->fetch->w);
 	if (op->fetch->out && op->fetch->lands)
 		rma_landings_end(s->conn->r, s->conn, op->map);
 	op->fetch->op = NULL;

@@ -62,7 +62,7 @@ struct op {
 	uint8_t move;			/* MOVE_* of enum move */
 	struct copy_req *moving;	/* MOVE_UNDER_WAY: counts as pending; NULL: cancelled */
 	struct stream *moving_of;	/* ... its stream */
-	struct fetch *fetch;		/* MOVE_UNDER_WAY: it is read by RDMA, and counts as pending */
+	struct fetch *fetch;		/* MOVE_UNDER_WAY: it is read or written by RDMA, and counts as pending */
 	bool failed_nop;		/* its bytes cannot be read: sent as an empty PUT */
 	uint8_t inl[PROG_SQE_INLINE_MAX];
 	uint64_t t0;			/* when it was read from the ring, ns */
@@ -114,9 +114,9 @@ struct stream {
 	bool stopped;			/* by the peer, until it says go */
 	uint32_t jobs;			/* helper jobs reading or writing for it */
 	uint32_t moving;		/* operations that an engine copies */
-	uint32_t fetching;		/* operations that are read by RDMA */
-	struct fetch_keys *keys;	/* what of the window can be read so; NULL: nothing was yet */
-	uint32_t unkeyed;		/* GETs that could not, one after the other */
+	uint32_t fetching;		/* operations that are read or written by RDMA */
+	struct fetch_keys *keys;	/* of what of the window that can be; NULL: there was none yet */
+	uint32_t unkeyed;		/* operations that could not, one after the other */
 	bool key_asked;			/* the target was asked, and has not answered */
 	uint64_t key_rest;		/* it refused: it is not asked before this, ns */
 	struct ojob *stash;		/* read by the helper, the lane was full */
@@ -135,7 +135,7 @@ struct ojob {				/* helper job for an operation of this node's client */
 	uint8_t payload[];
 };
 
-struct gone {				/* WIRE_RMA_GONE that found the lane full */
+struct gone {				/* GONE that found the lane full, or WAY_GONE */
 	struct wire_frame f;
 	struct gone *next;
 };
@@ -149,7 +149,7 @@ struct rma_peer {			/* a node this worker sends operations to */
 	bool full;			/* it refused: wait until it is writable */
 	bool busy;			/* the worker there has no time left, as it says */
 	struct gone *gone;
-	struct fetch_way *ways;		/* by which its memory is read */
+	struct fetch_way *ways;		/* by which its memory is read and written */
 	uint64_t way_rest;		/* one failed: no other one before this, ns */
 	uint64_t ops, bytes, rtt_ns;
 	uint32_t nstreams;
@@ -334,12 +334,12 @@ struct rma_from {			/* a job of a node from which operations come */
 	struct rma_lane *tl;
 	struct win_job *job;		/* this node's: held */
 	struct tstream *streams;
-	struct lane_way *way;		/* by which its worker reads; NULL: there is none */
+	struct lane_way *way;		/* by which its worker reads and writes; NULL: there is none */
 	struct wire_wayrec way_theirs, way_mine;
 	struct rma_from *next, *prev;
 };
 
-struct given {				/* a piece of a window that other nodes may read */
+struct given {				/* a piece of a window that other nodes may read and write */
 	struct given *next;
 	struct win *win;		/* while it is in the registry */
 	struct win_map *map;		/* held */
@@ -348,7 +348,7 @@ struct given {				/* a piece of a window that other nodes may read */
 	uint32_t rkey;
 };
 
-struct landing {			/* a piece of a client's region to which is read */
+struct landing {			/* a piece of a client's region to which is read, and from which is written */
 	struct landing *next;
 	struct conn *conn;
 	struct win_map *map;		/* held */
@@ -455,9 +455,10 @@ struct rma {
 	struct rma_lane *local_tl;
 	struct rma_from *froms;
 	struct held_unlock *held_unlocks;
-	struct given *given;		/* pieces of windows that other nodes may read: key.c */
+	struct given *given;		/* pieces of windows that other nodes may read and write: key.c */
 	struct landing *landings;	/* landing.c */
 	unsigned int nlandings;
+	bool ways_over;			/* some are to be closed */
 	struct tstream *waiting;	/* TS_LOCK, TS_FULL, TS_RETRY, TS_SEND; in order of wait_round */
 	uint64_t wait_round;		/* walks over it so far */
 	struct sendref *free_refs;
@@ -534,9 +535,11 @@ int rma_fetch_key(struct rma_peer *p, struct link_job *j, const struct wire_fram
 void rma_fetch_keys_gone(struct rma_peer *p, struct link_job *j, const struct wire_frame *f);
 /* The peer's lane is of no use any more; or its ways of @job, unless that is NULL. */
 void rma_fetch_end(struct rma_peer *p, const struct win_job *job);
+/* Ways that are over are closed. */
+void rma_fetch_poll(struct rma *r);
 
 /* landing.c */
-/* Nothing is read to what a client, or a region, unless NULL, or a job has registered, when these return. */
+/* Nothing is read to what a client, or a region, unless NULL, or a job has registered, or written from there, when these return. */
 void rma_landings_end(struct rma *r, const struct conn *c, const struct win_map *m);
 void rma_landings_job_end(struct rma *r, const struct win_job *job);
 
@@ -558,11 +561,13 @@ bool target_where(struct rma_from *from, const struct wire_frame *f, struct win_
 int target_copied(struct rma_from *from, const struct wire_frame *f);
 /* KEY_ASK: the answer is sent. */
 int target_key_ask(struct rma_from *from, const struct wire_frame *f, const void *payload);
-/* Nothing of the window, or of the mapping, can be read by other nodes when these return. */
+/* Nothing of the window, or of the mapping, can be read or written by other nodes when these return. */
 void target_keys_end(struct rma *r, const struct win *w);
 void target_keys_unmap(struct rma *r, const struct win_map *m);
-/* No way is left to @from. */
+/* No way is left to @from: nothing that it has written arrives any more. */
 void target_way_end(struct rma_from *from);
+/* WAY_GONE */
+void target_way_gone(struct rma_from *from, const struct wire_frame *f);
 int target_begin(struct rma_from *from, const struct wire_frame *f, struct lane_sink *sink);
 int target_frame(struct rma_from *from, const struct wire_frame *f, const void *payload, bool placed);
 /* The frame begun on @tl ends without being done. */

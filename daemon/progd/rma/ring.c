@@ -334,7 +334,7 @@ int origin_poll(struct rma *r)
 		if (r->local.active && !r->local.full)
 			origin_pump(&r->local);
 		HASH_ITER(hh, r->link->peers, lp, tmp)
-			if (lp->rma && lp->rma->active && !lp->rma->full)
+			if (lp->rma && (lp->rma->active || lp->rma->gone) && !lp->rma->full)
 				origin_pump(lp->rma);
 	} else if (local) {
 		origin_pump(&r->local);

@@ -396,7 +396,7 @@ static void pass(struct kit_bytes *in)
 		bad = true;
 		break;
 	case 0xf5:
-		kit_peer_frame(&peer, in, WIRE_RMA_KEY_ASK, WIRE_RMA_KEY_ASK);
+		kit_peer_frame(&peer, in, WIRE_RMA_KEY_ASK, WIRE_RMA_WAY_GONE);
 		break;
 	case 0xf6:
 		kit_peer_frame(&peer, in, WIRE_RMA_KEY, WIRE_RMA_KEY_GONE);

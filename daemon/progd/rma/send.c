@@ -301,7 +301,7 @@ static int notify_check(const struct stream *s, const struct op *op)
 	return s->seq_unread && op->seq - s->seq_unread <= op->disp >> 32 ? -ECANCELED : 0;
 }
 
-/* It was copied by an engine, or read. */
+/* It was copied by an engine, read or written. */
 static void send_copied(struct stream *s, struct op *op)
 {
 	if (s->data == s->unsent)
@@ -404,15 +404,20 @@ static int send_stash(struct stream *s)
  */
 void origin_pump(struct rma_peer *p)
 {
-	if (p->gone && !rma_gone_flush(p)) {
-		p->full = true;
-		return;
-	}
-	while (p->active) {
+	while (p->active || p->gone) {
 		struct stream *s = p->active;
-		uint64_t seq = s->seq_sent;
-		int err = s->stash ? send_stash(s) : s->unsent != SLOT_NONE ? send_one(s) : BLOCKED;
+		uint64_t seq;
+		int err;
 
+		/* before all else: what is sent by a way that is over must not arrive behind what follows */
+		if (p->gone) {
+			p->full = !rma_gone_flush(p);
+			if (p->full)
+				return;
+			continue;
+		}
+		seq = s->seq_sent;
+		err = s->stash ? send_stash(s) : s->unsent != SLOT_NONE ? send_one(s) : BLOCKED;
 		if (err == -EAGAIN) {
 			p->full = true;
 			return;

@@ -226,6 +226,17 @@ void origin_stream_put(struct stream *s)
 		stream_free(s);
 }
 
+/* What is written for it must not arrive when its locks have been let go. */
+static void stop_writes(struct stream *s)
+{
+	for (uint32_t i = s->first; i != SLOT_NONE; i = op_of(s, i)->next) {
+		const struct fetch *f = op_of(s, i)->fetch;
+
+		if (f && f->writes)
+			rma_way_over(f->w);
+	}
+}
+
 static void say_gone(struct stream *s)
 {
 	struct wire_frame f = {
@@ -238,6 +249,8 @@ static void say_gone(struct stream *s)
 
 void origin_stream_end(struct stream *s)
 {
+	if (s->fetching)
+		stop_writes(s);
 	if (s->sent_any)
 		say_gone(s);
 	if (!s->jobs) {

@@ -267,6 +267,10 @@ int target_frame(struct rma_from *from, const struct wire_frame *f, const void *
 
 	if (f->type == WIRE_RMA_KEY_ASK)
 		return target_key_ask(from, f, payload);
+	if (f->type == WIRE_RMA_WAY_GONE) {
+		target_way_gone(from, f);
+		return 0;
+	}
 	if (f->type == WIRE_RMA_GONE) {
 		ts = ts_find(from, f);
 		if (ts)
@@ -453,9 +457,10 @@ void target_from_end(struct rma_from *from)
 	struct rma *r = from->tl->r;
 	struct tstream *ts, *tmp;
 
+	/* no lock is let go before it is sure that what was written under it does not arrive any more */
+	target_way_end(from);
 	HASH_ITER(hh, from->streams, ts, tmp)
 		ts_end(ts);
-	target_way_end(from);
 	if (from->lf)
 		from->lf->rma = NULL;
 	win_job_put(from->job);
@@ -507,11 +512,11 @@ void target_job_gone(struct rma *r, struct win_job *job)
 	DL_FOREACH_SAFE(r->froms, from, ftmp) {
 		struct tstream *ts, *tmp;
 
+		if (from->lf && !memcmp(from->lf->jobid, job->id, WIRE_JOBID_SIZE))
+			target_way_end(from);
 		HASH_ITER(hh, from->streams, ts, tmp)
 			if (ts->job == job)
 				ts_refuse(ts);
-		if (from->lf && !memcmp(from->lf->jobid, job->id, WIRE_JOBID_SIZE))
-			target_way_end(from);
 		if (from->job == job)
 			target_from_end(from);
 	}

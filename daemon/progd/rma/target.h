@@ -6,7 +6,7 @@
  *	lock.c		locks that are let go
  *	tstream.c	streams, and their frames that wait
  *	resolve.c	where an operation's bytes are
- *	key.c		what other nodes may read without us
+ *	key.c		what other nodes may read and write without us
  *	target.c	frames arrive, and are executed in order
  *	tjob.c		by the helper thread of a window's process
  *	read.c, write.c, sync.c, notify.c, dtypes.c	what an operation does, by the table of opcode.c

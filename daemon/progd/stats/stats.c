@@ -53,6 +53,14 @@ const struct stats_fallback stats_fallbacks[STATS_FALLBACKS] = {
 		"rdma_read_failed",
 		"a read by RDMA failed, and the get was done again in frames",
 	},
+	[STATS_FB_WRITE_REFUSED] = {
+		"rdma_write_refused",
+		"a put over a lane that goes by RDMA, and the other node did not give out the window's memory, as above: in frames",
+	},
+	[STATS_FB_WRITE_FAILED] = {
+		"rdma_write_failed",
+		"a write by RDMA failed, and the put was done again in frames",
+	},
 	[STATS_FB_ENGINE] = {
 		"copy_engine",
 		"a copy engine failed, and its copy was made by the daemon's processor (the daemon's log, and the "

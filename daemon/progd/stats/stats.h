@@ -29,6 +29,8 @@ enum {
 	STATS_FB_ENGINE,
 	STATS_FB_READ_REFUSED,
 	STATS_FB_READ_FAILED,
+	STATS_FB_WRITE_REFUSED,
+	STATS_FB_WRITE_FAILED,
 	STATS_FALLBACKS
 };
 
@@ -101,7 +103,8 @@ struct stats_block {
 	uint64_t direct_bytes;		/* received straight into a window or buffer */
 	uint64_t mapped_bytes;		/* copied to or from mapped memory */
 	uint64_t pinned_bytes;		/* to or from memory that a client pinned */
-	uint64_t rdma_read_bytes;	/* read by RDMA from windows of other nodes, whose workers did not notice */
+	uint64_t rdma_read_bytes;	/* read by RDMA from windows of other nodes, whose workers did not notice, ... */
+	uint64_t rdma_write_bytes;	/* ... and written there */
 	uint64_t cma_bytes;
 	uint64_t helper_bytes;
 	uint64_t helper_jobs;

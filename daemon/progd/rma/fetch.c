@@ -49,6 +49,7 @@ static void over(struct fetch_way *w, struct fetch *f, bool fine)
 
 	DL_DELETE(w->fetches, f);
 	free(f);
+	w->used = engine_now(w->p->r);
 	if (!op)
 		return;
 	op->fetch = NULL;
@@ -188,6 +189,36 @@ void rma_fetch_poll(struct rma *r)
 				way_close(w);
 	}
 	r->ways_over = false;
+}
+
+bool rma_fetch_idle(struct rma *r, uint64_t now)
+{
+	struct link_peer *lp, *tmp;
+	struct fetch_way *w;
+	bool left = false;
+
+	HASH_ITER(hh, r->link->peers, lp, tmp) {
+		if (!lp->rma)
+			continue;
+		LL_FOREACH(lp->rma->ways, w) {
+			/* who would not hear of it has its end of it as long as the job */
+			if (!w->writes)
+				continue;
+			if (!w->fetches && now > w->used && now - w->used >= r->link->o.lane_idle_ns)
+				rma_way_over(w);
+			else
+				left = true;
+		}
+	}
+	return left;
+}
+
+static void on_idle(void *ctx)
+{
+	struct rma *r = ctx;
+
+	if (rma_fetch_idle(r, loop_now()))
+		loop_timer_set(r->link->o.loop, &r->ways_idle, r->link->o.lane_idle_ns, on_idle, r);
 }
 
 /* The key for displacement @at, if there is one. */
@@ -360,6 +391,9 @@ static struct fetch_way *way_get(struct stream *s)
 		return NULL;
 	}
 	LL_PREPEND(p->ways, w);
+	w->used = engine_now(p->r);
+	if (p->r->link->o.lane_idle_ns && !loop_timer_running(&p->r->ways_idle))
+		loop_timer_set(p->r->link->o.loop, &p->r->ways_idle, p->r->link->o.lane_idle_ns, on_idle, p->r);
 	return w;
 }
 

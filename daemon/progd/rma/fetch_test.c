@@ -1150,6 +1150,48 @@ static void test_write_killed_target(void **state)
 		assert_int_equal(target_mem()[i], 0x55);
 }
 
+/* A way by which nothing goes for long ends, on both sides, with what was given out; not while something is under way. */
+static void test_idle(void **state)
+{
+	struct stream *s;
+	uint64_t before;
+
+	learn(0, 1 << 20);
+	s = stream();
+	a.k.link->o.lane_idle_ns = LINK_IDLE_NS;
+	assert_true(rma_fetch_idle(a.rma, loop_now() + LINK_IDLE_NS / 2));
+	verbs_double_hold_writes(true);
+	fresh(95);
+	put(0, 1 << 20, 0);
+	RUN(s->fetching == 1);
+	assert_true(rma_fetch_idle(a.rma, loop_now() + 2 * LINK_IDLE_NS));
+	verbs_double_hold_writes(false);
+	RUN(acked() == seq);
+	assert_int_equal(fallback(STATS_FB_WRITE_FAILED), 0);
+	assert_non_null(a.k.link->peers->rma->ways);
+	assert_int_equal(given(), 1);
+	assert_false(rma_fetch_idle(a.rma, loop_now() + 2 * LINK_IDLE_NS));
+	RUN(!a.k.link->peers->rma->ways && !given());
+	assert_null(b.rma->froms->way);
+	assert_int_equal(s->keys->n, 0);
+	assert_int_equal(a.rma->nlandings, 0);
+	/* the next one goes in frames, and asks for another */
+	before = writes();
+	put(0, 1 << 20, 0);
+	RUN(acked() == seq);
+	assert_int_equal(writes(), before);
+	learn(0, 1 << 20);
+	assert_true(by_rdma());
+	/* that is looked at again and again */
+	assert_false(rma_fetch_idle(a.rma, loop_now() + 2 * LINK_IDLE_NS));
+	RUN(!a.k.link->peers->rma->ways);
+	loop_timer_cancel(&a.rma->ways_idle);
+	a.k.link->o.lane_idle_ns = 20000000;
+	put(0, 1 << 20, 0);
+	RUN(given());
+	RUN(!a.k.link->peers->rma->ways && !given());
+}
+
 /* A daemon that does not know of writes: frames. */
 static void test_write_old_peer(void **state)
 {
@@ -1198,6 +1240,7 @@ static const struct CMUnitTest tests[] = {
 	CASE(test_write_region_gone),
 	CASE(test_write_killed_target),
 	CASE(test_write_old_peer),
+	CASE(test_idle),
 };
 
 KIT_SUITE(tests);

@@ -64,6 +64,7 @@ struct fetch_way {
 	bool ready;			/* theirs has come */
 	bool over;			/* nothing new goes by it, and it is closed soon */
 	struct gone *farewell;		/* WAY_GONE; NULL: it is on its way */
+	uint64_t used;			/* last, ns */
 	struct fetch *fetches;
 };
 

@@ -18,18 +18,6 @@
 
 enum hcoll_mode hcoll_mode;
 
-void *hcoll_mem(size_t n)
-{
-	const struct timespec slice = { .tv_nsec = SLICE_NS };
-	void *p;
-
-	while (!(p = prog_coll_mem_get(n))) {
-		prog_log_limited(PROG_LOG_WARN, "collective: waits for memory, and so do the other members");
-		nanosleep(&slice, NULL);
-	}
-	return p;
-}
-
 struct hcoll *hcoll_new(struct hcomm *c, enum prog_coll_kind kind)
 {
 	struct hcoll *h = hcoll_mem(sizeof(*h));
@@ -144,10 +132,9 @@ static int no_handle(struct hcomm *c, struct rec *r, uint64_t number, int rc, co
 	r->req = MPI_REQUEST_NULL;
 	if (!r->persistent) {
 		r->coll->status = -ENOMEM;
-		if (!start(r->coll, number)) {
-			orphan_add(r);
+		/* its record stays: nobody would ever ask for it */
+		if (!start(r->coll, number))
 			return hcomm_raise(c, rc, call);
-		}
 	}
 	r->persistent = false;
 	rec_free(r);

@@ -41,6 +41,8 @@ static inline int64_t hook_array_at(struct hook_array a, uint32_t k)
 	return a.i ? a.i[k] : a.c ? a.c[k] : a.a[k];
 }
 
+/* ---- memory (coll_mem.c) ------------------------------------------------------------------------- */
+
 /*
  * @n bytes of zeros, to be given back by prog_coll_mem_put(): a member that has counted a collective, or cannot tell whose it is, must not
  * fail alone.  If even the reserve is used up it waits for others to end.

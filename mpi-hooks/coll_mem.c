@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
+/* Memory that starting a collective takes. */
+#include <time.h>
+
+#include "coll.h"
+#include "hooks_gen.h"
+
+#define SLICE_NS	1000000u
+
+void *hcoll_mem(size_t n)
+{
+	const struct timespec slice = { .tv_nsec = SLICE_NS };
+	void *p;
+
+	while (!(p = prog_coll_mem_get(n))) {
+		prog_log_limited(PROG_LOG_WARN, "collective: waits for memory, and so do the other members");
+		nanosleep(&slice, NULL);
+	}
+	return p;
+}

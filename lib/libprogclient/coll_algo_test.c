@@ -1224,7 +1224,8 @@ static void test_memory(void **state)
 				}
 				for (r = 0; r < size; r++) {
 					struct prog_coll_desc *d = &w.m[r].d;
-					bool all = kind == PROG_COLL_ALLGATHER || kind == PROG_COLL_ALLTOALL || kind == PROG_COLL_ALLGATHERV ||
+					bool all = kind == PROG_COLL_ALLGATHER || kind == PROG_COLL_ALLTOALL ||
+						   kind == PROG_COLL_ALLGATHERV ||
 						   kind == PROG_COLL_ALLTOALLV || kind == PROG_COLL_REDUCE_SCATTER ||
 						   (r == 1 && kind != PROG_COLL_BCAST && kind < PROG_COLL_NEIGHBOR);
 
@@ -1238,7 +1239,7 @@ static void test_memory(void **state)
 					/* who passes on short blocks in a tree has those of others */
 					if (kind == PROG_COLL_GATHER || kind == PROG_COLL_SCATTER)
 						own += limits.rooted_long;
-					check(out <= COLL_RADIX * own + (8u << 20), "rank %u of %u: %llu bytes of temporary memory for %llu", r, size,
+					check(out <= COLL_RADIX * own + (8u << 20), "rank %u of %u: %llu bytes for %llu", r, size,
 					      (unsigned long long)out, (unsigned long long)own);
 					if (kind == PROG_COLL_BARRIER || kind == PROG_COLL_BCAST)
 						check(!out, "rank %u: %llu bytes of temporary memory", r, (unsigned long long)out);
@@ -1294,8 +1295,9 @@ static void test_overflow(void **state)
 }
 
 /*
- * Lengths that need more than 31, and more than 32 bits, with the limits that there really are; nothing is moved.  All messages are sent and
- * received with the same length, all steps stay within their buffers, and what is received or copied to the out buffer is all of it, where
+ * Lengths that need more than 31, and more than 32 bits, with the limits that there really are; nothing is moved.  All messages are sent
+ * and received with the same length, all steps stay within their buffers, and what is received or copied to
+ * the out buffer is all of it, where
  * each byte comes there once.
  */
 struct huge {
@@ -1383,7 +1385,8 @@ static void huge_one(enum prog_coll_kind kind, uint64_t bytes, uint32_t root, bo
 			continue;
 		if ((kind == PROG_COLL_BCAST && r != root) || kind == PROG_COLL_SCATTER || kind == PROG_COLL_SCATTERV)
 			check(g.to_out == square(bytes), "rank %u", r);
-		if (kind == PROG_COLL_ALLGATHER || kind == PROG_COLL_ALLGATHERV || kind == PROG_COLL_ALLTOALL || kind == PROG_COLL_ALLTOALLV ||
+		if (kind == PROG_COLL_ALLGATHER || kind == PROG_COLL_ALLGATHERV ||
+		    kind == PROG_COLL_ALLTOALL || kind == PROG_COLL_ALLTOALLV ||
 		    ((kind == PROG_COLL_GATHER || kind == PROG_COLL_GATHERV) && r == root))
 			check(g.to_out == square(blocks * bytes), "rank %u", r);
 	}
@@ -1402,8 +1405,9 @@ static void test_huge(void **state)
 			for (layout = s % 2; layout < LAYOUTS; layout += 2)
 				for (i = 0; i < (KIT_MANY(3) > 3 ? 3 : 1); i++) {
 					lay_out(sizes[s], layout);
-					limits = coll_cost_limits(&c, kind, w.n, w.size, coll_most(&(struct prog_coll_desc){ .nodes = &w.nodes }));
-					huge_one(kind, huge[(i + s + layout) % 3], rooted(kind) ? below(w.size) : 0, can_be_in_place(kind) && below(3) == 0);
+					limits = coll_cost_limits(&c, kind, w.n, w.size, w.size);
+					huge_one(kind, huge[(i + s + layout) % 3], rooted(kind) ? below(w.size) : 0,
+						 can_be_in_place(kind) && below(3) == 0);
 				}
 }
 

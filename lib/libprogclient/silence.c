@@ -11,10 +11,17 @@
 
 #include "client.h"
 
-/* Does any of its threads wait for a processor, or have one? */
-static bool is_runnable(pid_t pid)
+/* Does the thread wait for a processor, or have one? */
+static bool is_runnable(pid_t pid, pid_t tid)
 {
 	struct procfs_stat st;
+
+	return procfs_stat(pid, tid, &st) && st.state == 'R';
+}
+
+/* Does any of its threads? */
+static bool any_runnable(pid_t pid)
+{
 	bool runnable = false;
 	struct dirent *d;
 	char path[64];
@@ -27,26 +34,36 @@ static bool is_runnable(pid_t pid)
 	while (!runnable && (d = readdir(dir))) {
 		pid_t tid = atoi(d->d_name);
 
-		runnable = tid > 0 && procfs_stat(pid, tid, &st) && st.state == 'R';
+		runnable = tid > 0 && is_runnable(pid, tid);
 	}
 	closedir(dir);
 	return runnable;
 }
 
-/* The time of processors that it has got so far; 0 as well when that cannot be seen. */
-static uint64_t time_of(pid_t pid)
+/* The time of processors that it, or one of its threads, has got so far; 0 as well when that cannot be seen. */
+static uint64_t time_of(pid_t pid, pid_t tid)
 {
 	struct procfs_stat st;
 
-	return procfs_stat(pid, 0, &st) ? st.user + st.sys : 0;
+	return procfs_stat(pid, tid, &st) ? st.user + st.sys : 0;
 }
 
-/* Has it got less than a twentieth of a processor, and would have more? */
+/* Is it less than a twentieth of a processor? */
+static bool is_little(uint64_t ticks)
+{
+	return ticks * 1000 * 20 / (uint64_t)sysconf(_SC_CLK_TCK) < CLIENT_CTRL_TIMEOUT_MS;
+}
+
+/*
+ * Would it have more?  The first thread is the one that answers, and its workers may have real-time priority: they get processors where
+ * that one gets none.
+ */
 static bool is_starved(const struct silence *q)
 {
-	uint64_t ran = time_of(q->daemon) - q->ran;
+	pid_t pid = q->daemon;
 
-	return q->daemon > 0 && ran * 1000 * 20 / (uint64_t)sysconf(_SC_CLK_TCK) < CLIENT_CTRL_TIMEOUT_MS && is_runnable(q->daemon);
+	return pid > 0 && ((is_little(time_of(pid, pid) - q->main_ran) && is_runnable(pid, pid)) ||
+			   (is_little(time_of(pid, 0) - q->ran) && any_runnable(pid)));
 }
 
 void silence_begin(struct silence *q, pid_t daemon, uint64_t now)
@@ -57,7 +74,8 @@ void silence_begin(struct silence *q, pid_t daemon, uint64_t now)
 /* From now on it is seen what the daemon gets: not from the beginning, as most answers are there at once. */
 static void watch(struct silence *q)
 {
-	q->ran = time_of(q->daemon);
+	q->ran = time_of(q->daemon, 0);
+	q->main_ran = time_of(q->daemon, q->daemon);
 	q->watched = true;
 }
 

@@ -17,7 +17,7 @@ struct silence {
 	pid_t daemon;			/* 0: not known */
 	uint64_t waited, looked;	/* ns */
 	bool watched;			/* since the first look: */
-	uint64_t ran;			/* time of processors that it had got then, in clock ticks */
+	uint64_t ran, main_ran;		/* time of processors that it, and its first thread, had got then, in clock ticks */
 };
 
 /* From @now on, of clock_ns().  @daemon: its process as seen from here, 0: not known. */

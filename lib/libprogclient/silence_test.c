@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 #include <kit/kit.h>
 
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -117,9 +119,53 @@ static void test_starved(void **state)
 	end(pid);
 }
 
+static void *hog(void *arg)
+{
+	for (;;)
+		;
+	return NULL;
+}
+
+/* A process on one processor, of which its second thread leaves the first one nothing. */
+static pid_t start_behind(void)
+{
+	const struct sched_param none = { 0 };
+	pid_t pid = fork();
+	pthread_t thread;
+	cpu_set_t one;
+
+	assert_true(pid >= 0);
+	if (pid)
+		return pid;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	CPU_ZERO(&one);
+	CPU_SET(sched_getcpu(), &one);
+	if (sched_setaffinity(0, sizeof(one), &one) || pthread_create(&thread, NULL, hog, NULL) ||
+	    sched_setscheduler(0, SCHED_IDLE, &none))
+		_exit(1);
+	for (;;)
+		;
+}
+
+/* Workers run, and who answers does not. */
+static void test_main_starved(void **state)
+{
+	pid_t pid = start_behind();
+	struct silence q;
+	uint64_t ran;
+
+	silence_begin(&q, pid, SEC);
+	assert_false(silence_ends_it(&q, SEC));
+	for (ran = clock_of(pid); clock_of(pid) < ran + SEC;)
+		usleep(1000);
+	assert_false(ends(&q));
+	end(pid);
+}
+
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_looks),
 	cmocka_unit_test(test_dead),
 	cmocka_unit_test(test_starved),
+	cmocka_unit_test(test_main_starved),
 };
 KIT_SUITE(tests);

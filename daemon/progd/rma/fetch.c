@@ -323,15 +323,13 @@ static void issue(struct fetch_way *w)
 	}
 }
 
-static void read_done(void *ctx, void *cookie, const void *bytes, uint32_t n)
+/* A part of @f has gone: the next one, or its end. */
+static void part_done(struct fetch_way *w, struct fetch *f, uint32_t n)
 {
-	struct fetch_way *w = ctx;
 	struct rma_peer *p = w->p;
-	struct fetch *f = cookie;
 
 	f->out--;
 	if (f->op && !f->failed) {
-		deliver(f, bytes, n);
 		f->done += n;
 		if (f->done == f->op->len)
 			over(w, f, true);
@@ -341,22 +339,22 @@ static void read_done(void *ctx, void *cookie, const void *bytes, uint32_t n)
 		origin_pump(p);
 }
 
-static void write_done(void *ctx, void *cookie, uint32_t n)
+static void read_done(void *ctx, void *cookie, const void *bytes, uint32_t n)
 {
-	struct fetch_way *w = ctx;
-	struct rma_peer *p = w->p;
 	struct fetch *f = cookie;
 
-	f->out--;
-	if (f->op && !f->failed) {
+	if (f->op && !f->failed)
+		deliver(f, bytes, n);
+	part_done(ctx, f, n);
+}
+
+static void write_done(void *ctx, void *cookie, uint32_t n)
+{
+	struct fetch *f = cookie;
+
+	if (f->op && !f->failed)
 		stats_add(&f->s->conn->lc.stats->rdma_write_bytes, n);
-		f->done += n;
-		if (f->done == f->op->len)
-			over(w, f, true);
-	}
-	issue(w);
-	if (p->active && !p->full)
-		origin_pump(p);
+	part_done(ctx, f, n);
 }
 
 static const struct lane_way_ops way_ops = { .read_done = read_done, .write_done = write_done, .gone = way_gone };

@@ -7,7 +7,6 @@
  * cannot be started again, a persistent one to nobody.
  */
 #include <stdlib.h>
-#include <time.h>
 
 #include "coll.h"
 #include "hooks_gen.h"
@@ -52,7 +51,6 @@ static void ended(void *arg, int status)
 /* An MPI class.  Whatever is wrong here: the others learn of it. */
 static int start(struct hcoll *h, uint64_t number)
 {
-	const struct timespec slice = { .tv_nsec = SLICE_NS };
 	struct prog_coll_cfg *cfg = &h->cfg;
 	int rc;
 
@@ -68,7 +66,7 @@ static int start(struct hcoll *h, uint64_t number)
 	cfg->arg = h;
 	atomic_fetch_add_explicit(&h->c->colls_active, 1, memory_order_relaxed);
 	while ((rc = prog_coll_start(p2p_context, cfg, &h->pc)) == -ENOMEM)
-		nanosleep(&slice, NULL);	/* as in hcoll_mem() */
+		hcoll_mem_wait();
 	if (!rc)
 		return MPI_SUCCESS;
 	atomic_fetch_sub_explicit(&h->c->colls_active, 1, memory_order_relaxed);

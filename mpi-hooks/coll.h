@@ -48,6 +48,8 @@ static inline int64_t hook_array_at(struct hook_array a, uint32_t k)
  * fail alone.  If even the reserve is used up it waits for others to end.
  */
 void *hcoll_mem(size_t n);
+/* The reserve is used up: for a while. */
+void hcoll_mem_wait(void);
 
 /* ---- buffers (coll_buf.c) ----------------------------------------------------------------------- */
 

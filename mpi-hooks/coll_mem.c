@@ -7,14 +7,19 @@
 
 #define SLICE_NS	1000000u
 
-void *hcoll_mem(size_t n)
+void hcoll_mem_wait(void)
 {
 	const struct timespec slice = { .tv_nsec = SLICE_NS };
+
+	prog_log_limited(PROG_LOG_WARN, "collective: waits for memory, and so do the other members");
+	nanosleep(&slice, NULL);
+}
+
+void *hcoll_mem(size_t n)
+{
 	void *p;
 
-	while (!(p = prog_coll_mem_get(n))) {
-		prog_log_limited(PROG_LOG_WARN, "collective: waits for memory, and so do the other members");
-		nanosleep(&slice, NULL);
-	}
+	while (!(p = prog_coll_mem_get(n)))
+		hcoll_mem_wait();
 	return p;
 }

@@ -84,7 +84,7 @@ static void note(const char *text)
 
 static int make_darray(MPI_Datatype old, MPI_Datatype *out)
 {
-	int n = 1 + below(3), size = 1, g[3], dist[3], darg[3], ps[3];
+	int n = 1 + below(3), size = 1, g[3], dist[3], darg[3], ps[3], bytes = 0, rc;
 
 	for (int i = 0; i < n; i++) {
 		static const int kinds[] = { MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_CYCLIC,
@@ -100,8 +100,16 @@ static int make_darray(MPI_Datatype old, MPI_Datatype *out)
 			darg[i] = 1 + below(3);
 		size *= ps[i];
 	}
-	return MPI_Type_create_darray(size, below(size), n, g, dist, darg, ps,
-				      below(2) ? MPI_ORDER_C : MPI_ORDER_FORTRAN, old, out);
+	rc = MPI_Type_create_darray(size, below(size), n, g, dist, darg, ps,
+				    below(2) ? MPI_ORDER_C : MPI_ORDER_FORTRAN, old, out);
+	if (rc || MPI_Type_size(*out, &bytes) || bytes)
+		return rc;
+	/*
+	 * A member of no elements. In a struct, Open MPI's MPI_Pack forgets the extent that such a
+	 * type has and packs what follows as if it lay one behind the other.
+	 */
+	MPI_Type_free(out);
+	return MPI_ERR_TYPE;
 }
 
 static int make_subarray(MPI_Datatype old, MPI_Datatype *out, bool large)
@@ -236,9 +244,9 @@ static MPI_Datatype wrap(MPI_Datatype old, int kind, bool large)
 #if MPI_VERSION >= 4
 made:
 #endif
-	/* Open MPI refuses some of the darrays that MPI allows */
+	/* Open MPI refuses some of the darrays that MPI allows; nothing empty (see above) */
 	if (rc) {
-		note("(refused)");
+		note("(not made)");
 		MPI_Type_dup(old, &out);
 	}
 	MPI_Type_get_envelope(old, &ni, &na, &nt, &comb);

@@ -242,7 +242,7 @@ int epoch_lock_lazily(struct hwin *w, uint32_t t, unsigned int flags)
 	return rc;
 }
 
-static int target_prepare(struct hwin *w, uint32_t t)
+int epoch_prepare(struct hwin *w, uint32_t t)
 {
 	int rc;
 
@@ -267,11 +267,4 @@ static int target_prepare(struct hwin *w, uint32_t t)
 	default:
 		return MPI_ERR_RMA_SYNC;
 	}
-}
-
-int epoch_target(struct hwin *w, uint32_t target)
-{
-	if (likely(target_get(w, target) & HWIN_T_READY))
-		return MPI_SUCCESS;
-	return target_prepare(w, target);
 }

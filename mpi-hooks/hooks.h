@@ -348,11 +348,19 @@ int hwin_raise_errno(struct hwin *w, int rc, const char *call);
 /* Free every window that is still there (MPI_Finalize). */
 void hwin_drop_all(void);
 
+/* The slow half of the following; not to be called directly. */
+int epoch_prepare(struct hwin *w, uint32_t target);
 /*
  * May an operation on @target be issued now?  Waits for the exposure or takes the lock when the epoch says so.
  * Returns an MPI class, without calling the error handler.
  */
-int epoch_target(struct hwin *w, uint32_t target);
+static inline int epoch_target(struct hwin *w, uint32_t target)
+{
+	if (likely(atomic_load_explicit(&w->target[target], memory_order_acquire) & HWIN_T_READY))
+		return MPI_SUCCESS;
+	return epoch_prepare(w, target);
+}
+
 /* Is a passive target epoch open that covers @target? */
 bool epoch_passive(const struct hwin *w, uint32_t target);
 int epoch_init(struct hwin *w);

@@ -264,6 +264,8 @@ static __attribute__((always_inline)) inline int acc_any(struct hwin *w, const s
 				      (uint8_t)basic, w->opflags, seq));
 }
 
+/* Not inlined: the usual accumulate needs none of its registers and stack. */
+__attribute__((noinline))
 static int accumulate(struct hwin *w, const struct acc *a, uint64_t *seq)
 {
 	return acc_any(w, a, false, seq);

@@ -200,7 +200,7 @@ static size_t in_page(const struct acc *a, int64_t disp, size_t n)
 static int acc_direct(struct acc *a, int64_t disp, size_t n)
 {
 	const struct reduce_type *t = a->t;
-	bool native = is_native(a->w, t, mem_ptr(&a->w->mem, disp));
+	bool native = apply_is_native(a->w, t, mem_ptr(&a->w->mem, disp));
 
 	if (!a->w->stripes)
 		return -EINVAL;
@@ -463,7 +463,7 @@ static int acc_single(const struct apply_win *w, unsigned int op, unsigned int t
 {
 	uint32_t idx = stripe_index((uint64_t)disp, w->stripe_mask), *mine;
 	void *p = mem_ptr(&w->mem, disp);
-	bool native = is_native(w, t, p);
+	bool native = apply_is_native(w, t, p);
 	int ret;
 
 	if (native) {
@@ -495,7 +495,7 @@ static inline int acc_page(const struct apply_win *w, unsigned int type, const s
 {
 	uint32_t idx = stripe_index((uint64_t)disp, w->stripe_mask);
 	void *p = mem_ptr(&w->mem, disp);
-	int ret = lock_page(w, idx, is_native(w, t, p));
+	int ret = lock_page(w, idx, apply_is_native(w, t, p));
 
 	if (ret)
 		return ret;
@@ -696,7 +696,7 @@ int apply_cas(const struct apply_win *w, unsigned int type, int64_t disp, const 
 		return ret;
 	if (!w->stripes)
 		return -EINVAL;
-	native = mem_is_direct(&w->mem) && is_native(w, t, mem_ptr(&w->mem, disp));
+	native = mem_is_direct(&w->mem) && apply_is_native(w, t, mem_ptr(&w->mem, disp));
 	idx = stripe_index(disp, w->stripe_mask);
 	if (native) {
 		mine = single_begin(w, idx);

@@ -103,6 +103,35 @@ int apply_acc_wide(const struct apply_win *w, unsigned int op, unsigned int type
 int apply_cas(const struct apply_win *w, unsigned int type, int64_t disp, const void *compare,
 	      const void *swap, void *result);
 
+/* Is the element at @p handled by atomic instructions? Depends on window, type and address. */
+static inline bool apply_is_native(const struct apply_win *w, const struct reduce_type *t, const void *p)
+{
+	return w->singles && t->extent <= 8 && !((uintptr_t)p & (t->extent - 1u));
+}
+
+/*
+ * apply_acc_block() where it is short: several elements without gaps, all of one page, the old ones are not asked for, and
+ * nobody is in the way.  @fn: reduce_loop() of operation and type @t; @bytes: of all elements.  False: nothing was done, and
+ * apply_acc_block() does it or says what is wrong.
+ */
+static inline bool apply_acc_short(const struct apply_win *w, reduce_fn *fn, const struct reduce_type *t, int64_t disp,
+				   uint64_t bytes, const void *payload)
+{
+	uint32_t idx = stripe_index((uint64_t)disp, w->stripe_mask);
+	void *p = mem_ptr(&w->mem, disp);
+
+	if (((uint64_t)disp & (STRIPE_PAGE - 1)) + bytes > STRIPE_PAGE || disp < w->lo || w->hi - disp < (int64_t)bytes ||
+	    !w->stripes || !stripe_trylock(w->stripes, w->stripe_mask, idx, w->owner))
+		return false;
+	if (apply_is_native(w, t, p) && stripe_singles_wait(w->singles, w->stripe_mask, idx, 0)) {
+		stripe_unlock(w->stripes, w->stripe_mask, idx);
+		return false;
+	}
+	fn(p, payload, bytes >> __builtin_ctz(t->packed));
+	stripe_unlock(w->stripes, w->stripe_mask, idx);
+	return true;
+}
+
 /* May apply_cas be used with @type? */
 bool apply_cas_valid(unsigned int type);
 

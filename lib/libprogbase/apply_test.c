@@ -279,6 +279,56 @@ static void test_wide(void **state)
 	}
 }
 
+/* The short way does all of an accumulate, or nothing. */
+static void test_short(void **state)
+{
+	static const uint8_t types[] = { PROG_TYPE_U8, PROG_TYPE_I32, PROG_TYPE_F64, PROG_TYPE_CF64, PROG_TYPE_2INT };
+	static unsigned char in[STRIPE_PAGE + 64];
+	unsigned int taken = 0;
+
+	seed = 9;
+	for (int round = 0; round < 2000; round++) {
+		enum path path = round % 2 ? NATIVE : STRIPED;
+		struct win x = win_new(path, WIN_SIZE, 0), y = win_new(path, WIN_SIZE, 0);
+		unsigned int type = types[rnd_below(5)], op = type == PROG_TYPE_2INT ? PROG_OP_MINLOC : PROG_OP_SUM;
+		const struct reduce_type *t = reduce_type(type);
+		uint64_t n = 2 + rnd_below(STRIPE_PAGE / t->packed - 1), bytes = n * t->packed;
+		int64_t disp = (int64_t)rnd_below(WIN_SIZE);
+		bool fits = disp % STRIPE_PAGE + bytes <= STRIPE_PAGE && disp + bytes <= WIN_SIZE;
+		uint32_t idx = stripe_index((uint64_t)disp, STRIPES - 1), *entry = &x.singles.peer[3].single.at;
+		int way = rnd_below(4);
+
+		win_path(&x, path);
+		win_path(&y, path);
+		fill(x.mem, WIN_SIZE);
+		memcpy(y.mem, x.mem, WIN_SIZE);
+		fill(in, bytes);
+		if (way == 1) {		/* somebody has the stripe */
+			stripe_lock(x.stripes, STRIPES - 1, idx, 7);
+			fits = false;
+		} else if (way == 2) {	/* somebody changes a single element, which matters for those alone that are native, too */
+			*x.singles.count = 4;
+			*entry = idx + 1;
+			fits &= !apply_is_native(&x.w, t, x.mem + disp);
+		} else if (way == 3 && fits) {	/* the window's bounds, to the byte */
+			x.w.lo = disp + rnd_below(2);
+			x.w.hi = disp + (int64_t)bytes - rnd_below(2);
+			fits &= x.w.lo == disp && x.w.hi == disp + (int64_t)bytes;
+		}
+		assert_int_equal(apply_acc_short(&x.w, reduce_loop(op, type), t, disp, bytes, in), fits);
+		if (fits)
+			assert_int_equal(apply_acc(&y.w, op, type, disp, NULL, n, 0, in, bytes, NULL, NULL), 0);
+		assert_memory_equal(x.mem, y.mem, WIN_SIZE);
+		if (way == 1)
+			stripe_unlock(x.stripes, STRIPES - 1, idx);
+		*entry = 0;
+		taken += fits;
+		win_free(&x, WIN_SIZE);
+		win_free(&y, WIN_SIZE);
+	}
+	assert_in_range(taken, 300, 1500);
+}
+
 static void test_put_get(void **state)
 {
 	static unsigned char src[4096], dst[4096], ref[WIN_SIZE];
@@ -732,6 +782,11 @@ static int mix(struct worker *k)
 		for (int i = 0; i < len; i++)
 			in[i] = v;
 		if (which == 0) {
+			if (apply_acc_short(w, reduce_loop(PROG_OP_SUM, PROG_TYPE_U64), reduce_type(PROG_TYPE_U64), at * 8,
+					    (uint64_t)len * 8, in)) {
+				added += v * (uint64_t)len;
+				continue;
+			}
 			if (apply_acc(w, PROG_OP_SUM, PROG_TYPE_U64, at * 8, NULL, (uint64_t)len, 0, in, (size_t)len * 8,
 				      n % 3 ? NULL : old, NULL))
 				return 1;
@@ -936,6 +991,7 @@ static const struct CMUnitTest tests[] = {
 	/* THREADED so far */
 	cmocka_unit_test(test_every_op),
 	cmocka_unit_test(test_wide),
+	cmocka_unit_test(test_short),
 	cmocka_unit_test(test_put_get),
 	cmocka_unit_test(test_bad),
 	cmocka_unit_test(test_cas),

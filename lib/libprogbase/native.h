@@ -7,12 +7,6 @@
 
 #include "apply.h"
 
-/* Is the element at @p handled by atomic instructions? Depends on window, type and address. */
-static inline bool is_native(const struct apply_win *w, const struct reduce_type *t, const void *p)
-{
-	return w->singles && t->extent <= 8 && !((uintptr_t)p & (t->extent - 1u));
-}
-
 static inline bool is_integer(unsigned int type)
 {
 	return type >= PROG_TYPE_I8 && type <= PROG_TYPE_U64 && type != PROG_TYPE_I128;

@@ -52,6 +52,8 @@ static bool has_avx2(void)
 }
 #endif
 
+reduce_row *reduce_chosen;
+
 /* Not by ifunc: resolvers run early in every program that the libraries are preloaded into. */
 static bool avx2(void)
 {
@@ -65,11 +67,12 @@ static bool avx2(void)
 	return have == 2;
 }
 
-reduce_fn *reduce_loop(unsigned int op, unsigned int type)
+reduce_row *reduce_choose(void)
 {
-	if (op >= PROG_OP_END || type >= PROG_TYPE_END)
-		return NULL;
-	return avx2() ? reduce_fns_avx2[op][type] : reduce_fns[op][type];
+	reduce_row *rows = avx2() ? reduce_fns_avx2 : reduce_fns;
+
+	__atomic_store_n(&reduce_chosen, rows, __ATOMIC_RELAXED);
+	return rows;
 }
 
 reduce_fn *reduce_loop_wide(unsigned int op, unsigned int type)

@@ -56,9 +56,24 @@ static inline uint64_t reduce_span(const struct reduce_type *t, uint64_t n)
  */
 bool reduce_valid(unsigned int op, unsigned int type);
 
-/* The loop that does it, NULL if it may not; see reduce_apply(). */
 typedef void reduce_fn(void *inout, const void *in, size_t n);
-reduce_fn *reduce_loop(unsigned int op, unsigned int type);
+typedef reduce_fn *const reduce_row[PROG_TYPE_END];
+/* Loops of this processor, by operation and type; set by reduce_choose() only; atomic; NULL: not known yet. */
+extern reduce_row *reduce_chosen;
+reduce_row *reduce_choose(void);
+
+/* The loop that does it, NULL if it may not; see reduce_apply(). */
+static inline reduce_fn *reduce_loop(unsigned int op, unsigned int type)
+{
+	reduce_row *rows = __atomic_load_n(&reduce_chosen, __ATOMIC_RELAXED);
+
+	if (op >= PROG_OP_END || type >= PROG_TYPE_END)
+		return NULL;
+	if (__builtin_expect(!rows, 0))
+		rows = reduce_choose();
+	return rows[op][type];
+}
+
 /* MINLOC, MAXLOC and REPLACE of pairs with a gap, whose input is as in memory, too; NULL for all else. */
 reduce_fn *reduce_loop_wide(unsigned int op, unsigned int type);
 
@@ -85,8 +100,8 @@ static inline bool reduce_has_wide(unsigned int op, const struct reduce_type *t)
 void reduce_apply(unsigned int op, unsigned int type, void *inout, const void *in, size_t n);
 
 /* Loops by instruction set; for reduce.c. */
-extern reduce_fn *const reduce_fns[PROG_OP_END][PROG_TYPE_END];
-extern reduce_fn *const reduce_fns_avx2[PROG_OP_END][PROG_TYPE_END];
+extern reduce_row reduce_fns[PROG_OP_END];
+extern reduce_row reduce_fns_avx2[PROG_OP_END];
 extern reduce_fn *const reduce_wide_fns[PROG_TYPE_END][REDUCE_WIDE];
 extern reduce_fn *const reduce_wide_fns_avx2[PROG_TYPE_END][REDUCE_WIDE];
 

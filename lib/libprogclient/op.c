@@ -616,6 +616,17 @@ static inline bool is_wide_acc(const struct stream *st, const struct reduce_type
 	       t->disp <= st->size && t->count <= st->size && reduce_span(type, t->count) <= st->size - t->disp;
 }
 
+/* Elements without gaps: their size is a power of two. */
+static inline int plain_acc(struct stream *st, const struct reduce_type *type, uint8_t op_no, uint8_t etype, uint64_t disp,
+			    uint64_t bytes, const void *in, void *result)
+{
+	reduce_fn *fn = reduce_loop(op_no, etype);
+
+	if (!result && bytes > type->packed && fn && apply_acc_short(&st->local->aw, fn, type, (int64_t)disp, bytes, in))
+		return 0;
+	return local_acc(st, op_no, etype, disp, bytes >> __builtin_ctz(type->packed), in, result);
+}
+
 /* In the other cases. */
 __attribute__((noinline))
 static int accumulate(struct stream *st, const struct reduce_type *type, const struct prog_buf *o,
@@ -661,9 +672,7 @@ int prog_accumulate(struct prog_win *w, const struct prog_buf *o, const struct p
 	if (seq)
 		*seq = 0;
 	if (is_plain_acc(st, type, o, result, t, op_no) && !defer_pending(w))
-		/* elements without gaps: their size is a power of two */
-		return local_acc(st, op_no, etype, t->disp + st->base, t->count >> __builtin_ctz(type->packed), o->addr,
-				 result ? result->addr : NULL);
+		return plain_acc(st, type, op_no, etype, t->disp + st->base, t->count, o->addr, result ? result->addr : NULL);
 	if (is_wide_acc(st, type, o, result, t, op_no, etype) && !defer_pending(w))
 		return local_acc_wide(st, op_no, etype, t->disp + st->base, t->count, o->addr);
 	return accumulate(st, type, o, result, t, op_no, etype, flags, seq);

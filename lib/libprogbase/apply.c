@@ -457,15 +457,21 @@ static inline uint32_t *single_begin(const struct apply_win *w, uint32_t idx)
 	return stripe_single_begin(w->singles, w->stripes, w->stripe_mask, idx, w->owner);
 }
 
-/* One element, mapped here. */
-static int acc_single(const struct apply_win *w, unsigned int op, unsigned int type,
-		      const struct reduce_type *t, reduce_fn *fn, int64_t disp, const void *in, void *result)
+int apply_acc_one(const struct apply_win *w, unsigned int op, unsigned int type, int64_t disp, const void *in, void *result)
 {
+	const struct reduce_type *t = reduce_type(type);
+	reduce_fn *fn = reduce_loop(op, type);
 	uint32_t idx = stripe_index((uint64_t)disp, w->stripe_mask), *mine;
 	void *p = mem_ptr(&w->mem, disp);
-	bool native = apply_is_native(w, t, p);
+	bool native;
 	int ret;
 
+	if (!fn || (!in && op != PROG_OP_NO_OP) || !w->stripes)
+		return -EINVAL;
+	ret = check_range(w, disp, 0, t->used);
+	if (ret)
+		return ret;
+	native = apply_is_native(w, t, p);
 	if (native) {
 		mine = single_begin(w, idx);
 		if (mine) {
@@ -566,7 +572,7 @@ int apply_acc_block(const struct apply_win *w, unsigned int op, unsigned int typ
 		return -EINVAL;
 	if (count > 1)
 		return acc_few(w, type, t, fn, disp, count, payload, t->packed, result, done);
-	ret = acc_single(w, op, type, t, fn, disp, payload, result);
+	ret = apply_acc_one(w, op, type, disp, payload, result);
 	if (!ret)
 		*done = t->packed;
 	return ret;

@@ -88,6 +88,10 @@ int apply_acc(const struct apply_win *w, unsigned int op, unsigned int type, int
 int apply_acc_block(const struct apply_win *w, unsigned int op, unsigned int type, int64_t disp, uint64_t count,
 		    const void *payload, void *result, size_t *done);
 
+/* The same for a single element; after -ETIMEDOUT nothing was done. */
+int apply_acc_one(const struct apply_win *w, unsigned int op, unsigned int type, int64_t disp, const void *payload,
+		  void *result);
+
 /*
  * The same for MINLOC, MAXLOC and REPLACE of pairs with a gap (reduce_loop_wide(), else -EINVAL) whose @payload is as in
  * memory.

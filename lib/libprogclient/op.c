@@ -620,10 +620,19 @@ static inline bool is_wide_acc(const struct stream *st, const struct reduce_type
 static inline int plain_acc(struct stream *st, const struct reduce_type *type, uint8_t op_no, uint8_t etype, uint64_t disp,
 			    uint64_t bytes, const void *in, void *result)
 {
-	reduce_fn *fn = reduce_loop(op_no, etype);
+	const struct apply_win *aw = &st->local->aw;
+	reduce_fn *fn;
+	int err;
 
-	if (!result && bytes > type->packed && fn && apply_acc_short(&st->local->aw, fn, type, (int64_t)disp, bytes, in))
-		return 0;
+	if (bytes == type->packed) {
+		err = apply_acc_one(aw, op_no, etype, (int64_t)disp, in, result);
+		if (__builtin_expect(err != -ETIMEDOUT, 1))
+			return err;
+	} else if (!result) {
+		fn = reduce_loop(op_no, etype);
+		if (fn && apply_acc_short(aw, fn, type, (int64_t)disp, bytes, in))
+			return 0;
+	}
 	return local_acc(st, op_no, etype, disp, bytes >> __builtin_ctz(type->packed), in, result);
 }
 

@@ -4,8 +4,8 @@
  *
  *	collectives --work ITERS_PER_MS [--rounds N] [--late-ms N] POINT...
  *
- * POINT is CALL/BYTES or late/CALL/BYTES. CALL: ibarrier, ibcast, iallreduce, ireduce, iallgather, ialltoall, ireduce_scatter;
- * BYTES: of what is broadcast or reduced, or of the block that each rank gives or gets. Method of IMB-NBC (Intel MPI
+ * POINT is CALL/BYTES, late/CALL/BYTES or sent/CALL/BYTES. CALL: ibarrier, ibcast, iallreduce, ireduce, iallgather, ialltoall,
+ * ireduce_scatter; BYTES: of what is broadcast or reduced, or of the block that each rank gives or gets. Method of IMB-NBC (Intel MPI
  * Benchmarks): with times of the slowest rank, over N rounds,
  *
  *	POINT#pure	start and wait, without computing (ns)
@@ -20,6 +20,13 @@
  *	POINT#pure	as above
  *	POINT		from the start of the last rank until it sees the result in its memory (ns, to about 0.05 ms); 3 N ms: it
  *			does not while the others compute
+ *
+ * sent: what nodes send for one, by the counters of their eth0, which do not depend on how many processors there are; in it
+ * are the headers of TCP and IP, and 1/N of what MPI_Barrier sends, once:
+ *
+ *	POINT		bytes of a node (mean over the nodes)
+ *	POINT#most	bytes of the node that sends most
+ *	POINT#packets	packets of a node (mean)
  *
  * The first and the last result of each point are checked.
  */
@@ -318,14 +325,64 @@ static void late_run(const char *spec)
 	bench_samples_free(&there);
 }
 
+static int64_t eth0(const char *what)
+{
+	long long v;
+	char path[64];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/sys/class/net/eth0/statistics/%s", what);
+	f = fopen(path, "r");
+	if (!f || fscanf(f, "%lld", &v) != 1)
+		bench_die("%s: cannot be read", path);
+	fclose(f);
+	return v;
+}
+
+static void sent_run(const char *spec)
+{
+	int64_t now[2], all[2], most, nodes;
+	MPI_Request q;
+	MPI_Comm node;
+	int first;
+
+	MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+	MPI_Comm_rank(node, &first);
+	nodes = !first;
+	MPI_Allreduce(MPI_IN_PLACE, &nodes, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+	fill(0);
+	once(0);
+	check(0);
+	MPI_Barrier(MPI_COMM_WORLD);
+	now[0] = -eth0("tx_bytes");
+	now[1] = -eth0("tx_packets");
+	for (uint64_t k = 0; k < rounds; k++) {
+		start(&q);
+		MPI_Wait(&q, MPI_STATUS_IGNORE);
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+	now[0] += eth0("tx_bytes");
+	now[1] += eth0("tx_packets");
+	check(0);
+	if (first)
+		now[0] = now[1] = 0;
+	MPI_Allreduce(now, all, 2, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+	MPI_Allreduce(&now[0], &most, 1, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD);
+	emit_one(spec, "", "B", all[0] / nodes / (int64_t)rounds);
+	emit_one(spec, "#most", "B", most / (int64_t)rounds);
+	emit_one(spec, "#packets", "packets", all[1] / nodes / (int64_t)rounds);
+	MPI_Comm_free(&node);
+}
+
 static void point_run(const char *spec)
 {
-	bool late = !strncmp(spec, "late/", 5);
+	bool late = !strncmp(spec, "late/", 5), sent = !strncmp(spec, "sent/", 5);
 	unsigned long n;
 	char name[32];
 	int i = 0;
 
-	if (sscanf(spec + (late ? 5 : 0), "%31[^/]/%lu", name, &n) != 2 || n > 1UL << 28 || n % 8 || (!n && strcmp(name, call_names[0])))
+	if (sscanf(spec + (late || sent ? 5 : 0), "%31[^/]/%lu", name, &n) != 2 || n > 1UL << 28 || n % 8 ||
+	    (!n && strcmp(name, call_names[0])))
 		bench_die("point %s: want CALL/BYTES, a multiple of 8", spec);
 	while (i < CALLS && strcmp(name, call_names[i]))
 		i++;
@@ -339,6 +396,8 @@ static void point_run(const char *spec)
 		p.counts[r] = (int)p.n;
 	if (late)
 		late_run(spec);
+	else if (sent)
+		sent_run(spec);
 	else
 		hidden_run(spec);
 	free(p.in);

@@ -81,6 +81,11 @@ static void job_ready(void *ctx, struct lane *l, uint32_t index, int err)
 	t.ready = true;
 }
 
+static void job_answered(void *ctx, struct lane *l, uint32_t index, int err)
+{
+	t.ready = !err;
+}
+
 static void open_lane(void)
 {
 	t.ready = false;
@@ -645,6 +650,47 @@ static void test_lanes_follow(void **state)
 	UNTIL(!clients[2].seg->area.unmatched);
 }
 
+/*
+ * A peer that proves the job and says that it is this very node: what ranks of this node send is not its to announce.  Their slots
+ * are read here, and what a peer says of slots is not a number of one.
+ */
+static void test_own_guid(void **state)
+{
+	struct xport_opts xo = { .workers = 1, .transport = "loop", .handlers = &handlers, .post = kit_post };
+	struct xport_worker *xw = t.xw;
+	struct lane *first = t.lane;
+	uint32_t job_index = t.job;
+	unsigned int downs = t.downs;
+	struct xport *x2;
+	char err[XPORT_ERR];
+	struct buf b = { .place = PRIVATE, .mem = (uint8_t[100]){ 0 }, .count = 100, .len = 100 };
+	uint32_t r;
+
+	memcpy(xo.guid, node_b.guid, 16);
+	assert_int_equal(xport_new(&xo, &x2, err), 0);
+	assert_int_equal(xport_attach(x2, 0, t.loop, NULL, &t.xw), 0);
+	t.ready = false;
+	t.lane = lane_open(t.xw, node_b.guid, node_b.k.addr, node_b.k.naddrs);
+	assert_non_null(t.lane);
+	t.job = lane_job_open(t.lane, jobid, jobkey, job_answered, NULL);
+	UNTIL(t.ready || t.downs > downs);
+	if (t.lane && t.ready)
+		say_rts(2, 3, UINT32_MAX, 1, 1, 100);
+	rest();
+	assert_int_equal(clients[3].seg->area.unmatched, 0);
+	r = post_recv(2, 3, 1, 0, &b);
+	rest();
+	assert_false(DONE(3, r));
+	xport_detach(t.xw, 0);
+	xport_free(x2);
+	t.xw = xw;
+	t.lane = first;
+	t.job = job_index;
+	/* others are served as before */
+	say_rts(0, 2, 1, 1, 1, 1000);
+	UNTIL(clients[2].seg->area.unmatched == 1);
+}
+
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test_setup_teardown(test_get_refused, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_quiet, setup, teardown),
@@ -660,6 +706,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test_setup_teardown(test_ats_again, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_ats_unconfirmed, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_lanes_follow, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_own_guid, setup, teardown),
 };
 
 KIT_SUITE(tests);

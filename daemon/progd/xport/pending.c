@@ -170,6 +170,12 @@ static void pending_hello(struct pending *p)
 		pending_answer(p, &hello, &lane, 0);
 		return;
 	}
+	/* what ranks of this node say comes from their memory, and is trusted as that is checked */
+	if (!memcmp(hello.guid, p->x->o.guid, sizeof(hello.guid))) {
+		prog_log_limited(PROG_LOG_WARN, "%s: lane refused: it says that it is this node", p->peer);
+		pending_answer(p, &hello, &lane, EACCES);
+		return;
+	}
 	if (hello_security_differs(p->x, &hello, why, sizeof(why))) {
 		prog_log_limited(PROG_LOG_WARN, "%s: lane refused: it %s", p->peer, why);
 		pending_answer(p, &hello, &lane, EPROTONOSUPPORT);

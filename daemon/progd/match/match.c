@@ -363,6 +363,9 @@ static int do_send(struct match *m, const struct prog_p2p_key *key, const struct
 	if (send_find(m, id))
 		return -EALREADY;
 	l = slot_find(m, id);
+	/* who named a newer one may have done so at will: that one need not be older than this */
+	if (l && l->unexpected)
+		return -ESTALE;
 	if (l && !newer(id->serial, l->newest))
 		return id->serial == l->newest ? -EALREADY : -ESTALE;
 	r = recv_find(m, key);

@@ -764,6 +764,28 @@ static void test_threads(void **state)
 	match_free(thr.m);
 }
 
+/*
+ * Serials are compared modulo 2^32, and a client may name any: one that is newer than the SEND that it named, and that newer than
+ * the unexpected one, need not be newer than that.  Of a slot only one SEND may be unexpected.
+ */
+static void test_serials_around(void **state)
+{
+	struct match *m = *state;
+	const uint32_t first = 5, named = first + INT32_MAX, after = named + 2;
+
+	assert_null(send_ok(m, key_of(0, 1, 0), id_of(0, 3, first), 1));
+	assert_null(take_ok(m, id_of(0, 3, named), 2, false));
+	assert_int_equal(send_fails(m, key_of(0, 2, 0), id_of(0, 3, after)), -ESTALE);
+	assert_null(recv_ok(m, key_of(0, 2, 0), 3));
+	assert_int_equal(send_fails(m, key_of(0, 2, 0), id_of(0, 3, after)), -ESTALE);
+	/* it keeps its slot, which is remembered once */
+	assert_int_equal(match_eager(m, &(struct match_id){ 0, 3, first }), 0);
+	match_take_end(m, &(struct match_id){ 0, 3, named });
+	assert_null(send_ok(m, key_of(0, 4, 0), id_of(0, 3, after), 4));
+	assert_int_equal(match_eager(m, &(struct match_id){ 0, 3, after }), 0);
+	assert_int_equal(unmatched, 2);
+}
+
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test_setup_teardown(test_pairs, setup, teardown),
 	cmocka_unit_test(test_limit),
@@ -773,6 +795,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test_setup_teardown(test_withdraw, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_drop_from, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_old_slots, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_serials_around, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_each, setup, teardown),
 	cmocka_unit_test(test_random),
 	cmocka_unit_test(test_threads),

@@ -140,7 +140,7 @@ int winctl_attach(struct winctl *wc, void *mem, size_t size, uint64_t key, uint3
 		REFUSE("control segment: key of another window");
 	if (c.rank != rank || c.nranks != nranks || !nranks || rank >= nranks)
 		REFUSE("control segment: rank or nranks of another window");
-	if (!c.nstripes || c.nstripes & (c.nstripes - 1) ||
+	if (!c.nstripes || c.nstripes & (c.nstripes - 1) || c.nstripes > PROG_WIN_STRIPES_MAX ||
 	    !inside(c.stripe_off, c.nstripes, sizeof(uint32_t), c.seg_size, sizeof(uint32_t)))
 		REFUSE("control segment: stripes out of bounds");
 	if (c.peer_off < sizeof(c) ||
@@ -161,7 +161,7 @@ int winctl_attach(struct winctl *wc, void *mem, size_t size, uint64_t key, uint3
 		    sizeof(uint64_t)))
 		REFUSE("control segment: redo records out of bounds");
 	if (c.lock.qmask & (c.lock.qmask + 1) || c.lock.qmask == UINT32_MAX ||
-	    c.lock.qmask + 1 < nranks ||
+	    c.lock.qmask + 1 < nranks || c.lock.qmask / 2 >= nranks ||
 	    !inside(c.lock.queue_off, (uint64_t)c.lock.qmask + 1, sizeof(uint32_t), c.seg_size,
 		    sizeof(uint32_t)))
 		REFUSE("control segment: lock queue out of bounds");
@@ -334,18 +334,29 @@ static uint32_t queued(const struct winctl *wc)
 	return n > wc->qmask + 1 ? wc->qmask + 1 : n;
 }
 
+/* It waits, and nobody was told so before. */
+static bool waits_unqueued(struct prog_win_peer *p)
+{
+	if (!is_wait(get(&p->lock_state)) || get(&p->lock_queued))
+		return false;
+	set(&p->lock_queued, 1);
+	return true;
+}
+
 /*
  * Make counts and queue agree with the records: the order of those still queued is kept, waiters
- * that were not queued yet come last.  Quadratic in the number of waiters, but only after a death.
+ * that were not queued yet come last.  After a death a daemon does it for whatever number of ranks a client says, so each
+ * of them says itself whether it is queued.
  */
 static void recompute(struct winctl *wc)
 {
 	struct prog_lockq *q = &wc->ctl->lock;
-	uint32_t head = get(&q->head), n = queued(wc), kept = 0, shared = 0, excl = 0, i, j;
+	uint32_t head = get(&q->head), n = queued(wc), kept = 0, shared = 0, excl = 0, i;
 
 	for (i = 0; i < wc->nranks; i++) {
 		uint32_t state = get(&wc->peers[i].lock_state);
 
+		set(&wc->peers[i].lock_queued, 0);
 		if (state == PROG_LOCK_SHARED)
 			shared++;
 		else if (state == PROG_LOCK_EXCL)
@@ -354,23 +365,12 @@ static void recompute(struct winctl *wc)
 	for (i = 0; i < n; i++) {
 		uint32_t r = get(&wc->queue[(head + i) & wc->qmask]);
 
-		if (r >= wc->nranks || !is_wait(get(&wc->peers[r].lock_state)))
-			continue;
-		for (j = 0; j < kept; j++)
-			if (get(&wc->queue[(head + j) & wc->qmask]) == r)
-				break;
-		if (j == kept)
+		if (r < wc->nranks && waits_unqueued(&wc->peers[r]))
 			set(&wc->queue[(head + kept++) & wc->qmask], r);
 	}
-	for (i = 0; i < wc->nranks; i++) {
-		if (!is_wait(get(&wc->peers[i].lock_state)))
-			continue;
-		for (j = 0; j < kept; j++)
-			if (get(&wc->queue[(head + j) & wc->qmask]) == i)
-				break;
-		if (j == kept)
+	for (i = 0; i < wc->nranks; i++)
+		if (waits_unqueued(&wc->peers[i]))
 			set(&wc->queue[(head + kept++) & wc->qmask], i);
-	}
 	set(&q->tail, head + kept);
 	set(&q->nshared, shared);
 	set(&q->excl, excl);

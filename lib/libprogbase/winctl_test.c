@@ -86,6 +86,7 @@ static void test_hostile(void **state)
 		CASE(nstripes, 3, "stripes"),
 		CASE(nstripes, 0, "stripes"),
 		CASE(nstripes, 1u << 31, "stripes"),
+		CASE(nstripes, 2 * PROG_WIN_STRIPES_MAX, "stripes"),	/* for which there is room */
 		CASE(stripe_off, ~0ull, "stripes"),
 		CASE(stripe_off, 257, "stripes"),
 		CASE(peer_off, ~0ull << 6, "peers"),
@@ -104,6 +105,7 @@ static void test_hostile(void **state)
 		CASE(lock.qmask, ~0u, "queue"),
 		CASE(lock.qmask, 5, "queue"),
 		CASE(lock.qmask, 1, "queue"),
+		CASE(lock.qmask, 15, "queue"),
 		CASE(lock.queue_off, ~3ull, "queue"),
 		CASE(notify_off, ~63ull, "notifications"),
 		CASE(notify_off, 64, "notifications"),
@@ -238,6 +240,36 @@ static void test_recover(void **state)
 	assert_int_equal(wc.ctl->lock.nshared, 1);
 	winlock_release(&wc, 2, PROG_OWNER_WORKER | 1, &err);
 	assert_true(winlock_try(&wc, 5, true, 15));
+	drop(&wc);
+}
+
+/* All of a million ranks wait, as far as who dies inside the guard says.  In time that grows with its square it would take hours. */
+static void test_recover_crowd(void **state)
+{
+	enum { RANKS = 1 << 20, DEAD = 77 };
+	struct winctl wc = make(RANKS, 0);
+	uint32_t mask;
+
+	for (uint32_t i = 0; i < RANKS; i++)
+		wc.peers[i].lock_state = PROG_LOCK_WAIT_EXCL;
+	/* in the queue are some of them, one twice, one who does not wait, and one who does not exist */
+	wc.peers[8].lock_state = PROG_LOCK_NONE;
+	for (uint32_t i = 0; i < 6; i++)
+		wc.queue[i] = (const uint32_t[]){ 9, 7, 9, 8, RANKS, 0 }[i];
+	wc.ctl->lock.tail = 6;
+	wc.ctl->lock.guard = DEAD;
+	assert_false(recover(&wc, DEAD, 1, &mask));
+	assert_int_equal(wc.ctl->lock.excl, 9 + 1);
+	assert_int_equal(wc.ctl->lock.head, 1);
+	assert_int_equal(wc.ctl->lock.tail, RANKS - 1);
+	assert_int_equal(wc.queue[1], 7);
+	assert_int_equal(wc.queue[2], 0);
+	for (uint32_t i = 3; i < RANKS - 1; i++) {
+		uint32_t want = i - 2;	/* but for 7, 8 and 9 */
+
+		if (wc.queue[i] != want + (want > 6 ? 3 : 0))
+			fail_msg("place %u has rank %u", i, wc.queue[i]);
+	}
 	drop(&wc);
 }
 
@@ -694,6 +726,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_fifo),
 	cmocka_unit_test(test_withdraw_loses_place),
 	cmocka_unit_test(test_recover), cmocka_unit_test(test_recover_cost),
+	cmocka_unit_test(test_recover_crowd),
 	cmocka_unit_test(test_corrupt),
 	cmocka_unit_test(test_seize),
 	cmocka_unit_test(test_lives),

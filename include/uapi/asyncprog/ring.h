@@ -439,6 +439,7 @@ struct prog_coll_area {
 
 #define PROG_WIN_MAGIC		0x57475250u	/* "PRGW" */
 #define PROG_WIN_STRIPES	256		/* u32 words, see libprogbase/stripe.h */
+#define PROG_WIN_STRIPES_MAX	4096		/* all are looked at when a process ends */
 #define PROG_OWNER_WORKER	0x40000000u	/* owner ids of daemon workers: this | worker */
 
 /* Fair lock of one window rank; rules and accessors in libprogbase/winctl.h. */
@@ -449,7 +450,7 @@ struct prog_lockq {
 	__u32	head;			/* queue of waiting ranks, free-running, masked by qmask */
 	__u32	tail;
 	__u32	qmask;
-	__u64	queue_off;		/* __u32 [qmask + 1], >= nranks */
+	__u64	queue_off;		/* __u32 [qmask + 1], >= nranks, <= 2 * nranks */
 	__u32	pad[8];
 };
 
@@ -479,7 +480,8 @@ struct prog_win_peer {
 	__u32	lock_owner;	/* session id of a same-node origin; PROG_OWNER_WORKER | worker of remote */
 	__u32	lock_kick;	/* granter: a remote origin was granted, its worker must look */
 	struct prog_win_single single;	/* not of rank i: of the process that took entry i */
-	__u32	pad[7];
+	__u32	lock_queued;	/* under lockq.guard: means something only while the queue is made again */
+	__u32	pad[6];
 };
 
 /* What the owner did to rank i through its daemon. */

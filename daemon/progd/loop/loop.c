@@ -256,17 +256,17 @@ void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t ns, void (*cb
 	*at = t;
 }
 
-static int timers_run(struct loop *l)
+/* *@now is set if there are timers. */
+static int timers_run(struct loop *l, uint64_t *now)
 {
 	struct loop_timer *t;
-	uint64_t now;
 	int n = 0;
 
 	if (!l->timers)
 		return 0;
-	now = loop_now();
+	*now = loop_now();
 	/* what a callback sets anew is later than now */
-	while ((t = l->timers) && t->when <= now) {
+	while ((t = l->timers) && t->when <= *now) {
 		loop_timer_cancel(t);
 		n++;
 		t->cb(t->ctx);
@@ -549,6 +549,7 @@ void loop_unprepare(struct loop *l, void (*fn)(void *ctx), void *ctx)
 
 int loop_run_once(struct loop *l, int64_t timeout_ns)
 {
+	uint64_t now = 0;
 	unsigned int i;
 	int fired, n;
 
@@ -560,11 +561,10 @@ int loop_run_once(struct loop *l, int64_t timeout_ns)
 	for (i = 0; i < l->nprepare; i++)
 		l->prepare[i].fn(l->prepare[i].ctx);
 
-	fired = timers_run(l);
+	fired = timers_run(l, &now);
 	if (fired) {
 		timeout_ns = 0;
 	} else if (l->timers && timeout_ns) {
-		uint64_t now = loop_now();
 		uint64_t left = l->timers->when > now ? l->timers->when - now : 0;
 
 		if (timeout_ns < 0 || left < (uint64_t)timeout_ns)

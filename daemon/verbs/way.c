@@ -195,7 +195,7 @@ int way_write(struct verbs_way *w, uint64_t addr, uint32_t key, uint32_t len, co
 	sge[0] = (struct ibv_sge){ .addr = from ? (uintptr_t)from : (uintptr_t)buffer(w, at), .length = len,
 				   .lkey = from ? from_key : w->mr->lkey };
 	sge[1] = (struct ibv_sge){ .addr = (uintptr_t)behind(w, at), .length = 1, .lkey = w->mr->lkey };
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i <= seen; i++)
 		wr[i] = (struct ibv_send_wr){ .wr_id = (uint64_t)w->serial << 32 | at, .sg_list = &sge[i], .num_sge = 1,
 					      .opcode = i ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
 					      .send_flags = i == seen ? IBV_SEND_SIGNALED : 0,

@@ -48,7 +48,10 @@ static void over(struct fetch_way *w, struct fetch *f, bool fine)
 	struct op *op = f->op;
 
 	DL_DELETE(w->fetches, f);
-	free(f);
+	if (w->spare)
+		free(f);
+	else
+		w->spare = f;
 	w->used = engine_now(w->p->r);
 	if (!op)
 		return;
@@ -139,6 +142,7 @@ static void way_end(struct fetch_way *w)
 	}
 	while (w->fetches)
 		over(w, w->fetches, false);
+	free(w->spare);
 	free(w->farewell);
 	free(w);
 	/* streams that go on are looked at soon */
@@ -531,13 +535,12 @@ static bool is_settled(const struct stream *s)
 
 static bool begin(struct fetch_way *w, struct stream *s, struct op *op)
 {
-	struct fetch *f = calloc(1, sizeof(*f));
+	struct fetch *f = w->spare ? w->spare : malloc(sizeof(*f));
 
 	if (!f)
 		return false;
-	f->w = w;
-	f->s = s;
-	f->op = op;
+	w->spare = NULL;
+	*f = (struct fetch){ .w = w, .s = s, .op = op };
 	op->fetch = f;
 	op->move = MOVE_UNDER_WAY;
 	op->pending++;
@@ -610,7 +613,8 @@ int rma_fetch_next(struct stream *s)
 
 	if (op->opcode != PROG_SQE_OP_GET && !is_put(op))
 		return MOVE_USUAL;
-	if (lane_can_read(s->peer->lp->lane))
+	/* what is over, and has nothing behind it, begins nothing */
+	if ((op->move != MOVE_DONE || op->next != SLOT_NONE) && lane_can_read(s->peer->lp->lane))
 		wait = look(s);
 	if (wait || op->move == MOVE_UNDER_WAY) {
 		s->blocked = true;

@@ -66,6 +66,7 @@ struct fetch_way {
 	struct gone *farewell;		/* WAY_GONE; NULL: it is on its way */
 	uint64_t used;			/* last, ns */
 	struct fetch *fetches;
+	struct fetch *spare;		/* who has one operation at a time needs no allocation */
 };
 
 /*

@@ -33,7 +33,7 @@
 
 #define VERBS_JOB	16		/* bytes of a job's name */
 #define VERBS_READ_MAX	(64u << 10)	/* bytes that one READ brings to a buffer of the way, or a WRITE takes from it ... */
-#define VERBS_LAND_MAX	(256u << 10)	/* ... and to and from other memory */
+#define VERBS_LAND_MAX	(512u << 10)	/* ... and to and from other memory */
 #define VERBS_READS	8u		/* of both that are under way on a queue pair */
 
 #define VERBS_LINK_IB	1

@@ -13,7 +13,7 @@
 #include "xport/verbs_api.h"
 
 #define JOBS	2
-#define SIZE	(256u << 10)
+#define SIZE	VERBS_LAND_MAX
 
 static const struct verbs_api *const api = &progd_verbs_api;
 static const struct verbs_opts opts = { .devices = "", .gid_index = -1, .quiet_s = 1000 };

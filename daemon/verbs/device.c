@@ -124,8 +124,7 @@ void device_reads(struct device *d)
 /* All that has come is worth waking for; of sends that end errors only, unless one is waited for. */
 static bool arm(struct device *d)
 {
-	return !ibv_req_notify_cq(d->rcq, 0) && !ibv_req_notify_cq(d->scq, !d->out_wanted) &&
-	       (!d->wcq || !ibv_req_notify_cq(d->wcq, 0));
+	return !ibv_req_notify_cq(d->rcq, 0) && !ibv_req_notify_cq(d->scq, !d->out_wanted);
 }
 
 void device_want_out(struct device *d)
@@ -150,19 +149,27 @@ static void acknowledge(struct device *d)
 static void completions(void *arg)
 {
 	struct device *d = arg;
+	bool of_messages, of_ways;
 	struct ibv_cq *cq;
 	void *ctx;
 
 	while (!ibv_get_cq_event(d->channel, &cq, &ctx))
 		(*(cq == d->rcq ? &d->revents : cq == d->scq ? &d->sevents : &d->wevents))++;
+	of_messages = d->revents || d->sevents;
+	of_ways = d->wevents;
 	acknowledge(d);
-	d->out_wanted = false;
-	if (!arm(d))
+	/* a queue that has told of nothing is armed still, and arming costs a driver a write to the device */
+	if (of_messages)
+		d->out_wanted = false;
+	if ((of_messages && !arm(d)) || (of_ways && ibv_req_notify_cq(d->wcq, 0)))
 		die(d, "does not tell of completions");
 	/* what came before that is here, and what comes later is told of */
-	device_drain(d);
-	device_reap(d);
-	device_reads(d);
+	if (of_messages) {
+		device_drain(d);
+		device_reap(d);
+	}
+	if (of_ways)
+		device_reads(d);
 	device_tell(d);
 }
 

@@ -11,6 +11,7 @@
 #include <infiniband/verbs.h>
 #include <utlist.h>
 
+#include "steps.h"
 #include "verbs_double.h"
 
 #undef ibv_query_port
@@ -88,7 +89,7 @@ static struct {
 	uint32_t next_qpn, next_key;
 	unsigned int open;
 	uint64_t messages, at, altered_at, reads, read_bytes, reads_refused, read_at;
-	uint64_t writes, write_bytes, writes_refused, write_at;
+	uint64_t writes, write_bytes, writes_refused, write_at, arms;
 	int write_fault;
 	struct written *late;
 	bool slow_reads, slow_writes;
@@ -170,6 +171,16 @@ uint64_t verbs_double_reads(uint64_t *bytes, uint64_t *refused)
 		*bytes = d.read_bytes;
 	if (refused)
 		*refused = d.reads_refused;
+	pthread_mutex_unlock(&d.lock);
+	return n;
+}
+
+uint64_t verbs_double_arms(void)
+{
+	uint64_t n;
+
+	pthread_mutex_lock(&d.lock);
+	n = d.arms;
 	pthread_mutex_unlock(&d.lock);
 	return n;
 }
@@ -949,15 +960,20 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *ch)
 	return locked_gone(c);
 }
 
-int ibv_get_cq_event(struct ibv_comp_channel *ch, struct ibv_cq **cq, void **ctx)
+KIT_UNCOUNTED int ibv_get_cq_event(struct ibv_comp_channel *ch, struct ibv_cq **cq, void **ctx)
 {
-	if (read(ch->fd, cq, sizeof(*cq)) != sizeof(*cq))
+	bool some;
+
+	kit_steps_pause();
+	some = read(ch->fd, cq, sizeof(*cq)) == sizeof(*cq);
+	kit_steps_resume();
+	if (!some)
 		return -1;
 	*ctx = (*cq)->cq_context;
 	return 0;
 }
 
-void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int n)
+KIT_UNCOUNTED void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int n)
 {
 }
 
@@ -981,26 +997,31 @@ int ibv_destroy_cq(struct ibv_cq *cq)
 	return locked_gone(cq);
 }
 
-static int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+KIT_UNCOUNTED static int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 {
 	struct dcq *q = (struct dcq *)cq;
 	int i = 0;
 
+	kit_steps_pause();
 	pthread_mutex_lock(&d.lock);
 	for (; i < n && q->head != q->tail; i++)
 		wc[i] = q->wc[q->head++ % cq->cqe];
 	pthread_mutex_unlock(&d.lock);
+	kit_steps_resume();
 	return i;
 }
 
-static int req_notify_cq(struct ibv_cq *cq, int solicited)
+KIT_UNCOUNTED static int req_notify_cq(struct ibv_cq *cq, int solicited)
 {
 	struct dcq *q = (struct dcq *)cq;
 
+	kit_steps_pause();
 	pthread_mutex_lock(&d.lock);
+	d.arms++;
 	if (q->armed < (solicited ? 1 : 2))
 		q->armed = solicited ? 1 : 2;
 	pthread_mutex_unlock(&d.lock);
+	kit_steps_resume();
 	return 0;
 }
 
@@ -1025,11 +1046,12 @@ int ibv_destroy_srq(struct ibv_srq *srq)
 	return locked_gone(srq);
 }
 
-static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+KIT_UNCOUNTED static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	struct dsrq *s = (struct dsrq *)srq;
 	int ret = 0;
 
+	kit_steps_pause();
 	pthread_mutex_lock(&d.lock);
 	if (s->tail - s->head == s->max || fails(&d.fails.post_recv)) {
 		*bad = wr;
@@ -1038,6 +1060,7 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv
 		s->r[s->tail++ % s->max] = (struct recv){ wr->wr_id, wr->sg_list[0] };
 	}
 	pthread_mutex_unlock(&d.lock);
+	kit_steps_resume();
 	return ret;
 }
 
@@ -1167,13 +1190,15 @@ static int post_one(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_w
 	return ret;
 }
 
-static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+KIT_UNCOUNTED static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	int ret = 0;
 
+	kit_steps_pause();
 	pthread_mutex_lock(&d.lock);
 	for (; wr && !ret; wr = wr->next)
 		ret = post_one(qp, wr, bad);
 	pthread_mutex_unlock(&d.lock);
+	kit_steps_resume();
 	return ret;
 }

@@ -35,6 +35,8 @@ uint64_t verbs_double_messages(void);
 /* READs that reached their peers' memory, their bytes, and those that the peer's device refused. */
 uint64_t verbs_double_reads(uint64_t *bytes, uint64_t *refused);
 uint64_t verbs_double_writes(uint64_t *bytes, uint64_t *refused);
+/* How often completion queues were armed. */
+uint64_t verbs_double_arms(void);
 /* READs, or WRITEs, take until they are let go. */
 void verbs_double_hold_reads(bool hold);
 void verbs_double_hold_writes(bool hold);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* Which port of which device. */
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +39,7 @@ void port_describe(char *buf, size_t size)
 		ibv_free_device_list(list);
 }
 
-/* Is DEVICE or DEVICE:PORT among @names? */
+/* Is @device, or port @port of it, among @names (DEVICE or DEVICE:PORT)?  0: any port. */
 static bool is_named(const char *names, const char *device, unsigned int port)
 {
 	size_t len = strlen(device);
@@ -46,13 +47,31 @@ static bool is_named(const char *names, const char *device, unsigned int port)
 
 	while (*(p += strspn(p, " ,\t"))) {
 		size_t n = strcspn(p, " ,\t");
+		char *end;
 
-		if (n >= len && !strncmp(p, device, len) &&
-		    (n == len || (p[len] == ':' && strtoul(p + len + 1, NULL, 10) == port)))
+		if (n == len && !strncmp(p, device, len))
+			return true;
+		if (n > len + 1 && !strncmp(p, device, len) && p[len] == ':' &&
+		    (strtoul(p + len + 1, &end, 10) == port || !port) && end == p + n)
 			return true;
 		p += n;
 	}
 	return false;
+}
+
+/* One more reason why there is none; what has no room is left out. */
+static void __attribute__((format(printf, 2, 3))) but(char why[VERBS_WHY], const char *fmt, ...)
+{
+	size_t at = strlen(why);
+	va_list ap;
+
+	if (at + 2 >= VERBS_WHY)
+		return;
+	if (at)
+		memcpy(why + at, "; ", 3);
+	va_start(ap, fmt);
+	vsnprintf(why + at + (at ? 2 : 0), VERBS_WHY - at - (at ? 2 : 0), fmt, ap);
+	va_end(ap);
 }
 
 static bool is_zero(const uint8_t *p, size_t n)
@@ -89,18 +108,18 @@ static int choose_gid(const struct verbs_opts *o, const uint8_t local[16], int e
 	return score;
 }
 
-/* What speaks for p->port of p->ctx; 0: nothing, and a line. */
+/* What speaks for p->port of p->ctx; 0: nothing, and why. */
 static int judge(const struct verbs_opts *o, const uint8_t local[16], struct port *p, char why[VERBS_WHY])
 {
 	struct ibv_port_attr a = { 0 };
 	int score;
 
 	if (ibv_query_port(p->ctx, p->port, &a)) {
-		snprintf(why, VERBS_WHY, "%s: cannot be asked about its port", p->name);
+		but(why, "%s: cannot be asked about its port", p->name);
 		return 0;
 	}
 	if (a.state != IBV_PORT_ACTIVE) {
-		snprintf(why, VERBS_WHY, "%s: the port is down", p->name);
+		but(why, "%s: the port is down", p->name);
 		return 0;
 	}
 	p->mtu = a.active_mtu;
@@ -108,14 +127,16 @@ static int judge(const struct verbs_opts *o, const uint8_t local[16], struct por
 	if (a.link_layer == IBV_LINK_LAYER_ETHERNET) {
 		p->link = VERBS_LINK_ETH;
 		score = choose_gid(o, local, a.gid_tbl_len, p);
-		if (!score)
-			snprintf(why, VERBS_WHY, "%s: no RoCE v2 address that is the connection's", p->name);
+		if (!score && o->gid_index >= 0)
+			but(why, "%s: no GID %d", p->name, o->gid_index);
+		else if (!score)
+			but(why, "%s: no RoCE v2 address%s", p->name, *o->devices ? "" : " that is the connection's");
 		return score;
 	}
 	p->link = VERBS_LINK_IB;
 	p->gid_index = o->gid_index >= 0 ? o->gid_index : 0;
 	if (ibv_query_gid(p->ctx, p->port, p->gid_index, &p->gid)) {
-		snprintf(why, VERBS_WHY, "%s: no GID %d", p->name, p->gid_index);
+		but(why, "%s: no GID %d", p->name, p->gid_index);
 		return 0;
 	}
 	return INFINIBAND;
@@ -130,13 +151,15 @@ static int look_at(const struct verbs_opts *o, const uint8_t local[16], struct i
 	struct ibv_device_attr a;
 	bool kept = false;
 
+	if (*o->devices && !is_named(o->devices, name, 0))
+		return best;
 	if (dev->transport_type != IBV_TRANSPORT_IB) {
-		snprintf(why, VERBS_WHY, "%.64s: is no InfiniBand or RoCE device", name);
+		but(why, "%.64s: is no InfiniBand or RoCE device", name);
 		return best;
 	}
 	ctx = ibv_open_device(dev);
 	if (!ctx || ibv_query_device(ctx, &a)) {
-		snprintf(why, VERBS_WHY, "%.64s: cannot be opened: %s", name, strerror(errno));
+		but(why, "%.64s: cannot be opened: %s", name, strerror(errno));
 		if (ctx)
 			ibv_close_device(ctx);
 		return best;
@@ -149,7 +172,7 @@ static int look_at(const struct verbs_opts *o, const uint8_t local[16], struct i
 		if (*o->devices && !is_named(o->devices, name, i))
 			continue;
 		if (!a.max_srq) {
-			snprintf(why, VERBS_WHY, "%s: has no shared receive queues", p.name);
+			but(why, "%s: has no shared receive queues", p.name);
 			continue;
 		}
 		score = judge(o, local, &p, why);
@@ -172,10 +195,12 @@ int port_find(const struct verbs_opts *o, const uint8_t local[16], struct port *
 	int best = 0;
 
 	memset(p, 0, sizeof(*p));
-	snprintf(why, VERBS_WHY, *o->devices ? "no RDMA device of those in net_devices" : "no RDMA device");
+	why[0] = '\0';
 	for (int i = 0; list && list[i]; i++)
 		best = look_at(o, local, list[i], best, p, why);
 	if (list)
 		ibv_free_device_list(list);
+	if (!best && !why[0])
+		snprintf(why, VERBS_WHY, *o->devices ? "no RDMA device of those in net_devices" : "no RDMA device");
 	return best ? 0 : -ENODEV;
 }

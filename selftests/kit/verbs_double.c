@@ -98,11 +98,16 @@ static struct {
 	bool happened, up, ethernet, inline_data, removed;
 	bool roce_gid;
 	union ibv_gid gid;
+	const struct verbs_double_port *ports;	/* NULL: the one port of the one device */
+	unsigned int nports;
 	int max_cqe, max_srq_wr;
 	struct verbs_double_fails fails;
 } d = { .lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER };
 
+#define DEVICES		8u
+
 static struct ibv_device device = { .node_type = IBV_NODE_CA, .transport_type = IBV_TRANSPORT_IB, .name = "double0" };
+static struct ibv_device several[DEVICES];	/* of d.ports */
 
 void verbs_double_reset(void)
 {
@@ -113,6 +118,7 @@ void verbs_double_reset(void)
 	d.late = NULL;
 	d.slow_reads = d.slow_writes = false;
 	d.happened = d.ethernet = d.roce_gid = d.removed = false;
+	d.ports = NULL;
 	d.up = d.inline_data = true;
 	d.max_cqe = 1 << 20;
 	d.max_srq_wr = 1 << 15;
@@ -237,6 +243,14 @@ void verbs_double_ethernet(const uint8_t gid[16])
 	d.roce_gid = gid;
 	if (gid)
 		memcpy(d.gid.raw, gid, 16);
+	pthread_mutex_unlock(&d.lock);
+}
+
+void verbs_double_ports(const struct verbs_double_port *p, unsigned int n)
+{
+	pthread_mutex_lock(&d.lock);
+	d.ports = p;
+	d.nports = n;
 	pthread_mutex_unlock(&d.lock);
 }
 
@@ -692,13 +706,47 @@ static void start(void)
 
 /* ---- devices ---- */
 
+/* Of d.ports, port @port of the device of this name; 0: how many it has. */
+static const struct verbs_double_port *port_of(const char *name, uint32_t port, uint32_t *n)
+{
+	const struct verbs_double_port *found = NULL;
+
+	*n = 0;
+	for (unsigned int i = 0; d.ports && i < d.nports; i++)
+		if (!strcmp(d.ports[i].device, name) && ++*n == port)
+			found = &d.ports[i];
+	return found;
+}
+
+static unsigned int list_several(struct ibv_device **list)
+{
+	unsigned int n = 0;
+
+	for (unsigned int i = 0; i < d.nports && n < DEVICES; i++) {
+		if (n && !strcmp(several[n - 1].name, d.ports[i].device))
+			continue;
+		several[n].node_type = IBV_NODE_CA;
+		several[n].transport_type = d.ports[i].iwarp ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
+		snprintf(several[n].name, sizeof(several[n].name), "%s", d.ports[i].device);
+		list[n] = &several[n];
+		n++;
+	}
+	return n;
+}
+
 struct ibv_device **ibv_get_device_list(int *n)
 {
-	struct ibv_device **list = calloc(2, sizeof(*list));
+	struct ibv_device **list = calloc(DEVICES + 1, sizeof(*list));
+	unsigned int found = 1;
 
+	pthread_mutex_lock(&d.lock);
+	if (d.ports)
+		found = list_several(list);
+	else
+		list[0] = &device;
+	pthread_mutex_unlock(&d.lock);
 	if (n)
-		*n = 1;
-	list[0] = &device;
+		*n = (int)found;
 	return list;
 }
 
@@ -766,9 +814,12 @@ int ibv_close_device(struct ibv_context *ctx)
 
 int ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
 {
+	uint32_t n;
+
 	memset(a, 0, sizeof(*a));
 	pthread_mutex_lock(&d.lock);
-	a->phys_port_cnt = 1;
+	port_of(ctx->device->name, 0, &n);
+	a->phys_port_cnt = n ? n : 1;
 	a->max_srq = 64;
 	a->max_srq_wr = d.max_srq_wr;
 	a->max_cqe = d.max_cqe;
@@ -781,32 +832,55 @@ int ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
 int ibv_query_port(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_port_attr *compat)
 {
 	struct ibv_port_attr *a = (struct ibv_port_attr *)compat;
+	const struct verbs_double_port *p;
+	bool up, ethernet;
+	uint32_t n;
 
 	pthread_mutex_lock(&d.lock);
-	a->state = d.up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+	p = port_of(ctx->device->name, port, &n);
+	up = d.up && (!p || !p->down);
+	ethernet = p ? p->ethernet : d.ethernet;
+	a->state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
 	a->active_mtu = IBV_MTU_1024;
-	a->gid_tbl_len = 2;
-	a->lid = d.ethernet ? 0 : 7;
-	a->link_layer = d.ethernet ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND;
+	a->gid_tbl_len = p ? sizeof(p->gid) / sizeof(p->gid[0]) : 2;
+	a->lid = ethernet ? 0 : 7;
+	a->link_layer = ethernet ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND;
 	pthread_mutex_unlock(&d.lock);
-	return port == 1 ? 0 : EINVAL;
+	return p || (!n && port == 1) ? 0 : EINVAL;
 }
 
 int ibv_query_gid(struct ibv_context *ctx, uint8_t port, int index, union ibv_gid *gid)
 {
+	const struct verbs_double_port *p;
+	int ret = 0;
+	uint32_t n;
+
 	pthread_mutex_lock(&d.lock);
+	p = port_of(ctx->device->name, port, &n);
 	*gid = d.gid;
+	if (p && (unsigned int)index < sizeof(p->gid) / sizeof(p->gid[0]))
+		memcpy(gid->raw, p->gid[index].gid, 16);
+	else if (p)
+		ret = EINVAL;
 	pthread_mutex_unlock(&d.lock);
-	return 0;
+	return ret;
 }
 
 int _ibv_query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index, struct ibv_gid_entry *e, uint32_t flags,
 		      size_t size)
 {
+	const struct verbs_double_port *p;
 	int ret = ENODATA;
+	uint32_t n;
 
 	pthread_mutex_lock(&d.lock);
-	if (index == 1 && d.roce_gid) {
+	p = port_of(ctx->device->name, port, &n);
+	if (p) {
+		*e = (struct ibv_gid_entry){ .gid_index = index, .port_num = port,
+					     .gid_type = p->gid[index].v2 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1 };
+		memcpy(e->gid.raw, p->gid[index].gid, 16);
+		ret = 0;
+	} else if (index == 1 && d.roce_gid) {
 		*e = (struct ibv_gid_entry){ .gid = d.gid, .gid_index = index, .port_num = port, .gid_type = IBV_GID_TYPE_ROCE_V2 };
 		ret = 0;
 	}

@@ -57,6 +57,17 @@ void verbs_double_alter(uint64_t n, uint32_t bits);
 /* Ethernet, with this address as entry 1 of the table of GIDs; NULL: none. */
 void verbs_double_ethernet(const uint8_t gid[16]);
 
+/* Devices and ports, instead of the one of InfiniBand: nothing else of them is different, until verbs_double_reset(). */
+struct verbs_double_port {
+	const char *device;		/* ports of one are together */
+	bool down, ethernet, iwarp;
+	struct {
+		uint8_t gid[16];	/* all 0: none */
+		bool v2;		/* RoCE: version */
+	} gid[3];
+};
+void verbs_double_ports(const struct verbs_double_port *p, unsigned int n);
+
 /* Counted down with each call that could fail; the one that reaches 0 does.  -1: none does. */
 struct verbs_double_fails {
 	int reg_mr, create_cq, create_srq, create_qp, modify_qp, post_recv;

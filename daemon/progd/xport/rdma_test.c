@@ -494,6 +494,113 @@ static void test_bad_ends(void **state)
 	api->close(v);
 }
 
+#define MAPPED(a, b)	{ [10] = 0xff, 0xff, 10, 0, a, b }
+
+/* Which port of which device, and which GID of it; or all reasons why none. */
+static void test_which(void **state)
+{
+	static const struct verbs_double_port ports[] = {
+		{ "eth0", .ethernet = true,
+		  .gid = { { { 0xfe, 0x80, [15] = 1 }, true }, { MAPPED(0, 1), false }, { MAPPED(0, 1), true } } },
+		{ "eth0", .ethernet = true, .gid = { { MAPPED(1, 1), true } } },
+		{ "eth00", .ethernet = true, .gid = { { MAPPED(2, 1), false } } },
+		{ "ib0", .gid = { { { 0xfe, 0x80, [15] = 2 } }, { { 0xfe, 0x80, [15] = 3 } } } },
+		{ "ib1", .down = true },
+		{ "iw0", .iwarp = true },
+	};
+	static const struct {
+		const char *devices;
+		int gid_index;
+		uint8_t local[16];
+		const char *port;	/* NULL: none */
+		uint8_t gid[16];
+		const char *why;
+	} t[] = {
+		/* the one with the connection's address, and its entry of version 2 */
+		{ "", -1, MAPPED(0, 1), .port = "eth0:1", .gid = MAPPED(0, 1) },
+		{ "", -1, MAPPED(1, 1), .port = "eth0:2", .gid = MAPPED(1, 1) },
+		/* else InfiniBand: RoCE with another address has to be named */
+		{ "", -1, MAPPED(7, 7), .port = "ib0:1", .gid = { 0xfe, 0x80, [15] = 2 } },
+		{ "", 1, MAPPED(7, 7), .port = "ib0:1", .gid = { 0xfe, 0x80, [15] = 3 } },
+		{ "eth0", -1, MAPPED(7, 7), .port = "eth0:1", .gid = { 0xfe, 0x80, [15] = 1 } },
+		{ "eth0:2", -1, MAPPED(7, 7), .port = "eth0:2", .gid = MAPPED(1, 1) },
+		{ "eth0:2", -1, MAPPED(0, 1), .port = "eth0:2", .gid = MAPPED(1, 1) },
+		{ "iw0,eth0:1 ib0", -1, MAPPED(7, 7), .port = "ib0:1", .gid = { 0xfe, 0x80, [15] = 2 } },
+		{ "iw0,eth0:1 ib0", -1, MAPPED(0, 1), .port = "eth0:1", .gid = MAPPED(0, 1) },
+		/* an entry that is told is taken, of whatever version */
+		{ "eth0:1", 1, MAPPED(7, 7), .port = "eth0:1", .gid = MAPPED(0, 1) },
+		{ "eth0", 2, MAPPED(7, 7), .port = "eth0:1", .gid = MAPPED(0, 1) },
+		/* none: why not, of those that are named */
+		{ "eth", -1, MAPPED(0, 1), .why = "no RDMA device of those in net_devices" },
+		{ "eth0:3", -1, MAPPED(0, 1), .why = "no RDMA device of those in net_devices" },
+		{ "eth0:1x, eth0:", -1, MAPPED(0, 1), .why = "no RDMA device of those in net_devices" },
+		{ "ib1", -1, MAPPED(0, 1), .why = "ib1:1: the port is down" },
+		{ "ib1 eth00 iw0", -1, MAPPED(2, 1),
+		  .why = "eth00:1: no RoCE v2 address; ib1:1: the port is down; iw0: is no InfiniBand or RoCE device" },
+		{ "eth0:2", 1, MAPPED(1, 1), .why = "eth0:2: no GID 1" },
+		{ "ib0", 3, MAPPED(1, 1), .why = "ib0:1: no GID 3" },
+	};
+	const struct verbs_api *api = &progd_verbs_api;
+
+	verbs_double_ports(ports, sizeof(ports) / sizeof(ports[0]));
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		struct verbs_opts o = { .devices = t[i].devices, .gid_index = t[i].gid_index, .quiet_s = 1 };
+		char why[VERBS_WHY] = "";
+		struct verbs_end mine;
+		struct verbs_ep *e;
+		struct verbs *v;
+		int ctx, ret;
+
+		assert_int_equal(api->open(&o, &no_host, &ctx, &v), 0);
+		ret = api->ep_new(v, t[i].local, &ctx, &mine, &e, why);
+		if (ret && t[i].port)
+			fail_msg("%zu: %s", i, why);
+		if (ret) {
+			assert_string_equal(why, t[i].why);
+		} else {
+			assert_non_null(t[i].port);
+			assert_string_equal(api->ep_name(e), t[i].port);
+			assert_memory_equal(mine.gid, t[i].gid, 16);
+			assert_int_equal(mine.link, t[i].port[0] == 'e' ? VERBS_LINK_ETH : VERBS_LINK_IB);
+			api->ep_free(e);
+			while (api->tick(v))
+				;
+		}
+		/* none of those that were looked at stays open */
+		assert_int_equal(verbs_double_open(), 0);
+		api->close(v);
+	}
+	verbs_double_reset();
+}
+
+/* Packets are as long as the port takes (1024 bytes), or what was told if that is less: the next shorter one that there is. */
+static void test_mtu(void **state)
+{
+	static const struct {
+		unsigned int told;
+		uint8_t mtu;
+	} t[] = { { 0, 3 }, { 4096, 3 }, { 1024, 3 }, { 1023, 2 }, { 512, 2 }, { 257, 1 }, { 256, 1 }, { 1, 1 } };
+	static const uint8_t local[16];
+	const struct verbs_api *api = &progd_verbs_api;
+
+	for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		struct verbs_opts o = { .devices = "", .gid_index = -1, .mtu = t[i].told, .quiet_s = 1 };
+		char why[VERBS_WHY];
+		struct verbs_end mine;
+		struct verbs_ep *e;
+		struct verbs *v;
+		int ctx;
+
+		assert_int_equal(api->open(&o, &no_host, &ctx, &v), 0);
+		assert_int_equal(api->ep_new(v, local, &ctx, &mine, &e, why), 0);
+		assert_int_equal(mine.mtu, t[i].mtu);
+		api->ep_free(e);
+		while (api->tick(v))
+			;
+		api->close(v);
+	}
+}
+
 static int on_epoll(void **state)
 {
 	verbs_double_reset();
@@ -514,6 +621,8 @@ static int on_uring(void **state)
 
 static const struct CMUnitTest tests[] = {
 	{ "bad ends", test_bad_ends, on_epoll, NULL, NULL },
+	{ "which", test_which, on_epoll, NULL, NULL },
+	{ "mtu", test_mtu, on_epoll, NULL, NULL },
 	BOTH(retry), BOTH(rnr), BOTH(lost_ack), BOTH(qp_fatal), BOTH(port_down), BOTH(removed), BOTH(removed_quietly), BOTH(early),
 	BOTH(lies), BOTH(scarce), BOTH(short), BOTH(without), BOTH(roce), BOTH(quiet),
 };

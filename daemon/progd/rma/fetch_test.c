@@ -1297,8 +1297,9 @@ static int setup_tcp(void **state)
 }
 
 /*
- * Instructions of the workers in user mode for a put: of 8 bytes those of the origin's worker are at most 0.7 of what they are
- * over TCP, of 1 MiB those of both are at most 0.1.  What libibverbs does is not counted.
+ * Instructions of the workers in user mode for a put: of 8 bytes those of the origin's worker are 0.69 of what they are over TCP,
+ * of 1 MiB those of both are 0.09 (rdma.md).  The limits leave room for other compilers and C libraries.  What libibverbs does is
+ * not counted.
  */
 static void test_cost(void **state)
 {
@@ -1325,8 +1326,8 @@ static void test_cost(void **state)
 				      (unsigned int)lens[l], (unsigned int)k[rdma][l].a, (unsigned int)k[rdma][l].b);
 		}
 	}
-	assert_in_range(k[1][0].a, 1, k[0][0].a * 7 / 10);
-	assert_in_range(k[1][1].a, 1, (k[0][1].a + k[0][1].b) / 10);
+	assert_in_range(k[1][0].a, 1, k[0][0].a * 3 / 4);
+	assert_in_range(k[1][1].a, 1, (k[0][1].a + k[0][1].b) / 8);
 	/* what has told of nothing is not armed again: that is a write to the device */
 	assert_int_equal(k[1][0].arms, 1);
 }

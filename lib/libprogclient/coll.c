@@ -33,11 +33,13 @@
 #define STRANDS		4u
 #define EDGES		64u		/* the oldest one always has so many slots */
 #define ACTIVE_MAX	64u		/* collectives at the same time; the oldest of an order always is, see same_order() */
-_Static_assert(MSGS_RESERVED - MSGS_RESERVED * 2 / 3 >= EDGES, "EDGES: more than are left of the reserved slots");
-#define SHARED_MAX	(MSGS_RESERVED * 2 / 3)	/* slots of all collectives, but for the oldest ones */
+#define SHARED_MAX	((MSGS_RESERVED - MSGS_TALK) * 2 / 3)	/* slots of all collectives, but for the oldest ones */
+_Static_assert(MSGS_RESERVED - MSGS_TALK - SHARED_MAX >= EDGES, "EDGES: more than are left of the reserved slots");
+_Static_assert(3 * COLL_TALKS_MAX + COLL_EARS_MAX + COLL_REPLIES_MAX <= MSGS_TALK, "MSGS_TALK: less than coll_peers.c has");
 #define RESERVE_TMP	1024u		/* bytes of COLL_TMP that may be the reserve's */
 #define RETRY_NS	1000000u	/* there was no slot */
 #define CHECK_NS	100000000u	/* is the daemon there? */
+#define IDLE_NS		1000000000u	/* does anybody ask? */
 #define ASK_AT		2u		/* looks at a round that waits, and then its members are asked for; */
 #define ASK_EVERY	8u		/* again after so many */
 #define LOOSE_BYTES	512u		/* of a message that goes with its announcement */
@@ -68,8 +70,7 @@ struct loose {
 	prog_msg *m;			/* NULL: free */
 	uint32_t to;			/* rank */
 	uint8_t looks;			/* that it has been waiting; those at rounds are counted likewise */
-	uint64_t comm, number;		/* of the collective */
-	struct coll_call call;
+	struct coll_question what;
 	unsigned char data[LOOSE_BYTES];
 };
 
@@ -80,7 +81,7 @@ struct prog_coll {
 	struct coll_mark mark;
 	struct prog_coll_cfg cfg;
 	struct coll_limits limits;
-	struct coll_call call;
+	uint32_t same;			/* see coll_call() */
 	uint32_t kind;			/* in the keys of messages */
 	unsigned char *buf[3];		/* by enum coll_buf */
 	struct tmp *tmp;
@@ -112,7 +113,7 @@ struct colls {
 	bool running;			/* there is a thread */
 	bool warned;			/* there could not be one */
 	bool on_event;			/* it sleeps, or is about to, on the daemon's event, and is counted there */
-	uint64_t patience;		/* ns: how long it does; 0: for ever */
+	uint64_t patience;		/* ns: how long it does */
 	bool exit;
 	pthread_t thread;
 	struct coll_peers peers;
@@ -214,9 +215,9 @@ static int post_send(struct colls *cs, const struct prog_coll *c, const struct p
 	l->m = *m;
 	l->to = key->dst;
 	l->looks = 0;
-	l->comm = key->comm;
-	l->number = key->ord;
-	l->call = c->call;
+	l->what = (struct coll_question){
+		.comm = key->comm, .number = key->ord, .same = c->same, .msg = (uint32_t)(-1 - key->tag) | COLL_ASKER_SENDS,
+	};
 	cs->loose_new = true;
 	*m = NULL;
 	cs->loose_next = (cs->loose_next + 1) % LOOSE_MAX;
@@ -575,19 +576,24 @@ static bool look_at_round(struct colls *cs, struct prog_coll *c, struct strand *
 	bool ended = false, ask = look_again(&st->looks);
 
 	for (unsigned int i = 0; st->open >> i; i++) {
-		uint32_t rank = c->cfg.world[st->step[i].peer];
+		const struct coll_step *p = &st->step[i];
+		uint32_t rank = c->cfg.world[p->peer];
+		struct coll_question q = {
+			.comm = c->cfg.comm, .number = c->cfg.number, .same = c->same,
+			.msg = p->tag | (p->op == COLL_SEND ? COLL_ASKER_SENDS : 0),
+		};
 
 		if (!(st->open & 1u << i))
 			continue;
 		if (coll_peers_gone(&cs->peers, rank)) {
 			fail(c, -ESRCH);
-		} else if (coll_peers_differs(&cs->peers, rank, &c->call)) {
+		} else if (coll_peers_differs(&cs->peers, rank, &q)) {
 			if (!c->status)
 				say_differs(cs, c->cfg.comm, c->cfg.number, rank);
 			fail(c, -EPROTO);
 		} else {
-			if (ask)
-				coll_peers_ask(&cs->peers, cs->w, rank, &c->call);
+			if (ask && !coll_peers_ask(&cs->peers, cs->w, rank, &q))
+				st->looks = ASK_AT - 1;
 			continue;
 		}
 		drop_msg(cs, st->msg[i]);
@@ -608,17 +614,59 @@ static bool look_at_loose(struct colls *cs)
 	for (struct loose *l = cs->loose; l < cs->loose + LOOSE_MAX; l++) {
 		if (!l->m || msg_state(l->m) >= PROG_P2P_DONE || coll_peers_gone(&cs->peers, l->to))
 			continue;
-		if (coll_peers_differs(&cs->peers, l->to, &l->call)) {
-			say_differs(cs, l->comm, l->number, l->to);
+		if (coll_peers_differs(&cs->peers, l->to, &l->what)) {
+			say_differs(cs, l->what.comm, l->what.number, l->to);
 			prog_msg_free(cs->w, l->m);
 			l->m = NULL;
 			continue;
 		}
 		some = true;
-		if (look_again(&l->looks))
-			coll_peers_ask(&cs->peers, cs->w, l->to, &l->call);
+		if (look_again(&l->looks) && !coll_peers_ask(&cs->peers, cs->w, l->to, &l->what))
+			l->looks = ASK_AT - 1;
 	}
 	return some;
+}
+
+/* Lengths that only those know who have a message: is there one for @asker, or from it, that meets what it says of it? */
+static bool meets(const struct prog_coll *c, uint32_t asker, const struct coll_question *q)
+{
+	const struct prog_coll_desc *d = &c->cfg.desc;
+	uint8_t op = q->msg & COLL_ASKER_SENDS ? COLL_RECV : COLL_SEND;
+	struct coll_step step[COLL_STEPS_MAX];
+	int n;
+
+	if (d->kind < PROG_COLL_GATHERV || d->kind > PROG_COLL_NEIGHBOR || d->kind == PROG_COLL_ALLGATHERV)
+		return true;
+	for (uint32_t s = 0; s < c->nstrands; s++) {
+		for (uint32_t round = 0; (n = coll_round(d, s, round, step)) >= 0; round++) {
+			for (int i = 0; i < n; i++) {
+				if (step[i].op == op && c->cfg.world[step[i].peer] == asker &&
+				    step[i].tag == (q->msg & ~COLL_ASKER_SENDS))
+					return true;
+			}
+		}
+	}
+	return false;
+}
+
+/* Somebody asks: what is there of it here? */
+static enum coll_verdict judge(void *arg, uint32_t asker, const struct coll_question *q)
+{
+	struct colls *cs = arg;
+	struct prog_coll *const list[] = { cs->active, cs->queued };
+	const struct prog_coll *c;
+
+	for (int i = 0; i < 2; i++) {
+		DL_FOREACH(list[i], c) {
+			if (c->cfg.comm == q->comm && c->cfg.number == q->number)
+				return c->same == q->same && meets(c, asker, q) ? COLL_GOES_ON : COLL_OTHER;
+		}
+	}
+	/* what was sent of it may come yet */
+	for (const struct loose *l = cs->loose; l < cs->loose + LOOSE_MAX; l++)
+		if (l->m && msg_state(l->m) < PROG_P2P_DONE && l->what.comm == q->comm && l->what.number == q->number)
+			return l->what.same == q->same ? COLL_GOES_ON : COLL_OTHER;
+	return coll_orders_has(&cs->peers.orders, q->comm, q->number) ? COLL_OVER : COLL_LATE;
 }
 
 /* Under lock, now and then. */
@@ -699,7 +747,7 @@ static void thread_go_on(struct colls *cs)
 	}
 	count_waiter(cs, true);
 	/* its time-out goes with it */
-	if (!cs->retry && cs->patience && futex_requeue(&cs->word, cs->word, &hdr->event)) {
+	if (!cs->retry && cs->patience <= CHECK_NS && futex_requeue(&cs->word, cs->word, &hdr->event)) {
 		/* what has happened before the daemon saw that somebody sleeps */
 		move_all(cs);
 		if (!cs->retry)
@@ -768,13 +816,13 @@ static void *coll_main(void *arg)
 		uint32_t seen = __atomic_load_n(&cs->word, __ATOMIC_SEQ_CST);
 
 		if (is_idle(cs)) {
-			if (!patience && cs->loose_new)
+			if (cs->loose_new)
 				patience = CHECK_NS;
 			thread_sleep(cs, &cs->word, seen, patience);
 			/* from here on it is woken, not moved: that is for those who start one after the other */
 			if (!cs->nactive && __atomic_load_n(&cs->word, __ATOMIC_RELAXED) == seen) {
 				look_at_peers(cs);
-				patience = cs->loose_new ? CHECK_NS : 0;
+				patience = cs->loose_new || coll_peers_busy(&cs->peers, cs->w) ? CHECK_NS : IDLE_NS;
 			}
 			continue;
 		}
@@ -802,7 +850,9 @@ static void start_thread(struct colls *cs)
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	cs->running = !pthread_create(&cs->thread, NULL, coll_main, cs);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (!cs->running && !cs->warned)
+	if (cs->running)
+		coll_peers_listen(cs->w);
+	else if (!cs->warned)
 		prog_log(PROG_LOG_WARN, "session %u: no thread for collectives: they go on in MPI calls only", cs->s->id);
 	cs->warned = !cs->running;
 }
@@ -823,6 +873,7 @@ static struct colls *colls_get(struct prog_win *w)
 			cs->s = w->s;
 			cs->w = w;
 			coll_report_init(&cs->report, w->s);
+			coll_peers_init(&cs->peers, judge, cs);
 			DL_APPEND(all, cs);
 		}
 		ms->colls = cs;
@@ -897,7 +948,7 @@ int prog_coll_start(struct prog_win *w, const struct prog_coll_cfg *cfg, prog_co
 	c->cfg = *cfg;
 	c->limits = limits;
 	c->cfg.desc.limits = &c->limits;
-	c->call = coll_call(cfg);
+	c->same = coll_call(cfg);
 	c->kind = coll_call_kind(cfg);
 	c->buf[COLL_IN] = (unsigned char *)(uintptr_t)cfg->in;
 	c->buf[COLL_OUT] = cfg->out;
@@ -917,11 +968,12 @@ int prog_coll_start(struct prog_win *w, const struct prog_coll_cfg *cfg, prog_co
 	DL_APPEND(cs->queued, c);
 	cs->fresh = true;
 	coll_report_start(&cs->report, &c->mark, &c->cfg);
-	coll_peers_started(w, &c->call);
+	coll_orders_started(&cs->peers.orders, cfg->comm, cfg->number);
 	move_all(cs);
-	if ((cs->nactive || cs->loose_new) && !cs->running)
+	/* also if it has ended: the others may ask */
+	if (d.size > 1 && !cs->running)
 		start_thread(cs);
-	else if (cs->running && cs->loose_new && is_idle(cs) && !cs->patience)
+	else if (cs->running && cs->loose_new && is_idle(cs) && cs->patience > CHECK_NS)
 		wake_thread(cs);	/* once: from then on it looks, until they have been received */
 	thread_go_on(cs);
 	pthread_mutex_unlock(&cs->lock);
@@ -1069,6 +1121,7 @@ void colls_free(struct prog_win *w)
 	DL_DELETE(all, cs);
 	w->s->msgs->colls = NULL;
 	pthread_mutex_unlock(&all_lock);
+	coll_peers_free(&cs->peers);
 	pthread_mutex_destroy(&cs->lock);
 	prog_coll_mem_put(cs);
 }

@@ -342,6 +342,18 @@ static void withdraw(struct msgs *ms, struct prog_msg *m, bool all, enum ring_wa
 	ring_push(ms->s, r, ms->recv_ring, m->index | PROG_P2P_WITHDRAW, wake, NULL);
 }
 
+void msgs_withdraw(struct prog_win *w, struct prog_msg *m)
+{
+	struct prog_session *s = w->s;
+
+	if (!m)
+		return;
+	pthread_mutex_lock(&s->msg_lock);
+	if (!m->withdrawing && msg_state(m) < PROG_P2P_DONE && !session_lost(s))
+		withdraw(w->msgs, m, false, WAKE_NOW);
+	pthread_mutex_unlock(&s->msg_lock);
+}
+
 void prog_msg_free(struct prog_win *w, prog_msg *m)
 {
 	struct msgs *ms = w->msgs;
@@ -354,7 +366,7 @@ void prog_msg_free(struct prog_win *w, prog_msg *m)
 		release(ms, m);
 	} else {
 		if (m->slot->kind == PROG_P2P_RECV && !(m->slot->flags & PROG_P2PF_DROP) &&
-		    msg_state(m) < PROG_P2P_DONE && !session_lost(s))
+		    msg_state(m) < PROG_P2P_DONE && !m->withdrawing && !session_lost(s))
 			withdraw(ms, m, false, WAKE_NOT);
 		msg_push(ms, &ms->left, m);
 	}

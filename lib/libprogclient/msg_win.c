@@ -57,8 +57,10 @@ int msgs_open(struct prog_win *w)
 		m->slot = (struct prog_p2p_slot *)(void *)((char *)s->seg + s->p2p->slot_off) + i;
 		m->serial = serial;
 		m->program = CLIENT_NO_ARENA;
-		if (i < MSGS_SEEN_SLOT)
+		if (i != MSGS_LISTEN_SLOT)
 			msg_push(ms, &ms->free, m);
+		else
+			__atomic_store_n(&m->slot->state, PROG_P2P_FREE, __ATOMIC_RELEASE);
 	}
 	pthread_mutex_lock(&s->msg_lock);
 	err = s->msgs ? -EEXIST : 0;

@@ -8,18 +8,19 @@
 #include "win.h"
 
 /*
- * Two slots for each of the collectives that were started last: a SEND to nobody, which is in no ring.  A receive of it by its id is
- * refused with -EACCES if that is the serial number that it has, and with -ESTALE if not: so others can ask for one (coll_peers.h).
- * Nothing else is in these slots, as the daemon takes no SEND of a slot that is older than what has been asked for.
+ * What others ask for (coll_peers.h): a SEND to nobody, which is in no ring, if collectives were started here.  A receive of it by its id
+ * is refused with -EACCES then, and with -ESTALE if not.  Nothing else is in this slot, as the daemon takes no SEND of a slot that is older
+ * than what has been asked for.
  */
-#define MSGS_SEEN	32u
-#define MSGS_SEEN_SLOT	(PROG_P2P_SLOTS - 2 * MSGS_SEEN)
+#define MSGS_LISTEN_SLOT	(PROG_P2P_SLOTS - 1)
+#define MSGS_LISTEN_SERIAL	1u
 
 /*
  * Slots that only collectives have (prog_msg_send() and prog_msg_recv() with MSGS_COLL): a program may have any number of receives
  * outstanding whose messages are sent when a collective has ended.
  */
-#define MSGS_RESERVED	(MSGS_SEEN_SLOT - PROG_MSG_MOST)
+#define MSGS_RESERVED	(MSGS_LISTEN_SLOT - PROG_MSG_MOST)
+#define MSGS_TALK	63u	/* of these, for what members of collectives ask each other */
 #define MSGS_COLL	(1u << 31)
 #define MSGS_QUIET	(1u << 30)	/* prog_msg_send(): nobody waits for its end; prog_msg_recv(): msgs_look_now() follows */
 
@@ -40,6 +41,8 @@ void msgs_close(struct prog_win *w);
  * the helper ring's event changes.  @fresh: it did since the last call.
  */
 uint64_t msgs_look(struct prog_session *s, bool fresh);
+/* A receive that was posted for a key, of which nobody waits to hear whether it was; NULL is fine. */
+void msgs_withdraw(struct prog_win *w, struct prog_msg *m);
 /* Receives that were posted with MSGS_QUIET are: the daemon looks at them if it has messages that nobody has received. */
 void msgs_look_now(struct prog_win *w);
 /* The process of @rank, if it is on this node and its memory can be reached: 0, or -ENOENT.  Any thread. */

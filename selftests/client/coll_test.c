@@ -960,6 +960,137 @@ static void test_other(void **state)
 	on_two(body_other, 4, "1", NULL, PROG_SESSION_MT);
 }
 
+/*
+ * The same on many communicators at once; and by a member of whom the others need nothing: these are far ahead when it asks, and call
+ * nothing any more.
+ */
+static void body_other_many(void)
+{
+	enum { MANY_COMMS = 40, LATER = 100 };
+	uint32_t who = my_ranks - 1;
+	uint64_t failed = 0;
+	struct comm *c[MANY_COMMS], *ahead;
+	struct one *o[MANY_COMMS], *later;
+
+	space_open();
+	for (uint32_t i = 0; i < MANY_COMMS; i++) {
+		c[i] = comm_new(1 + i, 0);
+		o[i] = one_new(c[i], my_rank == who ? PROG_COLL_BARRIER : PROG_COLL_ALLREDUCE, 80);
+		one_start(o[i]);
+	}
+	for (uint32_t i = 0; i < MANY_COMMS; i++) {
+		int status = one_wait(o[i]);
+
+		CHECK(status == 0 || status == -EPROTO || status == -EMSGSIZE);
+		failed |= (uint64_t)(status != 0) << i;
+		one_end(o[i], false);
+		free(c[i]);
+	}
+	rs->value[my_rank] = failed;
+	rank_barrier();
+	for (uint32_t i = 0; i < my_ranks; i++)
+		failed |= rs->value[i];
+	CHECK_INT(failed, (1ull << MANY_COMMS) - 1);
+	rank_barrier();
+	ahead = comm_new(1 + MANY_COMMS, 0);
+	for (uint32_t i = 0; i < (my_rank == who ? 1 : LATER); i++) {
+		later = one_new(ahead, my_rank == who ? PROG_COLL_ALLREDUCE : PROG_COLL_ALLTOALLV, 80);
+		if (my_rank != who)
+			later->in_len[who] = later->out_len[who] = 0;
+		one_start(later);
+		CHECK_INT(one_wait(later), my_rank == who ? -EPROTO : 0);
+		one_end(later, false);
+	}
+	free(ahead);
+	rank_barrier();
+	rank_finish(ses, win);
+}
+
+static void test_other_many(void **state)
+{
+	on_one(body_other_many, 3, 0);
+	on_two(body_other_many, 4, "2", NULL, PROG_SESSION_MT);
+}
+
+/* One says that it sends something, and the other one that nothing comes, or the other way. */
+static void zero_len(struct one *o, bool sender)
+{
+	const struct prog_coll_desc *d = &o->cfg.desc;
+	uint32_t next = (d->root + 1) % d->size;
+
+	switch (d->kind) {
+	case PROG_COLL_GATHERV:
+		if (sender && d->rank == next)
+			o->cfg.desc.bytes = 0;
+		if (!sender && d->rank == d->root)
+			o->out_len[next] = 0;
+		break;
+	case PROG_COLL_SCATTERV:
+		if (sender && d->rank == d->root)
+			o->in_len[next] = 0;
+		if (!sender && d->rank == next)
+			o->cfg.desc.bytes = 0;
+		break;
+	case PROG_COLL_ALLTOALLV:
+		if (sender && d->rank == d->root)
+			o->in_len[next] = 0;
+		if (!sender && d->rank == next)
+			o->out_len[d->root] = 0;
+		break;
+	default:
+		if (sender && d->rank == d->root)
+			o->in_len[1] = 0;
+		if (!sender && d->rank == next)
+			o->out_len[0] = 0;
+	}
+}
+
+static void body_zero(void)
+{
+	static const enum prog_coll_kind kinds[] = { PROG_COLL_GATHERV, PROG_COLL_SCATTERV, PROG_COLL_ALLTOALLV, PROG_COLL_NEIGHBOR };
+	enum { ALL = 16 };
+	struct comm *c[ALL], *both;
+	struct one *o[ALL], *x;
+	int status;
+
+	space_open();
+	for (uint32_t i = 0; i < ALL; i++) {
+		c[i] = comm_new(1 + i, 0);
+		o[i] = one_new(c[i], kinds[i / 4], i & 1 ? 64 : 100000);
+		zero_len(o[i], i & 2);
+		one_start(o[i]);
+	}
+	/* two that wait for each other */
+	both = comm_new(1 + ALL, 0);
+	x = one_new(both, PROG_COLL_ALLTOALLV, 64);
+	if (my_rank < 2)
+		x->in_len[1 - my_rank] = 0;
+	one_start(x);
+	CHECK_INT(one_wait(x), my_rank < 2 ? -EPROTO : 0);
+	one_end(x, false);
+	free(both);
+	for (uint32_t i = 0; i < ALL; i++) {
+		const struct prog_coll_desc *d = &o[i]->cfg.desc;
+		bool up = kinds[i / 4] == PROG_COLL_GATHERV, sender = i & 2, ends = sender == up;
+
+		/* who waits; whose message is short does not */
+		ends = d->rank == (ends ? d->root : (d->root + 1) % d->size) && (sender || !(i & 1));
+		status = one_wait(o[i]);
+		if (status != (ends ? -EPROTO : 0))
+			printf("# case %u, root %u\n", i, d->root);
+		CHECK_INT(status, ends ? -EPROTO : 0);
+		one_end(o[i], false);
+		free(c[i]);
+	}
+	rank_finish(ses, win);
+}
+
+static void test_zero(void **state)
+{
+	on_one(body_zero, 3, 0);
+	on_two(body_zero, 4, "1", NULL, 0);
+}
+
 /* ---- no memory --------------------------------------------------------------------------------------- */
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -1355,6 +1486,8 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_ahead),
 	cmocka_unit_test(test_wrong_length),
 	cmocka_unit_test(test_other),
+	cmocka_unit_test(test_other_many),
+	cmocka_unit_test(test_zero),
 	cmocka_unit_test(test_failed),
 #ifdef LIMITS_WORK
 	cmocka_unit_test(test_no_memory),

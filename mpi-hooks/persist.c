@@ -160,12 +160,20 @@ static int start_rec(struct rec *r)
 	return r->kind == REC_SEND ? start_send(r) : start_recv(r);
 }
 
+/* One that is not idle here: the library's request of a receive says so by itself, but there is none of the others under way. */
+static int start_other(struct rec *r, MPI_Request *request)
+{
+	if (r && r->persistent && r->state != REC_IDLE && r->kind != REC_RECV)
+		return hcomm_raise(r->c, MPI_ERR_REQUEST, "MPI_Start");
+	return PMPI_Start(request);
+}
+
 static __attribute__((noinline)) int start_slow(MPI_Request *request)
 {
 	struct rec *r = request ? rec_find(*request) : NULL;
 
 	if (!r || !r->persistent || r->state != REC_IDLE)
-		return PMPI_Start(request);
+		return start_other(r, request);
 	return start_rec(r);
 }
 
@@ -200,7 +208,7 @@ static int start_threads(MPI_Request *request)
 	struct rec *r = likely(request) ? rec_find_idle(*request) : NULL;
 
 	if (unlikely(!r || !r->persistent || r->state != REC_IDLE))
-		return PMPI_Start(request);
+		return start_other(r, request);
 	if (likely(r->cap < p2p_least && !r->dt && !r->opaque_type))
 		return r->kind == REC_SEND ? start_send_threads(r) : start_recv_threads(r);
 	return start_rec(r);

@@ -103,6 +103,45 @@ static void orders(void)
 	M(MPI_Comm_free(&rev));
 }
 
+/* Started while it is active: an error, and it goes on.  And so a send that is ours. */
+static void twice(void)
+{
+	struct t_rng r = t_rng_common();
+	int next = (t_rank + 1) % t_size, prev = (t_rank + t_size - 1) % t_size, n = 1 << 18;
+	int *out = calloc((size_t)n, sizeof(*out)), *in = calloc((size_t)n, sizeof(*in));
+	MPI_Request q[2], back;
+	struct coll c;
+
+	make(&c, &r, MPI_COMM_WORLD, 500, &q[0]);
+	M(MPI_Send_init(out, n, MPI_INT, next, 4, MPI_COMM_WORLD, &q[1]));
+	M(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+	for (int run = 0; run < 2; run++) {
+		coll_fill(&c, (uint64_t)run);
+		for (int i = 0; i < n; i++)
+			out[i] = t_rank + run + i;
+		for (int k = 0; k < 2; k++) {
+			M(MPI_Start(&q[k]));
+			T_CLASS(MPI_Start(&q[k]), MPI_ERR_REQUEST);
+			T_CLASS(MPI_Startall(1, &q[k]), MPI_ERR_REQUEST);
+		}
+		M(MPI_Irecv(in, n, MPI_INT, prev, 4, MPI_COMM_WORLD, &back));
+		M(MPI_Wait(&back, MPI_STATUS_IGNORE));
+		M(MPI_Waitall(2, q, MPI_STATUSES_IGNORE));
+		coll_check(&c);
+		for (int i = 0; i < n; i++)
+			if (in[i] != prev + run + i) {
+				T_EQ(in[i], prev + run + i);
+				break;
+			}
+	}
+	M(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL));
+	M(MPI_Request_free(&q[0]));
+	M(MPI_Request_free(&q[1]));
+	coll_free(&c);
+	free(out);
+	free(in);
+}
+
 /* Some of them at a time, together with messages; one is made and freed without a start. */
 static void startall(void)
 {
@@ -151,6 +190,7 @@ int main(int argc, char **argv)
 	}
 	T_RUN(orders, 1);
 	T_RUN(startall, 1);
+	T_RUN(twice, 1);
 #endif
 	return t_fini();
 }

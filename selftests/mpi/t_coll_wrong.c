@@ -158,6 +158,84 @@ static void not_the_same(void)
 	}
 }
 
+/*
+ * Lengths that only two members know, of which one says that it is nothing: the last rank sends nothing to rank 0, which expects something.
+ * All at once, each on a communicator of its own, and in another order at the last rank.
+ */
+enum { ALLTOALLV, ALLTOALLW, GATHERV, SCATTERV, NEIGHBOR, NEIGHBOR_W, VARIABLE };
+
+static void start_variable(int call, MPI_Comm on, int *in, int *out, int *counts[2], MPI_Request *q)
+{
+	static int displs[16], ones[16];
+	static MPI_Aint at[16];
+	static MPI_Datatype types[16];
+	int last = t_size - 1, mine = t_rank == last ? 0 : 1, n = mine;
+
+	for (int i = 0; i < t_size; i++) {
+		displs[i] = i;
+		ones[i] = counts[0][i] = counts[1][i] = 1;
+		at[i] = displs[i] * (MPI_Aint)sizeof(int);
+		types[i] = MPI_INT;
+	}
+	counts[0][0] = mine;
+	if (call == ALLTOALLW)
+		for (int i = 0; i < t_size; i++)
+			displs[i] *= (int)sizeof(int);
+	switch (call) {
+	case ALLTOALLV:
+		M(MPI_Ialltoallv(in, counts[0], displs, MPI_INT, out, counts[1], displs, MPI_INT, on, q));
+		break;
+	case ALLTOALLW:
+		M(MPI_Ialltoallw(in, counts[0], displs, types, out, counts[1], displs, types, on, q));
+		break;
+	case GATHERV:
+		M(MPI_Igatherv(in, n, MPI_INT, out, ones, displs, MPI_INT, 0, on, q));
+		break;
+	case SCATTERV:
+		M(MPI_Iscatterv(in, counts[0], displs, MPI_INT, out, 1, MPI_INT, last, on, q));
+		break;
+	case NEIGHBOR:
+		M(MPI_Ineighbor_alltoallv(in, counts[0], displs, MPI_INT, out, counts[1], displs, MPI_INT, on, q));
+		break;
+	default:
+		M(MPI_Ineighbor_alltoallw(in, counts[0], at, types, out, counts[1], at, types, on, q));
+	}
+}
+
+static void zero(void)
+{
+	static int in[VARIABLE][16], out[VARIABLE][16], counts[VARIABLE][2][16];
+	int all[16], ones[16];
+	MPI_Request q[VARIABLE];
+	MPI_Comm on[VARIABLE];
+
+	for (int i = 0; i < t_size; i++) {
+		all[i] = i;
+		ones[i] = 1;
+	}
+	for (int k = 0; k < VARIABLE; k++) {
+		if (k < NEIGHBOR)
+			M(MPI_Comm_dup(MPI_COMM_WORLD, &on[k]));
+		else
+			M(MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, t_size, all, ones, t_size, all, ones, MPI_INFO_NULL, 0, &on[k]));
+		M(MPI_Comm_set_errhandler(on[k], MPI_ERRORS_RETURN));
+	}
+	for (int i = 0; i < VARIABLE; i++) {
+		int k = t_rank == t_size - 1 ? VARIABLE - 1 - i : i;
+		int *c[2] = { counts[k][0], counts[k][1] };
+
+		start_variable(k, on[k], in[k], out[k], c, &q[k]);
+	}
+	for (int k = 0; k < VARIABLE; k++) {
+		int err = MPI_Wait(&q[k], MPI_STATUS_IGNORE), class = MPI_SUCCESS;
+
+		if (err)
+			MPI_Error_class(err, &class);
+		T_OK(class == (t_rank ? MPI_SUCCESS : MPI_ERR_ARG), "call %d: class %d", k, class);
+		M(MPI_Comm_free(&on[k]));
+	}
+}
+
 int main(int argc, char **argv)
 {
 	struct args more = usual, shorter = usual;
@@ -177,8 +255,10 @@ int main(int argc, char **argv)
 			t_end();
 		}
 	}
-	if (t_expect_progress)
+	if (t_expect_progress) {
 		not_the_same();
+		T_RUN(zero, 2);
+	}
 	MPI_Comm_free(&comm);
 	return t_fini();
 }

@@ -13,6 +13,7 @@
 #define MOVE_NS		20000000u
 #define PROBE_NS	3200000000u	/* who has not answered for so long: is it still there? */
 #define EAR_NS		300000000u	/* of other ranks are posted then, if there are more */
+#define REST_NS		2000000000u	/* nobody has asked: what is not received is something else */
 #define BUSY_NS		500000000u	/* after a question there may be another one */
 
 #define COMM		UINT64_MAX	/* of keys of messages here */
@@ -87,13 +88,13 @@ static prog_msg *send_to(struct prog_win *w, uint32_t rank, int32_t tag, void *d
 	return prog_msg_send(w, &key, &b, PROG_MSGF_EAGER | MSGS_COLL | MSGS_QUIET, &id, &m) ? NULL : m;
 }
 
-static prog_msg *receive_from(struct prog_win *w, uint32_t rank, int32_t tag, void *data, size_t len)
+static prog_msg *receive_from(struct prog_win *w, uint32_t rank, int32_t tag, void *data, size_t len, unsigned int flags)
 {
 	struct prog_msg_key key = key_of(w, rank, w->msgs->self, tag);
 	struct prog_buf b = { .addr = data, .count = len };
 	prog_msg *m;
 
-	return prog_msg_recv(w, &key, &b, MSGS_COLL | PROG_MSGF_URGENT, &m) ? NULL : m;
+	return prog_msg_recv(w, &key, &b, MSGS_COLL | flags, &m) ? NULL : m;
 }
 
 static bool is_over(const prog_msg *m)
@@ -142,7 +143,7 @@ static void ask(struct coll_peers *p, struct coll_talk *t, struct prog_win *w, u
 	t->step = FREE;
 	t->since = now;
 	t->q.id = ++p->next_id;
-	t->recv = receive_from(w, t->rank, TAG_ANSWER, &t->a, sizeof(t->a));
+	t->recv = receive_from(w, t->rank, TAG_ANSWER, &t->a, sizeof(t->a), 0);
 	if (!t->recv)
 		return;
 	t->send = send_to(w, t->rank, TAG_QUESTION, &t->q, offsetof(struct coll_questions, q) + t->q.n * sizeof(t->q.q[0]));
@@ -311,6 +312,10 @@ static void hear(struct coll_peers *p, struct coll_ear *e, struct prog_win *w, u
 		return;
 	n = take(w, &e->m, &e->q, sizeof(e->q));
 	p->nears--;
+	if (n == -ECANCELED)
+		return;
+	p->asked = true;
+	p->rest = 0;
 	p->heard = now;
 	if (n < (int64_t)offsetof(struct coll_questions, q) || e->q.n > COLL_ASKED_MAX ||
 	    n != (int64_t)(offsetof(struct coll_questions, q) + e->q.n * sizeof(e->q.q[0])))
@@ -336,13 +341,18 @@ static void post_ear(struct coll_peers *p, struct coll_ear *e, struct prog_win *
 	for (uint32_t i = 0; i < w->nranks; i++, rank = (rank + 1) % w->nranks) {
 		if (rank == w->msgs->self || is_heard(p, rank))
 			continue;
-		e->m = receive_from(w, rank, TAG_QUESTION, &e->q, sizeof(e->q));
+		e->m = receive_from(w, rank, TAG_QUESTION, &e->q, sizeof(e->q), MSGS_QUIET);
 		if (!e->m)
 			return;
 		e->rank = rank;
 		e->leaving = false;
 		e->since = p->heard = now;
 		p->nears++;
+		/* all had their turn */
+		if (rank < p->next_ear || rank + 1 == w->nranks) {
+			p->rest = p->asked ? 0 : now + REST_NS;
+			p->asked = false;
+		}
 		p->next_ear = (rank + 1) % w->nranks;
 		return;
 	}
@@ -350,9 +360,10 @@ static void post_ear(struct coll_peers *p, struct coll_ear *e, struct prog_win *
 
 static void move_ears(struct coll_peers *p, struct prog_win *w, uint64_t now)
 {
-	bool some = unmatched(w);
+	bool some = unmatched(w) && now >= p->rest;
+	uint32_t before = p->nears;
 
-	if (!some && !p->nears)
+	if (!some && !before)
 		return;
 	if (!p->ear)
 		p->ear = calloc(COLL_EARS_MAX, sizeof(*p->ear));
@@ -366,6 +377,8 @@ static void move_ears(struct coll_peers *p, struct prog_win *w, uint64_t now)
 		if (!e->m && some && p->nears < w->nranks - 1)
 			post_ear(p, e, w, now);
 	}
+	if (p->nears > before || p->heard == now)
+		msgs_look_now(w);
 }
 
 /* ---- both --------------------------------------------------------------------------------------- */
@@ -398,10 +411,15 @@ bool coll_peers_due(struct coll_peers *p, struct prog_win *w)
 
 bool coll_peers_busy(const struct coll_peers *p, const struct prog_win *w)
 {
+	uint64_t now;
+
 	for (uint32_t i = 0; p->talk && i < COLL_TALKS_MAX; i++)
 		if (p->talk[i].step != FREE)
 			return true;
-	return unmatched(w) && (w->nranks - 1 > p->nears || clock_ns() - p->heard < BUSY_NS);
+	if (session_lost(w->s) || !unmatched(w))
+		return false;
+	now = clock_ns();
+	return (w->nranks - 1 > p->nears && now >= p->rest) || now - p->heard < BUSY_NS;
 }
 
 void coll_peers_end(struct coll_peers *p, struct prog_win *w)

@@ -90,6 +90,8 @@ struct coll_peers {
 	struct coll_talk *talk;		/* [COLL_TALKS_MAX]; NULL: nobody was asked yet */
 	struct coll_ear *ear;		/* [COLL_EARS_MAX]; NULL: nobody has asked yet */
 	uint32_t nears, next_ear;	/* that are posted; the rank after the last one */
+	bool asked;			/* there was a question since all ranks had their turn */
+	uint64_t rest;			/* ns: until then no further ones are posted, as there was none */
 	uint64_t heard;			/* ns: when one was posted, or a question came */
 	struct coll_reply reply[COLL_REPLIES_MAX];
 	struct {

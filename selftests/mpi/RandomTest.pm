@@ -27,6 +27,8 @@ my $top = abs_path(dirname(__FILE__) . '/../..');
 my $build = abs_path($ENV{PROG_BUILD} // $ENV{BUILD} // "$top/build");
 my $chunk = 100;	# programs of one job
 my $limit = 20;		# seconds for one program
+my $head = 20;		# lines of a job that are kept in any case, and the 40 last ones
+my $silent = 4;		# limits in which a job may say nothing
 my $vnodes = "$top/tools/vnodes/vnodes";
 # all nodes see it
 my $done = ($ENV{VNODES_RSH} ? $ENV{VNODES_STATE} : "$build/selftests/mpi") . "/random-done.$$";
@@ -76,9 +78,8 @@ sub job
 	my $k = $test{kinds}{$what};
 	my @args = (@{$k->{args}}, $hook ? () : @{$k->{native} // []});
 	my @cmd = ($vnodes, 'run', '--name', $set, '--mpi', $lib, '--nodes', $count,
-		   '-n', $ranks // ranks_of($k, $lib, $count), '--timeout',
-		   $limit * 2 + $number * $limit / 10);
-	my (%digest, @said, $left);
+		   '-n', $ranks // ranks_of($k, $lib, $count));
+	my (%digest, @said, $left, $ended);
 
 	unlink $done, "$done.part";
 	push @cmd, '--hook', map { ('--set', $_) } $test{sets}->($lib, $count, $what), @more if $hook;
@@ -102,15 +103,25 @@ sub job
 		exec @cmd or exit 127;
 	}
 	close $in;
+	# slow is not hung: what takes long is each program's own to notice
+	local $SIG{ALRM} = sub {
+		$ended = 'it said nothing for ' . $silent * $limit . ' s, and was ended';
+		kill 'TERM', -$child;
+	};
+	alarm($silent * $limit);
 	while (<$out>) {
+		alarm($silent * $limit) if !$ended;
 		chomp;
 		s/\r$//;
 		# lines of several ranks may share one
 		$digest{$1} = $2 while /\bP (\d+) ([0-9a-f]{16})\b/g;
 		$left = $1 if /^vnodes: ranks that have not ended: (.*)/;
-		push @said, $_ unless /^P \d+ [0-9a-f]{16}$/;
-		shift @said if @said > 40;
+		next if /^P \d+ [0-9a-f]{16}$/;
+		push @said, $_;
+		# the first lines say what began it, when all that follows fails
+		splice(@said, $head, 2, '..') if @said > $head + 40;
 	}
+	alarm(0);
 	close $out;
 	waitpid $child, 0;
 	my $status = $?;
@@ -122,7 +133,7 @@ sub job
 		return (\%digest, []);
 	}
 	my $how = $status & 127 ? 'signal ' . ($status & 127) : 'exit status ' . ($status >> 8);
-	return (\%digest, @wrong ? \@said : [@said, $how]);
+	return (\%digest, [@said, $ended // $how]);
 }
 
 # Runs seeds $from.. in as many jobs as it takes: one that breaks ends at its seed, the next

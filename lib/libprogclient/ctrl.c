@@ -176,7 +176,7 @@ static int recv_reply(int sock, pid_t daemon, void *rep, size_t size, int *rfds,
 	struct silence q;
 	ssize_t n;
 
-	silence_begin(&q, daemon, clock_ns());
+	silence_begin(&q, sock, daemon, clock_ns());
 	for (;;) {
 		int ready = poll(&p, 1, CLIENT_LOOK_NS / 1000000);
 
@@ -287,7 +287,7 @@ void session_probe(struct prog_session *s, uint64_t now)
 			dead = silence_ends_it(&s->silence, now);
 	} else if (now >= s->probe_last + CLIENT_PROBE_EVERY_NS) {
 		s->probe_last = now;
-		silence_begin(&s->silence, s->daemon, now);
+		silence_begin(&s->silence, s->sock, s->daemon, now);
 		s->probing = send(s->sock, &ping, sizeof(ping), MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
 	}
 	pthread_mutex_unlock(&s->ctrl_lock);

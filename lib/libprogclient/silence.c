@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <libprogbase/log.h>
@@ -66,9 +67,20 @@ static bool is_starved(const struct silence *q)
 			   (is_little(time_of(pid, 0) - q->ran) && any_runnable(pid)));
 }
 
-void silence_begin(struct silence *q, pid_t daemon, uint64_t now)
+/*
+ * A daemon that got its processor at last sleeps when it has answered: where both have little, that may be between the caller's look at
+ * the socket and ours at the daemon.
+ */
+static bool has_answered(const struct silence *q)
 {
-	*q = (struct silence){ .daemon = daemon, .looked = now };
+	char c;
+
+	return recv(q->sock, &c, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+void silence_begin(struct silence *q, int sock, pid_t daemon, uint64_t now)
+{
+	*q = (struct silence){ .sock = sock, .daemon = daemon, .looked = now };
 }
 
 /* From now on it is seen what the daemon gets: not from the beginning, as most answers are there at once. */
@@ -91,10 +103,10 @@ bool silence_ends_it(struct silence *q, uint64_t now)
 	if (q->waited < CLIENT_CTRL_TIMEOUT_MS * 1000000ull)
 		return false;
 	if (!is_starved(q))
-		return true;
+		return !has_answered(q);
 	prog_log(PROG_LOG_WARN, "the daemon, pid %d, has been given no processor for %d s: it is waited for", (int)q->daemon,
 		 CLIENT_CTRL_TIMEOUT_MS / 1000);
-	silence_begin(q, q->daemon, now);
+	silence_begin(q, q->sock, q->daemon, now);
 	watch(q);
 	return false;
 }

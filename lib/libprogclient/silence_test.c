@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -61,13 +62,13 @@ static void test_looks(void **state)
 	struct silence q;
 	uint64_t i;
 
-	silence_begin(&q, 0, 1000 * SEC);
+	silence_begin(&q, -1, 0, 1000 * SEC);
 	for (i = 1; i < LOOKS; i++) {
 		assert_false(silence_ends_it(&q, (1000 + 3600 * i) * SEC));
 		assert_false(silence_ends_it(&q, (1000 + 3600 * i) * SEC - 1));
 	}
 	assert_true(silence_ends_it(&q, (1000 + 3600 * LOOKS) * SEC));
-	silence_begin(&q, 0, 1000 * SEC);
+	silence_begin(&q, -1, 0, 1000 * SEC);
 	for (i = 1; i < 10 * LOOKS; i++)
 		assert_false(silence_ends_it(&q, 1000 * SEC + i * CLIENT_LOOK_NS / 10));
 	assert_true(silence_ends_it(&q, 1000 * SEC + LOOKS * CLIENT_LOOK_NS));
@@ -83,17 +84,17 @@ static void test_dead(void **state)
 
 	/* it may not have come there yet */
 	for (int i = 0; i < 10000 && !dead; i++) {
-		silence_begin(&q, pid, SEC);
+		silence_begin(&q, -1, pid, SEC);
 		dead = ends(&q);
 		usleep(1000);
 	}
 	assert_true(dead);
 	end(pid);
-	silence_begin(&q, pid, SEC);
+	silence_begin(&q, -1, pid, SEC);
 	assert_true(ends(&q));
 	kill(runs, SIGSTOP);
 	assert_int_equal(waitid(P_PID, (id_t)runs, &info, WSTOPPED | WNOWAIT), 0);
-	silence_begin(&q, runs, SEC);
+	silence_begin(&q, -1, runs, SEC);
 	assert_true(ends(&q));
 	end(runs);
 }
@@ -109,7 +110,7 @@ static void test_starved(void **state)
 	/* unless this process itself had to wait */
 	do {
 		ran = clock_of(pid);
-		silence_begin(&q, pid, SEC);
+		silence_begin(&q, -1, pid, SEC);
 		dead = ends(&q) || ends(&q);
 	} while (clock_of(pid) > ran + SEC / 4);
 	assert_false(dead);
@@ -154,11 +155,39 @@ static void test_main_starved(void **state)
 	struct silence q;
 	uint64_t ran;
 
-	silence_begin(&q, pid, SEC);
+	silence_begin(&q, -1, pid, SEC);
 	assert_false(silence_ends_it(&q, SEC));
 	for (ran = clock_of(pid); clock_of(pid) < ran + SEC;)
 		usleep(1000);
 	assert_false(ends(&q));
+	end(pid);
+}
+
+/* It sleeps because it has answered, a moment after the caller looked. */
+static void test_answered(void **state)
+{
+	pid_t pid = start(false);
+	bool dead = false;
+	struct silence q;
+	int sock[2];
+	char c = 0;
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sock), 0);
+	/* it may not sleep yet */
+	for (int i = 0; i < 10000 && !dead; i++) {
+		silence_begin(&q, sock[0], pid, SEC);
+		dead = ends(&q);
+		usleep(1000);
+	}
+	assert_true(dead);
+	assert_int_equal(send(sock[1], &c, 1, 0), 1);
+	silence_begin(&q, sock[0], pid, SEC);
+	assert_false(ends(&q));
+	/* the answer is left to the caller; that there will be none is none */
+	assert_int_equal(recv(sock[0], &c, 1, MSG_DONTWAIT), 1);
+	close(sock[1]);
+	assert_true(silence_ends_it(&q, q.looked + CLIENT_LOOK_NS));
+	close(sock[0]);
 	end(pid);
 }
 
@@ -167,5 +196,6 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_dead),
 	cmocka_unit_test(test_starved),
 	cmocka_unit_test(test_main_starved),
+	cmocka_unit_test(test_answered),
 };
 KIT_SUITE(tests);

@@ -28,6 +28,7 @@ struct hreq {
 atomic_int hreq_count;
 static struct hreq *outstanding;	/* incomplete */
 static struct hreq *failed;		/* complete, not yet freed; w is NULL when the window is */
+static unsigned int completing;		/* calls of complete() under way; under lock */
 static _Thread_local struct hreq *claimed;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hmap map = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -145,7 +146,7 @@ void hreq_drop_claimed(void)
 	}
 }
 
-/* Take @h, the target of @p, out of the incomplete ones; under lock. */
+/* Take @h, the target of @p, out of the incomplete ones; under lock.  complete() is to follow. */
 static void settle(struct hreq **p, struct hreq *h, int class, struct hreq **done)
 {
 	*p = h->next;
@@ -157,25 +158,30 @@ static void settle(struct hreq **p, struct hreq *h, int class, struct hreq **don
 	*done = h;
 }
 
-/* Tell the library.  Failed ones count as outstanding until they are freed. */
+/*
+ * Leave the lock and tell the library.  Failed ones count as outstanding until they are freed, others until the library has been
+ * told: MPICH's MPI_Waitall is not to meet a generalized request that is not complete.
+ */
 static void complete(struct hreq *done)
 {
 	struct hreq *h;
 
+	if (!done) {
+		hooks_unlock(&lock);
+		return;
+	}
+	completing++;
+	hooks_unlock(&lock);
 	while ((h = done)) {
 		MPI_Request req = h->req;
+		bool counts;
 
 		done = h->next;
+		counts = h->freed || h->class == MPI_SUCCESS;
 		if (h->freed) {
 			/* its object lives on until this, but nobody hears of its end */
-			count_hreqs(-1);
 			free(h);
-			PMPI_Grequest_complete(req);
-			continue;
-		}
-		if (h->class == MPI_SUCCESS) {
-			count_hreqs(-1);
-		} else {
+		} else if (!counts) {
 			hooks_lock(&lock);
 			h->next = failed;
 			failed = h;
@@ -183,8 +189,13 @@ static void complete(struct hreq *done)
 		}
 		/* if the program freed it already, this frees h */
 		PMPI_Grequest_complete(req);
+		if (counts)
+			count_hreqs(-1);
 	}
 	hreq_drop_claimed();
+	hooks_lock(&lock);
+	completing--;
+	hooks_unlock(&lock);
 }
 
 /* One to be copied by this call, preferably that of @first; NULL: there is none that nobody copies already. */
@@ -235,7 +246,6 @@ static bool drive(MPI_Request first, bool copy)
 		}
 		settle(p, h, res < 0 ? herror_class(res) : MPI_SUCCESS, &done);
 	}
-	hooks_unlock(&lock);
 	complete(done);
 	return copied;
 }
@@ -269,7 +279,6 @@ void hreq_finish(struct hwin *w)
 	for (h = failed; h; h = h->next)
 		if (h->w == w)
 			h->w = NULL;
-	hooks_unlock(&lock);
 	complete(left);
 }
 
@@ -304,9 +313,23 @@ static bool is_ours(MPI_Request req)
 	return hmap_find(&map, HMAP_KEY(req)) != NULL;
 }
 
+/* Has the library been told of all that is settled? */
+static bool all_told(void)
+{
+	bool told;
+
+	hooks_lock(&lock);
+	told = !completing;
+	hooks_unlock(&lock);
+	return told;
+}
+
 void hreq_wait(MPI_Request req)
 {
 	while (is_ours(req))
 		if (!hreq_drive(req) && is_ours(req))
 			hooks_sleep_slice();
+	/* another thread may have settled it just now */
+	while (unlikely(!all_told()))
+		sched_yield();
 }

@@ -4,6 +4,8 @@
  * the library: all members see that alike.  A call with arguments that are no good counts for nothing.
  */
 #include <stdlib.h>
+#include <string.h>
+#include <strings.h>
 
 #include <libprogbase/reduce.h>
 
@@ -55,6 +57,55 @@ static int set_in(struct hcoll *h, const void *buf, int64_t count, MPI_Datatype 
 	return rc;
 }
 
+/* ---- one buffer for both --------------------------------------------------------------------------- */
+
+/*
+ * MPICH refuses what is sent from where it is received to, unless it is told not to look; Open MPI does not look.  Where types
+ * or lengths differ it does not look either, and places are counted in bytes of data there.
+ */
+static bool looks_for_aliases(void)
+{
+	static _Atomic(uint8_t) known;		/* 0: not yet, 1: no, 2: yes */
+	uint8_t k = atomic_load_explicit(&known, memory_order_relaxed);
+
+	if (unlikely(!k)) {
+		const char *v = getenv("MPIR_CVAR_COLL_ALIAS_CHECK");
+		bool off = v && (!strcmp(v, "0") || !strcasecmp(v, "no") || !strcasecmp(v, "false") || !strcasecmp(v, "off") ||
+				 !strcasecmp(v, "disable") || !strcasecmp(v, "n") || !strcasecmp(v, "f"));
+
+		k = IS_OMPI || off ? 1 : 2;
+		atomic_store_explicit(&known, k, memory_order_relaxed);
+	}
+	return k == 2;
+}
+
+static int check_alias(const void *one, const void *other)
+{
+	return unlikely(one == other) && looks_for_aliases() ? MPI_ERR_BUFFER : MPI_SUCCESS;
+}
+
+/* @own: this member's block of @bytes of what all have, at @at. */
+static int check_block(const struct hcoll *h, const void *own, int64_t count, MPI_Datatype type, const void *at, int64_t count_all,
+		       MPI_Datatype type_all)
+{
+	if (own == MPI_IN_PLACE || type != type_all || count != count_all || !count)
+		return MPI_SUCCESS;
+	return check_alias(own, (const char *)at + h->cfg.desc.rank * h->cfg.desc.bytes);
+}
+
+/* The same where each member has a length and a place. */
+static int check_part(const struct hcoll *h, const void *own, int64_t count, MPI_Datatype type, const void *at,
+		      struct hook_array counts, struct hook_array displs, MPI_Datatype type_all)
+{
+	int64_t n = hook_array_at(counts, h->cfg.desc.rank);
+
+	if (own == MPI_IN_PLACE || type != type_all || !count || n <= 0)
+		return MPI_SUCCESS;
+	return check_alias(own, (const char *)at + hook_array_at(displs, h->cfg.desc.rank) * (int64_t)(h->cfg.desc.bytes / (uint64_t)n));
+}
+
+/* ---- data ------------------------------------------------------------------------------------------ */
+
 static void use_parts(struct hcoll *h, bool in)
 {
 	struct prog_coll_desc *d = &h->cfg.desc;
@@ -97,6 +148,7 @@ static int allgather(struct hcoll *h, const void *sendbuf, int64_t sendcount, MP
 	int rc = set_blocks(&h->out, recvbuf, recvcount, recvtype, d->size);
 
 	d->bytes = h->out.bytes / d->size;
+	rc = rc ? rc : check_block(h, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype);
 	return rc ? rc : set_in(h, sendbuf, sendcount, sendtype, 1);
 }
 
@@ -110,7 +162,8 @@ static int allgatherv(struct hcoll *h, const void *sendbuf, int64_t sendcount, M
 		return rc;
 	use_parts(h, false);
 	d->bytes = h->out.len[d->rank];
-	return set_in(h, sendbuf, sendcount, sendtype, 1);
+	rc = check_part(h, sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype);
+	return rc ? rc : set_in(h, sendbuf, sendcount, sendtype, 1);
 }
 
 /* The root has what all have of the allgather. */
@@ -155,6 +208,7 @@ static int scatter(struct hcoll *h, const void *sendbuf, int64_t sendcount, MPI_
 		return rc;
 	rc = set_blocks(&h->in, sendbuf, sendcount, sendtype, d->size);
 	d->bytes = h->in.bytes / d->size;
+	rc = rc ? rc : check_block(h, recvbuf, recvcount, recvtype, sendbuf, sendcount, sendtype);
 	return rc ? rc : scatter_own(h, recvbuf, recvcount, recvtype);
 }
 
@@ -171,7 +225,8 @@ static int scatterv(struct hcoll *h, const void *sendbuf, struct hook_array send
 		return rc;
 	use_parts(h, true);
 	d->bytes = h->in.len[d->rank];
-	return scatter_own(h, recvbuf, recvcount, recvtype);
+	rc = check_part(h, recvbuf, recvcount, recvtype, sendbuf, sendcounts, displs, sendtype);
+	return rc ? rc : scatter_own(h, recvbuf, recvcount, recvtype);
 }
 
 static int alltoall(struct hcoll *h, const void *sendbuf, int64_t sendcount, MPI_Datatype sendtype, void *recvbuf,
@@ -181,6 +236,8 @@ static int alltoall(struct hcoll *h, const void *sendbuf, int64_t sendcount, MPI
 	int rc = set_blocks(&h->out, recvbuf, recvcount, recvtype, d->size);
 
 	d->bytes = h->out.bytes / d->size;
+	if (!rc && sendtype == recvtype && sendcount == recvcount && sendcount)
+		rc = check_alias(sendbuf, recvbuf);
 	return rc ? rc : set_in(h, sendbuf, sendcount, sendtype, d->size);
 }
 
@@ -199,7 +256,9 @@ static int alltoallvw(struct hcoll *h, const void *sendbuf, struct hook_array se
 		d->in_place = h->fill_out = true;
 		return MPI_SUCCESS;
 	}
-	rc = hside_set_parts(&h->in, sendbuf, d->size, sendcounts, sdispls, sendtype, sendtypes);
+	if (sendtype == recvtype && sendtypes == recvtypes && !memcmp(&sendcounts, &recvcounts, sizeof(sendcounts)))
+		rc = check_alias(sendbuf, recvbuf);
+	rc = rc ? rc : hside_set_parts(&h->in, sendbuf, d->size, sendcounts, sdispls, sendtype, sendtypes);
 	if (rc)
 		return rc;
 	use_parts(h, true);
@@ -236,6 +295,9 @@ static int set_op(struct hcoll *h, MPI_Datatype type, MPI_Op op)
 	if (htype_get(type, &t) || !t->predefined || !reduce_type(t->basic))
 		return HOOK_LEAVE;
 	h->cfg.op = hop_get(op);
+	/* no integer to MPICH */
+	if (!IS_OMPI && type == MPI_BYTE && (h->cfg.op < PROG_OP_BAND || h->cfg.op > PROG_OP_BXOR))
+		return HOOK_LEAVE;
 	h->cfg.type = t->basic;
 	if (h->cfg.op == PROG_OP_REPLACE || h->cfg.op == PROG_OP_NO_OP || !reduce_valid(h->cfg.op, h->cfg.type) ||
 	    t->inert & 1u << h->cfg.op)
@@ -267,7 +329,10 @@ static int reduction(struct hcoll *h, const void *sendbuf, void *recvbuf, int64_
 		return rc;
 	d->count = (uint64_t)count;
 	d->in_place = sendbuf == MPI_IN_PLACE;
-	if (!d->in_place)
+	/* only the root of a reduce has both */
+	if (!d->in_place && d->count && (d->kind != PROG_COLL_REDUCE || is_root(h)))
+		rc = check_alias(sendbuf, recvbuf);
+	if (!rc && !d->in_place)
 		rc = set_elements(&h->in, sendbuf, d->count, d->elem);
 	return rc ? rc : set_elements(&h->out, recvbuf, d->count, d->elem);
 }

@@ -168,6 +168,7 @@ typedef int MPI_Grequest_cancel_function(void *, int);
 #define MPI_WIN_NULL_DELETE_FN			((MPI_Win_delete_attr_function *)0)
 
 #define MPI_SUCCESS				0
+#define MPI_ERR_BUFFER				1
 #define MPI_ERR_COUNT				2
 #define MPI_ERR_TYPE				3
 #define MPI_ERR_TAG				4

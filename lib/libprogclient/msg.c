@@ -12,14 +12,18 @@
 
 /* ---- slots -------------------------------------------------------------------------------------- */
 
-/* Is the daemon through with the slot? */
-static bool is_over(const struct msgs *ms, const struct prog_msg *m)
+/* Has the daemon not come to its last WITHDRAW yet? */
+static bool is_leaving(const struct msgs *ms, const struct prog_msg *m)
 {
 	const struct prog_sq *sq = ms->s->msg_rings[ms->recv_ring].sq;
 
-	return msg_state(m) >= PROG_P2P_DONE &&
-	       (!m->withdrawing ||
-		(int32_t)(__atomic_load_n(&sq->head, __ATOMIC_ACQUIRE) - m->withdrawn_at) >= 0);
+	return m->withdrawing && (int32_t)(__atomic_load_n(&sq->head, __ATOMIC_ACQUIRE) - m->withdrawn_at) < 0;
+}
+
+/* Is the daemon through with the slot? */
+static bool is_over(const struct msgs *ms, const struct prog_msg *m)
+{
+	return msg_state(m) >= PROG_P2P_DONE && !is_leaving(ms, m);
 }
 
 static void release(struct msgs *ms, struct prog_msg *m)
@@ -366,7 +370,7 @@ void prog_msg_free(struct prog_win *w, prog_msg *m)
 		release(ms, m);
 	} else {
 		if (m->slot->kind == PROG_P2P_RECV && !(m->slot->flags & PROG_P2PF_DROP) &&
-		    msg_state(m) < PROG_P2P_DONE && !m->withdrawing && !session_lost(s))
+		    msg_state(m) < PROG_P2P_DONE && !is_leaving(ms, m) && !session_lost(s))
 			withdraw(ms, m, false, WAKE_NOT);
 		msg_push(ms, &ms->left, m);
 	}

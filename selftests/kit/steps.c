@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <ucontext.h>
 
 #include "steps.h"
 
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if KIT_STEPS
 
 #define TRAP_FLAG	0x100	/* of the flags register */
 
@@ -47,11 +47,6 @@ static inline __attribute__((always_inline)) void trap_off(void)
 			 : : "i"(~TRAP_FLAG) : "memory", "cc");
 }
 
-bool kit_steps_possible(void)
-{
-	return true;
-}
-
 void kit_steps_begin(void)
 {
 	struct sigaction sa = { .sa_sigaction = trapped, .sa_flags = SA_SIGINFO };
@@ -90,21 +85,6 @@ KIT_UNCOUNTED void kit_steps_resume(void)
 }
 
 #else
-
-bool kit_steps_possible(void)
-{
-	return false;
-}
-
-void kit_steps_begin(void)
-{
-	abort();
-}
-
-uint64_t kit_steps_end(void)
-{
-	abort();
-}
 
 void kit_steps_pause(void)
 {

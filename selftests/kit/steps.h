@@ -8,15 +8,19 @@
 #ifndef SELFTESTS_KIT_STEPS_H
 #define SELFTESTS_KIT_STEPS_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
-/* Can it be counted here?  With a sanitizer a count would say nothing of what is installed. */
-bool kit_steps_possible(void);
+/* Where it can be counted: with a sanitizer a count would say nothing of what is installed.  Elsewhere there is no such test. */
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define KIT_STEPS	1
+
 /* This thread's, from now on; not nested. */
 void kit_steps_begin(void);
 /* How many there were. */
 uint64_t kit_steps_end(void);
+#else
+#define KIT_STEPS	0
+#endif
 
 /* Of a function that is somebody else's: a double of a library.  What it calls is counted, but for what is between the others. */
 #define KIT_UNCOUNTED	__attribute__((section("kit_uncounted"), noinline))

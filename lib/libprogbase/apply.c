@@ -466,11 +466,13 @@ int apply_acc_one(const struct apply_win *w, unsigned int op, unsigned int type,
 	bool native;
 	int ret;
 
-	if (!fn || (!in && op != PROG_OP_NO_OP) || !w->stripes)
+	if (!fn || (!in && op != PROG_OP_NO_OP))
 		return -EINVAL;
 	ret = check_range(w, disp, 0, t->used);
 	if (ret)
 		return ret;
+	if (!w->stripes)
+		return -EINVAL;
 	native = apply_is_native(w, t, p);
 	if (native) {
 		mine = single_begin(w, idx);
@@ -555,10 +557,17 @@ int apply_acc_block(const struct apply_win *w, unsigned int op, unsigned int typ
 		    const void *payload, void *result, size_t *done)
 {
 	const struct reduce_type *t = reduce_type(type);
-	reduce_fn *fn = reduce_loop(op, type);
+	reduce_fn *fn;
 	int ret;
 
 	*done = 0;
+	if (count == 1) {
+		ret = apply_acc_one(w, op, type, disp, payload, result);
+		if (!ret)
+			*done = t->packed;
+		return ret;
+	}
+	fn = reduce_loop(op, type);
 	if (!fn || (!payload && op != PROG_OP_NO_OP))
 		return -EINVAL;
 	if (!count)
@@ -570,12 +579,7 @@ int apply_acc_block(const struct apply_win *w, unsigned int op, unsigned int typ
 		return ret;
 	if (!w->stripes)
 		return -EINVAL;
-	if (count > 1)
-		return acc_few(w, type, t, fn, disp, count, payload, t->packed, result, done);
-	ret = apply_acc_one(w, op, type, disp, payload, result);
-	if (!ret)
-		*done = t->packed;
-	return ret;
+	return acc_few(w, type, t, fn, disp, count, payload, t->packed, result, done);
 }
 
 int apply_acc_wide(const struct apply_win *w, unsigned int op, unsigned int type, int64_t disp, uint64_t count,

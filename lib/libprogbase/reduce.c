@@ -55,21 +55,9 @@ static bool has_avx2(void)
 reduce_row *reduce_chosen;
 
 /* Not by ifunc: resolvers run early in every program that the libraries are preloaded into. */
-static bool avx2(void)
-{
-	static uint8_t known;	/* 0: not known, 1: no, 2: yes */
-	uint8_t have = __atomic_load_n(&known, __ATOMIC_RELAXED);
-
-	if (__builtin_expect(!have, 0)) {
-		have = has_avx2() ? 2 : 1;
-		__atomic_store_n(&known, have, __ATOMIC_RELAXED);
-	}
-	return have == 2;
-}
-
 reduce_row *reduce_choose(void)
 {
-	reduce_row *rows = avx2() ? reduce_fns_avx2 : reduce_fns;
+	reduce_row *rows = has_avx2() ? reduce_fns_avx2 : reduce_fns;
 
 	__atomic_store_n(&reduce_chosen, rows, __ATOMIC_RELAXED);
 	return rows;
@@ -79,7 +67,7 @@ reduce_fn *reduce_loop_wide(unsigned int op, unsigned int type)
 {
 	if (op - PROG_OP_MINLOC >= REDUCE_WIDE || type >= PROG_TYPE_END)
 		return NULL;
-	return (avx2() ? reduce_wide_fns_avx2 : reduce_wide_fns)[type][op - PROG_OP_MINLOC];
+	return (reduce_rows() == reduce_fns_avx2 ? reduce_wide_fns_avx2 : reduce_wide_fns)[type][op - PROG_OP_MINLOC];
 }
 
 bool reduce_valid(unsigned int op, unsigned int type)

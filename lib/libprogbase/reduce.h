@@ -62,16 +62,17 @@ typedef reduce_fn *const reduce_row[PROG_TYPE_END];
 extern reduce_row *reduce_chosen;
 reduce_row *reduce_choose(void);
 
-/* The loop that does it, NULL if it may not; see reduce_apply(). */
-static inline reduce_fn *reduce_loop(unsigned int op, unsigned int type)
+static inline reduce_row *reduce_rows(void)
 {
 	reduce_row *rows = __atomic_load_n(&reduce_chosen, __ATOMIC_RELAXED);
 
-	if (op >= PROG_OP_END || type >= PROG_TYPE_END)
-		return NULL;
-	if (__builtin_expect(!rows, 0))
-		rows = reduce_choose();
-	return rows[op][type];
+	return __builtin_expect(rows != NULL, 1) ? rows : reduce_choose();
+}
+
+/* The loop that does it, NULL if it may not; see reduce_apply(). */
+static inline reduce_fn *reduce_loop(unsigned int op, unsigned int type)
+{
+	return op < PROG_OP_END && type < PROG_TYPE_END ? reduce_rows()[op][type] : NULL;
 }
 
 /* MINLOC, MAXLOC and REPLACE of pairs with a gap, whose input is as in memory, too; NULL for all else. */

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <libprogbase/futex.h>
+
 #include <kit/kit.h>
 
 #include <kit/fake.h>
@@ -47,14 +49,6 @@ static uint32_t owner_of(struct prog_win *w, uint32_t rank)
 	}
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
-}
-
 static uint64_t has_it(uint32_t rank)
 {
 	return __atomic_load_n(&rs->value[rank], __ATOMIC_ACQUIRE);
@@ -68,9 +62,9 @@ static void nap(void)
 /* Rank 0: none of those whose guard somebody has that lives gets it, until it is given back. */
 static void watch(struct prog_win *w)
 {
-	uint64_t begin = now_ns();
+	uint64_t begin = clock_ns();
 
-	while (now_ns() - begin < WINLOCK_SEIZE_NS + WINLOCK_SEIZE_NS / 4 || !has_it(OF_NO_WORKER) || !has_it(OF_NOBODY))
+	while (clock_ns() - begin < WINLOCK_SEIZE_NS + WINLOCK_SEIZE_NS / 4 || !has_it(OF_NO_WORKER) || !has_it(OF_NOBODY))
 		nap();
 	for (uint32_t i = 1; i < RANKS; i++) {
 		CHECK_INT(has_it(i), !lives(i));

@@ -5,7 +5,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include <libprogbase/reduce.h>
 
@@ -69,11 +68,9 @@ static bool looks_for_aliases(void)
 	uint8_t k = atomic_load_explicit(&known, memory_order_relaxed);
 
 	if (unlikely(!k)) {
-		const char *v = getenv("MPIR_CVAR_COLL_ALIAS_CHECK");
-		bool off = v && (!strcmp(v, "0") || !strcasecmp(v, "no") || !strcasecmp(v, "false") || !strcasecmp(v, "off") ||
-				 !strcasecmp(v, "disable") || !strcasecmp(v, "n") || !strcasecmp(v, "f"));
+		const char *v = getenv("MPIR_CVAR_COLL_ALIAS_CHECK");	/* a number: it takes nothing else */
 
-		k = IS_OMPI || off ? 1 : 2;
+		k = IS_OMPI || (v && !atoi(v)) ? 1 : 2;
 		atomic_store_explicit(&known, k, memory_order_relaxed);
 	}
 	return k == 2;

@@ -31,6 +31,7 @@
 #define WARM	100		/* rounds before those that are counted */
 #define MANY	16		/* requests of calls for several */
 #define MAX	4096
+#define LARGE	1048576		/* of a receive with room for a large message */
 
 /* ---- the parent ------------------------------------------------------------------------------ */
 
@@ -111,6 +112,7 @@ static void mark(void)
 
 static int bytes, rounds;
 static char to[MANY][MAX], from[MANY][MAX];
+static char large[LARGE];
 static MPI_Request req[2 * MANY], persistent[2];
 static MPI_Status st[2 * MANY];
 static int flag, some, indices[MANY], found;
@@ -349,6 +351,30 @@ static void call_testany(void)
 	MPI_Testany(MANY, req, indices, &flag, st);
 }
 
+/* with room for a large message, which may come from anybody */
+static void irecv_large(void)
+{
+	MPI_Irecv(large, LARGE, MPI_CHAR, MPI_ANY_SOURCE, 1, MPI_COMM_WORLD, &req[0]);
+}
+
+static void come_large(void)
+{
+	isend_n(1);
+	MPI_Wait(&req[0], &st[0]);
+	memcpy(to[0], large, (size_t)bytes);
+	end_sends(1);
+}
+
+static void call_testany_1(void)
+{
+	MPI_Testany(1, req, indices, &flag, st);
+}
+
+static void call_testsome_1(void)
+{
+	MPI_Testsome(1, req, &some, indices, st);
+}
+
 static void call_waitsome(void)
 {
 	MPI_Waitsome(MANY, req, &some, indices, st);
@@ -480,6 +506,9 @@ static const struct section sections[] = {
 	{ "Waitsome", both_many, call_waitsome, end_many, MANY },
 	{ "Testsome", both_many, call_testsome, end_many, MANY },
 	{ "Testsome_not", irecv_many, call_testsome, come_many, 1 },
+	{ "Test_large_not", irecv_large, call_test, come_large, 1 },
+	{ "Testany_large_not", irecv_large, call_testany_1, come_large, 1 },
+	{ "Testsome_large_not", irecv_large, call_testsome_1, come_large, 1 },
 	{ "Start_recv", nothing, call_start_recv, start_send, 1 },
 	{ "Start_send", start_recv, call_start_send, nothing, 1 },
 	{ "Wait_persistent", start_both, call_wait_persistent, nothing, 1 },

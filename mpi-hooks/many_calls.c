@@ -224,14 +224,17 @@ static int any(struct many *k, int *index, int *flag, MPI_Status *st)
 			rc = PMPI_Waitany(k->n, k->shown, &i, st);
 			break;
 		}
-		rc = PMPI_Testany(k->n, k->shown, &i, &done, st);
-		if (rc || (done && (i != MPI_UNDEFINED || !hidden)))
-			break;
-		st->MPI_ERROR = error;
+		if (hidden < k->n) {
+			rc = PMPI_Testany(k->n, k->shown, &i, &done, st);
+			if (rc || (done && (i != MPI_UNDEFINED || !hidden)))
+				break;
+			st->MPI_ERROR = error;
+		}
 		if (flag) {
 			*flag = 0;
 			*index = MPI_UNDEFINED;
-			if (hidden)
+			/* asked for a native one, the library has made progress */
+			if (hidden && !native)
 				hooks_progress(NULL);
 			hooks_polled();
 			return many_end(k, MPI_SUCCESS);
@@ -289,7 +292,18 @@ static __attribute__((noinline)) int testany_slow(int count, MPI_Request *reques
 {
 	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
 	int rc, i = MPI_UNDEFINED;
+	struct rec *r;
 	struct many k;
+
+	if (count == 1 && likely(requests) && !hooks.mt && !hreq_outstanding()) {
+		r = *rec_look(*requests);
+		if (r && !r->plain && r->state != REC_IDLE) {
+			rc = request_test(r, requests, flag, st, "MPI_Testany");
+			*flag |= rc != MPI_SUCCESS;
+			*index = *flag ? 0 : MPI_UNDEFINED;
+			return rc;
+		}
+	}
 
 	switch (many_begin(&k, count, requests, MPI_STATUSES_IGNORE)) {
 	case MANY_NONE_OURS:
@@ -322,9 +336,11 @@ static int some(struct many *k, int *outcount, int *indices, bool wait)
 	for (;;) {
 		left = many_poll(k, &native);
 		hidden = many_show(k);
+		n = MPI_UNDEFINED;
+		rc = MPI_SUCCESS;
 		if (wait && !hidden && !k->hreqs)
 			rc = PMPI_Waitsome(k->n, k->shown, &n, indices, k->st);
-		else
+		else if (hidden < k->n)
 			rc = PMPI_Testsome(k->n, k->shown, &n, indices, k->st);
 		if (herror_native(rc) != MPI_SUCCESS && herror_native(rc) != MPI_ERR_IN_STATUS) {
 			*outcount = n;
@@ -348,7 +364,7 @@ static int some(struct many *k, int *outcount, int *indices, bool wait)
 		many_idle(k, native || (left && many_others(k)), &spins);
 	}
 	if (!n) {
-		if (hidden)
+		if (hidden && !native)
 			hooks_progress(NULL);
 		hooks_polled();
 	}

@@ -67,6 +67,11 @@ static inline void p2p_poll(void)
 	if (unlikely(atomic_load_explicit(&p2p_nobodys, memory_order_relaxed)))
 		p2p_poll_slow();
 }
+/* Is @r, which the library has just said not to have come, all that there is?  With one thread. */
+static inline bool p2p_is_only_candidate(const struct rec *r)
+{
+	return r->kind == REC_RECV && r->recv.cand && atomic_load_explicit(&p2p_nobodys, memory_order_relaxed) == 1;
+}
 /* Not by this thread, from now on or no longer. */
 void p2p_poll_hold(bool hold);
 

@@ -94,29 +94,35 @@ int hook_wait(MPI_Request *request, MPI_Status *status)
 	return likely((*p)->plain) ? wait_plain(request, status, p) : wait_slow(request, status);
 }
 
-static int test_rec(struct rec *r, MPI_Request *request, int *flag, MPI_Status *status)
+int request_test(struct rec *r, MPI_Request *request, int *flag, MPI_Status *status, const char *call)
 {
 	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+	bool native;
 	int rc = MPI_SUCCESS;
 
 	rec_touch(r);
 	if (!rec_is_slow(r)) {
 		rc = PMPI_Test(request, flag, st);
 		if (rc || *flag)
-			return request_finish(r, request, rc, st, "MPI_Test");
-	} else if (rec_poll(r)) {
+			return request_finish(r, request, rc, st, call);
+		rec_unclaim(r);
+		p2p_poll();
+		return rc;
+	}
+	if (rec_poll(r)) {
 		*flag = 1;
 		if (!r->proxy_req)
 			rc = PMPI_Wait(request, st);
-		return request_finish(r, request, rc, st, "MPI_Test");
-	} else {
-		*flag = 0;
-		if (r->state != REC_POSTED)
-			hooks_progress(NULL);
-		hooks_polled();
+		return request_finish(r, request, rc, st, call);
 	}
+	*flag = 0;
+	native = r->state == REC_POSTED;
+	if (!native)
+		hooks_progress(NULL);
+	hooks_polled();
 	rec_unclaim(r);
-	p2p_poll();
+	if (!native || hooks.mt || !p2p_is_only_candidate(r))
+		p2p_poll();
 	return rc;
 }
 
@@ -126,7 +132,7 @@ static __attribute__((noinline)) int test_slow(MPI_Request *request, int *flag, 
 
 	if (unlikely(hreq_outstanding()))
 		hreq_drive(likely(request) ? *request : MPI_REQUEST_NULL);
-	return r ? test_rec(r, request, flag, status) :
+	return r ? request_test(r, request, flag, status, "MPI_Test") :
 	       hreq_raise_claimed(PMPI_Test(request, flag, status), "MPI_Test");
 }
 
@@ -142,7 +148,7 @@ static __attribute__((noinline)) int test_threads(MPI_Request *request, int *fla
 	if (!r)
 		return PMPI_Test(request, flag, status);
 	if (unlikely(!r->plain))
-		return test_rec(r, request, flag, status);
+		return request_test(r, request, flag, status, "MPI_Test");
 	rc = PMPI_Test(request, flag, st);
 	if (unlikely(rc) || *flag)
 		return request_finish_plain_threads(r, request, rc, st, "MPI_Test");

@@ -24,6 +24,8 @@ static inline bool rec_is_slow(const struct rec *r)
  * the program.  The value is that of the call.
  */
 int request_finish(struct rec *r, MPI_Request *request, int rc, MPI_Status *st, const char *call);
+/* MPI_Test, or @call with this request alone, of @r, which is claimed and not plain. */
+int request_test(struct rec *r, MPI_Request *request, int *flag, MPI_Status *status, const char *call);
 /* The same for a plain receive, at @p, completed by the library. */
 static inline int request_finish_plain(struct rec **p, MPI_Request *request, int rc, MPI_Status *st, const char *call)
 {

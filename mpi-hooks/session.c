@@ -168,7 +168,10 @@ void hooks_sleep_slice(void)
 void hooks_polled(void)
 {
 	static atomic_uint calls;
+	unsigned int n = atomic_load_explicit(&calls, memory_order_relaxed);
 
-	if (atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed) % 64 == 0)
+	/* not one after the other: threads that count at once may lose some */
+	atomic_store_explicit(&calls, n + 1, memory_order_relaxed);
+	if (n % 64 == 0)
 		prog_session_alive(hooks.session);
 }

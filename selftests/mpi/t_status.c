@@ -44,9 +44,11 @@ static void complete(MPI_Request *q, int how, MPI_Status *st)
 		T_EQ(i, 0);
 		break;
 	case 4:
-		while (!flag)
+		while (!flag) {
+			i = 7;
 			M(MPI_Testany(1, q, &i, &flag, st));
-		T_EQ(i, 0);
+			T_EQ(i, flag ? 0 : MPI_UNDEFINED);
+		}
 		break;
 	case 5:
 		while (!flag)
@@ -113,6 +115,57 @@ static void asked(void)
 static void asked_persistent(void)
 {
 	ask_and_complete(true);
+}
+
+/*
+ * MPI_Testany of one request: none, an inactive one, and beside others under way a large message that does not fit, short ones that
+ * do, and a send.
+ */
+static void testany_one(void)
+{
+	MPI_Request q = MPI_REQUEST_NULL, other, away;
+	MPI_Status st;
+	int i = 7, flag = 0;
+
+	M(MPI_Irecv(in[1], LARGE, MPI_BYTE, peer, 2, MPI_COMM_WORLD, &other));
+	M(MPI_Testany(1, &q, &i, &flag, &st));
+	T_EQ(flag, 1);
+	T_EQ(i, MPI_UNDEFINED);
+	M(MPI_Recv_init(in[0], LARGE, MPI_BYTE, peer, 1, MPI_COMM_WORLD, &q));
+	i = 7;
+	flag = 0;
+	M(MPI_Testany(1, &q, &i, &flag, MPI_STATUS_IGNORE));
+	T_EQ(flag, 1);
+	T_EQ(i, MPI_UNDEFINED);
+	M(MPI_Request_free(&q));
+
+	for (int k = 0; k < 3; k++) {
+		static const int rooms[] = { LARGE / 2, 100, LARGE }, sizes[] = { LARGE, 90, 90 };
+		int rc, class = MPI_SUCCESS;
+
+		M(MPI_Irecv(in[0], rooms[k], MPI_BYTE, MPI_ANY_SOURCE, 1, MPI_COMM_WORLD, &q));
+		M(MPI_Testany(1, &q, &i, &flag, &st));
+		T_EQ(flag, 0);
+		T_EQ(i, MPI_UNDEFINED);
+		t_barrier();
+		M(MPI_Isend(out, sizes[k], MPI_BYTE, peer, 1, MPI_COMM_WORLD, &away));
+		do {
+			rc = MPI_Testany(1, &q, &i, &flag, &st);
+		} while (!rc && !flag);
+		if (rc)
+			MPI_Error_class(rc, &class);
+		T_EQ(class, k ? MPI_SUCCESS : MPI_ERR_TRUNCATE);
+		T_EQ(i, 0);
+		T_OK(q == MPI_REQUEST_NULL, "message %d: not completed", k);
+		if (!class)
+			check(&st, 1, sizes[k]);
+		for (flag = 0; !flag;)
+			M(MPI_Testany(1, &away, &i, &flag, &st));
+		T_EQ(i, 0);
+	}
+	M(MPI_Send(out, 1, MPI_BYTE, peer, 2, MPI_COMM_WORLD));
+	M(MPI_Wait(&other, &st));
+	check(&st, 2, 1);
 }
 
 #if MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION >= 1)
@@ -189,6 +242,7 @@ int main(int argc, char **argv)
 	peer = !t_rank;
 	T_RUN(asked, 2);
 	T_RUN(asked_persistent, 2);
+	T_RUN(testany_one, 2);
 #if MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION >= 1)
 	T_RUN(none_active, 2);
 	T_RUN(several, 2);

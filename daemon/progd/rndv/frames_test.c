@@ -592,6 +592,30 @@ static void test_ats_again(void **state)
 		go();
 }
 
+/* ATS of a worker that was detached and still runs, as others are not detached yet: it asks for a lane again and again, in vain. */
+static void test_ats_ended(void **state)
+{
+	uint32_t r = start_get(1000);
+	const struct loop_timer *retry;
+	struct link_peer *p;
+	uint64_t first;
+
+	data(got(WIRE_RNDV_GET_REQ)->seq, 0, 1000, 1000);
+	UNTIL(DONE(2, r) && count(WIRE_RNDV_ATS) == 1);
+	p = node_b.k.link->peers;
+	retry = &p->rndv->retry;
+	assert_false(loop_timer_running(retry));
+	xport_detach(node_b.k.xw, 0);
+	assert_true(loop_timer_running(retry));
+	first = retry->when;
+	UNTIL(retry->when != first);
+	assert_true(loop_timer_running(retry));
+	assert_null(p->lane);
+	assert_null(lane_open(node_b.k.xw, node_a.guid, node_a.k.addr, node_a.k.naddrs));
+	assert_int_equal(errno, ESHUTDOWN);
+	node_b.k.xw = NULL;
+}
+
 /* A peer that never confirms what it is told: it ends, and nothing more is kept for it. */
 static void test_ats_unconfirmed(void **state)
 {
@@ -704,6 +728,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test_setup_teardown(test_rts_full, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_refusal, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_ats_again, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_ats_ended, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_ats_unconfirmed, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_lanes_follow, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_own_guid, setup, teardown),

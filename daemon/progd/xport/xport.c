@@ -106,6 +106,8 @@ void xport_free(struct xport *x)
 	reached_fini(&x->reached);
 	reached_fini(&x->proven);
 	auth_wipe(x->lane_key, sizeof(x->lane_key));
+	for (unsigned int i = 0; i < x->o.workers; i++)
+		free(x->worker[i]);
 	free(x->listen);
 	free(x);
 }
@@ -166,7 +168,7 @@ int xport_attach(struct xport *x, unsigned int index, struct loop *l, void *ctx,
 	struct xport_worker *xw;
 	int ret;
 
-	if (index >= x->o.workers)
+	if (index >= x->o.workers || x->worker[index])
 		return -EINVAL;
 	xw = calloc(1, sizeof(*xw));
 	if (!xw)
@@ -227,6 +229,5 @@ void xport_detach(struct xport_worker *xw, uint64_t drain_ns)
 	loop_timer_cancel(&xw->confirm);
 	if (xw->rdma)
 		xw->rdma->detach(xw);
-	xw->x->worker[xw->index] = NULL;
-	free(xw);
+	/* the worker goes on until all have been detached: its timers may ask for a lane, and are refused */
 }

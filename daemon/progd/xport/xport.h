@@ -155,15 +155,15 @@ void xport_free(struct xport *x);
 /* ---- worker ----------------------------------------------------------------------------- */
 
 /*
- * Make worker @index able to have lanes; @ctx goes to the handlers. On the worker, or before it
- * runs.
+ * Make worker @index able to have lanes, once; @ctx goes to the handlers. On the worker, or before
+ * it runs. *@out is the xport's, until xport_free().
  */
 int xport_attach(struct xport *x, unsigned int index, struct loop *l, void *ctx,
 		 struct xport_worker **out);
 /*
  * Send what is queued (waiting at most @drain_ns, running the loop), close all lanes, run the
- * loop until all callbacks have come, free. On the worker, from its mailbox (not from inside a
- * callback of the loop).
+ * loop until all callbacks have come. No lane is opened or accepted from then on: who asks is told
+ * so (ESHUTDOWN). On the worker, from its mailbox (not from inside a callback of the loop).
  */
 void xport_detach(struct xport_worker *xw, uint64_t drain_ns);
 

@@ -462,6 +462,53 @@ static void test_take_over(void **state)
 	assert_int_equal(node_stop(&node, SIGTERM), 0);
 }
 
+static bool peer_is(int fd, pid_t pid)
+{
+	struct ucred cred = { 0 };
+	socklen_t len = sizeof(cred);
+
+	assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len), 0);
+	return cred.pid == pid;
+}
+
+/* Such a child of the one before is not taken for the one that was started: it accepts, until the next supervisor has looked. */
+static void test_who_serves(void **state)
+{
+	int ready[2], fd, st;
+	pid_t child;
+	char byte;
+
+	start(NULL, NULL);
+	stop_supervisor(SIGKILL);
+	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+	child = fork();
+	if (!child) {
+		int there = usock_listen(node.sock, 0600, 8);
+		struct pollfd pfd = { .fd = there, .events = POLLIN };
+
+		if (there < 0 || write(ready[1], "", 1) != 1)
+			_exit(1);
+		while (poll(&pfd, 1, 20000) == 1) {
+			fd = accept(there, NULL, NULL);
+			if (!peer_is(fd, getppid()))
+				_exit(0);
+			close(fd);
+		}
+		_exit(1);
+	}
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	assert_int_equal(node_supervise(&node, users_progd, sets), 0);
+	fd = nodes_connect(node.sock, SOCK_SEQPACKET);
+	assert_true(fd >= 0);
+	assert_true(peer_is(fd, node.pid));
+	close(fd);
+	assert_int_equal(waitpid(child, &st, 0), child);
+	assert_int_equal(st, 0);
+	close(ready[0]);
+	close(ready[1]);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
 static void test_drain(void **state)
 {
 	struct client a;
@@ -1444,6 +1491,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_leave),
 	cmocka_unit_test(test_restart),
 	cmocka_unit_test(test_take_over),
+	cmocka_unit_test(test_who_serves),
 	cmocka_unit_test(test_drain),
 	cmocka_unit_test(test_no_engine),
 	cmocka_unit_test(test_slow_descriptors),

@@ -48,7 +48,22 @@ int nodes_connect(const char *path, int type)
 	return fd;
 }
 
-/* @argv with room for more; until somebody can connect. */
+/* Does @n's own process serve?  Not a child of one before it that was killed, which has its sockets for a moment. */
+static bool serves(const struct node *n)
+{
+	int fd = nodes_connect(n->sock, SOCK_SEQPACKET);
+	struct ucred cred = { 0 };
+	socklen_t len = sizeof(cred);
+	bool does;
+
+	if (fd < 0)
+		return false;
+	does = !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) && cred.pid == n->pid;
+	close(fd);
+	return does;
+}
+
+/* @argv with room for more; until it can be connected to. */
 static int run(struct node *n, const char **argv, int argc, const char *const *sets)
 {
 	uint64_t end = nodes_now() + 20000000000ull;
@@ -75,11 +90,8 @@ static int run(struct node *n, const char **argv, int argc, const char *const *s
 			n->pid = 0;
 			return -ECHILD;
 		}
-		fd = nodes_connect(n->sock, SOCK_SEQPACKET);
-		if (fd >= 0) {
-			close(fd);
+		if (serves(n))
 			return 0;
-		}
 		usleep(2000);
 	}
 	return -ETIMEDOUT;

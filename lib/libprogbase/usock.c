@@ -42,3 +42,10 @@ int usock_listen(const char *path, mode_t mode, int backlog)
 		close(fd);
 	return r;
 }
+
+bool usock_stands(const char *path)
+{
+	struct stat st;
+
+	return !lstat(path, &st) && S_ISSOCK(st.st_mode) && (!st.st_uid || st.st_uid == geteuid());
+}

@@ -3,6 +3,7 @@
 #ifndef PROG_USOCK_H
 #define PROG_USOCK_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 /*
@@ -12,5 +13,8 @@
  * another last character.
  */
 int usock_listen(const char *path, mode_t mode, int backlog);
+
+/* Is there a socket at @path, whether or not somebody serves it, that root or this process's user made?  Any thread. */
+bool usock_stands(const char *path);
 
 #endif

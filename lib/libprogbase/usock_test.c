@@ -60,6 +60,30 @@ static void test_place(void **state)
 	unlink(in_dir("s"));
 }
 
+/* A socket stands there, be it served or not; of another user than root and us it does not count. */
+static void test_stands(void **state)
+{
+	const char *path = in_dir("s");
+	int fd;
+
+	assert_false(usock_stands(path));
+	fd = usock_listen(path, 0600, 8);
+	assert_true(fd >= 0);
+	assert_true(usock_stands(path));
+	close(fd);
+	assert_true(usock_stands(path));
+	if (!geteuid()) {
+		assert_int_equal(chown(path, 65532, 65532), 0);
+		assert_false(usock_stands(path));
+	}
+	unlink(path);
+	fd = open(path, O_CREAT | O_WRONLY, 0600);
+	assert_true(fd >= 0);
+	assert_false(usock_stands(path));
+	close(fd);
+	unlink(path);
+}
+
 static void test_errors(void **state)
 {
 	char path[200];
@@ -92,6 +116,7 @@ static int teardown(void **state)
 
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_place),
+	cmocka_unit_test(test_stands),
 	cmocka_unit_test(test_errors),
 };
 

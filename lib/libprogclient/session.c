@@ -17,6 +17,7 @@
 
 #include <libprogbase/futex.h>
 #include <libprogbase/log.h>
+#include <libprogbase/usock.h>
 #include <wire/super.h>
 
 #include "bind.h"
@@ -339,10 +340,8 @@ static int attach_at(struct opening *o, int sock, const char **reason)
 static bool is_supervised(const char *path)
 {
 	char name[256];
-	struct stat st;
 
-	return snprintf(name, sizeof(name), "%s" SUPER_SOCKET, path) < (int)sizeof(name) && !lstat(name, &st) &&
-	       S_ISSOCK(st.st_mode) && (!st.st_uid || st.st_uid == geteuid());
+	return snprintf(name, sizeof(name), "%s" SUPER_SOCKET, path) < (int)sizeof(name) && usock_stands(name);
 }
 
 /*

@@ -18,6 +18,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -506,6 +507,85 @@ static void test_who_serves(void **state)
 	assert_int_equal(st, 0);
 	close(ready[0]);
 	close(ready[1]);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
+/* `progctl engines', with nothing said on a terminal; its pid. */
+static pid_t progctl_start(int out)
+{
+	char path[4096 + 16];
+	pid_t pid = fork();
+
+	if (pid)
+		return pid;
+	snprintf(path, sizeof(path), "%.*s/progctl", (int)(strrchr(nodes_progd(), '/') - nodes_progd()), nodes_progd());
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	dup2(out, 1);
+	dup2(out, 2);
+	execl(path, path, "--socket", node.sock, "engines", (char *)NULL);
+	_exit(127);
+}
+
+/* Does it wait for a while, as who looks again and again does?  Returns when it does, or has ended. */
+static bool comes_to_sleep(pid_t pid)
+{
+	uint64_t end = nodes_now() + 20 * SEC;
+	char path[64], line[256];
+
+	snprintf(path, sizeof(path), "/proc/%d/syscall", (int)pid);
+	while (runs(pid) && nodes_now() < end) {
+		FILE *f = fopen(path, "r");
+
+		if (f && fgets(line, sizeof(line), f) && strtol(line, NULL, 10) == SYS_clock_nanosleep) {
+			fclose(f);
+			return true;
+		}
+		if (f)
+			fclose(f);
+	}
+	return false;
+}
+
+/* progctl waits for a supervisor that is being restarted, and for no other one. */
+static void test_progctl_restart(void **state)
+{
+	char said[256], want[64], path[128];
+	int out[2], st;
+	struct client a;
+	ssize_t n;
+	pid_t pid;
+
+	start(NULL, NULL);
+	client_start(&a, USER_A);
+	assert_int_equal(client_do(&a, 'o').err, 0);
+	snprintf(want, sizeof(want), "uid %-8d pid %-8d ", USER_A, (int)user_engine(&node, USER_A));
+	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+	for (int i = 0; i < 3; i++) {
+		stop_supervisor(i & 1 ? SIGTERM : SIGKILL);
+		pid = progctl_start(out[1]);
+		assert_true(comes_to_sleep(pid));
+		if (i < 2) {
+			assert_int_equal(node_supervise(&node, users_progd, sets), 0);
+		} else {
+			/* there will be none */
+			snprintf(path, sizeof(path), "%s.node", node.sock);
+			assert_int_equal(unlink(path), 0);
+		}
+		assert_int_equal(waitpid(pid, &st, 0), pid);
+		n = read(out[0], said, sizeof(said) - 1);
+		said[n > 0 ? n : 0] = '\0';
+		if (!strstr(said, i < 2 ? want : "no supervisor serves it"))
+			fail_msg("round %d: %s", i, said);
+		assert_int_equal(st, i < 2 ? 0 : 1 << 8);
+	}
+	pid = progctl_start(out[1]);
+	assert_false(comes_to_sleep(pid));
+	assert_int_equal(waitpid(pid, &st, 0), pid);
+	assert_int_equal(st, 1 << 8);
+	close(out[0]);
+	close(out[1]);
+	assert_int_equal(node_supervise(&node, users_progd, sets), 0);
+	client_end(&a);
 	assert_int_equal(node_stop(&node, SIGTERM), 0);
 }
 
@@ -1492,6 +1572,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_restart),
 	cmocka_unit_test(test_take_over),
 	cmocka_unit_test(test_who_serves),
+	cmocka_unit_test(test_progctl_restart),
 	cmocka_unit_test(test_drain),
 	cmocka_unit_test(test_no_engine),
 	cmocka_unit_test(test_slow_descriptors),

@@ -8,7 +8,11 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
+
+#include <libprogbase/futex.h>
+#include <libprogbase/usock.h>
 
 #include "progctl.h"
 
@@ -16,6 +20,7 @@
 #define REPLY_MAX	(256u << 20)
 #define SCHEMA		3		/* of replies */
 #define REPLY_TIMEOUT_S	10
+#define RESTART_NS	10000000000ull	/* a supervisor that is being restarted is waited for, by one progctl */
 
 const char *ask_path(void)
 {
@@ -24,7 +29,7 @@ const char *ask_path(void)
 	return opt.socket ? opt.socket : env && *env ? env : SYSTEM_SOCKET;
 }
 
-int ask_connect(const char *path)
+static int connect_once(const char *path)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
 	struct timeval tv = { .tv_sec = REPLY_TIMEOUT_S };
@@ -46,19 +51,36 @@ int ask_connect(const char *path)
 	return fd;
 }
 
-static int open_beside(const char *path, const char *suffix)
+/*
+ * A supervisor that ends, and another one is to follow, leaves its sockets, which refuse connections until then.  One that begins
+ * makes that for root, which is always its own, before the others.
+ */
+int ask_connect(const char *path, const char *suffix)
 {
-	char name[256];
+	static const struct timespec sleep_slice = { .tv_nsec = 10000000 };
+	static uint64_t patience;
+	char name[256], super[256];
+	int fd;
 
-	if (snprintf(name, sizeof(name), "%s%s", path, suffix) >= (int)sizeof(name))
+	if (snprintf(name, sizeof(name), "%s%s", path, suffix) >= (int)sizeof(name) ||
+	    snprintf(super, sizeof(super), "%s.node", path) >= (int)sizeof(super))
 		return -ENAMETOOLONG;
-	return ask_connect(name);
+	for (;;) {
+		fd = connect_once(name);
+		if ((fd != -ECONNREFUSED && fd != -ENOENT) || !usock_stands(super))
+			return fd;
+		if (!patience)
+			patience = clock_ns() + RESTART_NS;
+		if (clock_ns() > patience)
+			return fd;
+		nanosleep(&sleep_slice, NULL);
+	}
 }
 
 /* The supervisor's socket for root, after @what was said there. */
 static int open_node(const char *path, const char *what)
 {
-	int fd = open_beside(path, ".node"), err;
+	int fd = ask_connect(path, ".node"), err;
 
 	if (fd < 0 || send(fd, what, strlen(what), MSG_NOSIGNAL) == (ssize_t)strlen(what))
 		return fd;
@@ -72,7 +94,7 @@ int ask_control(const char *path)
 	char what[64];
 
 	if (!opt.uid)
-		return open_beside(path, ".ctl");
+		return ask_connect(path, ".ctl");
 	snprintf(what, sizeof(what), "engine %s", opt.uid);
 	return open_node(path, what);
 }
@@ -217,7 +239,8 @@ char *ask_node(const char *what)
 	if (fd >= 0)
 		close(fd);
 	if (n <= 0) {
-		fprintf(stderr, "progctl: %s.node: %s\n", ask_path(), fd == -ENOENT ? "no supervisor serves it" :
+		fprintf(stderr, "progctl: %s.node: %s\n", ask_path(),
+			fd == -ENOENT || fd == -ECONNREFUSED ? "no supervisor serves it" :
 			fd == -EACCES ? "root may ask it" : !n ? "no answer" : strerror(fd < 0 ? -fd : errno));
 		return NULL;
 	}

@@ -179,7 +179,7 @@ static void check_daemon(void)
 	struct prog_session *s;
 	int fd, r;
 
-	fd = ask_connect(path);
+	fd = ask_connect(path, "");
 	if (fd < 0) {
 		say(path == opt.socket || getenv("PROGD_SOCKET") ? BAD : NOTE, "socket",
 		    "%s: %s; %s", path,

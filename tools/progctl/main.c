@@ -98,7 +98,8 @@ static void usage(FILE *f)
 	fprintf(f, "usage: progctl [--socket PATH] [--uid UID] [--json] COMMAND\n");
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
 		fprintf(f, "  %-9s %s\n", commands[i].name, commands[i].help);
-	fprintf(f, "The daemon's socket is --socket, $PROGD_SOCKET or " SYSTEM_SOCKET ".\n");
+	fprintf(f, "The daemon's socket is --socket, $PROGD_SOCKET or " SYSTEM_SOCKET ".\n"
+		"A supervisor that is being restarted is waited for, up to 10 s.\n");
 }
 
 static bool any_thresh_option(void)

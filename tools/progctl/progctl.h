@@ -35,7 +35,8 @@ extern struct options {
 /* ---- ask.c: errors are negative errno ---- */
 
 const char *ask_path(void);			/* the daemon's socket */
-int ask_connect(const char *path);
+/* To the daemon's socket @path with @suffix; where a supervisor was, or begins, it is waited for: 10 s of this program in all. */
+int ask_connect(const char *path, const char *suffix);
 int ask_control(const char *path);		/* the control socket of the daemon at @path */
 /* The whole reply, or NULL with errno set. */
 json_t *ask_exchange(int fd, json_t *req);

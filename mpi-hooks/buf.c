@@ -5,9 +5,12 @@
  * Where a descriptor would not fit, or would be cut in the middle of an element, the library is given a buffer of
  * ours: then a receive sees every descriptor whole.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include <libprogbase/mem.h>
 #include <libprogbase/reduce.h>
 
 #include "hooks_gen.h"
@@ -253,11 +256,28 @@ void *buf_packed(struct rec *r)
 	return copy;
 }
 
+/* From a buffer that may be no more.  Where the kernel does not let us ask for it, it is taken to be there. */
+static bool desc_freed(const struct rec *r, struct desc_says *d)
+{
+	struct memref self = mem_remote(getpid(), 0), plain = mem_direct(NULL);
+	int64_t at = (int64_t)(uintptr_t)(r->recv.land ? r->recv.land : r->buf);
+	struct dtype *dt = r->recv.land ? NULL : r->dt;
+	unsigned char b[DESC_SIZE];
+	int err;
+
+	err = dt ? mem_read_dtype(&self, at, dt, r->count, 0, b, sizeof(b)) : mem_read(&self, at, b, sizeof(b));
+	if (err == -EPERM || err == -ENOSYS)
+		err = dt ? mem_read_dtype(&plain, at, dt, r->count, 0, b, sizeof(b)) : mem_read(&plain, at, b, sizeof(b));
+	return !err && desc_check(b, r->c, d);
+}
+
 /* The descriptor that has been received by @r, if it is one. */
 bool buf_desc(const struct rec *r, struct desc_says *d)
 {
 	unsigned char b[DESC_SIZE];
 
+	if (unlikely(r->freed))
+		return desc_freed(r, d);
 	if (r->recv.land)
 		return desc_check(r->recv.land, r->c, d);
 	return !prog_dtype_pack(b, r->buf, r->dt, r->count, 0, sizeof(b)) && desc_check(b, r->c, d);

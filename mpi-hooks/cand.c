@@ -37,6 +37,13 @@ void cand_del(struct rec *r)
 	pthread_mutex_unlock(&cand_lock);
 }
 
+void cand_freed(struct rec *r)
+{
+	pthread_mutex_lock(&cand_lock);
+	r->freed = true;
+	pthread_mutex_unlock(&cand_lock);
+}
+
 /* Has the descriptor of a candidate come? */
 static void look_locked(void)
 {

@@ -14,6 +14,10 @@ static atomic_int orphan_count;
 
 void orphan_add(struct rec *r)
 {
+	struct rec *recv = r->kind == REC_PAIR ? r->pair.recv : r;
+
+	if (recv->kind == REC_RECV)
+		cand_freed(recv);
 	pthread_mutex_lock(&orphan_lock);
 	r->next = orphans;
 	orphans = r;

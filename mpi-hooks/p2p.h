@@ -158,6 +158,11 @@ int recv_start_plain(struct rec *r, int (*start)(MPI_Request *request), MPI_Requ
 
 /* Receives that may be of managed messages the daemon was not told of (cand.c). */
 void cand_add(struct rec *r);
+/*
+ * The program has freed @r, a receive, whether it is a candidate or not: it may know before us that an ordinary message has come,
+ * and give the buffer back.  From here on whoever looks there does so with care.
+ */
+void cand_freed(struct rec *r);
 void cand_del(struct rec *r);
 void cand_poll(void);
 void cand_look(void *arg);		/* for prog_msg_set_look() */

@@ -151,7 +151,7 @@ struct rec *rec_new_sure(struct hcomm *c, enum rec_kind kind)
 
 FLAGS_ARE(flags, raised, 8);
 FLAGS_ARE(recv.flags, recv.user_bounce, 8);
-FLAGS_ARE(more_flags, opaque_type, 4);
+FLAGS_ARE(more_flags, freed, 4);
 _Static_assert(offsetof(struct rec, recv.seq) == 64, "struct rec: plain receives use more than a line");
 
 struct rec *rec_new_slow(struct hcomm *c)

@@ -107,6 +107,7 @@ struct rec {
 			bool fix;		/* the library's status has another length */
 			bool managed;		/* the message was a managed one */
 			bool opaque_type;	/* the datatype cannot be flattened: `type' is a duplicate */
+			bool freed;		/* its buffer may be gone as soon as the message is there */
 		};
 		uint32_t more_flags;		/* all of these */
 	};

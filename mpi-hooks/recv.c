@@ -182,6 +182,9 @@ int recv_begin(struct rec *r)
 	struct held *h;
 	int rc = MPI_SUCCESS;
 
+	/* a freed one that is over may have had the buffer: what comes there now is not for it */
+	if (unlikely(r->cap >= p2p_least))
+		orphan_poll();
 	hooks_lock(&c->lock);
 	h = unlikely(c->held) ? held_take(c, r->peer, r->peer_tag) : NULL;
 	if (likely(!h))

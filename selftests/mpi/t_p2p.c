@@ -6,6 +6,7 @@
 #include "mpitest.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 
 #define BIG (1 << 20)
 #define PAD 64
@@ -683,14 +684,17 @@ static void buffered(void)
 }
 
 /* Every byte is read once: of memory that changes meanwhile memcmp() may say that it is equal when it never was. */
-static bool is_there(int from, int n)
+static bool is_at(const volatile unsigned char *got, int from, int n)
 {
-	const volatile unsigned char *got = rbuf;
-
 	for (int i = from; i < n; i++)
 		if (got[i] != want[i])
 			return false;
 	return true;
+}
+
+static bool is_there(int from, int n)
+{
+	return is_at(rbuf, from, n);
 }
 
 /* requests that are freed while active still do their work */
@@ -729,6 +733,105 @@ static void freed_requests(void)
 			t_barrier();
 		}
 	}
+	finish();
+}
+
+/* As wildcard_in_barrier(): the sender waits until the message is taken, in a call that is the library's alone. */
+static void freed_in_barrier(void)
+{
+	MPI_Request q;
+	int flag;
+
+	setup();
+	if (t_rank == 0) {
+		M(MPI_Irecv(rbuf, BIG, MPI_BYTE, MPI_ANY_SOURCE, 6, MPI_COMM_WORLD, &q));
+		M(MPI_Request_free(&q));
+	} else if (t_rank == 1) {
+		send_to(0, 6, BIG, 6);
+	}
+	M(MPI_Barrier(MPI_COMM_WORLD));
+	t_fill(want, BIG, 6);
+	while (t_rank == 0 && !is_there(0, BIG))
+		M(MPI_Iprobe(1, 77, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE));
+	finish();
+}
+
+/* Bytes that mean "go on", past whatever stands in front of the library, which goes on with what it has. */
+static void nod(MPI_Comm own, bool say)
+{
+	char byte = 0;
+
+	if (say)
+		M(T_LIBRARY(MPI_Send)(&byte, 1, MPI_BYTE, !t_rank, 0, own));
+	else
+		M(T_LIBRARY(MPI_Recv)(&byte, 1, MPI_BYTE, !t_rank, 0, own, MPI_STATUS_IGNORE));
+}
+
+/*
+ * Until message @i of @n bytes is at @at, as the memory says.  Of a large one, which may need an MPI call, that is looked for during
+ * 2 s, and without its first bytes, which such a call brings.
+ */
+static void await_memory(MPI_Comm own, const unsigned char *at, int n, int i)
+{
+	double end = MPI_Wtime() + 2;
+	int flag;
+
+	t_fill(want, n, i);
+	while (!is_at(at, n < BIG ? 0 : 240, n) && (n < BIG || MPI_Wtime() < end))
+		M(T_LIBRARY(MPI_Iprobe)(!t_rank, 1, own, &flag, MPI_STATUS_IGNORE));
+}
+
+/*
+ * A receive that is freed, and is over before one of our MPI calls could have seen that: its buffer is the program's, which gives
+ * the memory back, or receives another message there.  The first is a short one, or as long as a descriptor.  A large one that
+ * follows is looked for meanwhile, or then.
+ */
+static void freed_and_unmapped(void)
+{
+	static const int lens[] = { 16, 240, 240, 16 };
+	unsigned char *at, *to;
+	MPI_Request q, next;
+	MPI_Comm own;
+	int flag;
+
+	setup();
+	M(T_LIBRARY(MPI_Comm_dup)(MPI_COMM_WORLD, &own));
+	for (int i = 0; t_rank < 2 && i < ARRAY_SIZE(lens); i++) {
+		/* what names nobody is not announced: a thread of ours looks for it */
+		int from = i % 3 ? 1 : MPI_ANY_SOURCE;
+
+		if (t_rank == 1) {
+			nod(own, false);
+			send_to(0, 100 + i, lens[i], i);
+			nod(own, false);
+			send_to(0, 200 + i, BIG, i + 10);
+			continue;
+		}
+		at = mmap(NULL, BIG, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (at == MAP_FAILED)
+			abort();
+		to = i < 3 ? rbuf : at;
+		M(MPI_Irecv(at, BIG, MPI_BYTE, from, 100 + i, MPI_COMM_WORLD, &q));
+		M(MPI_Request_free(&q));
+		if (i < 2)
+			M(MPI_Irecv(to, BIG, MPI_BYTE, from, 200 + i, MPI_COMM_WORLD, &next));
+		nod(own, true);
+		await_memory(own, at, lens[i], i);
+		/* nothing else comes to this place, or the next message */
+		if (i < 3 && mprotect(at, BIG, PROT_NONE))
+			abort();
+		if (i >= 2)
+			M(MPI_Irecv(to, BIG, MPI_BYTE, from, 200 + i, MPI_COMM_WORLD, &next));
+		nod(own, true);
+		await_memory(own, to, BIG, i + 10);
+		M(MPI_Iprobe(1, 77, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE));
+		M(MPI_Wait(&next, MPI_STATUS_IGNORE));
+		if (i == 3)
+			memcpy(rbuf, at, BIG);
+		check(BIG, i + 10);
+		munmap(at, BIG);
+	}
+	M(T_LIBRARY(MPI_Comm_free)(&own));
 	finish();
 }
 
@@ -1798,6 +1901,8 @@ int main(int argc, char **argv)
 	T_RUN(synchronous, 2);
 	T_RUN(buffered, 2);
 	T_RUN(freed_requests, 2);
+	T_RUN(freed_in_barrier, 2);
+	T_RUN(freed_and_unmapped, 2);
 	T_RUN(persistent, 2);
 	T_RUN(intercomm, 2);
 	T_RUN(pair_types, 2);

@@ -11,7 +11,6 @@
  * what it sends has a wrong length, which is how the others learn of it, and pass it on.
  */
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
@@ -19,6 +18,7 @@
 #include <libprogbase/futex.h>
 #include <libprogbase/log.h>
 #include <libprogbase/reduce.h>
+#include <libprogbase/thread.h>
 
 #include "coll_parts.h"
 #include "coll_peers.h"
@@ -810,7 +810,6 @@ static void *coll_main(void *arg)
 	struct prog_session_hdr *hdr = cs->s->hdr;
 	uint64_t patience = CHECK_NS;
 
-	pthread_setname_np(pthread_self(), "asyncprog-coll");
 	pthread_mutex_lock(&cs->lock);
 	while (!cs->exit) {
 		uint32_t seen = __atomic_load_n(&cs->word, __ATOMIC_SEQ_CST);
@@ -844,12 +843,7 @@ static void *coll_main(void *arg)
 /* Under lock.  Without a thread collectives go on while somebody waits or tests. */
 static void start_thread(struct colls *cs)
 {
-	sigset_t all, old;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	cs->running = !pthread_create(&cs->thread, NULL, coll_main, cs);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	cs->running = !thread_start(&cs->thread, "asyncprog-coll", coll_main, cs);
 	if (cs->running)
 		coll_peers_listen(cs->w);
 	else if (!cs->warned)

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
  * The helper thread: copies and applies what the daemon cannot reach itself, or not cheaply.  Of the
- * caller's code it calls look() only (prog_msg_set_look()); it takes no signals, and sleeps on the ring's event
+ * caller's code it calls look() only (prog_msg_set_look()); it takes no signals but faults, and sleeps on the ring's event
  * word.  Jobs come from the daemon; still every field is read once and checked, so that a confused daemon gets an
  * error and not our memory.
  */
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <libprogbase/futex.h>
 #include <libprogbase/mem.h>
+#include <libprogbase/thread.h>
 
 #include "msgs.h"
 #include "op.h"
@@ -251,7 +251,6 @@ static void *helper_main(void *arg)
 	struct prog_helper_ring *ring = s->helper_ring;
 	uint32_t done = 0, looked = 0;
 
-	pthread_setname_np(pthread_self(), "asyncprog");
 	while (!__atomic_load_n(&s->helper_exit, __ATOMIC_ACQUIRE)) {
 		uint32_t tail = __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE), seen;
 		uint64_t slice;
@@ -283,15 +282,10 @@ static void *helper_main(void *arg)
 
 int helper_start(struct prog_session *s)
 {
-	sigset_t all, old;
-	int err;
+	int err = thread_start(&s->helper, "asyncprog", helper_main, s);
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&s->helper, NULL, helper_main, s);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (err)
-		return -err;
+		return err;
 	s->helper_running = true;
 	return 0;
 }

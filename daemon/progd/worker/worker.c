@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +15,7 @@
 #include <asyncprog/ring.h>
 #include <libprogbase/load.h>
 #include <libprogbase/log.h>
+#include <libprogbase/thread.h>
 
 #include "worker/busy.h"
 #include "worker/worker.h"
@@ -410,13 +410,11 @@ static void apply_prio(struct worker *w, char *text, size_t size)
 
 static void setup_thread(struct worker *w)
 {
-	char name[16], prio[32], poll[32];
+	char prio[32], poll[32];
 	int ret;
 
 	self = w;
 	__atomic_store_n(&w->tid, (pid_t)syscall(SYS_gettid), __ATOMIC_RELEASE);
-	snprintf(name, sizeof(name), "progd-w%u", w->o.index);
-	pthread_setname_np(pthread_self(), name);
 	if (w->o.cpus) {
 		ret = pthread_setaffinity_np(pthread_self(), sizeof(w->cpus), &w->cpus);
 		if (ret)
@@ -572,21 +570,14 @@ void worker_stop(struct worker *w)
 
 int worker_start(struct worker *w)
 {
-	sigset_t all, old;
+	char name[THREAD_NAME];
 	int ret;
 
-	/* signals are the main thread's */
-	sigfillset(&all);
-	/* a blocked fault kills: win/ answers SIGBUS */
-	sigdelset(&all, SIGBUS);
-	sigdelset(&all, SIGSEGV);
-	sigdelset(&all, SIGFPE);
-	sigdelset(&all, SIGILL);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	ret = pthread_create(&w->thread, NULL, worker_main, w);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	/* signals are the main thread's, but for faults: win/ answers SIGBUS */
+	snprintf(name, sizeof(name), "progd-w%u", w->o.index);
+	ret = thread_start(&w->thread, name, worker_main, w);
 	if (ret)
-		return -ret;
+		return ret;
 	while (sem_wait(&w->ready))
 		;	/* a signal */
 	w->running = true;

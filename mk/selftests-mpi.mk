@@ -31,8 +31,8 @@ MPITEST_F_NOTIFY_mpi    := $(MPITEST_F_NOTIFY_mpifh)
 MPITEST_F_NOTIFY_mpif08 := $(MPITEST_F_NOTIFY_mpifh) include/mpi/asyncprog/asyncprog_notify_f08.f90
 MPI_EXAMPLES    := $(shell grep -l 'mpi\.h' $(wildcard examples/*.c))
 MPI_EXAMPLE_LIBS_fft := -lfftw3
-MPITEST_COMMON  := mpitest done dtmap acctypes collcase
-MPITEST_RANDOM  := random done
+MPITEST_COMMON  := mpitest done fault dtmap acctypes collcase
+MPITEST_RANDOM  := random done fault
 # MPI_STATUSES_IGNORE is (MPI_Status *)1 in one of the libraries, which gcc takes for an array
 MPITEST_CFLAGS   = -O1 -g1 -std=gnu11 -pthread $(WARN) -Wno-stringop-overflow -Wno-deprecated-declarations -D_GNU_SOURCE -Iinclude/mpi
 MPITEST_SAN      = $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)

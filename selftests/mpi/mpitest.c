@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "done.h"
+#include "fault.h"
 
 #define MSG_MAX 4096
 #define KEPT 8
@@ -44,8 +45,6 @@ static struct verdict {
 } cur;
 static pthread_mutex_t cur_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static struct sigaction old_action[65];
-
 static void say_where(const char *what)
 {
 	char b[512];
@@ -67,15 +66,9 @@ static void on_alarm(int sig)
 	_exit(124);
 }
 
-/* says where, then lets the handler that was there before (default, sanitizer) have it */
-static void on_fatal(int sig)
+static void on_fault(void)
 {
-	char b[40];
-
-	snprintf(b, sizeof(b), "signal %d", sig);
-	say_where(b);
-	sigaction(sig, &old_action[sig], NULL);
-	raise(sig);
+	say_where("fault");
 }
 
 static void copy_env(char *to, size_t size, const char *name)
@@ -87,10 +80,10 @@ static void copy_env(char *to, size_t size, const char *name)
 
 void t_init(int *argc, char ***argv, int required)
 {
-	static const int fatal[] = { SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL };
 	struct sigaction sa = { .sa_handler = on_alarm };
 	const char *s;
 
+	fault_install(on_fault);
 	sigaction(SIGALRM, &sa, NULL);
 	alarm(60);
 	setvbuf(stdout, NULL, _IOLBF, 0);
@@ -122,9 +115,7 @@ void t_init(int *argc, char ***argv, int required)
 	t_expect_progress = env.expect_progress;
 	alarm(env.timeout);
 
-	sa.sa_handler = on_fatal;
-	for (int i = 0; i < ARRAY_SIZE(fatal); i++)
-		sigaction(fatal[i], &sa, &old_action[fatal[i]]);
+	fault_install(on_fault);
 	if (t_rank == 0)
 		printf("# seed %llu ranks %d\n", (unsigned long long)t_seed, t_size);
 }

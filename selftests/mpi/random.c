@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "done.h"
+#include "fault.h"
 
 int nthreads = 1, rank, nranks;
 bool show;
@@ -89,19 +90,30 @@ void random_region(struct random_thread *th, int step)
 		random_fail(th, "%d threads instead of %d", here, n);
 }
 
-static void on_alarm(int sig)
+/* Where all threads are, to @fd. */
+static void say_where(int fd, const char *what)
 {
 	char b[300];
 
-	(void)sig;
 	for (int i = 0; i < nthreads; i++) {
-		int n = place(thread(i), "HANG", b, sizeof(b) - 1);
+		int n = place(thread(i), what, b, sizeof(b) - 1);
 
 		b[n++] = '\n';
-		if (write(1, b, (size_t)n) < 0)
+		if (write(fd, b, (size_t)n) < 0)
 			break;
 	}
+}
+
+static void on_alarm(int sig)
+{
+	(void)sig;
+	say_where(1, "HANG");
 	_exit(124);
+}
+
+static void on_fault(void)
+{
+	say_where(2, "FAULT");
 }
 
 /* one program; the value is the number of failures of all ranks */
@@ -171,11 +183,13 @@ int random_main(int argc, char **argv, const struct random_program *p)
 	threads = calloc((size_t)nthreads, p->thread_size);
 	if (!threads)
 		return 2;
+	fault_install(on_fault);
 	signal(SIGALRM, on_alarm);
 	alarm((unsigned int)timeout_s);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	MPI_Init_thread(&argc, &argv, nthreads > 1 ? MPI_THREAD_MULTIPLE : regions ? MPI_THREAD_FUNNELED : MPI_THREAD_SINGLE,
 			&provided);
+	fault_install(on_fault);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &nranks);
 	if (nranks < 2 || nranks > MAX_RANKS || (nthreads > 1 && provided < MPI_THREAD_MULTIPLE)) {

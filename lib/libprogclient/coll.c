@@ -36,6 +36,7 @@
 #define SHARED_MAX	((MSGS_RESERVED - MSGS_TALK) * 2 / 3)	/* slots of all collectives, but for the oldest ones */
 _Static_assert(MSGS_RESERVED - MSGS_TALK - SHARED_MAX >= EDGES, "EDGES: more than are left of the reserved slots");
 _Static_assert(3 * COLL_TALKS_MAX + COLL_EARS_MAX + COLL_REPLIES_MAX <= MSGS_TALK, "MSGS_TALK: less than coll_peers.c has");
+#define FOR_RECEIVES	32u		/* slots that are for receives, if there are any to be posted */
 #define RESERVE_TMP	1024u		/* bytes of COLL_TMP that may be the reserve's */
 #define RETRY_NS	1000000u	/* there was no slot */
 #define CHECK_NS	100000000u	/* is the daemon there? */
@@ -51,6 +52,7 @@ struct strand {
 	bool busy;
 	uint8_t nsteps, nmsgs;
 	uint8_t to_post, open;		/* bits: messages not posted yet, posted and not ended */
+	uint8_t leaving;		/* bits of open ones: given back, to be posted again; see make_room() */
 	uint8_t looks;			/* that it has been waiting in this round */
 	uint32_t number, round;
 	struct coll_step step[COLL_STEPS_MAX];
@@ -88,6 +90,7 @@ struct prog_coll {
 	reduce_fn *wide;		/* of a type with a gap */
 	uint8_t phase;			/* enum phase; under lock */
 	bool oldest;			/* of its order, among the active ones */
+	bool yields;			/* it gave receives back; others post first */
 	uint32_t nstrands, next_strand;
 	int status;
 	uint32_t ended;			/* atomic */
@@ -103,8 +106,13 @@ struct colls {
 	/* under lock */
 	struct prog_coll *queued, *active;
 	uint32_t nactive;
-	uint32_t in_use;		/* message slots */
+	uint32_t in_use, nrecvs;	/* message slots; of receives */
 	bool blocked, freed;		/* some wait for others' slots; there are some */
+	uint32_t short_recvs;		/* collectives that found no slot for a receive */
+	bool short_send;		/* some found none for what they send */
+	bool yielding;			/* some have given receives back */
+	bool came;			/* a message has ended since make_room() */
+	uint64_t room_at, room_wait;	/* ns: when it is time for it again; how long that was */
 	bool fresh;			/* some that are queued may have become active */
 	bool retry;			/* something could not be posted */
 	bool receives;			/* some were posted, of which the daemon has not been told */
@@ -198,9 +206,13 @@ static struct loose *loose_place(struct colls *cs, uint64_t bytes)
 	return l;
 }
 
-/* *@m is NULL if it needs not be waited for. */
+/*
+ * *@m is NULL if it needs not be waited for.  What others send is received in the end however few slots are for that, if there are any,
+ * but what is sent may stay.
+ */
 static int post_send(struct colls *cs, const struct prog_coll *c, const struct prog_msg_key *key, struct prog_buf *b, prog_msg **m)
 {
+	uint32_t leave = cs->nrecvs < FOR_RECEIVES ? FOR_RECEIVES - cs->nrecvs : 0;
 	struct loose *l = loose_place(cs, b->count);
 	struct prog_msg_id id;
 	int err;
@@ -209,7 +221,7 @@ static int post_send(struct colls *cs, const struct prog_coll *c, const struct p
 		memcpy(l->data, b->addr, b->count);
 		b->addr = l->data;
 	}
-	err = prog_msg_send(cs->w, key, b, PROG_MSGF_EAGER | MSGS_COLL | (l ? MSGS_QUIET : 0), &id, m);
+	err = prog_msg_send(cs->w, key, b, PROG_MSGF_EAGER | MSGS_COLL | MSGS_LEAVE(leave) | (l ? MSGS_QUIET : 0), &id, m);
 	if (err || !l)
 		return err;
 	l->m = *m;
@@ -285,10 +297,14 @@ static void take_msg(struct colls *cs, struct prog_coll *c, struct strand *st, u
 	coll_report_received(&cs->report, r->len);
 }
 
-static void drop_msg(struct colls *cs, prog_msg *m)
+/* Message @i is open no more. */
+static void close_msg(struct colls *cs, struct strand *st, unsigned int i)
 {
-	prog_msg_free(cs->w, m);
+	prog_msg_free(cs->w, st->msg[i]);
+	st->open &= (uint8_t)~(1u << i);
+	st->leaving &= (uint8_t)~(1u << i);
 	cs->in_use--;
+	cs->nrecvs -= st->step[i].op == COLL_RECV;
 	cs->freed = true;
 }
 
@@ -313,39 +329,73 @@ static int post_one(struct colls *cs, struct prog_coll *c, struct strand *st, un
 		coll_report_sent(&cs->report, c->status ? 0 : st->step[i].bytes);
 	if (!st->msg[i])
 		return 0;
-	cs->receives |= st->step[i].op == COLL_RECV;
+	if (st->step[i].op == COLL_RECV) {
+		cs->receives = true;
+		cs->nrecvs++;
+	}
 	st->open |= (uint8_t)(1u << i);
 	cs->in_use++;
 	return 0;
 }
 
-/* Messages of a round that can be posted are: @op's.  False: no more can be. */
-static bool post_some(struct colls *cs, struct prog_coll *c, struct strand *st, uint8_t op, bool *moved)
+/* There is no slot for it now. */
+static void run_short(struct colls *cs, uint8_t op)
 {
+	cs->retry = true;
+	if (op == COLL_RECV)
+		cs->short_recvs++;
+	else
+		cs->short_send = true;
+}
+
+/* Messages of a round that can be posted are: @op's.  Has anything happened? */
+static bool post_some(struct colls *cs, struct prog_coll *c, struct strand *st, uint8_t op)
+{
+	bool moved = false;
+
 	for (unsigned int i = 0; st->to_post >> i; i++) {
 		if (!(st->to_post & 1u << i) || st->step[i].op != op)
 			continue;
 		if (!c->oldest && cs->in_use >= SHARED_MAX) {
 			cs->blocked = true;
-			return false;
+			break;
 		}
-		if (post_one(cs, c, st, i)) {
-			cs->retry = true;
-			return false;
+		/* who has given receives back has its turn behind those that had none */
+		if ((op == COLL_RECV && c->yields) || post_one(cs, c, st, i)) {
+			run_short(cs, op);
+			break;
 		}
-		*moved = true;
+		moved = true;
 	}
-	return true;
+	return moved;
+}
+
+/* Message @i has ended, as @rc and @r say. */
+static void end_msg(struct colls *cs, struct prog_coll *c, struct strand *st, unsigned int i, int rc, const struct prog_msg_result *r)
+{
+	if (rc > 0 && r->status == -ECANCELED && st->leaving & 1u << i) {
+		st->to_post |= (uint8_t)(1u << i);
+	} else {
+		cs->came = true;
+		if (rc < 0)
+			fail(c, rc);
+		else
+			take_msg(cs, c, st, i, r);
+	}
+	close_msg(cs, st, i);
 }
 
 /* Messages of a round: those that can be posted are, and those that have ended are taken.  Has anything happened? */
 static bool move_msgs(struct colls *cs, struct prog_coll *c, struct strand *st)
 {
-	bool moved = false;
+	bool moved;
 
-	/* the daemon sees receives when it comes for what is sent, or is told in the end */
-	if (post_some(cs, c, st, COLL_RECV, &moved))
-		post_some(cs, c, st, COLL_SEND, &moved);
+	/*
+	 * The daemon sees receives when it comes for what is sent, or is told in the end.  What is sent does not wait for them to be
+	 * posted: then each member could wait for the others to send.
+	 */
+	moved = post_some(cs, c, st, COLL_RECV);
+	moved |= post_some(cs, c, st, COLL_SEND);
 	for (unsigned int i = 0; st->open >> i; i++) {
 		struct prog_msg_result r;
 		int rc;
@@ -355,12 +405,7 @@ static bool move_msgs(struct colls *cs, struct prog_coll *c, struct strand *st)
 		rc = test_msg(cs, st->msg[i], &r);
 		if (!rc)
 			continue;
-		if (rc < 0)
-			fail(c, rc);
-		else
-			take_msg(cs, c, st, i, &r);
-		drop_msg(cs, st->msg[i]);
-		st->open &= (uint8_t)~(1u << i);
+		end_msg(cs, c, st, i, rc, &r);
 		moved = true;
 	}
 	return moved;
@@ -378,7 +423,7 @@ static bool begin_round(struct prog_coll *c, struct strand *st)
 	for (st->nmsgs = 0; st->nmsgs < st->nsteps && st->step[st->nmsgs].op <= COLL_RECV; st->nmsgs++)
 		;
 	st->to_post = (uint8_t)((1u << st->nmsgs) - 1);
-	st->open = 0;
+	st->open = st->leaving = 0;
 	st->looks = 0;
 	return st->busy;
 }
@@ -472,8 +517,8 @@ static void abandon(struct colls *cs, struct prog_coll *c)
 
 		for (unsigned int j = 0; st->open >> j; j++)
 			if (st->open & 1u << j)
-				drop_msg(cs, st->msg[j]);
-		st->open = st->to_post = 0;
+				close_msg(cs, st, j);
+		st->to_post = 0;
 		st->busy = false;
 	}
 	c->phase = ENDED;
@@ -502,11 +547,11 @@ static bool same_order(const struct prog_coll *a, const struct prog_coll *b)
 	return a->cfg.comm == b->cfg.comm && a->cfg.number >> 32 == b->cfg.number >> 32;
 }
 
-/* Is one in @list, before @c, of its order? */
+/* Is one in @list of the order of @c, and was started before? */
 static bool has_older(const struct prog_coll *list, const struct prog_coll *c)
 {
-	for (; list && list != c; list = list->next)
-		if (same_order(list, c))
+	for (; list; list = list->next)
+		if (same_order(list, c) && list->cfg.number < c->cfg.number)
 			return true;
 	return false;
 }
@@ -527,6 +572,82 @@ static void activate(struct colls *cs)
 		c->oldest = c->oldest || !has_older(cs->active, c);
 }
 
+/* ---- slots go around --------------------------------------------------------------------------- */
+
+/* Its receives that only wait go back to be posted again later.  How many? */
+static uint32_t give_back(struct colls *cs, struct prog_coll *c)
+{
+	uint32_t n = 0;
+
+	for (unsigned int i = 0; i < c->nrun; i++) {
+		struct strand *st = &c->strand[i];
+
+		for (unsigned int j = 0; st->open >> j; j++) {
+			if (!(st->open & ~st->leaving & 1u << j) || st->step[j].op != COLL_RECV)
+				continue;
+			msgs_withdraw(cs->w, st->msg[j]);
+			st->leaving |= (uint8_t)(1u << j);
+			n++;
+		}
+	}
+	c->yields |= n > 0;
+	return n;
+}
+
+/* Those that have given receives back, and know what became of these, may post them again. */
+static void end_yielding(struct colls *cs)
+{
+	struct prog_coll *c;
+
+	cs->yielding = false;
+	DL_FOREACH(cs->active, c) {
+		bool leaving = false;
+
+		for (unsigned int i = 0; i < c->nrun; i++)
+			leaving |= c->strand[i].leaving;
+		c->yields = c->yields && leaving;
+		cs->yielding |= c->yields;
+	}
+}
+
+/*
+ * There are more collectives than slots.  Members may start them in different orders, so the slots of each could be with those that
+ * others have none for.  So slots go around: who has had its receives posted for longest gives them back, and is the last one to have them
+ * again.  What was sent to a receive by then it gets at once, each time that it is posted, so that all that is sent is received in the end.
+ *
+ * Without anything that others have sent there is no need.  If it is of no use, as what they have sent is for collectives that are late
+ * here, there is more and more time in between.
+ */
+static void make_room(struct colls *cs)
+{
+	struct prog_coll *c, *next, *last = cs->active ? cs->active->prev : NULL;
+	uint32_t want = msgs_unreceived(cs->w) ? cs->short_recvs : 0;
+	uint64_t now;
+
+	if (cs->short_send && cs->nrecvs > FOR_RECEIVES && want < cs->nrecvs - FOR_RECEIVES)
+		want = cs->nrecvs - FOR_RECEIVES;
+	now = want ? clock_ns() : 0;
+	if (!want || now < cs->room_at)
+		return;
+	cs->room_wait = cs->came ? RETRY_NS : cs->room_wait < CHECK_NS ? 2 * cs->room_wait : CHECK_NS;
+	cs->room_at = now + cs->room_wait;
+	cs->came = false;
+	DL_FOREACH_SAFE(cs->active, c, next) {
+		uint32_t n = give_back(cs, c);
+
+		if (n) {
+			DL_DELETE(cs->active, c);
+			DL_APPEND(cs->active, c);
+			cs->yielding = true;
+			want -= n < want ? n : want;
+		}
+		if (!want || c == last)
+			break;
+	}
+}
+
+/* ---- on they go -------------------------------------------------------------------------------- */
+
 static void move_all(struct colls *cs)
 {
 	bool lost = session_lost(cs->s);
@@ -536,7 +657,8 @@ static void move_all(struct colls *cs)
 	do {
 		if (cs->fresh)
 			activate(cs);
-		cs->fresh = cs->blocked = cs->freed = false;
+		cs->fresh = cs->blocked = cs->freed = cs->short_send = false;
+		cs->short_recvs = 0;
 		DL_FOREACH_SAFE(cs->active, c, next) {
 			if (lost)
 				abandon(cs, c);
@@ -549,10 +671,14 @@ static void move_all(struct colls *cs)
 			cs->fresh = true;
 			end(cs, c);
 		}
-	} while (cs->fresh || (cs->blocked && cs->freed));
+	} while (cs->fresh || (cs->freed && (cs->blocked || cs->short_recvs || cs->short_send)));
 	if (cs->receives)
 		msgs_look_now(cs->w);
 	cs->receives = false;
+	if (cs->yielding)
+		end_yielding(cs);
+	if (cs->short_recvs || cs->short_send)
+		make_room(cs);
 }
 
 /* The line that says it. */
@@ -596,8 +722,7 @@ static bool look_at_round(struct colls *cs, struct prog_coll *c, struct strand *
 				st->looks = ASK_AT - 1;
 			continue;
 		}
-		drop_msg(cs, st->msg[i]);
-		st->open &= (uint8_t)~(1u << i);
+		close_msg(cs, st, i);
 		ended = true;
 	}
 	return ended;
@@ -866,6 +991,7 @@ static struct colls *colls_get(struct prog_win *w)
 			pthread_mutex_init(&cs->lock, NULL);
 			cs->s = w->s;
 			cs->w = w;
+			cs->room_wait = RETRY_NS;
 			coll_report_init(&cs->report, w->s);
 			coll_peers_init(&cs->peers, judge, cs);
 			DL_APPEND(all, cs);

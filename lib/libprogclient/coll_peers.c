@@ -285,11 +285,6 @@ void coll_peers_listen(struct prog_win *w)
 	__atomic_store_n(&sl->state, PROG_P2P_POSTED, __ATOMIC_RELEASE);
 }
 
-static uint32_t unmatched(const struct prog_win *w)
-{
-	return __atomic_load_n(&w->s->p2p->unmatched, __ATOMIC_RELAXED);
-}
-
 static struct coll_reply *free_reply(struct coll_peers *p, struct prog_win *w)
 {
 	for (struct coll_reply *r = p->reply; r < p->reply + COLL_REPLIES_MAX; r++) {
@@ -360,7 +355,7 @@ static void post_ear(struct coll_peers *p, struct coll_ear *e, struct prog_win *
 
 static void move_ears(struct coll_peers *p, struct prog_win *w, uint64_t now)
 {
-	bool some = unmatched(w) && now >= p->rest;
+	bool some = msgs_unreceived(w) && now >= p->rest;
 	uint32_t before = p->nears;
 
 	if (!some && !before)
@@ -416,7 +411,7 @@ bool coll_peers_busy(const struct coll_peers *p, const struct prog_win *w)
 	for (uint32_t i = 0; p->talk && i < COLL_TALKS_MAX; i++)
 		if (p->talk[i].step != FREE)
 			return true;
-	if (session_lost(w->s) || !unmatched(w))
+	if (session_lost(w->s) || !msgs_unreceived(w))
 		return false;
 	now = clock_ns();
 	return (w->nranks - 1 > p->nears && now >= p->rest) || now - p->heard < BUSY_NS;

@@ -7,6 +7,7 @@
 #include "msg.h"
 #include "stream.h"
 
+#define LEAVES		MSGS_LEAVE(UINT8_MAX)
 #define RECV_CALL	(PROG_MSGF_DROP | PROG_MSGF_URGENT | PROG_MSGF_HINT_BLOCKING)	/* what calls of receives may say */
 #define SLOTS_LOW	(PROG_P2P_SLOTS / 4)	/* fewer free ones: the daemon is woken for those left behind */
 
@@ -200,9 +201,9 @@ static int set_buf(struct post *p, const struct prog_buf *b, unsigned int flags,
 {
 	int err;
 
-	if (flags & ~(allowed | MSGS_COLL | MSGS_QUIET))
+	if (flags & ~(allowed | MSGS_COLL | MSGS_QUIET | LEAVES))
 		return -EINVAL;
-	p->leave = flags & MSGS_COLL ? 0 : MSGS_RESERVED;
+	p->leave = flags & MSGS_COLL ? (flags & LEAVES) / MSGS_LEAVE(1) : MSGS_RESERVED;
 	p->flags |= (flags & PROG_MSGF_SYNC ? PROG_P2PF_SYNC : 0) | (flags & PROG_MSGF_EAGER ? PROG_P2PF_EAGER : 0) |
 		    (flags & PROG_MSGF_DROP ? PROG_P2PF_DROP : 0);
 	p->hints = (flags & PROG_MSGF_HINT_BLOCKING ? PROG_P2PH_BLOCKING : 0) | (flags & MSGS_QUIET ? PROG_P2PH_QUIET : 0);
@@ -277,6 +278,11 @@ int prog_msg_recv(struct prog_win *w, const struct prog_msg_key *key, const stru
 	p.waits = flags & MSGS_QUIET ? NULL : &ms->s->p2p->unmatched;
 	err = set_buf(&p, b, flags, RECV_CALL);
 	return err ? err : post(ms, &p, out);
+}
+
+uint32_t msgs_unreceived(const struct prog_win *w)
+{
+	return __atomic_load_n(&w->s->p2p->unmatched, __ATOMIC_RELAXED);
 }
 
 void msgs_look_now(struct prog_win *w)

@@ -22,6 +22,7 @@
 #define MSGS_RESERVED	(MSGS_LISTEN_SLOT - PROG_MSG_MOST)
 #define MSGS_TALK	63u	/* of these, for what members of collectives ask each other */
 #define MSGS_COLL	(1u << 31)
+#define MSGS_LEAVE(n)	((uint32_t)(n) << 16)	/* with MSGS_COLL: if so many slots, at most 255, are left to others then */
 #define MSGS_QUIET	(1u << 30)	/* prog_msg_send(): nobody waits for its end; prog_msg_recv(): msgs_look_now() follows */
 
 /* The message context opens: -EEXIST, -ENOMEM, -EOPNOTSUPP (by the daemon). */
@@ -43,6 +44,8 @@ void msgs_close(struct prog_win *w);
 uint64_t msgs_look(struct prog_session *s, bool fresh);
 /* A receive that was posted for a key, of which nobody waits to hear whether it was; NULL is fine. */
 void msgs_withdraw(struct prog_win *w, struct prog_msg *m);
+/* How many messages for this process wait for a receive. */
+uint32_t msgs_unreceived(const struct prog_win *w);
 /* Receives that were posted with MSGS_QUIET are: the daemon looks at them if it has messages that nobody has received. */
 void msgs_look_now(struct prog_win *w);
 /* The process of @rank, if it is on this node and its memory can be reached: 0, or -ENOENT.  Any thread. */

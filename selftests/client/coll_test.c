@@ -591,6 +591,59 @@ static void test_orders(void **state)
 	on_two(body_orders, 4, "2", NULL, 0);
 }
 
+#define OPPOSITE	600u
+
+/* Messages of the program's own that never come: they have all slots but those that are for collectives. */
+static void take_slots(prog_msg **m)
+{
+	for (uint32_t n = 0; n < PROG_MSG_MOST; n++) {
+		struct prog_msg_key key = { .comm = 9, .src = (my_rank + 1) % my_ranks, .dst = my_rank, .ord = n };
+		struct prog_buf b = { .addr = NULL, .count = 0 };
+
+		CHECK_INT(prog_msg_recv(win, &key, &b, 0, &m[n]), 0);
+	}
+}
+
+/*
+ * Members start collectives of more communicators than there are slots, in opposite orders, so that those which have slots are not the
+ * same at both.
+ */
+static void body_opposite(void)
+{
+	struct comm **c = calloc(OPPOSITE, sizeof(*c));
+	struct one **o = calloc(OPPOSITE, sizeof(*o));
+	prog_msg **m = calloc(PROG_MSG_MOST, sizeof(*m));
+	bool down = my_rank % 2;
+
+	space_open();
+	take_slots(m);
+	for (uint32_t i = 0; i < OPPOSITE; i++) {
+		uint32_t v = down ? OPPOSITE - 1 - i : i;
+
+		c[v] = comm_new(5000 + v, 0);
+		o[v] = one_new(c[v], short_kinds[v % NSHORT], v % 5 ? 48 : 20000);
+		one_start(o[v]);
+	}
+	for (uint32_t i = 0; i < OPPOSITE; i++)
+		one_good_by(o[down ? OPPOSITE - 1 - i : i], i % 2);
+	for (uint32_t i = 0; i < PROG_MSG_MOST; i++)
+		prog_msg_free(win, m[i]);
+	for (uint32_t i = 0; i < OPPOSITE; i++)
+		free(c[i]);
+	free(m);
+	free(o);
+	free(c);
+	rank_finish(ses, win);
+}
+
+static void test_opposite(void **state)
+{
+	on_one(body_opposite, 2, 0);
+	on_one(body_opposite, 4, PROG_SESSION_MT);
+	on_two(body_opposite, 2, "1", NULL, 0);
+	on_two(body_opposite, 3, "2", NULL, 0);
+}
+
 /* ---- threads ---------------------------------------------------------------------------------------- */
 
 #define THREADS	4u
@@ -1480,6 +1533,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_kinds_two_nocma),
 	cmocka_unit_test(test_many),
 	cmocka_unit_test(test_orders),
+	cmocka_unit_test(test_opposite),
 	cmocka_unit_test(test_threads),
 	cmocka_unit_test(test_late),
 	cmocka_unit_test(test_asked),

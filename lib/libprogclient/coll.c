@@ -52,7 +52,7 @@ struct strand {
 	bool busy;
 	uint8_t nsteps, nmsgs;
 	uint8_t to_post, open;		/* bits: messages not posted yet, posted and not ended */
-	uint8_t leaving;		/* bits of open ones: given back, to be posted again; see make_room() */
+	uint8_t leaving, given_up;	/* bits of open ones: withdrawn, of which the daemon still says what became; for good */
 	uint8_t looks;			/* that it has been waiting in this round */
 	uint32_t number, round;
 	struct coll_step step[COLL_STEPS_MAX];
@@ -303,6 +303,7 @@ static void close_msg(struct colls *cs, struct strand *st, unsigned int i)
 	prog_msg_free(cs->w, st->msg[i]);
 	st->open &= (uint8_t)~(1u << i);
 	st->leaving &= (uint8_t)~(1u << i);
+	st->given_up &= (uint8_t)~(1u << i);
 	cs->in_use--;
 	cs->nrecvs -= st->step[i].op == COLL_RECV;
 	cs->freed = true;
@@ -374,7 +375,8 @@ static bool post_some(struct colls *cs, struct prog_coll *c, struct strand *st, 
 static void end_msg(struct colls *cs, struct prog_coll *c, struct strand *st, unsigned int i, int rc, const struct prog_msg_result *r)
 {
 	if (rc > 0 && r->status == -ECANCELED && st->leaving & 1u << i) {
-		st->to_post |= (uint8_t)(1u << i);
+		if (!(st->given_up & 1u << i))
+			st->to_post |= (uint8_t)(1u << i);
 	} else {
 		cs->came = true;
 		if (rc < 0)
@@ -423,7 +425,7 @@ static bool begin_round(struct prog_coll *c, struct strand *st)
 	for (st->nmsgs = 0; st->nmsgs < st->nsteps && st->step[st->nmsgs].op <= COLL_RECV; st->nmsgs++)
 		;
 	st->to_post = (uint8_t)((1u << st->nmsgs) - 1);
-	st->open = st->leaving = 0;
+	st->open = st->leaving = st->given_up = 0;
 	st->looks = 0;
 	return st->busy;
 }
@@ -696,6 +698,22 @@ static bool look_again(uint8_t *looks)
 	return *looks == ASK_AT;
 }
 
+/*
+ * Message @i is not waited for any more; false: but for the daemon to say so.  It may be writing what it receives, and who started the
+ * collective may free the buffer when that has ended.
+ */
+static bool give_up(struct colls *cs, struct strand *st, unsigned int i)
+{
+	if (st->step[i].op == COLL_SEND) {
+		close_msg(cs, st, i);
+		return true;
+	}
+	msgs_withdraw(cs->w, st->msg[i]);
+	st->leaving |= (uint8_t)(1u << i);
+	st->given_up |= (uint8_t)(1u << i);
+	return false;
+}
+
 /* A look at a round that waits: has anything ended, as its member has gone, or has called something else? */
 static bool look_at_round(struct colls *cs, struct prog_coll *c, struct strand *st)
 {
@@ -709,7 +727,7 @@ static bool look_at_round(struct colls *cs, struct prog_coll *c, struct strand *
 			.msg = p->tag | (p->op == COLL_SEND ? COLL_ASKER_SENDS : 0),
 		};
 
-		if (!(st->open & 1u << i))
+		if (!(st->open & ~st->given_up & 1u << i))
 			continue;
 		if (coll_peers_gone(&cs->peers, rank)) {
 			fail(c, -ESRCH);
@@ -722,8 +740,8 @@ static bool look_at_round(struct colls *cs, struct prog_coll *c, struct strand *
 				st->looks = ASK_AT - 1;
 			continue;
 		}
-		close_msg(cs, st, i);
-		ended = true;
+		if (give_up(cs, st, i))
+			ended = true;
 	}
 	return ended;
 }

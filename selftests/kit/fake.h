@@ -37,6 +37,7 @@ struct fake_shared {
 	uint32_t msg_hold;		/* take nothing from the rings of messages */
 	uint32_t msg_stall;		/* match, but move nothing */
 	uint32_t msg_silent;		/* answer no WITHDRAW */
+	int32_t msg_unknown;		/* how receives by id of what is not there end; 0: they wait */
 	uint32_t pass;			/* PROG_HELP_PULL or _PUSH: private payload is copied so; else 0 */
 	int32_t msg_status;		/* of messages that end */
 	uint32_t msg_head_len;		/* instead of the right one, if not 0 */

@@ -265,6 +265,10 @@ bool fake_msgs(void)
 				continue;
 			/* what was stalled is found again */
 			sslot = fake_msg_find(s, fake_slot(s, j), &from);
+			if (sslot < 0 && fk->msg_unknown && fake_slot(s, j)->flags & PROG_P2PF_BY_ID) {
+				fake_slot(s, j)->status = fk->msg_unknown;
+				fake_msg_end(s, j, PROG_P2P_DONE);
+			}
 			if (sslot < 0)
 				continue;
 			s->msg[j] = FAKE_MSG_MATCHED;

@@ -233,6 +233,21 @@ void hcoll_idle(struct rec *r)
 		prog_coll_wait_for(p2p_context, r->coll->pc, NULL, SLICE_NS);
 }
 
+void hcoll_attend(void)
+{
+	prog_coll_attend(p2p_context);
+}
+
+void hcoll_attend_once(void)
+{
+	prog_coll_attend_once(p2p_context);
+}
+
+void hcoll_attend_end(void)
+{
+	prog_coll_attend_end(p2p_context);
+}
+
 void hcoll_drain(struct hcomm *c)
 {
 	while (atomic_load_explicit(&c->colls_active, memory_order_acquire)) {

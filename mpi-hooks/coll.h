@@ -130,6 +130,10 @@ int hcoll_left(const struct hcomm *c);
 int hcoll_restart(struct rec *r);
 bool hcoll_poll(struct rec *r);
 void hcoll_idle(struct rec *r);
+/* As hcoll_idle() where several are waited for: as prog_coll_attend() and those that follow it. */
+void hcoll_attend(void);
+void hcoll_attend_once(void);
+void hcoll_attend_end(void);
 /* Nothing of @c is under way any more when it returns. */
 void hcoll_drain(struct hcomm *c);
 

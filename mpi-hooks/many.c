@@ -49,7 +49,7 @@ enum many_begun many_begin_slow(struct many *k, int n, MPI_Request *reqs, MPI_St
 	int i;
 
 	k->hreqs = hreq_outstanding();
-	k->copied = false;
+	k->copied = k->attends = false;
 	if (hooks.mt && !k->hreqs) {
 		enum many_begun many_begun = many_begin_threads(k, n, reqs, statuses);
 
@@ -93,7 +93,9 @@ int many_poll(struct many *k, bool *native)
 {
 	int left = 0;
 
-	*native = false;
+	*native = k->colls = false;
+	if (k->attends)
+		hcoll_attend_once();
 	if (k->hreqs)
 		k->copied = hreq_drive(MPI_REQUEST_NULL);
 	for (int i = 0; i < k->n && k->nslow; i++) {
@@ -102,6 +104,7 @@ int many_poll(struct many *k, bool *native)
 		if (!r || !rec_is_slow(r) || rec_poll(r))
 			continue;
 		left++;
+		k->colls |= r->kind == REC_COLL;
 		*native |= r->state == REC_POSTED || r->kind == REC_PAIR || (r->kind == REC_SEND && !r->m);
 	}
 	return left;
@@ -124,8 +127,19 @@ int many_show(struct many *k)
 	return hidden;
 }
 
+void many_idle_end(struct many *k)
+{
+	if (k->attends)
+		hcoll_attend_end();
+	k->attends = false;
+}
+
 void many_idle(struct many *k, bool native, unsigned int *spins)
 {
+	if (k->colls && !k->attends) {
+		hcoll_attend();
+		k->attends = true;
+	}
 	if (k->copied) {
 		;	/* there may be more of that kind */
 	} else if (k->hreqs || !native) {

@@ -159,6 +159,7 @@ int hook_waitall(int count, MPI_Request *requests, MPI_Status *statuses)
 		if (left <= 0)
 			break;
 	}
+	many_idle_end(&k);
 	if (k.nslow || k.hreqs)
 		for (int i = 0; i < count; i++)
 			k.shown[i] = k.rec[i] && k.rec[i]->proxy_req ? MPI_REQUEST_NULL : requests[i];
@@ -221,6 +222,7 @@ static int any(struct many *k, int *index, int *flag, MPI_Status *st)
 			break;
 		hidden = many_show(k);
 		if (!flag && !hidden && !k->hreqs) {
+			many_idle_end(k);
 			rc = PMPI_Waitany(k->n, k->shown, &i, st);
 			break;
 		}
@@ -241,6 +243,7 @@ static int any(struct many *k, int *index, int *flag, MPI_Status *st)
 		}
 		many_idle(k, native || (left && many_others(k)), &spins);
 	}
+	many_idle_end(k);
 	if (flag)
 		*flag = 1;
 	*index = i;
@@ -338,15 +341,19 @@ static int some(struct many *k, int *outcount, int *indices, bool wait)
 		hidden = many_show(k);
 		n = MPI_UNDEFINED;
 		rc = MPI_SUCCESS;
-		if (wait && !hidden && !k->hreqs)
+		if (wait && !hidden && !k->hreqs) {
+			many_idle_end(k);
 			rc = PMPI_Waitsome(k->n, k->shown, &n, indices, k->st);
-		else if (hidden < k->n)
+		} else if (hidden < k->n) {
 			rc = PMPI_Testsome(k->n, k->shown, &n, indices, k->st);
+		}
 		if (herror_native(rc) != MPI_SUCCESS && herror_native(rc) != MPI_ERR_IN_STATUS) {
+			many_idle_end(k);
 			*outcount = n;
 			return many_done(k, rc, 0, NULL, call);
 		}
 		if (n == MPI_UNDEFINED && !hidden) {
+			many_idle_end(k);
 			*outcount = n;
 			return many_end(k, rc);
 		}
@@ -363,6 +370,7 @@ static int some(struct many *k, int *outcount, int *indices, bool wait)
 			break;
 		many_idle(k, native || (left && many_others(k)), &spins);
 	}
+	many_idle_end(k);
 	if (!n) {
 		if (hidden && !native)
 			hooks_progress(NULL);

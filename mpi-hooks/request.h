@@ -71,6 +71,7 @@ struct many {
 	int n, nslow;
 	bool hreqs;
 	bool copied;			/* the last look carried out an operation that was put off */
+	bool colls, attends;		/* some that have not ended are collectives; which this thread moves on */
 	bool wanted;			/* the program wants statuses */
 	MPI_Request *reqs;		/* the program's */
 	MPI_Request *shown;		/* what the library gets, null for what it is not to see */
@@ -169,6 +170,8 @@ int many_poll(struct many *k, bool *native);
 int many_show(struct many *k);
 /* Between two looks. @native: messages are awaited that the library brings. */
 void many_idle(struct many *k, bool native, unsigned int *spins);
+/* After the last look. */
+void many_idle_end(struct many *k);
 /* Is there anything but slow ones that is not complete? */
 bool many_others(const struct many *k);
 /*

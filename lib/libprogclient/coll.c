@@ -1158,6 +1158,38 @@ static bool ended_or_waited(void *arg)
 	return __atomic_load_n(&p->c->ended, __ATOMIC_ACQUIRE) || clock_ns() >= p->end;
 }
 
+void prog_coll_attend(struct prog_win *w)
+{
+	struct colls *cs = w->msgs->colls;
+
+	pthread_mutex_lock(&cs->lock);
+	cs->lent++;
+	thread_rest(cs);
+	pthread_mutex_unlock(&cs->lock);
+}
+
+void prog_coll_attend_once(struct prog_win *w)
+{
+	struct colls *cs = w->msgs->colls;
+
+	pthread_mutex_lock(&cs->lock);
+	move_all(cs);
+	look_at_peers(cs);
+	look(cs);
+	pthread_mutex_unlock(&cs->lock);
+}
+
+void prog_coll_attend_end(struct prog_win *w)
+{
+	struct colls *cs = w->msgs->colls;
+
+	pthread_mutex_lock(&cs->lock);
+	cs->lent--;
+	look(cs);
+	thread_go_on(cs);
+	pthread_mutex_unlock(&cs->lock);
+}
+
 int prog_coll_wait_for(struct prog_win *w, prog_coll *c, int *status, uint64_t timeout_ns)
 {
 	struct patience p = { .cs = w->msgs->colls, .c = c, .end = clock_ns() + timeout_ns };
@@ -1165,17 +1197,10 @@ int prog_coll_wait_for(struct prog_win *w, prog_coll *c, int *status, uint64_t t
 
 	if (prog_coll_test(w, c, status))
 		return 0;
-	pthread_mutex_lock(&p.cs->lock);
-	p.cs->lent++;
-	thread_rest(p.cs);
-	pthread_mutex_unlock(&p.cs->lock);
+	prog_coll_attend(w);
 	/* lost: the next look ends them all */
 	wait_until(s, &s->hdr->event, &s->hdr->waiters, ended_or_waited, &p);
-	pthread_mutex_lock(&p.cs->lock);
-	p.cs->lent--;
-	look(p.cs);
-	thread_go_on(p.cs);
-	pthread_mutex_unlock(&p.cs->lock);
+	prog_coll_attend_end(w);
 	return prog_coll_test(w, c, status) ? 0 : -ETIMEDOUT;
 }
 

@@ -544,6 +544,14 @@ int prog_coll_start(struct prog_win *w, const struct prog_coll_cfg *cfg, prog_co
 int prog_coll_test(struct prog_win *w, prog_coll *c, int *status);
 /* Sleep until it has, but for not much longer than @timeout_ns: 0, or -ETIMEDOUT.  Calls the session's progress function. */
 int prog_coll_wait_for(struct prog_win *w, prog_coll *c, int *status, uint64_t timeout_ns);
+/*
+ * For who waits for several, or for something else as well: from prog_coll_attend() until prog_coll_attend_end() collectives are the
+ * caller's to move on, and the thread that does it otherwise sleeps.  Then prog_coll_attend_once() moves them, as often as there may be
+ * news, or at least each 0.1 s.  Only where a collective was started.  Calls may nest, also in several threads.
+ */
+void prog_coll_attend(struct prog_win *w);
+void prog_coll_attend_once(struct prog_win *w);
+void prog_coll_attend_end(struct prog_win *w);
 /* [nranks] Which node each rank of a connected message context is on, numbered by their lowest ranks; the window's. */
 const uint32_t *prog_win_nodes(const struct prog_win *w);
 /*

@@ -3,6 +3,9 @@
  * Requests of non-blocking collectives: every completion call, many at once, communicators used in different orders, what may
  * be freed meanwhile and what not, errors, and what is the MPI library's (operations of the program, intercommunicators).
  */
+#include <dirent.h>
+#include <limits.h>
+
 #include "colltest.h"
 
 #define MANY	1100
@@ -148,6 +151,76 @@ static void orders(void)
 	}
 	for (int k = 0; k < COMMS; k++)
 		M(MPI_Comm_free(&comm[k]));
+}
+
+/* ---- who moves them on ---- */
+
+/* How often the thread of collectives has gone to sleep. */
+static long thread_slept(void)
+{
+	DIR *dir = opendir("/proc/self/task");
+	struct dirent *e;
+	long n = 0, k;
+
+	while (dir && (e = readdir(dir))) {
+		char path[400], line[200];
+		bool is = false;
+		FILE *f;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/status", e->d_name);
+		f = fopen(path, "r");
+		while (f && fgets(line, sizeof(line), f)) {
+			is |= !strcmp(line, "Name:\tasyncprog-coll\n");
+			if (is && sscanf(line, "voluntary_ctxt_switches: %ld", &k) == 1)
+				n += k;
+		}
+		if (f)
+			fclose(f);
+	}
+	if (dir)
+		closedir(dir);
+	return n;
+}
+
+#define LONG	(1 << 16)	/* integers, which nobody leaves to the library */
+#define LONG_N	32
+#define TRIES	4
+#define SLEPT	8		/* of the thread, which a call finds at work, and which has its work back afterwards */
+
+static int long_in[LONG], long_out[LONG_N][LONG];
+
+/*
+ * Who waits for several moves them on, so the thread of collectives sleeps meanwhile.  Before the call has begun it may be at work, however
+ * long the machine has others to run: the best try counts.
+ */
+static void caller_moves(void)
+{
+	for (int how = 0; how < 3; how++) {
+		long best = LONG_MAX;
+
+		for (int try = 0; try < TRIES; try++) {
+			MPI_Request q[LONG_N];
+			long before = thread_slept();
+			int left = LONG_N, which[LONG_N], k = 1;
+
+			for (int i = 0; i < LONG_N; i++)
+				M(MPI_Iallreduce(long_in, long_out[i], LONG, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &q[i]));
+			for (; left; left -= k) {
+				if (how == 0) {
+					M(MPI_Waitall(LONG_N, q, MPI_STATUSES_IGNORE));
+					k = LONG_N;
+				} else if (how == 1) {
+					M(MPI_Waitany(LONG_N, q, which, MPI_STATUS_IGNORE));
+				} else {
+					M(MPI_Waitsome(LONG_N, q, &k, which, MPI_STATUSES_IGNORE));
+				}
+			}
+			before = thread_slept() - before;
+			if (before < best)
+				best = before;
+		}
+		T_OK(best <= SLEPT, "way %d: the thread went to sleep %ld times", how, best);
+	}
 }
 
 /* ---- what is freed meanwhile ---- */
@@ -433,6 +506,8 @@ int main(int argc, char **argv)
 	T_RUN(get_status, 1);
 	T_RUN(many, 1);
 	T_RUN(orders, 1);
+	if (t_expect_progress)
+		T_RUN(caller_moves, 2);
 	T_RUN(freed_comm, 1);
 	T_RUN(freed_types, 1);
 	/* the libraries free some and end with others */

@@ -94,14 +94,6 @@ static bool cart_edges(struct hcomm *c, struct hcoll_topo *t)
 	return true;
 }
 
-/* The k-th edge to a neighbour is its k-th from here. */
-static void number_edges(const uint32_t *peer, uint32_t *tag, uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i++)
-		for (uint32_t j = 0; j < i; j++)
-			tag[i] += peer[j] == peer[i];
-}
-
 static bool graph_edges(struct hcomm *c, struct hcoll_topo *t)
 {
 	int n;
@@ -145,8 +137,9 @@ static bool ask(struct hcomm *c, struct hcoll_topo *t)
 		return false;
 	if (!(kind == MPI_GRAPH ? graph_edges(c, t) : dist_graph_edges(c, t)))
 		return false;
-	number_edges(t->in_peer, t->in_tag, t->nin);
-	number_edges(t->out_peer, t->out_tag, t->nout);
+	/* the k-th edge to a neighbour is its k-th from here */
+	prog_coll_number(t->in_peer, t->nin, t->order, t->in_tag);
+	prog_coll_number(t->out_peer, t->nout, t->order, t->out_tag);
 	return true;
 }
 

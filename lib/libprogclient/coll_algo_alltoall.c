@@ -227,12 +227,14 @@ static struct edge edge_of(const struct prog_coll_desc *d, uint32_t number)
 	};
 }
 
-void prog_coll_order(const struct prog_coll_desc *d, uint32_t *order)
+/*
+ * Numbers below @n, by what they stand for, as @cmp says of two of them: heapsort, which needs no memory (J. W. J. Williams: Algorithm
+ * 232, CACM 7(6), 1964).
+ */
+static void sort(uint32_t *order, uint32_t n, int (*cmp)(const void *arg, uint32_t a, uint32_t b), const void *arg)
 {
-	uint32_t n = neighbor_strands(d), i, child;
-	struct edge a, b;
+	uint32_t i, child;
 
-	/* heapsort, which needs no memory (J. W. J. Williams: Algorithm 232, CACM 7(6), 1964): of numbers, by what they stand for */
 	for (i = 0; i < n; i++)
 		order[i] = i;
 	for (uint32_t end = n, top = n / 2; end > 1;) {
@@ -244,23 +246,41 @@ void prog_coll_order(const struct prog_coll_desc *d, uint32_t *order)
 			v = order[--end];
 			order[end] = order[0];
 		}
-		a = edge_of(d, v);
 		for (at = top; (child = 2 * at + 1) < end; at = child) {
-			b = edge_of(d, order[child]);
-			if (child + 1 < end) {
-				struct edge c = edge_of(d, order[child + 1]);
-
-				if (by_order(&b, &c) < 0) {
-					b = c;
-					child++;
-				}
-			}
-			if (by_order(&a, &b) >= 0)
+			if (child + 1 < end && cmp(arg, order[child], order[child + 1]) < 0)
+				child++;
+			if (cmp(arg, v, order[child]) >= 0)
 				break;
 			order[at] = order[child];
 		}
 		order[at] = v;
 	}
+}
+
+static int by_edge(const void *arg, uint32_t i, uint32_t j)
+{
+	const struct edge a = edge_of(arg, i), b = edge_of(arg, j);
+
+	return by_order(&a, &b);
+}
+
+void prog_coll_order(const struct prog_coll_desc *d, uint32_t *order)
+{
+	sort(order, neighbor_strands(d), by_edge, d);
+}
+
+static int by_peer(const void *arg, uint32_t i, uint32_t j)
+{
+	const uint32_t *peer = arg, a = peer[i], b = peer[j];
+
+	return a != b ? (a < b ? -1 : 1) : (i < j ? -1 : i > j);
+}
+
+void prog_coll_number(const uint32_t *peer, uint32_t n, uint32_t *order, uint32_t *tag)
+{
+	sort(order, n, by_peer, peer);
+	for (uint32_t k = 0; k < n; k++)
+		tag[order[k]] = k && peer[order[k - 1]] == peer[order[k]] ? tag[order[k - 1]] + 1 : 0;
 }
 
 static uint64_t no_tmp(const struct prog_coll_desc *d)

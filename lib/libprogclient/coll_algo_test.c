@@ -1435,6 +1435,37 @@ static void test_cut(void **state)
 	}
 }
 
+/* Edges to the same neighbour are told apart: in random graphs, and in one with so many that they cannot be compared each with each. */
+static void test_number(void **state)
+{
+	const uint32_t many = 1u << 20;
+	uint32_t *peer = malloc(many * sizeof(*peer)), *tag = malloc(many * sizeof(*tag)), *room = malloc(many * sizeof(*room));
+
+	assert_true(peer && tag && room);
+	for (uint32_t round = 0; round < KIT_MANY(2000u); round++) {
+		uint32_t n = below(40), peers = 1 + below(12);
+
+		for (uint32_t i = 0; i < n; i++)
+			peer[i] = below(8) ? below(peers) : PROG_COLL_NOBODY;
+		prog_coll_number(peer, n, room, tag);
+		for (uint32_t i = 0; i < n; i++) {
+			uint32_t before = 0;
+
+			for (uint32_t j = 0; j < i; j++)
+				before += peer[j] == peer[i];
+			assert_int_equal(tag[i], before);
+		}
+	}
+	for (uint32_t i = 0; i < many; i++)
+		peer[i] = i % 1009 * 7919 % 1009;
+	prog_coll_number(peer, many, room, tag);
+	for (uint32_t i = 0; i < many; i++)
+		assert_int_equal(tag[i], i / 1009);
+	free(peer);
+	free(tag);
+	free(room);
+}
+
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_barrier),
 	cmocka_unit_test(test_bcast),
@@ -1443,6 +1474,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_allgather),
 	cmocka_unit_test(test_alltoall),
 	cmocka_unit_test(test_neighbor),
+	cmocka_unit_test(test_number),
 	cmocka_unit_test(test_reduce),
 	cmocka_unit_test(test_allreduce),
 	cmocka_unit_test(test_reduce_scatter),

@@ -559,6 +559,11 @@ const uint32_t *prog_win_nodes(const struct prog_win *w);
  * time go.
  */
 void prog_coll_order(const struct prog_coll_desc *d, uint32_t *order);
+/*
+ * @tag [@n] for edges of which there may be several to a neighbour: 0 for the first one to @peer[i], 1 for the next, and so on.
+ * @order [@n]: room.
+ */
+void prog_coll_number(const uint32_t *peer, uint32_t n, uint32_t *order, uint32_t *tag);
 /* One that has ended. */
 void prog_coll_free(prog_coll *c);
 /*

@@ -31,6 +31,8 @@ static void orphan_free(struct rec *r)
 {
 	MPI_Status st;
 
+	/* no call ever waited for it: it was under way beside the program until now */
+	rec_touch(r);
 	rec_outcome(r, &st);
 	if (r->proxy_req)
 		proxy_req_end(r, &r->req);

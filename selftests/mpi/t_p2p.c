@@ -5,8 +5,10 @@
  */
 #include "mpitest.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #define BIG (1 << 20)
 #define PAD 64
@@ -832,6 +834,60 @@ static void freed_and_unmapped(void)
 		munmap(at, BIG);
 	}
 	M(T_LIBRARY(MPI_Comm_free)(&own));
+	finish();
+}
+
+/* What progctl shows of overlap of what rank 0 sends to @to; < 0: nothing yet. */
+static double sender_overlap(int to)
+{
+	char cmd[PATH_MAX + 100], text[1 << 16], key[64], *row, *slash;
+	ssize_t n = readlink("/proc/self/exe", cmd, PATH_MAX);
+	double said;
+	FILE *f;
+
+	/* BUILD/selftests/mpi/LIBRARY/NAME */
+	cmd[n < 0 ? 0 : n] = '\0';
+	for (int i = 0; i < 4; i++) {
+		slash = strrchr(cmd, '/');
+		if (slash)
+			*slash = '\0';
+	}
+	strcat(cmd, "/bin/progctl --json thresh");
+	f = popen(cmd, "r");
+	text[f ? fread(text, 1, sizeof(text) - 1, f) : 0] = '\0';
+	if (!T_OK(f && !pclose(f), "%s: %s", cmd, text))
+		return 0;
+	snprintf(key, sizeof(key), "\"from\": 0,\n    \"to\": %d,", to);
+	row = strstr(text, key);
+	row = row ? strstr(row, "\"sender_overlap\": ") : NULL;
+	return row && sscanf(row, "\"sender_overlap\": %lf", &said) == 1 ? said : -1;
+}
+
+/* Who frees its requests does not wait for its messages. */
+static void freed_overlap(void)
+{
+	const int to = t_size - 1, n = 4;
+	struct timespec later = { .tv_nsec = 300000000 };
+	MPI_Request q;
+	double said;
+
+	setup();
+	t_barrier();
+	if (t_rank == 0) {
+		for (int i = 0; i < n; i++) {
+			M(MPI_Isend(sbuf, BIG, MPI_BYTE, to, 1, MPI_COMM_WORLD, &q));
+			M(MPI_Request_free(&q));
+		}
+		M(MPI_Recv(NULL, 0, MPI_BYTE, to, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+		while ((said = sender_overlap(to)) < 0)
+			M(MPI_Iprobe(to, 77, MPI_COMM_WORLD, &(int){ 0 }, MPI_STATUS_IGNORE));
+		T_OK(said > 0, "sender_overlap is %g", said);
+	} else if (t_rank == to) {
+		nanosleep(&later, NULL);
+		for (int i = 0; i < n; i++)
+			M(MPI_Recv(rbuf, BIG, MPI_BYTE, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+		M(MPI_Send(NULL, 0, MPI_BYTE, 0, 2, MPI_COMM_WORLD));
+	}
 	finish();
 }
 
@@ -1877,6 +1933,9 @@ static void threads(void)
 int main(int argc, char **argv)
 {
 	t_init(&argc, &argv, MPI_THREAD_MULTIPLE);
+	/* before anything else was sent */
+	if (t_expect_progress)
+		T_RUN(freed_overlap, 3);
 	T_RUN(wildcard_in_barrier, 2);
 	T_RUN(wildcard_in_win_calls, 2);
 	T_RUN(order, 2);

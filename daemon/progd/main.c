@@ -71,6 +71,7 @@ static void apply_runtime(struct progd *d)
 		.bytes = conf_int(d->conf, KEY_QUOTA_BYTES),
 		.streams = conf_int(d->conf, KEY_QUOTA_STREAMS),
 		.types = conf_int(d->conf, KEY_QUOTA_TYPES),
+		.tables = conf_int(d->conf, KEY_QUOTA_TABLES),
 		.pin = conf_int(d->conf, KEY_PIN_MAX), .pin_cache = conf_int(d->conf, KEY_PIN_CACHE),
 	};
 	uint64_t pool = conf_int(d->conf, KEY_P2P_POOL_BYTES);

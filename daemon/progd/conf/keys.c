@@ -124,6 +124,11 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 		"Memory for derived datatypes of targets and of messages per user, five times their encoded size: "
 		"160 bytes for each block that follows no regular pattern.", CONF_RUNTIME,
 	},
+	[KEY_QUOTA_TABLES] = {
+		"quota_tables", CONF_SIZE, 0, 1ll << 50, "4G", NULL,
+		"Memory for windows' tables of who is where per user: 4 bytes for each rank and 120 for each node, "
+		"of each window of each process.", CONF_RUNTIME,
+	},
 	[KEY_TWO_SIDED] = {
 		"two_sided", CONF_BOOL, 0, 0, "yes", NULL,
 		"Move large two-sided messages. no: they are left to the MPI library, from the next one "

@@ -626,7 +626,7 @@ static void start(void)
 	static const char *const set[] = { "workers=1", "loop=epoll", "listen=127.0.0.1", "priority=none", "poll_us=0" };
 	struct session_opts o = { .node = &node, .hello_timeout_ns = 3600000000000ull };
 	struct win_limits lim = { .sessions = 16, .regions = 64, .windows = 64, .bytes = 1u << 28, .streams = 256,
-				  .types = 1u << 20, .pin = 1u << 20, .pin_cache = 1u << 20 };
+				  .types = 1u << 20, .tables = 1u << 20, .pin = 1u << 20, .pin_cache = 1u << 20 };
 	struct conf *conf;
 	char err[CONF_ERR];
 

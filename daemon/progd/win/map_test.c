@@ -348,6 +348,62 @@ static void test_ranks(void **state)
 	win_limits_set(&old);
 }
 
+/* A window of @nranks ranks on as many nodes, or of a table in which one of them is on none. */
+static int wide_window(uint64_t key, uint32_t nranks, bool right, struct win **w, const char **why)
+{
+	size_t ctl_size = winctl_size(nranks, 4), nodes = nranks * sizeof(struct prog_win_node);
+	struct win_create c = {
+		.job = job, .key = key, .nranks = nranks, .session = 1, .mem = PROG_MEM_NONE, .mem_fd = -1,
+		.regions = &all_regions,
+	};
+	size_t size = sizeof(struct prog_win_table) + nodes + nranks * sizeof(uint32_t);
+	struct prog_win_table *t;
+	uint32_t *of;
+	void *p;
+
+	c.ctl_fd = memfd(ctl_size, &p);
+	winctl_format(p, key, 0, nranks, 4);
+	munmap(p, ctl_size);
+	c.table_fd = memfd(size, &p);
+	t = p;
+	*t = (struct prog_win_table){ .nranks = nranks, .nnodes = nranks };
+	of = (uint32_t *)((char *)(t + 1) + nodes);
+	for (uint32_t i = 0; i < nranks; i++)
+		of[i] = right ? i : i + 1;
+	munmap(p, size);
+	return win_new(&c, w, why);
+}
+
+/* What a window's table takes of ours is its user's, as long as somebody has the window. */
+static void test_tables(void **state)
+{
+	const uint32_t n = 8;
+	struct win_limits lim, old;
+	const char *why = "";
+	struct win *w[2], *none;
+
+	win_limits_get(&old);
+	lim = old;
+	lim.tables = 2 * n * (sizeof(struct prog_win_node) + sizeof(uint32_t));
+	win_limits_set(&lim);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(wide_window(KEY, n, true, &w[0], &why), 0);
+		/* what is refused is not charged */
+		assert_int_equal(wide_window(KEY + 1, n, false, &none, &why), -EPROTO);
+		assert_int_equal(wide_window(KEY, n, true, &none, &why), -EEXIST);
+		assert_int_equal(wide_window(KEY + 1, n, true, &w[1], &why), 0);
+		assert_int_equal(wide_window(KEY + 2, 1, true, &none, &why), -EDQUOT);
+		assert_non_null(strstr(why, "quota_tables"));
+		win_get(w[1]);
+		win_free(w[1]);
+		assert_int_equal(wide_window(KEY + 2, 1, true, &none, &why), -EDQUOT);
+		win_put(w[1]);
+		win_free(w[0]);
+	}
+	assert_int_equal(job->user->used[USER_TABLES], 0);
+	win_limits_set(&old);
+}
+
 static int setup(void **state)
 {
 	const char *why = "";
@@ -366,6 +422,7 @@ static int teardown(void **state)
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_files),
 	cmocka_unit_test(test_ranks),
+	cmocka_unit_test(test_tables),
 	cmocka_unit_test(test_device),
 	cmocka_unit_test(test_map),
 	cmocka_unit_test(test_window),

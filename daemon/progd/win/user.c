@@ -14,7 +14,7 @@ static pthread_mutex_t user_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct win_user *users GUARDED_BY(user_lock);
 static struct win_limits limits GUARDED_BY(user_lock) = {
 	.sessions = 1024, .regions = 16384, .windows = 16384, .bytes = 1ull << 46,
-	.streams = 1u << 20, .types = 1u << 30, .pin = 1ull << 30, .pin_cache = 64ull << 20,
+	.streams = 1u << 20, .types = 1u << 30, .tables = 4ull << 30, .pin = 1ull << 30, .pin_cache = 64ull << 20,
 };
 
 void win_limits_set(const struct win_limits *l)
@@ -81,7 +81,7 @@ int win_user_charge(struct win_user *u, enum user_item item, uint64_t n)
 	pthread_mutex_lock(&user_lock);
 	max = (const uint64_t[USER_ITEMS]){
 		limits.sessions, limits.regions, limits.windows, limits.bytes, limits.streams,
-		limits.types,
+		limits.types, limits.tables,
 	}[item];
 	if (n > max || u->used[item] > max - n)
 		r = -EDQUOT;

@@ -12,6 +12,7 @@ struct win_limits {		/* per uid */
 	uint64_t windows;
 	uint64_t bytes;		/* mapped: sessions, control segments, regions, window memory */
 	uint64_t types;		/* bytes of decoded datatypes, ours */
+	uint64_t tables;	/* bytes of windows' tables, ours */
 	uint64_t streams;	/* from their ranks, and to them; each takes some 500 bytes of ours */
 	uint64_t pin, pin_cache;	/* per process, and kept by it */
 };
@@ -20,7 +21,7 @@ struct win_limits {		/* per uid */
 void win_limits_set(const struct win_limits *l);
 void win_limits_get(struct win_limits *l);
 
-enum user_item { USER_SESSIONS, USER_REGIONS, USER_WINDOWS, USER_BYTES, USER_STREAMS, USER_TYPES, USER_ITEMS };
+enum user_item { USER_SESSIONS, USER_REGIONS, USER_WINDOWS, USER_BYTES, USER_STREAMS, USER_TYPES, USER_TABLES, USER_ITEMS };
 
 struct win_user {		/* one uid with at least one session: all under one lock of user.c; uid constant */
 	uid_t uid;

@@ -48,6 +48,13 @@ static int read_all(int fd, void *buf, size_t len, off_t off)
 	return 0;
 }
 
+/* What the copy of a table takes. */
+static uint64_t table_bytes(uint32_t nranks, uint32_t nnodes)
+{
+	return (uint64_t)nnodes * sizeof(struct prog_win_node) + (uint64_t)nranks * sizeof(uint32_t);
+}
+
+/* It is charged to the user as soon as w->nnodes is set. */
 static int table_read(struct win *w, int fd, const char **why)
 {
 	struct prog_win_table t;
@@ -71,6 +78,11 @@ static int table_read(struct win *w, int fd, const char **why)
 		return -EPROTO;
 	}
 	nodes_size = (size_t)t.nnodes * sizeof(*w->nodes);
+	r = win_user_charge(w->job->user, USER_TABLES, table_bytes(w->nranks, t.nnodes));
+	if (r) {
+		*why = "the user's quota of windows' tables is used up (quota_tables)";
+		return r;
+	}
 	w->nnodes = t.nnodes;
 	w->nodes = malloc(nodes_size);
 	w->node_of_rank = malloc((size_t)w->nranks * sizeof(uint32_t));
@@ -105,6 +117,8 @@ static void win_destroy(struct win *w)
 	win_map_put(w->mem_map);
 	free(w->nodes);
 	free(w->node_of_rank);
+	if (w->nnodes)
+		win_user_uncharge(w->job->user, USER_TABLES, table_bytes(w->nranks, w->nnodes));
 	win_job_put(w->job);
 	free(w);
 }

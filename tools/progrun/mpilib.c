@@ -2,10 +2,8 @@
 /* Which MPI library a program uses, and which tools. */
 #include "progrun.h"
 
-#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,56 +57,6 @@ char *mpilib_lookup(const char *prog, const char *wdir)
 		if (!*end)
 			return NULL;
 	}
-}
-
-/* read exactly LEN bytes at OFF */
-static bool read_at(int fd, void *buf, size_t len, off_t off)
-{
-	return pread(fd, buf, len, off) == (ssize_t)len;
-}
-
-/*
- * The loader that program headers at OFF name, into INTERP. Both ELF classes keep the same fields in
- * different places, hence the macro.
- */
-#define FIND_INTERP(bits)									\
-static int find_interp##bits(int fd, char *interp, size_t size)				\
-{												\
-	Elf##bits##_Ehdr eh;									\
-	Elf##bits##_Phdr ph;									\
-												\
-	if (!read_at(fd, &eh, sizeof(eh), 0) || eh.e_phentsize != sizeof(ph))			\
-		return -EINVAL;									\
-	for (unsigned int i = 0; i < eh.e_phnum; i++) {						\
-		if (!read_at(fd, &ph, sizeof(ph), eh.e_phoff + i * sizeof(ph)))			\
-			return -EINVAL;								\
-		if (ph.p_type != PT_INTERP)							\
-			continue;								\
-		if (ph.p_filesz < 2 || ph.p_filesz > size ||					\
-		    !read_at(fd, interp, ph.p_filesz, ph.p_offset))				\
-			return -EINVAL;								\
-		interp[ph.p_filesz - 1] = '\0';							\
-		return 1;									\
-	}											\
-	return 0;										\
-}
-FIND_INTERP(32)
-FIND_INTERP(64)
-
-/* 1: INTERP is the loader; 0: statically linked; negative: not an ELF program */
-static int find_interp(const char *path, char *interp, size_t size)
-{
-	unsigned char ident[EI_NIDENT];
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	int ret = -EINVAL;
-
-	if (fd < 0)
-		return -errno;
-	if (read_at(fd, ident, sizeof(ident), 0) && memcmp(ident, ELFMAG, SELFMAG) == 0)
-		ret = ident[EI_CLASS] == ELFCLASS64 ? find_interp64(fd, interp, size) :
-						      find_interp32(fd, interp, size);
-	close(fd);
-	return ret;
 }
 
 static enum mpilib match_soname(const char *name)
@@ -170,22 +118,29 @@ char *mpilib_preload(const char *items, const char *users)
 	return progrun_format("%.*s%s%s%s%s", head, users, head ? ":" : "", items, *at ? ":" : "", at);
 }
 
-struct needs mpilib_of(const char *path)
+/* A library that the program is linked to; @file is where it is, NULL: not known. */
+static void needs_add(struct needs *needs, const char *name, const char *file)
 {
-	struct needs needs = { .lib = MPILIB_NONE };
-	char interp[PATH_MAX], *line = NULL, *name, *file;
+	name = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
+	needs->asan |= mpilib_is_asan(name);
+	if (needs->lib != MPILIB_NONE)
+		return;
+	needs->lib = match_soname(name);
+	if (needs->lib != MPILIB_NONE)
+		needs->soname = progrun_format("%s", name);
+	else if (file && tool_is(file))	/* what comes behind the MPI library sees nothing natively */
+		needs->tools = needs->tools ? progrun_format("%s:%s", needs->tools, file) : progrun_format("%s", file);
+}
+
+/* All that the loader @interp would load for the program at @path, in its order. */
+static void ask_loader(const char *interp, const char *path, struct needs *needs)
+{
+	char *line = NULL, *name, *file;
 	size_t size = 0;
-	int pipefd[2], ret;
+	int pipefd[2];
 	FILE *out;
 	pid_t pid;
 
-	ret = find_interp(path, interp, sizeof(interp));
-	if (ret <= 0) {
-		needs.native = ret == 0 ? "is statically linked" : NULL;
-		return needs;
-	}
-	if (gains_rights(path))
-		needs.native = "runs with rights that its user does not have";
 	if (pipe2(pipefd, O_CLOEXEC))
 		progrun_die(125, "pipe: %m");
 	pid = fork();
@@ -215,20 +170,39 @@ struct needs mpilib_of(const char *path)
 			file[strcspn(file, " \t\n")] = '\0';
 		name = line + strspn(line, " \t");
 		name[strcspn(name, " \t\n")] = '\0';
-		name = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
-		needs.asan |= mpilib_is_asan(name);
-		if (needs.lib != MPILIB_NONE)
-			continue;
-		needs.lib = match_soname(name);
-		if (needs.lib != MPILIB_NONE)
-			needs.soname = progrun_format("%s", name);
-		else if (file && tool_is(file))	/* what comes behind the MPI library sees nothing natively */
-			needs.tools = needs.tools ? progrun_format("%s:%s", needs.tools, file) : progrun_format("%s", file);
+		needs_add(needs, name, file);
 	}
 	free(line);
 	fclose(out);
 	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
 		;
+}
+
+/*
+ * A loader runs code: its own, which the program names, and that of audit libraries, which the program names as well.  And it was not
+ * made for files of which nothing is as it should be.  So somebody else's program, which may be only a word of the command line, is read.
+ */
+struct needs mpilib_of(const char *path)
+{
+	struct needs needs = { .lib = MPILIB_NONE };
+	struct elf_says says;
+	int ret = elf_read(path, &says);
+
+	if (ret <= 0) {
+		needs.native = ret == 0 ? "is statically linked" : NULL;
+		return needs;
+	}
+	if (gains_rights(path))
+		needs.native = "runs with rights that its user does not have";
+	if (!says.audits && elf_trusted(path) && elf_trusted(says.interp)) {
+		ask_loader(says.interp, path, &needs);
+	} else {
+		for (size_t i = 0; i < says.needed.n; i++)
+			needs_add(&needs, says.needed.v[i], NULL);
+	}
+	for (size_t i = 0; i < says.needed.n; i++)
+		free(says.needed.v[i]);
+	free(says.needed.v);
 	return needs;
 }
 

@@ -4,6 +4,7 @@
  *
  * main.c     command line, what is said and done
  * launcher.c what the launchers' command lines look like
+ * elf.c      what a program says of itself
  * mpilib.c   which MPI library a program uses, and which tools
  * tool.c     what a tool is
  *
@@ -13,6 +14,7 @@
 #ifndef PROGRUN_H
 #define PROGRUN_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -53,6 +55,18 @@ __attribute__((format(printf, 2, 3), noreturn)) void progrun_die(int status, con
 __attribute__((format(printf, 1, 2))) char *progrun_format(const char *fmt, ...);
 void args_add(struct args *a, const char *s);
 
+/* What an ELF program says of itself. */
+struct elf_says {
+	char interp[PATH_MAX];	/* its loader */
+	bool audits;		/* it has the loader run audit libraries */
+	struct args needed;	/* libraries that it is linked to, not those of its libraries; the caller frees these strings and v */
+};
+
+/* 1: SAYS is filled in; 0: statically linked; negative: no ELF program. */
+int elf_read(const char *path, struct elf_says *says);
+/* Are the file at PATH and all directories above it root's or the caller's, and not for all to write? */
+bool elf_trusted(const char *path);
+
 /*
  * Full path of PROG, looked up in PATH unless it has a slash; a relative one is also tried below
  * WDIR (may be NULL). NULL when there is no such executable file.
@@ -67,7 +81,10 @@ struct needs {
 	char *tools;	/* PMPI tools that it is linked to, as in LD_PRELOAD: preloaded they are in front of the hooks; or NULL */
 };
 
-/* Asks the loader of the program at PATH to list what it would load; runs no code of the program. */
+/*
+ * Asks the loader of the program at PATH to list what it would load; runs no code of the program.  Of a program that somebody else than
+ * root and the caller can change only what it names itself is known, and no tools.
+ */
 struct needs mpilib_of(const char *path);
 /* Is LIBRARY, a file name with or without directories, AddressSanitizer's? */
 bool mpilib_is_asan(const char *library);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* Connections to the daemon and to the supervisor, requests and replies. */
 #include <errno.h>
+#include <malloc.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,9 +20,12 @@
 
 #define CHUNK		65536u
 #define REPLY_MAX	(256u << 20)
+#define DECODED_MAX	(1u << 30)	/* memory that a reply may take: 65,536 windows take a quarter of it */
 #define SCHEMA		3		/* of replies */
-#define REPLY_TIMEOUT_S	10
 #define RESTART_NS	10000000000ull	/* a supervisor that is being restarted is waited for, by one progctl */
+#define PART_TIMEOUT_S	10		/* for each part of a reply */
+#define REPLY_TIMEOUT_S	20		/* for all of it */
+#define REPLY_CPU_S	20		/* processor time for what is done with it */
 
 const char *ask_path(void)
 {
@@ -32,7 +37,7 @@ const char *ask_path(void)
 static int connect_once(const char *path)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
-	struct timeval tv = { .tv_sec = REPLY_TIMEOUT_S };
+	struct timeval tv = { .tv_sec = PART_TIMEOUT_S };
 	int fd, err;
 
 	if (strlen(path) >= sizeof(sa.sun_path))
@@ -153,45 +158,132 @@ static void clean(json_t *j)
 	free(copy);
 }
 
+/* ---- an engine is its user's, and may say anything ---- */
+
+static size_t decoded, decoded_max = SIZE_MAX;	/* bytes that JSON takes, and may take */
+static bool too_much;		/* it wanted more */
+
+static void *take(size_t size)
+{
+	void *p = size <= decoded_max && decoded <= decoded_max - size ? malloc(size) : NULL;
+
+	if (p)
+		decoded += malloc_usable_size(p);
+	else
+		too_much = true;
+	return p;
+}
+
+static void give_back(void *p)
+{
+	decoded -= malloc_usable_size(p);
+	free(p);
+}
+
+void ask_init(void)
+{
+	json_set_alloc_funcs(take, give_back);
+}
+
+/* NULL with errno set. */
+static json_t *decode(const char *text, size_t len)
+{
+	json_error_t je;
+	json_t *j;
+
+	too_much = false;
+	decoded_max = decoded + DECODED_MAX;
+	j = json_loadb(text, len, 0, &je);
+	decoded_max = SIZE_MAX;
+	if (!j)
+		errno = too_much ? ENOMEM : EPROTO;
+	return j;
+}
+
+static void on_cpu_time(int sig)
+{
+	static const char text[] = "progctl: what the daemon answered takes too much processor time: given up\n";
+
+	_exit(write(STDERR_FILENO, text, sizeof(text) - 1) < 0 ? 2 : 1);
+}
+
+/* What is printed or looked up of a reply can be as the square of its length.  Begins anew with each. */
+static void bound_cpu_time(void)
+{
+	struct itimerval it = { .it_value.tv_sec = REPLY_CPU_S };
+	struct sigaction sa = { .sa_handler = on_cpu_time };
+
+	sigaction(SIGPROF, &sa, NULL);
+	setitimer(ITIMER_PROF, &it, NULL);
+}
+
+/* All parts of a reply, of which the last is shorter than the others; NULL with errno set. */
+static char *receive(int fd, size_t *len)
+{
+	uint64_t end = clock_ns() + REPLY_TIMEOUT_S * 1000000000ull;
+	char *buf = NULL, *more;
+	ssize_t n;
+
+	*len = 0;
+	do {
+		errno = clock_ns() > end ? EAGAIN : *len < REPLY_MAX ? ENOMEM : EMSGSIZE;
+		more = errno == ENOMEM ? realloc(buf, *len + CHUNK) : NULL;
+		if (!more)
+			goto fail;
+		buf = more;
+		n = recv(fd, buf + *len, CHUNK, 0);
+		if (n <= 0) {
+			if (!n)
+				errno = ECONNRESET;
+			goto fail;
+		}
+		*len += (size_t)n;
+	} while (n == CHUNK);
+	return buf;
+fail:
+	free(buf);
+	return NULL;
+}
+
 json_t *ask_exchange(int fd, json_t *req)
 {
-	char *text = json_dumps(req, JSON_COMPACT), *buf = NULL;
-	size_t len = 0;
-	json_error_t je;
+	char *text = json_dumps(req, JSON_COMPACT), *buf;
+	size_t len;
 	json_t *j;
 	ssize_t n;
 
 	if (!text)
 		return NULL;
 	n = send(fd, text, strlen(text), MSG_NOSIGNAL);
-	free(text);
+	give_back(text);
 	/* who refuses us says why and does not listen */
 	if (n < 0 && errno != EPIPE)
 		return NULL;
-	do {
-		char *more = len < REPLY_MAX ? realloc(buf, len + CHUNK) : NULL;
-
-		if (!more) {
-			free(buf);
-			return NULL;
-		}
-		buf = more;
-		n = recv(fd, buf + len, CHUNK, 0);
-		if (n <= 0) {
-			if (!n)
-				errno = ECONNRESET;
-			free(buf);
-			return NULL;
-		}
-		len += n;
-	} while (n == CHUNK);
-	j = json_loadb(buf, len, 0, &je);
+	buf = receive(fd, &len);
+	if (!buf)
+		return NULL;
+	bound_cpu_time();
+	j = decode(buf, len);
 	free(buf);
 	if (j)
 		clean(j);
-	else
-		errno = EPROTO;
 	return j;
+}
+
+const char *ask_why(int err)
+{
+	switch (err) {
+	case ECONNRESET:
+		return "the daemon refused us (root and its own user may ask)";
+	case EAGAIN:
+		return "no answer in time";
+	case EMSGSIZE:
+		return "the answer is longer than 256 MiB";
+	case ENOMEM:
+		return "the answer takes more than 1 GiB of memory, or than there is";
+	default:
+		return strerror(err);
+	}
 }
 
 json_t *ask(json_t *req)
@@ -218,9 +310,7 @@ json_t *ask(json_t *req)
 	rep = ask_exchange(fd, req);
 	json_decref(req);
 	if (!rep)
-		fprintf(stderr, "progctl: %s.ctl: %s\n", path,
-			errno == ECONNRESET ? "the daemon refused us (root and its own user may ask)" :
-			errno == EAGAIN ? "no answer in time" : strerror(errno));
+		fprintf(stderr, "progctl: %s.ctl: %s\n", path, ask_why(errno));
 	else if (!json_is_true(json_object_get(rep, "ok")))
 		fprintf(stderr, "progctl: %s\n", json_string_value(json_object_get(rep, "error")) ?: "?");
 	else

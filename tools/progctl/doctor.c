@@ -218,7 +218,7 @@ static void check_daemon(void)
 
 	json_decref(req);
 	if (!res) {
-		say(NOTE, "control", "%s.ctl: no answer: %s", path, json_string_value(json_object_get(rep, "error")) ?: strerror(errno));
+		say(NOTE, "control", "%s.ctl: no answer: %s", path, json_string_value(json_object_get(rep, "error")) ?: ask_why(errno));
 		close(fd);
 		json_decref(rep);
 		return;

@@ -122,6 +122,7 @@ int main(int argc, char **argv)
 	uint64_t uid;
 	int c;
 
+	ask_init();
 	while ((c = getopt_long(argc, argv, "", opts, NULL)) >= 0) {
 		switch (c) {
 		case 's':

@@ -38,8 +38,13 @@ const char *ask_path(void);			/* the daemon's socket */
 /* To the daemon's socket @path with @suffix; where a supervisor was, or begins, it is waited for: 10 s of this program in all. */
 int ask_connect(const char *path, const char *suffix);
 int ask_control(const char *path);		/* the control socket of the daemon at @path */
-/* The whole reply, or NULL with errno set. */
+void ask_init(void);				/* before anything else of JSON */
+/*
+ * The whole reply, or NULL with errno set, which ask_why() explains.  Who answers may be a user that we are not to trust:
+ * length, memory and time are bounded, and also the processor time until the next reply.
+ */
 json_t *ask_exchange(int fd, json_t *req);
+const char *ask_why(int err);
 /* Result of a request, which is released, or NULL after an explanation on stderr. */
 json_t *ask(json_t *req);
 /* What the supervisor says to root; static memory, NULL after an explanation. */

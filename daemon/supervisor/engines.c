@@ -88,13 +88,14 @@ static void engine_free(struct engine *e)
 	free(e);
 }
 
-/* Users who have no engine, and have had none for a while. */
-static void forget_old(struct engines *all)
+/* Users who have no engine, and have had none for a while; those who lost their real-time priority only if it must be. */
+static void forget_old(struct engines *all, bool lost)
 {
 	struct engine *e, *tmp;
 
 	HASH_ITER(hh, all->table, e, tmp)
-		if (e->state == ENGINE_NONE && !e->nconns && loop_now() - e->tries_since > TRY_NS)
+		if (e->state == ENGINE_NONE && !e->nconns && loop_now() - e->tries_since > TRY_NS &&
+		    (lost || engines_may_realtime(e)))
 			engine_free(e);
 }
 
@@ -105,7 +106,9 @@ static struct engine *get(struct engines *all, uid_t uid)
 	if (e)
 		return e;
 	if (HASH_COUNT(all->table) >= MAX_ENGINES)
-		forget_old(all);
+		forget_old(all, false);
+	if (HASH_COUNT(all->table) >= MAX_ENGINES)
+		forget_old(all, true);
 	if (HASH_COUNT(all->table) >= MAX_ENGINES)
 		return NULL;
 	e = calloc(1, sizeof(*e));
@@ -365,7 +368,7 @@ static void start(struct engine *e)
 {
 	struct spawn_opts o = {
 		.progd = e->all->o.progd, .args = e->all->o.args, .uid = e->uid, .gid = e->gid,
-		.realtime = e->all->o.realtime, .ports = &e->ports,
+		.realtime = engines_may_realtime(e) ? e->all->o.realtime : 0, .ports = &e->ports,
 		.cgroups = e->all->o.cgroups,
 	};
 	char why[LISTEN_ERR] = "";
@@ -396,6 +399,7 @@ static void start(struct engine *e)
 		return;
 	}
 	e->state = ENGINE_STARTING;
+	e->fair = !o.realtime;
 	/* not reaped before we are back in the loop, so the number is still its own */
 	e->pidfd = pidfd_open(pid, 0);
 	e->record = (struct record){ .uid = e->uid, .pid = pid, .began = proc_began(pid) };

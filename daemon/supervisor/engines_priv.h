@@ -42,7 +42,8 @@ struct engine {
 	unsigned int nconns, given;
 	uint64_t last_id;
 	bool reload;			/* it has not been told yet */
-	bool fair;			/* it has no real-time priority any more */
+	bool fair;			/* it has no real-time priority, or no more */
+	uint64_t fair_until;		/* the user's engines that begin before have none either, ns; 0: they may */
 	uint64_t cpu_ns, cpu_at;	/* processor time with that priority, by then; 0: not known */
 	uint64_t tries_since;
 	unsigned int tries;		/* since then */
@@ -62,5 +63,7 @@ struct engines {
 
 /* fair.c: one more engine is up. */
 void engines_share(struct engines *all);
+/* May an engine of the user's that is started now have real-time priority? */
+bool engines_may_realtime(struct engine *e);
 
 #endif

@@ -8,6 +8,7 @@
 #define SEC		1000000000ull
 #define FAIR_NS		(1 * SEC)	/* where users meet: how often it is looked at what engines use */
 #define FAIR_PART	2u		/* of real time an engine may use this part of a processor, 1 / 2 */
+#define FAIR_LOST_NS	(600 * SEC)	/* from the loss of the priority: so long the user's later engines do not have it */
 
 /* True: to be looked at again. */
 static bool fair_check(struct engine *e, uint64_t now)
@@ -25,6 +26,7 @@ static bool fair_check(struct engine *e, uint64_t now)
 	if (!busy)
 		return true;
 	e->fair = true;
+	e->fair_until = now + FAIR_LOST_NS;
 	n = proc_no_realtime(e->record.pid);
 	prog_log(PROG_LOG_INFO, "engine of uid %u (pid %d): %u busy threads have no real-time priority any more, as other users are here",
 		 (unsigned int)e->uid, (int)e->record.pid, n);
@@ -59,6 +61,14 @@ static void on_fair(void *ctx)
 	}
 	if (again)
 		loop_timer_set(all->o.loop, &all->fair, FAIR_NS, on_fair, all);
+}
+
+bool engines_may_realtime(struct engine *e)
+{
+	if (e->fair_until > loop_now())
+		return false;
+	e->fair_until = 0;
+	return true;
 }
 
 void engines_share(struct engines *all)

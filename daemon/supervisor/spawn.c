@@ -22,15 +22,15 @@
 #define DEVICE_GROUP "progd"	/* may open /dev/asyncprog and /dev/ioat_copy (60-asyncprog.rules) */
 
 /*
- * What its workers may ask for (priority), as they have no capability for it.  Where we may not raise a limit, the
- * process begins with that priority: threads inherit it, and may keep it.
+ * What its workers may ask for (priority), as they have no capability for it; nothing, if our own limit were higher.  Where we may not
+ * raise a limit, the process begins with that priority: threads inherit it, and may keep it.
  */
 static void let_be_realtime(const struct spawn_opts *o)
 {
 	struct rlimit rt = { .rlim_cur = o->realtime, .rlim_max = o->realtime };
 	struct sched_param sp = { .sched_priority = o->realtime };
 
-	if (o->realtime && setrlimit(RLIMIT_RTPRIO, &rt) && sched_setscheduler(0, SCHED_RR, &sp))
+	if (setrlimit(RLIMIT_RTPRIO, &rt) && o->realtime && sched_setscheduler(0, SCHED_RR, &sp))
 		prog_log(PROG_LOG_INFO, "engine of uid %u: no real-time priority: %m", (unsigned int)o->uid);
 }
 

@@ -995,6 +995,15 @@ static void test_fair(void **state)
 		client_tell(&a, 'p');
 		assert_int_equal(client_hear(&a).err, 0);
 		assert_int_equal(client_hear(&a).err, 0);
+		/* nor by another engine */
+		client_end(&a);
+		kill(ea, SIGKILL);
+		await_end(ea);
+		client_start(&a, USER_A);
+		assert_int_equal(client_do(&a, 'o').err, 0);
+		assert_int_not_equal(user_engine(&node, USER_A), ea);
+		assert_int_equal(realtime_threads(user_engine(&node, USER_A)), 0);
+		assert_true(realtime_threads(eb) > 0);
 	}
 	client_end(&a);
 	client_end(&b);

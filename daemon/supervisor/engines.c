@@ -23,8 +23,9 @@
 #include "spawn.h"
 
 #define SEC		1000000000ull
-#define START_NS	(10 * SEC)	/* for the first READY */
-#define BACK_NS		(5 * SEC)	/* for coming back to a supervisor that was started anew */
+#define SLICE_NS	(SEC / 2)	/* patience has an end after so many of them: */
+#define START_SLICES	20u		/* for the first READY */
+#define BACK_SLICES	10u		/* for coming back to a supervisor that was started anew */
 #define TRY_NS		(10 * SEC)	/* STARTS in this time, then the user is refused */
 #define STARTS		5u
 #define MAX_WAITING	4096u		/* connections of a user that no engine has taken; fewer where few files may be open */
@@ -352,6 +353,35 @@ static void on_late(void *ctx)
 	gone(e);
 }
 
+static void next_slice(struct engine *e);
+
+/*
+ * Who was stopped himself, by a signal, a debugger or the host of his machine, has not heard what was said meanwhile:
+ * a slice that took much longer than it should is none.
+ */
+static void on_slice(void *ctx)
+{
+	struct engine *e = ctx;
+	bool ran = loop_now() - e->slice_at < 2 * SLICE_NS;
+
+	if (ran && !--e->slices)
+		on_late(e);
+	else
+		next_slice(e);
+}
+
+static void next_slice(struct engine *e)
+{
+	e->slice_at = loop_now();
+	loop_timer_set(e->all->o.loop, &e->timer, SLICE_NS, on_slice, e);
+}
+
+static void be_patient(struct engine *e, unsigned int slices)
+{
+	e->slices = slices;
+	next_slice(e);
+}
+
 /* May one more be started?  They end by themselves when something is wrong, or their user ends them. */
 static bool may_try(struct engine *e)
 {
@@ -407,7 +437,7 @@ static void start(struct engine *e)
 	if (err)
 		prog_log_limited(PROG_LOG_ERROR, "engine of uid %u: cannot be recorded: %s", (unsigned int)e->uid,
 				 strerror(-err));
-	loop_timer_set(e->all->o.loop, &e->timer, START_NS, on_late, e);
+	be_patient(e, START_SLICES);
 }
 
 /* ---- who connects ------------------------------------------------------------------------------------------ */
@@ -582,7 +612,7 @@ static void from_before(void *ctx, const struct record *r)
 	e->pidfd = pidfd;
 	e->record = *r;
 	ports_claim(all->o.ports, e->uid, &e->ports);
-	loop_timer_set(all->o.loop, &e->timer, BACK_NS, on_late, e);
+	be_patient(e, BACK_SLICES);
 }
 
 static uid_t unmapped_uid(void)

@@ -1024,19 +1024,38 @@ static void bad_say(uint16_t type, uint64_t id)
 		usleep(100);
 }
 
+static void run_progd(char **argv)
+{
+	char progd[256];
+
+	snprintf(progd, sizeof(progd), "%.*s/progd", (int)(strrchr(argv[0], '/') - argv[0]), argv[0]);
+	execv(progd, argv);
+}
+
+/* What the supervisor runs in test_stopped_supervisor(): progd, for one user as soon as there is a certain file. */
+static int slow_engine(char **argv)
+{
+	char go[256];
+
+	snprintf(go, sizeof(go), "%.*s/go", (int)(strrchr(argv[0], '/') - argv[0]), argv[0]);
+	while (getuid() == USER_A && access(go, F_OK))
+		usleep(10000);
+	run_progd(argv);
+	return 127;
+}
+
 /* What the supervisor runs in test_bad_engines(): progd for a good user. */
 static int bad_engine(char **argv)
 {
 	static const uint16_t said[] = { SUPER_READY, SUPER_TAKEN, SUPER_LEAVE, SUPER_CLIENT, SUPER_BYE, 0, 99, UINT16_MAX };
-	char progd[256], junk[64], buf[256];
+	char junk[64], buf[256];
 	struct iovec iov = { junk, sizeof(struct super_msg) };
 	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
 	SCM_BUF(1) ctl;
 	int null = 0;
 
 	if (getuid() == USER_B) {
-		snprintf(progd, sizeof(progd), "%.*s/progd", (int)(strrchr(argv[0], '/') - argv[0]), argv[0]);
-		execv(progd, argv);
+		run_progd(argv);
 		return 127;
 	}
 	/* with its supervisor */
@@ -1081,6 +1100,69 @@ static int bad_engine(char **argv)
 	return 0;
 }
 
+/* This program under another name, which says what it is: what the supervisor is to run. */
+static void copy_self(const char *name, char path[160])
+{
+	char cmd[4400];
+
+	snprintf(path, 160, "%.*s/%s", (int)(strrchr(users_progd, '/') - users_progd), users_progd, name);
+	snprintf(cmd, sizeof(cmd), "cp /proc/%d/exe '%s' && chmod 755 '%s'", (int)getpid(), path, path);
+	assert_int_equal(system(cmd), 0);
+}
+
+static bool is_up(uid_t uid, pid_t pid)
+{
+	char line[64];
+
+	snprintf(line, sizeof(line), "uid %-8u pid %-8d up\n", (unsigned int)uid, (int)pid);
+	return strstr(node_progctl(&node, "engines"), line);
+}
+
+/*
+ * A supervisor that was stopped for longer than it has patience gives up neither an engine that begins meanwhile, nor one
+ * that could not come back to it.
+ */
+static void test_stopped_supervisor(void **state)
+{
+	char fake[160], go[160];
+	pid_t ea = 0, eb, comes;
+	struct client b;
+
+	copy_self("slow", fake);
+	snprintf(go, sizeof(go), "%.*s/go", (int)(strrchr(fake, '/') - fake), fake);
+	sets[0] = "log_level=info";
+	sets[1] = NULL;
+	assert_int_equal(node_start_supervisor(&node, fake, sets), 0);
+	client_start(&b, USER_B);
+	assert_int_equal(client_do(&b, 'o').err, 0);
+	eb = user_engine(&node, USER_B);
+	kill(eb, SIGSTOP);
+	stop_supervisor(SIGKILL);
+	assert_int_equal(node_supervise(&node, fake, sets), 0);
+	fflush(NULL);
+	comes = fork();
+	if (!comes) {
+		user_become(USER_A);
+		_exit(nodes_connect(node.sock, SOCK_SEQPACKET) < 0 || pause());
+	}
+	while (!ea)
+		ea = user_engine(&node, USER_A);
+	kill(node.pid, SIGSTOP);
+	sleep(11);
+	kill(node.pid, SIGCONT);
+	kill(eb, SIGCONT);
+	close(open(go, O_CREAT | O_WRONLY, 0644));
+	for (uint64_t end = nodes_now() + 30 * SEC; !(is_up(USER_A, ea) && is_up(USER_B, eb)); usleep(10000))
+		if (nodes_now() > end)
+			fail_msg("%s%s", node_progctl(&node, "engines"), node_log(&node));
+	assert_int_equal(client_do(&b, 'p').err, 0);
+	kill(comes, SIGKILL);
+	waitpid(comes, NULL, 0);
+	client_end(&b);
+	unlink(go);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
 /* A client of an engine that does not start: it is told, and does not wait for the next one, which would not either. */
 static int silent_client(int sock)
 {
@@ -1095,14 +1177,12 @@ static int silent_client(int sock)
 /* Each of many users has one of them; the others' engines do not notice. */
 static void test_bad_engines(void **state)
 {
-	char cmd[4400], fake[160];
 	pid_t pids[BAD_USERS];
 	struct client b;
+	char fake[160];
 	int st;
 
-	snprintf(fake, sizeof(fake), "%.*s/fake", (int)(strrchr(users_progd, '/') - users_progd), users_progd);
-	snprintf(cmd, sizeof(cmd), "cp /proc/%d/exe '%s' && chmod 755 '%s'", (int)getpid(), fake, fake);
-	assert_int_equal(system(cmd), 0);
+	copy_self("fake", fake);
 	sets[0] = "log_level=info";
 	sets[1] = NULL;
 	assert_int_equal(node_start_supervisor(&node, fake, sets), 0);
@@ -1592,6 +1672,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_said_to_terminals),
 	cmocka_unit_test(test_stopped_engine),
 	cmocka_unit_test(test_fair),
+	cmocka_unit_test(test_stopped_supervisor),
 	cmocka_unit_test(test_bad_engines),
 	cmocka_unit_test(test_options),
 	cmocka_unit_test(test_reload),
@@ -1606,7 +1687,7 @@ static const struct CMUnitTest tests[] = {
 static int begin(int argc, char **argv)
 {
 	if (argc > 1 && !strcmp(argv[1], "--engine"))
-		return bad_engine(argv);
+		return strstr(argv[0], "/slow") ? slow_engine(argv) : bad_engine(argv);
 	if (geteuid())
 		kit_skip("needs root, to be several users");
 	kit_suite.ntests -= !make_cgroup();

@@ -30,6 +30,7 @@
 #define STARTS		5u
 #define MAX_WAITING	4096u		/* connections of a user that no engine has taken; fewer where few files may be open */
 #define FILES_PART	8u		/* the most that they take of those */
+#define MAX_LEAVES	64u		/* in vain, one after the other: one crosses a connection, which it takes then */
 #define MAX_ENGINES	1024u
 #define SWEEP_NS	(SEC / 10)	/* until it is looked for empty cgroups, doubled ... */
 #define SWEEP_MAX_NS	(64 * SEC)	/* ... up to this */
@@ -237,9 +238,21 @@ static void on_taken(struct engine *e, uint64_t id)
 		put_down(e, "took a connection that it was not given");
 		return;
 	}
+	e->leaves = 0;
 	closer_add(e->all->o.closer, c->fd, e->uid);
 	conn_free(e, c);
 	give(e);
+}
+
+static void on_leave(struct engine *e, uint64_t id)
+{
+	if (id == e->last_id && !e->nconns) {
+		say(e, SUPER_BYE, 0, -1);
+		prog_log(PROG_LOG_INFO, "engine of uid %u (pid %d): ends", (unsigned int)e->uid, (int)e->record.pid);
+		gone(e);
+	} else if (++e->leaves > MAX_LEAVES) {
+		put_down(e, "asks for leave all the time");
+	}
 }
 
 static void on_said(struct engine *e, const struct super_msg *m)
@@ -254,6 +267,7 @@ static void on_said(struct engine *e, const struct super_msg *m)
 		e->state = ENGINE_UP;
 		e->tries = 0;
 		e->last_id = m->id;
+		e->leaves = 0;
 		prog_log(PROG_LOG_INFO, "engine of uid %u (pid %d): ready", (unsigned int)e->uid, (int)e->record.pid);
 		if (e->all->drain)
 			say(e, SUPER_DRAIN, 0, -1);
@@ -267,11 +281,7 @@ static void on_said(struct engine *e, const struct super_msg *m)
 		on_taken(e, m->id);
 		break;
 	case SUPER_LEAVE:
-		if (m->id != e->last_id || e->nconns)
-			break;
-		say(e, SUPER_BYE, 0, -1);
-		prog_log(PROG_LOG_INFO, "engine of uid %u (pid %d): ends", (unsigned int)e->uid, (int)e->record.pid);
-		gone(e);
+		on_leave(e, m->id);
 		break;
 	default:
 		put_down(e, "says what is not known");

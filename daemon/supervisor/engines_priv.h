@@ -43,6 +43,7 @@ struct engine {
 	struct conn *conns;		/* given ones first, in the order of their ids */
 	unsigned int nconns, given;
 	uint64_t last_id;
+	unsigned int leaves;		/* in vain since it took a connection */
 	bool reload;			/* it has not been told yet */
 	bool fair;			/* it has no real-time priority, or no more */
 	uint64_t fair_until;		/* the user's engines that begin before have none either, ns; 0: they may */

@@ -1013,7 +1013,7 @@ static void test_fair(void **state)
 /* ---- engines that do not keep to the rules ---- */
 
 #define FIRST_BAD	61000u
-#define SILENT		1u		/* the first whose engine says nothing */
+#define SILENT		4u		/* the first whose engine says nothing */
 #define BAD_USERS	60u
 
 static void bad_say(uint16_t type, uint64_t id)
@@ -1063,7 +1063,7 @@ static int bad_engine(char **argv)
 	rnd_state = getuid() * 0x9e3779b97f4a7c15ull;
 	signal(SIGPIPE, SIG_IGN);
 	sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){ 0 });
-	switch (getuid() % 6) {
+	switch (getuid() % 7) {
 	case 0:	/* says anything */
 		for (int i = 0; i < 10000; i++)
 			bad_say(said[rnd() % 8], rnd() % 4 ? rnd() % 3 : rnd());
@@ -1089,6 +1089,10 @@ static int bad_engine(char **argv)
 		if (sendmsg(3, &mh, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0)
 			bad_say(99, 0);
 		break;
+	case 5:	/* asks for leave all the time, and takes nothing */
+		bad_say(SUPER_READY, 0);
+		for (;;)
+			bad_say(SUPER_LEAVE, 7);
 	default: /* says nothing and takes nothing */
 		pause();
 	}
@@ -1225,6 +1229,7 @@ static void test_bad_engines(void **state)
 	assert_non_null(strstr(node_log(&node), "says half of something"));
 	assert_non_null(strstr(node_log(&node), "says what is not known"));
 	assert_non_null(strstr(node_log(&node), "ready twice"));
+	assert_non_null(strstr(node_log(&node), "asks for leave all the time"));
 	client_end(&b);
 	node.bad_ends = true;
 	assert_int_equal(node_stop(&node, SIGTERM), 0);

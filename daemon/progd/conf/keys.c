@@ -127,7 +127,8 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 	[KEY_QUOTA_TABLES] = {
 		"quota_tables", CONF_SIZE, 0, 1ll << 50, "4G", NULL,
 		"Memory for windows' tables of who is where per user: 4 bytes for each rank and 120 for each node, "
-		"of each window of each process.", CONF_RUNTIME,
+		"of each window of each process. Also for each node that anything is sent to: 1 KB, and 256 bytes for each job "
+		"that does so, with each worker.", CONF_RUNTIME,
 	},
 	[KEY_TWO_SIDED] = {
 		"two_sided", CONF_BOOL, 0, 0, "yes", NULL,

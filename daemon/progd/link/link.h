@@ -61,6 +61,7 @@ struct link_peer {			/* a node that engines of this worker send to */
 	struct loop_timer alive;	/* runs while something is awaited: does the peer still answer? */
 	struct loop_timer idle;		/* runs when no job is left */
 	uint64_t downs;
+	struct win_user *user;		/* held; it is charged to him for as long as it is there */
 	struct rma_peer *rma;		/* NULL: it does not use it (yet); as the next */
 	struct rndv_peer *rndv;
 };
@@ -78,8 +79,8 @@ struct link_job {			/* a job with a peer */
 	struct link_job *next;
 };
 
-/* @job with the node @node says; NULL: no memory. */
-struct link_job *link_job_get(struct link *l, struct win_job *job, const struct prog_win_node *node);
+/* @job with the node @node says; NULL: *@err is -ENOMEM, or -EDQUOT, which was logged. */
+struct link_job *link_job_get(struct link *l, struct win_job *job, const struct prog_win_node *node, int *err);
 /*
  * Lane and proof of the job, so that its frames can go: 0: `opened' or `refused' follows, unless it is open.  Else why it
  * cannot be now; -ENOMEM may pass.

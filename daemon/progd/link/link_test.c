@@ -3,7 +3,9 @@
  * Two engines on one lane that has room again.  The first one to be told can take all of it, each time: operations do
  * as long as there are any, so messages have to come first.  And lanes of one node that follow each other.
  */
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <kit/link.h>
 #include <xport/lane.h>
@@ -167,9 +169,56 @@ static void test_other_job(void **state)
 	kit_link_free(&k);
 }
 
+/* A node that a job names is its user's until the job is over, and as long as there is anything of it. */
+static void test_charged(void **state)
+{
+	static const uint8_t guid[PROG_GUID_SIZE] = { 1 }, id[PROG_JOBID_SIZE] = { 1 }, key[PROG_JOBKEY_SIZE] = { 1 };
+	struct prog_win_node node[2] = { { .guid = { 2 } }, { .guid = { 3 } } };
+	struct link_host host = { 0 };
+	struct win_limits lim, few;
+	struct link_job *first;
+	struct win_user *user;
+	struct win_job *job;
+	struct kit_link k;
+	const char *why = "";
+	uint64_t one, *used;
+	int err = 0;
+
+	kit_link_new(&k, guid, 1, &host);
+	assert_int_equal(win_job_join(id, key, getuid(), &job, &why), 0);
+	user = win_user_ref(job->user);
+	used = &user->used[USER_TABLES];
+	assert_int_equal(*used, 0);
+	first = link_job_get(k.link, job, &node[0], &err);
+	assert_non_null(first);
+	one = *used;
+	assert_true(one >= sizeof(struct link_peer) + sizeof(struct link_job));
+	assert_ptr_equal(link_job_get(k.link, job, &node[0], &err), first);
+	assert_int_equal(*used, one);
+	win_limits_get(&lim);
+	few = lim;
+	few.tables = one;
+	win_limits_set(&few);
+	assert_null(link_job_get(k.link, job, &node[1], &err));
+	assert_int_equal(err, -EDQUOT);
+	assert_ptr_equal(link_job_get(k.link, job, &node[0], &err), first);
+	win_limits_set(&lim);
+	assert_non_null(link_job_get(k.link, job, &node[1], &err));
+	assert_int_equal(*used, 2 * one);
+	win_job_get(job);
+	assert_true(win_job_leave(job));
+	link_job_gone(k.link, job);
+	win_job_put(job);
+	assert_true(*used < 2 * one);
+	kit_link_free(&k);
+	assert_int_equal(*used, 0);
+	win_user_put(user);
+}
+
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_room),
 	cmocka_unit_test(test_other_job),
+	cmocka_unit_test(test_charged),
 };
 
 KIT_SUITE(tests);

@@ -6,37 +6,55 @@
 
 #include "link/priv.h"
 
+/* What a peer, and a job with one, take with the engines' parts, about. */
+#define PEER_BYTES	1024u
+#define JOB_BYTES	256u
+
 /* ---- who is there ---- */
 
-static struct link_peer *peer_get(struct link *l, uid_t uid, const struct prog_win_node *node)
+static void peer_free(struct link_peer *p)
+{
+	win_user_uncharge(p->user, USER_TABLES, PEER_BYTES);
+	win_user_put(p->user);
+	free(p);
+}
+
+static struct link_peer *peer_get(struct link *l, struct win_user *user, const struct prog_win_node *node, int *err)
 {
 	struct link_peer *p;
 	struct link_key key;
 
 	memset(&key, 0, sizeof(key));
-	key.uid = uid;
+	key.uid = user->uid;
 	memcpy(key.guid, node->guid, PROG_GUID_SIZE);
 	key.naddrs = node->naddrs < PROG_MAX_ADDRS ? node->naddrs : PROG_MAX_ADDRS;
 	memcpy(key.addr, node->addr, key.naddrs * sizeof(key.addr[0]));
 	HASH_FIND(hh, l->peers, &key, sizeof(key), p);
 	if (p)
 		return p;
-	p = calloc(1, sizeof(*p));
-	if (!p)
+	*err = win_node_charge(user, PEER_BYTES);
+	if (*err)
 		return NULL;
+	*err = -ENOMEM;
+	p = calloc(1, sizeof(*p));
+	if (!p) {
+		win_user_uncharge(user, USER_TABLES, PEER_BYTES);
+		return NULL;
+	}
 	p->link = l;
 	p->key = key;
+	p->user = win_user_ref(user);
 	HASH_ADD(hh, l->peers, key, sizeof(p->key), p);
 	if (!p->hh.tbl) {
-		free(p);
+		peer_free(p);
 		return NULL;
 	}
 	return p;
 }
 
-struct link_job *link_job_get(struct link *l, struct win_job *job, const struct prog_win_node *node)
+struct link_job *link_job_get(struct link *l, struct win_job *job, const struct prog_win_node *node, int *err)
 {
-	struct link_peer *p = peer_get(l, job->uid, node);
+	struct link_peer *p = peer_get(l, job->user, node, err);
 	struct link_job *j;
 
 	LOOP_ASSERT(l->o.loop);
@@ -45,9 +63,15 @@ struct link_job *link_job_get(struct link *l, struct win_job *job, const struct 
 	LL_FOREACH(p->jobs, j)
 		if (j->job == job)
 			return j;
-	j = calloc(1, sizeof(*j));
-	if (!j)
+	*err = win_node_charge(job->user, JOB_BYTES);
+	if (*err)
 		return NULL;
+	*err = -ENOMEM;
+	j = calloc(1, sizeof(*j));
+	if (!j) {
+		win_user_uncharge(job->user, USER_TABLES, JOB_BYTES);
+		return NULL;
+	}
 	j->job = win_job_get(job);
 	j->peer = p;
 	LL_PREPEND(p->jobs, j);
@@ -92,6 +116,7 @@ static void job_free(struct link_job *j)
 	if (p->lane && j->state != LINK_CLOSED)
 		lane_job_close(p->lane, j->index);
 	LL_DELETE(p->jobs, j);
+	win_user_uncharge(j->job->user, USER_TABLES, JOB_BYTES);
 	win_job_put(j->job);
 	free(j);
 	if (p->lane && !p->jobs && l->o.lane_idle_ns)
@@ -130,7 +155,7 @@ void link_peers_free(struct link *l)
 			job_free(p->jobs);
 		loop_timer_cancel(&p->idle);
 		HASH_DEL(l->peers, p);
-		free(p);
+		peer_free(p);
 	}
 }
 

@@ -22,13 +22,16 @@ static struct rma_peer *peer_of(struct rma *r, struct link_peer *lp)
 	return p;
 }
 
-static bool open_stream(struct stream *s, const struct prog_win_node *node)
+static int open_stream(struct stream *s, const struct prog_win_node *node)
 {
 	struct rma *r = s->conn->r;
+	int err;
 
-	s->lj = link_job_get(r->link, s->key.job, node);
-	s->peer = s->lj ? peer_of(r, s->lj->peer) : NULL;
-	return s->peer;
+	s->lj = link_job_get(r->link, s->key.job, node, &err);
+	if (!s->lj)
+		return err;
+	s->peer = peer_of(r, s->lj->peer);
+	return s->peer ? 0 : -ENOMEM;
 }
 
 static int send_frame(struct stream *s, const struct wire_frame *f, const void *payload)

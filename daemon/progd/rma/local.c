@@ -8,14 +8,14 @@
 
 /* ---- to the target ---- */
 
-static bool open_stream(struct stream *s, const struct prog_win_node *node)
+static int open_stream(struct stream *s, const struct prog_win_node *node)
 {
 	struct rma *r = s->conn->r;
 
 	s->to = target_from(r, NULL, s->key.job);
 	s->peer = &r->local;
 	r->local_used |= s->to != NULL;
-	return s->to;
+	return s->to ? 0 : -ENOMEM;
 }
 
 static int send_frame(struct stream *s, const struct wire_frame *f, const void *payload)

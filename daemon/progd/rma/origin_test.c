@@ -652,6 +652,29 @@ static void test_quota(void **state)
 	assert_int_equal(b.puts, 3);
 }
 
+/* No node more than the user may have: an operation that is the first to one fails. */
+static void test_nodes_quota(void **state)
+{
+	struct prog_win_stream *st = &a.wc.streams[1];
+	struct win_limits lim, none;
+
+	win_limits_get(&lim);
+	none = lim;
+	none.tables = 0;
+	win_limits_set(&none);
+	submit(put(1));
+	RUN(acked() == 1);
+	assert_int_equal(st->err_seq, 1);
+	assert_int_equal(st->err, -EDQUOT);
+	assert_int_equal(b.puts, 0);
+	st->err_seq = 0;
+	win_limits_set(&lim);
+	submit(put(2));
+	RUN(acked() == 2);
+	assert_int_equal(st->err_seq, 0);
+	assert_int_equal(b.puts, 1);
+}
+
 /* Another job of the same user with node B, which another engine might have; its lane is up. */
 static struct link_job *other_job(void)
 {
@@ -659,9 +682,10 @@ static struct link_job *other_job(void)
 	struct win_job *job;
 	struct link_job *j;
 	const char *why = "";
+	int err;
 
 	assert_int_equal(win_job_join(other_id, jobkey, getuid(), &job, &why), 0);
-	j = link_job_get(a.k.link, job, &node);
+	j = link_job_get(a.k.link, job, &node, &err);
 	assert_non_null(j);
 	assert_int_equal(link_job_connect(j), 0);
 	RUN(j->state == LINK_OPEN);
@@ -772,9 +796,10 @@ static void test_lanes_apart(void **state)
 {
 	struct link_job *j = other_job(), *k;
 	struct prog_win_node node = kit_node(guid_b, b.addr, b.naddrs);
+	int err;
 
 	node.addr[0].ip[0] ^= 1;
-	k = link_job_get(a.k.link, j->job, &node);
+	k = link_job_get(a.k.link, j->job, &node, &err);
 	assert_non_null(k);
 	assert_ptr_not_equal(k->peer, j->peer);
 	assert_int_equal(link_job_connect(k), 0);
@@ -923,7 +948,7 @@ static void test_sub_bad(void **state)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 static const struct CMUnitTest tests[] = {
 	T(test_put), T(test_follow), T(test_follow_allowed), T(test_deferred), T(test_confirm), T(test_region_gone), T(test_stop),
-	T(test_notify), T(test_quota),
+	T(test_notify), T(test_quota), T(test_nodes_quota),
 	T(test_idle_lane), T(test_open_on_full_lane), T(test_lane_of_others), T(test_lanes_apart),
 	T(test_busy), W(test_sub), W(test_sub_bad),
 };

@@ -197,8 +197,8 @@ struct sendref {
 /* From an origin to the target of a stream. */
 struct to_target {
 	bool direct;			/* all is done by the call: nothing is gained by references */
-	/* Sets the stream's peer, and what is known of it there; false: no memory. */
-	bool (*open)(struct stream *s, const struct prog_win_node *node);
+	/* Sets the stream's peer, and what is known of it there; 0, -ENOMEM or -EDQUOT. */
+	int (*open)(struct stream *s, const struct prog_win_node *node);
 	/* 0; -EAGAIN: no room now; -ENOMEM; or the error that ends the stream's operations. */
 	int (*send)(struct stream *s, const struct wire_frame *f, const void *payload);
 	/* Room for a payload, to be sent or cancelled at once; NULL: *@err says why. */

@@ -173,8 +173,10 @@ struct stream *origin_stream_open(struct conn *c, struct win *w, uint32_t slot, 
 	s->key.origin = w->rank;
 	s->key.target = target;
 	s->conn = c;
-	if (!chan->open(s, node))
+	*err = chan->open(s, node);
+	if (*err)
 		goto uncharge;
+	*err = -ENOMEM;
 	s->slot = slot;
 	s->first = s->last = s->unsent = s->data = SLOT_NONE;
 	/* what a daemon before this one acknowledged stays acknowledged */

@@ -30,14 +30,18 @@ static struct rndv_peer *peer_of(struct rndv *r, struct link_peer *lp)
 	return p;
 }
 
-struct rndv_job *rndv_peer_job(struct conn *c, uint32_t rank)
+struct rndv_job *rndv_peer_job(struct conn *c, uint32_t rank, int *err)
 {
-	struct link_job *lj = link_job_get(c->r->link, c->key.job, rndv_conn_node(c, rank));
-	struct rndv_peer *p = lj ? peer_of(c->r, lj->peer) : NULL;
+	struct link_job *lj = link_job_get(c->r->link, c->key.job, rndv_conn_node(c, rank), err);
+	struct rndv_peer *p;
 	struct rndv_job *pj;
 
-	if (!p || lj->rndv)
-		return p ? lj->rndv : NULL;
+	if (!lj || lj->rndv)
+		return lj ? lj->rndv : NULL;
+	*err = -ENOMEM;
+	p = peer_of(c->r, lj->peer);
+	if (!p)
+		return NULL;
 	pj = calloc(1, sizeof(*pj));
 	if (!pj)
 		return NULL;

@@ -386,8 +386,8 @@ int64_t rndv_land(struct recv_xfer *x, const uint8_t *bytes, uint64_t len);
 void rndv_land_retry(struct recv_xfer *x);
 
 /* peer.c */
-/* The peer that has rank @rank of @c's window, and @c's job with it; NULL: no memory. */
-struct rndv_job *rndv_peer_job(struct conn *c, uint32_t rank);
+/* The peer that has rank @rank of @c's window, and @c's job with it; NULL: *@err is -ENOMEM or -EDQUOT. */
+struct rndv_job *rndv_peer_job(struct conn *c, uint32_t rank, int *err);
 /* Send @t; negative errno: it cannot be (now), and is not queued.  CTRL_ATS never fails: it waits. */
 int rndv_peer_send(struct rndv_job *pj, struct ctrl_tx *t);
 void rndv_peer_cancel(struct rndv_job *pj, struct ctrl_tx *t);

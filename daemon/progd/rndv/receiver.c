@@ -66,9 +66,9 @@ static int arrived(struct conn *on, struct rsend *s)
 	int err;
 
 	if (s->from) {
-		pj = rndv_peer_job(on, s->id.src);
+		pj = rndv_peer_job(on, s->id.src, &err);
 		if (!pj)
-			return -ENOMEM;
+			return err;
 	}
 	/* who posts RECVs is served by one worker, and only that one uses the pool */
 	eager = thresh_arrived(on->sp->thresh, s->id.src, s->len, (int64_t)s->eager_max, loop_now()) &&
@@ -183,7 +183,9 @@ enum take receiver_take(struct conn *c, uint32_t slot, const struct prog_p2p_slo
 		return TAKE_NO_MEMORY;
 	/* who must be told of the end: found before anything is matched, as there is no way back then */
 	if (!link_is_here(c->r->link, rndv_conn_node(c, s->key.src))) {
-		pj = rndv_peer_job(c, s->key.src);
+		pj = rndv_peer_job(c, s->key.src, &err);
+		if (!pj && err != -ENOMEM)
+			goto ends;
 		if (!pj)
 			goto no_memory;
 	}
@@ -224,13 +226,9 @@ enum take receiver_take(struct conn *c, uint32_t slot, const struct prog_p2p_slo
 	}
 	if (err == -ENOMEM)
 		goto no_memory;
-	if (err) {
-		/* -EEXIST, -EBUSY: there is another RECV for the same message */
-		rndv_slot_end_recv(c, slot, err, 0, 0, 0);
-		free(rs);
-		xfer_free(x);
-		return TAKE_OK;
-	}
+	/* -EEXIST, -EBUSY: there is another RECV for the same message */
+	if (err)
+		goto ends;
 	if (!known) {
 		known = rs;
 		rs = NULL;
@@ -239,6 +237,11 @@ enum take receiver_take(struct conn *c, uint32_t slot, const struct prog_p2p_slo
 	free(rs);
 	count_recv(c, s->flags);
 	xfer_begin(x, c, pj, known);
+	return TAKE_OK;
+ends:
+	rndv_slot_end_recv(c, slot, err, 0, 0, 0);
+	free(rs);
+	xfer_free(x);
 	return TAKE_OK;
 no_memory:
 	free(rs);
@@ -333,6 +336,7 @@ void receiver_end(struct conn *c)
 	match_drop_from(c->sp->match, came_from, collect_send, &l);
 	while ((s = l.list)) {
 		struct rndv_job *pj = NULL;
+		int err;
 
 		l.list = s->next;
 		s->next = NULL;
@@ -341,7 +345,7 @@ void receiver_end(struct conn *c)
 			continue;
 		}
 		if (s->from) {
-			pj = rndv_peer_job(c, s->id.src);
+			pj = rndv_peer_job(c, s->id.src, &err);
 			if (!pj) {
 				prog_log_limited(PROG_LOG_WARN,
 						 "session %u: no memory to tell that it does not receive",

@@ -268,6 +268,28 @@ static void moved(uint64_t len, bool waits)
 	free_buf(&rb);
 }
 
+/* A node that no message has gone to or come from yet is charged; without room for it a SEND and a RECV end with that. */
+static void test_nodes_quota(void **state)
+{
+	struct buf sb = make_buf(0, PRIVATE, false, 1200), rb = make_buf(0, PRIVATE, false, 1200);
+	struct win_limits lim, none;
+	uint32_t s, r;
+
+	win_limits_get(&lim);
+	none = lim;
+	none.tables = 0;
+	win_limits_set(&none);
+	s = post_send(0, 2, ++ord, 0, &sb);
+	r = post_recv(2, 0, ++ord, 0, &rb);
+	RUN(DONE(0, s) && DONE(0, r));
+	assert_int_equal(slot_of(0, s)->status, -EDQUOT);
+	assert_int_equal(slot_of(0, r)->status, -EDQUOT);
+	win_limits_set(&lim);
+	one(0, 2, PRIVATE, false, PRIVATE, false, RECV_FIRST, 1200, 1200);
+	free_buf(&sb);
+	free_buf(&rb);
+}
+
 /* Large messages tell the workers of both sides where their clients compute, and where they rest. */
 static void test_place(void **state)
 {
@@ -1169,6 +1191,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test_setup_teardown(test_ways, kit_setup, kit_teardown),
 	cmocka_unit_test_setup_teardown(test_sizes, kit_setup, kit_teardown),
 	cmocka_unit_test_setup_teardown(test_types_quota, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_nodes_quota, kit_setup, kit_teardown),
 	cmocka_unit_test_setup_teardown(test_place, kit_setup, kit_teardown),
 	cmocka_unit_test_setup_teardown(test_place_allowed, kit_setup, kit_teardown),
 	cmocka_unit_test_setup_teardown(test_many, kit_setup, kit_teardown),

@@ -72,7 +72,11 @@ static int announce(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s
 	}
 	if (s->hints & PROG_P2PH_QUIET)
 		rec.flags |= WIRE_RTS_QUIET;
-	pj = rndv_peer_job(c, s->key.dst);
+	pj = rndv_peer_job(c, s->key.dst, &err);
+	if (!pj && err != -ENOMEM) {
+		rndv_slot_end_send(c, slot, s->serial, err);
+		return 0;
+	}
 	tx = pj ? rts_new(c, s, &rec) : NULL;
 	if (!tx)
 		return -ENOMEM;

@@ -130,6 +130,16 @@ void win_stream_uncharge(struct win_user *user)
 	win_user_uncharge(user, USER_STREAMS, 1);
 }
 
+int win_node_charge(struct win_user *user, uint64_t bytes)
+{
+	int r = win_user_charge(user, USER_TABLES, bytes);
+
+	if (r)
+		prog_log_limited(PROG_LOG_WARN, "uid %u: the quota of windows' tables and nodes is used up (quota_tables)",
+				 (unsigned int)user->uid);
+	return r;
+}
+
 /* What it takes at most, while it is decoded: its bytes, what is made of them, and what is gone afterwards. */
 static uint64_t type_bytes(uint64_t len)
 {

@@ -16,7 +16,6 @@
 #include "service.h"
 
 #define BACKLOG		4096
-#define TAKE_OVER_NS	5000000000ull	/* children of a busy machine */
 #define REPLY_MAX	65536u		/* as much as progctl reads at once */
 
 enum { CLIENTS, CONTROL, ENGINES, NODE, SOCKETS };

@@ -14,6 +14,8 @@
 
 #include "engines.h"
 
+#define TAKE_OVER_NS	5000000000ull	/* for who was here before, and children of his: of a busy machine */
+
 struct front;
 
 struct front_opts {

@@ -132,14 +132,16 @@ static int make_signals(struct supervisor *s)
 static int open_records(struct supervisor *s)
 {
 	char path[PATH_MAX];
+	int r;
 
 	snprintf(path, sizeof(path), "%s.records", conf_str(s->conf, KEY_SOCKET));
 	s->records = record_dir(path);
-	if (s->records >= 0)
-		return 0;
-	prog_log(PROG_LOG_ERROR, "%s: %s", path, s->records == -EPERM ? "not a directory of ours that nobody else may enter" :
-		 strerror(-s->records));
-	return s->records;
+	/* two that begin at once would both find nobody at the sockets, and one take the other's away */
+	r = s->records >= 0 ? record_lock(s->records, TAKE_OVER_NS) : s->records;
+	if (r)
+		prog_log(PROG_LOG_ERROR, "%s: %s", path, r == -EPERM ? "not a directory of ours that nobody else may enter" :
+			 r == -EBUSY ? "another supervisor has it" : strerror(-r));
+	return r;
 }
 
 static int make_ports(struct supervisor *s)

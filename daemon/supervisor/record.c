@@ -8,10 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <libprogbase/log.h>
+
+#include "loop/loop.h"
 
 #define TMP	"new"
 #define PORT	"port "			/* and address and port */
@@ -42,6 +46,21 @@ int record_dir(const char *path)
 		return -EPERM;
 	}
 	return fd;
+}
+
+int record_lock(int dir, uint64_t patience_ns)
+{
+	static const struct timespec sleep_slice = { .tv_nsec = 10000000 };
+	uint64_t end = loop_now() + patience_ns;
+
+	while (flock(dir, LOCK_EX | LOCK_NB)) {
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return -errno;
+		if (loop_now() > end)
+			return -EBUSY;
+		nanosleep(&sleep_slice, NULL);
+	}
+	return 0;
 }
 
 static int write_file(int dir, const char *name, const char *text)

@@ -27,6 +27,11 @@ static inline bool record_lives(const struct record *r)
 
 /* Open or make the directory: its descriptor, or -errno.  It has to be ours, and closed to others. */
 int record_dir(const char *path);
+/*
+ * Until @dir is closed no other supervisor gets it, here or in another process: 0, or -EBUSY when somebody has had it for @patience_ns.  A
+ * child that has not yet closed what is not for it has it as well.
+ */
+int record_lock(int dir, uint64_t patience_ns);
 /* 0 or -errno; what was there is replaced as a whole. */
 int record_write(int dir, const struct record *r);
 void record_remove(int dir, uid_t uid);

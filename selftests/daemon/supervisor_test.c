@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -585,6 +586,35 @@ static void test_progctl_restart(void **state)
 	close(out[0]);
 	close(out[1]);
 	assert_int_equal(node_supervise(&node, users_progd, sets), 0);
+	client_end(&a);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
+/* While one supervisor has the records, another one that comes to the same place takes no sockets, even if nobody serves them yet. */
+static void test_at_once(void **state)
+{
+	struct client a;
+	char path[128];
+	int dir;
+
+	start(NULL, NULL);
+	stop_supervisor(SIGKILL);
+	snprintf(path, sizeof(path), "%s.records", node.sock);
+	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_true(dir >= 0);
+	assert_int_equal(flock(dir, LOCK_EX | LOCK_NB), 0);
+	assert_int_equal(node_supervise(&node, users_progd, sets), -ECHILD);
+	assert_int_equal(nodes_connect(node.sock, SOCK_SEQPACKET), -1);
+	assert_non_null(strstr(node_log(&node), "s.records: another supervisor has it"));
+	close(dir);
+	assert_int_equal(node_supervise(&node, users_progd, sets), 0);
+	/* which it keeps */
+	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_int_equal(flock(dir, LOCK_EX | LOCK_NB), -1);
+	client_start(&a, USER_A);
+	assert_int_equal(client_do(&a, 'o').err, 0);
+	assert_int_equal(flock(dir, LOCK_EX | LOCK_NB), -1);
+	close(dir);
 	client_end(&a);
 	assert_int_equal(node_stop(&node, SIGTERM), 0);
 }
@@ -1667,6 +1697,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_take_over),
 	cmocka_unit_test(test_who_serves),
 	cmocka_unit_test(test_progctl_restart),
+	cmocka_unit_test(test_at_once),
 	cmocka_unit_test(test_drain),
 	cmocka_unit_test(test_no_engine),
 	cmocka_unit_test(test_slow_descriptors),

@@ -41,6 +41,7 @@ _Static_assert(3 * COLL_TALKS_MAX + COLL_EARS_MAX + COLL_REPLIES_MAX <= MSGS_TAL
 #define RETRY_NS	1000000u	/* there was no slot */
 #define CHECK_NS	100000000u	/* is the daemon there? */
 #define IDLE_NS		1000000000u	/* does anybody ask? */
+#define HOLD_NS		CHECK_NS	/* that one is held whose caller does not come */
 #define ASK_AT		2u		/* looks at a round that waits, and then its members are asked for; */
 #define ASK_EVERY	8u		/* again after so many */
 #define LOOSE_BYTES	512u		/* of a message that goes with its announcement */
@@ -91,6 +92,7 @@ struct prog_coll {
 	uint8_t phase;			/* enum phase; under lock */
 	bool oldest;			/* of its order, among the active ones */
 	bool yields;			/* it gave receives back; others post first */
+	uint64_t held_until;		/* ns; 0: it is not held; under lock */
 	uint32_t nstrands, next_strand;
 	int status;
 	uint32_t ended;			/* atomic */
@@ -106,6 +108,8 @@ struct colls {
 	/* under lock */
 	struct prog_coll *queued, *active;
 	uint32_t nactive;
+	uint32_t nheld;			/* of those that are queued */
+	uint64_t held_due;		/* ns; none of them longer than until then */
 	uint32_t in_use, nrecvs;	/* message slots; of receives */
 	bool blocked, freed;		/* some wait for others' slots; there are some */
 	uint32_t short_recvs;		/* collectives that found no slot for a receive */
@@ -564,6 +568,8 @@ static void activate(struct colls *cs)
 	struct prog_coll *c, *next;
 
 	DL_FOREACH_SAFE(cs->queued, c, next) {
+		if (c->held_until)
+			continue;
 		if (cs->nactive >= ACTIVE_MAX && (has_older(cs->active, c) || has_older(cs->queued, c)))
 			continue;
 		DL_DELETE(cs->queued, c);
@@ -648,6 +654,41 @@ static void make_room(struct colls *cs)
 	}
 }
 
+/* ---- held ----------------------------------------------------------------------------------- */
+
+static void hold(struct colls *cs, struct prog_coll *c)
+{
+	c->held_until = clock_ns() + HOLD_NS;
+	if (!cs->nheld++)
+		cs->held_due = c->held_until;
+}
+
+static void let_go(struct colls *cs, struct prog_coll *c)
+{
+	c->held_until = 0;
+	cs->nheld--;
+	cs->fresh = true;
+}
+
+/* Their callers do not come, or nothing comes any more. */
+static void look_at_held(struct colls *cs, bool lost)
+{
+	uint64_t now = clock_ns(), due = UINT64_MAX;
+	struct prog_coll *c;
+
+	if (now < cs->held_due && !lost)
+		return;
+	DL_FOREACH(cs->queued, c) {
+		if (!c->held_until)
+			continue;
+		if (lost || now >= c->held_until)
+			let_go(cs, c);
+		else if (c->held_until < due)
+			due = c->held_until;
+	}
+	cs->held_due = due;
+}
+
 /* ---- on they go -------------------------------------------------------------------------------- */
 
 static void move_all(struct colls *cs)
@@ -656,6 +697,8 @@ static void move_all(struct colls *cs)
 	struct prog_coll *c, *next;
 
 	cs->retry = false;
+	if (cs->nheld)
+		look_at_held(cs, lost);
 	do {
 		if (cs->fresh)
 			activate(cs);
@@ -838,7 +881,7 @@ static void look_at_peers(struct colls *cs)
  */
 static bool is_idle(const struct colls *cs)
 {
-	return !cs->nactive || cs->lent;
+	return !(cs->nactive | cs->nheld) || cs->lent;
 }
 
 /* On the daemon's event; and off it.  Under lock. */
@@ -1105,6 +1148,8 @@ int prog_coll_start(struct prog_win *w, const struct prog_coll_cfg *cfg, prog_co
 	pthread_mutex_lock(&cs->lock);
 	DL_APPEND(cs->queued, c);
 	cs->fresh = true;
+	if (cfg->held)
+		hold(cs, c);
 	coll_report_start(&cs->report, &c->mark, &c->cfg);
 	coll_orders_started(&cs->peers.orders, cfg->comm, cfg->number);
 	move_all(cs);
@@ -1113,9 +1158,30 @@ int prog_coll_start(struct prog_win *w, const struct prog_coll_cfg *cfg, prog_co
 		start_thread(cs);
 	else if (cs->running && cs->loose_new && is_idle(cs) && cs->patience > CHECK_NS)
 		wake_thread(cs);	/* once: from then on it looks, until they have been received */
+	if (c->held_until && !cs->running) {
+		let_go(cs, c);	/* nobody else would see to it */
+		move_all(cs);
+	}
 	thread_go_on(cs);
 	pthread_mutex_unlock(&cs->lock);
 	return 0;
+}
+
+int prog_coll_give(struct prog_win *w, prog_coll *c, const void *in)
+{
+	struct colls *cs = w->msgs->colls;
+	int rc = -EALREADY;
+
+	pthread_mutex_lock(&cs->lock);
+	if (c->held_until) {
+		rc = 0;
+		c->buf[COLL_IN] = (unsigned char *)(uintptr_t)in;
+		let_go(cs, c);
+		move_all(cs);
+		thread_go_on(cs);
+	}
+	pthread_mutex_unlock(&cs->lock);
+	return rc;
 }
 
 int prog_coll_test(struct prog_win *w, prog_coll *c, int *status)

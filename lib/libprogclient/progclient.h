@@ -526,6 +526,7 @@ struct prog_coll_cfg {
 	unsigned int op, type;		/* reductions: PROG_OP_*, PROG_TYPE_*; elements are as in memory (their extents) */
 	/* not 0: this member has failed already; it takes part, so that the others learn of it, and touches no memory */
 	int status;
+	bool held;			/* see prog_coll_give() */
 	/* The end, before anybody is told: called by whatever thread, with locks held; calls nothing of this section.  May be NULL. */
 	void (*ended)(void *arg, int status);
 	void *arg;
@@ -536,6 +537,12 @@ struct prog_coll_cfg {
  * started, and the other members would wait.  Ranks of others that do not exist end it with -EINVAL.  Sends the first messages.
  */
 int prog_coll_start(struct prog_win *w, const struct prog_coll_cfg *cfg, prog_coll **c);
+/*
+ * One that was started with `held' does nothing before this: its part is @in, as the in of struct prog_coll_cfg.  Who does not
+ * call this has given the other one after some 0.1 s, or at once if the process can have no thread: -EALREADY, @in is not
+ * used.  Any thread; at most once, and not after the end was seen.
+ */
+int prog_coll_give(struct prog_win *w, prog_coll *c, const void *in);
 /*
  * 1: it has ended at this member, *@status (may be NULL) is 0, or a negative errno: -EMSGSIZE: the lengths of members differ,
  * or one has failed; -EPROTO: one has started another collective in place of it; -ESRCH: one has gone before its part was over;

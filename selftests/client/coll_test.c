@@ -825,6 +825,56 @@ static void test_asked(void **state)
 }
 
 /*
+ * One that is held does nothing before its part is given.  Who gives none has given the one it began with, whether it waits,
+ * or does nothing at all.
+ */
+static void body_held(void)
+{
+	static const uint8_t yes = 1, no;
+	uint32_t last = my_ranks - 1;
+	struct comm *c;
+
+	space_open();
+	c = comm_new(1, 0);
+	for (uint32_t round = 0; round < 3; round++) {
+		uint8_t all = UNSET;
+		struct prog_coll_cfg cfg = {
+			.comm = c->id, .number = c->next++, .world = c->world, .in = &no, .out = &all, .op = PROG_OP_MIN,
+			.type = PROG_TYPE_U8, .held = true,
+			.desc = {
+				.kind = PROG_COLL_ALLREDUCE, .rank = c->self, .size = c->n, .count = 1, .elem = 1, .nodes = &c->nodes,
+			},
+		};
+		prog_coll *pc;
+		int status;
+
+		CHECK_INT(prog_coll_start(win, &cfg, &pc), 0);
+		if (my_rank != last || !round)
+			CHECK_INT(prog_coll_give(win, pc, &yes), 0);
+		if (my_rank == last && round == 2) {
+			/* the others have ended */
+			rank_barrier();
+			CHECK_INT(prog_coll_give(win, pc, &yes), -EALREADY);
+		}
+		CHECK_INT(prog_coll_wait_for(win, pc, &status, 20000000000ull), 0);
+		CHECK_INT(status, 0);
+		CHECK_INT(all, !round);
+		if (my_rank != last && round == 2)
+			rank_barrier();
+		prog_coll_free(pc);
+	}
+	free(c);
+	rank_finish(ses, win);
+}
+
+static void test_held(void **state)
+{
+	on_one(body_held, 3, 0);
+	on_two(body_held, 4, "1", NULL, 0);
+	on_two(body_held, 2, "1", NULL, PROG_SESSION_MT);
+}
+
+/*
  * Short messages need not be received for their collective to end, up to a number of them; the window closes when they are.  By
  * what a root sends, which starts them all before anybody else does.
  */
@@ -1537,6 +1587,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_threads),
 	cmocka_unit_test(test_late),
 	cmocka_unit_test(test_asked),
+	cmocka_unit_test(test_held),
 	cmocka_unit_test(test_ahead),
 	cmocka_unit_test(test_wrong_length),
 	cmocka_unit_test(test_other),

@@ -128,15 +128,19 @@ $(HOOK_FAMILY_TEST): $(OBJ)/hooks-mpich/win_family_test.o $(OBJ)/hooks-mpich/win
 TEST_TARGETS += $(if $(SAN),,$(HOOK_FAMILY_TEST))
 
 # Those that have nothing to do with an MPI library.
-HOOK_UNIT := $(BUILD)/test/$(HOOK_DIR)/chan_test $(BUILD)/test/$(HOOK_DIR)/chan_threads_test
-$(HOOK_UNIT): $(BUILD)/test/%: $(OBJ)/%.o $(OBJ)/$(HOOK_DIR)/chan.o $(OBJ)/$(HOOK_DIR)/chan_table.o \
-		$(HOOK_KIT)
+HOOK_CHAN := $(BUILD)/test/$(HOOK_DIR)/chan_test $(BUILD)/test/$(HOOK_DIR)/chan_threads_test
+HOOK_VOTE := $(BUILD)/test/$(HOOK_DIR)/coll_vote_test
+HOOK_UNIT := $(HOOK_CHAN) $(HOOK_VOTE)
+$(HOOK_CHAN): $(OBJ)/$(HOOK_DIR)/chan.o $(OBJ)/$(HOOK_DIR)/chan_table.o
+$(HOOK_VOTE): $(OBJ)/$(HOOK_DIR)/coll_vote.o
+$(HOOK_UNIT): $(BUILD)/test/%: $(OBJ)/%.o $(HOOK_KIT)
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(shell $(PKG_CONFIG) --libs cmocka)
 $(BUILD)/test/$(HOOK_DIR)/chan_test: override LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc
 TEST_TARGETS += $(HOOK_UNIT)
--include $(HOOK_UNIT:$(BUILD)/test/%=$(OBJ)/%.d) $(OBJ)/$(HOOK_DIR)/chan.d $(OBJ)/$(HOOK_DIR)/chan_table.d
+-include $(HOOK_UNIT:$(BUILD)/test/%=$(OBJ)/%.d) $(OBJ)/$(HOOK_DIR)/chan.d $(OBJ)/$(HOOK_DIR)/chan_table.d \
+	$(OBJ)/$(HOOK_DIR)/coll_vote.d
 
 # Checks that test builds have; of the MPI library this takes the names of types only.
 HOOK_CHECKED := $(BUILD)/test/$(HOOK_DIR)/rec_check_test

@@ -81,32 +81,11 @@ static int idle_handle(struct hcomm *c, MPI_Request *req)
 	return PMPI_Send_init(NULL, 0, MPI_BYTE, MPI_PROC_NULL, 0, c->handle, req);
 }
 
-/* How long it is, as far as all members know alike. */
-static uint64_t length(const struct prog_coll_desc *d)
-{
-	uint64_t all = 0;
-
-	switch (d->kind) {
-	case PROG_COLL_BCAST:
-	case PROG_COLL_GATHER:
-	case PROG_COLL_SCATTER:
-	case PROG_COLL_ALLGATHER:
-	case PROG_COLL_ALLTOALL:
-		return d->bytes;
-	case PROG_COLL_ALLGATHERV:
-		for (uint32_t i = 0; i < d->size; i++)
-			all = d->out_len[i] > all ? d->out_len[i] : all;
-		return all;
-	default:
-		return d->kind >= PROG_COLL_REDUCE ? d->count * d->elem : 0;
-	}
-}
-
 static bool left_to_library(const struct hcoll *h)
 {
 	const struct prog_coll_desc *d = &h->cfg.desc;
 
-	return hcoll_mode == HCOLL_AUTO && d->nodes->n == 1 && length(d) < NODE_MIN;
+	return hcoll_mode == HCOLL_AUTO && d->nodes->n == 1 && hcoll_length(d) < NODE_MIN;
 }
 
 static int leave(enum prog_coll_left why)
@@ -141,8 +120,9 @@ static int no_handle(struct hcomm *c, struct rec *r, uint64_t number, int rc, co
 
 int hcoll_go(struct hcomm *c, struct hcoll *h, int rc, bool persistent, MPI_Request *req, const char *call)
 {
-	uint64_t number;
+	uint64_t number = 0;
 	struct rec *r;
+	bool native;
 
 	if (rc == HOOK_LEAVE || (!rc && left_to_library(h))) {
 		bool op = h->cfg.desc.kind >= PROG_COLL_REDUCE;
@@ -155,8 +135,14 @@ int hcoll_go(struct hcomm *c, struct hcoll *h, int rc, bool persistent, MPI_Requ
 		return hcomm_raise(c, rc, call);
 	}
 	hooks_lock(&c->lock);
-	number = persistent ? PERSISTENT | c->colls_made++ << 32 : c->colls_started++;
+	native = !persistent && hballot_next(h);
+	if (!native)
+		number = persistent ? PERSISTENT | c->colls_made++ << 32 : c->colls_started++;
 	hooks_unlock(&c->lock);
+	if (native) {
+		hcoll_free(h);
+		return leave(PROG_COLL_LEFT_VOTE);
+	}
 	r = rec_new_sure(c, REC_COLL);
 	r->coll = h;
 	r->cap = UINT64_MAX;	/* nothing about it is usual */
@@ -180,6 +166,7 @@ int hcoll_go(struct hcomm *c, struct hcoll *h, int rc, bool persistent, MPI_Requ
 	}
 	*req = r->req;
 	rec_show(r);
+	hballot_started(h);
 	return MPI_SUCCESS;
 }
 
@@ -214,6 +201,10 @@ bool hcoll_poll(struct rec *r)
 
 	if (r->state != REC_MOVING)
 		return r->state == REC_READY;
+	if (h->watched)
+		hballot_looked(h, false);
+	if (h->voted && !hballot_over(h))
+		return false;
 	if (!prog_coll_test(p2p_context, h->pc, &status))
 		return false;
 	if (!status && h->out.opaque)
@@ -229,8 +220,20 @@ bool hcoll_poll(struct rec *r)
 
 void hcoll_idle(struct rec *r)
 {
-	if (r->state == REC_MOVING)
-		prog_coll_wait_for(p2p_context, r->coll->pc, NULL, SLICE_NS);
+	struct hcoll *h = r->coll;
+
+	if (r->state != REC_MOVING)
+		return;
+	if (h->voted && prog_coll_test(p2p_context, h->pc, NULL))
+		hballot_idle(h);
+	else
+		prog_coll_wait_for(p2p_context, h->pc, NULL, SLICE_NS);
+}
+
+void hcoll_waited_for(struct rec *r)
+{
+	if (r->coll->watched)
+		hballot_looked(r->coll, true);
 }
 
 void hcoll_attend(void)

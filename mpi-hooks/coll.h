@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 /*
  * coll.h - non-blocking and persistent collectives (Documentation/collectives.md): coll_calls.c the calls, coll_buf.c the program's
- * buffers, coll_topo.c who shares a node and who is whose neighbour, coll.c from the start to the end.
+ * buffers, coll_topo.c who shares a node and who is whose neighbour, coll.c from the start to the end, coll_ballot.c which of the
+ * short ones are the library's.
  */
 #ifndef HOOKS_COLL_H
 #define HOOKS_COLL_H
@@ -117,8 +118,14 @@ struct hcoll {
 	struct hcoll_side in, out;
 	uint64_t *counts;
 	bool fill_out;			/* what is sent stands in the out buffer */
+	bool odd;			/* a reduction of what not all libraries reduce */
 	int status;			/* of what was found wrong before the start: -errno */
 	uint32_t run;			/* persistent: the number of this run */
+	/* see hballot_next() */
+	bool watched;			/* nobody has looked at it yet */
+	bool place, voted;		/* voted: yes, and the others' votes are not known yet */
+	uint32_t places;		/* so far, with it */
+	uint64_t at;			/* ns; when it was started */
 };
 
 struct hcoll *hcoll_new(struct hcomm *c, enum prog_coll_kind kind);
@@ -134,8 +141,34 @@ void hcoll_idle(struct rec *r);
 void hcoll_attend(void);
 void hcoll_attend_once(void);
 void hcoll_attend_end(void);
+/* A call waits for @r, and does not return before it has ended. */
+void hcoll_waited_for(struct rec *r);
 /* Nothing of @c is under way any more when it returns. */
 void hcoll_drain(struct hcomm *c);
+
+/* ---- votes (coll_ballot.c) -------------------------------------------------------------------------- */
+
+#define HBALLOT_WINDOW	64u
+/* PROG_COLL_WINDOW, the same on all ranks from MPI_Init on: collectives from one vote to the next, at most; 0: there are none. */
+extern uint32_t hballot_window;
+extern int hballot_watched;		/* collectives that somebody is yet to look at; 0 with several threads */
+
+/* How long it is, as far as all members know alike. */
+uint64_t hcoll_length(const struct prog_coll_desc *d);
+/*
+ * @h, not persistent and else to be ours, is the next one of its communicator, whose lock is held: true if it is the library's, as
+ * at all members.  Else hballot_started() follows when it is, and hballot_looked() when a completion call asks for it first:
+ * @waits, as hcoll_waited_for() says.
+ */
+bool hballot_next(struct hcoll *h);
+void hballot_started(struct hcoll *h);
+void hballot_looked(struct hcoll *h, bool waits);
+void hballot_forget(struct hcoll *h);
+/* @h has voted yes: may it end, as all votes are known?  Until then: sleep a while. */
+bool hballot_over(struct hcoll *h);
+void hballot_idle(const struct hcoll *h);
+/* No collective follows: wait until all votes have ended. */
+void hballot_end(void);
 
 #pragma GCC visibility pop
 

@@ -185,6 +185,7 @@ void hcoll_free(struct hcoll *h)
 {
 	if (!h)
 		return;
+	hballot_forget(h);
 	hside_free(&h->in);
 	hside_free(&h->out);
 	prog_coll_mem_put(h->counts);

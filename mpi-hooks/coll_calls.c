@@ -296,6 +296,7 @@ static int set_op(struct hcoll *h, MPI_Datatype type, MPI_Op op)
 	if (!IS_OMPI && type == MPI_BYTE && (h->cfg.op < PROG_OP_BAND || h->cfg.op > PROG_OP_BXOR))
 		return HOOK_LEAVE;
 	h->cfg.type = t->basic;
+	h->odd = type == MPI_OFFSET;
 	if (h->cfg.op == PROG_OP_REPLACE || h->cfg.op == PROG_OP_NO_OP || !reduce_valid(h->cfg.op, h->cfg.type) ||
 	    t->inert & 1u << h->cfg.op)
 		return HOOK_LEAVE;

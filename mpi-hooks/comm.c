@@ -92,6 +92,8 @@ struct hcomm *hcomm_new(MPI_Comm handle, uint64_t id, uint32_t npeers)
 	c->rank = 0;
 	c->self = -1;
 	c->children = c->colls_started = c->colls_made = 0;
+	c->vote = (struct vote){ 0 };
+	c->ballot = NULL;
 	c->world = calloc((size_t)npeers + 1, sizeof(*c->world));
 	c->chans = chans_new(CHAN_MAX);
 	atomic_store_explicit(&c->refs, 1, memory_order_relaxed);

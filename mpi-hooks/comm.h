@@ -6,11 +6,13 @@
 #define HOOKS_COMM_H
 
 #include "chan.h"
+#include "coll_vote.h"
 #include "hooks.h"
 
 #pragma GCC visibility push(hidden)
 
 struct held;
+struct hballot;
 struct hcoll_topo;
 
 struct hcomm {
@@ -37,6 +39,8 @@ struct hcomm {
 	struct chans *chans;
 	struct held *held;		/* held.c: messages taken out by probes, oldest first; under lock */
 	uint64_t colls_started, colls_made;	/* ordinals of non-blocking, and of persistent collectives; under lock */
+	struct vote vote;		/* zeros: no collective yet; under lock */
+	struct hballot *ballot;		/* of the last place, unless vote.ballot is VOTE_NONE; under lock */
 	atomic_uint colls_active;	/* collectives that have not ended */
 	struct hcoll_topo *topo;	/* coll_topo.c; NULL: no collective yet; under lock */
 	uint64_t children;		/* communicators made from this one; for their ids */

@@ -146,6 +146,9 @@ int hook_waitall(int count, MPI_Request *requests, MPI_Status *statuses)
 	case MANY_SOME_OURS:
 		break;
 	}
+	for (int i = 0; unlikely(hballot_watched) && i < count; i++)
+		if (k.rec[i] && k.rec[i]->kind == REC_COLL)
+			hcoll_waited_for(k.rec[i]);
 	for (int i = 0; k.hreqs && i < count; i++)
 		if (!k.rec[i])
 			hreq_wait(requests[i]);

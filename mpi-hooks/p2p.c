@@ -28,6 +28,22 @@ static enum hcoll_mode collectives(void)
 	return v && (!strcasecmp(v, "on") || !strcasecmp(v, "yes") || !strcmp(v, "1")) ? HCOLL_ALL : HCOLL_AUTO;
 }
 
+static uint64_t window(void)
+{
+	const char *v = getenv("PROG_COLL_WINDOW");
+	unsigned long n;
+	char *end;
+
+	if (!v)
+		return HBALLOT_WINDOW;
+	n = strtoul(v, &end, 10);
+	if (end == v || *end || n > UINT32_MAX) {
+		prog_log(PROG_LOG_WARN, "PROG_COLL_WINDOW: %s: no number of collectives", v);
+		return HBALLOT_WINDOW;
+	}
+	return n;
+}
+
 /* @context is connected and mapped on all ranks. */
 static void messages_begin(struct prog_win *context, uint64_t least)
 {
@@ -65,6 +81,7 @@ struct introduction {
 	struct prog_endpoint ep;
 	uint64_t least;
 	uint64_t colls;			/* enum hcoll_mode */
+	uint64_t window;		/* of votes; that of rank 0 is taken */
 	struct prog_coll_costs costs;	/* those of rank 0 are taken */
 };
 _Static_assert(sizeof(struct introduction) % sizeof(uint64_t) == 0, "meet_all()");
@@ -95,6 +112,7 @@ static int context_join(struct prog_win *w, struct introduction *all, struct pro
 	prog_coll_costs_set(hooks.session, &all[0].costs);
 	messages_begin(w, least);
 	hcoll_mode = (enum hcoll_mode)colls;
+	hballot_window = (uint32_t)all[0].window;
 	return 0;
 }
 
@@ -113,6 +131,7 @@ static struct prog_win *context_make(int n, const char **why)
 
 		prog_win_endpoint(w, &own->ep);
 		own->colls = collectives();
+		own->window = window();
 		prog_coll_costs_get(hooks.session, &own->costs);
 		/* what is shorter would not cover its descriptor */
 		own->least = prog_msg_min(w) < DESC_SIZE ? DESC_SIZE : prog_msg_min(w);
@@ -164,6 +183,7 @@ void p2p_end(void)
 		return;
 	if (!hooks.mt)
 		rec_all_whole(NULL);
+	hballot_end();
 	orphan_wait_all();
 	partner_end();
 	p2p_context = NULL;

@@ -53,6 +53,8 @@ void rec_attended(struct rec *r)
 {
 	if (r->kind == REC_RECV)
 		cand_del(r);
+	else if (r->kind == REC_COLL)
+		hcoll_waited_for(r);
 }
 
 void rec_wait(struct rec *r)

@@ -40,6 +40,7 @@ enum prog_coll_left {
 	PROG_COLL_LEFT_INTER,		/* its communicator has two sides */
 	PROG_COLL_LEFT_COMM,		/* of its communicator too little is known */
 	PROG_COLL_LEFT_OFF,		/* all are */
+	PROG_COLL_LEFT_VOTE,		/* short, and all members wait for such at once */
 	PROG_COLL_LEFTS
 };
 

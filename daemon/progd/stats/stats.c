@@ -95,6 +95,11 @@ const struct stats_fallback stats_colls_left[PROG_COLL_WHYS] = {
 		"off",
 		"collectives are off (PROG_COLLECTIVES or PROG_TWO_SIDED on one of the ranks, or two-sided messages are not managed)",
 	},
+	[PROG_COLL_WHY_VOTE] = {
+		"waited_for",
+		"short, and all members wait for such at once, so that nothing could be computed meanwhile: the MPI library is faster then "
+		"(PROG_COLLECTIVES=on: not left to it)",
+	},
 };
 
 struct stats *stats_new(unsigned int workers)

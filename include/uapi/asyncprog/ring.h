@@ -406,6 +406,7 @@ enum {
 	PROG_COLL_WHY_INTER		= 2,	/* on an intercommunicator */
 	PROG_COLL_WHY_COMM		= 3,	/* on a communicator that is not managed, or has no topology that is known */
 	PROG_COLL_WHY_OFF		= 4,	/* collectives are off */
+	PROG_COLL_WHY_VOTE		= 5,	/* short, and all members wait for such at once */
 	PROG_COLL_WHYS
 };
 

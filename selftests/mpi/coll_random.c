@@ -2,12 +2,14 @@
 /*
  * coll_random: random programs of non-blocking collectives.
  *
- *	coll_random [--threads N] [--timeout S] [--show] [--natively] FIRST COUNT
+ *	coll_random [--threads N] [--timeout S] [--show] [--natively] [--prompt] FIRST COUNT
  *
  * Each seed from FIRST on makes one program, the same on all ranks of MPI_COMM_WORLD: a list of events, each of which is a
  * collective on one of several communicators, which overlap and have their members in other orders; a message; a blocking
  * collective; or another run of a persistent one.  With --threads, N threads of each rank run a program each, on communicators of
- * their own.  --natively leaves out what the MPI libraries get wrong by themselves.  What is printed: see random.h.
+ * their own.  --natively leaves out what the MPI libraries get wrong by themselves.  With --prompt most ranks wait for each
+ * collective at once, for some programs in a row, and then for some they do not; what the libraries get wrong is left out, too, as
+ * some are theirs then.  What is printed: see random.h.
  *
  * Each rank starts its events in an order of its own, in which only those of one communicator stay in order, and completes them
  * in another one.  Why no program deadlocks: a rank waits for an event only when it has started all that are before it in the list and
@@ -51,7 +53,7 @@ struct thread {
 };
 
 static struct thread *threads;
-static bool natively;
+static bool natively, prompt;
 
 /* ---- events ---- */
 
@@ -86,9 +88,9 @@ static void make_collective(struct thread *th, struct event *e)
 {
 	struct t_rng r = { e->seed };
 
-	coll_choose(&e->c, &r, th->comm[e->comm], UNITS, natively);
+	coll_choose(&e->c, &r, th->comm[e->comm], UNITS, natively || prompt);
 	if (th->topology[e->comm] && t_rndn(&r, 2)) {
-		e->c.kind = C_NEIGHBOR_ALLGATHER + t_rndn(&r, C_KINDS - C_NEIGHBOR_ALLGATHER - natively);
+		e->c.kind = C_NEIGHBOR_ALLGATHER + t_rndn(&r, C_KINDS - C_NEIGHBOR_ALLGATHER - (natively || prompt));
 		e->c.in_place = false;
 	}
 	if (e->c.kind == C_ALLREDUCE && e->comm == 0 && t_rndn(&r, 2)) {
@@ -294,10 +296,33 @@ static void complete_one(struct thread *th, int first)
 	}
 }
 
+/* All before it are started, so that nobody waits in a circle. */
+static void run_prompt(struct thread *th)
+{
+	for (int i = 0; i < th->nevents; i++) {
+		struct event *e = &th->ev[i];
+
+		if (e->started)
+			continue;
+		start(th, e);
+		if (e->kind != COLLECTIVE)
+			continue;
+		th->base.at = e;
+		if (e->no % 3)
+			CK(MPI_Wait(&e->q, MPI_STATUS_IGNORE));
+		else
+			CK(MPI_Waitall(1, &e->q, MPI_STATUSES_IGNORE));
+		check(th, e);
+		th->base.at = NULL;
+	}
+}
+
 static void *run_program(void *arg)
 {
 	struct thread *th = arg;
 
+	if (prompt && seed_now % 8 < 6 && mix(seed_now, (uint64_t)rank) % 16)
+		run_prompt(th);
 	for (;;) {
 		int first = first_not_started(th), what = t_rndn(&th->own, 10);
 
@@ -396,9 +421,12 @@ static uint64_t after(void)
 static int option(char **argv, int words)
 {
 	(void)words;
-	if (strcmp(*argv, "--natively"))
+	if (!strcmp(*argv, "--natively"))
+		natively = true;
+	else if (!strcmp(*argv, "--prompt"))
+		prompt = true;
+	else
 		return 0;
-	natively = true;
 	return 1;
 }
 
@@ -430,7 +458,7 @@ static void where(const void *event, char *b, size_t size)
 int main(int argc, char **argv)
 {
 	static const struct random_program program = {
-		.name = "coll_random", .options = " [--natively]", .thread_size = sizeof(struct thread), .option = option,
+		.name = "coll_random", .options = " [--natively] [--prompt]", .thread_size = sizeof(struct thread), .option = option,
 		.begin = begin, .before = before, .run = run_program, .after = after, .end = end, .where = where,
 	};
 

@@ -253,6 +253,7 @@ static void body_counts(void)
 	CHECK(end_of(start_with(1, PROG_COLL_BCAST, buf, my_rank ? 0 : -ENOMEM)) < 0);
 	for (int i = 0; i < 3; i++)
 		prog_coll_left(ses, PROG_COLL_LEFT_OP);
+	prog_coll_left(ses, PROG_COLL_LEFT_VOTE);
 	prog_coll_left(ses, PROG_COLL_LEFTS);
 	r = counters();
 	CHECK_INT(number(r, "started"), 2);
@@ -260,8 +261,9 @@ static void body_counts(void)
 	CHECK_INT(number(r, "sent_bytes"), my_rank ? 0 : BYTES);
 	CHECK_INT(number(r, "received_bytes"), my_rank ? BYTES : 0);
 	r = json_object_get(r, "left_to_library");
-	CHECK_INT(json_object_size(r), 1);
+	CHECK_INT(json_object_size(r), 2);
 	CHECK_INT(number(r, "operation"), 3);
+	CHECK_INT(number(r, "waited_for"), 1);
 	rank_finish(ses, win);
 	do {
 		r = json_array_get(json_object_get(keep(ask("stats")), "ended_jobs"), 0);

@@ -30,6 +30,7 @@
 #define STARTS		5u
 #define MAX_WAITING	4096u		/* connections of a user that no engine has taken; fewer where few files may be open */
 #define FILES_PART	8u		/* the most that they take of those */
+#define GIVE_NS		(SEC / 20)	/* until a connection that could not be given is tried again */
 #define MAX_LEAVES	64u		/* in vain, one after the other: one crosses a connection, which it takes then */
 #define MAX_ENGINES	1024u
 #define SWEEP_NS	(SEC / 10)	/* until it is looked for empty cgroups, doubled ... */
@@ -143,20 +144,33 @@ static int say(struct engine *e, uint16_t type, uint64_t id, int fd)
 	return n == sizeof(m) ? 0 : n < 0 ? -errno : -EIO;
 }
 
+static void give(struct engine *e);
+
+static void on_give(void *ctx)
+{
+	give(ctx);
+}
+
 /* As many as the channel holds. */
 static void give(struct engine *e)
 {
 	struct conn *c;
+	int err;
 
 	if (e->state != ENGINE_UP)
 		return;
 	DL_FOREACH(e->conns, c) {
 		if (c->id)
 			continue;
-		/* what fails is an engine that ends: its pipe tells */
-		if (e->given == SUPER_IN_FLIGHT ||
-		    say(e, c->control ? SUPER_CONTROL : SUPER_CLIENT, e->last_id + 1, c->fd))
+		if (e->given == SUPER_IN_FLIGHT)
 			return;
+		err = say(e, c->control ? SUPER_CONTROL : SUPER_CLIENT, e->last_id + 1, c->fd);
+		if (err) {
+			/* an engine that ends is told by its pipe; else there is no memory, or too much is under way, now */
+			if (err != -EPIPE && err != -ECONNRESET)
+				loop_timer_set(e->all->o.loop, &e->timer, GIVE_NS, on_give, e);
+			return;
+		}
 		c->id = ++e->last_id;
 		e->given++;
 	}

@@ -37,7 +37,7 @@ struct engine {
 	int sock, pipe;			/* our half of the channel; -1 */
 	struct ports_set ports;
 	struct loop_watch *watch;
-	struct loop_timer timer;	/* STARTING, AWAY: that it does not take for ever */
+	struct loop_timer timer;	/* STARTING, AWAY: that it does not take for ever; UP: a connection could not be given */
 	unsigned int slices;		/* of time that it has yet */
 	uint64_t slice_at;		/* when the present one began, ns */
 	struct conn *conns;		/* given ones first, in the order of their ids */

@@ -590,6 +590,75 @@ static void test_progctl_restart(void **state)
 	assert_int_equal(node_stop(&node, SIGTERM), 0);
 }
 
+/* @n descriptors that are sent and not received. */
+static void put_under_way(int sock, unsigned int n)
+{
+	struct iovec iov = { .iov_base = "x", .iov_len = 1 };
+	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
+	SCM_BUF(1) ctl;
+
+	while (n--) {
+		scm_attach(&mh, ctl.buf, &sock, 1);
+		assert_int_equal(sendmsg(sock, &mh, 0), 1);
+	}
+}
+
+/* What can be sent of descriptors is used up, which is the user's where a supervisor is: connections wait for that, not for others. */
+static void few_under_way(void)
+{
+	struct prog_session_cfg cfg = { .flags = PROG_SESSION_NO_HELPER, .socket = node.sock, .progd = users_progd };
+	struct prog_session *s[2];
+	const char *why = "";
+	int sv[2], go[2], st;
+	char byte;
+	pid_t pid;
+
+	start("engine_linger=1h", NULL);
+	assert_int_equal(prog_job_key_make(cfg.jobid, cfg.jobkey), 0);
+	assert_int_equal(prog_session_open(&cfg, &s[0], &why), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
+	assert_int_equal(pipe2(go, O_CLOEXEC), 0);
+	put_under_way(sv[0], node.files + 8);
+	fflush(NULL);
+	pid = fork();
+	if (!pid) {
+		close(sv[0]);
+		close(sv[1]);
+		cfg.rank = 1;
+		if (write(go[1], "", 1) != 1)
+			_exit(2);
+		_exit(prog_session_open(&cfg, &s[1], &why) != 0);
+	}
+	assert_int_equal(read(go[0], &byte, 1), 1);
+	/* it waits there, or does in a moment */
+	usleep(500000);
+	assert_int_equal(waitpid(pid, &st, WNOHANG), 0);
+	close(sv[0]);
+	close(sv[1]);
+	assert_int_equal(waitpid(pid, &st, 0), pid);
+	assert_int_equal(st, 0);
+	prog_session_close(s[0]);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
+static void test_few_under_way(void **state)
+{
+	int st;
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	if (!pid) {
+		user_become(USER_A);
+		prctl(PR_SET_DUMPABLE, 1);
+		node.files = 128;
+		few_under_way();
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &st, 0), pid);
+	assert_int_equal(st, 0);
+}
+
 /* While one supervisor has the records, another one that comes to the same place takes no sockets, even if nobody serves them yet. */
 static void test_at_once(void **state)
 {
@@ -1697,6 +1766,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_take_over),
 	cmocka_unit_test(test_who_serves),
 	cmocka_unit_test(test_progctl_restart),
+	cmocka_unit_test(test_few_under_way),
 	cmocka_unit_test(test_at_once),
 	cmocka_unit_test(test_drain),
 	cmocka_unit_test(test_no_engine),

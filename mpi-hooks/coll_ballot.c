@@ -250,7 +250,6 @@ bool hballot_next(struct hcoll *h)
 	case VOTE_NATIVE:
 		return true;
 	case VOTE_PLACE:
-		sweep();
 		begin(h);
 		h->place = true;
 		break;
@@ -258,13 +257,17 @@ bool hballot_next(struct hcoll *h)
 		break;
 	}
 	h->places = v->places;
-	h->watched = brief && !hooks.mt;
-	hballot_watched += h->watched;
+	if (brief && !hooks.mt) {
+		h->watched = true;
+		hballot_watched++;
+	}
 	return false;
 }
 
 void hballot_started(struct hcoll *h)
 {
+	if (h->place)
+		sweep();
 	if (h->watched)
 		h->at = clock_ns();
 }
@@ -283,8 +286,10 @@ void hballot_looked(struct hcoll *h, bool waits)
 
 void hballot_forget(struct hcoll *h)
 {
-	hballot_watched -= h->watched;
+	if (!h->watched)
+		return;
 	h->watched = false;
+	hballot_watched--;
 }
 
 bool hballot_over(struct hcoll *h)

@@ -63,7 +63,8 @@ static void make_event(struct thread *th, struct event *e, struct t_rng *r)
 
 	*e = (struct event){ .no = (int)(e - th->ev), .seed = t_rnd(r), .q = MPI_REQUEST_NULL };
 	e->kind = k == 0 ? BLOCKING : k < 3 ? MESSAGE : k < 6 && T_HAS_COLL_INIT && !natively ? PERSISTENT : COLLECTIVE;
-	e->comm = t_rndn(r, th->ncomms);
+	/* MPICH's own do not end when started in other orders: those of all ranks are ours */
+	e->comm = t_rndn(r, prompt && e->kind == PERSISTENT ? 2 : th->ncomms);
 	e->from = t_rndn(r, nranks);
 	e->to = t_rndn(r, nranks);
 	e->len = t_rndn(r, 1 << t_rndn(r, 14));

@@ -263,7 +263,7 @@ void rec_free(struct rec *r)
 /* Here, as a look at the length costs an instruction of each call where it is inline. */
 void rec_copy(void *to, const void *from, uint64_t bytes)
 {
-	if (bytes)
+	if (bytes && to != from)
 		memcpy(to, from, bytes);
 }
 

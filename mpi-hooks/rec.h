@@ -436,7 +436,7 @@ static inline bool status_cancelled(const MPI_Status *st)
 #endif
 }
 
-/* Of any length; without bytes @to may be NULL. */
+/* Of any length; without bytes @to may be NULL, and it may be @from. */
 void rec_copy(void *to, const void *from, uint64_t bytes);
 static inline void copy_short(void *to, const void *from, uint64_t bytes)
 {
@@ -446,6 +446,23 @@ static inline void copy_short(void *to, const void *from, uint64_t bytes)
 		memcpy(to, from, 4);
 	else
 		rec_copy(to, from, bytes);
+}
+
+/*
+ * The library has said of plain receive @r that it has ended with @st, an ordinary message that fits, and has not completed it: what
+ * came into `small' is copied now, and not again, as the buffer is the program's from now on.
+ */
+static inline void rec_plain_asked(struct rec *r, const MPI_Status *st)
+{
+	if (r->cap >= DESC_SIZE)
+		return;
+	copy_short(r->buf, r->small, status_bytes(st));
+	r->buf = r->small;
+}
+/* ... not so if the record needs its buffer again */
+static inline bool rec_plain_stays(const struct rec *r)
+{
+	return r->persistent && r->cap < DESC_SIZE;
 }
 
 /*

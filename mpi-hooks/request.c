@@ -226,9 +226,12 @@ static __attribute__((noinline)) int get_status_threads(MPI_Request request, int
 	if (unlikely(!r->plain))
 		return get_status_rec(r, request, flag, status);
 	rc = PMPI_Request_get_status(request, flag, st);
-	if (unlikely(!rc && *flag && !rec_plain_fits(r, st))) {
-		rec_whole(r);
-		return get_status_rec(r, request, flag, status);
+	if (!rc && *flag) {
+		if (unlikely(!rec_plain_fits(r, st) || rec_plain_stays(r))) {
+			rec_whole(r);
+			return get_status_rec(r, request, flag, status);
+		}
+		rec_plain_asked(r, st);
 	}
 	rec_set_claimed(r, false);
 	p2p_poll();
@@ -252,8 +255,9 @@ int hook_request_get_status(MPI_Request request, int *flag, MPI_Status *status)
 	rc = PMPI_Request_get_status(request, flag, st);
 	if (!rc && *flag) {
 		bytes = status_bytes(st);
-		if (unlikely(bytes > r->cap || bytes == DESC_SIZE))
+		if (unlikely(bytes > r->cap || bytes == DESC_SIZE || rec_plain_stays(r)))
 			return get_status_slow(request, flag, status);
+		rec_plain_asked(r, st);
 	}
 	p2p_poll();
 	return rc;

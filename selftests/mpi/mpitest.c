@@ -89,6 +89,9 @@ void t_init(int *argc, char ***argv, int required)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	at_file = __FILE__;
 	at_call = "MPI_Init_thread";
+	s = getenv("TEST_MULTIPLE");
+	if (s && atoi(s))
+		required = MPI_THREAD_MULTIPLE;
 	if (required == MPI_THREAD_SINGLE) {
 		MPI_Init(argc, argv);
 		MPI_Query_thread(&t_provided);

@@ -15,6 +15,7 @@
  *   TEST_ONLY=a,b           the only points that are run
  *   TEST_EXPECT_PROGRESS=1  also check what the MPI standard leaves to the implementation:
  *                           that operations complete while the target computes
+ *   TEST_MULTIPLE=1         MPI_THREAD_MULTIPLE, whatever the program asks for; of each rank
  *   TEST_DONE_FILE=PATH     rank 0 creates this when all results are printed, so that a hang
  *                           in MPI_Finalize can be told from a hang in a test
  *

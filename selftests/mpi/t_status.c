@@ -118,6 +118,43 @@ static void asked_persistent(void)
 }
 
 /*
+ * What is said to be complete is there, in a buffer with as much room as the message has or with more, and the buffer is the
+ * program's from then on.
+ */
+static void asked_is_there(void)
+{
+	for (int k = 0; k < ARRAY_SIZE(lens); k++)
+		for (int way = 0; way < 4 * 7; way++) {
+			const int n = lens[k], room = n + (way & 1 ? 7 : 0), persistent = way & 2, how = way / 4;
+			int flag = 0;
+			MPI_Request q;
+			MPI_Status st;
+
+			t_fill(out, (size_t)n, (uint64_t)(100 * k + t_rank));
+			t_fill(want, (size_t)n, (uint64_t)(100 * k + peer));
+			memset(in[0], 0x5a, (size_t)n);
+			if (persistent) {
+				M(MPI_Recv_init(in[0], room < LARGE ? room : LARGE, MPI_BYTE, peer, k, MPI_COMM_WORLD, &q));
+				M(MPI_Start(&q));
+			} else {
+				M(MPI_Irecv(in[0], room < LARGE ? room : LARGE, MPI_BYTE, peer, k, MPI_COMM_WORLD, &q));
+			}
+			M(MPI_Send(out, n, MPI_BYTE, peer, k, MPI_COMM_WORLD));
+			while (!flag)
+				M(MPI_Request_get_status(q, &flag, &st));
+			check(&st, k, n);
+			T_OK(!memcmp(in[0], want, (size_t)n), "%d bytes for %d: not there", n, room);
+			memset(in[0], 0x77, (size_t)n);
+			memset(want, 0x77, (size_t)n);
+			complete(&q, how, &st);
+			check(&st, k, n);
+			T_OK(!memcmp(in[0], want, (size_t)n), "%d bytes for %d, way %d: written again", n, room, how);
+			if (persistent)
+				M(MPI_Request_free(&q));
+		}
+}
+
+/*
  * MPI_Testany of one request: none, an inactive one, and beside others under way a large message that does not fit, short ones that
  * do, and a send.
  */
@@ -242,6 +279,7 @@ int main(int argc, char **argv)
 	peer = !t_rank;
 	T_RUN(asked, 2);
 	T_RUN(asked_persistent, 2);
+	T_RUN(asked_is_there, 2);
 	T_RUN(testany_one, 2);
 #if MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION >= 1)
 	T_RUN(none_active, 2);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Copies by handle on the CPU: in the caller, or in a kernel thread.
+ * Copies by handle on the CPU: in the caller, or in kernel threads that all users share.
  */
 #include <linux/file.h>
 #include <linux/highmem.h>
@@ -19,17 +19,27 @@ static unsigned int copy_threads;
 module_param(copy_threads, uint, 0444);
 MODULE_PARM_DESC(copy_threads, "queued copies at a time (default 0: half of the processors)");
 
+/* what one call queued: its copies are done one after the other */
 struct copy_job {
-	struct work_struct work;
+	struct asyncprog_fair_job job;
 	struct ap_ctx *ctx;
 	u32 nops;
+	u32 at;				/* ops[at] is the first that is not done, */
+	u64 from;			/* but for so many bytes */
 	struct {
 		struct asyncprog_pair pair;
 		u64 cookie;
 	} ops[];
 };
 
+struct copy_runner {
+	struct asyncprog_fair_runner runner;
+	struct work_struct work;
+};
+
+struct asyncprog_fair ap_copy_queue;
 static struct workqueue_struct *copy_wq;
+static struct copy_runner *copy_runners;
 
 struct file *asyncprog_file_get(int fd)
 {
@@ -171,24 +181,51 @@ void asyncprog_pair_account(const struct asyncprog_pair *pair, u64 bytes, int st
 }
 EXPORT_SYMBOL_GPL(asyncprog_pair_account);
 
-static void copy_work(struct work_struct *work)
+/* go on with the copy that a job is at; returns whether it is done */
+static bool copy_op(struct copy_job *job, u64 *left)
 {
-	struct copy_job *job = container_of(work, struct copy_job, work);
+	struct asyncprog_pair *pair = &job->ops[job->at].pair;
+	u64 n = min(pair->len - job->from, *left);
+	int ret = READ_ONCE(job->ctx->closing) ? -ECANCELED :
+						 asyncprog_pair_copy(pair, job->from, n, false);
+
+	asyncprog_fair_charge(left, n);
+	job->from += n;
+	if (!ret && job->from < pair->len)
+		return false;
+	asyncprog_pair_account(pair, pair->len, ret);
+	asyncprog_pair_put(pair);
+	asyncprog_ring_post(job->ctx->ring, job->ops[job->at].cookie, ret, ASYNCPROG_CQE_CPU,
+			    ret ? 0 : pair->len);
+	return true;
+}
+
+static bool copy_step(struct asyncprog_fair_job *fair_job, u64 *left)
+{
+	struct copy_job *job = container_of(fair_job, struct copy_job, job);
 	struct ap_ctx *ctx = job->ctx;
-	u32 i;
 
-	for (i = 0; i < job->nops; i++) {
-		struct asyncprog_pair *pair = &job->ops[i].pair;
-		int ret = READ_ONCE(ctx->closing) ? -ECANCELED :
-						    asyncprog_pair_copy(pair, 0, pair->len, false);
-
-		asyncprog_pair_account(pair, pair->len, ret);
-		asyncprog_pair_put(pair);
-		asyncprog_ring_post(ctx->ring, job->ops[i].cookie, ret, ASYNCPROG_CQE_CPU,
-				    ret ? 0 : pair->len);
+	while (*left && job->at < job->nops) {
+		if (!copy_op(job, left))
+			continue;
+		job->at++;
+		job->from = 0;
 	}
+	if (job->at < job->nops)
+		return false;
 	kvfree(job);
 	ap_ctx_put(ctx);
+	return true;
+}
+
+static void copy_work(struct work_struct *work)
+{
+	asyncprog_fair_run(&ap_copy_queue, &container_of(work, struct copy_runner, work)->runner);
+}
+
+static void copy_wake(struct asyncprog_fair_runner *runner)
+{
+	queue_work(copy_wq, &container_of(runner, struct copy_runner, runner)->work);
 }
 
 static int copy_queued(struct ap_ctx *ctx, const struct asyncprog_copy *ops, u32 nops)
@@ -215,8 +252,9 @@ static int copy_queued(struct ap_ctx *ctx, const struct asyncprog_copy *ops, u32
 	kref_get(&ctx->ref);
 	job->ctx = ctx;
 	job->nops = nops;
-	INIT_WORK(&job->work, copy_work);
-	queue_work(copy_wq, &job->work);
+	job->at = 0;
+	job->from = 0;
+	asyncprog_fair_add(&ap_copy_queue, ctx->sharer, &job->job);
 	return 0;
 
 unwind:
@@ -279,14 +317,28 @@ free:
 int ap_copy_init(void)
 {
 	unsigned int threads = copy_threads ? copy_threads : max(num_online_cpus() / 2, 1U);
+	unsigned int i;
 
-	copy_wq = alloc_workqueue("asyncprog_copy", WQ_UNBOUND,
-				  min_t(unsigned int, threads, WQ_MAX_ACTIVE));
-	return copy_wq ? 0 : -ENOMEM;
+	threads = min_t(unsigned int, threads, WQ_MAX_ACTIVE);
+	copy_runners = kcalloc(threads, sizeof(*copy_runners), GFP_KERNEL);
+	if (!copy_runners)
+		return -ENOMEM;
+	copy_wq = alloc_workqueue("asyncprog_copy", WQ_UNBOUND, threads);
+	if (!copy_wq) {
+		kfree(copy_runners);
+		return -ENOMEM;
+	}
+	asyncprog_fair_init(&ap_copy_queue, copy_step, copy_wake);
+	for (i = 0; i < threads; i++) {
+		INIT_WORK(&copy_runners[i].work, copy_work);
+		asyncprog_fair_add_runner(&ap_copy_queue, &copy_runners[i].runner);
+	}
+	return 0;
 }
 
 /* Runs what is queued: the files are closed, so it is cancelled. */
 void ap_copy_exit(void)
 {
 	destroy_workqueue(copy_wq);
+	kfree(copy_runners);
 }

@@ -14,6 +14,7 @@ static void ctx_free(struct kref *ref)
 	struct ap_ctx *ctx = container_of(ref, struct ap_ctx, ref);
 
 	asyncprog_ring_destroy(ctx->ring);
+	asyncprog_fair_user_put(&ap_copy_queue, ctx->sharer);
 	vfree(ctx->marks);
 	kfree(ctx);
 }
@@ -30,10 +31,12 @@ struct ap_ctx *ap_ctx_new(void)
 	if (!ctx)
 		return NULL;
 	ctx->marks = vmalloc_user(AP_MARKS_SIZE);
-	if (!ctx->marks) {
-		kfree(ctx);
-		return NULL;
-	}
+	if (!ctx->marks)
+		goto free;
+	ctx->opener = current_euid();
+	ctx->sharer = asyncprog_fair_user_get(&ap_copy_queue, ctx->opener);
+	if (!ctx->sharer)
+		goto marks;
 	ctx->marks->nslots = AP_CTX_REGIONS;
 	kref_init(&ctx->ref);
 	mutex_init(&ctx->lock);
@@ -42,8 +45,13 @@ struct ap_ctx *ap_ctx_new(void)
 	mutex_init(&ctx->attach_lock);
 	INIT_LIST_HEAD(&ctx->attached);
 	init_waitqueue_head(&ctx->wait);
-	ctx->opener = current_euid();
 	return ctx;
+
+marks:
+	vfree(ctx->marks);
+free:
+	kfree(ctx);
+	return NULL;
 }
 
 bool ap_ctx_attached(struct ap_ctx *ctx, const struct ap_ctx *other)

@@ -10,12 +10,14 @@
  *	account.c	limits, counters
  *	map.c		mmap()
  *	copy.c		copies by handle
+ *	fair.c		threads that users share
  *	ring.c		completion rings
  *	netlink.c	statistics, limits, events
  *	trace.h		tracepoints
  *
  * Locks, outer first: ap_ctx.lock; mmap_lock; ap_region.lock; ap_region.seq_lock; ap_ctx.mark_lock.
- * The table of regions and the accounts have spinlocks of their own, under which no other is taken.
+ * The table of regions, the accounts and the queue of copies have spinlocks of their own, under
+ * which no other is taken.
  */
 #ifndef _AP_INTERNAL_H
 #define _AP_INTERNAL_H
@@ -48,6 +50,7 @@ struct user_struct;
 struct ap_ctx {
 	struct kref ref;		/* open file, regions, queued copies, who attached it */
 	kuid_t opener;
+	struct asyncprog_fair_user *sharer;	/* the opener in ap_copy_queue */
 	struct mutex lock;		/* slots, regions, creation of ring */
 	unsigned long slots[BITS_TO_LONGS(AP_CTX_REGIONS)];
 	struct list_head regions;
@@ -220,6 +223,7 @@ void ap_map_revoke(struct ap_region *r);
 int ap_map_mmap(struct file *file, struct vm_area_struct *vma);
 
 /* copy.c */
+extern struct asyncprog_fair ap_copy_queue;
 int ap_copy_init(void);
 void ap_copy_exit(void);
 int ap_copy_ioctl(struct file *file, struct asyncprog_ioc_copy *arg);

@@ -281,6 +281,8 @@ static void __exit ap_exit(void)
 	ap_netlink_exit();
 	ap_map_exit();
 	ap_region_exit();
+	/* contexts go with the last of their regions */
+	asyncprog_fair_exit(&ap_copy_queue);
 }
 
 module_init(ap_init);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * asyncprog_kapi.h - what the module asyncprog offers to other modules: its regions by handle, and
- * completion rings.
+ * asyncprog_kapi.h - what the module asyncprog offers to other modules: its regions by handle,
+ * completion rings, and threads that users share.
  *
  * Lifetime: a pair (asyncprog_pair_get) keeps the pages of both regions pinned until
  * asyncprog_pair_put, whatever happens to the handles meanwhile.
@@ -10,8 +10,13 @@
 #define _ASYNCPROG_KAPI_H
 
 #include <linux/fs.h>
+#include <linux/hashtable.h>
+#include <linux/list.h>
+#include <linux/minmax.h>
 #include <linux/mm.h>
+#include <linux/spinlock.h>
 #include <linux/types.h>
+#include <linux/uidgid.h>
 #include <linux/wait.h>
 #include <asyncprog/asyncprog.h>
 
@@ -75,6 +80,69 @@ void asyncprog_ring_unreserve(struct ap_ring *ring, u32 n);
 
 /* Publish a completion in a reserved slot.  Any context. */
 void asyncprog_ring_post(struct ap_ring *ring, u64 cookie, int status, u32 flags, u64 bytes);
+
+/*
+ * Threads (runners) that users share.  Users (uids, however many files they have open) who have
+ * jobs take turns.  In a turn a runner does ASYNCPROG_FAIR_TURN bytes of a user's jobs, in the
+ * order in which they were added; a job that is longer goes on in the user's next turn.  Several
+ * runners work for one user when nobody else wants them, each at another job, and a user whom none
+ * serves gets the next that comes to the end of its turn.
+ */
+#define ASYNCPROG_FAIR_TURN	0x100000ULL
+#define ASYNCPROG_FAIR_MIN	4096ULL		/* what a copy counts for, at least */
+
+struct asyncprog_fair_user;
+
+struct asyncprog_fair_job {
+	struct list_head link;
+};
+
+struct asyncprog_fair_runner {
+	struct list_head idle;
+};
+
+struct asyncprog_fair {
+	spinlock_t lock;		/* the lists, users; no other is taken under it */
+	DECLARE_HASHTABLE(users, 6);
+	struct list_head waiting;	/* users with jobs whom no runner serves, by time */
+	struct list_head served;	/* users with jobs whom some runner serves */
+	struct list_head idle;		/* runners */
+	bool (*step)(struct asyncprog_fair_job *job, u64 *left);
+	void (*wake)(struct asyncprog_fair_runner *runner);
+};
+
+/*
+ * @step does *@left bytes of a job at most, and takes what it did from *@left
+ * (asyncprog_fair_charge); it returns whether the job is done, and gone then.  @wake has a runner
+ * call asyncprog_fair_run() soon; in any context, also before its last call of that has returned.
+ */
+void asyncprog_fair_init(struct asyncprog_fair *q,
+			 bool (*step)(struct asyncprog_fair_job *job, u64 *left),
+			 void (*wake)(struct asyncprog_fair_runner *runner));
+void asyncprog_fair_add_runner(struct asyncprog_fair *q, struct asyncprog_fair_runner *runner);
+
+/* All users have been given back. */
+void asyncprog_fair_exit(struct asyncprog_fair *q);
+
+/*
+ * A reference to user @uid of the queue, or NULL: no memory.  It is given back when none of the
+ * jobs that were added with it is left.  Get may sleep, put may be called in any context.
+ */
+struct asyncprog_fair_user *asyncprog_fair_user_get(struct asyncprog_fair *q, kuid_t uid);
+void asyncprog_fair_user_put(struct asyncprog_fair *q, struct asyncprog_fair_user *user);
+
+/* Add a job behind all others of @user, whose reference the caller has.  Any context. */
+void asyncprog_fair_add(struct asyncprog_fair *q, struct asyncprog_fair_user *user,
+			struct asyncprog_fair_job *job);
+
+/* Do jobs until there is none that no runner has in hand.  May sleep. */
+void asyncprog_fair_run(struct asyncprog_fair *q, struct asyncprog_fair_runner *runner);
+
+/* A copy of @bytes, or a part of one, was done in a turn. */
+static inline void asyncprog_fair_charge(u64 *left, u64 bytes)
+{
+	*left -= min(*left, max(bytes, ASYNCPROG_FAIR_MIN));
+}
 
 /*
  * Size-first ioctl arguments.  Rows are sorted by nothing; @min_size is the size of the first

@@ -23,6 +23,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/wait.h>
@@ -218,6 +219,70 @@ static inline int await(int fd)
 	char c;
 
 	return read(fd, &c, 1) == 1 ? 0 : -1;
+}
+
+/* let others than root open a device; its mode before, to be given back */
+static inline mode_t open_to_all(const char *dev)
+{
+	struct stat st;
+
+	return stat(dev, &st) || chmod(dev, 0666) ? 0 : st.st_mode & 07777;
+}
+
+/* ---- copies that tell how far they are --------------------------------------------------- */
+
+/*
+ * Of @n copies of @len bytes each ends a byte further than the one before.  So the bytes from @len
+ * on, the window, which a small copy takes along as they are at its time, tell how many are done.
+ */
+struct crowd {
+	uint8_t *src, *dst;
+	size_t len;
+	int n;				/* up to PAGE */
+};
+
+/* what those find who have a window */
+struct crowd_seen {
+	int before;			/* done when the small copy was submitted */
+	int then;			/* done when it was made */
+};
+
+static inline struct crowd crowd_make(size_t len, int n)
+{
+	struct crowd c = { .src = anon(len), .len = len, .n = n };
+
+	memset(c.src, 0xaa, len);
+	c.dst = mmap(NULL, len + PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	return c;
+}
+
+static inline void crowd_free(struct crowd *c)
+{
+	munmap(c->src, c->len);
+	munmap(c->dst, c->len + PAGE);
+}
+
+static inline uint64_t crowd_reg_src(const struct crowd *c, int fd)
+{
+	return reg(fd, c->src, c->len, RW, 0);
+}
+
+static inline uint64_t crowd_reg_dst(const struct crowd *c, int fd)
+{
+	return reg(fd, c->dst, c->len + PAGE, RW, 0);
+}
+
+static inline struct asyncprog_copy crowd_copy(const struct crowd *c, uint64_t src, uint64_t dst,
+					       int i)
+{
+	return (struct asyncprog_copy){ src, 0, dst, 1 + i, c->len, i };
+}
+
+static inline int crowd_done(const uint8_t *window, int n)
+{
+	while (n > 0 && !__atomic_load_n(&window[n - 1], __ATOMIC_ACQUIRE))
+		n--;
+	return n;
 }
 
 /*

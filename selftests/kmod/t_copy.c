@@ -6,6 +6,7 @@
 
 #define LEN	(96 * PAGE)
 #define RING	64
+#define MIB	(1UL << 20)
 
 FIXTURE(copy)
 {
@@ -280,6 +281,183 @@ TEST_F(copy, close_while_queued)
 		ASSERT_EQ(0, copy_ops(fd, ops, RING, ASYNCPROG_COPY_QUEUED, &done));
 		close(fd);
 	}
+}
+
+/*
+ * Of one user: copies around the length of a turn, in many calls.  Each completes once, and those
+ * of a call in order.
+ */
+TEST_F(copy, queued_long)
+{
+	static const size_t lens[] = { 1, MIB, 3 * MIB + 7, PAGE, MIB - 1, MIB + 1, 2 * MIB, 77 };
+	enum { CALLS = 12, N = ARRAY_SIZE(lens) };
+	size_t size = 8 * MIB, i, j;
+	uint8_t *a = anon(size), *b = anon(size), *model = anon(size);
+	bool seen[CALLS * N] = { false };
+	struct asyncprog_copy ops[N];
+	struct asyncprog_cqe cqe;
+	uint32_t seed = 42, done;
+	int next[CALLS] = { 0 };
+	uint64_t ha, hb;
+
+	SETUP_RING(128, false);
+	fill(a, size, 3);
+	ASSERT_NE(0, (ha = reg(self->fd, a, size, RW, 0)));
+	ASSERT_NE(0, (hb = reg(self->fd, b, size, RW, 0)));
+	for (i = 0; i < CALLS; i++) {
+		for (j = 0; j < N; j++) {
+			size_t at = rnd(&seed) % (size - lens[j] + 1);
+
+			ops[j] = (struct asyncprog_copy){ ha, at, hb, at, lens[j], i * N + j };
+			memcpy(model + at, a + at, lens[j]);
+		}
+		ASSERT_EQ(0, copy_ops(self->fd, ops, N, ASYNCPROG_COPY_QUEUED, &done));
+	}
+	for (i = 0; i < CALLS * N; i++) {
+		ASSERT_TRUE(next_cqe(self->fd, self->ring, &cqe));
+		ASSERT_LT(cqe.cookie, CALLS * N);
+		EXPECT_FALSE(seen[cqe.cookie]);
+		seen[cqe.cookie] = true;
+		EXPECT_EQ(0, cqe.status);
+		EXPECT_EQ(lens[cqe.cookie % N], cqe.bytes);
+		EXPECT_EQ(next[cqe.cookie / N]++, cqe.cookie % N);
+	}
+	EXPECT_EQ(0, memcmp(model, b, size));
+	EXPECT_EQ(self->ring->tail, self->ring->head);
+	ASSERT_EQ(0, unreg(self->fd, ha) | unreg(self->fd, hb));
+	munmap(a, size);
+	munmap(b, size);
+	munmap(model, size);
+}
+
+/* another user, with one small copy: of the window */
+static int small_copy(const struct crowd *c, struct crowd_seen *seen, int ready, int go)
+{
+	struct asyncprog_ioc_ring r;
+	struct asyncprog_ring *ring;
+	struct asyncprog_copy op = { .len = c->n };
+	struct asyncprog_cqe cqe;
+	uint8_t *to = anon(PAGE);
+	uint32_t done;
+	int fd;
+
+	if (become(NOBODY))
+		return 1;
+	fd = dev_open();
+	if (fd < 0 || make_ring(fd, 1, -1, &r))
+		return 2;
+	ring = mmap(NULL, r.ring_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, r.ring_offset);
+	op.src = reg(fd, c->dst + c->len, PAGE, RW, 0);
+	op.dst = reg(fd, to, PAGE, RW, 0);
+	if (ring == MAP_FAILED || !op.src || !op.dst)
+		return 3;
+	post(ready);
+	if (await(go))
+		return 4;
+	seen->before = crowd_done(c->dst + c->len, c->n);
+	if (copy_ops(fd, &op, 1, ASYNCPROG_COPY_QUEUED, &done))
+		return 5;
+	if (!next_cqe(fd, ring, &cqe) || cqe.status)
+		return 6;
+	seen->then = crowd_done(to, c->n);
+	return 0;
+}
+
+#define MAX_FILES	64
+
+/*
+ * @n copies of @len bytes that one user queues by @files files, and a small one of another user
+ * behind them.  It has to wait for a turn or two; on a busy machine more may be done before it is
+ * really queued, or most of them, so it may take several rounds to see that.  With @end the files
+ * are closed in the middle.
+ */
+static void among_others(struct __test_metadata *_metadata, int files, int n, size_t len, bool end)
+{
+	struct crowd_seen *seen = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
+				       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct crowd c = crowd_make(len, n);
+	mode_t mode = open_to_all(DEV);
+	int dev = dev_open(), round, per = n / files;
+	bool soon = false;
+
+	ASSERT_NE(0, mode);
+	ASSERT_GE(dev, 0);
+	for (round = 0; round < 20 && !soon; round++) {
+		struct asyncprog_ring *ring[MAX_FILES];
+		uint64_t src[MAX_FILES], dst[MAX_FILES];
+		struct asyncprog_copy ops[PAGE / 8];
+		struct asyncprog_ioc_ring r;
+		struct asyncprog_ioc_info i;
+		struct asyncprog_cqe cqe;
+		int up[2], down[2], fd[MAX_FILES], f, k;
+		uint32_t taken;
+		pid_t pid;
+
+		memset(c.dst, 0, len + PAGE);
+		ASSERT_EQ(0, pipe(up) | pipe(down));
+		pid = fork();
+		if (!pid)
+			_exit(small_copy(&c, seen, up[1], down[0]));
+		ASSERT_EQ(0, await(up[0]));
+		for (f = 0; f < files; f++) {
+			ASSERT_GE((fd[f] = dev_open()), 0);
+			ASSERT_EQ(0, make_ring(fd[f], per, -1, &r));
+			ring[f] = mmap(NULL, r.ring_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd[f],
+				       r.ring_offset);
+			ASSERT_NE(MAP_FAILED, ring[f]);
+			ASSERT_NE(0, (src[f] = crowd_reg_src(&c, fd[f])));
+			ASSERT_NE(0, (dst[f] = crowd_reg_dst(&c, fd[f])));
+		}
+		for (f = 0; f < files; f++) {
+			for (k = 0; k < per; k++)
+				ops[k] = crowd_copy(&c, src[f], dst[f], f * per + k);
+			ASSERT_EQ(0, copy_ops(fd[f], ops, per, ASYNCPROG_COPY_QUEUED, &taken));
+		}
+		post(down[1]);
+		for (f = 0; f < files; f++) {
+			for (k = 0; k < per && !end; k++) {
+				ASSERT_TRUE(next_cqe(fd[f], ring[f], &cqe));
+				ASSERT_EQ(0, cqe.status);
+				ASSERT_EQ(f * per + k, cqe.cookie);
+			}
+			munmap(ring[f], r.ring_size);
+			close(fd[f]);
+		}
+		ASSERT_EQ(0, reap(pid));
+		TH_LOG("%d copies done, then %d, of %d", seen->before, seen->then, n);
+		soon = seen->before <= n / 4 && seen->then - seen->before <= n / 8;
+		if (end)
+			soon &= crowd_done(c.dst + len, n) < n;
+		else
+			ASSERT_EQ(n, crowd_done(c.dst + len, n));
+		/* nothing goes on any more */
+		EXPECT_TRUE(EVENTUALLY(!info(dev, &i) && i.uid_bytes == 0));
+		close(up[0]);
+		close(up[1]);
+		close(down[0]);
+		close(down[1]);
+	}
+	EXPECT_TRUE(soon);
+	ASSERT_EQ(0, chmod(DEV, mode));
+	close(dev);
+	crowd_free(&c);
+	munmap(seen, PAGE);
+}
+
+TEST(long_copies_of_another_user)
+{
+	among_others(_metadata, 1, 64, 2 * MIB, false);
+}
+
+/* files are no users */
+TEST(files_of_another_user)
+{
+	among_others(_metadata, MAX_FILES, 128, MIB, false);
+}
+
+TEST(another_user_ends)
+{
+	among_others(_metadata, 4, 64, 2 * MIB, true);
 }
 
 TEST_F(copy, killed_while_copying)

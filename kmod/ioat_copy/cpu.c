@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Kernel threads that copy where no engine does.
+ * Kernel threads that copy where no engine does, for all users in turn.
  */
 #include <linux/cpumask.h>
+#include <linux/kthread.h>
 #include <linux/module.h>
 #include <linux/slab.h>
 
@@ -16,18 +17,36 @@ static char *cpus;
 module_param(cpus, charp, 0444);
 MODULE_PARM_DESC(cpus, "list of processors that get a copying thread each, e.g. 2-3 (default: none)");
 
-static struct kthread_worker **workers;
+struct worker {
+	struct asyncprog_fair_runner runner;
+	struct kthread_work work;
+	struct kthread_worker *thread;
+};
+
+static struct asyncprog_fair queue;
+static struct worker *workers;
 static unsigned int nworkers;
-static atomic_t turn;
+
+static void run(struct kthread_work *work)
+{
+	asyncprog_fair_run(&queue, &container_of(work, struct worker, work)->runner);
+}
+
+static void wake(struct asyncprog_fair_runner *runner)
+{
+	struct worker *w = container_of(runner, struct worker, runner);
+
+	kthread_queue_work(w->thread, &w->work);
+}
 
 static void destroy_workers(void)
 {
 	while (nworkers)
-		kthread_destroy_worker(workers[--nworkers]);
+		kthread_destroy_worker(workers[--nworkers].thread);
 	kfree(workers);
 }
 
-int ic_cpu_init(void)
+int ic_cpu_init(bool (*step)(struct asyncprog_fair_job *, u64 *))
 {
 	unsigned int cpu = nr_cpu_ids, want = clamp(threads, 1U, 64U);
 	cpumask_var_t mask;
@@ -52,6 +71,7 @@ int ic_cpu_init(void)
 		ret = -ENOMEM;
 		goto free;
 	}
+	asyncprog_fair_init(&queue, step, wake);
 	while (nworkers < want) {
 		struct kthread_worker *w;
 
@@ -66,7 +86,10 @@ int ic_cpu_init(void)
 			destroy_workers();
 			goto free;
 		}
-		workers[nworkers++] = w;
+		workers[nworkers].thread = w;
+		kthread_init_work(&workers[nworkers].work, run);
+		asyncprog_fair_add_runner(&queue, &workers[nworkers].runner);
+		nworkers++;
 	}
 free:
 	free_cpumask_var(mask);
@@ -74,17 +97,31 @@ free:
 }
 
 /* Every file is closed. */
-void ic_cpu_exit(void)
+void ic_cpu_stop(void)
 {
 	destroy_workers();
+}
+
+/* What was left of the files has gone, too. */
+void ic_cpu_exit(void)
+{
+	asyncprog_fair_exit(&queue);
+}
+
+struct asyncprog_fair_user *ic_cpu_user_get(kuid_t uid)
+{
+	return asyncprog_fair_user_get(&queue, uid);
+}
+
+void ic_cpu_user_put(struct asyncprog_fair_user *user)
+{
+	asyncprog_fair_user_put(&queue, user);
 }
 
 /* Any context. */
 void ic_cpu_queue(struct ic_op *op)
 {
-	unsigned int i = (unsigned int)atomic_inc_return(&turn) % nworkers;
-
-	kthread_queue_work(workers[i], &op->work);
+	asyncprog_fair_add(&queue, op->ctx->sharer, &op->job);
 }
 
 u32 ic_cpu_count(void)

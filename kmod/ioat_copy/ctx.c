@@ -2,6 +2,7 @@
 /*
  * Contexts: one per open file, which live until the last of their copies has completed.
  */
+#include <linux/cred.h>
 #include <linux/file.h>
 #include <linux/slab.h>
 
@@ -16,6 +17,7 @@ static void ctx_free_work(struct work_struct *work)
 	asyncprog_ring_destroy(ctx->ring);
 	if (ctx->file)
 		fput(ctx->file);
+	ic_cpu_user_put(ctx->sharer);
 	kfree(ctx);
 }
 
@@ -36,6 +38,11 @@ struct ic_ctx *ic_ctx_new(void)
 
 	if (!ctx)
 		return NULL;
+	ctx->sharer = ic_cpu_user_get(current_euid());
+	if (!ctx->sharer) {
+		kfree(ctx);
+		return NULL;
+	}
 	kref_init(&ctx->ref);
 	INIT_WORK(&ctx->free_work, ctx_free_work);
 	init_waitqueue_head(&ctx->wait);

@@ -6,7 +6,7 @@
  *	ctx.c	contexts (one per open file)
  *	op.c	the life of a copy: queued, running, done, or abandoned to a silent engine
  *	chan.c	DMA channels
- *	cpu.c	kernel threads that copy
+ *	cpu.c	kernel threads that copy, shared by users
  *	trace.h	tracepoints
  *
  * Locks, outer first: ic_ctx.issue_lock; ic_chan.lock; zombie_lock (op.c); ic_ctx.lock.
@@ -17,7 +17,6 @@
 #include <linux/atomic.h>
 #include <linux/dmaengine.h>
 #include <linux/kref.h>
-#include <linux/kthread.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/scatterlist.h>
@@ -48,6 +47,7 @@ struct ic_ctx {
 	struct file *file;		/* of asyncprog; set with ring, by setup */
 	struct ap_ring *ring;
 	struct ic_chan *chan;		/* or NULL; constant */
+	struct asyncprog_fair_user *sharer;	/* who opened it, among those whom CPUs copy for */
 	wait_queue_head_t wait;
 	struct delayed_work watch;
 	bool closing;
@@ -98,7 +98,8 @@ struct ic_op {
 	struct sg_table src;
 	struct sg_table dst;
 
-	struct kthread_work work;
+	struct asyncprog_fair_job job;
+	u64 cpu_at;			/* where the CPU's part goes on */
 	struct rcu_head rcu;
 };
 
@@ -122,8 +123,8 @@ bool ic_op_ask(struct ic_ctx *ctx);
 /* whether nothing will interrupt after the first copy that the engine has */
 bool ic_op_polled(struct ic_ctx *ctx);
 void ic_op_watch(struct work_struct *work);
-/* what a CPU has to do of it, then its completion; in a kernel thread */
-void ic_op_cpu(struct kthread_work *work);
+/* what a CPU has to do of it, or *@left bytes, then its completion; in a kernel thread */
+bool ic_op_cpu(struct asyncprog_fair_job *job, u64 *left);
 /* the engine of @chan was stopped: its zombies can go */
 void ic_op_reap(struct ic_chan *chan);
 /* give back the module references of zombies that went; the caller has one of its own */
@@ -140,8 +141,13 @@ struct ic_chan *ic_chan_pick(void);
 u32 ic_chan_count(void);
 
 /* cpu.c */
-int ic_cpu_init(void);
+/* @step: see asyncprog_fair_init() */
+int ic_cpu_init(bool (*step)(struct asyncprog_fair_job *job, u64 *left));
+void ic_cpu_stop(void);
 void ic_cpu_exit(void);
+/* see asyncprog_fair_user_get() */
+struct asyncprog_fair_user *ic_cpu_user_get(kuid_t uid);
+void ic_cpu_user_put(struct asyncprog_fair_user *user);
 void ic_cpu_queue(struct ic_op *op);
 u32 ic_cpu_count(void);
 

@@ -317,7 +317,7 @@ static int __init ic_init(void)
 	ic_wq = alloc_workqueue("ioat_copy", WQ_UNBOUND, 0);
 	if (!ic_wq)
 		return -ENOMEM;
-	ret = ic_cpu_init();
+	ret = ic_cpu_init(ic_op_cpu);
 	if (ret)
 		goto wq;
 	ret = misc_register(&ic_misc);
@@ -326,7 +326,7 @@ static int __init ic_init(void)
 	return 0;
 
 cpu:
-	ic_cpu_exit();
+	ic_cpu_stop();
 wq:
 	destroy_workqueue(ic_wq);
 	return ret;
@@ -337,8 +337,9 @@ static void __exit ic_exit(void)
 	misc_deregister(&ic_misc);
 	/* an engine's callback that has completed the last copy may not be at its end */
 	synchronize_rcu();
-	ic_cpu_exit();
+	ic_cpu_stop();
 	destroy_workqueue(ic_wq);
+	ic_cpu_exit();
 	ic_op_exit();
 }
 

@@ -26,7 +26,6 @@
 #define QUIET_MAX	128
 #define WATCH_DELAY	(HZ / 10)
 #define CALLBACK_TIME	HZ	/* that the interrupt of a finished copy may take */
-#define CPU_CHUNK	(1024UL << 10)	/* bytes between two looks for the end of the file */
 
 static unsigned int timeout_ms = 10000;
 module_param(timeout_ms, uint, 0644);
@@ -86,31 +85,32 @@ static void op_complete(struct ic_op *op, int status)
 	ic_ctx_put(ctx);
 }
 
-/* Until the file is closed, which waits for it. */
-static int cpu_copy(struct ic_op *op, u64 from, u64 end)
+/* What the engine does not copy, before and after its part; until the file is closed. */
+bool ic_op_cpu(struct asyncprog_fair_job *job, u64 *left)
 {
+	struct ic_op *op = container_of(job, struct ic_op, job);
 	int ret = 0;
 
-	while (from < end && !ret) {
-		u64 n = min_t(u64, end - from, CPU_CHUNK);
+	while (!ret) {
+		u64 end, n;
 
+		if (op->cpu_at == op->dma_from)
+			op->cpu_at = op->dma_end;
+		end = op->cpu_at < op->dma_from ? op->dma_from : op->pair.len;
+		if (op->cpu_at == end)
+			break;
+		if (!*left)
+			return false;
+		n = min(end - op->cpu_at, *left);
 		if (READ_ONCE(op->ctx->closing))
 			ret = -ECANCELED;
 		else
-			ret = asyncprog_pair_copy(&op->pair, from, n, false);
-		from += n;
+			ret = asyncprog_pair_copy(&op->pair, op->cpu_at, n, false);
+		asyncprog_fair_charge(left, n);
+		op->cpu_at += n;
 	}
-	return ret;
-}
-
-void ic_op_cpu(struct kthread_work *work)
-{
-	struct ic_op *op = container_of(work, struct ic_op, work);
-	int ret = cpu_copy(op, 0, op->dma_from);
-
-	if (!ret)
-		ret = cpu_copy(op, op->dma_end, op->pair.len);
 	op_complete(op, ret);
+	return true;
 }
 
 static void op_forget(struct ic_op *op)
@@ -619,7 +619,6 @@ int ic_op_submit(struct ic_ctx *ctx, const struct asyncprog_copy *ops, u32 nops,
 		op->flags = flags;
 		atomic_set(&op->state, IC_RUNNING);
 		atomic_set(&op->left, 1);
-		kthread_init_work(&op->work, ic_op_cpu);
 		list_add_tail(&op->pending_link, &list);
 	}
 	ret = asyncprog_ring_reserve(ctx->ring, nops);

@@ -13,6 +13,7 @@
 #include "kmodtest.h"
 
 #define LEN	(128 * PAGE)
+#define MIB	(1UL << 20)
 #define RING	1024
 #define PIECE	(LEN / RING)
 #define RING_BYTES	((sizeof(struct asyncprog_ring) + RING * sizeof(struct asyncprog_cqe) + \
@@ -855,6 +856,212 @@ TEST_F(dma, attached)
 	}
 	EXPECT_EQ(0, reap(pid));
 	EXPECT_EQ(0, memcmp(self->a, self->b, PAGE));
+}
+
+/* ---- users that share ------------------------------------------------------------------- */
+
+#define DEV_IOAT	"/dev/ioat_copy"
+#define MAX_FILES	64
+
+/* another user, with one small copy by a CPU: of the window */
+static int small_copy(const struct crowd *c, struct crowd_seen *seen, int ready, int go)
+{
+	struct asyncprog_copy op = { .len = c->n };
+	struct ioat_copy_ioc_setup s;
+	uint8_t *to = anon(PAGE);
+	uint64_t seq;
+	int fd, ap;
+
+	if (become(NOBODY))
+		return 1;
+	ap = dev_open();
+	fd = open(DEV_IOAT, O_RDWR | O_CLOEXEC);
+	if (ap < 0 || fd < 0 || setup(fd, ap, -1, 1, &s))
+		return 2;
+	op.src = reg(ap, c->dst + c->len, PAGE, RW, 0);
+	op.dst = reg(ap, to, PAGE, RW, 0);
+	if (!op.src || !op.dst)
+		return 3;
+	post(ready);
+	if (await(go))
+		return 4;
+	seen->before = crowd_done(c->dst + c->len, c->n);
+	if (submit(fd, &op, 1, IOAT_COPY_CPU | IOAT_COPY_ISSUE, &seq))
+		return 5;
+	if (wait_seq(fd, seq, UINT64_MAX) || ask(fd).failed)
+		return 6;
+	seen->then = crowd_done(to, c->n);
+	return 0;
+}
+
+/* as in t_copy.c */
+static void among_others(struct __test_metadata *_metadata, int files, int n, size_t len, bool end)
+{
+	struct crowd_seen *seen = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
+				       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct crowd c = crowd_make(len, n);
+	mode_t mode = open_to_all(DEV), ioat_mode = open_to_all(DEV_IOAT);
+	int dev = dev_open(), round, per = n / files;
+	bool soon = false;
+
+	ASSERT_NE(0, mode);
+	ASSERT_NE(0, ioat_mode);
+	ASSERT_GE(dev, 0);
+	for (round = 0; round < 20 && !soon; round++) {
+		int up[2], down[2], ap[MAX_FILES], fd[MAX_FILES], f, k;
+		uint64_t src[MAX_FILES], dst[MAX_FILES];
+		struct asyncprog_copy ops[PAGE / 8];
+		struct ioat_copy_ioc_setup s;
+		struct asyncprog_ioc_info i;
+		pid_t pid;
+
+		memset(c.dst, 0, len + PAGE);
+		ASSERT_EQ(0, pipe(up) | pipe(down));
+		pid = fork();
+		if (!pid)
+			_exit(small_copy(&c, seen, up[1], down[0]));
+		ASSERT_EQ(0, await(up[0]));
+		for (f = 0; f < files; f++) {
+			ASSERT_GE((ap[f] = dev_open()), 0);
+			ASSERT_GE((fd[f] = open(DEV_IOAT, O_RDWR | O_CLOEXEC)), 0);
+			ASSERT_EQ(0, setup(fd[f], ap[f], -1, per, &s));
+			ASSERT_NE(0, (src[f] = crowd_reg_src(&c, ap[f])));
+			ASSERT_NE(0, (dst[f] = crowd_reg_dst(&c, ap[f])));
+		}
+		for (f = 0; f < files; f++) {
+			for (k = 0; k < per; k++)
+				ops[k] = crowd_copy(&c, src[f], dst[f], f * per + k);
+			ASSERT_EQ(0, submit(fd[f], ops, per, IOAT_COPY_CPU | IOAT_COPY_ISSUE, NULL));
+		}
+		post(down[1]);
+		for (f = 0; f < files; f++) {
+			if (!end) {
+				ASSERT_EQ(0, wait_seq(fd[f], per, UINT64_MAX));
+				ASSERT_EQ(0, ask(fd[f]).failed);
+				ASSERT_EQ(per * len, ask(fd[f]).cpu_bytes);
+			}
+			close(fd[f]);
+			close(ap[f]);
+		}
+		ASSERT_EQ(0, reap(pid));
+		TH_LOG("%d copies done, then %d, of %d", seen->before, seen->then, n);
+		soon = seen->before <= n / 4 && seen->then - seen->before <= n / 8;
+		if (end)
+			soon &= crowd_done(c.dst + len, n) < n;
+		else
+			ASSERT_EQ(n, crowd_done(c.dst + len, n));
+		/* nothing goes on any more */
+		EXPECT_TRUE(EVENTUALLY(!info(dev, &i) && i.uid_bytes == 0));
+		close(up[0]);
+		close(up[1]);
+		close(down[0]);
+		close(down[1]);
+	}
+	EXPECT_TRUE(soon);
+	ASSERT_EQ(0, chmod(DEV, mode) | chmod(DEV_IOAT, ioat_mode));
+	close(dev);
+	crowd_free(&c);
+	munmap(seen, PAGE);
+}
+
+TEST(long_copies_of_another_user)
+{
+	among_others(_metadata, 1, 64, 2 * MIB, false);
+}
+
+/* files are no users */
+TEST(files_of_another_user)
+{
+	among_others(_metadata, MAX_FILES, 128, MIB, false);
+}
+
+TEST(another_user_ends)
+{
+	among_others(_metadata, 4, 64, 2 * MIB, true);
+}
+
+/* when nobody else wants it, a second thread copies for the same user: a long copy is overtaken */
+TEST_F(dma, threads_of_one_user)
+{
+	struct ioat_copy_ioc_info i = { .size = sizeof(i) };
+	struct crowd c = crowd_make(32 * MIB, 1);
+	struct asyncprog_copy ops[2];
+	struct asyncprog_cqe cqe[2];
+	bool overtaken = false;
+	int round;
+
+	START(NULL);
+	ASSERT_EQ(0, do_ioctl(self->fd, IOAT_COPY_IOC_INFO, &i));
+	if (i.threads < 2)
+		SKIP(return, "one thread");
+	ops[0] = crowd_copy(&c, crowd_reg_src(&c, self->ap), crowd_reg_dst(&c, self->ap), 0);
+	ops[1] = (struct asyncprog_copy){ self->ha, 0, self->hb, 0, PAGE, 1 };
+	/* on a busy machine the second thread may come late */
+	for (round = 0; round < 20 && !overtaken; round++) {
+		uint64_t seq;
+
+		ASSERT_EQ(0, submit(self->fd, ops, 2, IOAT_COPY_CPU | IOAT_COPY_ISSUE, &seq));
+		ASSERT_EQ(0, wait_seq(self->fd, seq, UINT64_MAX));
+		ASSERT_TRUE(take(self->ring, &cqe[0]) && take(self->ring, &cqe[1]));
+		ASSERT_EQ(0, cqe[0].status | cqe[1].status);
+		ASSERT_EQ(1, cqe[0].cookie + cqe[1].cookie);
+		overtaken = cqe[0].cookie == 1;
+	}
+	EXPECT_TRUE(overtaken);
+	crowd_free(&c);
+}
+
+/* head, tail, both and neither by a CPU; all of it, and what the engine leaves, in several turns */
+TEST_F(dma, parts_by_cpu)
+{
+	static const struct { uint64_t at, len, cpu; } cases[] = {
+		{ 0, 3 * PAGE, 0 },
+		{ 3, 61 + PAGE, 61 },
+		{ 64, PAGE + 5, 5 },
+		{ 3, 61 + PAGE + 7, 61 + 7 },
+		{ 1, 60, 60 },
+		{ 3, 4 * MIB + 77, 4 * MIB + 77 },
+		{ 3, 4 * MIB + 77, 0 },
+	};
+	size_t size = 5 * MIB, i;
+	uint8_t *a = anon(size), *b = anon(size);
+	struct asyncprog_copy op = { .cookie = 1 };
+	struct ioat_copy_ioc_query was, is;
+	struct asyncprog_cqe cqe;
+	uint64_t seq;
+
+	START("copy_align=6");
+	fill(a, size, 5);
+	ASSERT_NE(0, (op.src = reg(self->ap, a, size, RW, 0)));
+	ASSERT_NE(0, (op.dst = reg(self->ap, b, size, RW, 0)));
+	for (i = 0; i < ARRAY_SIZE(cases); i++) {
+		bool part = i == ARRAY_SIZE(cases) - 1;
+
+		memset(b, 0, size);
+		op.src_off = cases[i].at;
+		op.dst_off = cases[i].at;
+		op.len = cases[i].len;
+		/* the engine takes nothing, then a little and is slow */
+		ASSERT_EQ(0, set(PROV "null_nth", cases[i].cpu > MIB));
+		if (part)
+			ASSERT_EQ(0, set(PROV "descs", 3) | set(PROV "delay_us", 100000));
+		was = ask(self->fd);
+		ASSERT_EQ(0, submit(self->fd, &op, 1, IOAT_COPY_DMA | IOAT_COPY_ISSUE, &seq));
+		ASSERT_EQ(0, wait_seq(self->fd, seq, UINT64_MAX));
+		is = ask(self->fd);
+		ASSERT_TRUE(take(self->ring, &cqe));
+		EXPECT_EQ(0, cqe.status);
+		EXPECT_EQ(op.len, cqe.bytes);
+		EXPECT_EQ(op.len, is.cpu_bytes - was.cpu_bytes + is.dma_bytes - was.dma_bytes);
+		if (part) {
+			EXPECT_LT(was.dma_bytes, is.dma_bytes);
+		} else {
+			EXPECT_EQ(cases[i].cpu, is.cpu_bytes - was.cpu_bytes)
+				TH_LOG("case %zu", i);
+		}
+		EXPECT_EQ(0, memcmp(a + op.src_off, b + op.dst_off, op.len));
+		EXPECT_EQ(0, b[op.dst_off + op.len]);
+	}
 }
 
 TEST_HARNESS_MAIN

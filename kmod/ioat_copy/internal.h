@@ -36,7 +36,7 @@ struct ic_chan {
 	bool ordered;			/* completes in order, so cookies can be asked */
 	u32 align;			/* bytes */
 	u32 max_seg;
-	struct mutex lock;		/* nobody else prepares between prep and submit */
+	struct mutex lock;		/* from prep to submit of a descriptor, no longer */
 	u32 quiet;			/* descriptors since the last that interrupts; under lock */
 	atomic_t zombies;		/* copies it did not complete: not used meanwhile */
 };

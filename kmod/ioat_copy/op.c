@@ -420,9 +420,37 @@ static int op_map(struct ic_op *op)
 	return 0;
 }
 
+/* One descriptor, if the driver has one: 0, -EAGAIN, or another error. */
+static int submit_one(struct ic_op *op, dma_addr_t dst, dma_addr_t src, u32 n, bool interrupt)
+{
+	struct ic_chan *c = op->chan;
+	struct dma_async_tx_descriptor *tx;
+	unsigned long flags = DMA_CTRL_ACK;
+	dma_cookie_t cookie;
+
+	lockdep_assert_held(&c->lock);
+	if (!c->ordered || interrupt || c->quiet >= QUIET_MAX)
+		flags |= DMA_PREP_INTERRUPT;
+	tx = dmaengine_prep_dma_memcpy(c->chan, dst, src, n, flags);
+	if (!tx)
+		return -EAGAIN;
+	tx->callback_result = dma_callback;
+	tx->callback_param = (void *)(unsigned long)op->id;
+	atomic_inc(&op->left);
+	cookie = dmaengine_submit(tx);
+	if (dma_submit_error(cookie)) {
+		atomic_dec(&op->left);
+		return -EIO;
+	}
+	op->last = cookie;
+	c->quiet = flags & DMA_PREP_INTERRUPT ? 0 : c->quiet + 1;
+	return 0;
+}
+
 /*
  * One descriptor.  A driver that has none left gets some time, with its channel started; one that
- * cannot take the length gets a shorter one, which *@n tells then.
+ * cannot take the length gets a shorter one, which *@n tells then.  Others of the channel are let
+ * in meanwhile, and between two descriptors.
  */
 static int prep_one(struct ic_op *op, dma_addr_t dst, dma_addr_t src, u32 *n, u64 rest,
 		    bool interrupt)
@@ -431,26 +459,13 @@ static int prep_one(struct ic_op *op, dma_addr_t dst, dma_addr_t src, u32 *n, u6
 	unsigned int tries;
 
 	for (tries = 0; tries < PREP_TRIES; tries++) {
-		struct dma_async_tx_descriptor *tx;
-		unsigned long flags = DMA_CTRL_ACK;
-		dma_cookie_t cookie;
+		int ret;
 
-		if (!c->ordered || (interrupt && *n == rest) || c->quiet >= QUIET_MAX)
-			flags |= DMA_PREP_INTERRUPT;
-		tx = dmaengine_prep_dma_memcpy(c->chan, dst, src, *n, flags);
-		if (tx) {
-			tx->callback_result = dma_callback;
-			tx->callback_param = (void *)(unsigned long)op->id;
-			atomic_inc(&op->left);
-			cookie = dmaengine_submit(tx);
-			if (!dma_submit_error(cookie)) {
-				op->last = cookie;
-				c->quiet = flags & DMA_PREP_INTERRUPT ? 0 : c->quiet + 1;
-				return 0;
-			}
-			atomic_dec(&op->left);
-			return -EIO;
-		}
+		mutex_lock(&c->lock);
+		ret = submit_one(op, dst, src, *n, interrupt && *n == rest);
+		mutex_unlock(&c->lock);
+		if (ret != -EAGAIN)
+			return ret;
 		dma_async_issue_pending(c->chan);
 		/* a batch may have thousands that wait here */
 		if (fatal_signal_pending(current))
@@ -469,7 +484,6 @@ static bool op_prepare(struct ic_op *op, bool interrupt)
 	u64 rest = op->dma_end - op->dma_from;
 	u32 soff = 0, doff = 0;
 
-	mutex_lock(&op->chan->lock);
 	while (rest) {
 		u32 n = min3(sg_dma_len(ssg) - soff, sg_dma_len(dsg) - doff, op->chan->max_seg);
 
@@ -489,7 +503,6 @@ static bool op_prepare(struct ic_op *op, bool interrupt)
 			doff = 0;
 		}
 	}
-	mutex_unlock(&op->chan->lock);
 	op->dma_end -= rest;
 	return interrupt && !rest;
 }

@@ -1064,4 +1064,57 @@ TEST_F(dma, parts_by_cpu)
 	}
 }
 
+/* a copy of many pieces that waits for descriptors, in another process: 0 when it is done */
+static int many_pieces(size_t size)
+{
+	int ap = dev_open(), fd = open(DEV_IOAT, O_RDWR | O_CLOEXEC);
+	uint8_t *a = anon(size), *b = anon(size);
+	struct asyncprog_copy op = { .len = size };
+	struct ioat_copy_ioc_setup s;
+	uint64_t seq;
+
+	fill(a, size, 6);
+	if (ap < 0 || fd < 0 || setup(fd, ap, -1, 1, &s))
+		return 1;
+	op.src = reg(ap, a, size, RW, 0);
+	op.dst = reg(ap, b, size, RW, 0);
+	if (!op.src || !op.dst || submit(fd, &op, 1, IOAT_COPY_DMA | IOAT_COPY_ISSUE, &seq))
+		return 2;
+	if (wait_seq(fd, seq, UINT64_MAX) || ask(fd).failed)
+		return 3;
+	return memcmp(a, b, size) ? 4 : 0;
+}
+
+/*
+ * Others get pieces of theirs to the engine while a long copy waits for descriptors, for each of its
+ * pieces.  On a busy machine it may be over before they come, so it may take several rounds to
+ * see that.
+ */
+TEST_F(dma, others_meanwhile)
+{
+	struct asyncprog_copy op = { self->ha, 0, self->hb, 0, PAGE, 1 };
+	size_t size = 8 * MIB;
+	int round, n = 0;
+
+	START("channels=1 max_seg=4096 descs=100000 null_nth=2");
+	for (round = 0; round < 5 && n < 3; round++) {
+		long begun = read_number(PROV "copies"), pieces = size / PAGE;
+		pid_t pid = fork();
+
+		if (!pid)
+			_exit(many_pieces(size));
+		ASSERT_TRUE(EVENTUALLY(read_number(PROV "copies") > begun));
+		for (n = 0; n < 3; n++) {
+			ASSERT_EQ(0, submit(self->fd, &op, 1, IOAT_COPY_DMA | IOAT_COPY_ISSUE, NULL));
+			if (read_number(PROV "copies") - begun > pieces / 2)
+				break;
+		}
+		ASSERT_EQ(0, reap(pid));
+		ASSERT_EQ(0, wait_seq(self->fd, ask(self->fd).submitted, UINT64_MAX));
+		self->ring->head = self->ring->tail;
+	}
+	EXPECT_EQ(3, n);
+	EXPECT_EQ(0, ask(self->fd).failed);
+}
+
 TEST_HARNESS_MAIN

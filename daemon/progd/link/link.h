@@ -37,6 +37,8 @@ struct rndv;
 struct rndv_peer;
 struct rndv_job;
 struct rndv_lane;
+struct link_way;
+struct link_landing;
 
 /* ---- to other nodes ------------------------------------------------------------------------- */
 
@@ -229,6 +231,9 @@ struct link {
 	struct link_client *dirty;
 	struct helper_link *helpers;	/* with jobs of ours; held */
 	int reaped;			/* jobs that ended in this round */
+	struct link_way *ways;		/* that engines have opened: way.h */
+	struct link_landing *landings;	/* landing.c */
+	unsigned int nlandings;
 	struct link_retry retry;
 	struct stats_block nostats;	/* for jobs that have none */
 	const struct link_ops *ops[LINK_ENGINES];

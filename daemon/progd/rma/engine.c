@@ -286,7 +286,7 @@ void rma_client_detach(struct rma *r, struct rma_client *cl)
 	rma_follow_lost(c);
 	origin_count_deferred(c);
 	origin_conn_free(c);
-	rma_landings_end(r, c, NULL);
+	link_landings_end(r->link, &cl->view, NULL);
 	link_client_del(&c->lc);
 	DL_DELETE(r->conns, c);
 	munmap(c->ops, c->ops_size);
@@ -303,7 +303,7 @@ void rma_region_gone(struct rma *r, const struct win_map *m)
 {
 	LOOP_ASSERT(r->link->o.loop);
 	target_keys_unmap(r, m);
-	rma_landings_end(r, NULL, m);
+	link_landings_end(r->link, NULL, m);
 }
 
 void rma_win_gone(struct rma *r, struct win *w)

@@ -102,25 +102,9 @@ static struct fetch_way *find_way(const struct rma_peer *p, const struct link_jo
 	struct fetch_way *w;
 
 	LL_FOREACH(p->ways, w)
-		if (w->j == j)
+		if (w->lw.j == j)
 			return w;
 	return NULL;
-}
-
-/* Is there a way of the job's to any peer? */
-static bool has_way(const struct rma *r, const struct win_job *job)
-{
-	const struct link_peer *lp, *tmp;
-	const struct fetch_way *w;
-
-	HASH_ITER(hh, r->link->peers, lp, tmp) {
-		if (!lp->rma)
-			continue;
-		LL_FOREACH(lp->rma->ways, w)
-			if (w->j->job == job)
-				return true;
-	}
-	return false;
 }
 
 /* The keys of its streams are worth nothing without it. */
@@ -131,10 +115,9 @@ static void way_end(struct fetch_way *w)
 
 	rma_way_over(w);
 	LL_DELETE(p->ways, w);
-	if (!has_way(p->r, w->j->job))
-		rma_landings_job_end(p->r, w->j->job);
+	link_way_gone(&w->lw);
 	EACH_STREAM_OF(p->r, p, s, tmp) {
-		if (s->lj != w->j)
+		if (s->lj != w->lw.j)
 			continue;
 		s->key_asked = false;
 		if (s->keys)
@@ -160,13 +143,13 @@ static void way_gone(void *ctx, const char *why)
 {
 	struct fetch_way *w = ctx;
 
-	rest(w->p, w->j, why);
+	rest(w->p, w->lw.j, why);
 	way_end(w);
 }
 
 static void way_close(struct fetch_way *w)
 {
-	lane_way_close(w->way);
+	lane_way_close(w->lw.way);
 	way_end(w);
 }
 
@@ -175,7 +158,7 @@ void rma_fetch_end(struct rma_peer *p, const struct win_job *job)
 	struct fetch_way *w, *tmp;
 
 	LL_FOREACH_SAFE(p->ways, w, tmp)
-		if (!job || w->j->job == job)
+		if (!job || w->lw.j->job == job)
 			way_close(w);
 }
 
@@ -241,7 +224,7 @@ static void *place(const struct fetch_way *w, const struct fetch *f, uint64_t *n
 	uint64_t most = *n < LANE_LAND_MAX ? *n : LANE_LAND_MAX;
 
 	if ((op->flags & PROG_SQE_LOC_MASK) == PROG_SQE_REGION && !op->map->device && op->len >= LAND_MIN && !op->status &&
-	    rma_landing(w->way, f->s->conn, op->map, op->addr + f->issued, &most, key)) {
+	    link_landing(w->p->r->link, w->lw.way, &f->s->conn->c->view, op->map, op->addr + f->issued, &most, key)) {
 		*n = most;
 		return op_memory(f->s->conn->c, op, f->issued);
 	}
@@ -259,7 +242,7 @@ static int write_part(struct fetch_way *w, struct fetch *f, uint64_t addr, uint3
 	struct stats_block *st = f->s->conn->lc.stats;
 	const uint8_t *mapped = op_memory(c, op, f->issued);
 	struct memref m = mem_remote(c->view.pid, op->addr);
-	void *room = from ? NULL : lane_way_room(w->way);
+	void *room = from ? NULL : lane_way_room(w->lw.way);
 
 	if (!from && !room)
 		return -EAGAIN;
@@ -271,7 +254,7 @@ static int write_part(struct fetch_way *w, struct fetch *f, uint64_t addr, uint3
 		return op->status;
 	stats_add(from ? &st->direct_bytes : mapped ? &st->mapped_bytes : &st->cma_bytes, n);
 	f->writes = true;
-	return lane_way_write(w->way, addr, rkey, n, from, from_key, f->issued + n == op->len, f);
+	return lane_way_write(w->lw.way, addr, rkey, n, from, from_key, f->issued + n == op->len, f);
 }
 
 /* No further part of it is begun; what was written may arrive until its way has ended. */
@@ -303,7 +286,7 @@ static bool issue_part(struct fetch_way *w, struct fetch *f)
 	if (is_put(f->op))
 		err = write_part(w, f, k->addr + (at - k->lo), k->rkey, n, to, to_key);
 	else
-		err = lane_way_read(w->way, k->addr + (at - k->lo), k->rkey, n, to, to_key, f);
+		err = lane_way_read(w->lw.way, k->addr + (at - k->lo), k->rkey, n, to, to_key, f);
 	if (err && err != -EAGAIN)
 		fail(w, f);
 	if (err)
@@ -379,14 +362,13 @@ static struct fetch_way *way_get(struct stream *s)
 	if (!w)
 		return NULL;
 	w->p = p;
-	w->j = s->lj;
 	w->writes = lane_takes_writes(p->lp->lane);
 	w->farewell = calloc(1, sizeof(*w->farewell));
 	if (!w->farewell) {
 		free(w);
 		return NULL;
 	}
-	if (lane_way_open(p->lp->lane, s->lj->index, &way_ops, w, &w->mine, &w->way, why)) {
+	if (link_way_open(&w->lw, s->lj, &way_ops, w, why)) {
 		rest(p, s->lj, why);
 		free(w->farewell);
 		free(w);
@@ -423,7 +405,7 @@ static void ask(struct stream *s, const struct op *op, uint64_t at)
 	w = way_get(s);
 	if (!w)
 		return;
-	wire_way_put(payload, &w->mine);
+	wire_way_put(payload, &w->lw.mine);
 	/* if there is no room, the next one asks */
 	if (lane_send(s->peer->lp->lane, &f, payload, NULL, NULL))
 		return;
@@ -466,19 +448,13 @@ static void keep_key(struct stream *s, const struct wire_keyrec *k)
 static bool is_end_of(struct fetch_way *w, const struct wire_wayrec *theirs)
 {
 	char why[VERBS_WHY];
+	int err = link_way_meet(&w->lw, theirs, why);
 
-	if (theirs->of != w->mine.qpn || theirs->generation != w->mine.generation || theirs->round != w->mine.round)
-		return false;			/* of one before it */
-	if (w->ready)
-		return theirs->qpn == w->theirs.qpn && theirs->psn == w->theirs.psn;
-	if (lane_way_connect(w->way, theirs, why)) {
-		rest(w->p, w->j, why);
+	if (err && err != -ESTALE) {
+		rest(w->p, w->lw.j, why);
 		way_close(w);
-		return false;
 	}
-	w->theirs = *theirs;
-	w->ready = true;
-	return true;
+	return !err;
 }
 
 int rma_fetch_key(struct rma_peer *p, struct link_job *j, const struct wire_frame *f, const void *payload)
@@ -573,7 +549,7 @@ static bool look(struct stream *s)
 			break;
 		}
 		w = find_way(s->peer, s->lj);
-		if (!w || !w->ready || w->over)
+		if (!w || !w->lw.ready || w->over)
 			break;
 		/* a short one would hold up what is behind it, and a fence needs a frame anyway */
 		if (op->len < WAIT_MIN && (op->next != SLOT_NONE || op->flags & PROG_SQE_FENCE))

@@ -427,9 +427,9 @@ static void test_region_gone(void **state)
 	verbs_double_hold_reads(true);
 	get(0, 1 << 20, 0);
 	RUN(stream()->fetching == 1);
-	assert_int_equal(a.rma->nlandings, 1);
+	assert_int_equal(a.k.link->nlandings, 1);
 	rma_region_gone(a.rma, regions_a[0]);
-	assert_int_equal(a.rma->nlandings, 0);
+	assert_int_equal(a.k.link->nlandings, 0);
 	verbs_double_hold_reads(false);
 	RUN(acked() == seq);
 	assert_int_equal(fallback(STATS_FB_READ_FAILED), before + 1);
@@ -670,7 +670,7 @@ static void test_killed_origin(void **state)
 	memset(landing(), 0x66, 1 << 20);
 	rma_client_detach(a.rma, &c);
 	assert_null(stream());
-	assert_int_equal(a.rma->nlandings, 0);
+	assert_int_equal(a.k.link->nlandings, 0);
 	verbs_double_hold_reads(false);
 	some_steps();
 	for (unsigned int i = 0; i < 1 << 20; i++)
@@ -1101,7 +1101,7 @@ static void test_write_killed_origin(void **state)
 		}
 		rma_client_detach(a.rma, &c);
 		assert_null(stream());
-		assert_int_equal(a.rma->nlandings, 0);
+		assert_int_equal(a.k.link->nlandings, 0);
 		/* first of the way's end, then of the stream's, which lets the lock go */
 		g = a.k.link->peers->rma->gone;
 		assert_int_equal(g->f.type, WIRE_RMA_WAY_GONE);
@@ -1129,7 +1129,7 @@ static void test_write_region_gone(void **state)
 	put(0, 1 << 20, 0);
 	RUN(stream()->fetching == 1);
 	rma_region_gone(a.rma, regions_a[0]);
-	assert_int_equal(a.rma->nlandings, 0);
+	assert_int_equal(a.k.link->nlandings, 0);
 	verbs_double_hold_writes(false);
 	RUN(acked() == seq);
 	assert_int_equal(fallback(STATS_FB_WRITE_FAILED), 1);
@@ -1176,9 +1176,9 @@ static void test_idle(void **state)
 	assert_int_equal(given(), 1);
 	assert_false(rma_fetch_idle(a.rma, loop_now() + 2 * LINK_IDLE_NS));
 	RUN(!a.k.link->peers->rma->ways && !given());
-	assert_null(b.rma->froms->way);
+	assert_null(b.rma->froms->end.way);
 	assert_int_equal(s->keys->n, 0);
-	assert_int_equal(a.rma->nlandings, 0);
+	assert_int_equal(a.k.link->nlandings, 0);
 	/* the next one goes in frames, and asks for another */
 	before = writes();
 	put(0, 1 << 20, 0);

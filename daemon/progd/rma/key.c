@@ -86,7 +86,7 @@ static void forget_lost(struct rma_from *from)
 	struct given *g, *tmp;
 
 	DL_FOREACH(r->froms, other)
-		if (other->way && !memcmp(other->lf->jobid, from->lf->jobid, WIRE_JOBID_SIZE))
+		if (other->end.way && !memcmp(other->lf->jobid, from->lf->jobid, WIRE_JOBID_SIZE))
 			return;
 	LL_FOREACH_SAFE(r->given, g, tmp)
 		if (!memcmp(g->win->job->id, from->lf->jobid, WIRE_JOBID_SIZE))
@@ -95,17 +95,17 @@ static void forget_lost(struct rma_from *from)
 
 void target_way_end(struct rma_from *from)
 {
-	if (!from->way)
+	if (!from->end.way)
 		return;
-	lane_way_close(from->way);
-	from->way = NULL;
+	lane_way_close(from->end.way);
+	from->end.way = NULL;
 	forget_lost(from);
 }
 
 void target_way_gone(struct rma_from *from, const struct wire_frame *f)
 {
 	/* it may be another one by now, of a later connection */
-	if (from->way && from->way_theirs.qpn == f->seq)
+	if (from->end.way && from->end.theirs.qpn == f->seq)
 		target_way_end(from);
 }
 
@@ -113,7 +113,7 @@ static void way_gone(void *ctx, const char *why)
 {
 	struct rma_from *from = ctx;
 
-	from->way = NULL;
+	from->end.way = NULL;
 	prog_log_limited(PROG_LOG_INFO, "lane %s: reads and writes end: %s", lane_name(from->tl->lane), why);
 	forget_lost(from);
 }
@@ -125,21 +125,10 @@ static const struct lane_way_ops way_ops = { .gone = way_gone };
 /* The way to @theirs; one to an end that the peer had before is over. */
 static int way_to(struct rma_from *from, const struct wire_frame *f, const struct wire_wayrec *theirs)
 {
-	char why[VERBS_WHY];
-	int err;
-
-	if (from->way && !memcmp(theirs, &from->way_theirs, sizeof(*theirs)))
+	if (link_end_is(&from->end, theirs))
 		return 0;
 	target_way_end(from);
-	err = lane_way_accept(from->tl->lane, f->job, &way_ops, from, theirs, &from->way_mine, &from->way, why);
-	if (err) {
-		from->way = NULL;
-		prog_log_limited(PROG_LOG_INFO, "lane %s: cannot be read or written: %s", lane_name(from->tl->lane), why);
-		return err;
-	}
-	from->way_theirs = *theirs;
-	from->way_mine.of = theirs->qpn;
-	return 0;
+	return link_end_accept(&from->end, from->tl->lane, f->job, &way_ops, from, theirs);
 }
 
 /* Memory that can be registered, with all of [@lo, @hi). */
@@ -171,7 +160,7 @@ static struct given *find(const struct rma_from *from, const struct win *w, uint
 	struct given *g;
 
 	LL_FOREACH(from->tl->r->given, g)
-		if (g->win == w && g->lo <= lo && hi <= g->hi && lane_way_mem_serves(from->way, g->id))
+		if (g->win == w && g->lo <= lo && hi <= g->hi && lane_way_mem_serves(from->end.way, g->id))
 			return g;
 	return NULL;
 }
@@ -197,7 +186,7 @@ static int register_piece(struct rma_from *from, struct given *g)
 		__atomic_fetch_add(&ctl->given_out, 1, __ATOMIC_SEQ_CST);
 	why[0] = '\0';
 	if (is_there(g))
-		err = lane_way_mem_add(from->way, (void *)(uintptr_t)g->addr, g->hi - g->lo, false, &g->id, &g->rkey, why);
+		err = lane_way_mem_add(from->end.way, (void *)(uintptr_t)g->addr, g->hi - g->lo, false, &g->id, &g->rkey, why);
 	if (!err)
 		return 0;
 	if (dynamic)
@@ -281,7 +270,7 @@ int target_key_ask(struct rma_from *from, const struct wire_frame *f, const void
 	if (err) {
 		k.status = -err;
 	} else {
-		k = (struct wire_keyrec){ .way = from->way_mine, .lo = g->lo, .hi = g->hi, .addr = g->addr, .rkey = g->rkey };
+		k = (struct wire_keyrec){ .way = from->end.mine, .lo = g->lo, .hi = g->hi, .addr = g->addr, .rkey = g->rkey };
 		ts->keyed = true;
 	}
 	wire_key_put(answer, &k);

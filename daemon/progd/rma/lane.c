@@ -108,9 +108,9 @@ void rma_way_over(struct fetch_way *w)
 	w->over = true;
 	w->p->r->ways_over = true;
 	link_retry_arm(&w->p->r->retry);
-	if (!w->writes || !w->asked || w->j->state != LINK_OPEN)
+	if (!w->writes || !w->asked || w->lw.j->state != LINK_OPEN)
 		return;
-	w->farewell->f = (struct wire_frame){ .type = WIRE_RMA_WAY_GONE, .job = w->j->index, .seq = w->mine.qpn };
+	w->farewell->f = (struct wire_frame){ .type = WIRE_RMA_WAY_GONE, .job = w->lw.j->index, .seq = w->lw.mine.qpn };
 	LL_APPEND(w->p->gone, w->farewell);
 	w->farewell = NULL;
 }

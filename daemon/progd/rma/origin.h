@@ -3,7 +3,6 @@
  * origin.h - what the files of the origin's half share.  Each calls those above it only:
  *
  *	lane.c		the channel to other nodes
- *	landing.c	memory that is read to, and written from
  *	stream.c	streams, and the end of their operations
  *	send.c		operations to frames, streams in turn
  *	fetch.c		GETs that are read by RDMA, PUTs that are written
@@ -55,13 +54,10 @@ void rma_gone_forget(struct rma_peer *p);
 /* How a job's memory at the peer is read and written. */
 struct fetch_way {
 	struct fetch_way *next;
+	struct link_way lw;
 	struct rma_peer *p;
-	struct link_job *j;
-	struct lane_way *way;
-	struct wire_wayrec mine, theirs;
 	bool writes;			/* it may be written, and the peer is to hear of its end */
 	bool asked;			/* the peer has heard of it */
-	bool ready;			/* theirs has come */
 	bool over;			/* nothing new goes by it, and it is closed soon */
 	struct gone *farewell;		/* WAY_GONE; NULL: it is on its way */
 	uint64_t used;			/* last, ns */
@@ -74,11 +70,6 @@ struct fetch_way {
  * arrive of it spoils nothing.  Sends nothing now.
  */
 void rma_way_over(struct fetch_way *w);
-
-/* ---- landing.c ------------------------------------------------------------------------------ */
-
-/* May the way read *@len bytes, perhaps fewer then, to byte @at of the client's region @map, or write from there?  *@key is for that. */
-bool rma_landing(struct lane_way *way, struct conn *c, struct win_map *map, uint64_t at, uint64_t *len, uint32_t *key);
 
 /* ---- stream.c ------------------------------------------------------------------------------- */
 
@@ -168,7 +159,7 @@ static inline void fetch_forget(struct stream *s, struct op *op)
 	if (op->fetch->writes)
 		rma_way_over(op->fetch->w);
 	if (op->fetch->out && op->fetch->lands)
-		rma_landings_end(s->conn->r, s->conn, op->map);
+		link_landings_end(s->conn->r->link, &s->conn->c->view, op->map);
 	op->fetch->op = NULL;
 	op->fetch->s = NULL;
 	op->fetch = NULL;

@@ -10,6 +10,7 @@
 #include <libprogbase/log.h>
 #include <libprogbase/wire.h>
 
+#include "link/way.h"
 #include "rma/rma.h"
 
 #define SLOT_NONE	UINT32_MAX
@@ -334,8 +335,7 @@ struct rma_from {			/* a job of a node from which operations come */
 	struct rma_lane *tl;
 	struct win_job *job;		/* this node's: held */
 	struct tstream *streams;
-	struct lane_way *way;		/* by which its worker reads and writes; NULL: there is none */
-	struct wire_wayrec way_theirs, way_mine;
+	struct link_end end;		/* by which its worker reads and writes */
 	struct rma_from *next, *prev;
 };
 
@@ -346,15 +346,6 @@ struct given {				/* a piece of a window that other nodes may read and write */
 	uint64_t lo, hi, addr;		/* displacements, and where the first one is */
 	uint64_t id;			/* as lane_way_mem_add() says, and the next */
 	uint32_t rkey;
-};
-
-struct landing {			/* a piece of a client's region to which is read, and from which is written */
-	struct landing *next;
-	struct conn *conn;
-	struct win_map *map;		/* held */
-	uint64_t lo, hi;		/* bytes of it */
-	uint64_t id;			/* as lane_way_mem_add() says, and the next */
-	uint32_t key;
 };
 
 struct rma_lane {			/* a lane on which operations arrive */
@@ -456,8 +447,6 @@ struct rma {
 	struct rma_from *froms;
 	struct held_unlock *held_unlocks;
 	struct given *given;		/* pieces of windows that other nodes may read and write: key.c */
-	struct landing *landings;	/* landing.c */
-	unsigned int nlandings;
 	bool ways_over;			/* some are to be closed */
 	struct loop_timer ways_idle;	/* ... as nothing goes by them; runs as long as there are any */
 	struct tstream *waiting;	/* TS_LOCK, TS_FULL, TS_RETRY, TS_SEND; in order of wait_round */
@@ -540,11 +529,6 @@ void rma_fetch_end(struct rma_peer *p, const struct win_job *job);
 void rma_fetch_poll(struct rma *r);
 /* Those by which nothing went for long before @now are over; false: there are none of which that could come to be so. */
 bool rma_fetch_idle(struct rma *r, uint64_t now);
-
-/* landing.c */
-/* Nothing is read to what a client, or a region, unless NULL, or a job has registered, or written from there, when these return. */
-void rma_landings_end(struct rma *r, const struct conn *c, const struct win_map *m);
-void rma_landings_job_end(struct rma *r, const struct win_job *job);
 
 /* move.c */
 /*

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+/* Ends of ways, as engines open and accept them. */
+#include <errno.h>
+#include <string.h>
+
+#include "link/priv.h"
+#include "link/way.h"
+
+/* ---- the opener's ---- */
+
+int link_way_open(struct link_way *w, struct link_job *j, const struct lane_way_ops *ops, void *ctx, char why[VERBS_WHY])
+{
+	struct link *l = j->peer->link;
+	int err;
+
+	*w = (struct link_way){ .j = j };
+	err = lane_way_open(j->peer->lane, j->index, ops, ctx, &w->mine, &w->way, why);
+	if (err) {
+		w->way = NULL;
+		return err;
+	}
+	LL_PREPEND(l->ways, w);
+	return 0;
+}
+
+int link_way_meet(struct link_way *w, const struct wire_wayrec *theirs, char why[VERBS_WHY])
+{
+	int err;
+
+	if (theirs->of != w->mine.qpn || theirs->generation != w->mine.generation || theirs->round != w->mine.round)
+		return -ESTALE;
+	if (w->ready)
+		return theirs->qpn == w->theirs.qpn && theirs->psn == w->theirs.psn ? 0 : -ESTALE;
+	err = lane_way_connect(w->way, theirs, why);
+	if (err)
+		return err == -ESTALE ? -EPROTO : err;
+	w->theirs = *theirs;
+	w->ready = true;
+	return 0;
+}
+
+void link_way_gone(struct link_way *w)
+{
+	struct link *l = w->j->peer->link;
+	const struct link_way *other;
+
+	w->way = NULL;
+	LL_DELETE(l->ways, w);
+	LL_FOREACH(l->ways, other)
+		if (other->j->job == w->j->job)
+			return;
+	link_landings_job_end(l, w->j->job);
+}
+
+void link_way_close(struct link_way *w)
+{
+	lane_way_close(w->way);
+	link_way_gone(w);
+}
+
+/* ---- the acceptor's ---- */
+
+bool link_end_is(const struct link_end *e, const struct wire_wayrec *theirs)
+{
+	return e->way && !memcmp(theirs, &e->theirs, sizeof(*theirs));
+}
+
+int link_end_accept(struct link_end *e, struct lane *lane, uint32_t job, const struct lane_way_ops *ops, void *ctx,
+		    const struct wire_wayrec *theirs)
+{
+	char why[VERBS_WHY];
+	int err;
+
+	err = lane_way_accept(lane, job, ops, ctx, theirs, &e->mine, &e->way, why);
+	if (err) {
+		e->way = NULL;
+		prog_log_limited(PROG_LOG_INFO, "lane %s: cannot be read or written: %s", lane_name(lane), why);
+		return err;
+	}
+	e->theirs = *theirs;
+	e->mine.of = theirs->qpn;
+	return 0;
+}

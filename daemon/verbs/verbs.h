@@ -260,7 +260,7 @@ struct way_events {
 };
 extern const struct way_events way_events;
 
-int way_new(struct verbs_ep *e, const uint8_t job[VERBS_JOB], bool user, void *ctx, struct verbs_way_end *mine,
+int way_new(struct verbs_ep *e, const uint8_t job[VERBS_JOB], int use, void *ctx, struct verbs_way_end *mine,
 	    struct verbs_way **out, char why[VERBS_WHY]);
 int way_connect(struct verbs_way *w, const struct verbs_way_end *peer, char why[VERBS_WHY]);
 void way_free(struct verbs_way *w);
@@ -268,7 +268,7 @@ int way_read(struct verbs_way *w, uint64_t addr, uint32_t key, uint32_t len, voi
 void *way_room(struct verbs_way *w);
 int way_write(struct verbs_way *w, uint64_t addr, uint32_t key, uint32_t len, const void *from, uint32_t from_key, bool seen,
 	      void *cookie);
-int way_mem_add(struct verbs_way *w, void *addr, size_t len, bool land, uint64_t *id, uint32_t *key, char why[VERBS_WHY]);
+int way_mem_add(struct verbs_way *w, void *addr, size_t len, int use, uint64_t *id, uint32_t *key, char why[VERBS_WHY]);
 bool way_mem_serves(const struct verbs_way *w, uint64_t id);
 void way_mem_del(struct verbs *v, uint64_t id);
 

@@ -17,7 +17,17 @@
 #include "verbs.h"
 
 /* no relaxed ordering, by which a READ would not see what a WRITE before it has written */
-#define GIVEN	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
+static const int mem_access[] = {
+	[VERBS_MEM_LANDS] = IBV_ACCESS_LOCAL_WRITE,
+	[VERBS_MEM_GIVEN] = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+	[VERBS_MEM_SHOWN] = IBV_ACCESS_REMOTE_READ,
+};
+
+static const int way_access[] = {
+	[VERBS_WAY_USES] = 0,
+	[VERBS_WAY_GIVES] = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
+	[VERBS_WAY_SHOWS] = IBV_ACCESS_REMOTE_READ,
+};
 
 /* ---- domains, and memory that is given out ---- */
 
@@ -74,7 +84,7 @@ static struct mem *find(const struct dom *m, uint64_t id)
 	return NULL;
 }
 
-int way_mem_add(struct verbs_way *w, void *addr, size_t len, bool land, uint64_t *id, uint32_t *key, char why[VERBS_WHY])
+int way_mem_add(struct verbs_way *w, void *addr, size_t len, int use, uint64_t *id, uint32_t *key, char why[VERBS_WHY])
 {
 	struct device *d = w->e->d;
 	struct mem *mem;
@@ -86,7 +96,7 @@ int way_mem_add(struct verbs_way *w, void *addr, size_t len, bool land, uint64_t
 	mem = calloc(1, sizeof(*mem));
 	errno = ENOMEM;
 	if (mem)
-		mem->mr = ibv_reg_mr(w->dom->pd, addr, len, land ? IBV_ACCESS_LOCAL_WRITE : GIVEN);
+		mem->mr = ibv_reg_mr(w->dom->pd, addr, len, mem_access[use]);
 	if (!mem || !mem->mr) {
 		int err = errno ? errno : EIO;
 
@@ -99,7 +109,7 @@ int way_mem_add(struct verbs_way *w, void *addr, size_t len, bool land, uint64_t
 	LL_PREPEND(w->dom->mems, mem);
 	d->nmems++;
 	*id = mem->id;
-	*key = land ? mem->mr->lkey : mem->mr->rkey;
+	*key = use == VERBS_MEM_LANDS ? mem->mr->lkey : mem->mr->rkey;
 	return 0;
 }
 
@@ -250,7 +260,7 @@ const struct way_events way_events = {
 
 /* ---- beginning and end ---- */
 
-static int make_qp(struct verbs_way *w, bool user, char why[VERBS_WHY])
+static int make_qp(struct verbs_way *w, int use, char why[VERBS_WHY])
 {
 	struct device *d = w->e->d;
 	struct ibv_qp_init_attr ia = {
@@ -258,7 +268,7 @@ static int make_qp(struct verbs_way *w, bool user, char why[VERBS_WHY])
 		.cap = { .max_send_wr = WAY_SENDS, .max_send_sge = 1, .max_recv_wr = 1, .max_recv_sge = 1 },
 	};
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = d->port,
-				 .qp_access_flags = user ? 0 : IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE };
+				 .qp_access_flags = way_access[use] };
 
 	errno = 0;
 	w->qp = ibv_create_qp(w->dom->pd, &ia);
@@ -301,7 +311,7 @@ void way_free(struct verbs_way *w)
 	free(w);
 }
 
-int way_new(struct verbs_ep *e, const uint8_t job[VERBS_JOB], bool user, void *ctx, struct verbs_way_end *mine,
+int way_new(struct verbs_ep *e, const uint8_t job[VERBS_JOB], int use, void *ctx, struct verbs_way_end *mine,
 	    struct verbs_way **out, char why[VERBS_WHY])
 {
 	struct device *d = e->d;
@@ -341,8 +351,8 @@ int way_new(struct verbs_ep *e, const uint8_t job[VERBS_JOB], bool user, void *c
 	w->serial = ++d->way_serial;
 	w->served = da.max_qp_rd_atom < (int)VERBS_READS ? (uint32_t)da.max_qp_rd_atom : VERBS_READS;
 	w->depth = da.max_qp_init_rd_atom < (int)VERBS_READS ? (uint32_t)da.max_qp_init_rd_atom : VERBS_READS;
-	ret = make_qp(w, user, why);
-	if (!ret && user)
+	ret = make_qp(w, use, why);
+	if (!ret && use == VERBS_WAY_USES)
 		ret = make_buffers(w, why);
 	if (ret) {
 		way_free(w);

@@ -90,6 +90,10 @@ enum {	/* hdr.type; never stored as an enum */
 					 * the one before ends */
 	WIRE_RNDV_ATS		= 50,	/* acknowledgement to the sender: the message has ended; payload
 					 * wire_ats; seq: a number for ATS_ACK */
+	WIRE_RNDV_READ_REQ	= 51,	/* only to who has WIRE_MSG_READS, of a message whose RTS had WIRE_RTS_SHOWN, before any GET_REQ:
+					 * bytes off..total are to be read by RDMA.  Payload wire_way; answered by KEY.  Another one goes
+					 * on where that of the one before ends; a GET_REQ from any byte on takes all keys back, and
+					 * there is no READ_REQ after it */
 	/* acceptor -> opener */
 	WIRE_RNDV_DATA		= 56,	/* bytes of GET_REQ seq, ascending, without gaps */
 	WIRE_RNDV_REFUSE	= 57,	/* no more of GET_REQ seq; error in disp */
@@ -97,6 +101,8 @@ enum {	/* hdr.type; never stored as an enum */
 	WIRE_RNDV_RTS_RETRY	= 59,	/* the RTS was not kept, send it again after a while; error in seq:
 					 * ENOENT: the rank is not here (yet, or any more); ESTALE: never
 					 * again, a newer SEND of the slot is known here */
+	WIRE_RNDV_KEY		= 60,	/* answer to READ_REQ seq; payload wire_key, lo..hi: bytes of the message, from off on, as
+					 * many as are shown now; with a status: it has to be asked for with GET_REQ */
 };
 
 #define WIRE_RNDV_ID(slot, serial)	((__u64)(serial) << 32 | (slot))
@@ -142,6 +148,7 @@ struct wire_hello {
 #define WIRE_RDMA	0x10	/* knows RDMA_END and RDMA_SWITCH, and has libibverbs; not with WIRE_SEALED */
 #define WIRE_READS	0x20	/* with WIRE_RDMA: the sender takes RMA_KEY_ASK */
 #define WIRE_WRITES	0x40	/* with WIRE_READS: what it gives out can be written, and it takes RMA_WAY_GONE */
+#define WIRE_MSG_READS	0x80	/* with WIRE_READS: it takes RNDV_READ_REQ and WIRE_RTS_SHOWN */
 
 /*
  * Follows wire_hello.  A lane outlives its connection.  Each side counts the bytes of all frames but HELLO, HELLO_ACK,
@@ -219,7 +226,7 @@ struct wire_way {
 	__le32	of;		/* KEY: the opener's queue pair, which it is connected to; else 0 */
 };
 
-/* The bytes at displacements lo .. hi of the window are at @addr of what the way reads with @rkey. */
+/* The bytes at displacements lo .. hi of the window, or lo .. hi of the message, are at @addr of what the way reads with @rkey. */
 struct wire_key {
 	struct wire_way way;	/* the acceptor's; with a status: 0 */
 	__le64	lo, hi;
@@ -260,11 +267,13 @@ struct wire_rts {
 	__le32 gen;
 	__le64 len;		/* packed bytes */
 	__le64 eager;		/* up to this size the sender would have them taken before they are matched */
-	__le32 flags;		/* PROG_P2PF_SYNC, PROG_P2PF_EAGER, WIRE_RTS_QUIET */
+	__le32 flags;		/* PROG_P2PF_SYNC, PROG_P2PF_EAGER, WIRE_RTS_* */
 	__le32 reserved;
 };
 
 #define WIRE_RTS_QUIET	0x100	/* to who has WIRE_RTS_DATA: nobody waits for its end, so the ATS may go with other frames */
+
+#define WIRE_RTS_SHOWN	0x200	/* to who has WIRE_MSG_READS: its bytes are in memory that may be read by RDMA */
 
 #define WIRE_RTS_DATA_MAX	512u	/* bytes of a message that go with its RTS, at most */
 

@@ -18,7 +18,7 @@
 #define FENCE		(WIRE_F_FENCE | WIRE_F_PARITY)
 #define MAXP		WIRE_MAX_PAYLOAD
 
-#define WIRE_RTS_FLAGS	(PROG_P2PF_SYNC | PROG_P2PF_EAGER | WIRE_RTS_QUIET)
+#define WIRE_RTS_FLAGS	(PROG_P2PF_SYNC | PROG_P2PF_EAGER | WIRE_RTS_QUIET | WIRE_RTS_SHOWN)
 
 /* largest element of optype.h is 32 bytes; CAS carries two */
 #define CAS_MAX		64
@@ -82,10 +82,13 @@ static const struct wire_type table[] = {
 	ROW(RNDV_GET_REQ,  OPENER, 0, 0, STREAM_OP | WIRE_HAS_DISP | WIRE_HAS_WANT, 0),
 	ROW(RNDV_ATS,      OPENER, sizeof(struct wire_ats), sizeof(struct wire_ats),
 	    STREAM_OP | WIRE_HAS_DISP, 0),
+	ROW(RNDV_READ_REQ, OPENER, sizeof(struct wire_way), sizeof(struct wire_way),
+	    STREAM_OP | WIRE_HAS_DISP | WIRE_HAS_WANT, 0),
 	ROW(RNDV_DATA,     ACCEPTOR, 1, MAXP, JOB | WIRE_HAS_SEQ | WIRE_HAS_RANGE, WIRE_F_LAST),
 	ROW(RNDV_REFUSE,   ACCEPTOR, 0, 0, JOB | WIRE_HAS_SEQ | WIRE_HAS_ERROR, 0),
 	ROW(RNDV_ATS_ACK,  ACCEPTOR, 0, 0, JOB | WIRE_HAS_SEQ, 0),
 	ROW(RNDV_RTS_RETRY, ACCEPTOR, 0, 0, STREAM | WIRE_HAS_DISP | WIRE_HAS_ERROR, 0),
+	ROW(RNDV_KEY,      ACCEPTOR, sizeof(struct wire_key), sizeof(struct wire_key), JOB | WIRE_HAS_SEQ, 0),
 };
 
 const struct wire_type *wire_type(uint8_t type)

@@ -381,7 +381,7 @@ void kit_liar_go_on(struct kit_liar *l, struct kit_bytes *in)
 void kit_liar_frame(struct kit_liar *l, struct kit_bytes *in)
 {
 	uint8_t how = kit_u8(in);
-	struct wire_frame f = { .type = kit_u8(in) % (WIRE_RNDV_RTS_RETRY + 1), .job = l->job };
+	struct wire_frame f = { .type = kit_u8(in) % (WIRE_RNDV_KEY + 1), .job = l->job };
 	const struct wire_type *t = wire_type(f.type);
 	static const uint8_t zeros[KIT_LIE_MAX];
 	uint8_t own[WIRE_HELLO_SIZE] = { 0 };

@@ -191,6 +191,7 @@ static bool out_of_order(struct kit_peer *p, const struct wire_frame *f)
 /* What a frame carries, unless it is bytes of the input as they are. */
 static void payload_of(struct kit_peer *p, struct kit_bytes *in, const struct wire_frame *f, uint8_t *buf)
 {
+	uint8_t flags;
 	size_t n;
 	struct wire_ackrec ack = { .win = f->win ? f->win : p->key };
 	struct wire_rtsrec rts = { .comm = 9, .tag = -3, .gen = 1 };
@@ -211,6 +212,7 @@ static void payload_of(struct kit_peer *p, struct kit_bytes *in, const struct wi
 		}
 		return;
 	case WIRE_RMA_KEY_ASK:
+	case WIRE_RNDV_READ_REQ:
 		key.way.qpn = kit_u8(in);
 		wire_way_put(buf, &key.way);
 		return;
@@ -221,11 +223,18 @@ static void payload_of(struct kit_peer *p, struct kit_bytes *in, const struct wi
 		key.status = kit_u8(in) % 16;
 		wire_key_put(buf, &key);
 		return;
+	case WIRE_RNDV_KEY:
+		key.lo = kit_number(in);
+		key.hi = key.lo + kit_number(in);
+		key.status = kit_u8(in) % 16;
+		wire_key_put(buf, &key);
+		return;
 	case WIRE_RNDV_RTS:
 		rts.ord = kit_u8(in) % 8;
 		rts.len = kit_number(in);
 		rts.eager = kit_number(in);
-		rts.flags = kit_u8(in) & (PROG_P2PF_SYNC | PROG_P2PF_EAGER);
+		flags = kit_u8(in);
+		rts.flags = (flags & (PROG_P2PF_SYNC | PROG_P2PF_EAGER)) | (flags & 0x80 ? WIRE_RTS_SHOWN : 0);
 		wire_rts_put(buf, &rts);
 		return;
 	case WIRE_RNDV_ATS:

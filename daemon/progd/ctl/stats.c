@@ -74,6 +74,7 @@ static json_t *msgs_json(uint32_t job, const struct stats_msgs *m)
 	ctl_put_u64(o, "sent", m->sends);
 	ctl_put_u64(o, "sent_bytes", m->send_bytes);
 	ctl_put_u64(o, "served_bytes", m->served_bytes);
+	ctl_put_u64(o, "served_rdma_read_bytes", m->served_read_bytes);
 	ctl_put_u64(o, "pre_matched", m->pre_matched);
 	ctl_put_u64(o, "by_id", m->by_id);
 	ctl_put_u64(o, "dropped", m->dropped);
@@ -87,6 +88,8 @@ static json_t *msgs_json(uint32_t job, const struct stats_msgs *m)
 	ctl_put_u64(o, "on_this_node", m->local);
 	ctl_put_u64(o, "copied_by_helper", m->peer_copied);
 	ctl_put_u64(o, "bytes", m->bytes);
+	ctl_put_u64(o, "rdma_read_bytes", m->read_bytes);
+	ctl_put_u64(o, "rdma_read_copied_bytes", m->read_copied_bytes);
 	ctl_put_u64(o, "bytes_while_computing", m->overlap_bytes);
 	ctl_put_u64(o, "not_kept", m->unkept);
 	ctl_put_u64(o, "errors", m->errors);

@@ -64,7 +64,7 @@ static struct link_landing *make(struct link *l, struct lane_way *way, const str
 		return NULL;
 	g->lo = at / SPAN * SPAN;
 	g->hi = map->size - g->lo < SPAN ? map->size : g->lo + SPAN;
-	if (lane_way_mem_add(way, (uint8_t *)map->mem + g->lo, g->hi - g->lo, true, &g->id, &g->key, why)) {
+	if (lane_way_mem_add(way, (uint8_t *)map->mem + g->lo, g->hi - g->lo, VERBS_MEM_LANDS, &g->id, &g->key, why)) {
 		prog_log_limited(PROG_LOG_INFO, "%s: reads and writes are copied", why);
 		free(g);
 		return NULL;

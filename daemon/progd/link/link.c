@@ -17,7 +17,7 @@ void link_engine_add(struct link *l, int engine, const struct link_ops *ops)
 
 void link_engine_del(struct link *l, int engine)
 {
-	for (unsigned int t = 0; t <= WIRE_RNDV_RTS_RETRY; t++)
+	for (unsigned int t = 0; t <= WIRE_RNDV_KEY; t++)
 		if (l->of_type[t] == l->ops[engine])
 			l->of_type[t] = NULL;
 	l->ops[engine] = NULL;

@@ -37,6 +37,7 @@ struct rndv;
 struct rndv_peer;
 struct rndv_job;
 struct rndv_lane;
+struct rndv_from;
 struct link_way;
 struct link_landing;
 
@@ -121,6 +122,7 @@ struct link_from {			/* a job of which a worker of another node sends */
 	uint64_t id;			/* of all workers, never 0; another one on each lane */
 	struct win_job *job;		/* held; see link_from_job() */
 	struct rma_from *rma;
+	struct rndv_from *rndv;
 	struct link_from *next, *prev;
 };
 
@@ -237,7 +239,7 @@ struct link {
 	struct link_retry retry;
 	struct stats_block nostats;	/* for jobs that have none */
 	const struct link_ops *ops[LINK_ENGINES];
-	const struct link_ops *of_type[WIRE_RNDV_RTS_RETRY + 1];	/* whose frames these are; NULL: nobody's */
+	const struct link_ops *of_type[WIRE_RNDV_KEY + 1];	/* whose frames these are; NULL: nobody's */
 	struct rma *rma;		/* NULL: not there; as the next */
 	struct rndv *rndv;
 };

@@ -65,13 +65,13 @@ bool link_end_is(const struct link_end *e, const struct wire_wayrec *theirs)
 	return e->way && !memcmp(theirs, &e->theirs, sizeof(*theirs));
 }
 
-int link_end_accept(struct link_end *e, struct lane *lane, uint32_t job, const struct lane_way_ops *ops, void *ctx,
+int link_end_accept(struct link_end *e, struct lane *lane, uint32_t job, int use, const struct lane_way_ops *ops, void *ctx,
 		    const struct wire_wayrec *theirs)
 {
 	char why[VERBS_WHY];
 	int err;
 
-	err = lane_way_accept(lane, job, ops, ctx, theirs, &e->mine, &e->way, why);
+	err = lane_way_accept(lane, job, use, ops, ctx, theirs, &e->mine, &e->way, why);
 	if (err) {
 		e->way = NULL;
 		prog_log_limited(PROG_LOG_INFO, "lane %s: cannot be read or written: %s", lane_name(lane), why);

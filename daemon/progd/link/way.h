@@ -39,8 +39,8 @@ struct link_end {
 
 /* Is it that of the opener's end @theirs? */
 bool link_end_is(const struct link_end *e, const struct wire_wayrec *theirs);
-/* The end of a way to @theirs.  There is none when it is called.  0, or -errno, and why is in the log. */
-int link_end_accept(struct link_end *e, struct lane *lane, uint32_t job, const struct lane_way_ops *ops, void *ctx,
+/* The end of a way to @theirs, VERBS_WAY_GIVES or VERBS_WAY_SHOWS.  There is none before.  0, or -errno, and why is in the log. */
+int link_end_accept(struct link_end *e, struct lane *lane, uint32_t job, int use, const struct lane_way_ops *ops, void *ctx,
 		    const struct wire_wayrec *theirs);
 
 /* ---- landing.c: memory of this node's clients ---- */

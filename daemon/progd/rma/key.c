@@ -128,7 +128,7 @@ static int way_to(struct rma_from *from, const struct wire_frame *f, const struc
 	if (link_end_is(&from->end, theirs))
 		return 0;
 	target_way_end(from);
-	return link_end_accept(&from->end, from->tl->lane, f->job, &way_ops, from, theirs);
+	return link_end_accept(&from->end, from->tl->lane, f->job, VERBS_WAY_GIVES, &way_ops, from, theirs);
 }
 
 /* Memory that can be registered, with all of [@lo, @hi). */
@@ -186,7 +186,7 @@ static int register_piece(struct rma_from *from, struct given *g)
 		__atomic_fetch_add(&ctl->given_out, 1, __ATOMIC_SEQ_CST);
 	why[0] = '\0';
 	if (is_there(g))
-		err = lane_way_mem_add(from->end.way, (void *)(uintptr_t)g->addr, g->hi - g->lo, false, &g->id, &g->rkey, why);
+		err = lane_way_mem_add(from->end.way, (void *)(uintptr_t)g->addr, g->hi - g->lo, VERBS_MEM_GIVEN, &g->id, &g->rkey, why);
 	if (!err)
 		return 0;
 	if (dynamic)

@@ -147,7 +147,7 @@ void rndv_eager_begin(struct conn *on, struct rndv_job *pj, struct rsend *s)
 	*e = (struct eager){ .sp = on->sp, .buf = buf, .mem = (uint8_t *)on->sp->pool_map->mem + buf.off,
 			     .len = s->len, .writer = x };
 	s->eager = e;
-	*f = (struct rsend){ .id = s->id, .key = s->key, .win = s->win, .len = s->len, .ndata = s->ndata };
+	*f = (struct rsend){ .id = s->id, .key = s->key, .win = s->win, .len = s->len, .shown = s->shown, .ndata = s->ndata };
 	if (s->ndata)
 		memcpy(f->data, s->data, s->ndata);
 	x->owner = &to_pool;

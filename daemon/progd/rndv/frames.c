@@ -37,7 +37,7 @@ static int rts(struct link_from *from, const struct wire_frame *f, struct conn *
 		.key = { .comm = rec.comm, .src = f->origin, .dst = f->target, .tag = rec.tag,
 			 .gen = rec.gen, .ord = rec.ord },
 		.win = f->win, .len = rec.len, .flags = rec.flags & SEND_FLAGS, .quiet = rec.flags & WIRE_RTS_QUIET,
-		.eager_max = rec.eager, .from = from->id, .ndata = ndata,
+		.shown = rec.flags & WIRE_RTS_SHOWN, .eager_max = rec.eager, .from = from->id, .ndata = ndata,
 	};
 	err = receiver_rts(c, &s, (const uint8_t *)payload + sizeof(struct wire_rts));
 	if (err) {
@@ -68,6 +68,8 @@ int rndv_frames_end(struct link_from *from, const struct wire_frame *f, const vo
 			return -EPROTO;
 		sender_ats(rl, f, c, &rec);
 		return 0;
+	case WIRE_RNDV_READ_REQ:
+		return send_xfer_read(from, f, c, payload);
 	default:
 		send_xfer_get(from, f, c);
 		return 0;
@@ -82,17 +84,8 @@ void rndv_frames_answer_begin(struct link_job *j, const struct wire_frame *f, st
 
 	if (!x || !rndv_net_place(j->peer->rndv, x, f, sink))
 		return;
-	xfer_hold(x);
-	atomic_fetch_add(&x->sp->refs, 1);
+	xfer_keep(x);
 	sink->token = x;
-}
-
-static void received(struct recv_xfer *x)
-{
-	struct rndv_space *sp = x->sp;
-
-	xfer_release(x);
-	rndv_space_put(sp);
 }
 
 int rndv_frames_answer_end(struct link_job *j, const struct wire_frame *f, const void *payload, void *token)
@@ -106,7 +99,7 @@ int rndv_frames_answer_end(struct link_job *j, const struct wire_frame *f, const
 
 		if (x->state == XFER_MOVING)
 			err = rndv_net_data(x, f, placed ? NULL : x->pj->peer->buf, placed);
-		received(x);
+		xfer_let_go(x);
 		return err;
 	}
 	switch (f->type) {
@@ -119,6 +112,8 @@ int rndv_frames_answer_end(struct link_job *j, const struct wire_frame *f, const
 		if (x)
 			xfer_done(x, -(int)f->error);
 		return 0;
+	case WIRE_RNDV_KEY:
+		return rndv_read_key(rndv_net_find(j, f), payload);
 	case WIRE_RNDV_ATS_ACK:
 		if (j->rndv)
 			rndv_ats_acked(j->rndv, f->seq);
@@ -133,5 +128,5 @@ int rndv_frames_answer_end(struct link_job *j, const struct wire_frame *f, const
 
 void rndv_frames_answer_abort(void *token)
 {
-	received(token);
+	xfer_let_go(token);
 }

@@ -31,11 +31,11 @@ bool rndv_lane_has(const struct rndv_lane *rl, const struct conn *c, uint32_t ra
 	       !memcmp(rndv_conn_node(c, rank)->guid, lane_guid(rl->lane), PROG_GUID_SIZE);
 }
 
-static void reply_keep(struct rndv_lane *rl, const struct wire_frame *f)
+static void reply_keep(struct rndv_lane *rl, const struct wire_frame *f, const void *payload)
 {
 	if (rl->nreplies == rl->max_replies) {
 		uint32_t n = rl->max_replies ? 2 * rl->max_replies : 16;
-		struct wire_frame *p = realloc(rl->replies, n * sizeof(*p));
+		struct reply *p = realloc(rl->replies, n * sizeof(*p));
 
 		if (!p) {
 			lane_close(rl->lane, -ENOMEM, "no memory for answers");
@@ -44,26 +44,34 @@ static void reply_keep(struct rndv_lane *rl, const struct wire_frame *f)
 		rl->replies = p;
 		rl->max_replies = n;
 	}
-	rl->replies[rl->nreplies++] = *f;
+	rl->replies[rl->nreplies].f = *f;
+	if (f->len)
+		memcpy(rl->replies[rl->nreplies].payload, payload, f->len);
+	rl->nreplies++;
+}
+
+void rndv_ctrl_reply_with(struct rndv_lane *rl, const struct wire_frame *f, const void *payload)
+{
+	if (rl->nreplies || lane_send(rl->lane, f, payload, NULL, NULL) == -EAGAIN)
+		reply_keep(rl, f, payload);
 }
 
 void rndv_ctrl_reply(struct rndv_lane *rl, const struct wire_frame *f)
 {
-	if (rl->nreplies || lane_send(rl->lane, f, NULL, NULL, NULL) == -EAGAIN)
-		reply_keep(rl, f);
+	rndv_ctrl_reply_with(rl, f, NULL);
 }
 
 void rndv_ctrl_reply_later(struct rndv_lane *rl, const struct wire_frame *f)
 {
 	if (rl->nreplies || lane_send_later(rl->lane, f, NULL) == -EAGAIN)
-		reply_keep(rl, f);
+		reply_keep(rl, f, NULL);
 }
 
 void rndv_ctrl_reply_flush(struct rndv_lane *rl)
 {
 	uint32_t n = 0;
 
-	while (n < rl->nreplies && lane_send(rl->lane, &rl->replies[n], NULL, NULL, NULL) != -EAGAIN)
+	while (n < rl->nreplies && lane_send(rl->lane, &rl->replies[n].f, rl->replies[n].payload, NULL, NULL) != -EAGAIN)
 		n++;
 	if (n) {
 		rl->nreplies -= n;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-/* The payload is at another node, whose daemon is asked for it: GET_REQ goes, DATA comes. */
+/* The payload is at another node, whose daemon is asked for it: GET_REQ goes, DATA comes, or it is read by RDMA. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -24,9 +24,19 @@ static int ask(struct recv_xfer *x, uint64_t end)
 	return rndv_peer_send(x->pj, &x->tx);
 }
 
+/* All that is not here, or as much as its helper thread takes. */
+static int ask_rest(struct recv_xfer *x)
+{
+	uint64_t left = x->want - x->pos;
+
+	x->asked = x->pos;
+	return ask(x, x->to.helper && left > HELPER_WINDOW ? x->pos + HELPER_WINDOW : x->want);
+}
+
 static int start(struct recv_xfer *x)
 {
 	struct rndv *r = x->on->r;
+	int err;
 
 	rndv_conn_place(x->on, x->want, x->blocking);
 	x->token = ++r->tokens;
@@ -36,7 +46,8 @@ static int start(struct recv_xfer *x)
 		return -ENOMEM;
 	}
 	DL_APPEND2(x->pj->gets, x, pj_prev, pj_next);
-	return ask(x, x->to.helper && x->want > HELPER_WINDOW ? HELPER_WINDOW : x->want);
+	err = rndv_read_start(x);
+	return err == -EOPNOTSUPP ? ask_rest(x) : err;
 }
 
 /* The second half of the window is on its way meanwhile. */
@@ -44,6 +55,15 @@ static int step(struct recv_xfer *x)
 {
 	int err;
 
+	if (x->read == READ_LEFT) {
+		x->read = READ_NOT;
+		err = ask_rest(x);
+		return err ? err : 1;
+	}
+	if (x->read != READ_NOT) {
+		rndv_read_step(x);
+		return 0;
+	}
 	if (x->tx.queued || x->asked - x->landed > HELPER_WINDOW / 2)
 		return 0;
 	err = ask(x, x->want - x->asked < HELPER_WINDOW / 2 ? x->want : x->asked + HELPER_WINDOW / 2);
@@ -58,6 +78,7 @@ static void stop(struct recv_xfer *x)
 	DL_DELETE2(x->pj->gets, x, pj_prev, pj_next);
 	x->token = 0;
 	rndv_peer_cancel(x->pj, &x->tx);
+	rndv_read_stop(x);
 }
 
 const struct xfer_ops xfer_net = {

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
  * Memory runs out in two engines that talk to each other: one scenario, in which the first, then the second,
- * ... allocation fails.  Every message must end, nothing may hang, and afterwards messages succeed.
+ * ... allocation fails.  Every message must end, nothing may hang, and afterwards messages succeed.  Likewise with messages that are
+ * read by RDMA, over a double of libibverbs.
  */
 #include <kit/oom.h>
+#include <kit/verbs_double.h>
 
 #include "rndv/test_kit.h"
+#include "xport/xport.h"
 
 static long oom_from;			/* for messages */
 
@@ -16,15 +19,32 @@ static long oom_from;			/* for messages */
 
 static uint8_t *sbuf[RANKS], *rbuf[MSGS];
 static uint64_t ord;
+static bool by_rdma;			/* sends are from regions, and some receives are to them */
 
 struct msg {
 	uint32_t src, dst, s, r;
 	bool by_id, eager;
+	struct buf rb;
 };
 
 static struct buf buf_of(uint8_t *mem)
 {
 	return (struct buf){ .place = PRIVATE, .mem = mem, .count = LEN, .len = LEN };
+}
+
+static struct buf region_buf(uint32_t rank, uint64_t off)
+{
+	return (struct buf){ .place = IN_REGION, .mem = clients[rank].region + off, .off = off, .count = LEN, .len = LEN };
+}
+
+static struct buf send_buf(uint32_t rank)
+{
+	struct buf b = region_buf(rank, 0);
+
+	if (!by_rdma)
+		return buf_of(sbuf[rank]);
+	memcpy(b.mem, sbuf[rank], LEN);
+	return b;
 }
 
 static void check(const struct msg *m, unsigned int i, bool must)
@@ -37,7 +57,7 @@ static void check(const struct msg *m, unsigned int i, bool must)
 		return;
 	/* who gets no error has the bytes */
 	for (uint32_t k = m->by_id ? 0 : PROG_P2P_HEAD; k < LEN; k += 97)
-		if (rbuf[i][k] != (uint8_t)(m->src + k))
+		if (m->rb.mem[k] != (uint8_t)(m->src + k))
 			fail_msg("%u to %u: byte %u (allocations from %ld on)", m->src, m->dst, k,
 				 oom_from);
 }
@@ -49,29 +69,28 @@ static void round_of(bool must)
 	time_t limit = time(NULL) + 15;
 
 	for (unsigned int i = 0; i < MSGS; i++) {
-		struct buf sb, rb = buf_of(rbuf[i]);
+		struct buf sb;
 
 		m[i].src = i % 4;
 		m[i].dst = i % 3 ? (i + 2) % 4 : (i + 1) % 4;
 		m[i].by_id = i % 4 == 3;
 		m[i].eager = i % 4 == 2;
-		memset(rbuf[i], 0, LEN);
-		sb = buf_of(sbuf[m[i].src]);
+		m[i].rb = by_rdma && i % 2 ? region_buf(m[i].dst, (i + 1) * (REGION / 16)) : buf_of(rbuf[i]);
+		memset(m[i].rb.mem, 0, LEN);
+		sb = send_buf(m[i].src);
 		ord++;
 		if (!m[i].by_id && !m[i].eager)
-			m[i].r = post_recv(m[i].src, m[i].dst, ord, 0, &rb);
+			m[i].r = post_recv(m[i].src, m[i].dst, ord, 0, &m[i].rb);
 		m[i].s = post_send(m[i].src, m[i].dst, ord, PROG_P2PF_EAGER, &sb);
 		if (m[i].by_id)
-			m[i].r = post_by_id(m[i].src, m[i].s, m[i].dst, 0, &rb);
+			m[i].r = post_by_id(m[i].src, m[i].s, m[i].dst, 0, &m[i].rb);
 	}
 	for (int i = 0; i < 40; i++)
 		step();
 	for (unsigned int i = 0; i < MSGS; i++) {
-		struct buf rb = buf_of(rbuf[i]);
-
 		/* a program sees the descriptor only of a message that did not fail before */
 		if (m[i].eager)
-			m[i].r = post_by_id(m[i].src, m[i].s, m[i].dst, 0, &rb);
+			m[i].r = post_by_id(m[i].src, m[i].s, m[i].dst, 0, &m[i].rb);
 		m[i].by_id |= m[i].eager;
 	}
 	while (!over) {
@@ -114,6 +133,13 @@ static void pin(uint32_t dst)
 	__atomic_store_n(&clients[dst].seg->area.pool_region, 2, __ATOMIC_RELEASE);
 }
 
+static bool reads(const struct node *n)
+{
+	const struct link_peer *lp = n->k.link->peers;
+
+	return lp && lp->lane && lane_can_read(lp->lane);
+}
+
 static void all_fail(unsigned int run)
 {
 	for (oom_from = 0; oom_from < 100000; oom_from++) {
@@ -123,6 +149,10 @@ static void all_fail(unsigned int run)
 		kit_setup(NULL);
 		for (uint32_t i = 0; i < RANKS; i++)
 			pin(i);
+		if (by_rdma) {
+			round_of(true);
+			RUN(reads(&node_a) && reads(&node_b));
+		}
 		oom_at(oom_from, run);
 		round_of(false);
 		oom_stop();
@@ -145,6 +175,7 @@ static void all_fail(unsigned int run)
 		kit_teardown(NULL);
 	}
 	assert_in_range(oom_from, 50, 99999);
+	assert_true(!by_rdma || verbs_double_reads(NULL, NULL));
 	print_message("# %ld allocations, %u at a time\n", oom_from, run);
 }
 
@@ -158,9 +189,27 @@ static void test_some(void **state)
 	all_fail(5);
 }
 
+static int setup_rdma(void **state)
+{
+	verbs_double_reset();
+	kit_verbs = &progd_verbs_api;
+	by_rdma = true;
+	return 0;
+}
+
+static int teardown_rdma(void **state)
+{
+	kit_verbs = NULL;
+	by_rdma = false;
+	assert_int_equal(verbs_double_open(), 0);
+	return 0;
+}
+
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_one),
 	cmocka_unit_test(test_some),
+	{ "test_one rdma", test_one, setup_rdma, teardown_rdma, NULL },
+	{ "test_some rdma", test_some, setup_rdma, teardown_rdma, NULL },
 };
 
 static int setup_all(void **state)

@@ -88,14 +88,20 @@ static void ats_drop(struct rndv_job *pj)
 		rsend_free(pj->ats);
 }
 
-/* For who does not take what goes with a wire_rts. */
-static void strip(struct ctrl_tx *t)
+/* Not what the peer does not know. */
+static void strip(struct ctrl_tx *t, const struct lane *l)
 {
 	struct wire_rtsrec rec;
+	uint32_t without = 0;
 
-	t->f.len = sizeof(struct wire_rts);
-	if (!wire_rts_get(t->rts, &rec)) {
-		rec.flags &= ~WIRE_RTS_QUIET;
+	if (!lane_takes_rts_data(l)) {
+		t->f.len = sizeof(struct wire_rts);
+		without |= WIRE_RTS_QUIET;
+	}
+	if (t->shown && !lane_takes_msg_reads(l))
+		without |= WIRE_RTS_SHOWN;
+	if (without && !wire_rts_get(t->rts, &rec)) {
+		rec.flags &= ~without;
 		wire_rts_put(t->rts, &rec);
 	}
 }
@@ -110,8 +116,8 @@ static void flush(struct rndv_job *pj)
 		int err;
 
 		t->f.job = pj->lj->index;
-		if (t->rts && !lane_takes_rts_data(p->lp->lane))
-			strip(t);
+		if (t->rts)
+			strip(t, p->lp->lane);
 		if (t->later)
 			err = lane_send_later(p->lp->lane, &t->f, t->payload);
 		else
@@ -307,7 +313,7 @@ static void rts_fail(struct rndv_peer *p, const struct win_job *job, int err)
 			if (c->rts[i].peer != p)
 				continue;
 			c->rts[i].peer = NULL;
-			rndv_slot_end_send(c, i, c->rts[i].serial, err);
+			rndv_slot_fail_send(c, i, c->rts[i].serial, err);
 		}
 	}
 }
@@ -315,6 +321,7 @@ static void rts_fail(struct rndv_peer *p, const struct win_job *job, int err)
 /* What is under way on the lane ends with @err; ATS stay. */
 static void pjob_fail(struct rndv_job *pj, int err)
 {
+	rndv_reads_end(pj);
 	while (pj->gets)
 		xfer_done(pj->gets, err);
 	txs_drop(pj);
@@ -325,6 +332,7 @@ static void pjob_free(struct rndv_job *pj)
 {
 	struct link_job *lj = pj->lj;
 
+	rndv_reads_end(pj);
 	txs_drop(pj);
 	free(pj);
 	lj->rndv = NULL;
@@ -395,9 +403,13 @@ void rndv_peer_job_gone(struct link *l, struct win_job *job)
 	HASH_ITER(hh, l->peers, lp, tmp) {
 		struct link_job *lj, *ltmp;
 
-		LL_FOREACH_SAFE(lp->jobs, lj, ltmp)
-			if (lj->job == job && lj->rndv && !lj->rndv->ats)
+		LL_FOREACH_SAFE(lp->jobs, lj, ltmp) {
+			if (lj->job != job || !lj->rndv)
+				continue;
+			rndv_reads_end(lj->rndv);
+			if (!lj->rndv->ats)
 				pjob_free(lj->rndv);
+		}
 	}
 }
 

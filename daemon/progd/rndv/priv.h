@@ -10,6 +10,7 @@
 #include <libprogbase/mem.h>
 #include <libprogbase/wire.h>
 
+#include "link/way.h"
 #include "match/match.h"
 #include "pool/pool.h"
 #include "rndv/rndv.h"
@@ -18,6 +19,7 @@
 #define CHUNK		(256u << 10)	/* copied on one node at a time: fits the second-level cache */
 #define HELPER_WINDOW	(1u << 20)	/* bytes asked for ahead of a receiver that only its helper reaches */
 #define PLACE_MIN	(128u << 10)	/* messages from here on are worth a move to another processor, some 10 us */
+#define READ_MIN	16384u		/* shorter messages are not read by RDMA: memory has to be registered for it */
 #define RETRY_MAX_NS	64000000	/* something was full or out of memory: again at least so often */
 
 /* of prog_p2p_slot.flags, what belongs to a SEND and to a RECV */
@@ -40,6 +42,9 @@ struct rndv_space {
 	_Atomic uint32_t taken[PROG_P2P_SLOTS];	/* serial of the last SEND that was announced */
 	_Atomic uint32_t ended[PROG_P2P_SLOTS];	/* serial of the last that ended: who sets it tells the client */
 	_Atomic uint32_t wanted[PROG_P2P_SLOTS];	/* serial of the last of which bytes were wanted */
+	/* Dekker: serial of the SEND whose memory is shown, 0: none; of the last that failed, and ends when it is not shown (any more) */
+	_Atomic uint32_t shown[PROG_P2P_SLOTS];
+	_Atomic uint32_t failed[PROG_P2P_SLOTS];
 	atomic_bool no_peer_copy;	/* its helper thread cannot copy from and to other processes */
 };
 
@@ -94,8 +99,9 @@ enum ctrl_kind { CTRL_RTS, CTRL_GET, CTRL_ATS };
 struct ctrl_tx {			/* a frame to a peer */
 	enum ctrl_kind kind;
 	struct wire_frame f;
-	uint8_t payload[sizeof(struct wire_ats)];
+	uint8_t payload[sizeof(struct wire_way)];	/* wire_ats, wire_way */
 	uint8_t *rts;			/* RTS: wire_rts, and what goes with it to who takes that; behind this */
+	bool shown;			/* RTS: it has WIRE_RTS_SHOWN */
 	bool queued;
 	bool later;			/* nobody waits for it */
 	struct ctrl_tx *next, *prev;
@@ -106,6 +112,9 @@ struct rndv_job {			/* a job with a peer */
 	struct rndv_peer *peer;
 	struct ctrl_tx *txs;		/* to be sent, oldest first */
 	struct recv_xfer *gets;		/* asked for */
+	struct link_way way;		/* by which messages are read; there is none if its way is NULL */
+	struct recv_xfer *reads;	/* by it */
+	uint64_t read_rest;		/* ns: nothing is read until then */
 	struct rsend *ats;		/* ATS sent or to be sent, ATS_ACK awaited */
 	uint64_t nats;
 };
@@ -129,6 +138,7 @@ struct rsend {
 	uint64_t len;
 	uint8_t flags;			/* SEND_FLAGS */
 	bool quiet;			/* nobody waits for its end */
+	bool shown;			/* it may be read by RDMA */
 	uint64_t eager_max;		/* the sender's wish */
 	uint64_t from;			/* link_from.id it came from; 0: this node */
 	struct eager *eager;		/* its payload is in the pool, or on its way there */
@@ -183,6 +193,14 @@ enum xfer_state {
 	XFER_ENDED,			/* both sides are told; freed when nobody holds it */
 };
 
+enum read_state {
+	READ_NOT,
+	READ_ASKED,			/* KEY is awaited */
+	READ_KEYED,
+	READ_LOST,			/* the way is gone */
+	READ_LEFT,			/* what is not here is to be asked for as frames */
+};
+
 struct recv_xfer {
 	const struct xfer_owner *owner;
 	enum xfer_state state;		/* set by xfer_transition() only */
@@ -216,6 +234,13 @@ struct recv_xfer {
 	uint64_t token;			/* 0: not on r->gets and pj->gets */
 	uint64_t asked;			/* bytes asked for */
 	struct ctrl_tx tx;
+	/* read by RDMA: read.c */
+	enum read_state read;
+	uint64_t issued;		/* bytes of which READs were begun */
+	uint64_t shown, shown_to;	/* bytes that may be read, ... */
+	uint64_t shown_at;		/* ... where the first of them is at the sender's node ... */
+	uint32_t rkey;			/* ... and its key */
+	uint32_t reads;			/* under way */
 	/* on this node */
 	struct conn *from;		/* client; NULL: its own pool */
 	struct side src;
@@ -229,6 +254,7 @@ struct recv_xfer {
 	struct recv_xfer *next, *prev;	/* on->recvs */
 	struct recv_xfer *from_next, *from_prev;	/* from->reads */
 	struct recv_xfer *pj_next, *pj_prev;	/* pj->gets */
+	struct recv_xfer *read_next, *read_prev;	/* pj->reads, unless READ_NOT or _LEFT; holds it */
 	struct recv_xfer *turn_next, *turn_prev;	/* r->turn */
 };
 
@@ -252,12 +278,22 @@ struct landing {			/* bytes for the helper thread */
 
 /* ---- sending ---------------------------------------------------------------------------------------- */
 
+struct reply {				/* REFUSE, ATS_ACK, RTS_RETRY, KEY */
+	struct wire_frame f;
+	uint8_t payload[sizeof(struct wire_key)];
+};
+
+struct rndv_from {			/* a job of which a worker of another node asks, and reads */
+	struct link_end end;
+	struct rndv_lane *rl;
+};
+
 struct rndv_lane {			/* a lane on which others ask */
 	struct rndv *r;
 	struct lane *lane;
 	struct send_xfer *sends;	/* all */
 	struct send_xfer *turn;		/* with something to send now, in turn */
-	struct wire_frame *replies;	/* REFUSE, ATS_ACK, RTS_RETRY that found the lane full */
+	struct reply *replies;		/* that found the lane full */
 	uint32_t nreplies, max_replies;
 	struct rndv_lane *next, *prev;
 };
@@ -279,6 +315,10 @@ struct send_xfer {			/* a SEND of which bytes are wanted; until ATS */
 	unsigned int refs;		/* payloads by reference that are not over */
 	uint32_t job_len;		/* of the job, or what it read: */
 	uint8_t *stash;			/* the lane was full */
+	bool by_read;			/* READ_REQ has come, and no GET_REQ yet */
+	bool shown;			/* its bytes up to shown_to can be read by RDMA */
+	uint64_t shown_to;		/* also when they cannot any more */
+	uint64_t mem;			/* as lane_way_mem_add() says */
 	bool turning;			/* on rl->turn */
 	struct send_xfer *next, *prev;	/* rl->sends */
 	struct send_xfer *on_next, *on_prev;	/* on->sends */
@@ -306,6 +346,7 @@ struct rndv {
 	struct recv_xfer *turn;		/* with a part to be moved, in turn */
 	struct link_retry retry;
 	struct loop_timer trim;		/* pools keep memory warm */
+	bool reads_lost;		/* some messages are READ_LOST */
 	bool look;			/* a SEND came: look at the rings, coalescing or not */
 	uint8_t *scratch;		/* CHUNK */
 	uint32_t nsends, nats;
@@ -323,6 +364,10 @@ struct conn *rndv_conn_find(struct rndv *r, struct win_job *job, uint64_t win, u
 void rndv_conn_job_done(struct conn *c);
 const struct prog_win_node *rndv_conn_node(const struct conn *c, uint32_t rank);
 
+/* space.c */
+/* What uses the client's memory: when no worker has it attached any more. */
+void rndv_space_fini(struct rndv_space *sp);
+
 /* slot.c: the client's slots */
 /*
  * Copy slot @slot.  False: it is not posted (any more), or changed while we looked: an entry that is late.
@@ -330,6 +375,8 @@ const struct prog_win_node *rndv_conn_node(const struct conn *c, uint32_t rank);
 bool rndv_slot_read(const struct conn *c, uint32_t slot, struct prog_p2p_slot *s);
 /* SEND (@slot, @serial) has ended; false: it had, or is none. */
 bool rndv_slot_end_send(struct conn *c, uint32_t slot, uint32_t serial, int status);
+/* The same by who was not told so by its receiver's side: not while its memory is shown, but when that is over. */
+bool rndv_slot_fail_send(struct conn *c, uint32_t slot, uint32_t serial, int status);
 void rndv_slot_progress(struct conn *c, uint32_t slot, uint64_t moved);
 void rndv_slot_end_recv(struct conn *c, uint32_t slot, int status, uint32_t head, uint64_t msg_len,
 			uint64_t moved);
@@ -371,6 +418,9 @@ static inline void xfer_hold(struct recv_xfer *x)
 	x->users++;
 }
 void xfer_release(struct recv_xfer *x);
+/* The same by who may outlive the client's end. */
+void xfer_keep(struct recv_xfer *x);
+void xfer_let_go(struct recv_xfer *x);
 /* One that was not begun, or as the last thing of its end. */
 void xfer_free(struct recv_xfer *x);
 int xfer_poll(struct rndv *r);
@@ -401,6 +451,26 @@ void rndv_peers_free(struct rndv *r);
 /* Tell the sender's side that @s has ended; takes @s over. @pj as in xfer_begin(). */
 void rndv_ats_send(struct rndv *r, struct conn *on, struct rndv_job *pj, struct rsend *s, int status);
 void rndv_ats_acked(struct rndv_job *pj, uint64_t token);
+
+/* reads.c: those of a job that are read by RDMA */
+void rndv_reads_join(struct recv_xfer *x);
+void rndv_reads_leave(struct recv_xfer *x);
+/* The way is gone.  They are dealt with in rndv_read_poll(), as frames cannot be sent now. */
+void rndv_reads_lose(struct rndv_job *pj);
+/* The way is closed if there is one: nothing is read of the job from there any more. */
+void rndv_reads_end(struct rndv_job *pj);
+
+/* read.c: how */
+/* Is it to be read, and can it be?  Then it is asked for: 0; or -EOPNOTSUPP, or what it fails with. */
+int rndv_read_start(struct recv_xfer *x);
+/* More of it may be read: the helper thread has room again. */
+void rndv_read_step(struct recv_xfer *x);
+/* As xfer_ops has it. */
+void rndv_read_stop(struct recv_xfer *x);
+/* KEY, of @x, unless NULL.  0 or -EPROTO. */
+int rndv_read_key(struct recv_xfer *x, const void *payload);
+/* Those that were lost. */
+void rndv_read_poll(struct rndv *r);
 
 /* net.c */
 /* The transfer that the job asked for, for which a frame came. */
@@ -457,11 +527,27 @@ void rndv_lane_free(struct rndv_lane *rl);
 bool rndv_lane_has(const struct rndv_lane *rl, const struct conn *c, uint32_t rank);
 /* Answer with a frame without payload; kept while the lane is full. */
 void rndv_ctrl_reply(struct rndv_lane *rl, const struct wire_frame *f);
+/* The same with f->len bytes, at most those of a wire_key. */
+void rndv_ctrl_reply_with(struct rndv_lane *rl, const struct wire_frame *f, const void *payload);
 /* Nobody waits for it. */
 void rndv_ctrl_reply_later(struct rndv_lane *rl, const struct wire_frame *f);
 void rndv_ctrl_reply_flush(struct rndv_lane *rl);
 
+/* show.c: memory of SENDs that other nodes read by RDMA */
+/*
+ * May the opener, whose end of the way is @theirs, read bytes @f->off and what follows of @s?  What it has to know is in @k: 0, or
+ * why not.  What was shown of @s before is not any more.
+ */
+int rndv_show(struct link_from *from, struct send_xfer *s, const struct wire_frame *f, const struct wire_wayrec *theirs,
+	      struct wire_keyrec *k);
+/* Nobody reads of it when this returns. */
+void rndv_hide(struct send_xfer *s);
+/* Nobody reads by the way from there; after its send_xfers. */
+void rndv_show_end(struct link_from *from);
+
 /* send_xfer.c */
+/* READ_REQ.  0 or -EPROTO. */
+int send_xfer_read(struct link_from *from, const struct wire_frame *f, struct conn *c, const void *payload);
 void send_xfer_get(struct link_from *from, const struct wire_frame *f, struct conn *c);
 /* ATS of it has come; @ok: the receiving side has it. */
 void send_xfer_ats(struct send_xfer *s, bool ok);

@@ -6,63 +6,7 @@
 
 #include "rndv/priv.h"
 
-/* ---- spaces ---- */
-
-int rndv_space_new(const struct rndv *r, const struct rndv_client *c, struct win *w, struct rndv_space **out)
-{
-	struct rndv_space *sp = calloc(1, sizeof(*sp));
-	struct thresh_opts to = {
-		.job = w->job->number, .rank = w->rank, .nranks = w->nranks, .area = c->area,
-		/* a control segment has one of these for each rank, and so has a message context's */
-		.peers = (struct prog_p2p_peer *)w->ctl.peers,
-	};
-
-	_Static_assert(sizeof(struct prog_p2p_peer) == sizeof(struct prog_win_peer), "same place");
-	if (!sp)
-		return -ENOMEM;
-	if (match_new(r->conf->max_sends, &c->area->unmatched, &sp->match)) {
-		free(sp);
-		return -ENOMEM;
-	}
-	if (thresh_new(&to, &sp->thresh)) {
-		match_free(sp->match);
-		free(sp);
-		return -ENOMEM;
-	}
-	__atomic_store_n(&c->area->pool_size, pool_span(r->conf->pool_bytes), __ATOMIC_RELEASE);
-	sp->c = *c;
-	win_map_get(c->view.seg);
-	if (c->view.helper)
-		helper_get(c->view.helper);
-	sp->win = win_get(w);
-	atomic_init(&sp->refs, 1);
-	*out = sp;
-	return 0;
-}
-
-/* What uses the client's memory. */
-static void space_fini(struct rndv_space *sp)
-{
-	match_free(sp->match);
-	thresh_free(sp->thresh);
-	pool_free(sp->pool);
-	win_map_put(sp->pool_map);
-	sp->match = NULL;
-	sp->thresh = NULL;
-	sp->pool = NULL;
-	sp->pool_map = NULL;
-}
-
-void rndv_space_put(struct rndv_space *sp)
-{
-	if (!sp || atomic_fetch_sub(&sp->refs, 1) != 1)
-		return;
-	space_fini(sp);
-	helper_put(sp->c.view.helper);
-	win_map_put(sp->c.view.seg);
-	win_put(sp->win);
-	free(sp);
-}
+/* ---- clients ---- */
 
 int rndv_attach(struct rndv *r, struct rndv_space *sp)
 {
@@ -121,13 +65,15 @@ void rndv_detach(struct rndv *r, struct rndv_space *sp)
 	rndv_ring_drain(c);
 	while (c->recvs)
 		xfer_abort(c->recvs, -ESRCH);
+	/* nothing is read there any more */
+	link_landings_end(r->link, &sp->c.view, NULL);
 	while (c->reads)
 		xfer_done(c->reads, -ESRCH);
 	while (c->sends)
 		send_xfer_refuse(c->sends, -ESRCH);
 	if (atomic_fetch_sub(&sp->attached, 1) == 1) {
 		receiver_end(c);
-		space_fini(sp);
+		rndv_space_fini(sp);
 	}
 	__atomic_store_n(&sq->head, __atomic_load_n(&sq->tail, __ATOMIC_ACQUIRE), __ATOMIC_RELEASE);
 	DL_DELETE(r->list, c);
@@ -194,6 +140,8 @@ static int poll(struct link *l)
 			h->posted(h, l->o.index, n);
 	}
 	zombies_poll(r);
+	if (r->reads_lost)
+		rndv_read_poll(r);
 	if (r->retry.now)
 		retry(r);
 	n += xfer_poll(r);
@@ -226,10 +174,11 @@ static void lost(struct link_from *from)
 {
 	receiver_lost(from->link->rndv, from);
 	send_xfer_lost(from->lane->rndv, from);
+	rndv_show_end(from);
 }
 
 static const struct link_ops rndv_ops = {
-	.first = WIRE_RNDV_RTS, .last = WIRE_RNDV_RTS_RETRY,
+	.first = WIRE_RNDV_RTS, .last = WIRE_RNDV_KEY,
 	.poll = poll,
 	.job_gone = rndv_peer_job_gone,
 	.opened = rndv_peer_opened,

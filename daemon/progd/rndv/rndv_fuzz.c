@@ -269,10 +269,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			break;
 		case 3:
 		case 4:
-			kit_peer_frame(&peer, &in, WIRE_RNDV_DATA, WIRE_RNDV_RTS_RETRY);
+			kit_peer_frame(&peer, &in, WIRE_RNDV_DATA, WIRE_RNDV_KEY);
 			break;
 		default:
-			kit_peer_frame(&peer, &in, WIRE_RNDV_RTS, WIRE_RNDV_ATS);
+			kit_peer_frame(&peer, &in, WIRE_RNDV_RTS, WIRE_RNDV_READ_REQ);
 		}
 		if (!peer.out) {
 			kit_peer_open(&peer, &node_b.k, node_b.guid, jobid, jobkey);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-/* Messages between two engines: all kinds of memory and ways to match, and everything that may go wrong. */
+/* Messages between two engines: all kinds of memory and ways to match, and everything that may go wrong; some of it by RDMA, too. */
 #include <signal.h>
 #include <sys/wait.h>
+
+#include <kit/verbs_double.h>
 
 #include "rndv/test_kit.h"
 
@@ -1187,14 +1189,33 @@ static void test_states(void **state)
 }
 #endif
 
+static int setup_rdma(void **state)
+{
+	verbs_double_reset();
+	kit_verbs = &progd_verbs_api;
+	return kit_setup(state);
+}
+
+static int teardown_rdma(void **state)
+{
+	kit_teardown(state);
+	kit_verbs = NULL;
+	assert_int_equal(verbs_double_open(), 0);
+	return 0;
+}
+
+/* What depends on no number of rounds: a device takes its time. */
+#define BOTH(test) \
+	cmocka_unit_test_setup_teardown(test, kit_setup, kit_teardown), { #test " rdma", test, setup_rdma, teardown_rdma, NULL }
+
 static const struct CMUnitTest tests[] = {
-	cmocka_unit_test_setup_teardown(test_ways, kit_setup, kit_teardown),
-	cmocka_unit_test_setup_teardown(test_sizes, kit_setup, kit_teardown),
+	BOTH(test_ways),
+	BOTH(test_sizes),
 	cmocka_unit_test_setup_teardown(test_types_quota, kit_setup, kit_teardown),
 	cmocka_unit_test_setup_teardown(test_nodes_quota, kit_setup, kit_teardown),
 	cmocka_unit_test_setup_teardown(test_place, kit_setup, kit_teardown),
 	cmocka_unit_test_setup_teardown(test_place_allowed, kit_setup, kit_teardown),
-	cmocka_unit_test_setup_teardown(test_many, kit_setup, kit_teardown),
+	BOTH(test_many),
 	cmocka_unit_test_setup_teardown(test_drop, kit_setup, kit_teardown),
 	cmocka_unit_test_setup_teardown(test_withdraw, kit_setup, kit_teardown),
 	cmocka_unit_test_setup_teardown(test_bad_recv, kit_setup, kit_teardown),

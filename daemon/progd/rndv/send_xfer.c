@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
- * SENDs of this node's clients of which other nodes want the payload: GET_REQ comes, DATA goes.  Those of a lane take
- * turns part by part, and fill a part of its queue only.
+ * SENDs of this node's clients of which other nodes want the payload: GET_REQ comes, DATA goes; or READ_REQ, and KEY (show.c).
+ * Those of a lane take turns part by part, and fill a part of its queue only.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -42,6 +42,7 @@ static void turn_on(struct send_xfer *s)
 static void end(struct send_xfer *s)
 {
 	turn_off(s);
+	rndv_hide(s);
 	s->rl->r->nsends--;
 	DL_DELETE(s->rl->sends, s);
 	DL_DELETE2(s->on->sends, s, on_prev, on_next);
@@ -271,8 +272,9 @@ static uint32_t part_size(uint64_t len)
 	return n < PART_MIN ? PART_MIN : n < PART_MAX ? n : PART_MAX;
 }
 
+/* @by_read: nothing is to be sent until GET_REQ comes. */
 static int start(struct link_from *from, const struct wire_frame *f, struct conn *c, uint32_t slot,
-		 uint32_t serial)
+		 uint32_t serial, bool by_read)
 {
 	struct rndv_lane *rl = from->lane->rndv;
 	struct prog_p2p_slot sl;
@@ -314,13 +316,57 @@ static int start(struct link_from *from, const struct wire_frame *f, struct conn
 	s->dst = f->target;
 	s->token = f->seq;
 	s->since = loop_now();
-	s->end = f->total;
+	s->by_read = by_read;
+	s->end = by_read ? 0 : f->total;
 	s->part = part_size(sl.len);
 	DL_APPEND(rl->sends, s);
 	DL_APPEND2(c->sends, s, on_prev, on_next);
 	rl->r->nsends++;
 	turn_on(s);
 	return 0;
+}
+
+int send_xfer_read(struct link_from *from, const struct wire_frame *f, struct conn *c, const void *payload)
+{
+	struct rndv_lane *rl = from->lane->rndv;
+	uint32_t slot = (uint32_t)f->disp, serial = f->disp >> 32;
+	struct send_xfer *s = c ? send_xfer_find(c, slot, serial) : NULL;
+	struct wire_frame a = { .type = WIRE_RNDV_KEY, .job = f->job, .seq = f->seq, .len = sizeof(struct wire_key) };
+	uint8_t answer[sizeof(struct wire_key)];
+	struct wire_keyrec k = { 0 };
+	struct wire_wayrec theirs;
+	int err = 0;
+
+	if (wire_way_get(payload, &theirs))
+		return -EPROTO;
+	if (!c) {
+		err = -ESRCH;
+	} else if (!s) {
+		err = start(from, f, c, slot, serial, true);
+		s = err ? NULL : send_xfer_find(c, slot, serial);
+	} else if (s->rl != rl || s->token != f->seq || !s->by_read || f->off != s->shown_to || f->total > s->from.len) {
+		err = -EINVAL;
+	}
+	if (err) {
+		refuse(rl, f->job, f->seq, err);
+		return 0;
+	}
+	err = rndv_show(from, s, f, &theirs, &k);
+	if (err)
+		k = (struct wire_keyrec){ .status = -err };
+	wire_key_put(answer, &k);
+	rndv_ctrl_reply_with(rl, &a, answer);
+	return 0;
+}
+
+/* What was read of it, or could have been, is to come as frames from byte @off on. */
+static void by_frames(struct send_xfer *s, uint64_t off)
+{
+	rndv_hide(s);
+	s->by_read = false;
+	s->off = off;
+	s->end = off;
+	stats_add(&s->on->stats->served_bytes, off);
 }
 
 void send_xfer_get(struct link_from *from, const struct wire_frame *f, struct conn *c)
@@ -330,11 +376,13 @@ void send_xfer_get(struct link_from *from, const struct wire_frame *f, struct co
 	struct send_xfer *s = c ? send_xfer_find(c, slot, serial) : NULL;
 	int err = 0;
 
+	if (s && s->by_read && s->rl == rl && s->token == f->seq && f->off <= s->shown_to)
+		by_frames(s, f->off);
 	if (!c) {
 		err = -ESRCH;
 	} else if (!s) {
-		err = start(from, f, c, slot, serial);
-	} else if (s->rl != rl || s->token != f->seq || f->off != s->end || f->total <= s->end ||
+		err = start(from, f, c, slot, serial, false);
+	} else if (s->rl != rl || s->token != f->seq || s->by_read || f->off != s->end || f->total <= s->end ||
 		   f->total > s->from.len) {
 		err = -EINVAL;
 	} else {
@@ -349,8 +397,14 @@ void send_xfer_get(struct link_from *from, const struct wire_frame *f, struct co
 
 void send_xfer_ats(struct send_xfer *s, bool ok)
 {
-	if (ok && s->off == s->end)
-		thresh_moved(s->on->sp->thresh, s->dst, s->end, loop_now() - s->since);
+	uint64_t len = s->by_read ? s->shown_to : s->end;
+
+	if (ok && s->by_read) {
+		stats_add(&s->on->stats->served_bytes, len);
+		stats_add(&s->on->stats->served_read_bytes, len);
+	}
+	if (ok && (s->by_read || s->off == s->end))
+		thresh_moved(s->on->sp->thresh, s->dst, len, loop_now() - s->since);
 	end(s);
 }
 

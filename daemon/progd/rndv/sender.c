@@ -30,6 +30,17 @@ static uint32_t short_data(struct conn *c, const struct prog_p2p_slot *s, uint8_
 	return ok ? (uint32_t)s->len : 0;
 }
 
+/* Are its bytes in memory that a device can be told of?  Whether they go so is said when they are asked for. */
+static bool can_be_shown(const struct conn *c, const struct prog_p2p_slot *s)
+{
+	const struct win_map *m;
+
+	if (s->len < READ_MIN || s->loc != PROG_SQE_REGION || s->dtype != ~0ull)
+		return false;
+	m = win_region(&c->sp->c.view.regions, s->region);
+	return m && !m->device;
+}
+
 static struct ctrl_tx *rts_new(struct conn *c, const struct prog_p2p_slot *s, const struct wire_rtsrec *rec)
 {
 	uint8_t buf[sizeof(struct wire_rts) + WIRE_RTS_DATA_MAX];
@@ -44,6 +55,7 @@ static struct ctrl_tx *rts_new(struct conn *c, const struct prog_p2p_slot *s, co
 	memcpy(tx + 1, buf, len);
 	tx->rts = (uint8_t *)(tx + 1);
 	tx->kind = CTRL_RTS;
+	tx->shown = rec->flags & WIRE_RTS_SHOWN;
 	tx->f.len = len;
 	return tx;
 }
@@ -72,9 +84,11 @@ static int announce(struct conn *c, uint32_t slot, const struct prog_p2p_slot *s
 	}
 	if (s->hints & PROG_P2PH_QUIET)
 		rec.flags |= WIRE_RTS_QUIET;
+	if (can_be_shown(c, s))
+		rec.flags |= WIRE_RTS_SHOWN;
 	pj = rndv_peer_job(c, s->key.dst, &err);
 	if (!pj && err != -ENOMEM) {
-		rndv_slot_end_send(c, slot, s->serial, err);
+		rndv_slot_fail_send(c, slot, s->serial, err);
 		return 0;
 	}
 	tx = pj ? rts_new(c, s, &rec) : NULL;
@@ -128,7 +142,7 @@ void sender_retry(struct conn *c, uint32_t slot, uint32_t serial, int err)
 	 * end it: the slot was used 2^31 times, or by an earlier process of the rank, or its receiver named one that never was.
 	 */
 	if (err == -ESTALE) {
-		if (rndv_slot_end_send(c, slot, serial, err))
+		if (rndv_slot_fail_send(c, slot, serial, err))
 			prog_log_limited(PROG_LOG_WARN, "session %u: the SEND in message slot %u failed: its receiver's node knows "
 					 "a newer one of that slot", c->lc.view->session, slot);
 		return;
@@ -138,7 +152,7 @@ void sender_retry(struct conn *c, uint32_t slot, uint32_t serial, int err)
 	} else if (!t->absent_since) {
 		t->absent_since = loop_now();
 	} else if (loop_now() - t->absent_since > ABSENT_NS) {
-		rndv_slot_end_send(c, slot, serial, -ESRCH);
+		rndv_slot_fail_send(c, slot, serial, -ESRCH);
 		return;
 	}
 	say_again(c, slot, serial);

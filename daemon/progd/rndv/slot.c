@@ -48,6 +48,15 @@ bool rndv_slot_end_send(struct conn *c, uint32_t slot, uint32_t serial, int stat
 	return true;
 }
 
+bool rndv_slot_fail_send(struct conn *c, uint32_t slot, uint32_t serial, int status)
+{
+	struct rndv_space *sp = c->sp;
+
+	atomic_store(&sp->failed[slot], serial);
+	/* another worker may show it: show.c */
+	return atomic_load(&sp->shown[slot]) != serial && rndv_slot_end_send(c, slot, serial, status);
+}
+
 void rndv_slot_progress(struct conn *c, uint32_t slot, uint64_t moved)
 {
 	__atomic_store_n(&c->sp->c.slot[slot].moved, moved, __ATOMIC_RELEASE);

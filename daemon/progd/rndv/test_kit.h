@@ -88,6 +88,7 @@ static struct client clients[RANKS];
 static struct win_job *job;
 static uint8_t jobid[16] = { 5 }, jobkey[32] = { 6 };
 static unsigned int kit_workers = 1;
+static const struct verbs_api *kit_verbs;	/* NULL: lanes do not go by RDMA */
 static struct rndv_conf kit_conf = { .max_sends = 1000 };
 
 static inline void kit_bad(struct link_host *h, const struct client_view *c, const char *why)
@@ -300,6 +301,7 @@ static inline void make_node(struct node *n)
 	assert_int_equal(copy_engine_new(0, n->k.loop, &n->copy_engine), 0);
 #endif
 	assert_int_equal(rndv_new(n->k.link, n->copy_engine, &kit_conf, &n->rndv), 0);
+	n->k.verbs = kit_verbs;
 	kit_link_listen(&n->k);
 }
 

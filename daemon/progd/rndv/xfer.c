@@ -126,6 +126,20 @@ void xfer_release(struct recv_xfer *x)
 	try_finish(x);
 }
 
+void xfer_keep(struct recv_xfer *x)
+{
+	xfer_hold(x);
+	atomic_fetch_add(&x->sp->refs, 1);
+}
+
+void xfer_let_go(struct recv_xfer *x)
+{
+	struct rndv_space *sp = x->sp;
+
+	xfer_release(x);
+	rndv_space_put(sp);
+}
+
 void xfer_advance(struct recv_xfer *x, uint64_t len)
 {
 	LOOP_ASSERT(x->on->r->link->o.loop);

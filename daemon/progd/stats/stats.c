@@ -53,6 +53,15 @@ const struct stats_fallback stats_fallbacks[STATS_FALLBACKS] = {
 		"rdma_read_failed",
 		"a read by RDMA failed, and the get was done again in frames",
 	},
+	[STATS_FB_MSG_READ_REFUSED] = {
+		"rdma_message_refused",
+		"a message from shared memory over a lane that goes by RDMA, and the sender's node did not let it be read (RLIMIT_MEMLOCK "
+		"is too small there, or too much is registered: its log says more): in frames, as are those of a second after it",
+	},
+	[STATS_FB_MSG_READ_FAILED] = {
+		"rdma_message_failed",
+		"a read of a message by RDMA failed, and what had not come was sent in frames",
+	},
 	[STATS_FB_WRITE_REFUSED] = {
 		"rdma_write_refused",
 		"a put over a lane that goes by RDMA, and the other node did not give out the window's memory, as above: in frames",

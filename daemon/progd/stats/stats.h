@@ -29,6 +29,8 @@ enum {
 	STATS_FB_ENGINE,
 	STATS_FB_READ_REFUSED,
 	STATS_FB_READ_FAILED,
+	STATS_FB_MSG_READ_REFUSED,
+	STATS_FB_MSG_READ_FAILED,
 	STATS_FB_WRITE_REFUSED,
 	STATS_FB_WRITE_FAILED,
 	STATS_FALLBACKS
@@ -49,6 +51,7 @@ struct stats_msgs {
 	/* the sender's node */
 	uint64_t sends, send_bytes;	/* SENDs read from a ring, their size */
 	uint64_t served_bytes;		/* payload given to receivers */
+	uint64_t served_read_bytes;	/* ... which read it by RDMA, without a worker here */
 	/* the receiver's node: RECVs read from a ring */
 	uint64_t pre_matched, by_id, dropped;	/* dropped: with PROG_P2PF_DROP */
 	uint64_t withdrawn;		/* pre-matched ones that were taken back */
@@ -61,6 +64,8 @@ struct stats_msgs {
 	uint64_t local;			/* of both, from a sender on this node */
 	uint64_t peer_copied;		/* ... whose bytes a helper thread copied from process to process */
 	uint64_t bytes;			/* that came to a receiver's buffer */
+	uint64_t read_bytes;		/* read by RDMA from senders' memory, to a buffer or to the pool */
+	uint64_t read_copied_bytes;	/* ... and copied to their place, which a device does not know */
 	uint64_t overlap_bytes;		/* ... while nobody awaited it: the program was outside MPI */
 	uint64_t unkept;		/* SENDs that were not kept: too many, or no memory */
 	uint64_t errors;		/* messages that failed */

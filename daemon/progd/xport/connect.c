@@ -229,6 +229,7 @@ static void answered(struct lane *l, uint32_t len)
 		l->rdma.peer = h.features & WIRE_RDMA;
 		l->rdma.peer_reads = l->rdma.peer && h.features & WIRE_READS;
 		l->rdma.peer_writes = l->rdma.peer_reads && h.features & WIRE_WRITES;
+		l->rdma.peer_msg_reads = l->rdma.peer_reads && h.features & WIRE_MSG_READS;
 		up(l, &i);
 	}
 }

@@ -15,7 +15,7 @@ void hello_write(uint8_t buf[WIRE_HDR_SIZE + WIRE_HELLO_SIZE], uint8_t type, con
 	struct wire_hello_info h = { .version = WIRE_VERSION, .lane = lane,
 				     .features = WIRE_NOTIFY | WIRE_HEARS_BUSY | WIRE_RTS_DATA |
 						 (x->o.encrypt ? WIRE_SEALED : 0) |
-						 (x->o.verbs ? WIRE_RDMA | WIRE_READS | WIRE_WRITES : 0) };
+						 (x->o.verbs ? WIRE_RDMA | WIRE_READS | WIRE_WRITES | WIRE_MSG_READS : 0) };
 	uint8_t *payload = buf + WIRE_HDR_SIZE;
 
 	memcpy(h.guid, x->o.guid, sizeof(h.guid));

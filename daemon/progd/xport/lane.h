@@ -266,6 +266,7 @@ struct lane_rdma {
 	bool peer;			/* it takes frames about RDMA */
 	bool peer_reads;		/* opener: ... and those that ask for keys ... */
 	bool peer_writes;		/* ... and say that a way is gone */
+	bool peer_msg_reads;		/* ... or that read messages */
 	bool waits;			/* opener: until the timer, then it offers again */
 	bool frame_due;			/* one of these is to be sent */
 	bool switch_due, switching;	/* so is RDMA_SWITCH; it is being sent, and the last */

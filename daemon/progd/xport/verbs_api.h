@@ -22,7 +22,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-#define VERBS_API_VERSION	4
+#define VERBS_API_VERSION	5
 #define VERBS_API_SYMBOL	"progd_verbs_api"
 #define VERBS_PLUGIN		"progd-verbs.so"
 
@@ -35,6 +35,16 @@
 #define VERBS_READ_MAX	(64u << 10)	/* bytes that one READ brings to a buffer of the way, or a WRITE takes from it ... */
 #define VERBS_LAND_MAX	(512u << 10)	/* ... and to and from other memory */
 #define VERBS_READS	8u		/* of both that are under way on a queue pair */
+
+/* What a side of a way is for. */
+#define VERBS_WAY_USES	0		/* it reads and writes */
+#define VERBS_WAY_GIVES	1		/* its memory is read and written ... */
+#define VERBS_WAY_SHOWS	2		/* ... or read only */
+
+/* What memory is registered for. */
+#define VERBS_MEM_LANDS	0		/* to be read to and written from by ways that use */
+#define VERBS_MEM_GIVEN	1		/* to be read and written by peers ... */
+#define VERBS_MEM_SHOWN	2		/* ... or read only */
 
 #define VERBS_LINK_IB	1
 #define VERBS_LINK_ETH	2
@@ -123,10 +133,10 @@ struct verbs_api {
 	/* Has the peer's device all that was sent?  If not, `room' follows. */
 	bool (*ep_quiet)(struct verbs_ep *e);
 	/*
-	 * A way of @job beside an endpoint that is connected, to read and write by it (@user), or to be read and written; freed before
-	 * its endpoint.  0, or -errno and a line.
+	 * A way of @job beside an endpoint that is connected, for @use (VERBS_WAY_*); freed before its endpoint.  0, or -errno and a
+	 * line.
 	 */
-	int (*way_new)(struct verbs_ep *e, const uint8_t job[VERBS_JOB], bool user, void *way_ctx, struct verbs_way_end *mine,
+	int (*way_new)(struct verbs_ep *e, const uint8_t job[VERBS_JOB], int use, void *way_ctx, struct verbs_way_end *mine,
 		       struct verbs_way **out, char why[VERBS_WHY]);
 	/* Once; @peer may be anything.  0, or -errno and a line. */
 	int (*way_connect)(struct verbs_way *w, const struct verbs_way_end *peer, char why[VERBS_WHY]);
@@ -147,11 +157,11 @@ struct verbs_api {
 	int (*way_write)(struct verbs_way *w, uint64_t addr, uint32_t key, uint32_t len, const void *from, uint32_t from_key,
 			 bool seen, void *cookie);
 	/*
-	 * Memory that peers may read and write by ways of this job and device, or (@land) which these ways read to and write from,
-	 * until mem_del() or the last of them is freed.  It must be mapped until then, to be written.  @id is never another's.  0, or
-	 * -errno and a line.
+	 * Memory for @use (VERBS_MEM_*) by ways of this job and device, these @len bytes and no others, until mem_del() or the last of
+	 * them is freed.  It must be mapped until then, to be written unless it is shown.  @id is never another's.  0, or -errno and a
+	 * line.
 	 */
-	int (*mem_add)(struct verbs_way *w, void *addr, size_t len, bool land, uint64_t *id, uint32_t *key, char why[VERBS_WHY]);
+	int (*mem_add)(struct verbs_way *w, void *addr, size_t len, int use, uint64_t *id, uint32_t *key, char why[VERBS_WHY]);
 	/* Does it serve this way, too? */
 	bool (*mem_serves)(const struct verbs_way *w, uint64_t id);
 	/* Nobody reads it, or writes it, when this returns.  Nothing, if it is not there any more. */

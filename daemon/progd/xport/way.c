@@ -32,6 +32,11 @@ bool lane_can_read(const struct lane *l)
 	return l->opener && l->rdma.peer_reads && has_end(l);
 }
 
+bool lane_takes_msg_reads(const struct lane *l)
+{
+	return l->rdma.peer_msg_reads;
+}
+
 bool lane_takes_writes(const struct lane *l)
 {
 	return l->rdma.peer_writes;
@@ -46,7 +51,7 @@ static void way_free(struct lane_way *w)
 	free(w);
 }
 
-static int way_new(struct lane *l, uint32_t job, const struct lane_way_ops *ops, void *ctx, struct wire_wayrec *mine,
+static int way_new(struct lane *l, uint32_t job, int use, const struct lane_way_ops *ops, void *ctx, struct wire_wayrec *mine,
 		   struct lane_way **out, char why[VERBS_WHY])
 {
 	const uint8_t *jobid = lane_jobid(l, job);
@@ -60,7 +65,7 @@ static int way_new(struct lane *l, uint32_t job, const struct lane_way_ops *ops,
 		return jobid ? -ENOMEM : -ENOENT;
 	}
 	*w = (struct lane_way){ .l = l, .ops = ops, .ctx = ctx };
-	ret = api(l)->way_new(l->rdma.ep, jobid, l->opener, w, &end, &w->v, why);
+	ret = api(l)->way_new(l->rdma.ep, jobid, use, w, &end, &w->v, why);
 	if (ret) {
 		free(w);
 		return ret;
@@ -81,7 +86,7 @@ int lane_way_open(struct lane *l, uint32_t job, const struct lane_way_ops *ops, 
 		snprintf(why, VERBS_WHY, "the lane does not go by RDMA");
 		return -ENOTCONN;
 	}
-	return way_new(l, job, ops, ctx, mine, out, why);
+	return way_new(l, job, VERBS_WAY_USES, ops, ctx, mine, out, why);
 }
 
 int lane_way_connect(struct lane_way *w, const struct wire_wayrec *peer, char why[VERBS_WHY])
@@ -95,8 +100,8 @@ int lane_way_connect(struct lane_way *w, const struct wire_wayrec *peer, char wh
 	return api(w->l)->way_connect(w->v, &end, why);
 }
 
-int lane_way_accept(struct lane *l, uint32_t job, const struct lane_way_ops *ops, void *ctx, const struct wire_wayrec *peer,
-		    struct wire_wayrec *mine, struct lane_way **out, char why[VERBS_WHY])
+int lane_way_accept(struct lane *l, uint32_t job, int use, const struct lane_way_ops *ops, void *ctx,
+		    const struct wire_wayrec *peer, struct wire_wayrec *mine, struct lane_way **out, char why[VERBS_WHY])
 {
 	int ret;
 
@@ -105,7 +110,7 @@ int lane_way_accept(struct lane *l, uint32_t job, const struct lane_way_ops *ops
 		snprintf(why, VERBS_WHY, "the lane does not go by RDMA");
 		return -ENOTCONN;
 	}
-	ret = way_new(l, job, ops, ctx, mine, out, why);
+	ret = way_new(l, job, use, ops, ctx, mine, out, why);
 	if (ret)
 		return ret;
 	ret = lane_way_connect(*out, peer, why);
@@ -136,9 +141,9 @@ int lane_way_write(struct lane_way *w, uint64_t addr, uint32_t key, uint32_t len
 	return api(w->l)->way_write(w->v, addr, key, len, from, from_key, seen, cookie);
 }
 
-int lane_way_mem_add(struct lane_way *w, void *addr, size_t len, bool land, uint64_t *id, uint32_t *key, char why[VERBS_WHY])
+int lane_way_mem_add(struct lane_way *w, void *addr, size_t len, int use, uint64_t *id, uint32_t *key, char why[VERBS_WHY])
 {
-	return api(w->l)->mem_add(w->v, addr, len, land, id, key, why);
+	return api(w->l)->mem_add(w->v, addr, len, use, id, key, why);
 }
 
 bool lane_way_mem_serves(const struct lane_way *w, uint64_t id)

@@ -31,6 +31,8 @@ static struct side {
 	struct way way[JOBS];
 } side[2];
 
+static int server = VERBS_WAY_GIVES;	/* what side 1's ends are for */
+
 static uint8_t memory[SIZE] __attribute__((aligned(4096)));
 
 static struct {				/* descriptors do not block: who tests looks whether there is something */
@@ -107,7 +109,8 @@ static void way_pair(int job)
 
 	for (int i = 0; i < 2; i++) {
 		memset(&side[i].way[job], 0, sizeof(side[i].way[job]));
-		assert_int_equal(api->way_new(side[i].ep, name, !i, &side[i].way[job], &end[i], &side[i].way[job].v, why), 0);
+		assert_int_equal(api->way_new(side[i].ep, name, i ? server : VERBS_WAY_USES, &side[i].way[job], &end[i],
+					      &side[i].way[job].v, why), 0);
 	}
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(api->way_connect(side[i].way[job].v, &end[!i], why), 0);
@@ -134,7 +137,7 @@ static int setup(void **state)
 		assert_int_equal(api->ep_new(side[i].v, local, &side[i], &end[i], &side[i].ep, why), 0);
 	}
 	/* none before its endpoint is connected */
-	assert_int_equal(api->way_new(side[0].ep, local, true, NULL, NULL, NULL, why), -ENOTCONN);
+	assert_int_equal(api->way_new(side[0].ep, local, VERBS_WAY_USES, NULL, NULL, NULL, why), -ENOTCONN);
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(api->ep_connect(side[i].ep, &end[!i], why), 0);
 	for (int job = 0; job < JOBS; job++)
@@ -160,7 +163,7 @@ static void give(int job, void *p, size_t n, uint64_t *id, uint32_t *key)
 {
 	char why[VERBS_WHY];
 
-	assert_int_equal(api->mem_add(side[1].way[job].v, p, n, false, id, key, why), 0);
+	assert_int_equal(api->mem_add(side[1].way[job].v, p, n, VERBS_MEM_GIVEN, id, key, why), 0);
 }
 
 /* Did what was begun end well?  If not the way is over, of both sides, and there is another one. */
@@ -258,6 +261,29 @@ static void test_keys(void **state)
 	assert_false(can_write(0, memory + 100000, key_whole, 40000));
 }
 
+/* What is shown can be read, and is not written: neither is what was given out, by a way that shows. */
+static void test_shown(void **state)
+{
+	char why[VERBS_WHY];
+	uint64_t shown, given;
+	uint32_t key, given_key;
+
+	assert_int_equal(api->mem_add(side[1].way[0].v, memory + 100, 1000, VERBS_MEM_SHOWN, &shown, &key, why), 0);
+	assert_true(can_read(0, memory + 100, key, 1000));
+	assert_false(can_read(0, memory + 99, key, 1));
+	assert_int_equal(api->mem_add(side[1].way[0].v, memory + 100, 1000, VERBS_MEM_SHOWN, &shown, &key, why), 0);
+	assert_false(can_read(0, memory + 1100, key, 1));
+	assert_int_equal(api->mem_add(side[1].way[0].v, memory + 100, 1000, VERBS_MEM_SHOWN, &shown, &key, why), 0);
+	assert_false(can_write(0, memory + 100, key, 8));
+	server = VERBS_WAY_SHOWS;
+	way_end(0);
+	way_pair(0);
+	give(0, memory, SIZE, &given, &given_key);
+	assert_true(can_read(0, memory, given_key, 1000));
+	assert_false(can_write(0, memory, given_key, 8));
+	server = VERBS_WAY_GIVES;
+}
+
 /* What was written is there for all to see when it is said so, and from other memory than the way's, too. */
 static void test_seen(void **state)
 {
@@ -269,7 +295,7 @@ static void test_seen(void **state)
 
 	give(0, memory, SIZE, &id, &key);
 	memset(own, 0xaa, sizeof(own));
-	assert_int_equal(api->mem_add(w->v, own, sizeof(own), true, &mine, &my_key, why), 0);
+	assert_int_equal(api->mem_add(w->v, own, sizeof(own), VERBS_MEM_LANDS, &mine, &my_key, why), 0);
 	assert_int_equal(api->way_write(w->v, (uintptr_t)memory, key, sizeof(own), own, my_key, false, &memory[0]), 0);
 	RUN_FOR(look, 20, w->done == 1);
 	/* the device has it, and that is all that is known: the double shows nothing yet */
@@ -380,7 +406,7 @@ static void test_refused(void **state)
 	uint64_t id;
 	uint32_t key;
 
-	assert_int_equal(api->way_new(side[0].ep, name, true, NULL, &mine, &w, why), 0);
+	assert_int_equal(api->way_new(side[0].ep, name, VERBS_WAY_USES, NULL, &mine, &w, why), 0);
 	for (unsigned int i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		assert_int_equal(api->way_connect(w, &bad[i], why), -EINVAL);
 	/* not connected; then what is longer than its buffers */
@@ -397,13 +423,13 @@ static void test_refused(void **state)
 		f = (struct verbs_double_fails){ -1, -1, -1, -1, -1, -1 };
 		*(i == 0 ? &f.create_qp : i == 1 ? &f.modify_qp : &f.reg_mr) = 1;
 		verbs_double_fail(&f);
-		assert_true(api->way_new(side[0].ep, name, true, NULL, &mine, &w, why) < 0);
+		assert_true(api->way_new(side[0].ep, name, VERBS_WAY_USES, NULL, &mine, &w, why) < 0);
 		assert_int_equal(verbs_double_open(), open);
 	}
 	f = (struct verbs_double_fails){ -1, -1, -1, -1, -1, -1 };
 	f.reg_mr = 1;
 	verbs_double_fail(&f);
-	assert_int_equal(api->mem_add(side[1].way[0].v, memory, SIZE, false, &id, &key, why), -ENOMEM);
+	assert_int_equal(api->mem_add(side[1].way[0].v, memory, SIZE, VERBS_MEM_GIVEN, &id, &key, why), -ENOMEM);
 	assert_non_null(strstr(why, "RLIMIT_MEMLOCK"));
 	assert_int_equal(verbs_double_open(), open);
 }
@@ -412,6 +438,7 @@ static void test_refused(void **state)
 
 static const struct CMUnitTest tests[] = {
 	CASE(test_keys),
+	CASE(test_shown),
 	CASE(test_seen),
 	CASE(test_writes_end),
 	CASE(test_taken_back),

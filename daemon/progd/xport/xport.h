@@ -315,6 +315,8 @@ struct lane_way_ops {
 
 /* May ways be opened to read by the lane now? */
 bool lane_can_read(const struct lane *l);
+/* Opener: does the acceptor know of messages that are read? */
+bool lane_takes_msg_reads(const struct lane *l);
 /* Opener: does the acceptor know of ways that write, and of their end? */
 bool lane_takes_writes(const struct lane *l);
 /* Opener: a way of the job, and our end of it.  0, or -errno and a line in @why. */
@@ -322,9 +324,9 @@ int lane_way_open(struct lane *l, uint32_t job, const struct lane_way_ops *ops, 
 		  struct lane_way **out, char why[VERBS_WHY]);
 /* The peer's end, which may be anything.  0, or -errno and a line: it is of no use, and to be closed. */
 int lane_way_connect(struct lane_way *w, const struct wire_wayrec *peer, char why[VERBS_WHY]);
-/* Acceptor: one for the opener's end @peer.  0, or -errno and a line. */
-int lane_way_accept(struct lane *l, uint32_t job, const struct lane_way_ops *ops, void *ctx, const struct wire_wayrec *peer,
-		    struct wire_wayrec *mine, struct lane_way **out, char why[VERBS_WHY]);
+/* Acceptor: one for the opener's end @peer, VERBS_WAY_GIVES or VERBS_WAY_SHOWS.  0, or -errno and a line. */
+int lane_way_accept(struct lane *l, uint32_t job, int use, const struct lane_way_ops *ops, void *ctx,
+		    const struct wire_wayrec *peer, struct wire_wayrec *mine, struct lane_way **out, char why[VERBS_WHY]);
 /* Nothing is read or written by it any more, of this side's memory. NULL allowed. */
 void lane_way_close(struct lane_way *w);
 /* As verbs_api.h has these. */
@@ -332,7 +334,7 @@ int lane_way_read(struct lane_way *w, uint64_t addr, uint32_t key, uint32_t len,
 void *lane_way_room(struct lane_way *w);
 int lane_way_write(struct lane_way *w, uint64_t addr, uint32_t key, uint32_t len, const void *from, uint32_t from_key, bool seen,
 		   void *cookie);
-int lane_way_mem_add(struct lane_way *w, void *addr, size_t len, bool land, uint64_t *id, uint32_t *key, char why[VERBS_WHY]);
+int lane_way_mem_add(struct lane_way *w, void *addr, size_t len, int use, uint64_t *id, uint32_t *key, char why[VERBS_WHY]);
 bool lane_way_mem_serves(const struct lane_way *w, uint64_t id);
 /* Nobody reads it, or writes it, when this returns. */
 void xport_mem_del(struct xport_worker *xw, uint64_t id);

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -95,10 +96,11 @@ static void test_fault(void **state)
 	int st;
 
 	if (!pid) {
+		void *at = mmap(NULL, 1, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		pthread_t t;
 
 		sigaction(SIGSEGV, &sa, NULL);
-		if (!thread_start(&t, "fault", fault, NULL))
+		if (at != MAP_FAILED && !thread_start(&t, "fault", fault, at))
 			pthread_join(t, NULL);
 		_exit(1);
 	}

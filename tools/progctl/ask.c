@@ -221,16 +221,22 @@ static void bound_cpu_time(void)
 static char *receive(int fd, size_t *len)
 {
 	uint64_t end = clock_ns() + REPLY_TIMEOUT_S * 1000000000ull;
+	size_t room = 0;
 	char *buf = NULL, *more;
 	ssize_t n;
 
 	*len = 0;
 	do {
-		errno = clock_ns() > end ? EAGAIN : *len < REPLY_MAX ? ENOMEM : EMSGSIZE;
-		more = errno == ENOMEM ? realloc(buf, *len + CHUNK) : NULL;
-		if (!more)
+		errno = clock_ns() > end ? EAGAIN : *len < REPLY_MAX ? 0 : EMSGSIZE;
+		if (errno)
 			goto fail;
-		buf = more;
+		if (*len + CHUNK > room) {
+			room = room ? 2 * room : CHUNK;
+			more = realloc(buf, room);
+			if (!more)
+				goto fail;
+			buf = more;
+		}
 		n = recv(fd, buf + *len, CHUNK, 0);
 		if (n <= 0) {
 			if (!n)

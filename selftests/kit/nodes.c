@@ -133,7 +133,7 @@ int node_start_supervisor(struct node *n, const char *progd, const char *const *
 
 const char *node_log(const struct node *n)
 {
-	static char text[1 << 20];
+	static char text[16 << 20];
 	int fd = open(n->log, O_RDONLY);
 	ssize_t got = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0;
 

@@ -274,8 +274,8 @@ static int post_msg(struct colls *cs, struct prog_coll *c, struct strand *st, un
 /* As prog_msg_test(), but what a caller's thread has seen last stays what it is. */
 static int test_msg(struct colls *cs, prog_msg *m, struct prog_msg_result *r)
 {
-	if (!m->copied && msg_state(m) < PROG_P2P_DONE)
-		return session_lost(cs->s) ? -ECONNRESET : 0;
+	if (!m->copied && msg_state(m) < PROG_P2P_DONE && !session_lost(cs->s))
+		return 0;
 	return prog_msg_test(cs->w, m, r);
 }
 

@@ -48,8 +48,14 @@ int prog_msg_test(struct prog_win *w, prog_msg *m, struct prog_msg_result *r)
 				 __ATOMIC_RELAXED);
 		state = msg_state(m);
 	}
-	if (state < PROG_P2P_DONE)
-		return session_lost(s) ? -ECONNRESET : 0;
+	if (state < PROG_P2P_DONE) {
+		if (!session_lost(s))
+			return 0;
+		/* what ended before that counts */
+		state = msg_state(m);
+		if (state < PROG_P2P_DONE)
+			return -ECONNRESET;
+	}
 	give_result(m, state, r);
 	return 1;
 }

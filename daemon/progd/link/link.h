@@ -52,6 +52,7 @@ struct link_key {
 };
 
 #define LINK_IDLE_NS	60000000000ull	/* the next job of the user may want it */
+#define LINK_PEER_BYTES	1024u		/* charged to the user as long as the node is known: what it takes with the engines' parts, about */
 
 struct link_peer {			/* a node that engines of this worker send to */
 	struct link_key key;

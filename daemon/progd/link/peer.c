@@ -6,15 +6,14 @@
 
 #include "link/priv.h"
 
-/* What a peer, and a job with one, take with the engines' parts, about. */
-#define PEER_BYTES	1024u
+/* What a job with a peer takes with the engines' parts, about. */
 #define JOB_BYTES	256u
 
 /* ---- who is there ---- */
 
 static void peer_free(struct link_peer *p)
 {
-	win_user_uncharge(p->user, USER_TABLES, PEER_BYTES);
+	win_user_uncharge(p->user, USER_TABLES, LINK_PEER_BYTES);
 	win_user_put(p->user);
 	free(p);
 }
@@ -32,13 +31,13 @@ static struct link_peer *peer_get(struct link *l, struct win_user *user, const s
 	HASH_FIND(hh, l->peers, &key, sizeof(key), p);
 	if (p)
 		return p;
-	*err = win_node_charge(user, PEER_BYTES);
+	*err = win_node_charge(user, LINK_PEER_BYTES);
 	if (*err)
 		return NULL;
 	*err = -ENOMEM;
 	p = calloc(1, sizeof(*p));
 	if (!p) {
-		win_user_uncharge(user, USER_TABLES, PEER_BYTES);
+		win_user_uncharge(user, USER_TABLES, LINK_PEER_BYTES);
 		return NULL;
 	}
 	p->link = l;

@@ -2,11 +2,12 @@
 /*
  * collectives: how much of a non-blocking collective is hidden behind computation of all ranks, none of which calls MPI meanwhile.
  *
- *	collectives --work ITERS_PER_MS [--rounds N] [--late-ms N] POINT...
+ *	collectives --work ITERS_PER_MS [--rounds N] [--short-rounds N] [--late-ms N] POINT...
  *
  * POINT is CALL/BYTES, late/CALL/BYTES or sent/CALL/BYTES. CALL: ibarrier, ibcast, iallreduce, ireduce, iallgather, ialltoall,
  * ireduce_scatter; BYTES: of what is broadcast or reduced, or of the block that each rank gives or gets. Method of IMB-NBC (Intel MPI
- * Benchmarks): with times of the slowest rank, over N rounds,
+ * Benchmarks): with times of the slowest rank, over N rounds (--short-rounds where BYTES are 32 KiB or less: whoever learns from
+ * what a program does with short ones has something to learn from),
  *
  *	POINT#pure	start and wait, without computing (ns)
  *	POINT#cpu	the computation alone, of all ranks at once, about as long as the median of pure (ns)
@@ -38,6 +39,7 @@
 #include <string.h>
 
 #define LOOK_US		50	/* the late rank looks so often */
+#define SHORT		(32u << 10)
 
 enum call { IBARRIER, IBCAST, IALLREDUCE, IREDUCE, IALLGATHER, IALLTOALL, IREDUCE_SCATTER, CALLS };
 static const char *const call_names[CALLS] = {
@@ -45,7 +47,7 @@ static const char *const call_names[CALLS] = {
 };
 
 static int rank, size;
-static uint64_t work, rounds, late_ms;
+static uint64_t work, rounds, short_rounds, late_ms;
 
 /* ---- one collective ---- */
 
@@ -54,6 +56,7 @@ static struct point {
 	size_t bytes, n;	/* n: integers of 8 bytes in each block */
 	uint64_t *in, *out;	/* of @size blocks */
 	int *counts;
+	uint64_t rounds;
 } p;
 
 /* What rank @from gives as its integer @i in round @k. */
@@ -220,7 +223,7 @@ static int64_t daemons_ns(void)
 /* The rounds without computing; the first ones are the warm-up. */
 static void pure_run(struct times *pure)
 {
-	for (uint64_t k = 0; k < rounds + 2; k++) {
+	for (uint64_t k = 0; k < p.rounds + 2; k++) {
 		int64_t t;
 
 		if (!k)
@@ -261,12 +264,12 @@ static void hidden_run(const char *spec)
 	pure_run(&pure);
 	pm = bench_median(&pure.slowest);
 	iters = (uint64_t)((double)pm / 1e6 * (double)work) + 1;
-	for (uint64_t k = 0; k < rounds; k++)
+	for (uint64_t k = 0; k < p.rounds; k++)
 		add(&cpu, compute_alone(iters));
 	cm = bench_median(&cpu.slowest);
 	fill(1);
 	cpu0 = daemons_ns();
-	for (uint64_t k = 0; k < rounds; k++)
+	for (uint64_t k = 0; k < p.rounds; k++)
 		add(&all, once(iters));
 	cpu1 = daemons_ns();
 	check(1);
@@ -278,7 +281,7 @@ static void hidden_run(const char *spec)
 	emit(spec, "", "%", &hidden);
 	emit_one(spec, "#osu", "%", 100 - 100 * (all.sum - cpu.sum) / (pure.sum ? pure.sum : 1));
 	if (cpu1)
-		emit_one(spec, "#progd", "ns", (cpu1 - cpu0) / (int64_t)rounds);
+		emit_one(spec, "#progd", "ns", (cpu1 - cpu0) / (int64_t)p.rounds);
 	bench_samples_free(&pure.slowest);
 	bench_samples_free(&cpu.slowest);
 	bench_samples_free(&all.slowest);
@@ -296,7 +299,7 @@ static void late_run(const char *spec)
 	if (p.call == IBARRIER || p.n * sizeof(*p.in) < 65536)
 		bench_die("point %s: nothing to be seen", spec);
 	pure_run(&pure);
-	for (uint64_t k = 0; k < rounds; k++) {
+	for (uint64_t k = 0; k < p.rounds; k++) {
 		volatile uint64_t *at = last(k, &want);
 		MPI_Request q;
 		int64_t t0, t = 0;
@@ -388,7 +391,7 @@ static void point_run(const char *spec)
 		i++;
 	if (i == CALLS)
 		bench_die("point %s: unknown call %s", spec, name);
-	p = (struct point){ .call = i, .bytes = n, .n = n / 8 };
+	p = (struct point){ .call = i, .bytes = n, .n = n / 8, .rounds = n > SHORT ? rounds : short_rounds };
 	p.in = bench_alloc((p.n * (size_t)size + 1) * sizeof(*p.in));
 	p.out = bench_alloc((p.n * (size_t)size + 1) * sizeof(*p.out));
 	p.counts = bench_alloc((size_t)size * sizeof(*p.counts));
@@ -412,9 +415,10 @@ int main(int argc, char **argv)
 	MPI_Comm_size(MPI_COMM_WORLD, &size);
 	work = bench_opt(argc, argv, "--work", 0);
 	rounds = bench_opt(argc, argv, "--rounds", 20);
+	short_rounds = bench_opt(argc, argv, "--short-rounds", 300);
 	late_ms = bench_opt(argc, argv, "--late-ms", 50);
-	if (!work || !rounds)
-		bench_die("--work ITERS_PER_MS is missing, or --rounds is 0");
+	if (!work || !rounds || !short_rounds)
+		bench_die("--work ITERS_PER_MS is missing, or --rounds or --short-rounds is 0");
 	for (int i = 0; bench_arg(argc, argv, &i);)
 		point_run(argv[i]);
 	if (!rank)

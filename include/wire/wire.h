@@ -100,7 +100,8 @@ enum {	/* hdr.type; never stored as an enum */
 	WIRE_RNDV_ATS_ACK	= 58,	/* ATS seq has come */
 	WIRE_RNDV_RTS_RETRY	= 59,	/* the RTS was not kept, send it again after a while; error in seq:
 					 * ENOENT: the rank is not here (yet, or any more); ESTALE: never
-					 * again, a newer SEND of the slot is known here */
+					 * again, a newer SEND of the slot is known here; ENOSPC: never again,
+					 * the receiver's quota has no room for the sender's node */
 	WIRE_RNDV_KEY		= 60,	/* answer to READ_REQ seq; payload wire_key, lo..hi: bytes of the message, from off on, as
 					 * many as are shown now; with a status: it has to be asked for with GET_REQ */
 };

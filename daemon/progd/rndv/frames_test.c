@@ -426,6 +426,38 @@ static void test_rts_quota(void **state)
 	assert_int_equal(clients[2].seg->area.unmatched, 50);
 }
 
+/* A node of which its user's quota has no room is not known: its SEND is refused for good, and so is one of ours there. */
+static void test_rts_no_room(void **state)
+{
+	static uint8_t mem[1000];
+	struct buf b = { .place = PRIVATE, .mem = mem, .count = 1000, .len = 1000 };
+	struct win_limits lim, none;
+	struct wire_frame f = {
+		.type = WIRE_RNDV_RTS_RETRY, .win = KEY, .origin = 2, .target = 0, .error = ENOSPC,
+	};
+	uint32_t s;
+
+	win_limits_get(&lim);
+	none = lim;
+	none.tables = 0;
+	win_limits_set(&none);
+	say_rts(0, 2, 1, 1, 1, 1000);
+	UNTIL(count(WIRE_RNDV_RTS_RETRY) == 1);
+	assert_int_equal(got(WIRE_RNDV_RTS_RETRY)->error, ENOSPC);
+	assert_int_equal(clients[2].seg->area.unmatched, 0);
+	win_limits_set(&lim);
+	say_rts(0, 2, 1, 2, 2, 1000);
+	UNTIL(clients[2].seg->area.unmatched == 1);
+	s = post_send(2, 0, 1, 0, &b);
+	UNTIL(t.in && count(WIRE_RNDV_RTS) == 1);
+	f.job = got(WIRE_RNDV_RTS)->job;
+	f.disp = WIRE_RNDV_ID(s, slot_of(2, s)->serial);
+	send_frame(t.in, &f, NULL);
+	UNTIL(DONE(2, s));
+	assert_int_equal(slot_of(2, s)->status, -EDQUOT);
+	assert_int_equal(count(WIRE_RNDV_RTS), 1);
+}
+
 static uint32_t start_get(uint64_t len)
 {
 	static uint8_t mem[600000];
@@ -722,6 +754,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test_setup_teardown(test_rts_refused, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_rts_data, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_rts_quota, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_rts_no_room, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_data, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_data_beyond, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_rts_stale, setup, teardown),

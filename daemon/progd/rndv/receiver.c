@@ -67,8 +67,9 @@ static int arrived(struct conn *on, struct rsend *s)
 
 	if (s->from) {
 		pj = rndv_peer_job(on, s->id.src, &err);
+		/* match_send() says -EDQUOT for what passes when RECVs come */
 		if (!pj)
-			return err;
+			return err == -EDQUOT ? -ENOSPC : err;
 	}
 	/* who posts RECVs is served by one worker, and only that one uses the pool */
 	eager = thresh_arrived(on->sp->thresh, s->id.src, s->len, (int64_t)s->eager_max, loop_now()) &&

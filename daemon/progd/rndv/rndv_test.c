@@ -292,6 +292,29 @@ static void test_nodes_quota(void **state)
 	free_buf(&rb);
 }
 
+/* The sender's node has room for the receiver's, which has none for the sender's: both are told, and the SEND is not announced for ever. */
+static void test_nodes_quota_there(void **state)
+{
+	struct buf sb = make_buf(0, PRIVATE, false, 1200), rb = make_buf(2, PRIVATE, false, 1200);
+	struct win_limits lim, one_more;
+	uint32_t s, r;
+
+	win_limits_get(&lim);
+	one_more = lim;
+	one_more.tables = job->user->used[USER_TABLES] + 2 * LINK_PEER_BYTES - 1;
+	win_limits_set(&one_more);
+	s = post_send(0, 2, ++ord, 0, &sb);
+	RUN(DONE(0, s));
+	assert_int_equal(slot_of(0, s)->status, -EDQUOT);
+	r = post_recv(0, 2, ord, 0, &rb);
+	RUN(DONE(2, r));
+	assert_int_equal(slot_of(2, r)->status, -EDQUOT);
+	win_limits_set(&lim);
+	one(0, 2, PRIVATE, false, PRIVATE, false, RECV_FIRST, 1200, 1200);
+	free_buf(&sb);
+	free_buf(&rb);
+}
+
 /* Large messages tell the workers of both sides where their clients compute, and where they rest. */
 static void test_place(void **state)
 {
@@ -1213,6 +1236,7 @@ static const struct CMUnitTest tests[] = {
 	BOTH(test_sizes),
 	cmocka_unit_test_setup_teardown(test_types_quota, kit_setup, kit_teardown),
 	cmocka_unit_test_setup_teardown(test_nodes_quota, kit_setup, kit_teardown),
+	cmocka_unit_test_setup_teardown(test_nodes_quota_there, kit_setup, kit_teardown),
 	cmocka_unit_test_setup_teardown(test_place, kit_setup, kit_teardown),
 	cmocka_unit_test_setup_teardown(test_place_allowed, kit_setup, kit_teardown),
 	BOTH(test_many),

@@ -147,6 +147,11 @@ void sender_retry(struct conn *c, uint32_t slot, uint32_t serial, int err)
 					 "a newer one of that slot", c->lc.view->session, slot);
 		return;
 	}
+	/* its receiver's user has no room for this node in his quota, so nobody there could tell of an end */
+	if (err == -ENOSPC) {
+		rndv_slot_fail_send(c, slot, serial, -EDQUOT);
+		return;
+	}
 	if (err != -ENOENT) {
 		t->absent_since = 0;
 	} else if (!t->absent_since) {

@@ -255,6 +255,9 @@ static void on_taken(struct engine *e, uint64_t id)
 	e->leaves = 0;
 	closer_add(e->all->o.closer, c->fd, e->uid);
 	conn_free(e, c);
+	/* whoever ends now ends with nobody waiting: to be ready is no success yet */
+	if (!e->nconns)
+		e->tries = 0;
 	give(e);
 }
 
@@ -279,7 +282,6 @@ static void on_said(struct engine *e, const struct super_msg *m)
 		}
 		loop_timer_cancel(&e->timer);
 		e->state = ENGINE_UP;
-		e->tries = 0;
 		e->last_id = m->id;
 		e->leaves = 0;
 		prog_log(PROG_LOG_INFO, "engine of uid %u (pid %d): ready", (unsigned int)e->uid, (int)e->record.pid);

@@ -1144,6 +1144,13 @@ static int slow_engine(char **argv)
 	return 127;
 }
 
+/* What the supervisor runs in test_hopeless_engine(): it is ready, and ends. */
+static int hopeless_engine(void)
+{
+	bad_say(SUPER_READY, 0);
+	return 1;
+}
+
 /* What the supervisor runs in test_bad_engines(): progd for a good user. */
 static int bad_engine(char **argv)
 {
@@ -1267,15 +1274,40 @@ static void test_stopped_supervisor(void **state)
 	assert_int_equal(node_stop(&node, SIGTERM), 0);
 }
 
-/* A client of an engine that does not start: it is told, and does not wait for the next one, which would not either. */
-static int silent_client(int sock)
+/* A client that no engine takes: it is told @why. */
+static int refused_client(int sock, const char *why)
 {
 	char text[512];
 	ssize_t n;
 
 	alarm(60);
 	n = recv(sock, text, sizeof(text), 0);
-	return n <= 0 || !memmem(text, n, "does not start", strlen("does not start"));
+	return n <= 0 || !memmem(text, n, why, strlen(why));
+}
+
+/* Engines that say that they are ready, and end, are not started for ever while somebody waits. */
+static void test_hopeless_engine(void **state)
+{
+	char fake[160];
+	pid_t pid;
+	int st;
+
+	copy_self("hopeless", fake);
+	sets[0] = NULL;
+	assert_int_equal(node_start_supervisor(&node, fake, sets), 0);
+	fflush(NULL);
+	pid = fork();
+	if (!pid) {
+		int sock;
+
+		user_become(USER_A);
+		sock = nodes_connect(node.sock, SOCK_SEQPACKET);
+		_exit(sock < 0 ? 8 : refused_client(sock, "end as soon as they start"));
+	}
+	assert_int_equal(waitpid(pid, &st, 0), pid);
+	assert_int_equal(st, 0);
+	node.bad_ends = true;
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
 }
 
 /* Each of many users has one of them; the others' engines do not notice. */
@@ -1320,7 +1352,8 @@ static void test_bad_engines(void **state)
 					_exit(8);
 			}
 			if (i == SILENT)
-				_exit(silent_client(sock));
+				/* and not that the next one is waited for, which would not start either */
+				_exit(refused_client(sock, "does not start"));
 			pause();
 		}
 		if (i % 4)
@@ -1792,6 +1825,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_stopped_engine),
 	cmocka_unit_test(test_fair),
 	cmocka_unit_test(test_stopped_supervisor),
+	cmocka_unit_test(test_hopeless_engine),
 	cmocka_unit_test(test_bad_engines),
 	cmocka_unit_test(test_options),
 	cmocka_unit_test(test_reload),
@@ -1806,7 +1840,8 @@ static const struct CMUnitTest tests[] = {
 static int begin(int argc, char **argv)
 {
 	if (argc > 1 && !strcmp(argv[1], "--engine"))
-		return strstr(argv[0], "/slow") ? slow_engine(argv) : bad_engine(argv);
+		return strstr(argv[0], "/slow") ? slow_engine(argv) : strstr(argv[0], "/hopeless") ? hopeless_engine() :
+		       bad_engine(argv);
 	if (geteuid())
 		kit_skip("needs root, to be several users");
 	kit_suite.ntests -= !make_cgroup();

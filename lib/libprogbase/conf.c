@@ -456,15 +456,20 @@ int conf_load(struct conf *c, const char *file, const char *dir, bool running, c
 		ret = load_file(c, file, base, err);
 	if (!ret && dir)
 		ret = load_dir(c, dir, base, err);
-	for (size_t i = 0; i < c->n && !ret; i++) {
-		bool fixed = running && c->items[i].when == CONF_START;
-
-		now[i] = c->forced[i] || fixed ? c->now[i] : base[i];
-		if (fixed && !c->forced[i] && !value_equal(&base[i], &c->now[i]) && !refused++)
+	for (size_t i = 0; i < c->n && !ret; i++)
+		now[i] = c->forced[i] ? c->now[i] : base[i];
+	/* what a restart would begin with is refused now, and not then */
+	if (!ret)
+		ret = check_values(c, now, err);
+	for (size_t i = 0; i < c->n && !ret && running; i++) {
+		if (c->items[i].when != CONF_START)
+			continue;
+		if (!value_equal(&now[i], &c->now[i]) && !refused++)
 			fail(err, 0, "%.300s: %s: a change needs a restart", base[i].source,
 			     c->items[i].name);
+		now[i] = c->now[i];
 	}
-	if (!ret)
+	if (!ret && refused)
 		ret = check_values(c, now, err);
 	if (ret) {
 		forget(c, mark);

@@ -71,6 +71,7 @@ void conf_set_check(struct conf *c, conf_check_fn *check, void *arg);
  * (such a setting lasts until conf_unset). All or nothing: on an error nothing has changed.
  * @running: CONF_START items keep their value; if the files want another one, the number of
  * such keys is returned (> 0) and @err names the first. 0 otherwise, or a negative errno.
+ * The check is asked of what the files say as well, which is what the next start would have.
  */
 int conf_load(struct conf *c, const char *file, const char *dir, bool running, char *err);
 

@@ -297,6 +297,12 @@ static void test_check(void **state)
 	assert_int_equal(conf_set(c, "workers", "9", "x", false, err), -EINVAL);
 	expect(c, "workers", "2");
 	assert_int_equal(calls, 3);
+	/* also when only the next start would have it */
+	assert_int_equal(conf_load(c, file, NULL, true, err), -EINVAL);
+	assert_string_equal(err, "more than 8 workers need eager");
+	put("main.conf", "workers = 8\nname = n\n");
+	assert_int_equal(conf_load(c, file, NULL, true, err), 1);
+	expect(c, "workers", "2");
 	gone("main.conf");
 	conf_free(c);
 }

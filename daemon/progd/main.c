@@ -23,10 +23,10 @@
 #include <wire/super.h>
 
 #include "conf/args.h"
+#include "conf/check.h"
 #include "conf/keys.h"
 #include "confine/confine.h"
 #include "ctl/ctl.h"
-#include "listen/listen.h"
 #include "loop/loop.h"
 #include "node/node.h"
 #include "pool/pool.h"
@@ -102,24 +102,6 @@ static void apply_runtime(struct progd *d)
 static void conf_changed(void *ctx)
 {
 	apply_runtime(ctx);
-}
-
-static int check_conf(const struct conf *next, char *err, size_t size, void *arg)
-{
-	const char *cpus = conf_str(next, KEY_CPUS);
-	cpu_set_t set;
-	int r = *cpus ? worker_cpus_parse(cpus, &set) : 0;
-	const char *ports = conf_str(next, KEY_PORTS);
-	uint16_t low, high;
-
-	if (*ports && !listen_ports(ports, &low, &high)) {
-		snprintf(err, size, "%s: ports: \"%s\": not LOW-HIGH with 1 <= LOW <= HIGH <= 65535", conf_source(next, "ports"), ports);
-		return -EINVAL;
-	}
-	if (r)
-		snprintf(err, size, "%s: cpus: \"%.100s\": %s", conf_source(next, "cpus"), cpus,
-			 r == -ERANGE ? "a number is too large" : "not a list such as 0-3,8");
-	return r;
 }
 
 static int load(struct progd *d, bool running)
@@ -569,7 +551,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "progd: %s\n", err);
 		return 1;
 	}
-	conf_set_check(d->conf, check_conf, d);
+	conf_set_check(d->conf, conf_check, NULL);
 	if (!options(d, argc, argv, &r)) {
 		conf_free(d->conf);
 		return r;

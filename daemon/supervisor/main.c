@@ -23,6 +23,7 @@
 
 #include "cgroup.h"
 #include "conf/args.h"
+#include "conf/check.h"
 #include "conf/keys.h"
 #include "confine/confine.h"
 #include "front.h"
@@ -148,10 +149,8 @@ static int make_ports(struct supervisor *s)
 {
 	uint16_t low = conf_int(s->conf, KEY_PORT), high = low;
 
-	if (*conf_str(s->conf, KEY_PORTS) && !listen_ports(conf_str(s->conf, KEY_PORTS), &low, &high)) {
-		prog_log(PROG_LOG_ERROR, "ports: \"%s\": not of the form LOW-HIGH", conf_str(s->conf, KEY_PORTS));
-		return -EINVAL;
-	}
+	if (*conf_str(s->conf, KEY_PORTS))
+		listen_ports(conf_str(s->conf, KEY_PORTS), &low, &high);
 	return ports_new(s->loop, s->records, conf_str(s->conf, KEY_LISTEN), low, high, &s->ports);
 }
 
@@ -357,6 +356,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "progd-supervisor: %s\n", err);
 		return 1;
 	}
+	conf_set_check(s->conf, conf_check, NULL);
 	if (!options(s, argc, argv, &r)) {
 		conf_free(s->conf);
 		return r;

@@ -1408,6 +1408,7 @@ static void assert_quota(const char *value)
 /* A file that has changed: all engines read it, also one that was not there at that moment; a bad one changes nothing. */
 static void test_reload(void **state)
 {
+	char text[256];
 	struct client a;
 	pid_t e;
 
@@ -1424,6 +1425,12 @@ static void test_reload(void **state)
 	write_config("quota_windows = many\n");
 	node_progctl(&node, "reload");
 	assert_non_null(strstr(node_log(&node), "configuration not changed"));
+	assert_quota(" 78 ");
+	/* nor one that would have the next engine fail, and not those that are there */
+	write_config("quota_windows = 79\ncpus = 0-x\n");
+	node_progctl(&node, "reload");
+	snprintf(text, sizeof(text), "progd-supervisor[%d]: error: %s:2: cpus: \"0-x\": not a list", (int)node.pid, config);
+	assert_non_null(strstr(node_log(&node), text));
 	assert_quota(" 78 ");
 	write_config("quota_windows = 79\n");
 	e = user_engine(&node, USER_A);

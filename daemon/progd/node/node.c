@@ -12,6 +12,7 @@
 
 #include <libprogbase/log.h>
 
+#include "conf/check.h"
 #include "conf/keys.h"
 #include "listen/listen.h"
 #include "node/lane_key.h"
@@ -125,7 +126,7 @@ static int make_workers(struct node *n)
 			.peer_timeout_ns = conf_int(n->conf, KEY_PEER_TIMEOUT), .lane_idle_ns = LINK_IDLE_NS,
 		};
 
-		if (*cpus && !worker_cpus_parse(cpus, &set))
+		if (*cpus && !conf_cpus_parse(cpus, &set))
 			o.cpus = &set;
 		else if (workers > 1 && !worker_cpus_numa(i, &set))
 			o.cpus = &set;

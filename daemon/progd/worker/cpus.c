@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
-/* Lists of processors, those of a NUMA node, and those of a process. */
+/* Processors of a NUMA node, and those of a process. */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -8,42 +8,6 @@
 #include <stdlib.h>
 
 #include "worker/worker.h"
-
-/* Not by hwloc_bitmap_list_sscanf(), for which "3-1" and "7x" are no processor at all, and no mistake. */
-int worker_cpus_parse(const char *list, cpu_set_t *out)
-{
-	const char *p = list;
-	char *end;
-	long a, b;
-
-	CPU_ZERO(out);
-	while (*p == ' ' || *p == '\t')
-		p++;
-	if (!*p)
-		return -ENOENT;
-	for (;;) {
-		if (*p < '0' || *p > '9')
-			return -EINVAL;
-		a = b = strtol(p, &end, 10);
-		if (*end == '-') {
-			p = end + 1;
-			if (*p < '0' || *p > '9')
-				return -EINVAL;
-			b = strtol(p, &end, 10);
-		}
-		if (a > b)
-			return -EINVAL;
-		if (b >= CPU_SETSIZE)
-			return -ERANGE;
-		for (; a <= b; a++)
-			CPU_SET(a, out);
-		p = end;
-		if (!*p)
-			return 0;
-		if (*p++ != ',')
-			return -EINVAL;
-	}
-}
 
 int worker_cpus_numa(unsigned int index, cpu_set_t *out)
 {

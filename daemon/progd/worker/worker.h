@@ -127,11 +127,7 @@ void worker_stats(const struct worker *w, struct worker_stats *out);
 /* What was chosen and permitted: "io_uring, rr 1, poll auto" for status output. */
 const char *worker_describe(const struct worker *w);
 
-/*
- * CPUs from a list such as "0-3,8" (or "" for none: -ENOENT); -EINVAL, -ERANGE. The second form
- * names the cpus of NUMA node @index modulo the number of nodes; -ENOENT if there is one node only.
- */
-int worker_cpus_parse(const char *list, cpu_set_t *out);
+/* The cpus of NUMA node @index modulo the number of nodes; -ENOENT if there is one node only. */
 int worker_cpus_numa(unsigned int index, cpu_set_t *out);
 /*
  * Where the kernel lets the first thread of the process @pid run, or, with @threads, any of its threads (of more than 64 some);

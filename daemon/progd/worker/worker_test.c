@@ -856,19 +856,6 @@ static void test_cpus(void **state)
 {
 	cpu_set_t s;
 
-	assert_int_equal(worker_cpus_parse("0-2,5,7-7", &s), 0);
-	assert_int_equal(CPU_COUNT(&s), 5);
-	assert_true(CPU_ISSET(0, &s) && CPU_ISSET(2, &s) && CPU_ISSET(5, &s) && CPU_ISSET(7, &s));
-	assert_int_equal(worker_cpus_parse("", &s), -ENOENT);
-	assert_int_equal(worker_cpus_parse("x", &s), -EINVAL);
-	assert_int_equal(worker_cpus_parse("3-1", &s), -EINVAL);
-	assert_int_equal(worker_cpus_parse("1,", &s), -EINVAL);
-	assert_int_equal(worker_cpus_parse("1 2", &s), -EINVAL);
-	assert_int_equal(worker_cpus_parse("7x", &s), -EINVAL);
-	assert_int_equal(worker_cpus_parse("2-", &s), -EINVAL);
-	assert_int_equal(worker_cpus_parse("-1", &s), -EINVAL);
-	assert_int_equal(worker_cpus_parse("0-99999999", &s), -ERANGE);
-	assert_int_equal(worker_cpus_parse("99999999999999999999", &s), -ERANGE);
 	if (!worker_cpus_numa(0, &s))
 		assert_true(CPU_COUNT(&s) > 0);
 }

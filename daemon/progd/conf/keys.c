@@ -128,7 +128,7 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 		"quota_tables", CONF_SIZE, 0, 1ll << 50, "4G", NULL,
 		"Memory for windows' tables of who is where per user: 4 bytes for each rank and 120 for each node, "
 		"of each window of each process. Also for each node that anything is sent to: 1 KB, and 256 bytes for each job "
-		"that does so, with each worker.", CONF_RUNTIME,
+		"that does so, with each worker; and for each two ranks that messages go between: 344 bytes at each of them.", CONF_RUNTIME,
 	},
 	[KEY_TWO_SIDED] = {
 		"two_sided", CONF_BOOL, 0, 0, "yes", NULL,

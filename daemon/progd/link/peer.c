@@ -31,7 +31,7 @@ static struct link_peer *peer_get(struct link *l, struct win_user *user, const s
 	HASH_FIND(hh, l->peers, &key, sizeof(key), p);
 	if (p)
 		return p;
-	*err = win_node_charge(user, LINK_PEER_BYTES);
+	*err = win_kept_charge(user, LINK_PEER_BYTES);
 	if (*err)
 		return NULL;
 	*err = -ENOMEM;
@@ -62,7 +62,7 @@ struct link_job *link_job_get(struct link *l, struct win_job *job, const struct 
 	LL_FOREACH(p->jobs, j)
 		if (j->job == job)
 			return j;
-	*err = win_node_charge(job->user, JOB_BYTES);
+	*err = win_kept_charge(job->user, JOB_BYTES);
 	if (*err)
 		return NULL;
 	*err = -ENOMEM;

@@ -9,7 +9,7 @@ int rndv_space_new(const struct rndv *r, const struct rndv_client *c, struct win
 {
 	struct rndv_space *sp = calloc(1, sizeof(*sp));
 	struct thresh_opts to = {
-		.job = w->job->number, .rank = w->rank, .nranks = w->nranks, .area = c->area,
+		.job = w->job->number, .rank = w->rank, .nranks = w->nranks, .user = w->job->user, .area = c->area,
 		/* a control segment has one of these for each rank, and so has a message context's */
 		.peers = (struct prog_p2p_peer *)w->ctl.peers,
 	};

@@ -13,6 +13,8 @@
 #include <libprogbase/guard.h>
 #include <wire/wire.h>
 
+#include "win/user.h"
+
 #define WINDOW		4u		/* rendezvous messages from one look at a direction to the next */
 #define OVERLAP_MIN	0.5		/* overlap time over the time of the transfer: the threshold rises from here on */
 #define EXTRA		1024u		/* what a threshold has beyond the power of two */
@@ -196,6 +198,7 @@ void thresh_free(struct thresh *t)
 	}
 	add_sum(t, &e->sum);
 	pthread_mutex_unlock(&all_lock);
+	win_user_uncharge(t->o.user, USER_TABLES, HASH_COUNT(t->pairs) * sizeof(*p));
 	HASH_ITER(hh, t->pairs, p, tmp) {
 		HASH_DEL(t->pairs, p);
 		free(p);
@@ -213,17 +216,21 @@ static struct pair *pair_get(struct thresh *t, uint32_t peer) GUARD_NEEDS(t->loc
 	HASH_FIND(hh, t->pairs, &peer, sizeof(peer), p);
 	if (p)
 		return p;
+	if (win_kept_charge(t->o.user, sizeof(*p)))
+		return NULL;
 	p = calloc(1, sizeof(*p));
 	if (!p)
-		return NULL;
+		goto fail;
 	p->peer = peer;
 	HASH_ADD(hh, t->pairs, peer, sizeof(peer), p);
-	if (!p->hh.tbl) {
-		free(p);
-		return NULL;
-	}
+	if (!p->hh.tbl)
+		goto fail;
 	publish_pair(t, p);
 	return p;
+fail:
+	free(p);
+	win_user_uncharge(t->o.user, USER_TABLES, sizeof(*p));
+	return NULL;
 }
 
 /* ---- how long a transfer takes ---- */

@@ -13,6 +13,9 @@
  * there: out, what this rank sends to the peer, and in.  The eager value of a direction is its
  * receiver's; the sender's wish travels with RTS, the receiver's value with ATS.
  *
+ * A pair is kept until the struct goes, and charged to the user.  What the quota has no room for is a pair that nothing is known
+ * of: its messages go as the configuration says, and not eagerly.
+ *
  * Any thread (one mutex per struct, one for the list of all).
  */
 #ifndef PROGD_THRESH_H
@@ -41,14 +44,17 @@ void thresh_conf_set(const struct thresh_conf *c);
 
 struct thresh;
 
+struct win_user;
+
 struct thresh_opts {
 	uint32_t job;			/* its number, for reports */
 	uint32_t rank, nranks;
+	struct win_user *user;		/* to whom pairs are charged (quota_tables); NULL: nobody */
 	struct prog_p2p_area *area;	/* of the session: offload_default, offload_min, flags are written */
 	struct prog_p2p_peer *peers;	/* [nranks], of the window */
 };
 
-/* 0 or -ENOMEM.  The memory of @o must stay mapped until thresh_free(). */
+/* 0 or -ENOMEM.  The memory of @o must stay mapped, and its user be there, until thresh_free(). */
 int thresh_new(const struct thresh_opts *o, struct thresh **out);
 void thresh_free(struct thresh *t);	/* NULL is fine */
 
@@ -108,7 +114,7 @@ void thresh_each(void (*fn)(void *arg, const struct thresh_info *i), void *arg);
  * Pin (@dir as above) or, with @value THRESH_UNPIN, give back to adaptation.  @rank: whose struct; @peer: the other.
  * @dry: only say whether it would succeed.
  * -ENOENT: no such rank of this job here; -EINVAL: no such peer; -ERANGE: below offload_min, above eager_max;
- * -ENOMEM.
+ * -ENOMEM, also beyond the user's quota.
  */
 #define THRESH_UNPIN	(UINT64_MAX - 1)
 int thresh_pin(uint32_t job, uint32_t rank, uint32_t peer, int dir, uint64_t value, bool dry);

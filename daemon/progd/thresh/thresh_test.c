@@ -3,10 +3,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <kit/kit.h>
 
 #include "thresh/thresh.h"
+#include "win/user.h"
 
 #define KIB	1024ull
 #define MIB	(1024 * KIB)
@@ -33,7 +35,7 @@ static int setup(void **state)
 	job++;
 	thresh_conf_set(&usual);
 	for (uint32_t i = 0; i < 2; i++) {
-		struct thresh_opts o = { JOB, i, RANKS, &area[i], peers[i] };
+		struct thresh_opts o = { .job = JOB, .rank = i, .nranks = RANKS, .area = &area[i], .peers = peers[i] };
 
 		if (thresh_new(&o, &t[i]))
 			return -1;
@@ -386,11 +388,49 @@ static void test_sum(void **state)
 	assert_int_equal(s.switches, 0);
 }
 
+/* Pairs are the user's; without room for one more its messages go as if nothing were known of it. */
+static void test_charged(void **state)
+{
+	struct win_user *u = win_user_get(getuid());
+	struct thresh_opts o = {
+		.job = JOB, .rank = 2, .nranks = RANKS, .user = u, .area = &area[0], .peers = peers[0],
+	};
+	struct thresh_conf c = usual;
+	struct win_limits lim, one_pair;
+	struct thresh *x;
+	uint64_t each;
+
+	assert_non_null(u);
+	c.eager = 64 * KIB;
+	thresh_conf_set(&c);
+	assert_int_equal(thresh_new(&o, &x), 0);
+	assert_true(thresh_arrived(x, 0, KIB, 0, now));
+	each = u->used[USER_TABLES];
+	assert_true(each > 0);
+	win_limits_get(&lim);
+	one_pair = lim;
+	one_pair.tables = 2 * each - 1;
+	win_limits_set(&one_pair);
+	assert_true(thresh_arrived(x, 0, KIB, 0, now));
+	assert_false(thresh_arrived(x, 1, KIB, 0, now));
+	thresh_moved(x, 1, KIB, MS);
+	assert_int_equal(thresh_wish(x, 1, KIB, now), 0);
+	assert_int_equal(thresh_answer(x, 1, now), 0);
+	assert_int_equal(thresh_pin(JOB, 2, 1, THRESH_IN, KIB, false), -ENOMEM);
+	assert_int_equal(u->used[USER_TABLES], each);
+	win_limits_set(&lim);
+	assert_true(thresh_arrived(x, 1, KIB, 0, now));
+	assert_int_equal(u->used[USER_TABLES], 2 * each);
+	thresh_free(x);
+	assert_int_equal(u->used[USER_TABLES], 0);
+	win_user_put(u);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 static const struct CMUnitTest tests[] = {
 	T(test_defaults), T(test_present), T(test_receiver_overlap), T(test_mean),
 	T(test_sender_overlap), T(test_bound), T(test_refused), T(test_no_pool_at_all), T(test_begin),
-	T(test_pins), T(test_estimate), T(test_hostile_counters), T(test_sum),
+	T(test_pins), T(test_estimate), T(test_hostile_counters), T(test_sum), T(test_charged),
 };
 
 KIT_SUITE(tests);

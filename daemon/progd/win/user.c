@@ -130,12 +130,12 @@ void win_stream_uncharge(struct win_user *user)
 	win_user_uncharge(user, USER_STREAMS, 1);
 }
 
-int win_node_charge(struct win_user *user, uint64_t bytes)
+int win_kept_charge(struct win_user *user, uint64_t bytes)
 {
 	int r = win_user_charge(user, USER_TABLES, bytes);
 
 	if (r)
-		prog_log_limited(PROG_LOG_WARN, "uid %u: the quota of windows' tables and nodes is used up (quota_tables)",
+		prog_log_limited(PROG_LOG_WARN, "uid %u: the quota of windows' tables, nodes and pairs of ranks is used up (quota_tables)",
 				 (unsigned int)user->uid);
 	return r;
 }

@@ -12,7 +12,7 @@ struct win_limits {		/* per uid */
 	uint64_t windows;
 	uint64_t bytes;		/* mapped: sessions, control segments, regions, window memory */
 	uint64_t types;		/* bytes of decoded datatypes, ours */
-	uint64_t tables;	/* bytes of windows' tables, and of what is kept of nodes, ours */
+	uint64_t tables;	/* bytes of windows' tables, and of what is kept of nodes and pairs of ranks, ours */
 	uint64_t streams;	/* from their ranks, and to them; each takes some 500 bytes of ours */
 	uint64_t pin, pin_cache;	/* per process, and kept by it */
 };
@@ -46,8 +46,8 @@ void win_region_uncharge(struct win_user *user);
 int win_stream_charge(struct win_user *user);
 void win_stream_uncharge(struct win_user *user);
 
-/* @bytes for a node, with USER_TABLES; -EDQUOT is logged.  Any thread. */
-int win_node_charge(struct win_user *user, uint64_t bytes);
+/* @bytes that are kept of a node or of a pair of ranks, with USER_TABLES; -EDQUOT is logged.  @user NULL: as above.  Any thread. */
+int win_kept_charge(struct win_user *user, uint64_t bytes);
 
 /*
  * Before a datatype of @len encoded bytes is decoded, and when the last of it is gone; holds @user meanwhile.  -EDQUOT is

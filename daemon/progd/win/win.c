@@ -80,7 +80,7 @@ static int table_read(struct win *w, int fd, const char **why)
 	nodes_size = (size_t)t.nnodes * sizeof(*w->nodes);
 	r = win_user_charge(w->job->user, USER_TABLES, table_bytes(w->nranks, t.nnodes));
 	if (r) {
-		*why = "the user's quota of windows' tables and nodes is used up (quota_tables)";
+		*why = "the user's quota of windows' tables, nodes and pairs of ranks is used up (quota_tables)";
 		return r;
 	}
 	w->nnodes = t.nnodes;

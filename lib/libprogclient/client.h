@@ -31,7 +31,7 @@
  * thread looks at.  session.look_lock is held while the helper thread is in the caller's look().  The global
  * mem_lock protects the list of regions.  Order: look_lock, mem_lock, ctrl_lock, and look_lock, msg_lock; lock,
  * msg_lock, helper_lock and ctrl_lock are never held together, but by fork(), which takes all but ctrl_lock and
- * look_lock, so that a child finds them free and what they protect in order.  colls.lock (coll.c) is taken before msg_lock and
+ * look_lock, so that a child finds them free and what they protect in order.  colls.lock (coll_run.h) is taken before msg_lock and
  * mem_lock, never under them.  The lock of a window's list of deferred
  * operations is held with no other one.
  */

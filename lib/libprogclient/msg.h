@@ -55,7 +55,7 @@ struct msgs {
 	uint8_t *run;			/* [nranks]: relaxed; messages left to the MPI library since one was not */
 	struct near *near;		/* [nnear], by rank; constant once the window is mapped */
 	uint32_t nnear;
-	struct colls *colls;		/* coll.c; NULL: none was started */
+	struct colls *colls;		/* coll_run.h; NULL: none was started */
 	/* under msg_lock */
 	struct msg_list free, left;
 	struct arena arena;		/* CLIENT_MSG_ARENA, behind the session's */

@@ -824,31 +824,41 @@ static void test_asked(void **state)
 	on_two(body_asked, 4, "1", NULL, 0);
 }
 
+/* One of a byte, which is the smallest of what members give; who gives nothing has given 0. */
+static prog_coll *vote_start(struct comm *c, uint8_t *all)
+{
+	static const uint8_t no;
+	struct prog_coll_cfg cfg = {
+		.comm = c->id, .number = c->next++, .world = c->world, .in = &no, .out = all, .op = PROG_OP_MIN,
+		.type = PROG_TYPE_U8, .held = true,
+		.desc = {
+			.kind = PROG_COLL_ALLREDUCE, .rank = c->self, .size = c->n, .count = 1, .elem = 1, .nodes = &c->nodes,
+		},
+	};
+	prog_coll *pc = NULL;
+
+	*all = UNSET;
+	CHECK_INT(prog_coll_start(win, &cfg, &pc), 0);
+	return pc;
+}
+
 /*
  * One that is held does nothing before its part is given.  Who gives none has given the one it began with, whether it waits,
  * or does nothing at all.
  */
 static void body_held(void)
 {
-	static const uint8_t yes = 1, no;
+	static const uint8_t yes = 1;
 	uint32_t last = my_ranks - 1;
 	struct comm *c;
 
 	space_open();
 	c = comm_new(1, 0);
 	for (uint32_t round = 0; round < 3; round++) {
-		uint8_t all = UNSET;
-		struct prog_coll_cfg cfg = {
-			.comm = c->id, .number = c->next++, .world = c->world, .in = &no, .out = &all, .op = PROG_OP_MIN,
-			.type = PROG_TYPE_U8, .held = true,
-			.desc = {
-				.kind = PROG_COLL_ALLREDUCE, .rank = c->self, .size = c->n, .count = 1, .elem = 1, .nodes = &c->nodes,
-			},
-		};
-		prog_coll *pc;
+		uint8_t all;
+		prog_coll *pc = vote_start(c, &all);
 		int status;
 
-		CHECK_INT(prog_coll_start(win, &cfg, &pc), 0);
 		if (my_rank != last || !round)
 			CHECK_INT(prog_coll_give(win, pc, &yes), 0);
 		if (my_rank == last && round == 2) {
@@ -1438,6 +1448,119 @@ static void test_daemon_killed(void **state)
 	}
 }
 
+/* How far a vote is (mpi-hooks/coll_ballot.c) when the daemon of rank 1 is killed. */
+enum vote_stage {
+	VOTE_BEGUN,			/* nobody has voted, nor does later */
+	VOTE_BY_0, VOTE_BY_1,		/* one has, the other one does later */
+	VOTE_AHEAD,			/* rank 1 has, and rank 0 comes to the place later */
+	VOTE_OVER,			/* the last one is over; both come to the next one later */
+	VOTE_STAGES
+};
+static enum vote_stage vote_stage;
+
+/* A collective where members vote, and the vote. */
+struct place {
+	struct one *o;
+	prog_coll *pc;
+	uint8_t all;
+};
+
+static void place_start(struct place *p, struct comm *c)
+{
+	p->o = one_new(c, PROG_COLL_ALLREDUCE, 8);
+	one_start(p->o);
+	p->pc = vote_start(c, &p->all);
+}
+
+/* Its thread may have voted no before. */
+static void place_vote(struct place *p)
+{
+	static const uint8_t yes = 1;
+	int rc = prog_coll_give(win, p->pc, &yes);
+
+	CHECK(!rc || rc == -EALREADY);
+}
+
+/* How the collective ended, and the vote: *@yes if it is known that all said yes. */
+static int place_end(struct place *p, int *vote, bool *yes)
+{
+	int status = one_wait(p->o);
+
+	while (prog_coll_wait_for(win, p->pc, vote, 50000000))
+		;
+	CHECK(status <= 0 && *vote <= 0);
+	CHECK(*vote || p->all <= 1);
+	*yes = !*vote && p->all;
+	one_end(p->o, !status);
+	prog_coll_free(p->pc);
+	return status;
+}
+
+/*
+ * All that was started ends, at both.  A vote that is not known fails, or was no already; rank 1 cannot learn of a yes that was
+ * said when it had lost its daemon.
+ */
+static void body_vote_killed(void)
+{
+	bool both = vote_stage == VOTE_BEGUN || vote_stage == VOTE_BY_0 || vote_stage == VOTE_BY_1;
+	bool ahead = both || vote_stage == VOTE_OVER || (vote_stage == VOTE_AHEAD && my_rank);
+	struct place p, later;
+	int status, vote;
+	struct comm *c;
+	bool yes;
+
+	space_open();
+	c = comm_new(1, 0);
+	if (ahead)
+		place_start(&p, c);
+	if (vote_stage == VOTE_OVER || (vote_stage == VOTE_BY_0 && !my_rank) ||
+	    (my_rank && (vote_stage == VOTE_BY_1 || vote_stage == VOTE_AHEAD)))
+		place_vote(&p);
+	if (vote_stage == VOTE_OVER) {
+		CHECK_INT(place_end(&p, &vote, &yes), 0);
+		CHECK_INT(vote, 0);
+	}
+	rank_barrier();
+	if (!my_rank)
+		kill((pid_t)rs->value[9], SIGKILL);
+	while (my_rank && prog_session_alive(ses))
+		sched_yield();
+	rank_barrier();
+	if (vote_stage != VOTE_OVER) {
+		if (!ahead)
+			place_start(&p, c);
+		if (vote_stage != VOTE_BEGUN && (my_rank ? vote_stage == VOTE_BY_0 : vote_stage != VOTE_BY_0))
+			place_vote(&p);
+		status = place_end(&p, &vote, &yes);
+		CHECK(!yes || (!my_rank && (vote_stage == VOTE_BY_1 || vote_stage == VOTE_AHEAD)));
+		if (my_rank && vote_stage == VOTE_AHEAD) {
+			CHECK_INT(status, -ECONNRESET);
+			CHECK_INT(vote, -ECONNRESET);
+		}
+	}
+	/* the next place */
+	place_start(&later, c);
+	place_vote(&later);
+	status = place_end(&later, &vote, &yes);
+	CHECK(status < 0 && vote < 0);
+	if (my_rank) {
+		CHECK_INT(status, -ECONNRESET);
+		CHECK_INT(vote, -ECONNRESET);
+	}
+	rank_barrier();
+	free(c);
+	prog_win_close(win);
+	prog_session_close(ses);
+}
+
+static void test_vote_daemon_killed(void **state)
+{
+	rank_flags = 0;
+	for (vote_stage = VOTE_BEGUN; vote_stage < VOTE_STAGES; vote_stage++)
+		if (!run_ranks_killing(body_vote_killed, NULL))
+			fail_msg("how far the vote was: %d", vote_stage);
+}
+
 /* The last rank dies before its part is over: the others' end, with an error where they needed it, and they go on without it. */
 static void body_member_dies(void)
 {
@@ -1601,6 +1724,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_close),
 	cmocka_unit_test(test_fork),
 	cmocka_unit_test(test_daemon_killed),
+	cmocka_unit_test(test_vote_daemon_killed),
 	cmocka_unit_test(test_member_dies),
 	cmocka_unit_test(test_two_sessions),
 	cmocka_unit_test(test_refused),

@@ -126,6 +126,25 @@ static json_t *messages(int node)
 	return m;
 }
 
+/* Bytes that came by the lane which @node has opened. */
+static long long came(int node)
+{
+	json_t *all = ctl_json(node, "stats"), *p;
+	long long sum = 0;
+	int lanes = 0;
+	size_t i;
+
+	json_array_foreach(json_object_get(all, "peers"), i, p) {
+		if (strcmp(json_string_value(json_object_get(p, "direction")), "out"))
+			continue;
+		sum += number(p, "rx_bytes");
+		lanes++;
+	}
+	CHECK_INT(lanes, 1);
+	json_decref(all);
+	return sum;
+}
+
 /* ---- messages ---- */
 
 static void space_open(void)
@@ -341,6 +360,8 @@ static void body_adapts(void)
 		pool = json_object_get(r, "pool");
 		CHECK_INT(number(pool, "used_bytes"), 0);
 		CHECK(number(pool, "peak_bytes") >= 768 * KIB);
+		/* there are lanes that nothing one-sided goes by */
+		CHECK(came(1) >= number(r, "bytes"));
 		json_decref(r);
 	}
 	rank_barrier();

@@ -314,15 +314,19 @@ void rma_win_gone(struct rma *r, struct win *w)
 	target_win_gone(r, w);
 }
 
-static void each_out(struct rma_peer *p, void (*fn)(void *arg, const struct rma_peer_info *i), void *arg)
+/* @lp is NULL for this node itself, @p for a node that only messages and collectives go to. */
+static void each_out(const struct rma *r, const struct link_peer *lp, const struct rma_peer *p,
+		     void (*fn)(void *arg, const struct rma_peer_info *i), void *arg)
 {
-	const struct link_peer *lp = p->lp;
-	struct rma_peer_info i = {
-		.opener = true, .streams = p->nstreams, .ops = p->ops, .bytes = p->bytes,
-		.rtt_ns = p->rtt_ns, .downs = lp ? lp->downs : 0,
-	};
+	struct rma_peer_info i = { .opener = true, .downs = lp ? lp->downs : 0 };
 
-	memcpy(i.guid, lp ? lp->key.guid : p->r->link->o.guid, PROG_GUID_SIZE);
+	if (p) {
+		i.streams = p->nstreams;
+		i.ops = p->ops;
+		i.bytes = p->bytes;
+		i.rtt_ns = p->rtt_ns;
+	}
+	memcpy(i.guid, lp ? lp->key.guid : r->link->o.guid, PROG_GUID_SIZE);
 	snprintf(i.name, sizeof(i.name), "%s", !lp ? "this node" :
 		 lp->lane ? lane_name(lp->lane) : "down");
 	if (lp && lp->lane) {
@@ -341,10 +345,9 @@ void rma_each_peer(struct rma *r, void (*fn)(void *arg, const struct rma_peer_in
 	struct link_lane *in;
 
 	if (r->local_used)
-		each_out(&r->local, fn, arg);
+		each_out(r, NULL, &r->local, fn, arg);
 	HASH_ITER(hh, r->link->peers, lp, tmp)
-		if (lp->rma)
-			each_out(lp->rma, fn, arg);
+		each_out(r, lp, lp->rma, fn, arg);
 	DL_FOREACH(r->link->lanes, in) {
 		struct rma_peer_info i = { .ops = in->rma->ops, .bytes = in->rma->bytes };
 		struct rma_from *from;

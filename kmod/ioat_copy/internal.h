@@ -65,6 +65,8 @@ struct ic_ctx {
 	u64 status_reads;
 	u64 interrupts;
 	u64 fallbacks;
+	dma_cookie_t last_done;		/* of the channel, when it was last asked */
+	u64 progress;			/* jiffies, when that was first seen */
 };
 
 enum ic_state {
@@ -93,7 +95,7 @@ struct ic_op {
 	atomic_t left;			/* descriptors not done, and 1 while they are made */
 	atomic_t status;		/* the first error of a descriptor */
 	dma_cookie_t last;
-	unsigned long deadline;		/* jiffies */
+	u64 since;			/* jiffies, when all was submitted; set before prepared */
 	unsigned long found;		/* jiffies, first found done, or 0; under ctx->lock */
 	struct sg_table src;
 	struct sg_table dst;

@@ -251,6 +251,21 @@ u64 ic_op_done_seq(struct ic_ctx *ctx)
 	return seq;
 }
 
+/*
+ * Whether the engine has had its time.  One that works in order gets it anew with whatever it
+ * completes, as what others gave it before may take long; who closes the file waits no longer.
+ */
+static bool op_late(const struct ic_op *op)
+{
+	const struct ic_ctx *ctx = op->ctx;
+	u64 now = get_jiffies_64(), time = msecs_to_jiffies(READ_ONCE(timeout_ms));
+
+	lockdep_assert_held(&ctx->lock);
+	if (time_before64(now, op->since + time))
+		return false;
+	return READ_ONCE(ctx->closing) || time_after_eq64(now, ctx->progress + time);
+}
+
 /* The first copy that the engine has, or NULL.  Under RCU. */
 static struct ic_op *first_running(struct ic_ctx *ctx, bool late)
 {
@@ -262,7 +277,7 @@ static struct ic_op *first_running(struct ic_ctx *ctx, bool late)
 		/* pairs with the release in op_start(): the fields of a prepared copy are valid */
 		if (!smp_load_acquire(&op->prepared) || atomic_read(&op->state) != IC_RUNNING)
 			continue;
-		if (late && time_before(jiffies, op->deadline))
+		if (late && !op_late(op))
 			continue;
 		found = op;
 		break;
@@ -324,6 +339,10 @@ bool ic_op_ask(struct ic_ctx *ctx)
 			st = dma_async_is_tx_complete(op->chan->chan, op->last, &last, &used);
 			spin_lock_irqsave(&ctx->lock, irq);
 			ctx->status_reads++;
+			if (last != ctx->last_done) {
+				ctx->last_done = last;
+				ctx->progress = get_jiffies_64();
+			}
 			spin_unlock_irqrestore(&ctx->lock, irq);
 		}
 		if (st == DMA_ERROR)
@@ -543,7 +562,6 @@ static bool op_start(struct ic_op *op, bool interrupt)
 		op_to_cpu(op);
 		return false;
 	}
-	op->deadline = jiffies + msecs_to_jiffies(timeout_ms);
 	interrupts = op_prepare(op, interrupt);
 	if (op->dma_end < end)
 		count_fallback(ctx);
@@ -554,6 +572,7 @@ static bool op_start(struct ic_op *op, bool interrupt)
 		op_to_cpu(op);
 		return false;
 	}
+	op->since = get_jiffies_64();
 	/* who finds it prepared may ask for it; a callback may have completed it before */
 	smp_store_release(&op->prepared, true);
 	rcu_read_lock();

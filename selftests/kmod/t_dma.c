@@ -12,6 +12,7 @@
 
 #include "kmodtest.h"
 
+#define DEV_IOAT	"/dev/ioat_copy"
 #define LEN	(128 * PAGE)
 #define MIB	(1UL << 20)
 #define RING	1024
@@ -578,6 +579,60 @@ TEST_F(dma, lost_then_closed)
 	EXPECT_TRUE(EVENTUALLY(!info(self->ap, &i) && i.uid_bytes == 0));
 }
 
+#define AHEAD	64
+
+/* another context, whose copies the engine is given */
+static int queue_ahead(struct _test_data_dma *self)
+{
+	int fd = open(DEV_IOAT, O_RDWR | O_CLOEXEC), i;
+	struct asyncprog_copy ops[AHEAD];
+	struct ioat_copy_ioc_setup s;
+
+	for (i = 0; i < AHEAD; i++)
+		ops[i] = (struct asyncprog_copy){ self->ha, 0, self->hb, i * PAGE, PAGE, i };
+	if (fd < 0 || setup(fd, self->ap, -1, AHEAD, &s) ||
+	    submit(fd, ops, AHEAD, IOAT_COPY_DMA | IOAT_COPY_ISSUE, NULL))
+		return -1;
+	return fd;
+}
+
+/* an engine that works has not failed, however much others gave it before */
+TEST_F(dma, behind_others)
+{
+	struct asyncprog_copy op = { self->ha, 0, self->hb, AHEAD * PAGE, PAGE, 1 };
+	struct asyncprog_cqe cqe;
+	uint64_t seq;
+	int other;
+
+	/* longer than timeout_ms, together */
+	START("channels=1 delay_us=200000");
+	ASSERT_GE((other = queue_ahead(self)), 0);
+	ASSERT_EQ(0, submit(self->fd, &op, 1, IOAT_COPY_DMA | IOAT_COPY_ISSUE, &seq));
+	ASSERT_EQ(0, wait_seq(self->fd, seq, UINT64_MAX));
+	ASSERT_TRUE(take(self->ring, &cqe));
+	EXPECT_EQ(0, cqe.status);
+	EXPECT_EQ(ASYNCPROG_CQE_DMA, cqe.flags);
+	ASSERT_EQ(0, wait_seq(other, AHEAD, UINT64_MAX));
+	EXPECT_EQ(0, ask(other).failed);
+	close(other);
+}
+
+/* but who closes waits for timeout_ms, not for them */
+TEST_F(dma, closed_behind_others)
+{
+	struct asyncprog_copy op = { self->ha, 0, self->hb, AHEAD * PAGE, PAGE, 1 };
+	int other;
+
+	START("channels=1 delay_us=200000");
+	ASSERT_EQ(0, set(IOAT "timeout_ms", 1000));
+	ASSERT_GE((other = queue_ahead(self)), 0);
+	ASSERT_EQ(0, submit(self->fd, &op, 1, IOAT_COPY_DMA | IOAT_COPY_ISSUE, NULL));
+	finish(self);
+	EXPECT_LT(read_number(PROV "copies"), AHEAD);
+	ASSERT_EQ(0, set(PROV "delay_us", 0));
+	close(other);
+}
+
 TEST_F(dma, killed_in_a_batch)
 {
 	struct asyncprog_ioc_info i;
@@ -860,7 +915,6 @@ TEST_F(dma, attached)
 
 /* ---- users that share ------------------------------------------------------------------- */
 
-#define DEV_IOAT	"/dev/ioat_copy"
 #define MAX_FILES	64
 
 /* another user, with one small copy by a CPU: of the window */

@@ -189,7 +189,7 @@ static bool copy_op(struct copy_job *job, u64 *left)
 	int ret = READ_ONCE(job->ctx->closing) ? -ECANCELED :
 						 asyncprog_pair_copy(pair, job->from, n, false);
 
-	asyncprog_fair_charge(left, n);
+	asyncprog_fair_charge(left, ret ? 0 : n);
 	job->from += n;
 	if (!ret && job->from < pair->len)
 		return false;

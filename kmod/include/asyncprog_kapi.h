@@ -138,7 +138,7 @@ void asyncprog_fair_add(struct asyncprog_fair *q, struct asyncprog_fair_user *us
 /* Do jobs until there is none that no runner has in hand.  May sleep. */
 void asyncprog_fair_run(struct asyncprog_fair *q, struct asyncprog_fair_runner *runner);
 
-/* A copy of @bytes, or a part of one, was done in a turn. */
+/* A copy of @bytes, or a part of one, was done in a turn; 0: it failed, or was cancelled. */
 static inline void asyncprog_fair_charge(u64 *left, u64 bytes)
 {
 	*left -= min(*left, max(bytes, ASYNCPROG_FAIR_MIN));

@@ -106,7 +106,7 @@ bool ic_op_cpu(struct asyncprog_fair_job *job, u64 *left)
 			ret = -ECANCELED;
 		else
 			ret = asyncprog_pair_copy(&op->pair, op->cpu_at, n, false);
-		asyncprog_fair_charge(left, n);
+		asyncprog_fair_charge(left, ret ? 0 : n);
 		op->cpu_at += n;
 	}
 	op_complete(op, ret);

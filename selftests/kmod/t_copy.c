@@ -363,15 +363,50 @@ static int small_copy(const struct crowd *c, struct crowd_seen *seen, int ready,
 	return 0;
 }
 
+/* another user, who ends a region of which much is queued; then is when nothing of that is left */
+static int end_region(const struct crowd *c, struct crowd_seen *seen, int ready, int go)
+{
+	size_t len = MIB;
+	uint8_t *src = anon(len), *dst = anon(len);
+	struct asyncprog_copy ops[64];
+	struct asyncprog_ioc_ring r;
+	uint32_t i, done;
+	int fd, ret;
+
+	if (become(NOBODY))
+		return 1;
+	fd = dev_open();
+	if (fd < 0 || make_ring(fd, 64, -1, &r))
+		return 2;
+	ops[0] = (struct asyncprog_copy){
+		.src = reg(fd, src, len, RW, 0), .dst = reg(fd, dst, len, RW, 0), .len = len,
+	};
+	if (!ops[0].src || !ops[0].dst)
+		return 3;
+	for (i = 1; i < 64; i++)
+		ops[i] = ops[0];
+	post(ready);
+	if (await(go))
+		return 4;
+	if (copy_ops(fd, ops, 64, ASYNCPROG_COPY_QUEUED, &done))
+		return 5;
+	seen->before = crowd_done(c->dst + c->len, c->n);
+	ret = unreg(fd, ops[0].src);
+	seen->then = ret ? c->n : crowd_done(c->dst + c->len, c->n);
+	return ret && ret != -EINPROGRESS ? 6 : 0;
+}
+
 #define MAX_FILES	64
 
 /*
- * @n copies of @len bytes that one user queues by @files files, and a small one of another user
+ * @n copies of @len bytes that one user queues by @files files, and what @other, another user, has
  * behind them.  It has to wait for a turn or two; on a busy machine more may be done before it is
  * really queued, or most of them, so it may take several rounds to see that.  With @end the files
  * are closed in the middle.
  */
-static void among_others(struct __test_metadata *_metadata, int files, int n, size_t len, bool end)
+static void among_others(struct __test_metadata *_metadata,
+			 int (*other)(const struct crowd *, struct crowd_seen *, int, int),
+			 int files, int n, size_t len, bool end)
 {
 	struct crowd_seen *seen = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
 				       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -397,7 +432,7 @@ static void among_others(struct __test_metadata *_metadata, int files, int n, si
 		ASSERT_EQ(0, pipe(up) | pipe(down));
 		pid = fork();
 		if (!pid)
-			_exit(small_copy(&c, seen, up[1], down[0]));
+			_exit(other(&c, seen, up[1], down[0]));
 		ASSERT_EQ(0, await(up[0]));
 		for (f = 0; f < files; f++) {
 			ASSERT_GE((fd[f] = dev_open()), 0);
@@ -446,18 +481,24 @@ static void among_others(struct __test_metadata *_metadata, int files, int n, si
 
 TEST(long_copies_of_another_user)
 {
-	among_others(_metadata, 1, 64, 2 * MIB, false);
+	among_others(_metadata, small_copy, 1, 64, 2 * MIB, false);
 }
 
 /* files are no users */
 TEST(files_of_another_user)
 {
-	among_others(_metadata, MAX_FILES, 128, MIB, false);
+	among_others(_metadata, small_copy, MAX_FILES, 128, MIB, false);
 }
 
 TEST(another_user_ends)
 {
-	among_others(_metadata, 4, 64, 2 * MIB, true);
+	among_others(_metadata, small_copy, 4, 64, 2 * MIB, true);
+}
+
+/* what is not copied takes no turns */
+TEST(region_ends_among_others)
+{
+	among_others(_metadata, end_region, 1, 64, 2 * MIB, false);
 }
 
 TEST_F(copy, killed_while_copying)

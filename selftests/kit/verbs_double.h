@@ -12,6 +12,7 @@
 #define KIT_VERBS_DOUBLE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum {	/* what happens to the message that verbs_double_at() names */
@@ -35,6 +36,20 @@ uint64_t verbs_double_messages(void);
 /* READs that reached their peers' memory, their bytes, and those that the peer's device refused. */
 uint64_t verbs_double_reads(uint64_t *bytes, uint64_t *refused);
 uint64_t verbs_double_writes(uint64_t *bytes, uint64_t *refused);
+
+static inline uint64_t verbs_double_reads_done(void)
+{
+	return verbs_double_reads(NULL, NULL);
+}
+
+static inline uint64_t verbs_double_reads_refused(void)
+{
+	uint64_t n;
+
+	verbs_double_reads(NULL, &n);
+	return n;
+}
+
 /* How often completion queues were armed. */
 uint64_t verbs_double_arms(void);
 /* READs, or WRITEs, take until they are let go. */

@@ -296,19 +296,6 @@ static unsigned int given(void)
 	return n;
 }
 
-static uint64_t reads(void)
-{
-	return verbs_double_reads(NULL, NULL);
-}
-
-static uint64_t refused(void)
-{
-	uint64_t n;
-
-	verbs_double_reads(NULL, &n);
-	return n;
-}
-
 static uint64_t writes(void)
 {
 	return verbs_double_writes(NULL, NULL);
@@ -339,12 +326,12 @@ static void learn(uint64_t disp, uint64_t len)
 	get(disp, 8, 0);
 	RUN(acked() == seq && by_rdma());
 	for (int i = 0; i < 100; i++) {
-		uint64_t before = reads();
+		uint64_t before = verbs_double_reads_done();
 
 		get(disp, len, 0);
 		RUN(acked() == seq);
 		check_landed(disp, len);
-		if (reads() > before)
+		if (verbs_double_reads_done() > before)
 			return;
 		/* the answer, or the end of a way */
 		RUN(!stream()->key_asked);
@@ -386,7 +373,7 @@ static void test_read(void **state)
 	some_steps();
 	assert_int_equal(frames_of_b(), frames);
 	assert_int_equal(st->applied[PROG_SQE_OP_GET], applied);
-	assert_int_equal(refused(), 0);
+	assert_int_equal(verbs_double_reads_refused(), 0);
 	assert_int_equal(wc_a.streams[1].err_seq, 0);
 }
 
@@ -400,10 +387,10 @@ static void test_copied(void **state)
 
 	learn(0, 1 << 20);
 	c.view.cma = true;
-	before = reads();
+	before = verbs_double_reads_done();
 	submit((struct prog_sqe){ .opcode = PROG_SQE_OP_GET, .flags = PROG_SQE_VA, .addr = (uintptr_t)own, .len = sizeof(own) });
 	RUN(acked() == seq);
-	assert_int_equal(reads() - before, 16);
+	assert_int_equal(verbs_double_reads_done() - before, 16);
 	assert_memory_equal(own, target_mem(), sizeof(own));
 	/* another region, of which nothing is registered */
 	regions_a[1] = kit_map(1 << 20);
@@ -443,7 +430,7 @@ static void test_order(void **state)
 	uint32_t value;
 
 	learn(0, 1 << 20);
-	before = reads();
+	before = verbs_double_reads_done();
 	verbs_double_hold_reads(true);
 	for (unsigned int i = 0; i < 4; i++)
 		get(i * 131072, 131072, 0);
@@ -457,7 +444,7 @@ static void test_order(void **state)
 	verbs_double_hold_reads(false);
 	RUN(acked() == seq);
 	/* and one behind what was written */
-	assert_int_equal(reads() - before, 5);
+	assert_int_equal(verbs_double_reads_done() - before, 5);
 	assert_int_equal(*(uint32_t *)target_mem(), 0xabababab);
 	assert_int_equal(*(uint32_t *)landing(), value);
 }
@@ -487,14 +474,14 @@ static void test_lock(void **state)
 	int err;
 
 	learn(0, 1 << 20);
-	before = reads();
+	before = verbs_double_reads_done();
 	assert_true(winlock_request(&wc_b, 2, true, 9));
 	sync_op(PROG_SQE_OP_LOCK, PROG_SQE_EXCL);
 	get(0, 1 << 20, 0);
 	sync_op(PROG_SQE_OP_UNLOCK, PROG_SQE_EXCL);
 	RUN(job->stats->block[0].lock_waits == 1);
 	some_steps();
-	assert_int_equal(reads(), before);
+	assert_int_equal(verbs_double_reads_done(), before);
 	assert_int_equal(acked(), seq - 3);
 	/* what the other one writes while it has the lock is what is read */
 	fill(target_mem(), 1 << 20, 77);
@@ -506,7 +493,7 @@ static void test_lock(void **state)
 	assert_false(winlock_request(&wc_b, 2, true, 9));
 	verbs_double_hold_reads(false);
 	RUN(acked() == seq);
-	assert_int_equal(reads() - before, (1 << 20) / LANE_LAND_MAX);
+	assert_int_equal(verbs_double_reads_done() - before, (1 << 20) / LANE_LAND_MAX);
 	check_landed(0, 1 << 20);
 }
 
@@ -524,7 +511,7 @@ static void test_freed_window(void **state)
 	assert_int_equal(given(), 0);
 	verbs_double_hold_reads(false);
 	RUN(acked() == seq);
-	assert_true(refused() >= 1);
+	assert_true(verbs_double_reads_refused() >= 1);
 	assert_int_equal(wc_a.streams[1].err_seq, seq);
 	assert_int_equal(wc_a.streams[1].err, -ENOENT);
 	for (unsigned int i = 0; i < 1 << 20; i++)
@@ -540,7 +527,7 @@ static void test_foreign_keys(void **state)
 	for (int how = 0; how < 3; how++) {
 		learn(0, 1 << 20);
 		k = stream()->keys;
-		no = refused();
+		no = verbs_double_reads_refused();
 		before = fallback(STATS_FB_READ_FAILED);
 		if (how == 0)
 			k->key[0].rkey = 1;		/* receive buffers */
@@ -551,7 +538,7 @@ static void test_foreign_keys(void **state)
 		get(0, 1 << 20, 0);
 		RUN(acked() == seq);
 		check_landed(0, 1 << 20);
-		assert_int_equal(refused(), no + 1);
+		assert_int_equal(verbs_double_reads_refused(), no + 1);
 		assert_int_equal(fallback(STATS_FB_READ_FAILED), before + 1);
 		/* it is tried again after a while */
 		a.k.link->peers->rma->way_rest = 0;
@@ -581,7 +568,7 @@ static void test_detach(void **state)
 		memset(landing(), 0, 1 << 20);
 		RUN(stream()->keys->n);
 	}
-	assert_int_equal(refused(), 0);
+	assert_int_equal(verbs_double_reads_refused(), 0);
 	assert_int_equal(given(), 1);
 	/* a client that says nothing, and gives the region up */
 	rma_region_gone(b.rma, regions_b[1]);
@@ -646,7 +633,7 @@ static void test_no_memory(void **state)
 	/* the reader's buffers are the first */
 	f.reg_mr = 2;
 	verbs_double_fail(&f);
-	before = reads();
+	before = verbs_double_reads_done();
 	for (int i = 0; i < 3; i++) {
 		get(0, 1 << 20, 0);
 		RUN(acked() == seq);
@@ -654,7 +641,7 @@ static void test_no_memory(void **state)
 		RUN(stream()->key_rest);
 		stream()->key_rest = UINT64_MAX;
 	}
-	assert_int_equal(reads(), before);
+	assert_int_equal(verbs_double_reads_done(), before);
 	assert_int_equal(fallback(STATS_FB_READ_REFUSED), 2);
 	stream()->key_rest = 0;
 	learn(0, 1 << 20);

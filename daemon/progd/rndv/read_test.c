@@ -52,19 +52,6 @@ static struct stats_block *st(void)
 	return &job->stats->block[0];
 }
 
-static uint64_t reads(void)
-{
-	return verbs_double_reads(NULL, NULL);
-}
-
-static uint64_t refused(void)
-{
-	uint64_t n;
-
-	verbs_double_reads(NULL, &n);
-	return n;
-}
-
 static bool by_rdma(const struct node *n)
 {
 	const struct link_peer *lp = n->k.link->peers;
@@ -163,10 +150,10 @@ static void one(uint32_t src, uint32_t dst, enum place to, uint64_t len, uint64_
 static void learn(void)
 {
 	for (int i = 0; i < 100; i++) {
-		uint64_t before = reads();
+		uint64_t before = verbs_double_reads_done();
 
 		one(2, 0, IN_REGION, 100000, 100000);
-		if (reads() > before)
+		if (verbs_double_reads_done() > before)
 			return;
 		settle();
 		reader(&node_a)->read_rest = 0;
@@ -210,7 +197,7 @@ static void test_read(void **state)
 	for (int i = 0; i < 20; i++)
 		one(2, 0, IN_REGION, 1 << 20, 1 << 20);
 	assert_int_equal(verbs_double_open(), open);
-	assert_int_equal(refused(), 0);
+	assert_int_equal(verbs_double_reads_refused(), 0);
 	assert_int_equal(st()->fallback[STATS_FB_MSG_READ_REFUSED] + st()->fallback[STATS_FB_MSG_READ_FAILED], 0);
 	assert_int_equal(st()->msgs.errors, 0);
 }
@@ -355,7 +342,7 @@ static void test_frames(void **state)
 	uint32_t r, s;
 
 	learn();
-	before = reads();
+	before = verbs_double_reads_done();
 	one(2, 0, IN_REGION, READ_MIN - 1, READ_MIN - 1);
 	sb = (struct buf){ .place = PRIVATE, .mem = own, .count = sizeof(own), .len = sizeof(own) };
 	rb = recv_buf(0, IN_REGION, sizeof(own));
@@ -371,10 +358,10 @@ static void test_frames(void **state)
 	node_a.k.link->peers->lane->rdma.peer_msg_reads = true;
 	node_b.k.link->peers->lane->rdma.peer_msg_reads = false;
 	one(2, 0, IN_REGION, 1 << 20, 1 << 20);
-	assert_int_equal(reads(), before);
+	assert_int_equal(verbs_double_reads_done(), before);
 	node_b.k.link->peers->lane->rdma.peer_msg_reads = true;
 	one(2, 0, IN_REGION, 1 << 20, 1 << 20);
-	assert_true(reads() > before);
+	assert_true(verbs_double_reads_done() > before);
 }
 
 /* The sender's node cannot register what is to be read; the receiver's, what is to be read to. */
@@ -385,17 +372,17 @@ static void test_no_memory(void **state)
 	uint64_t before;
 
 	learn();
-	before = reads();
+	before = verbs_double_reads_done();
 	f.reg_mr = 1;
 	verbs_double_fail(&f);
 	one(2, 0, IN_REGION, 1 << 20, 1 << 20);
-	assert_int_equal(reads(), before);
+	assert_int_equal(verbs_double_reads_done(), before);
 	assert_int_equal(st()->fallback[STATS_FB_MSG_READ_REFUSED], 1);
 	/* it is not asked again for a while */
 	assert_true(reader(&node_a)->read_rest);
 	reader(&node_a)->read_rest = UINT64_MAX;
 	one(2, 0, IN_REGION, 1 << 20, 1 << 20);
-	assert_int_equal(reads(), before);
+	assert_int_equal(verbs_double_reads_done(), before);
 	assert_int_equal(st()->fallback[STATS_FB_MSG_READ_REFUSED], 2);
 	reader(&node_a)->read_rest = 0;
 	/* without its memory: copied; the sender's is the first to be registered */
@@ -412,9 +399,9 @@ static void test_no_memory(void **state)
 		f = (struct verbs_double_fails){ -1, -1, -1, -1, -1, -1 };
 		f.create_qp = n;
 		verbs_double_fail(&f);
-		before = reads();
+		before = verbs_double_reads_done();
 		one(2, 0, IN_REGION, 100000, 100000);
-		assert_int_equal(reads(), before);
+		assert_int_equal(verbs_double_reads_done(), before);
 		assert_true(reader(&node_a)->read_rest);
 		reader(&node_a)->read_rest = 0;
 	}
@@ -510,7 +497,7 @@ static void test_foreign_keys(void **state)
 {
 	learn();
 	for (int how = 0; how < 4; how++) {
-		uint64_t no = refused();
+		uint64_t no = verbs_double_reads_refused();
 		struct msg m = held(2 << 20);
 		struct recv_xfer *x = reader(&node_a)->reads;
 
@@ -524,7 +511,7 @@ static void test_foreign_keys(void **state)
 		else
 			rndv_hide(send_xfer_find(rndv_conn_find(node_b.rndv, job, KEY, 2), m.s, slot_of(2, m.s)->serial));
 		ends_well(&m);
-		assert_true(refused() > no);
+		assert_true(verbs_double_reads_refused() > no);
 		assert_true(by_rdma(&node_a));
 		reader(&node_a)->read_rest = 0;
 		learn();
@@ -550,9 +537,9 @@ static void test_key_scope(void **state)
 		w = reader(&node_a)->way.way;
 		at = x->shown_at;
 		rkey = x->rkey;
-		no = refused();
+		no = verbs_double_reads_refused();
 		verbs_double_hold_reads(false);
-		RUN_FOR(sched_yield, 20, reads() > 0);
+		RUN_FOR(sched_yield, 20, verbs_double_reads_done() > 0);
 		xfer_keep(x);
 		x->reads++;
 		if (how == 0)
@@ -566,7 +553,7 @@ static void test_key_scope(void **state)
 		RUN(!reader(&node_a)->way.way);
 		xfer_let_go(x);
 		ends_well(&m);
-		assert_true(how == 3 || refused() == no + 1);
+		assert_true(how == 3 || verbs_double_reads_refused() == no + 1);
 		for (uint64_t i = 0; i < m.sb.len; i++)
 			assert_int_equal(m.sb.mem[i], byte_of(m.seed, i));
 		reader(&node_a)->read_rest = 0;

@@ -438,6 +438,28 @@ struct rec *rec_claim(MPI_Request req)
 	return r && r->state == REC_IDLE ? NULL : r;
 }
 
+struct rec *rec_look_claim_found(struct rec **b, struct rec *first, MPI_Request req, bool *elsewhere)
+{
+	struct rec *r;
+
+	*elsewhere = false;
+	for (r = first; r; r = r->next) {
+		if (r->req != req)
+			continue;
+		if (!__atomic_load_n(&r->claimed, __ATOMIC_ACQUIRE))
+			break;
+		*elsewhere = true;
+	}
+	if (r)
+		*elsewhere = false;
+	if (r && r->state == REC_IDLE)
+		r = NULL;
+	if (r)
+		rec_set_claimed(r, true);
+	rec_bucket_set(b, first);
+	return r;
+}
+
 void rec_unclaim(struct rec *r)
 {
 	rec_set_claimed(r, false);

@@ -201,26 +201,41 @@ static int get_status_rec(struct rec *r, MPI_Request request, int *flag, MPI_Sta
 	return rc;
 }
 
+/* Of a request that is not ours, or that another thread is asking for (@elsewhere): to this one it is not complete yet. */
+static int get_status_none(bool elsewhere, MPI_Request request, int *flag, MPI_Status *status)
+{
+	if (likely(!elsewhere))
+		return PMPI_Request_get_status(request, flag, status);
+	*flag = 0;
+	hooks_polled();
+	p2p_poll();
+	return MPI_SUCCESS;
+}
+
 static __attribute__((noinline)) int get_status_slow(MPI_Request request, int *flag, MPI_Status *status)
 {
-	struct rec *r = rec_claim(request);
+	bool elsewhere = false;
+	struct rec *r = hooks.mt ? rec_look_claim(request, &elsewhere) : rec_claim(request);
 
+	if (r && r->plain)
+		rec_whole(r);
 	if (unlikely(hreq_outstanding()))
 		hreq_drive(request);
-	return r ? get_status_rec(r, request, flag, status) : PMPI_Request_get_status(request, flag, status);
+	return r ? get_status_rec(r, request, flag, status) : get_status_none(elsewhere, request, flag, status);
 }
 
 static __attribute__((noinline)) int get_status_threads(MPI_Request request, int *flag, MPI_Status *status)
 {
 	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
+	bool elsewhere;
 	struct rec *r;
 	int rc;
 
 	if (unlikely(hreq_outstanding()))
 		return get_status_slow(request, flag, status);
-	r = rec_claim_plain(request);
+	r = rec_look_claim(request, &elsewhere);
 	if (!r)
-		return PMPI_Request_get_status(request, flag, status);
+		return get_status_none(elsewhere, request, flag, status);
 	if (unlikely(r->plain && hooks.asked_ends && r->persistent))
 		rec_whole(r);
 	if (unlikely(!r->plain))

@@ -20,6 +20,7 @@ static void empty_status(MPI_Status *st)
  */
 static int ask(MPI_Request request, bool *active, int *flag, MPI_Status *status)
 {
+	bool elsewhere = false;
 	struct rec *r;
 	int index = 0, rc;
 
@@ -27,11 +28,11 @@ static int ask(MPI_Request request, bool *active, int *flag, MPI_Status *status)
 	*flag = 1;
 	if (!*active)
 		return MPI_SUCCESS;
-	r = rec_claim(request);
-	if (r) {
+	r = hooks.mt ? rec_look_claim(request, &elsewhere) : rec_claim(request);
+	if (r)
 		rec_unclaim(r);
+	if (r || elsewhere)
 		return hook_request_get_status(request, flag, status);
-	}
 	if (unlikely(hreq_outstanding()))
 		hreq_drive(request);
 	rc = PMPI_Request_get_status_any(1, &request, &index, flag, status);

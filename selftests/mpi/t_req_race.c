@@ -3,6 +3,9 @@
  * Requests of MPI_Rget that one thread waits for while another one, which flushes, finds them done.  The library is not asked to
  * wait for one of which it has not been told yet that it is: MPICH 4.0's MPI_Waitall asserts that beside MPI_REQUEST_NULL there is
  * no generalized request that is not complete.  To be told takes long here.
+ *
+ * A receive that two threads ask for, as they may: nothing is completed by that.  To either it is complete when the bytes are in the
+ * program's buffer, though the library has said so before.
  */
 #include "mpitest.h"
 
@@ -26,6 +29,11 @@ int PMPI_Grequest_complete(MPI_Request q)
 	atomic_store(&told, MPI_REQUEST_NULL);
 	return rc;
 }
+
+#define ASKED_MAX	(1 << 20)
+
+static unsigned char bytes[ASKED_MAX], want[ASKED_MAX];
+static MPI_Request asked;
 
 static void *flush(void *arg)
 {
@@ -74,9 +82,61 @@ static void wait_beside(void)
 	tw_free(&w);
 }
 
+/* Until it is said to be complete; then it has to be there. */
+static void *ask(void *arg)
+{
+	const int n = *(int *)arg;
+	int flag = 0;
+	MPI_Status st;
+
+	while (!flag)
+		M(MPI_Request_get_status(asked, &flag, &st));
+	T_OK(!memcmp(bytes, want, (size_t)n), "%d bytes: not there", n);
+	M(MPI_Get_count(&st, MPI_BYTE, &flag));
+	T_EQ(flag, n);
+	return NULL;
+}
+
+static void asked_by_two(void)
+{
+	static const int lens[] = { 8, 200, 4096, ASKED_MAX };
+	pthread_t th;
+
+	if (t_provided < MPI_THREAD_MULTIPLE) {
+		t_skip("MPI_THREAD_MULTIPLE is not provided (level %d)", t_provided);
+		return;
+	}
+	for (int k = 0; k < t_iters(400); k++) {
+		int n = lens[k / 2 % 4];
+
+		t_fill(want, (size_t)n, (uint64_t)k);
+		memset(bytes, 0, (size_t)n);
+		if (t_rank) {
+			t_barrier();
+			M(MPI_Send(want, n, MPI_BYTE, 0, k, MPI_COMM_WORLD));
+			continue;
+		}
+		if (k % 2) {
+			M(MPI_Recv_init(bytes, n, MPI_BYTE, 1, k, MPI_COMM_WORLD, &asked));
+			M(MPI_Start(&asked));
+		} else {
+			M(MPI_Irecv(bytes, n, MPI_BYTE, 1, k, MPI_COMM_WORLD, &asked));
+		}
+		if (pthread_create(&th, NULL, ask, &n))
+			abort();
+		t_barrier();
+		ask(&n);
+		pthread_join(th, NULL);
+		M(MPI_Wait(&asked, MPI_STATUS_IGNORE));
+		if (k % 2)
+			M(MPI_Request_free(&asked));
+	}
+}
+
 int main(int argc, char **argv)
 {
 	t_init(&argc, &argv, MPI_THREAD_MULTIPLE);
 	T_RUN(wait_beside, 2);
+	T_RUN(asked_by_two, 2);
 	return t_fini();
 }

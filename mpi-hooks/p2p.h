@@ -218,6 +218,12 @@ void proxy_req_end(struct rec *r, MPI_Request *req);
 /* To be looked after until it ends. */
 void orphan_add(struct rec *r);
 void orphan_poll(void);
+/* @r is about to be posted: a freed one that is over may have had its buffer, and what comes there now is not for that one. */
+static inline void recv_takes_place(const struct rec *r)
+{
+	if (unlikely(r->cap >= p2p_least))
+		orphan_poll();
+}
 /* Until there is none, but for receives that nothing is sent to. */
 void orphan_wait_all(void);
 

@@ -139,6 +139,7 @@ static int start_recv(struct rec *r)
 	struct held *h;
 	int rc = MPI_SUCCESS;
 
+	recv_takes_place(r);
 	rec_transition(r, REC_POSTED);
 	hooks_lock(&c->lock);
 	h = held_take(c, r->peer, r->peer_tag);

@@ -335,6 +335,7 @@ static struct rec *mrecv_begin(void *buf, MPI_Count count, MPI_Datatype type, MP
 	*class = buf_set(r, buf, count, type);
 	if (*class)
 		r->cap = 0;
+	recv_takes_place(r);
 	held_recv(h, r);
 	return r;
 }

@@ -50,6 +50,7 @@ static int recv_now(struct rec *r, MPI_Status *st, const char *call)
 	struct held *h;
 	int rc;
 
+	recv_takes_place(r);
 	if (unlikely(hooks.mt)) {
 		pthread_mutex_lock(&c->lock);
 		h = held_take(c, r->peer, r->peer_tag);
@@ -182,9 +183,7 @@ int recv_begin(struct rec *r)
 	struct held *h;
 	int rc = MPI_SUCCESS;
 
-	/* a freed one that is over may have had the buffer: what comes there now is not for it */
-	if (unlikely(r->cap >= p2p_least))
-		orphan_poll();
+	recv_takes_place(r);
 	hooks_lock(&c->lock);
 	h = unlikely(c->held) ? held_take(c, r->peer, r->peer_tag) : NULL;
 	if (likely(!h))

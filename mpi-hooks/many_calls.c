@@ -305,7 +305,8 @@ static __attribute__((noinline)) int testany_slow(int count, MPI_Request *reques
 		r = *rec_look(*requests);
 		if (r && !r->plain && r->state != REC_IDLE) {
 			rc = request_test(r, requests, flag, st, "MPI_Testany");
-			*flag |= rc != MPI_SUCCESS;
+			if (unlikely(rc))
+				*flag = 1;
 			*index = *flag ? 0 : MPI_UNDEFINED;
 			return rc;
 		}

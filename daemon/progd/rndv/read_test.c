@@ -819,6 +819,26 @@ static void test_lane_lost_there(void **state)
 	lane_lost(false);
 }
 
+/* With the job end the ways to its memory, at either end, though the lanes stay. */
+static void test_job_gone(void **state)
+{
+	struct link_from *from;
+
+	learn();
+	one(2, 0, IN_REGION, 1 << 20, 1 << 20);
+	assert_non_null(reader(&node_a)->way.way);
+	DL_FOREACH(node_b.k.link->from, from)
+		if (from->rndv && from->rndv->end.way)
+			break;
+	assert_non_null(from);
+	link_job_gone(node_a.k.link, job);
+	link_job_gone(node_b.k.link, job);
+	assert_null(node_a.k.link->ways);
+	assert_non_null(node_b.k.link->from);
+	DL_FOREACH(node_b.k.link->from, from)
+		assert_true(!from->rndv || !from->rndv->end.way);
+}
+
 #if KIT_STEPS
 /* ---- what it costs ---- */
 
@@ -928,6 +948,7 @@ static const struct CMUnitTest tests[] = {
 	CASE(test_fails_while_shown),
 	CASE(test_lane_lost),
 	CASE(test_lane_lost_there),
+	CASE(test_job_gone),
 #if KIT_STEPS
 	cmocka_unit_test_setup_teardown(test_cost, setup_tcp, teardown),
 #endif

@@ -177,10 +177,21 @@ static void lost(struct link_from *from)
 	rndv_show_end(from);
 }
 
+static void job_gone(struct link *l, struct win_job *job)
+{
+	struct link_from *from;
+
+	rndv_peer_job_gone(l, job);
+	/* the other node does not tell that it is over there */
+	DL_FOREACH(l->from, from)
+		if (!memcmp(from->jobid, job->id, WIRE_JOBID_SIZE))
+			rndv_show_end(from);
+}
+
 static const struct link_ops rndv_ops = {
 	.first = WIRE_RNDV_RTS, .last = WIRE_RNDV_KEY,
 	.poll = poll,
-	.job_gone = rndv_peer_job_gone,
+	.job_gone = job_gone,
 	.opened = rndv_peer_opened,
 	.refused = rndv_peer_refused,
 	.down = rndv_peer_down,

@@ -306,18 +306,27 @@ void rec_remove_inner(struct rec *r, struct rec **b, struct rec *first)
 	rec_bucket_set(b, first);
 }
 
-struct rec *rec_claim_found(struct rec **b, MPI_Request req)
+struct rec *rec_claim_locked(struct rec **b, struct rec *first, MPI_Request req, bool *elsewhere)
 {
-	struct rec *first = rec_bucket_take(b), *r = first;
+	struct rec *r;
+	bool claimed = false;
 
-	while (r && !(r->req == req && !__atomic_load_n(&r->claimed, __ATOMIC_ACQUIRE)))
-		r = r->next;
+	for (r = first; r && !(r->req == req && !__atomic_load_n(&r->claimed, __ATOMIC_ACQUIRE)); r = r->next)
+		claimed |= r->req == req;
+	*elsewhere = claimed && !r;
 	if (r && r->state == REC_IDLE)
 		r = NULL;
 	if (r)
 		rec_set_claimed(r, true);
 	rec_bucket_set(b, first);
 	return r;
+}
+
+struct rec *rec_claim_found(struct rec **b, MPI_Request req)
+{
+	bool elsewhere;
+
+	return rec_claim_locked(b, rec_bucket_take(b), req, &elsewhere);
 }
 
 void rec_hide(struct rec *r)
@@ -405,17 +414,13 @@ static inline struct rec *find(MPI_Request req)
 	return r;
 }
 
-/* The record of @req, claimed or not. */
-static struct rec *find_any(MPI_Request req, bool claim)
+/* With several threads; claimed by nobody. */
+static struct rec *find_any(MPI_Request req)
 {
 	struct rec **b = rec_bucket_of(req), *first = rec_bucket_take(b), *r = first;
 
 	while (r && (r->req != req || __atomic_load_n(&r->claimed, __ATOMIC_ACQUIRE)))
 		r = r->next;
-	if (r && claim && r->state == REC_IDLE)
-		r = NULL;
-	if (r && claim)
-		rec_set_claimed(r, true);
 	rec_bucket_set(b, first);
 	/* the communicator's lock comes before that of a bucket */
 	if (r && r->plain)
@@ -425,39 +430,29 @@ static struct rec *find_any(MPI_Request req, bool claim)
 
 struct rec *rec_find(MPI_Request req)
 {
-	return hooks.mt ? find_any(req, false) : find(req);
+	return hooks.mt ? find_any(req) : find(req);
 }
 
-struct rec *rec_claim(MPI_Request req)
-{
-	struct rec *r;
-
-	if (hooks.mt)
-		return find_any(req, true);
-	r = find(req);
-	return r && r->state == REC_IDLE ? NULL : r;
-}
-
-struct rec *rec_look_claim_found(struct rec **b, struct rec *first, MPI_Request req, bool *elsewhere)
+struct rec *rec_claim_look(MPI_Request req, bool *elsewhere)
 {
 	struct rec *r;
 
 	*elsewhere = false;
-	for (r = first; r; r = r->next) {
-		if (r->req != req)
-			continue;
-		if (!__atomic_load_n(&r->claimed, __ATOMIC_ACQUIRE))
-			break;
-		*elsewhere = true;
+	if (hooks.mt) {
+		r = rec_look_claim(req, elsewhere);
+		if (r && r->plain)
+			rec_whole(r);
+		return r;
 	}
-	if (r)
-		*elsewhere = false;
-	if (r && r->state == REC_IDLE)
-		r = NULL;
-	if (r)
-		rec_set_claimed(r, true);
-	rec_bucket_set(b, first);
-	return r;
+	r = find(req);
+	return r && r->state == REC_IDLE ? NULL : r;
+}
+
+struct rec *rec_claim(MPI_Request req)
+{
+	bool elsewhere;
+
+	return rec_claim_look(req, &elsewhere);
 }
 
 void rec_unclaim(struct rec *r)

@@ -336,10 +336,11 @@ static inline __attribute__((always_inline)) struct rec *rec_claim_plain(MPI_Req
 	}
 	return rec_claim_found(b, req);
 }
-struct rec *rec_look_claim_found(struct rec **b, struct rec *first, MPI_Request req, bool *elsewhere);
+/* In the bucket @b, whose lock is given back; @elsewhere: there are only claimed ones. */
+struct rec *rec_claim_locked(struct rec **b, struct rec *first, MPI_Request req, bool *elsewhere);
 /*
- * The same for who completes nothing, which several threads may do with one request; it may be plain.  NULL with @elsewhere: another
- * thread has it, and the library is not to be asked, as it may say more than that one has done yet.
+ * With several threads, for who completes nothing, which many may do with one request at a time; it may be plain.  NULL with
+ * @elsewhere: another thread has it, and the library is not to be asked, as it may say more than that one has done yet.
  */
 static inline __attribute__((always_inline)) struct rec *rec_look_claim(MPI_Request req, bool *elsewhere)
 {
@@ -348,11 +349,13 @@ static inline __attribute__((always_inline)) struct rec *rec_look_claim(MPI_Requ
 	*elsewhere = false;
 	r = rec_bucket_take(b);
 	if (unlikely(!r || r->req != req || __atomic_load_n(&r->flags, __ATOMIC_ACQUIRE) != rec_plain_flags(false)))
-		return rec_look_claim_found(b, r, req, elsewhere);
+		return rec_claim_locked(b, r, req, elsewhere);
 	__atomic_store_n(&r->claimed, true, __ATOMIC_RELAXED);
 	rec_bucket_set(b, r);
 	return r;
 }
+/* The same with any number of threads, and not plain. */
+struct rec *rec_claim_look(MPI_Request req, bool *elsewhere);
 /*
  * With several threads: the record of a persistent request that is inactive, or what rec_find() says.  As above: who stands first
  * and has the handle is the request's, and nobody else may use that now.

@@ -214,11 +214,9 @@ static int get_status_none(bool elsewhere, MPI_Request request, int *flag, MPI_S
 
 static __attribute__((noinline)) int get_status_slow(MPI_Request request, int *flag, MPI_Status *status)
 {
-	bool elsewhere = false;
-	struct rec *r = hooks.mt ? rec_look_claim(request, &elsewhere) : rec_claim(request);
+	bool elsewhere;
+	struct rec *r = rec_claim_look(request, &elsewhere);
 
-	if (r && r->plain)
-		rec_whole(r);
 	if (unlikely(hreq_outstanding()))
 		hreq_drive(request);
 	return r ? get_status_rec(r, request, flag, status) : get_status_none(elsewhere, request, flag, status);

@@ -20,7 +20,7 @@ static void empty_status(MPI_Status *st)
  */
 static int ask(MPI_Request request, bool *active, int *flag, MPI_Status *status)
 {
-	bool elsewhere = false;
+	bool elsewhere;
 	struct rec *r;
 	int index = 0, rc;
 
@@ -28,7 +28,7 @@ static int ask(MPI_Request request, bool *active, int *flag, MPI_Status *status)
 	*flag = 1;
 	if (!*active)
 		return MPI_SUCCESS;
-	r = hooks.mt ? rec_look_claim(request, &elsewhere) : rec_claim(request);
+	r = rec_claim_look(request, &elsewhere);
 	if (r)
 		rec_unclaim(r);
 	if (r || elsewhere)

@@ -26,6 +26,7 @@
 #define SLICE_NS	(SEC / 2)	/* patience has an end after so many of them: */
 #define START_SLICES	20u		/* for the first READY */
 #define BACK_SLICES	10u		/* for coming back to a supervisor that was started anew */
+#define HEAR_NS		(SEC / 20)	/* and this, to hear what was said */
 #define TRY_NS		(10 * SEC)	/* STARTS in this time, then the user is refused */
 #define STARTS		5u
 #define MAX_WAITING	4096u		/* connections of a user that no engine has taken; fewer where few files may be open */
@@ -382,23 +383,22 @@ static void on_late(void *ctx)
 static void next_slice(struct engine *e);
 
 /*
- * Who was stopped himself, by a signal, a debugger or the host of his machine, has not heard what was said meanwhile:
- * a slice that took much longer than it should is none.
+ * However long a slice took, it is one: who was stopped himself, by a signal, a debugger or the host of his machine, has
+ * not heard what was said meanwhile, but who only gets little of a processor comes to an end, too.  Timers are looked at
+ * before what was said, which is therefore heard once more after the last one.
  */
 static void on_slice(void *ctx)
 {
 	struct engine *e = ctx;
-	bool ran = loop_now() - e->slice_at < 2 * SLICE_NS;
 
-	if (ran && !--e->slices)
-		on_late(e);
-	else
+	if (--e->slices)
 		next_slice(e);
+	else
+		loop_timer_set(e->all->o.loop, &e->timer, HEAR_NS, on_late, e);
 }
 
 static void next_slice(struct engine *e)
 {
-	e->slice_at = loop_now();
 	loop_timer_set(e->all->o.loop, &e->timer, SLICE_NS, on_slice, e);
 }
 

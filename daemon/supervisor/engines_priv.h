@@ -39,7 +39,6 @@ struct engine {
 	struct loop_watch *watch;
 	struct loop_timer timer;	/* STARTING, AWAY: that it does not take for ever; UP: a connection could not be given */
 	unsigned int slices;		/* of time that it has yet */
-	uint64_t slice_at;		/* when the present one began, ns */
 	struct conn *conns;		/* given ones first, in the order of their ids */
 	unsigned int nconns, given;
 	uint64_t last_id;

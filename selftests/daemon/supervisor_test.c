@@ -1274,6 +1274,37 @@ static void test_stopped_supervisor(void **state)
 	assert_int_equal(node_stop(&node, SIGTERM), 0);
 }
 
+/* One that gets little of a processor, so that each of its slices takes long, comes to the end of its patience as well. */
+static void test_starved_supervisor(void **state)
+{
+	unsigned int rounds = 0;
+	pid_t eng;
+	struct client b;
+
+	sets[0] = NULL;
+	assert_int_equal(node_start_supervisor(&node, users_progd, sets), 0);
+	client_start(&b, USER_B);
+	assert_int_equal(client_do(&b, 'o').err, 0);
+	eng = user_engine(&node, USER_B);
+	kill(eng, SIGSTOP);
+	stop_supervisor(SIGKILL);
+	assert_int_equal(node_supervise(&node, users_progd, sets), 0);
+	while (!strstr(node_log(&node), "did not come back")) {
+		if (++rounds > 30)
+			fail_msg("the engine is still waited for\n%s", node_log(&node));
+		kill(node.pid, SIGSTOP);
+		usleep(1100000);
+		kill(node.pid, SIGCONT);
+		usleep(20000);
+	}
+	/* neither was it given up before it had its slices */
+	assert_true(rounds > 5);
+	kill(eng, SIGKILL);
+	client_end(&b);
+	node.bad_ends = true;
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
 /* A client that no engine takes: it is told @why. */
 static int refused_client(int sock, const char *why)
 {
@@ -1832,6 +1863,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_stopped_engine),
 	cmocka_unit_test(test_fair),
 	cmocka_unit_test(test_stopped_supervisor),
+	cmocka_unit_test(test_starved_supervisor),
 	cmocka_unit_test(test_hopeless_engine),
 	cmocka_unit_test(test_bad_engines),
 	cmocka_unit_test(test_options),

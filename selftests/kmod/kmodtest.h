@@ -297,4 +297,107 @@ static inline int crowd_done(const uint8_t *window, int n)
 	met_;								\
 })
 
+/* ---- users that share ------------------------------------------------------------------- */
+
+#define MAX_FILES	64
+
+/* what one of a user's files has queued */
+struct crowd_file {
+	int fd, ap;			/* of the module that copies; of asyncprog, where that is another one */
+	uint64_t src, dst;		/* regions of the crowd */
+	struct asyncprog_ring *ring;
+	size_t ring_size;
+	int first, n;			/* cookies */
+};
+
+struct crowd_ops {
+	/* opened, with room for n copies, and the crowd's regions */
+	void (*open)(struct __test_metadata *_metadata, const struct crowd *c,
+		     struct crowd_file *f);
+	void (*queue)(struct __test_metadata *_metadata, const struct crowd_file *f,
+		      const struct asyncprog_copy *ops);
+	/* until all are done, without an error */
+	void (*await)(struct __test_metadata *_metadata, const struct crowd *c,
+		      const struct crowd_file *f);
+	void (*close)(const struct crowd_file *f);
+};
+
+/* what another user, who has not opened anything yet, does: posts when he is ready, awaits that he may begin */
+typedef int crowd_other(const struct crowd *c, struct crowd_seen *seen, int ready, int go);
+
+static inline void crowd_work(struct __test_metadata *_metadata, const struct crowd_ops *use,
+			      const struct crowd *c, int files, int go, bool end)
+{
+	struct asyncprog_copy ops[PAGE / 8];
+	struct crowd_file f[MAX_FILES];
+	int i, k;
+
+	for (i = 0; i < files; i++) {
+		f[i] = (struct crowd_file){ .first = i * (c->n / files), .n = c->n / files };
+		use->open(_metadata, c, &f[i]);
+	}
+	for (i = 0; i < files; i++) {
+		for (k = 0; k < f[i].n; k++)
+			ops[k] = crowd_copy(c, f[i].src, f[i].dst, f[i].first + k);
+		use->queue(_metadata, &f[i], ops);
+	}
+	post(go);
+	for (i = 0; i < files; i++) {
+		if (!end)
+			use->await(_metadata, c, &f[i]);
+		use->close(&f[i]);
+	}
+}
+
+/*
+ * @n copies of @len bytes that one user queues by @files files, and what @other, another user, has
+ * behind them.  It has to wait for a turn or two; on a busy machine more may be done before it is
+ * really queued, or most of them, so it may take several rounds to see that.  With @end the files
+ * are closed in the middle.
+ */
+static inline void among_others(struct __test_metadata *_metadata, const struct crowd_ops *use,
+				crowd_other *other, int files, int n, size_t len, bool end)
+{
+	struct crowd_seen *seen = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
+				       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct crowd c = crowd_make(len, n);
+	mode_t mode = open_to_all(DEV);
+	int dev = dev_open(), round;
+	bool soon = false;
+
+	ASSERT_NE(0, mode);
+	ASSERT_GE(dev, 0);
+	for (round = 0; round < 20 && !soon; round++) {
+		struct asyncprog_ioc_info i;
+		int up[2], down[2];
+		pid_t pid;
+
+		memset(c.dst, 0, len + PAGE);
+		ASSERT_EQ(0, pipe(up) | pipe(down));
+		pid = fork();
+		if (!pid)
+			_exit(other(&c, seen, up[1], down[0]));
+		ASSERT_EQ(0, await(up[0]));
+		crowd_work(_metadata, use, &c, files, down[1], end);
+		ASSERT_EQ(0, reap(pid));
+		TH_LOG("%d copies done, then %d, of %d", seen->before, seen->then, n);
+		soon = seen->before <= n / 4 && seen->then - seen->before <= n / 8;
+		if (end)
+			soon &= crowd_done(c.dst + len, n) < n;
+		else
+			ASSERT_EQ(n, crowd_done(c.dst + len, n));
+		/* nothing goes on any more */
+		EXPECT_TRUE(EVENTUALLY(!info(dev, &i) && i.uid_bytes == 0));
+		close(up[0]);
+		close(up[1]);
+		close(down[0]);
+		close(down[1]);
+	}
+	EXPECT_TRUE(soon);
+	ASSERT_EQ(0, chmod(DEV, mode));
+	close(dev);
+	crowd_free(&c);
+	munmap(seen, PAGE);
+}
+
 #endif /* _KMODTEST_H */

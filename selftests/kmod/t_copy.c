@@ -396,109 +396,71 @@ static int end_region(const struct crowd *c, struct crowd_seen *seen, int ready,
 	return ret && ret != -EINPROGRESS ? 6 : 0;
 }
 
-#define MAX_FILES	64
-
-/*
- * @n copies of @len bytes that one user queues by @files files, and what @other, another user, has
- * behind them.  It has to wait for a turn or two; on a busy machine more may be done before it is
- * really queued, or most of them, so it may take several rounds to see that.  With @end the files
- * are closed in the middle.
- */
-static void among_others(struct __test_metadata *_metadata,
-			 int (*other)(const struct crowd *, struct crowd_seen *, int, int),
-			 int files, int n, size_t len, bool end)
+static void copy_open(struct __test_metadata *_metadata, const struct crowd *c, struct crowd_file *f)
 {
-	struct crowd_seen *seen = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
-				       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	struct crowd c = crowd_make(len, n);
-	mode_t mode = open_to_all(DEV);
-	int dev = dev_open(), round, per = n / files;
-	bool soon = false;
+	struct asyncprog_ioc_ring r;
 
-	ASSERT_NE(0, mode);
-	ASSERT_GE(dev, 0);
-	for (round = 0; round < 20 && !soon; round++) {
-		struct asyncprog_ring *ring[MAX_FILES];
-		uint64_t src[MAX_FILES], dst[MAX_FILES];
-		struct asyncprog_copy ops[PAGE / 8];
-		struct asyncprog_ioc_ring r;
-		struct asyncprog_ioc_info i;
-		struct asyncprog_cqe cqe;
-		int up[2], down[2], fd[MAX_FILES], f, k;
-		uint32_t taken;
-		pid_t pid;
-
-		memset(c.dst, 0, len + PAGE);
-		ASSERT_EQ(0, pipe(up) | pipe(down));
-		pid = fork();
-		if (!pid)
-			_exit(other(&c, seen, up[1], down[0]));
-		ASSERT_EQ(0, await(up[0]));
-		for (f = 0; f < files; f++) {
-			ASSERT_GE((fd[f] = dev_open()), 0);
-			ASSERT_EQ(0, make_ring(fd[f], per, -1, &r));
-			ring[f] = mmap(NULL, r.ring_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd[f],
-				       r.ring_offset);
-			ASSERT_NE(MAP_FAILED, ring[f]);
-			ASSERT_NE(0, (src[f] = crowd_reg_src(&c, fd[f])));
-			ASSERT_NE(0, (dst[f] = crowd_reg_dst(&c, fd[f])));
-		}
-		for (f = 0; f < files; f++) {
-			for (k = 0; k < per; k++)
-				ops[k] = crowd_copy(&c, src[f], dst[f], f * per + k);
-			ASSERT_EQ(0, copy_ops(fd[f], ops, per, ASYNCPROG_COPY_QUEUED, &taken));
-		}
-		post(down[1]);
-		for (f = 0; f < files; f++) {
-			for (k = 0; k < per && !end; k++) {
-				ASSERT_TRUE(next_cqe(fd[f], ring[f], &cqe));
-				ASSERT_EQ(0, cqe.status);
-				ASSERT_EQ(f * per + k, cqe.cookie);
-			}
-			munmap(ring[f], r.ring_size);
-			close(fd[f]);
-		}
-		ASSERT_EQ(0, reap(pid));
-		TH_LOG("%d copies done, then %d, of %d", seen->before, seen->then, n);
-		soon = seen->before <= n / 4 && seen->then - seen->before <= n / 8;
-		if (end)
-			soon &= crowd_done(c.dst + len, n) < n;
-		else
-			ASSERT_EQ(n, crowd_done(c.dst + len, n));
-		/* nothing goes on any more */
-		EXPECT_TRUE(EVENTUALLY(!info(dev, &i) && i.uid_bytes == 0));
-		close(up[0]);
-		close(up[1]);
-		close(down[0]);
-		close(down[1]);
-	}
-	EXPECT_TRUE(soon);
-	ASSERT_EQ(0, chmod(DEV, mode));
-	close(dev);
-	crowd_free(&c);
-	munmap(seen, PAGE);
+	ASSERT_GE((f->fd = dev_open()), 0);
+	ASSERT_EQ(0, make_ring(f->fd, f->n, -1, &r));
+	f->ring_size = r.ring_size;
+	f->ring = mmap(NULL, r.ring_size, PROT_READ | PROT_WRITE, MAP_SHARED, f->fd, r.ring_offset);
+	ASSERT_NE(MAP_FAILED, f->ring);
+	ASSERT_NE(0, (f->src = crowd_reg_src(c, f->fd)));
+	ASSERT_NE(0, (f->dst = crowd_reg_dst(c, f->fd)));
 }
+
+static void copy_queue(struct __test_metadata *_metadata, const struct crowd_file *f,
+		       const struct asyncprog_copy *ops)
+{
+	uint32_t taken;
+
+	ASSERT_EQ(0, copy_ops(f->fd, ops, f->n, ASYNCPROG_COPY_QUEUED, &taken));
+}
+
+static void copy_await(struct __test_metadata *_metadata, const struct crowd *c,
+		       const struct crowd_file *f)
+{
+	struct asyncprog_cqe cqe;
+	int k;
+
+	for (k = 0; k < f->n; k++) {
+		ASSERT_TRUE(next_cqe(f->fd, f->ring, &cqe));
+		ASSERT_EQ(0, cqe.status);
+		ASSERT_EQ(c->len, cqe.bytes);
+		ASSERT_EQ(f->first + k, cqe.cookie);
+	}
+}
+
+static void copy_close(const struct crowd_file *f)
+{
+	munmap(f->ring, f->ring_size);
+	close(f->fd);
+}
+
+static const struct crowd_ops by_copy = {
+	.open = copy_open, .queue = copy_queue, .await = copy_await, .close = copy_close,
+};
 
 TEST(long_copies_of_another_user)
 {
-	among_others(_metadata, small_copy, 1, 64, 2 * MIB, false);
+	among_others(_metadata, &by_copy, small_copy, 1, 64, 2 * MIB, false);
 }
 
 /* files are no users */
 TEST(files_of_another_user)
 {
-	among_others(_metadata, small_copy, MAX_FILES, 128, MIB, false);
+	among_others(_metadata, &by_copy, small_copy, MAX_FILES, 128, MIB, false);
 }
 
 TEST(another_user_ends)
 {
-	among_others(_metadata, small_copy, 4, 64, 2 * MIB, true);
+	among_others(_metadata, &by_copy, small_copy, 4, 64, 2 * MIB, true);
 }
 
 /* what is not copied takes no turns */
 TEST(region_ends_among_others)
 {
-	among_others(_metadata, end_region, 1, 64, 2 * MIB, false);
+	among_others(_metadata, &by_copy, end_region, 1, 64, 2 * MIB, false);
 }
 
 TEST_F(copy, killed_while_copying)

@@ -915,8 +915,6 @@ TEST_F(dma, attached)
 
 /* ---- users that share ------------------------------------------------------------------- */
 
-#define MAX_FILES	64
-
 /* another user, with one small copy by a CPU: of the window */
 static int small_copy(const struct crowd *c, struct crowd_seen *seen, int ready, int go)
 {
@@ -948,90 +946,63 @@ static int small_copy(const struct crowd *c, struct crowd_seen *seen, int ready,
 	return 0;
 }
 
-/* as in t_copy.c */
-static void among_others(struct __test_metadata *_metadata, int files, int n, size_t len, bool end)
+static void dma_open(struct __test_metadata *_metadata, const struct crowd *c, struct crowd_file *f)
 {
-	struct crowd_seen *seen = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
-				       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	struct crowd c = crowd_make(len, n);
-	mode_t mode = open_to_all(DEV), ioat_mode = open_to_all(DEV_IOAT);
-	int dev = dev_open(), round, per = n / files;
-	bool soon = false;
+	struct ioat_copy_ioc_setup s;
+
+	ASSERT_GE((f->ap = dev_open()), 0);
+	ASSERT_GE((f->fd = open(DEV_IOAT, O_RDWR | O_CLOEXEC)), 0);
+	ASSERT_EQ(0, setup(f->fd, f->ap, -1, f->n, &s));
+	ASSERT_NE(0, (f->src = crowd_reg_src(c, f->ap)));
+	ASSERT_NE(0, (f->dst = crowd_reg_dst(c, f->ap)));
+}
+
+static void dma_queue(struct __test_metadata *_metadata, const struct crowd_file *f,
+		      const struct asyncprog_copy *ops)
+{
+	ASSERT_EQ(0, submit(f->fd, ops, f->n, IOAT_COPY_CPU | IOAT_COPY_ISSUE, NULL));
+}
+
+static void dma_await(struct __test_metadata *_metadata, const struct crowd *c,
+		      const struct crowd_file *f)
+{
+	ASSERT_EQ(0, wait_seq(f->fd, f->n, UINT64_MAX));
+	ASSERT_EQ(0, ask(f->fd).failed);
+	ASSERT_EQ(f->n * c->len, ask(f->fd).cpu_bytes);
+}
+
+static void dma_close(const struct crowd_file *f)
+{
+	close(f->fd);
+	close(f->ap);
+}
+
+static void dma_among_others(struct __test_metadata *_metadata, int files, int n, size_t len, bool end)
+{
+	static const struct crowd_ops by_dma = {
+		.open = dma_open, .queue = dma_queue, .await = dma_await, .close = dma_close,
+	};
+	mode_t mode = open_to_all(DEV_IOAT);
 
 	ASSERT_NE(0, mode);
-	ASSERT_NE(0, ioat_mode);
-	ASSERT_GE(dev, 0);
-	for (round = 0; round < 20 && !soon; round++) {
-		int up[2], down[2], ap[MAX_FILES], fd[MAX_FILES], f, k;
-		uint64_t src[MAX_FILES], dst[MAX_FILES];
-		struct asyncprog_copy ops[PAGE / 8];
-		struct ioat_copy_ioc_setup s;
-		struct asyncprog_ioc_info i;
-		pid_t pid;
-
-		memset(c.dst, 0, len + PAGE);
-		ASSERT_EQ(0, pipe(up) | pipe(down));
-		pid = fork();
-		if (!pid)
-			_exit(small_copy(&c, seen, up[1], down[0]));
-		ASSERT_EQ(0, await(up[0]));
-		for (f = 0; f < files; f++) {
-			ASSERT_GE((ap[f] = dev_open()), 0);
-			ASSERT_GE((fd[f] = open(DEV_IOAT, O_RDWR | O_CLOEXEC)), 0);
-			ASSERT_EQ(0, setup(fd[f], ap[f], -1, per, &s));
-			ASSERT_NE(0, (src[f] = crowd_reg_src(&c, ap[f])));
-			ASSERT_NE(0, (dst[f] = crowd_reg_dst(&c, ap[f])));
-		}
-		for (f = 0; f < files; f++) {
-			for (k = 0; k < per; k++)
-				ops[k] = crowd_copy(&c, src[f], dst[f], f * per + k);
-			ASSERT_EQ(0, submit(fd[f], ops, per, IOAT_COPY_CPU | IOAT_COPY_ISSUE, NULL));
-		}
-		post(down[1]);
-		for (f = 0; f < files; f++) {
-			if (!end) {
-				ASSERT_EQ(0, wait_seq(fd[f], per, UINT64_MAX));
-				ASSERT_EQ(0, ask(fd[f]).failed);
-				ASSERT_EQ(per * len, ask(fd[f]).cpu_bytes);
-			}
-			close(fd[f]);
-			close(ap[f]);
-		}
-		ASSERT_EQ(0, reap(pid));
-		TH_LOG("%d copies done, then %d, of %d", seen->before, seen->then, n);
-		soon = seen->before <= n / 4 && seen->then - seen->before <= n / 8;
-		if (end)
-			soon &= crowd_done(c.dst + len, n) < n;
-		else
-			ASSERT_EQ(n, crowd_done(c.dst + len, n));
-		/* nothing goes on any more */
-		EXPECT_TRUE(EVENTUALLY(!info(dev, &i) && i.uid_bytes == 0));
-		close(up[0]);
-		close(up[1]);
-		close(down[0]);
-		close(down[1]);
-	}
-	EXPECT_TRUE(soon);
-	ASSERT_EQ(0, chmod(DEV, mode) | chmod(DEV_IOAT, ioat_mode));
-	close(dev);
-	crowd_free(&c);
-	munmap(seen, PAGE);
+	among_others(_metadata, &by_dma, small_copy, files, n, len, end);
+	ASSERT_EQ(0, chmod(DEV_IOAT, mode));
 }
 
 TEST(long_copies_of_another_user)
 {
-	among_others(_metadata, 1, 64, 2 * MIB, false);
+	dma_among_others(_metadata, 1, 64, 2 * MIB, false);
 }
 
 /* files are no users */
 TEST(files_of_another_user)
 {
-	among_others(_metadata, MAX_FILES, 128, MIB, false);
+	dma_among_others(_metadata, MAX_FILES, 128, MIB, false);
 }
 
 TEST(another_user_ends)
 {
-	among_others(_metadata, 4, 64, 2 * MIB, true);
+	dma_among_others(_metadata, 4, 64, 2 * MIB, true);
 }
 
 /* when nobody else wants it, a second thread copies for the same user: a long copy is overtaken */

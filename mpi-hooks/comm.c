@@ -172,7 +172,11 @@ struct hcomm *hcomm_find_slow(MPI_Comm comm)
 
 	if (comm == hcomm_handle(c))
 		return c;
-	c = p2p_context ? hmap_find(&hcomm_map, HMAP_KEY(comm)) : NULL;
+	if (!p2p_context) {
+		hooks_note_call();
+		return NULL;
+	}
+	c = hmap_find(&hcomm_map, HMAP_KEY(comm));
 	if (c && hooks.mt)
 		hcomm_last_threads = c;
 	else if (c)

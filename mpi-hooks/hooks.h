@@ -39,6 +39,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <unistd.h>
 
 #include <libprogbase/dtype.h>
 #include <libprogbase/log.h>
@@ -150,6 +151,7 @@ int fort_started(int rc, MPI_Request *request, const void *caller);
 
 struct hooks {
 	bool entered;		/* MPI_Init came here */
+	int caller;		/* a process of which a call came here without MPI_Init; 0: none */
 	bool on;		/* between MPI_Init and MPI_Finalize, not switched off */
 	bool mt;		/* MPI_THREAD_MULTIPLE: several threads may be in calls at once */
 	int world_rank;
@@ -164,6 +166,12 @@ extern struct hooks hooks;
 
 /* After the library's own MPI_Init. */
 void hooks_start(void);
+/* A call on a communicator that is the library's alone. */
+static inline void hooks_note_call(void)
+{
+	if (!hooks.entered && !__atomic_load_n(&hooks.caller, __ATOMIC_RELAXED))
+		__atomic_store_n(&hooks.caller, (int)getpid(), __ATOMIC_RELAXED);
+}
 /*
  * Open the session unless it is open.  Returns 0 or a negative errno with *@reason; a refusal is
  * final for the process.  Any thread.

@@ -135,16 +135,21 @@ int hook_init_thread(int *argc, char ***argv, int required, int *provided)
 }
 
 /*
- * A program that looks up MPI_Init in the library itself never comes here, and nobody would notice.  Everything that is
- * preloaded ends here, also launchers and shells: they have no MPI library, and nothing happens.
+ * A program that looks up MPI_Init in the library itself never comes here, nor does one that has none, as it uses MPI sessions, and
+ * nobody would notice.  Everything that is preloaded ends here, also launchers and shells: they have no MPI library, and nothing
+ * happens.
  */
 static __attribute__((destructor)) void tell_bypassed(void)
 {
 	char file[512];
 
-	if (hooks.entered || switched_off() || !speaks() || !real_was_used(file, sizeof(file)))
+	if (hooks.entered || switched_off() || !speaks())
 		return;
 	log_set_prefix("progmpi");
-	prog_log(PROG_LOG_WARN, "this program's MPI calls did not come by asyncprog and ran natively: it has them from %s "
-		 "itself, not by name (dlsym() with a handle, RTLD_DEEPBIND, or a library that is preloaded in front)", file);
+	if (real_was_used(file, sizeof(file)))
+		prog_log(PROG_LOG_WARN, "this program's MPI calls did not come by asyncprog and ran natively: it has them from %s "
+			 "itself, not by name (dlsym() with a handle, RTLD_DEEPBIND, or a library that is preloaded in front)", file);
+	else if (hooks.caller == getpid())
+		prog_log(PROG_LOG_WARN, "this program does not call MPI_Init, but uses MPI sessions, and ran natively: asyncprog "
+			 "serves communicators that come from MPI_COMM_WORLD");
 }

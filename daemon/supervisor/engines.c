@@ -256,9 +256,6 @@ static void on_taken(struct engine *e, uint64_t id)
 	e->leaves = 0;
 	closer_add(e->all->o.closer, c->fd, e->uid);
 	conn_free(e, c);
-	/* whoever ends now ends with nobody waiting: to be ready is no success yet */
-	if (!e->nconns)
-		e->tries = 0;
 	give(e);
 }
 
@@ -266,6 +263,8 @@ static void on_leave(struct engine *e, uint64_t id)
 {
 	if (id == e->last_id && !e->nconns) {
 		say(e, SUPER_BYE, 0, -1);
+		/* to be ready and to take connections is no success yet: they may be what ends it */
+		e->tries = 0;
 		prog_log(PROG_LOG_INFO, "engine of uid %u (pid %d): ends", (unsigned int)e->uid, (int)e->record.pid);
 		gone(e);
 	} else if (++e->leaves > MAX_LEAVES) {

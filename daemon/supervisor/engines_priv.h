@@ -48,7 +48,7 @@ struct engine {
 	uint64_t fair_until;		/* the user's engines that begin before have none either, ns; 0: they may */
 	uint64_t cpu_ns, cpu_at;	/* processor time with that priority, by then; 0: not known */
 	uint64_t tries_since;
-	unsigned int tries;		/* since then, or since no connection waited any more */
+	unsigned int tries;		/* since then, or since one ended as it should */
 	UT_hash_handle hh;
 };
 

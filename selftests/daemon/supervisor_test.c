@@ -1151,6 +1151,22 @@ static int hopeless_engine(void)
 	return 1;
 }
 
+/* What the supervisor runs in test_crashing_engine(): it confirms a connection, and ends by it; progd for a good user. */
+static int crashing_engine(char **argv)
+{
+	struct pollfd given = { .fd = SUPER_FD_SOCK, .events = POLLIN };
+
+	if (getuid() == USER_B) {
+		run_progd(argv);
+		return 127;
+	}
+	bad_say(SUPER_READY, 0);
+	if (poll(&given, 1, 60000) != 1)
+		return 2;
+	bad_say(SUPER_TAKEN, 1);
+	return 1;
+}
+
 /* What the supervisor runs in test_bad_engines(): progd for a good user. */
 static int bad_engine(char **argv)
 {
@@ -1305,6 +1321,21 @@ static void test_starved_supervisor(void **state)
 	assert_int_equal(node_stop(&node, SIGTERM), 0);
 }
 
+/* How often the supervisor has said @what of engines of @uid. */
+static unsigned int said_of(uid_t uid, const char *what)
+{
+	char of[32], *line, *next;
+	unsigned int n = 0;
+	char *log = strdup(node_log(&node));
+
+	assert_non_null(log);
+	snprintf(of, sizeof(of), "engine of uid %u ", (unsigned int)uid);
+	for (line = strtok_r(log, "\n", &next); line; line = strtok_r(NULL, "\n", &next))
+		n += strstr(line, of) && strstr(line, what);
+	free(log);
+	return n;
+}
+
 /* A client that no engine takes: it is told @why. */
 static int refused_client(int sock, const char *why)
 {
@@ -1337,6 +1368,37 @@ static void test_hopeless_engine(void **state)
 	}
 	assert_int_equal(waitpid(pid, &st, 0), pid);
 	assert_int_equal(st, 0);
+	node.bad_ends = true;
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
+/* Nor are engines that end by each connection that they have confirmed, while their user comes again. */
+static void test_crashing_engine(void **state)
+{
+	struct client a, b;
+	char fake[160];
+	struct answer x;
+	pid_t e;
+
+	copy_self("crashing", fake);
+	sets[0] = "log_level=info";
+	sets[1] = NULL;
+	assert_int_equal(node_start_supervisor(&node, fake, sets), 0);
+	client_start(&b, USER_B);
+	assert_int_equal(client_do(&b, 'o').err, 0);
+	e = user_engine(&node, USER_B);
+	client_start(&a, USER_A);
+	x = client_do(&a, 'o');
+	assert_int_equal(x.err, -EUSERS);
+	assert_non_null(strstr(x.reason, "end as soon as they start"));
+	assert_int_equal(said_of(USER_A, "ready"), 5);
+	/* nobody else notices */
+	assert_int_equal(client_do(&b, 'p').err, 0);
+	client_do(&b, 'c');
+	assert_int_equal(client_do(&b, 'o').err, 0);
+	assert_int_equal(user_engine(&node, USER_B), e);
+	client_end(&a);
+	client_end(&b);
 	node.bad_ends = true;
 	assert_int_equal(node_stop(&node, SIGTERM), 0);
 }
@@ -1865,6 +1927,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_stopped_supervisor),
 	cmocka_unit_test(test_starved_supervisor),
 	cmocka_unit_test(test_hopeless_engine),
+	cmocka_unit_test(test_crashing_engine),
 	cmocka_unit_test(test_bad_engines),
 	cmocka_unit_test(test_options),
 	cmocka_unit_test(test_reload),
@@ -1880,7 +1943,7 @@ static int begin(int argc, char **argv)
 {
 	if (argc > 1 && !strcmp(argv[1], "--engine"))
 		return strstr(argv[0], "/slow") ? slow_engine(argv) : strstr(argv[0], "/hopeless") ? hopeless_engine() :
-		       bad_engine(argv);
+		       strstr(argv[0], "/crashing") ? crashing_engine(argv) : bad_engine(argv);
 	if (geteuid())
 		kit_skip("needs root, to be several users");
 	kit_suite.ntests -= !make_cgroup();

@@ -17,7 +17,7 @@ static void again(void *ctx)
 	struct win *w, *tmp;
 
 	DL_FOREACH_SAFE2(all->unlocks, w, tmp, unlock_next)
-		if (win_owner_gone(w, true, &left))
+		if (win_owner_gone(w, w->unlock_dead, &left))
 			forget(all, w);
 	session_tell_kick(all, left.kick);
 	if (all->unlocks)
@@ -28,6 +28,7 @@ void session_unlock_win(struct sessions *all, struct win *w, bool dead, struct w
 {
 	if (win_owner_gone(w, dead, left))
 		return;
+	w->unlock_dead = dead;
 	win_get(w);
 	DL_APPEND2(all->unlocks, w, unlock_prev, unlock_next);
 	if (!loop_timer_running(&all->unlock_timer))

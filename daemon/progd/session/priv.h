@@ -123,7 +123,12 @@ void session_tell_kick(struct sessions *all, uint32_t mask);
 
 /* ---- unlock.c ------------------------------------------------------------------------------- */
 
-/* @w is about to be freed.  As win_owner_gone(), and it comes back to what could not be done, also after the session's end. */
+/*
+ * @w is about to be freed.  As win_owner_gone(), and it comes back to what could not be done, also after the session's end.
+ * Once @left has SESSION_UNLOCK_STEPS, that is all of it: the end of a process that is many ranks of a window would cost the
+ * square of their number, and in the loop's next rounds they are no ranks of it any more.
+ */
+#define SESSION_UNLOCK_STEPS	65536u
 void session_unlock_win(struct sessions *all, struct win *w, bool dead, struct win_left *left);
 /* Nobody waits any more. */
 void session_unlock_end(struct sessions *all);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-/* Locks and stripes of who is no rank of a window any more. */
+/* Locks of a session that ends and is many ranks of a window: all are released, and not by a step for each two of its ranks. */
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <kit/kit.h>
@@ -10,7 +11,9 @@
 #include "session/priv.h"
 
 #define KEY	77u
-#define RANKS	3u
+#define MANY	512u			/* ranks of session A, the first ones */
+#define FEW	16u			/* of session B */
+#define RANKS	(MANY + FEW)
 #define A	1u
 #define B	2u
 
@@ -66,6 +69,47 @@ static void run_until_done(void)
 	assert_null(all.unlocks);
 }
 
+/* Its ranks cost a session's end what they are once; and each of them a look at those of others, whose stripes are all ranks'. */
+static void test_many_ranks(void **state)
+{
+	struct win_left left = { 0 }, later = { 0 };
+	struct win *w;
+
+	for (uint32_t i = 0; i < RANKS; i++)
+		make_rank(i, i < MANY ? A : B);
+	for (uint32_t i = 0; i < MANY; i++)
+		drop_rank(i, true, &left);
+	for (w = all.unlocks; w; w = w->unlock_next)
+		win_owner_gone(w, true, &later);
+	if (left.steps + later.steps > RANKS * (PROG_WIN_STRIPES + 2) + MANY * FEW)
+		fail_msg("%llu and %llu steps", (unsigned long long)left.steps, (unsigned long long)later.steps);
+	run_until_done();
+}
+
+/* Of all ranks' locks at another session's nothing is left, also of what was put off; nor of the session's stripes. */
+static void test_released(void **state)
+{
+	struct win_left left = { 0 };
+
+	for (uint32_t i = 0; i < RANKS; i++)
+		make_rank(i, i < MANY ? A : B);
+	for (uint32_t at = MANY; at < RANKS; at++) {
+		for (uint32_t i = 0; i < MANY; i++)
+			assert_true(winlock_request(&wc[at], i, false, A));
+		assert_false(winlock_request(&wc[at], at, true, B));
+		assert_true(stripe_trylock(wc[at].stripes, wc[at].stripe_mask, at, A));
+	}
+	for (uint32_t i = 0; i < MANY; i++)
+		drop_rank(i, true, &left);
+	assert_non_null(all.unlocks);
+	assert_int_equal(left.stripes, FEW);
+	run_until_done();
+	for (uint32_t at = MANY; at < RANKS; at++) {
+		assert_true(winlock_granted(&wc[at], at));
+		assert_int_equal(stripe_holder(wc[at].stripes, wc[at].stripe_mask, at), 0);
+	}
+}
+
 /* Who gave back one rank and lives keeps its stripes, also when somebody else was at the lock just then. */
 static void test_alive(void **state)
 {
@@ -89,8 +133,12 @@ static void test_alive(void **state)
 
 static int setup(void **state)
 {
+	struct rlimit rl;
 	const char *why = "";
 
+	getrlimit(RLIMIT_NOFILE, &rl);
+	rl.rlim_cur = rl.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &rl);
 	assert_int_equal(loop_new(LOOP_EPOLL, &node.loop), 0);
 	assert_int_equal(win_job_join(jobid, jobkey, getuid(), &job, &why), 0);
 	return 0;
@@ -113,6 +161,8 @@ static int teardown(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
+	cmocka_unit_test_setup_teardown(test_many_ranks, setup, teardown),
+	cmocka_unit_test_setup_teardown(test_released, setup, teardown),
 	cmocka_unit_test_setup_teardown(test_alive, setup, teardown),
 };
 

@@ -390,6 +390,21 @@ void win_each(struct win_job *job, void (*fn)(struct win *w, void *arg), void *a
 	pthread_rwlock_unlock(&win_registry);
 }
 
+/* All that @session has at @w, whichever of its ranks took it. */
+static void release_stripes(struct win *w, uint32_t session, struct win_left *left)
+{
+	struct stripe_singles singles = { .peer = w->ctl.peers, .max = w->ctl.nranks, .count = &w->ctl.ctl->nsingles };
+	uint32_t taken = __atomic_load_n(singles.count, __ATOMIC_RELAXED);
+	size_t words = (size_t)w->ctl.stripe_mask + 1;
+
+	if (w->stripes_of == session)
+		return;
+	left->stripes += stripe_single_dead(&singles, session);
+	left->stripes += stripe_release_dead(w->ctl.stripes, words, session);
+	left->steps += words + (taken < singles.max ? taken : singles.max);
+	w->stripes_of = session;
+}
+
 bool win_owner_gone(const struct win *own, bool dead, struct win_left *left)
 {
 	bool all = true;
@@ -399,19 +414,14 @@ bool win_owner_gone(const struct win *own, bool dead, struct win_left *left)
 		return true;
 	/* only this thread changes the list: no lock */
 	for (struct win *w = kin[key_hash(own->job, own->key)]; w; w = w->kin_next) {
-		struct stripe_singles singles = {
-			.peer = w->ctl.peers, .max = w->ctl.nranks, .count = &w->ctl.ctl->nsingles,
-		};
 		uint32_t mask;
 		bool dropped;
 
+		left->steps++;
 		if (w->job != own->job || w->key != own->key || w->nranks != own->nranks)
 			continue;
-		if (dead) {
-			left->stripes += stripe_single_dead(&singles, own->session);
-			left->stripes += stripe_release_dead(w->ctl.stripes, (size_t)w->ctl.stripe_mask + 1,
-							     own->session);
-		}
+		if (dead)
+			release_stripes(w, own->session, left);
 		if (winlock_recover_soon(&w->ctl, own->session, own->rank, &w->guard_since, &mask, &dropped)) {
 			all = false;
 			continue;

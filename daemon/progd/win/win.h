@@ -70,6 +70,7 @@ struct win {
 	uint32_t *node_of_rank;		/* [nranks] */
 
 	uint64_t guard_since;		/* main thread: the lock's guard was found taken; ns, 0: not */
+	uint32_t stripes_of;		/* main thread: the dead session whose stripes were released last, maybe by its other ranks */
 	atomic_bool dead;		/* set by the main thread, with release */
 	atomic_uint refs;
 	struct win *job_next, *job_prev;	/* win_registry */
@@ -130,6 +131,7 @@ void win_each(struct win_job *job, void (*fn)(struct win *w, void *arg), void *a
 struct win_left {
 	uint32_t kick;			/* workers */
 	uint32_t locks, stripes;
+	uint64_t steps;			/* words and entries that were looked at */
 };
 
 /*

@@ -242,6 +242,9 @@ static void put_down(struct engine *e, const char *why)
 	prog_log(PROG_LOG_WARN, "engine of uid %u (pid %d): %s", (unsigned int)e->uid, (int)e->record.pid, why);
 	if (e->pidfd >= 0)
 		pidfd_send_signal(e->pidfd, SIGKILL, NULL, 0);
+	else if (record_lives(&e->record))
+		/* there was no memory for it, say; a child of ours keeps its number until we are back in the loop */
+		kill(e->record.pid, SIGKILL);
 	gone(e);
 }
 

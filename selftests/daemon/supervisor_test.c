@@ -6,10 +6,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -1167,6 +1170,16 @@ static int crashing_engine(char **argv)
 	return 1;
 }
 
+/* What the supervisor runs in test_no_pidfd(): it lies, and stays. */
+static int staying_engine(void)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	bad_say(SUPER_READY, 0);
+	bad_say(SUPER_TAKEN, 2);
+	pause();
+	return 0;
+}
+
 /* What the supervisor runs in test_bad_engines(): progd for a good user. */
 static int bad_engine(char **argv)
 {
@@ -1401,6 +1414,57 @@ static void test_crashing_engine(void **state)
 	client_end(&b);
 	node.bad_ends = true;
 	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
+/* From now on no process of ours gets a pidfd. */
+static void refuse_pidfds(void)
+{
+	struct sock_filter f[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = { .len = sizeof(f) / sizeof(f[0]), .filter = f };
+
+	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+		_exit(9);
+}
+
+/* An engine that has to be ended is, also when there was no pidfd for it; and its supervisor has waited for each. */
+static void test_no_pidfd(void **state)
+{
+	char fake[160];
+	pid_t pid;
+	int st;
+
+	copy_self("staying", fake);
+	sets[0] = NULL;
+	fflush(NULL);
+	pid = fork();
+	if (!pid) {
+		pid_t comes;
+		int sock;
+
+		refuse_pidfds();
+		if (node_start_supervisor(&node, fake, sets))
+			_exit(1);
+		comes = fork();
+		if (!comes) {
+			user_become(USER_A);
+			sock = nodes_connect(node.sock, SOCK_SEQPACKET);
+			_exit(sock < 0 ? 8 : refused_client(sock, "end as soon as they start"));
+		}
+		if (waitpid(comes, &st, 0) != comes || st)
+			_exit(2);
+		for (uint64_t end = nodes_now() + 20 * SEC; children(node.pid); usleep(1000))
+			if (nodes_now() > end)
+				_exit(3);
+		node.bad_ends = true;
+		_exit(node_stop(&node, SIGTERM) ? 4 : 0);
+	}
+	assert_int_equal(waitpid(pid, &st, 0), pid);
+	assert_int_equal(st, 0);
 }
 
 /* Each of many users has one of them; the others' engines do not notice. */
@@ -1928,6 +1992,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_starved_supervisor),
 	cmocka_unit_test(test_hopeless_engine),
 	cmocka_unit_test(test_crashing_engine),
+	cmocka_unit_test(test_no_pidfd),
 	cmocka_unit_test(test_bad_engines),
 	cmocka_unit_test(test_options),
 	cmocka_unit_test(test_reload),
@@ -1943,7 +2008,8 @@ static int begin(int argc, char **argv)
 {
 	if (argc > 1 && !strcmp(argv[1], "--engine"))
 		return strstr(argv[0], "/slow") ? slow_engine(argv) : strstr(argv[0], "/hopeless") ? hopeless_engine() :
-		       strstr(argv[0], "/crashing") ? crashing_engine(argv) : bad_engine(argv);
+		       strstr(argv[0], "/crashing") ? crashing_engine(argv) : strstr(argv[0], "/staying") ? staying_engine() :
+		       bad_engine(argv);
 	if (geteuid())
 		kit_skip("needs root, to be several users");
 	kit_suite.ntests -= !make_cgroup();

@@ -105,7 +105,7 @@ int many_poll(struct many *k, bool *native)
 			continue;
 		left++;
 		k->colls |= r->kind == REC_COLL;
-		*native |= r->state == REC_POSTED || r->kind == REC_PAIR || (r->kind == REC_SEND && !r->m);
+		*native |= rec_asks_library(r);
 	}
 	return left;
 }

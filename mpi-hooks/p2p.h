@@ -189,6 +189,13 @@ int send_result(struct rec *r, const char *call);
 
 /* Has it ended, but for the library's part of a receive's handle?  Moves it on; does not block. */
 bool rec_poll(struct rec *r);
+/* It has not: has that been asked of the library, which so has made progress? */
+static inline bool rec_asks_library(const struct rec *r)
+{
+	if (unlikely(r->kind == REC_PAIR))
+		return rec_asks_library(r->pair.recv) || rec_asks_library(r->pair.send);
+	return r->kind == REC_SEND ? !r->m && !r->send.native_done : r->state == REC_POSTED;
+}
 /* Until rec_poll() says so. */
 void rec_wait(struct rec *r);
 /*

@@ -116,7 +116,7 @@ int request_test(struct rec *r, MPI_Request *request, int *flag, MPI_Status *sta
 		return request_finish(r, request, rc, st, call);
 	}
 	*flag = 0;
-	native = r->state == REC_POSTED;
+	native = rec_asks_library(r);
 	if (!native)
 		hooks_progress(NULL);
 	hooks_polled();
@@ -192,7 +192,7 @@ static int get_status_rec(struct rec *r, MPI_Request request, int *flag, MPI_Sta
 			rc = PMPI_Request_get_status(request, flag, st);
 		rec_outcome(r, st);
 	} else {
-		if (r->state != REC_POSTED)
+		if (!rec_asks_library(r))
 			hooks_progress(NULL);
 		hooks_polled();
 	}

@@ -1849,6 +1849,69 @@ static void isendrecv_refused(void)
 	}
 	finish();
 }
+
+/* One way to ask for @q[0], of two; is it over?  Then it is completed. */
+static bool ask_once(int how, MPI_Request *q)
+{
+	int flag = 0, which, n = 0;
+
+	switch (how) {
+	case 0:
+		M(MPI_Test(q, &flag, MPI_STATUS_IGNORE));
+		return flag;
+	case 1:
+	case 2:
+		M(MPI_Testany(how, q, &which, &flag, MPI_STATUS_IGNORE));
+		return flag;
+	case 3:
+		M(MPI_Testall(2, q, &flag, MPI_STATUSES_IGNORE));
+		return flag;
+	case 4:
+		M(MPI_Testsome(2, q, &n, &which, MPI_STATUSES_IGNORE));
+		return n;
+	default:
+		M(MPI_Request_get_status(*q, &flag, MPI_STATUS_IGNORE));
+		if (flag)
+			M(MPI_Wait(q, MPI_STATUS_IGNORE));
+		return flag;
+	}
+}
+
+/*
+ * Who asks for one until it is over moves what else the library has under way, which the other side waits for first.  Nothing is
+ * received, or something that has come before.
+ */
+static void isendrecv_progress(void)
+{
+	MPI_Request q[2] = { MPI_REQUEST_NULL, MPI_REQUEST_NULL }, other;
+	MPI_Comm own;
+
+	setup();
+	M(T_LIBRARY(MPI_Comm_dup)(MPI_COMM_WORLD, &own));
+	for (int i = 0; t_rank < 2 && i < 12; i++) {
+		int from = i % 2 ? 1 : MPI_PROC_NULL;
+
+		if (t_rank) {
+			if (from == 1)
+				M(MPI_Send(NULL, 0, MPI_BYTE, 0, 2, MPI_COMM_WORLD));
+			M(MPI_Recv(rbuf, BIG, MPI_BYTE, 0, 1, own, MPI_STATUS_IGNORE));
+			check(BIG, i);
+			M(MPI_Recv(rbuf, BIG, MPI_BYTE, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+			check(BIG, i + 20);
+			continue;
+		}
+		t_fill(want, BIG, i);
+		t_fill(sbuf, BIG, i + 20);
+		M(MPI_Isend(want, BIG, MPI_BYTE, 1, 1, own, &other));
+		M(MPI_Isendrecv(sbuf, BIG, MPI_BYTE, 1, 1, rbuf, 8, MPI_BYTE, from, 2, MPI_COMM_WORLD, q));
+		while (!ask_once(i / 2, q))
+			;
+		T_OK(q[0] == MPI_REQUEST_NULL, "way %d: the handle is left", i / 2);
+		M(MPI_Wait(&other, MPI_STATUS_IGNORE));
+	}
+	M(T_LIBRARY(MPI_Comm_free)(&own));
+	finish();
+}
 #endif
 
 /* a receive that is known in advance has its payload before anybody makes another call */
@@ -1990,6 +2053,7 @@ int main(int argc, char **argv)
 	T_RUN(isendrecv, 2);
 	T_RUN(isendrecv_truncated, 2);
 	T_RUN(isendrecv_refused, 2);
+	T_RUN(isendrecv_progress, 2);
 #endif
 	T_RUN(moves_while_computing, 2);
 	T_RUN(threads, 2);

@@ -11,6 +11,7 @@
 static pthread_mutex_t orphan_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rec *orphans;
 static atomic_int orphan_count;
+static _Thread_local bool asking;	/* this thread has the lock */
 
 void orphan_add(struct rec *r)
 {
@@ -43,13 +44,12 @@ static void orphan_free(struct rec *r)
 	rec_free(r);
 }
 
-void orphan_poll(void)
+/* Gives the lock back. */
+static void poll_locked(void)
 {
 	struct rec **p, *r;
 
-	if (likely(!atomic_load_explicit(&orphan_count, memory_order_relaxed)) ||
-	    pthread_mutex_trylock(&orphan_lock))
-		return;
+	asking = true;
 	for (p = &orphans; (r = *p);) {
 		if (!rec_poll(r)) {
 			p = &r->next;
@@ -60,7 +60,24 @@ void orphan_poll(void)
 		atomic_fetch_sub_explicit(&p2p_nobodys, 1, memory_order_relaxed);
 		orphan_free(r);
 	}
+	asking = false;
 	pthread_mutex_unlock(&orphan_lock);
+}
+
+void orphan_poll(void)
+{
+	if (unlikely(atomic_load_explicit(&orphan_count, memory_order_relaxed)) && !pthread_mutex_trylock(&orphan_lock))
+		poll_locked();
+}
+
+void orphan_look(void)
+{
+	/* the library may call a function of the program's, which is here again */
+	if (likely(!atomic_load_explicit(&orphan_count, memory_order_relaxed)) || asking)
+		return;
+	/* who asks now may have asked for one before it was over */
+	pthread_mutex_lock(&orphan_lock);
+	poll_locked();
 }
 
 void orphan_wait_all(void)

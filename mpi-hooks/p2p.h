@@ -225,11 +225,13 @@ void proxy_req_end(struct rec *r, MPI_Request *req);
 /* To be looked after until it ends. */
 void orphan_add(struct rec *r);
 void orphan_poll(void);
+/* The same, also where another thread is at it: those that are over before this are no more behind it. */
+void orphan_look(void);
 /* @r is about to be posted: a freed one that is over may have had its buffer, and what comes there now is not for that one. */
 static inline void recv_takes_place(const struct rec *r)
 {
 	if (unlikely(r->cap >= p2p_least))
-		orphan_poll();
+		orphan_look();
 }
 /* Until there is none, but for receives that nothing is sent to. */
 void orphan_wait_all(void);

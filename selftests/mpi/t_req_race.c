@@ -6,6 +6,9 @@
  *
  * A receive that two threads ask for, as they may: nothing is completed by that.  To either it is complete when the bytes are in the
  * program's buffer, though the library has said so before.
+ *
+ * A freed receive that is over while one thread looks after freed requests, and has not come to it.  Another thread receives something
+ * else where that came: it is not for the freed one.
  */
 #include "mpitest.h"
 
@@ -19,10 +22,29 @@ static _Atomic(MPI_Request) told;	/* the library is being told of it now */
 static int met;				/* waits that began meanwhile */
 static atomic_bool stop;
 
+#define HOLD_S		1	/* at most, where nobody can receive meanwhile */
+
+static _Thread_local bool holds;
+static atomic_bool holding, posting, over;
+
+static void hold(void)
+{
+	double end = 0;
+
+	atomic_store(&holding, true);
+	while (!atomic_load(&over) && (!end || MPI_Wtime() < end)) {
+		if (!end && atomic_load(&posting))
+			end = MPI_Wtime() + HOLD_S;
+		usleep(100);
+	}
+}
+
 int PMPI_Grequest_complete(MPI_Request q)
 {
 	int rc;
 
+	if (holds)
+		hold();
 	atomic_store(&told, q);
 	usleep(TELL_US);
 	rc = T_LIBRARY(MPI_Grequest_complete)(q);
@@ -133,10 +155,103 @@ static void asked_by_two(void)
 	}
 }
 
+/* Looks after freed requests, and comes to none but the first until it may: one of a message that a probe took out. */
+static void *look_and_hold(void *arg)
+{
+	unsigned char taken[240];
+	MPI_Message message;
+	MPI_Request q;
+
+	M(MPI_Mprobe(1, 3, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE));
+	M(MPI_Imrecv(taken, sizeof(taken), MPI_BYTE, &message, &q));
+	holds = true;
+	M(MPI_Request_free(&q));
+	holds = false;
+	atomic_store(&holding, true);
+	return NULL;
+}
+
+/* Rank 1 goes on; nothing but the library does on the way. */
+static void nod(MPI_Comm own)
+{
+	char byte = 0;
+
+	if (t_rank)
+		M(T_LIBRARY(MPI_Recv)(&byte, 1, MPI_BYTE, 0, 0, own, MPI_STATUS_IGNORE));
+	else
+		M(T_LIBRARY(MPI_Send)(&byte, 1, MPI_BYTE, 1, 0, own));
+}
+
+/* Until what is at the beginning of the buffer is what it begins with, or anything else. */
+static void await_begin(MPI_Comm own, const unsigned char *begin, bool is)
+{
+	int flag;
+
+	while (!memcmp(bytes, begin, 16) != is)
+		M(T_LIBRARY(MPI_Iprobe)(1, 1, own, &flag, MPI_STATUS_IGNORE));
+}
+
+static void receive_beside(MPI_Comm own, int k)
+{
+	unsigned char first[16];
+	MPI_Request q;
+	pthread_t th;
+	int flag;
+
+	t_fill(first, sizeof(first), (uint64_t)k);
+	memset(bytes, 0, ASKED_MAX);
+	atomic_store(&holding, false);
+	atomic_store(&posting, false);
+	atomic_store(&over, false);
+	M(MPI_Irecv(bytes, ASKED_MAX, MPI_BYTE, MPI_ANY_SOURCE, 1, MPI_COMM_WORLD, &q));
+	M(MPI_Request_free(&q));
+	if (pthread_create(&th, NULL, look_and_hold, NULL))
+		abort();
+	while (!atomic_load(&holding))
+		usleep(100);
+	nod(own);
+	await_begin(own, first, true);
+	atomic_store(&posting, true);
+	M(MPI_Irecv(bytes, ASKED_MAX, MPI_BYTE, MPI_ANY_SOURCE, 2, MPI_COMM_WORLD, &q));
+	nod(own);
+	await_begin(own, first, false);
+	M(MPI_Iprobe(1, 77, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE));
+	M(MPI_Wait(&q, MPI_STATUS_IGNORE));
+	T_BYTES("what came there next", bytes, want, ASKED_MAX);
+	atomic_store(&over, true);
+	pthread_join(th, NULL);
+}
+
+static void freed_beside(void)
+{
+	MPI_Comm own;
+
+	if (t_provided < MPI_THREAD_MULTIPLE) {
+		t_skip("MPI_THREAD_MULTIPLE is not provided (level %d)", t_provided);
+		return;
+	}
+	M(T_LIBRARY(MPI_Comm_dup)(MPI_COMM_WORLD, &own));
+	for (int k = 0; k < t_iters(3); k++) {
+		t_fill(want, ASKED_MAX, (uint64_t)k + 100);
+		if (!t_rank) {
+			receive_beside(own, k);
+			continue;
+		}
+		M(MPI_Send(bytes, 240, MPI_BYTE, 0, 3, MPI_COMM_WORLD));
+		nod(own);
+		t_fill(bytes, 16, (uint64_t)k);
+		M(MPI_Send(bytes, 16, MPI_BYTE, 0, 1, MPI_COMM_WORLD));
+		nod(own);
+		M(MPI_Send(want, ASKED_MAX, MPI_BYTE, 0, 2, MPI_COMM_WORLD));
+	}
+	M(T_LIBRARY(MPI_Comm_free)(&own));
+}
+
 int main(int argc, char **argv)
 {
 	t_init(&argc, &argv, MPI_THREAD_MULTIPLE);
 	T_RUN(wait_beside, 2);
 	T_RUN(asked_by_two, 2);
+	T_RUN(freed_beside, 2);
 	return t_fini();
 }

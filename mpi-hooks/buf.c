@@ -185,7 +185,8 @@ static bool ends_inside(const struct rec *r, uint64_t len)
 {
 	const struct reduce_type *basic;
 
-	if (IS_OMPI || likely(!r->dt) || !(len % prog_dtype_size(r->dt)))
+	/* of a type without bytes there is no other length than 0 */
+	if (IS_OMPI || likely(!r->dt) || !len || !(len % prog_dtype_size(r->dt)))
 		return false;
 	basic = reduce_type(prog_dtype_basic(r->dt));
 	if (basic)

@@ -1651,6 +1651,45 @@ static void odd_types(void)
 	finish();
 }
 
+/* Lists of places that are empty, as in an exchange with a neighbour that has nothing, and of more than one item. */
+static void no_bytes(void)
+{
+	const int len[2] = { 0 };
+	const MPI_Aint disp[2] = { 0, 64 };
+	MPI_Datatype t[3];
+	MPI_Request q;
+	MPI_Status st;
+	int got;
+
+	setup();
+	M(MPI_Type_create_hindexed(2, len, disp, MPI_INT, &t[0]));
+	M(MPI_Type_create_resized(t[0], -8, 64, &t[1]));
+	M(MPI_Type_contiguous(0, MPI_DOUBLE, &t[2]));
+	for (int i = 0; i < ARRAY_SIZE(t); i++) {
+		M(MPI_Type_commit(&t[i]));
+		for (int n = 1; t_rank < 2 && n < 4; n++) {
+			if (t_rank == 1) {
+				for (int k = 0; k < 3; k++)
+					M(MPI_Send(sbuf, k == 1 ? 0 : n, t[i], 0, n, MPI_COMM_WORLD));
+				continue;
+			}
+			st.MPI_TAG = -1;
+			M(MPI_Recv(rbuf, n, t[i], 1, n, MPI_COMM_WORLD, &st));
+			M(MPI_Get_count(&st, MPI_BYTE, &got));
+			T_OK(!got && st.MPI_TAG == n, "%d bytes, tag %d", got, st.MPI_TAG);
+			M(MPI_Irecv(rbuf, n, t[i], MPI_ANY_SOURCE, n, MPI_COMM_WORLD, &q));
+			M(MPI_Wait(&q, &st));
+			M(MPI_Recv_init(rbuf, n, t[i], 1, MPI_ANY_TAG, MPI_COMM_WORLD, &q));
+			M(MPI_Start(&q));
+			M(MPI_Wait(&q, &st));
+			T_EQ(st.MPI_TAG, n);
+			M(MPI_Request_free(&q));
+		}
+		M(MPI_Type_free(&t[i]));
+	}
+	finish();
+}
+
 /* several requests of all kinds in one array, completed some at a time */
 static void mixed_arrays(void)
 {
@@ -2048,6 +2087,7 @@ int main(int argc, char **argv)
 	T_RUN(probed_order, 2);
 	T_RUN(progress_in_calls, 2);
 	T_RUN(odd_types, 2);
+	T_RUN(no_bytes, 2);
 	T_RUN(mixed_arrays, 2);
 #if T_HAS_ISENDRECV
 	T_RUN(isendrecv, 2);

@@ -55,6 +55,9 @@ int buf_set(struct rec *r, const void *buf, MPI_Count count, MPI_Datatype type)
 		if (unlikely(__builtin_mul_overflow((uint64_t)count, t->size, &r->cap) ||
 			     r->cap > PROG_DTYPE_MAX_BYTES))
 			return MPI_ERR_COUNT;
+		/* the library may be given other memory than this */
+		if (unlikely((uintptr_t)buf + (uintptr_t)t->first == 0) && r->cap)
+			return MPI_ERR_BUFFER;
 		if (likely(t->contig)) {
 			r->buf = (void *)((uintptr_t)buf + (uintptr_t)t->first);
 		} else {

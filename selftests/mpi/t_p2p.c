@@ -1391,6 +1391,33 @@ static void self_and_null(void)
 	finish();
 }
 
+/* Bytes at no address are refused by the call, and nobody else hears of them. */
+static void no_buffer(void)
+{
+	MPI_Datatype t;
+	MPI_Request q;
+	MPI_Status st;
+	int to = (t_rank + 1) % t_size, from = (t_rank + t_size - 1) % t_size;
+
+	setup();
+	M(MPI_Type_vector(BIG / 4, 1, 2, MPI_SHORT, &t));
+	M(MPI_Type_commit(&t));
+	for (int i = 0; i < 4; i++) {
+		T_CLASS(MPI_Send(NULL, BIG, MPI_BYTE, to, i, MPI_COMM_WORLD), MPI_ERR_BUFFER);
+		T_CLASS(MPI_Isend(NULL, 1, t, to, i, MPI_COMM_WORLD, &q), MPI_ERR_BUFFER);
+		T_CLASS(MPI_Issend(NULL, BIG, MPI_BYTE, to, i, MPI_COMM_WORLD, &q), MPI_ERR_BUFFER);
+		T_CLASS(MPI_Send_init(NULL, BIG, MPI_BYTE, to, i, MPI_COMM_WORLD, &q), MPI_ERR_BUFFER);
+		T_CLASS(MPI_Irecv(NULL, BIG, MPI_BYTE, from, i, MPI_COMM_WORLD, &q), MPI_ERR_BUFFER);
+		T_CLASS(MPI_Irecv(NULL, 1, t, from, i, MPI_COMM_WORLD, &q), MPI_ERR_BUFFER);
+		t_fill(sbuf, BIG, t_rank + i);
+		M(MPI_Sendrecv(sbuf, BIG, MPI_BYTE, to, i, rbuf, BIG, MPI_BYTE, from, i, MPI_COMM_WORLD, &st));
+		check_status(&st, from, i, BIG);
+		check(BIG, from + i);
+	}
+	M(MPI_Type_free(&t));
+	finish();
+}
+
 /* a third rank's messages between those of the second; its order is its own */
 static void any_source(void)
 {
@@ -2084,6 +2111,7 @@ int main(int argc, char **argv)
 	T_RUN(padding, 2);
 	T_RUN(send_send, 2);
 	T_RUN(self_and_null, 2);
+	T_RUN(no_buffer, 2);
 	T_RUN(probed_order, 2);
 	T_RUN(progress_in_calls, 2);
 	T_RUN(odd_types, 2);

@@ -138,7 +138,7 @@ static void give_channels(void)
 		}
 		if (!c->public)
 			dma_release_channel(c->chan);
-		kfree(c);
+		kfree_rcu(c, rcu);
 	}
 	nchans = kept;
 	if (public_users && !kept) {

@@ -39,6 +39,8 @@ struct ic_chan {
 	struct mutex lock;		/* from prep to submit of a descriptor, no longer */
 	u32 quiet;			/* descriptors since the last that interrupts; under lock */
 	atomic_t zombies;		/* copies it did not complete: not used meanwhile */
+	u64 progress;			/* jiffies, when it last called back; stored whole */
+	struct rcu_head rcu;		/* callbacks may come late */
 };
 
 struct ic_ctx {

@@ -26,6 +26,7 @@
 #define QUIET_MAX	128
 #define WATCH_DELAY	(HZ / 10)
 #define CALLBACK_TIME	HZ	/* that the interrupt of a finished copy may take */
+#define NO_ORDER_TIMES	10	/* timeout_ms, at most, for a copy of an engine that has no order */
 
 static unsigned int timeout_ms = 10000;
 module_param(timeout_ms, uint, 0644);
@@ -173,6 +174,7 @@ static void dma_callback(void *param, const struct dmaengine_result *result)
 	rcu_read_lock();
 	op = xa_load(&dma_ops, (unsigned long)param);
 	if (op) {
+		WRITE_ONCE(op->chan->progress, get_jiffies_64());
 		if (result && result->result != DMA_TRANS_NOERROR)
 			atomic_cmpxchg(&op->status, 0, result->result == DMA_TRANS_ABORTED ?
 				       -ECANCELED : -EIO);
@@ -252,18 +254,23 @@ u64 ic_op_done_seq(struct ic_ctx *ctx)
 }
 
 /*
- * Whether the engine has had its time.  One that works in order gets it anew with whatever it
- * completes, as what others gave it before may take long; who closes the file waits no longer.
+ * Whether the engine has had its time.  It gets it anew with whatever it completes, as what others
+ * gave it before may take long; who closes the file waits no longer.  One that does not work in
+ * order may go on with others' for ever after it lost this one, so it does not get it for ever.
  */
 static bool op_late(const struct ic_op *op)
 {
 	const struct ic_ctx *ctx = op->ctx;
 	u64 now = get_jiffies_64(), time = msecs_to_jiffies(READ_ONCE(timeout_ms));
+	bool ordered = op->chan->ordered;
+	u64 progress = ordered ? ctx->progress : READ_ONCE(op->chan->progress);
 
 	lockdep_assert_held(&ctx->lock);
 	if (time_before64(now, op->since + time))
 		return false;
-	return READ_ONCE(ctx->closing) || time_after_eq64(now, ctx->progress + time);
+	if (!ordered && time_after_eq64(now, op->since + NO_ORDER_TIMES * time))
+		return true;
+	return READ_ONCE(ctx->closing) || time_after_eq64(now, progress + time);
 }
 
 /* The first copy that the engine has, or NULL.  Under RCU. */

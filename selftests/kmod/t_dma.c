@@ -617,6 +617,55 @@ TEST_F(dma, behind_others)
 	close(other);
 }
 
+/* likewise where what came last may be first */
+TEST_F(dma, among_others_out_of_order)
+{
+	struct asyncprog_copy op = { self->ha, 0, self->hb, AHEAD * PAGE, PAGE, 1 };
+	uint64_t seq;
+	int other;
+
+	/* longer than timeout_ms, together */
+	START("channels=1 no_order=1 delay_us=50000");
+	ASSERT_EQ(0, set(IOAT "timeout_ms", 1000));
+	ASSERT_EQ(0, submit(self->fd, &op, 1, IOAT_COPY_DMA | IOAT_COPY_ISSUE, &seq));
+	ASSERT_GE((other = queue_ahead(self)), 0);
+	ASSERT_EQ(0, wait_seq(self->fd, seq, UINT64_MAX));
+	ASSERT_EQ(0, wait_seq(other, AHEAD, UINT64_MAX));
+	EXPECT_EQ(0, ask(self->fd).failed);
+	EXPECT_EQ(0, ask(other).failed);
+	close(other);
+}
+
+/* which then hears in the end of a copy that was lost, whatever else is copied */
+TEST_F(dma, lost_out_of_order)
+{
+	struct asyncprog_copy op = { self->ha, 0, self->hb, 0, PAGE, 1 };
+	struct ioat_copy_ioc_setup s;
+	int other, i;
+	uint64_t seq;
+
+	START("channels=1 no_order=1 lose_nth=2");
+	ASSERT_EQ(0, set(IOAT "timeout_ms", 100));
+	for (i = 0; i < 3; i++) {
+		op.dst_off = i * PAGE;
+		ASSERT_EQ(0, submit(self->fd, &op, 1, IOAT_COPY_DMA | IOAT_COPY_ISSUE, NULL));
+	}
+	/* the engine has had all three, and lost one: no other is to be lost */
+	ASSERT_TRUE(EVENTUALLY(read_number(PROV "copies") == 2));
+	ASSERT_EQ(0, set(PROV "lose_nth", 0));
+	ASSERT_GE((other = open(DEV_IOAT, O_RDWR | O_CLOEXEC)), 0);
+	ASSERT_EQ(0, setup(other, self->ap, -1, 4096, &s));
+	while (!ask(self->fd).failed) {
+		ASSERT_EQ(0, submit(other, &op, 1, IOAT_COPY_DMA | IOAT_COPY_ISSUE, &seq));
+		ASSERT_EQ(0, wait_seq(other, seq, UINT64_MAX));
+		usleep(10000);
+	}
+	EXPECT_EQ(1, ask(self->fd).failed);
+	EXPECT_EQ(0, ask(other).failed);
+	close(other);
+	ASSERT_EQ(0, set(PROV "lost", 1));
+}
+
 /* but who closes waits for timeout_ms, not for them */
 TEST_F(dma, closed_behind_others)
 {

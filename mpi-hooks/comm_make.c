@@ -325,8 +325,11 @@ int hook_comm_disconnect(MPI_Comm *comm)
 {
 	struct hcomm *c = comm ? hcomm_find(*comm) : NULL;
 
-	if (c)
+	/* afterwards the buffers of what the program has freed are its own again */
+	if (c) {
 		hcoll_drain(c);
+		orphan_wait(c);
+	}
 	return freeing(comm, PMPI_Comm_disconnect);
 }
 

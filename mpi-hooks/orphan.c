@@ -80,13 +80,31 @@ void orphan_look(void)
 	poll_locked();
 }
 
-void orphan_wait_all(void)
+/* Are there any of @c, or of any (NULL)?  *@sends: and a managed send is among them. */
+static bool any_of(const struct hcomm *c, bool *sends)
+{
+	bool any = false;
+
+	*sends = false;
+	pthread_mutex_lock(&orphan_lock);
+	for (const struct rec *r = orphans; r; r = r->next) {
+		if (c && r->c != c)
+			continue;
+		any = true;
+		*sends |= (r->kind == REC_SEND && r->m) || (r->kind == REC_PAIR && r->pair.send->m);
+	}
+	pthread_mutex_unlock(&orphan_lock);
+	return any;
+}
+
+void orphan_wait(const struct hcomm *c)
 {
 	uint64_t end = clock_ns() + END_NS;
+	bool sends;
 
 	/* sends end when somebody has received them, as they do in the library */
-	while (atomic_load_explicit(&orphan_count, memory_order_relaxed) &&
-	       (send_under_way() || clock_ns() < end)) {
+	while (atomic_load_explicit(&orphan_count, memory_order_relaxed) && any_of(c, &sends) &&
+	       (sends || clock_ns() < end)) {
 		hooks_progress(NULL);
 		p2p_poll();
 		sched_yield();

@@ -184,7 +184,7 @@ void p2p_end(void)
 	if (!hooks.mt)
 		rec_all_whole(NULL);
 	hballot_end();
-	orphan_wait_all();
+	orphan_wait(NULL);
 	partner_end();
 	p2p_context = NULL;
 	hcoll_mode = HCOLL_OFF;

@@ -176,7 +176,6 @@ int send_post(struct rec *r, int mode, const struct chan_pos *pos, MPI_Request *
 int send_post_threads(struct rec *r, int mode, MPI_Request *req);
 /* As rec_poll(). */
 bool send_poll(struct rec *r);
-bool send_under_way(void);		/* is any managed send? */
 /*
  * A message is on its way: behind *@req is the library's part, and in *@rec ours, NULL if it is the library's alone.
  */
@@ -233,8 +232,8 @@ static inline void recv_takes_place(const struct rec *r)
 	if (unlikely(r->cap >= p2p_least))
 		orphan_look();
 }
-/* Until there is none, but for receives that nothing is sent to. */
-void orphan_wait_all(void);
+/* Until there is none of @c, or at all (NULL), but for receives that nothing is sent to. */
+void orphan_wait(const struct hcomm *c);
 
 /* ---- held messages (held.c) ---------------------------------------------------------------------- */
 

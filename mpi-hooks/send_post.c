@@ -10,11 +10,6 @@
 
 static atomic_int sends;
 
-bool send_under_way(void)
-{
-	return atomic_load_explicit(&sends, memory_order_relaxed) > 0;
-}
-
 bool send_managed(const struct hcomm *c, uint64_t bytes, int dest)
 {
 	return bytes >= p2p_least && dest != c->self &&

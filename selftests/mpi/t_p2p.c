@@ -847,6 +847,79 @@ static void freed_and_unmapped(void)
 	finish();
 }
 
+/*
+ * A receive of @n bytes from @from that is freed, and the program knows that it is over: it was told so before, or the communicator
+ * is disconnected.
+ */
+static void receive_freed(MPI_Comm own, MPI_Comm *c, int from, int n, bool persistent, bool disconnect)
+{
+	unsigned char *at = mmap(NULL, BIG, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	MPI_Request q;
+	int flag = disconnect;
+
+	if (at == MAP_FAILED)
+		abort();
+	if (persistent) {
+		M(MPI_Recv_init(at, n, MPI_BYTE, from, 1, *c, &q));
+		M(MPI_Start(&q));
+	} else {
+		M(MPI_Irecv(at, n, MPI_BYTE, from, 1, *c, &q));
+	}
+	if (disconnect)
+		M(MPI_Request_free(&q));
+	nod(own, true);
+	while (!flag)
+		M(MPI_Request_get_status(q, &flag, MPI_STATUS_IGNORE));
+	if (disconnect)
+		M(MPI_Comm_disconnect(c));
+	T_BYTES("what is over", at, want, n);
+	/* nothing comes to this place any more */
+	if (mprotect(at, BIG, PROT_NONE))
+		abort();
+	if (!disconnect) {
+		M(MPI_Request_free(&q));
+		M(MPI_Comm_disconnect(c));
+	}
+	M(MPI_Iprobe(1, 77, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE));
+	munmap(at, BIG);
+}
+
+static void freed_when_over(bool disconnect)
+{
+	static const int lens[] = { 16, 239, 240, 4096, BIG };
+	MPI_Comm own, c;
+
+	setup();
+	M(T_LIBRARY(MPI_Comm_dup)(MPI_COMM_WORLD, &own));
+	for (int i = 0; i < 4 * ARRAY_SIZE(lens); i++) {
+		int n = lens[i / 4];
+
+		t_fill(want, n, i);
+		M(MPI_Comm_dup(MPI_COMM_WORLD, &c));
+		if (!t_rank) {
+			receive_freed(own, &c, i % 2 ? 1 : MPI_ANY_SOURCE, n, i / 2 % 2, disconnect);
+			continue;
+		}
+		if (t_rank == 1) {
+			nod(own, false);
+			M(MPI_Send(want, n, MPI_BYTE, 0, 1, c));
+		}
+		M(MPI_Comm_disconnect(&c));
+	}
+	M(T_LIBRARY(MPI_Comm_free)(&own));
+	finish();
+}
+
+static void freed_when_told(void)
+{
+	freed_when_over(false);
+}
+
+static void freed_and_disconnected(void)
+{
+	freed_when_over(true);
+}
+
 /* What progctl shows of overlap of what rank 0 sends to @to; < 0: nothing yet. */
 static double sender_overlap(int to)
 {
@@ -2101,6 +2174,8 @@ int main(int argc, char **argv)
 	T_RUN(freed_requests, 2);
 	T_RUN(freed_in_barrier, 2);
 	T_RUN(freed_and_unmapped, 2);
+	T_RUN(freed_when_told, 2);
+	T_RUN(freed_and_disconnected, 2);
 	T_RUN(persistent, 2);
 	T_RUN(intercomm, 2);
 	T_RUN(pair_types, 2);

@@ -92,7 +92,7 @@ enum { MOVE_NOBODY = -1, MOVE_EMPTY = -2 };
 
 static __attribute__((always_inline)) inline int
 move_args(struct hwin *w, const void *origin, MPI_Count ocount, MPI_Datatype otype, int rank, MPI_Aint disp,
-	  MPI_Count tcount, MPI_Datatype ttype, bool request, struct prog_buf *buf, struct prog_dst *dst)
+	  MPI_Count tcount, MPI_Datatype ttype, bool get, bool request, struct prog_buf *buf, struct prog_dst *dst)
 {
 	struct side o, t;
 	int rc;
@@ -113,9 +113,10 @@ move_args(struct hwin *w, const void *origin, MPI_Count ocount, MPI_Datatype oty
 	rc = epoch_target(w, (uint32_t)rank);
 	if (unlikely(rc))
 		return rc;
-	if (unlikely(o.bytes != t.bytes))	/* type signatures differ */
+	/* as with messages: where they go there may be room for more */
+	if (unlikely(o.bytes != t.bytes) && (o.bytes > t.bytes) != get)
 		return MPI_ERR_TYPE;
-	if (unlikely(!o.bytes))
+	if (unlikely(!o.bytes || !t.bytes))
 		return MOVE_EMPTY;
 	rc = dst_of(w, rank, disp, &t, dst);
 	if (unlikely(rc))
@@ -133,7 +134,7 @@ static inline int move(struct hwin *w, move_fn fn, const void *origin, MPI_Count
 	int rc;
 
 	*seq = 0;
-	rc = move_args(w, origin, ocount, otype, rank, disp, tcount, ttype, request, &buf, &dst);
+	rc = move_args(w, origin, ocount, otype, rank, disp, tcount, ttype, fn == prog_get, request, &buf, &dst);
 	if (unlikely(rc))
 		return rc < 0 ? MPI_SUCCESS : rc;
 	/* a number is for requests: who does not ask lets the operation be cut */
@@ -235,9 +236,9 @@ static __attribute__((always_inline)) inline int acc_any(struct hwin *w, const s
 	rc = epoch_target(w, (uint32_t)a->rank);
 	if (unlikely(rc))
 		return rc;
-	if (unlikely((!no_op && o.bytes != t.bytes) || (a->fetch && r.bytes != t.bytes)))
+	if (unlikely((!no_op && (a->fetch ? o.bytes != t.bytes : o.bytes > t.bytes)) || (a->fetch && r.bytes != t.bytes)))
 		return MPI_ERR_TYPE;
-	if (unlikely(!t.bytes))
+	if (unlikely(!t.bytes || (!no_op && !o.bytes)))
 		return notified ? notify(w, a->rank, a->tag) : MPI_SUCCESS;
 	if (unlikely(t.t->basic == PROG_TYPE_MIXED || (!no_op && o.t->basic != t.t->basic) ||
 		     (a->fetch && r.t->basic != t.t->basic)))
@@ -467,7 +468,7 @@ int rma_move_notify(struct hwin *w, bool get, const void *origin, MPI_Count ocou
 {
 	struct prog_buf buf;
 	struct prog_dst dst;
-	int rc = move_args(w, origin, ocount, otype, rank, disp, tcount, ttype, false, &buf, &dst);
+	int rc = move_args(w, origin, ocount, otype, rank, disp, tcount, ttype, get, false, &buf, &dst);
 
 	if (rc == MOVE_NOBODY)
 		return MPI_SUCCESS;

@@ -57,6 +57,18 @@ int op_side(struct side *sd, void *addr, const struct dtype *dt, uint64_t count)
 	return 0;
 }
 
+/* Where @total bytes go: as with messages there may be room for more.  -EINVAL: for less. */
+static int make_fit(struct side *sd, uint64_t total)
+{
+	if (__builtin_expect(sd->total == total, 1))
+		return 0;
+	if (sd->total < total)
+		return -EINVAL;
+	sd->total = total;
+	sd->count = sd->dt ? (total + prog_dtype_size(sd->dt) - 1) / prog_dtype_size(sd->dt) : total;
+	return 0;
+}
+
 static int target_init(struct op *op, const struct prog_dst *t)
 {
 	int err = op_side(&op->target, NULL, t->type, t->count);
@@ -335,7 +347,7 @@ static int ring_blocks(struct stream *st, const struct op *op, uint64_t *seq)
 	int err;
 
 	err = prog_dtype_iter_init(&it, op->target.dt, op->target.count, 0);
-	while (!err && prog_dtype_iter_next(&it, split ? type->part0 : UINT64_MAX, &off, &len)) {
+	while (!err && prog_dtype_iter_next(&it, split && at < op->target.total ? type->part0 : op->target.total - at, &off, &len)) {
 		struct op part = *op;
 		int64_t second;
 		uint64_t rest;
@@ -439,7 +451,7 @@ static int bound_derived(struct stream *st, const struct op *op, uint64_t place)
 	int64_t off;
 	int err = prog_dtype_iter_init(&it, op->target.dt, op->target.count, 0);
 
-	while (!err && prog_dtype_iter_next(&it, UINT64_MAX, &off, &len)) {
+	while (!err && prog_dtype_iter_next(&it, op->target.total - done, &off, &len)) {
 		uint64_t at = place + (uint64_t)off, n;
 
 		for (; len && !err; at += n, len -= n, done += n) {
@@ -561,8 +573,9 @@ static int put_or_get(struct prog_win *w, uint8_t opcode, const struct prog_buf 
 		err = target_init(&op, t);
 	if (err)
 		return err;
-	if (op.origin.total != op.target.total)
-		return -EINVAL;
+	err = opcode == PROG_SQE_OP_PUT ? make_fit(&op.target, op.origin.total) : make_fit(&op.origin, op.target.total);
+	if (err)
+		return err;
 	if (!op.target.total)
 		return 0;
 	return issue(st, &op, seq);
@@ -661,6 +674,8 @@ static int accumulate(struct stream *st, const struct reduce_type *type, const s
 		err = op_side(&op.result, result->addr, result->type, result->count);
 	if (err)
 		return err;
+	if (!result && op_no != PROG_OP_NO_OP && make_fit(&op.target, op.origin.total))
+		return -EINVAL;
 	if ((op_no != PROG_OP_NO_OP && op.origin.total != op.target.total) ||
 	    (result && op.result.total != op.target.total) || op.target.total % type->packed)
 		return -EINVAL;

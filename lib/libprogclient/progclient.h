@@ -195,6 +195,10 @@ struct prog_dst {
 #define PROG_OPF_FENCE		(1u << 0)	/* part of the fence epoch: counted, see prog_fence_issued() */
 #define PROG_OPF_ORDERED	(1u << 8)	/* in the order of the other operations to this rank, whatever the window's binding */
 
+/*
+ * Where the bytes go there may be room for more, as for messages: a put's and an accumulate's target, a get's origin.  Room for
+ * less, and for an accumulate with a result other lengths at all: -EINVAL.
+ */
 int prog_put(struct prog_win *w, const struct prog_buf *o, const struct prog_dst *t,
 	     unsigned int flags, uint64_t *seq);
 int prog_get(struct prog_win *w, const struct prog_buf *o, const struct prog_dst *t,

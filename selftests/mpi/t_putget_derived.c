@@ -276,6 +276,140 @@ static void many_blocks(void)
 	free(v);
 }
 
+/* ---- room for more than comes, as for messages ---- */
+
+#define ROOM_INTS 12000		/* of the largest layout, whose every block is described by itself */
+#define ROOM_SPAN (2 * ROOM_INTS + 2)
+
+enum room_op { ROOM_PUT, ROOM_RPUT, ROOM_ACC, ROOM_GET, ROOM_RGET };
+
+/* Where the @i-th integer is in a layout, in integers. */
+static int room_at(int layout, int i)
+{
+	switch (layout) {
+	case 0:
+		return i;
+	case 1:
+		return i / 3 * 5 + i % 3 * 2;
+	default:
+		return 2 * i + (i % 3 == 0);
+	}
+}
+
+static void room_types(MPI_Datatype types[3])
+{
+	int *at = malloc(ROOM_INTS * sizeof(*at));
+
+	for (int i = 0; i < ROOM_INTS; i++)
+		at[i] = room_at(2, i);
+	M(MPI_Type_contiguous(1, MPI_INT, &types[0]));
+	M(MPI_Type_vector(3, 1, 2, MPI_INT, &types[1]));
+	M(MPI_Type_create_indexed_block(ROOM_INTS, 1, at, MPI_INT, &types[2]));
+	for (int k = 0; k < 3; k++)
+		M(MPI_Type_commit(&types[k]));
+	free(at);
+}
+
+/* @n integers one by one, or with gaps, where @layout has room for some more. */
+static void room_move(struct twin *w, enum room_op op, int layout, MPI_Datatype type, int n, MPI_Datatype vec, int *buf)
+{
+	int items[] = { n + 5, n / 3 + 2, 1 }, few = vec == MPI_INT ? n : 1, t = (t_rank + 1) % t_size;
+	MPI_Request q = MPI_REQUEST_NULL;
+
+	M(MPI_Win_lock(MPI_LOCK_SHARED, t, 0, w->win));
+	switch (op) {
+	case ROOM_PUT:
+		M(MPI_Put(buf, few, vec, t, 0, items[layout], type, w->win));
+		break;
+	case ROOM_RPUT:
+		M(MPI_Rput(buf, few, vec, t, 0, items[layout], type, w->win, &q));
+		break;
+	case ROOM_ACC:
+		M(MPI_Accumulate(buf, few, vec, t, 0, items[layout], type, MPI_SUM, w->win));
+		break;
+	case ROOM_GET:
+		M(MPI_Get(buf, items[layout], type, t, 0, few, vec, w->win));
+		break;
+	case ROOM_RGET:
+		M(MPI_Rget(buf, items[layout], type, t, 0, few, vec, w->win, &q));
+		break;
+	}
+	M(MPI_Wait(&q, MPI_STATUS_IGNORE));
+	M(MPI_Win_unlock(t, w->win));
+}
+
+/* All that the receiving side owns is compared. */
+static void room_case(struct twin *w, enum room_op op, int layout, MPI_Datatype type, int n, bool gaps)
+{
+	bool get = op >= ROOM_GET;
+	int *buf = malloc(ROOM_SPAN * sizeof(int)), *mem = (int *)w->mem, *dst = get ? buf : mem, *want, bad = 0;
+	MPI_Datatype vec = MPI_INT;
+
+	if (gaps) {
+		M(MPI_Type_vector(n, 1, 2, MPI_INT, &vec));
+		M(MPI_Type_commit(&vec));
+	}
+	want = malloc(ROOM_SPAN * sizeof(int));
+	M(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, t_rank, 0, w->win));
+	for (int i = 0; i < ROOM_SPAN; i++) {
+		mem[i] = get ? i : -i;
+		buf[i] = get ? -i : i;
+		want[i] = -i;
+	}
+	M(MPI_Win_unlock(t_rank, w->win));
+	for (int i = 0; i < n; i++)
+		want[room_at(layout, i)] = (gaps ? 2 * i : i) - (op == ROOM_ACC ? room_at(layout, i) : 0);
+	t_barrier();
+	room_move(w, op, layout, type, n, vec, buf);
+	t_barrier();
+	M(MPI_Win_lock(MPI_LOCK_SHARED, t_rank, 0, w->win));
+	for (int i = 0; i < ROOM_SPAN; i++)
+		bad += dst[i] != want[i];
+	M(MPI_Win_unlock(t_rank, w->win));
+	T_OK(!bad, "%s, operation %d, layout %d, %d of them%s: %d differ", tw_names[w->flavor], op, layout, n,
+	     gaps ? " with gaps" : "", bad);
+	if (gaps)
+		M(MPI_Type_free(&vec));
+	free(want);
+	free(buf);
+}
+
+static void room_for_more(enum room_op op)
+{
+	static const int n[] = { 0, 2, 7, 3001 };
+	MPI_Datatype types[3];
+	struct twin w[2];
+	int which = 0;
+
+	room_types(types);
+	tw_make(&w[0], TW_ALLOCATE, MPI_COMM_WORLD, ROOM_SPAN * sizeof(int), sizeof(int), MPI_INFO_NULL);
+	tw_make(&w[1], TW_CREATE, MPI_COMM_WORLD, ROOM_SPAN * sizeof(int), sizeof(int), MPI_INFO_NULL);
+	for (int k = 0; k < 3; k++)
+		for (int i = 0; i < ARRAY_SIZE(n); i++, which++)
+			room_case(&w[which % 2], op, k, types[k], n[i], which % 3 == 0);
+	for (int k = 0; k < 3; k++)
+		M(MPI_Type_free(&types[k]));
+	tw_free(&w[0]);
+	tw_free(&w[1]);
+}
+
+static void room_at_target(void)
+{
+	room_for_more(ROOM_PUT);
+	room_for_more(ROOM_RPUT);
+}
+
+static void room_for_sums(void)
+{
+	room_for_more(ROOM_ACC);
+}
+
+static void room_at_origin(void)
+{
+	room_for_more(ROOM_GET);
+	room_for_more(ROOM_RGET);
+}
+
 int main(int argc, char **argv)
 {
 	t_init(&argc, &argv, MPI_THREAD_SINGLE);
@@ -292,6 +426,9 @@ int main(int argc, char **argv)
 	T_RUN(overlapping_origin, 1);
 	T_RUN(gap_at_end, 1);
 	T_RUN(many_blocks, 1);
+	T_RUN(room_at_target, 1);
+	T_RUN(room_for_sums, 1);
+	T_RUN(room_at_origin, 1);
 	drop();
 	return t_fini();
 }

@@ -62,8 +62,8 @@ int epoch_init(struct hwin *w)
 	w->post_epoch = calloc(n, sizeof(*w->post_epoch));
 	w->sum = calloc(n, sizeof(*w->sum));
 	w->broken = calloc(n, sizeof(*w->broken));
-	w->live = calloc(n, sizeof(*w->live));
-	w->errs = calloc(n, sizeof(*w->errs));
+	w->live = calloc(2 * n, sizeof(*w->live));
+	w->errs = calloc(2 * n, sizeof(*w->errs));
 	if (!w->target || !w->touched || !w->post_ranks || !w->start_epoch || !w->post_epoch ||
 	    !w->sum || !w->broken || !w->live || !w->errs)
 		return -ENOMEM;

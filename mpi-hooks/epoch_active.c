@@ -179,8 +179,8 @@ int hook_win_start(struct hwin *w, MPI_Group group, int assert)
 	return hwin_error(w, rc);
 }
 
-/* Those of @n @ranks to which there is a way, into w->live; *@rc gets an error for the others. */
-static uint32_t living(struct hwin *w, const uint32_t *ranks, uint32_t n, int *rc)
+/* Those of @n @ranks to which there is a way, into @live; *@rc gets an error for the others. */
+static uint32_t living(struct hwin *w, const uint32_t *ranks, uint32_t n, uint32_t *live, int *rc)
 {
 	uint32_t k = 0;
 
@@ -188,7 +188,7 @@ static uint32_t living(struct hwin *w, const uint32_t *ranks, uint32_t n, int *r
 		if (is_broken(w, ranks[i]))
 			*rc = -ECONNRESET;
 		else
-			w->live[k++] = ranks[i];
+			live[k++] = ranks[i];
 	}
 	return k;
 }
@@ -201,7 +201,7 @@ int hook_win_complete(struct hwin *w)
 	if (access_of(w) != HWIN_ACCESS_START)
 		return hwin_error(w, MPI_ERR_RMA_SYNC);
 	/* the notice follows the operations */
-	n = living(w, w->touched, w->ntouched, &rc);
+	n = living(w, w->touched, w->ntouched, w->live, &rc);
 	prog_complete(w->pw, w->live, n, w->errs);
 	for (uint32_t i = 0; i < n; i++) {
 		int err = worse(prog_win_error(w->pw, w->live[i]), w->errs[i]);
@@ -220,8 +220,8 @@ int hook_win_complete(struct hwin *w)
 
 int hook_win_post(struct hwin *w, MPI_Group group, int assert)
 {
-	uint32_t n, live, posted;
-	int rc;
+	uint32_t *live = w->live + w->nranks, n, nlive, posted;
+	int *errs = w->errs + w->nranks, rc;
 
 	if (assert & ~POST_ASSERTS)
 		return hwin_error(w, MPI_ERR_ASSERT);
@@ -238,11 +238,11 @@ int hook_win_post(struct hwin *w, MPI_Group group, int assert)
 	hooks_unlock(&w->lock);
 	prog_win_sync(w->pw);
 	/* also with NOCHECK: the counts of both sides must agree in later epochs */
-	live = posted = living(w, w->post_ranks, n, &rc);
-	prog_post(w->pw, w->live, live, w->errs);
-	for (uint32_t i = 0; i < live; i++) {
-		posted -= !!w->errs[i];
-		rc = worse(rc, epoch_note_loss(w, w->live[i], w->errs[i]));
+	nlive = posted = living(w, w->post_ranks, n, live, &rc);
+	prog_post(w->pw, live, nlive, errs);
+	for (uint32_t i = 0; i < nlive; i++) {
+		posted -= !!errs[i];
+		rc = worse(rc, epoch_note_loss(w, live[i], errs[i]));
 	}
 	/* to nobody: then there is nobody to wait for either */
 	if (rc && !posted) {

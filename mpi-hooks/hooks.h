@@ -292,8 +292,9 @@ struct hwin {
 	uint32_t *start_epoch;		/* [nranks]: exposures of that rank we started on */
 	uint32_t *post_epoch;		/* [nranks]: exposures we posted to that rank */
 	_Atomic(uint8_t) *broken;	/* [nranks]: see "lost epochs" in epoch.c */
-	uint32_t *live;			/* [nranks], scratch of post and complete */
-	int *errs;			/* [nranks], likewise */
+	/* scratch, [nranks] for what ends an access epoch, then as much for post, which another thread may call beside it */
+	uint32_t *live;
+	int *errs;
 	int op_error;			/* of operations of ours, found while waiting */
 
 	int flavor;			/* MPI_WIN_FLAVOR_* */

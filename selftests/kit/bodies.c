@@ -564,8 +564,11 @@ void body_errors(void)
 		CHECK_INT(prog_compare_and_swap(w, &v, &v, &back, t, 4090, PROG_TYPE_I64, 0), -ERANGE);
 	}
 	d.disp = disp[t];
+	/* there is not room for all */
+	d.count = 4;
+	CHECK_INT(prog_put(w, &o, &d, 0, NULL), -EINVAL);
 	d.count = 16;
-	CHECK_INT(prog_put(w, &o, &d, 0, NULL), -EINVAL);	/* sizes differ */
+	CHECK_INT(prog_get(w, &o, &d, 0, NULL), -EINVAL);
 	d.count = 7;
 	o.count = 7;
 	CHECK_INT(prog_accumulate(w, &o, NULL, &d, PROG_OP_SUM, PROG_TYPE_I64, 0, NULL), -EINVAL);

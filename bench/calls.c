@@ -7,7 +7,8 @@
  * The process forks before MPI_Init; the child is the rank, the parent executes what is to be counted instruction by
  * instruction (ptrace).  So it needs no hardware counters and gives the same number every time, but for what the MPI
  * library does now and then.  All messages go from rank 0 to itself: nothing waits, and no other process has a part
- * in it.  Calls are counted as the process executes them, in the kernel nothing is.
+ * in it.  Calls are counted as the process executes them, in the kernel nothing is; nor in what it has put into the process
+ * (vDSO): clock_gettime() begins again there when the clock ticks, which it does while it is executed step by step.
  *
  * A sample is one call, less what an empty section takes; of calls for several requests, the call divided by their number.
  * Keys are CALL/BYTES: bytes of the message, 8 and 4096, or those of --bytes.  --multiple: MPI_THREAD_MULTIPLE.
@@ -15,14 +16,18 @@
 #include "bench.h"
 
 #include <errno.h>
+#include <link.h>
 #include <mpi.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
+#include <sys/user.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -36,6 +41,34 @@
 /* ---- the parent ------------------------------------------------------------------------------ */
 
 static volatile int64_t *counted;	/* of the last section; shared with the parent */
+
+static uintptr_t vdso;			/* of both processes, as the child is forked */
+static size_t vdso_size;
+
+static void find_vdso(void)
+{
+	const ElfW(Ehdr) *e;
+	const ElfW(Phdr) *ph;
+
+	vdso = getauxval(AT_SYSINFO_EHDR);
+	if (!vdso)
+		return;
+	e = (const ElfW(Ehdr) *)vdso;
+	ph = (const ElfW(Phdr) *)(vdso + e->e_phoff);
+	for (int i = 0; i < e->e_phnum; i++)
+		if (ph[i].p_type == PT_LOAD && vdso_size < ph[i].p_offset + ph[i].p_memsz)
+			vdso_size = ph[i].p_offset + ph[i].p_memsz;
+}
+
+/* Is the next instruction of @pid in the vDSO?  Known on x86-64 only. */
+static bool is_in_vdso(pid_t pid)
+{
+#ifdef __x86_64__
+	return (uintptr_t)ptrace(PTRACE_PEEKUSER, pid, offsetof(struct user, regs.rip), NULL) - vdso < vdso_size;
+#else
+	return false;
+#endif
+}
 
 /* Runs @pid until it ends; the value is its wait status. */
 static int count_instructions(pid_t pid)
@@ -65,7 +98,7 @@ static int count_instructions(pid_t pid)
 			n = 0;
 			sig = 0;
 		} else if (sig == SIGTRAP && counting) {
-			n++;
+			n += !is_in_vdso(pid);
 			sig = 0;
 		}
 		if (ptrace(counting ? PTRACE_SINGLESTEP : PTRACE_CONT, pid, NULL, sig) < 0 && errno != ESRCH)
@@ -82,6 +115,7 @@ static void fork_counted(void)
 	counted = mmap(NULL, sizeof(*counted), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (counted == MAP_FAILED)
 		bench_die("mmap: %s", strerror(errno));
+	find_vdso();
 	pid = fork();
 	if (pid < 0)
 		bench_die("fork: %s", strerror(errno));

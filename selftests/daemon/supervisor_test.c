@@ -1148,7 +1148,7 @@ static int slow_engine(char **argv)
 }
 
 /* What the supervisor runs in test_hopeless_engine(): it is ready, and ends. */
-static int hopeless_engine(void)
+static int hopeless_engine(char **argv)
 {
 	bad_say(SUPER_READY, 0);
 	return 1;
@@ -1171,7 +1171,7 @@ static int crashing_engine(char **argv)
 }
 
 /* What the supervisor runs in test_no_pidfd(): it lies, and stays. */
-static int staying_engine(void)
+static int staying_engine(char **argv)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	bad_say(SUPER_READY, 0);
@@ -1250,6 +1250,17 @@ static void copy_self(const char *name, char path[160])
 	assert_int_equal(system(cmd), 0);
 }
 
+/* A supervisor that runs it, and @b, a user who has a good engine. */
+static void start_fake(const char *name, char path[160], struct client *b)
+{
+	copy_self(name, path);
+	sets[0] = "log_level=info";
+	sets[1] = NULL;
+	assert_int_equal(node_start_supervisor(&node, path, sets), 0);
+	client_start(b, USER_B);
+	assert_int_equal(client_do(b, 'o').err, 0);
+}
+
 static bool is_up(uid_t uid, pid_t pid)
 {
 	char line[64];
@@ -1268,13 +1279,8 @@ static void test_stopped_supervisor(void **state)
 	pid_t ea = 0, eb, comes;
 	struct client b;
 
-	copy_self("slow", fake);
+	start_fake("slow", fake, &b);
 	snprintf(go, sizeof(go), "%.*s/go", (int)(strrchr(fake, '/') - fake), fake);
-	sets[0] = "log_level=info";
-	sets[1] = NULL;
-	assert_int_equal(node_start_supervisor(&node, fake, sets), 0);
-	client_start(&b, USER_B);
-	assert_int_equal(client_do(&b, 'o').err, 0);
 	eb = user_engine(&node, USER_B);
 	kill(eb, SIGSTOP);
 	stop_supervisor(SIGKILL);
@@ -1310,8 +1316,7 @@ static void test_starved_supervisor(void **state)
 	pid_t eng;
 	struct client b;
 
-	sets[0] = NULL;
-	assert_int_equal(node_start_supervisor(&node, users_progd, sets), 0);
+	start(NULL, NULL);
 	client_start(&b, USER_B);
 	assert_int_equal(client_do(&b, 'o').err, 0);
 	eng = user_engine(&node, USER_B);
@@ -1393,12 +1398,7 @@ static void test_crashing_engine(void **state)
 	struct answer x;
 	pid_t e;
 
-	copy_self("crashing", fake);
-	sets[0] = "log_level=info";
-	sets[1] = NULL;
-	assert_int_equal(node_start_supervisor(&node, fake, sets), 0);
-	client_start(&b, USER_B);
-	assert_int_equal(client_do(&b, 'o').err, 0);
+	start_fake("crashing", fake, &b);
 	e = user_engine(&node, USER_B);
 	client_start(&a, USER_A);
 	x = client_do(&a, 'o');
@@ -1467,7 +1467,6 @@ static void test_no_pidfd(void **state)
 	assert_int_equal(st, 0);
 }
 
-/* Each of many users has one of them; the others' engines do not notice. */
 /* The supervisor has seen it, of one of the engines: they take a while where it is busy with many. */
 static void await_said(const char *what)
 {
@@ -1479,6 +1478,7 @@ static void await_said(const char *what)
 		fail_msg("no engine of %u %s", BAD_USERS, what);
 }
 
+/* Each of many users has one of them; the others' engines do not notice. */
 static void test_bad_engines(void **state)
 {
 	static const char *const said[] = {
@@ -1490,12 +1490,7 @@ static void test_bad_engines(void **state)
 	char fake[160];
 	int st;
 
-	copy_self("fake", fake);
-	sets[0] = "log_level=info";
-	sets[1] = NULL;
-	assert_int_equal(node_start_supervisor(&node, fake, sets), 0);
-	client_start(&b, USER_B);
-	assert_int_equal(client_do(&b, 'o').err, 0);
+	start_fake("fake", fake, &b);
 	for (unsigned int i = 0; i < BAD_USERS; i++) {
 		fflush(NULL);
 		pids[i] = fork();
@@ -2004,12 +1999,28 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_cgroup),	/* last: left out where there is none */
 };
 
+/* Engines that tests have, by the name that this program has then. */
+static int engine(char **argv)
+{
+	static const struct {
+		const char *name;
+		int (*run)(char **argv);
+	} engines[] = {
+		{ "slow", slow_engine }, { "hopeless", hopeless_engine }, { "crashing", crashing_engine }, { "staying", staying_engine },
+		{ "fake", bad_engine },
+	};
+	const char *name = strrchr(argv[0], '/');
+
+	for (size_t i = 0; name && i < sizeof(engines) / sizeof(engines[0]); i++)
+		if (!strcmp(name + 1, engines[i].name))
+			return engines[i].run(argv);
+	return 127;
+}
+
 static int begin(int argc, char **argv)
 {
 	if (argc > 1 && !strcmp(argv[1], "--engine"))
-		return strstr(argv[0], "/slow") ? slow_engine(argv) : strstr(argv[0], "/hopeless") ? hopeless_engine() :
-		       strstr(argv[0], "/crashing") ? crashing_engine(argv) : strstr(argv[0], "/staying") ? staying_engine() :
-		       bad_engine(argv);
+		return engine(argv);
 	if (geteuid())
 		kit_skip("needs root, to be several users");
 	kit_suite.ntests -= !make_cgroup();

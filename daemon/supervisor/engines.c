@@ -27,8 +27,8 @@
 #define START_SLICES	20u		/* for the first READY */
 #define BACK_SLICES	10u		/* for coming back to a supervisor that was started anew */
 #define HEAR_NS		(SEC / 20)	/* and this, to hear what was said */
-#define TRY_NS		(10 * SEC)	/* STARTS in this time, then the user is refused */
-#define STARTS		5u
+#define STARTS		5u		/* one after the other, then the user is refused, */
+#define TRY_NS		(10 * SEC)	/* each within this time of the one before */
 #define MAX_WAITING	4096u		/* connections of a user that no engine has taken; fewer where few files may be open */
 #define FILES_PART	8u		/* the most that they take of those */
 #define GIVE_NS		(SEC / 20)	/* until a connection that could not be given is tried again */
@@ -98,7 +98,7 @@ static void forget_old(struct engines *all, bool lost)
 	struct engine *e, *tmp;
 
 	HASH_ITER(hh, all->table, e, tmp)
-		if (e->state == ENGINE_NONE && !e->nconns && loop_now() - e->tries_since > TRY_NS &&
+		if (e->state == ENGINE_NONE && !e->nconns && loop_now() - e->tried_at > TRY_NS &&
 		    (lost || engines_may_realtime(e)))
 			engine_free(e);
 }
@@ -410,16 +410,21 @@ static void be_patient(struct engine *e, unsigned int slices)
 	next_slice(e);
 }
 
-/* May one more be started?  They end by themselves when something is wrong, or their user ends them. */
+/*
+ * May one more be started?  They end by themselves when something is wrong, or their user ends them.  A busy machine takes
+ * seconds for each of them: there is no time for all together.
+ */
 static bool may_try(struct engine *e)
 {
 	uint64_t now = loop_now();
 
-	if (now - e->tries_since > TRY_NS) {
-		e->tries_since = now;
+	if (now - e->tried_at > TRY_NS)
 		e->tries = 0;
-	}
-	return e->tries++ < STARTS;
+	if (e->tries >= STARTS)
+		return false;
+	e->tries++;
+	e->tried_at = now;
+	return true;
 }
 
 static void start(struct engine *e)

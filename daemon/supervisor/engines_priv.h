@@ -47,8 +47,8 @@ struct engine {
 	bool fair;			/* it has no real-time priority, or no more */
 	uint64_t fair_until;		/* the user's engines that begin before have none either, ns; 0: they may */
 	uint64_t cpu_ns, cpu_at;	/* processor time with that priority, by then; 0: not known */
-	uint64_t tries_since;
-	unsigned int tries;		/* since then, or since one ended as it should */
+	uint64_t tried_at;		/* the last start, ns */
+	unsigned int tries;		/* one soon after the other, since one ended as it should */
 	UT_hash_handle hh;
 };
 

@@ -635,20 +635,20 @@ static bool guard_inherit(struct winctl *wc, uint32_t dead)
 					   __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
-int winlock_recover_soon(struct winctl *wc, uint32_t dead, uint32_t origin, uint64_t *since, uint32_t *mask,
+int winlock_recover_soon(struct winctl *wc, uint32_t gone, bool dead, uint32_t origin, uint64_t *since, uint32_t *mask,
 			 bool *dropped)
 {
 	const uint32_t *owner = &wc->peers[origin].lock_owner;
-	bool inside = guard_inherit(wc, dead);
+	bool inside = dead && guard_inherit(wc, gone);
 	struct wakes wakes = { .n = 0 };
 
 	*mask = 0;
 	*dropped = false;
-	if (!inside && get(owner) != dead)
+	if (!inside && get(owner) != gone)
 		return 0;
 	if (!inside && !guard_lock_soon(wc, WINLOCK_RECOVERY, since))
 		return -EAGAIN;
-	if (get(owner) == dead)
+	if (get(owner) == gone)
 		*dropped = drop(wc, origin);
 	/* it may have written half of what it was about to */
 	if (inside)

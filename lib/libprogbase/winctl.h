@@ -139,11 +139,11 @@ uint32_t winlock_release_soon(struct winctl *wc, uint32_t origin, uint32_t owner
 			      int *err);
 
 /*
- * Daemon: session @dead (an owner id) ended, which was rank @origin of the window. Frees the guard if it holds it
- * (then recomputing counts, which costs the number of ranks), and drops its lock or wait. *@mask: workers to kick;
- * *@dropped: it had one. 0 or -EAGAIN, see above.
+ * Daemon: session @gone (an owner id), which was rank @origin of the window, has left it. Drops its lock or wait, and if it is
+ * @dead frees the guard when it holds it (then recomputing counts, which costs the number of ranks); who lives may be inside as
+ * another rank. *@mask: workers to kick; *@dropped: it had a lock. 0 or -EAGAIN, see above.
  */
-int winlock_recover_soon(struct winctl *wc, uint32_t dead, uint32_t origin, uint64_t *since, uint32_t *mask,
+int winlock_recover_soon(struct winctl *wc, uint32_t gone, bool dead, uint32_t origin, uint64_t *since, uint32_t *mask,
 			 bool *dropped);
 
 #endif

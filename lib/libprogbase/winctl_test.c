@@ -204,7 +204,7 @@ static bool recover(struct winctl *wc, uint32_t dead, uint32_t origin, uint32_t 
 	uint64_t since = 0;
 	bool dropped;
 
-	while (winlock_recover_soon(wc, dead, origin, &since, mask, &dropped))
+	while (winlock_recover_soon(wc, dead, true, origin, &since, mask, &dropped))
 		sched_yield();
 	return dropped;
 }
@@ -378,21 +378,27 @@ static void test_soon(void **state)
 	winlock_release_soon(&wc, 0, 5, &since, &err);
 	assert_int_equal(err, -EAGAIN);
 	assert_int_equal(winlock_request_soon(&wc, 2, true, 7, &since), -EAGAIN);
-	assert_int_equal(winlock_recover_soon(&wc, 6, 1, &since, &mask, &dropped), -EAGAIN);
+	assert_int_equal(winlock_recover_soon(&wc, 6, true, 1, &since, &mask, &dropped), -EAGAIN);
 	first = since;
 	assert_true(first);
 	assert_int_equal(wc.ctl->lock.guard, 999);
 	assert_true(winlock_granted(&wc, 0));
+	/* who left as one rank, and lives, has it as another one */
+	since = 0;
+	wc.peers[2].lock_owner = 999;
+	assert_int_equal(winlock_recover_soon(&wc, 999, false, 2, &since, &mask, &dropped), -EAGAIN);
+	assert_int_equal(wc.ctl->lock.guard, 999);
+	wc.peers[2].lock_owner = 0;
 	/* who died with it is known */
 	since = 0;
-	assert_int_equal(winlock_recover_soon(&wc, 999, 2, &since, &mask, &dropped), 0);
+	assert_int_equal(winlock_recover_soon(&wc, 999, true, 2, &since, &mask, &dropped), 0);
 	assert_int_equal(wc.ctl->lock.guard, 0);
 	winlock_release_soon(&wc, 0, 5, &since, &err);
 	assert_int_equal(err, 0);
 	assert_true(winlock_granted(&wc, 1));
 	wc.ctl->lock.guard = 999;
 	since = first;
-	while ((r = winlock_recover_soon(&wc, 6, 1, &since, &mask, &dropped)) == -EAGAIN)
+	while ((r = winlock_recover_soon(&wc, 6, true, 1, &since, &mask, &dropped)) == -EAGAIN)
 		;
 	assert_int_equal(r, 0);
 	assert_true(dropped);

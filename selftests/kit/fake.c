@@ -277,7 +277,7 @@ static void fake_recover(uint32_t dead, const struct fake_win *own)
 			struct fake_win *w = &fake_sessions[i].win[j];
 
 			while (w->used && w->msg.key == own->msg.key &&
-			       winlock_recover_soon(&w->wc, dead, own->msg.rank, &since, &mask, &dropped))
+			       winlock_recover_soon(&w->wc, dead, true, own->msg.rank, &since, &mask, &dropped))
 				sched_yield();
 		}
 }

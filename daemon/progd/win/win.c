@@ -422,7 +422,7 @@ bool win_owner_gone(const struct win *own, bool dead, struct win_left *left)
 			continue;
 		if (dead)
 			release_stripes(w, own->session, left);
-		if (winlock_recover_soon(&w->ctl, own->session, own->rank, &w->guard_since, &mask, &dropped)) {
+		if (winlock_recover_soon(&w->ctl, own->session, dead, own->rank, &w->guard_since, &mask, &dropped)) {
 			all = false;
 			continue;
 		}

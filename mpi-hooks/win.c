@@ -198,6 +198,9 @@ int hook_win_free(MPI_Win *win)
 	notify_report(w);
 	/* attribute delete functions may still use the window's memory and queries */
 	rc = w->flavor == MPI_WIN_FLAVOR_SHARED ? PMPI_Win_free(win) : hwin_handle_free(win);
+	/* MPICH keeps a window of which a delete function has failed: it can be used, and freed later */
+	if (unlikely(rc) && *win != MPI_WIN_NULL)
+		return rc;
 	hmap_del_val(&hwin_map, HMAP_KEY(w->handle), w);
 	hwin_detach_all(w);
 	hwin_retire(w);

@@ -99,6 +99,48 @@ static void keyvals(void)
 	M(MPI_Win_free_keyval(&key2));
 }
 
+static int refuse;
+
+static int on_delete_refused(MPI_Win win, int keyval, void *val, void *extra)
+{
+	(void)win, (void)keyval, (void)val, (void)extra;
+	deletes++;
+	return refuse ? MPI_ERR_ARG : MPI_SUCCESS;
+}
+
+/* A delete function that fails: MPICH keeps the window, Open MPI does not; what is there afterwards works. */
+static void delete_refused(void)
+{
+	int key, value = 40 + t_rank, *mem;
+	struct twin w;
+	bool kept;
+
+	M(MPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, on_delete_refused, &key, NULL));
+	for (int f = 0; f < TW_FLAVORS; f++) {
+		tw_make(&w, f, MPI_COMM_WORLD, 64, 1, MPI_INFO_NULL);
+		mem = (int *)(void *)w.mem;
+		*mem = 0;
+		M(MPI_Win_set_attr(w.win, key, &key));
+		deletes = 0;
+		refuse = 1;
+		kept = MPI_Win_free(&w.win) != MPI_SUCCESS;
+		T_OK(deletes, "not called");
+		T_EQ(w.win != MPI_WIN_NULL, kept);
+		refuse = 0;
+		t_barrier();
+		if (w.win == MPI_WIN_NULL)
+			break;		/* tw_free() would free it once more */
+		M(MPI_Win_fence(0, w.win));
+		M(MPI_Put(&value, 1, MPI_INT, (t_rank + 1) % t_size, tw_disp(&w, (t_rank + 1) % t_size, 0), 1, MPI_INT, w.win));
+		M(MPI_Win_fence(0, w.win));
+		T_EQ(*mem, 40 + (t_rank + t_size - 1) % t_size);
+		t_barrier();
+		tw_free(&w);
+		T_OK(w.win == MPI_WIN_NULL, "not freed");
+	}
+	M(MPI_Win_free_keyval(&key));
+}
+
 static void group(void)
 {
 	MPI_Group g, cg;
@@ -246,6 +288,7 @@ int main(int argc, char **argv)
 	t_init(&argc, &argv, MPI_THREAD_SINGLE);
 	T_RUN(predefined, 1);
 	T_RUN(keyvals, 1);
+	T_RUN(delete_refused, 1);
 	T_RUN(group, 1);
 	T_RUN(names, 1);
 	T_RUN(errhandlers, 1);

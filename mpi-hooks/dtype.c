@@ -64,19 +64,24 @@ static int htype_make(MPI_Datatype type, const struct htype **out)
 		t->speed = calloc(2, sizeof(*t->speed));
 		rc = t->speed ? 0 : -ENOMEM;
 	}
-	if (rc) {
-		htype_free(t);
+	if (rc)
 		prog_log_limited(PROG_LOG_WARN, "datatype: cannot be flattened: %s", strerror(-rc));
-		return rc == -ENOMEM ? MPI_ERR_NO_MEM : MPI_ERR_TYPE;
+	if (rc == -ENOMEM) {
+		htype_free(t);
+		return MPI_ERR_NO_MEM;
 	}
-	htype_fill(t);
-	/* two threads may do this at once; the second's replaces and frees the first's */
+	if (!rc)
+		htype_fill(t);
+	/*
+	 * One that cannot be flattened is kept, too, without dt: of millions of pieces it takes a second to find that out, and each call
+	 * asks several times.  Two threads may do this at once; the second's replaces and frees the first's.
+	 */
 	if (PMPI_Type_set_attr(type, attr_keyval, t)) {
 		htype_free(t);
 		return MPI_ERR_TYPE;
 	}
 	*out = t;
-	return MPI_SUCCESS;
+	return t->dt ? MPI_SUCCESS : MPI_ERR_TYPE;
 }
 
 static pthread_mutex_t make_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -96,7 +101,7 @@ static int htype_lookup(MPI_Datatype type, const struct htype **out)
 		rc = MPI_ERR_TYPE;
 	} else if (flag) {
 		*out = val;
-		rc = MPI_SUCCESS;
+		rc = (*out)->dt ? MPI_SUCCESS : MPI_ERR_TYPE;
 	} else {
 		rc = htype_make(type, out);
 	}

@@ -5,6 +5,7 @@
  *
  *   TEST_SEED=N  seed of all random choices (printed); TEST_ROUNDS=N
  */
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,31 @@
 #include "hooks_gen.h"
 
 struct hooks hooks;
+
+/* The library's, counted: it begins each look into a type. */
+static unsigned int looks;
+#if MPI_VERSION >= 4
+int PMPI_Type_get_envelope_c(MPI_Datatype type, MPI_Count *ints, MPI_Count *addrs, MPI_Count *counts, MPI_Count *types,
+			     int *combiner)
+{
+	static __typeof__(&PMPI_Type_get_envelope_c) real;
+
+	looks++;
+	if (!real)
+		real = (__typeof__(real))dlsym(RTLD_NEXT, "PMPI_Type_get_envelope_c");
+	return real(type, ints, addrs, counts, types, combiner);
+}
+#else
+int PMPI_Type_get_envelope(MPI_Datatype type, int *ints, int *addrs, int *types, int *combiner)
+{
+	static __typeof__(&PMPI_Type_get_envelope) real;
+
+	looks++;
+	if (!real)
+		real = (__typeof__(real))dlsym(RTLD_NEXT, "PMPI_Type_get_envelope");
+	return real(type, ints, addrs, types, combiner);
+}
+#endif
 
 /* As real.c has it. */
 const struct mpi_version *real_version(void)
@@ -460,6 +486,32 @@ static void test_reuse(void)
 	verdict(ok, "a handle used again is another type", "size of an earlier type");
 }
 
+/* What cannot be flattened is looked into once, and not where the handle is another type's later. */
+static void test_refused(void)
+{
+	const int n = 2 * PROG_DTYPE_MAX_OPS;
+	MPI_Aint *at = malloc((size_t)n * sizeof(*at));
+	unsigned int before;
+	const struct htype *t;
+	MPI_Datatype type;
+	bool ok;
+
+	for (int i = 0; i < n; i++)
+		at[i] = (MPI_Aint)i * 16 + (MPI_Aint)(rnd() % 8);
+	MPI_Type_create_hindexed_block(n, 1, at, MPI_BYTE, &type);
+	MPI_Type_commit(&type);
+	ok = htype_get(type, &t) == MPI_ERR_TYPE;
+	before = looks;
+	ok &= before && htype_get(type, &t) == MPI_ERR_TYPE && looks == before;
+	MPI_Type_free(&type);
+	MPI_Type_contiguous(2, MPI_INT, &type);
+	MPI_Type_commit(&type);
+	ok &= !htype_get(type, &t) && looks > before;
+	verdict(ok, "a type of too many pieces is looked into once", "again, or not refused");
+	MPI_Type_free(&type);
+	free(at);
+}
+
 static void test_ops(void)
 {
 	MPI_Op user;
@@ -482,7 +534,7 @@ int main(int argc, char **argv)
 	MPI_Comm_set_errhandler(hooks.self, MPI_ERRORS_RETURN);
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	state = seed ? strtoull(seed, NULL, 0) : (uint64_t)time(NULL);
-	printf("1..9\n# seed %llu\n", (unsigned long long)state);
+	printf("1..10\n# seed %llu\n", (unsigned long long)state);
 	if (htype_init()) {
 		printf("Bail out! htype_init failed\n");
 		return 1;
@@ -494,6 +546,7 @@ int main(int argc, char **argv)
 	test_empty();
 	test_f90();
 	test_reuse();
+	test_refused();
 	test_ops();
 	verdict(htype_get(MPI_DATATYPE_NULL, &t) == MPI_ERR_TYPE, "MPI_DATATYPE_NULL is refused",
 		"accepted");

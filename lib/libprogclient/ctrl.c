@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <libprogbase/futex.h>
@@ -117,6 +118,26 @@ static void mark_lost(struct prog_session *s)
 	prog_log(PROG_LOG_WARN, "session %u: the daemon is gone", s->id);
 }
 
+/*
+ * As poll() says it: 1, 0 after @ms, or -1.  A process whose RLIMIT_NOFILE is 0 may wait for no descriptor: it looks instead, each
+ * millisecond.
+ */
+static int await_socket(struct pollfd *p, int ms)
+{
+	int ready = poll(p, 1, ms);
+	char c;
+
+	if (ready >= 0 || errno != EINVAL)
+		return ready;
+	while (recv(p->fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EINTR)) {
+		if (ms-- <= 0)
+			return 0;
+		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+	}
+	p->revents = POLLIN;
+	return 1;
+}
+
 bool session_check(struct prog_session *s)
 {
 	struct pollfd p = { .fd = s->sock, .events = POLLIN };
@@ -124,7 +145,7 @@ bool session_check(struct prog_session *s)
 
 	if (session_lost(s))
 		return true;
-	if (poll(&p, 1, 0) <= 0)
+	if (await_socket(&p, 0) <= 0)
 		return false;
 	/* the daemon sends only replies, and those are read by who asked; so see what it is */
 	if (p.revents & (POLLHUP | POLLERR | POLLNVAL) ||
@@ -178,7 +199,7 @@ static int recv_reply(int sock, pid_t daemon, void *rep, size_t size, int *rfds,
 
 	silence_begin(&q, sock, daemon, clock_ns());
 	for (;;) {
-		int ready = poll(&p, 1, CLIENT_LOOK_NS / 1000000);
+		int ready = await_socket(&p, CLIENT_LOOK_NS / 1000000);
 
 		if (ready > 0)
 			break;

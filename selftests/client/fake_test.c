@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <kit/bodies.h>
@@ -911,6 +912,36 @@ static void test_region_window(void **state)
 	fake_stop();
 }
 
+/* ---- a program that may open nothing -------------------------------------------------------------------- */
+
+/* With a limit of 0 poll() takes no descriptor either: what is asked of the daemon is answered, and the session stays. */
+static void body_no_descriptors(void)
+{
+	struct prog_session *s = rank_session(NULL);
+	struct rlimit old, none;
+	void *mem;
+
+	CHECK_INT(getrlimit(RLIMIT_NOFILE, &old), 0);
+	none = old;
+	none.rlim_cur = 0;
+	CHECK_INT(setrlimit(RLIMIT_NOFILE, &none), 0);
+	CHECK_INT(prog_session_ping(s), 0);
+	CHECK(prog_mem_alloc(s, 1 << 20, &mem) < 0);
+	CHECK_INT(prog_session_ping(s), 0);
+	CHECK(prog_session_alive(s));
+	CHECK_INT(setrlimit(RLIMIT_NOFILE, &old), 0);
+	CHECK_INT(prog_mem_alloc(s, 1 << 20, &mem), 0);
+	CHECK_INT(prog_mem_free(s, mem), 0);
+	prog_session_close(s);
+}
+
+static void test_no_descriptors(void **state)
+{
+	fake_start(1, 1, true);
+	assert_true(run_ranks(1, body_no_descriptors));
+	fake_stop();
+}
+
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_no_daemon),
 	cmocka_unit_test(test_hello_faults),
@@ -935,6 +966,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_fork),
 	cmocka_unit_test(test_fork_busy),
 	cmocka_unit_test(test_region_window),
+	cmocka_unit_test(test_no_descriptors),
 };
 
 KIT_SUITE(tests);

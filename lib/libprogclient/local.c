@@ -262,6 +262,29 @@ int local_acc_wide(struct stream *st, uint8_t op, uint8_t etype, uint64_t disp, 
 	});
 }
 
+/* Where the origin or the result is of a derived type.  Alone: others are not to need its room, as threads may have small stacks. */
+static __attribute__((noinline)) int acc_op_bounced(const struct pieces *pc, const struct acc_elems *e, uint64_t off, uint64_t len)
+{
+	const struct op *op = pc->op;
+	const struct side *o = &op->origin, *r = &op->result;
+	bool fetch = op->opcode == PROG_SQE_OP_GET_ACC, input = op->op != PROG_OP_NO_OP;
+	char in[BOUNCE], out[BOUNCE];
+	uint64_t end = off + len, n, step = bounce_step(op->esize);
+	int err = 0;
+
+	for (; off < end && !err; off += n) {
+		n = end - off < step ? end - off : step;
+		if (input && o->dt)
+			err = prog_dtype_pack(in, o->p, o->dt, o->count, off, n);
+		if (!err)
+			err = acc_piece(pc->st, pc->aw, e, off, !input ? NULL : o->dt ? in : o->p + off,
+					!fetch ? NULL : r->dt ? out : r->p + off, n);
+		if (!err && fetch && r->dt)
+			err = prog_dtype_unpack(r->p, r->dt, r->count, off, out, n);
+	}
+	return err;
+}
+
 /* Packed bytes [@off, @off + @len) of an accumulate, in any thread. */
 static int acc_op_piece(void *arg, uint64_t off, uint64_t len)
 {
@@ -273,23 +296,10 @@ static int acc_op_piece(void *arg, uint64_t off, uint64_t len)
 		.op = op->op, .etype = op->etype, .disp = op->disp, .dt = op->target.dt,
 		.count = op->target.dt ? op->target.count : op->target.count / op->esize,
 	};
-	char in[BOUNCE], out[BOUNCE];
-	uint64_t end = off + len, n, step = bounce_step(op->esize);
-	int err = 0;
 
-	if ((!input || !o->dt) && (!fetch || !r->dt))
-		return acc_piece(pc->st, pc->aw, &e, off, input ? o->p + off : NULL, fetch ? r->p + off : NULL, len);
-	for (; off < end && !err; off += n) {
-		n = end - off < step ? end - off : step;
-		if (input && o->dt)
-			err = prog_dtype_pack(in, o->p, o->dt, o->count, off, n);
-		if (!err)
-			err = acc_piece(pc->st, pc->aw, &e, off, !input ? NULL : o->dt ? in : o->p + off,
-					!fetch ? NULL : r->dt ? out : r->p + off, n);
-		if (!err && fetch && r->dt)
-			err = prog_dtype_unpack(r->p, r->dt, r->count, off, out, n);
-	}
-	return err;
+	if ((input && o->dt) || (fetch && r->dt))
+		return acc_op_bounced(pc, &e, off, len);
+	return acc_piece(pc->st, pc->aw, &e, off, input ? o->p + off : NULL, fetch ? r->p + off : NULL, len);
 }
 
 static int accumulate(struct stream *st, const struct apply_win *aw, const struct op *op)

@@ -912,6 +912,58 @@ static void test_region_window(void **state)
 	fake_stop();
 }
 
+/* ---- threads with small stacks ----------------------------------------------------------------------------- */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SMALL_STACK	(1u << 20)	/* sanitizers need some */
+#else
+#define SMALL_STACK	(64u << 10)
+#endif
+
+static void *small_stack(void *arg)
+{
+	struct prog_win *w = arg;
+	uint64_t v = 1, old = 0;
+	struct prog_buf o = { .addr = &v, .count = 8 }, r = { .addr = &old, .count = 8 };
+	struct prog_dst d = { .rank = 1 - my_rank, .count = 8 };
+
+	for (uint64_t i = 0; i < 3; i++) {
+		CHECK_INT(prog_accumulate(w, &o, &r, &d, PROG_OP_SUM, PROG_TYPE_U64, 0, NULL), 0);
+		CHECK_INT(prog_flush(w, d.rank), 0);
+		CHECK_INT(old, i);
+		CHECK_INT(prog_put(w, &o, &(struct prog_dst){ .rank = d.rank, .disp = 8, .count = 8 }, 0, NULL), 0);
+		CHECK_INT(prog_get(w, &r, &(struct prog_dst){ .rank = d.rank, .disp = 8, .count = 8 }, 0, NULL), 0);
+		CHECK_INT(prog_flush(w, d.rank), 0);
+		CHECK_INT(old, 1);
+	}
+	return NULL;
+}
+
+/* In memory of another process, of which an accumulate gathers pages. */
+static void body_small_stack(void)
+{
+	struct prog_session *s = rank_session(NULL);
+	char *mem = calloc(1, 4096);
+	struct prog_win *w = rank_window(s, PROG_WIN_CREATE, 91, mem, 4096);
+	pthread_attr_t attr;
+	pthread_t t;
+
+	pthread_attr_init(&attr);
+	CHECK_INT(pthread_attr_setstacksize(&attr, SMALL_STACK), 0);
+	CHECK_INT(pthread_create(&t, &attr, small_stack, w), 0);
+	pthread_join(t, NULL);
+	pthread_attr_destroy(&attr);
+	rank_finish(s, w);
+	free(mem);
+}
+
+static void test_small_stack(void **state)
+{
+	fake_start(1, 1, true);
+	assert_true(run_ranks(2, body_small_stack));
+	fake_stop();
+}
+
 /* ---- a program that may open nothing -------------------------------------------------------------------- */
 
 /* With a limit of 0 poll() takes no descriptor either: what is asked of the daemon is answered, and the session stays. */
@@ -966,6 +1018,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_fork),
 	cmocka_unit_test(test_fork_busy),
 	cmocka_unit_test(test_region_window),
+	cmocka_unit_test(test_small_stack),
 	cmocka_unit_test(test_no_descriptors),
 };
 

@@ -4,11 +4,12 @@
  *
  *	calls [--rounds N] [--bytes N] [--multiple]
  *
- * The process forks before MPI_Init; the child is the rank, the parent executes what is to be counted instruction by
- * instruction (ptrace).  So it needs no hardware counters and gives the same number every time, but for what the MPI
- * library does now and then.  All messages go from rank 0 to itself: nothing waits, and no other process has a part
- * in it.  Calls are counted as the process executes them, in the kernel nothing is; nor in what it has put into the process
- * (vDSO): clock_gettime() begins again there when the clock ticks, which it does while it is executed step by step.
+ * What is to be counted is executed instruction by instruction: the thread traps after each, and counts in the signal's
+ * handler (x86-64).  So it needs no hardware counters and gives the same number every time, but for what the MPI library
+ * does now and then; and no other process, for which it would have to wait at each instruction on a busy machine.  All
+ * messages go from rank 0 to itself: nothing waits, and no other process has a part in it.  Calls are counted as the
+ * process executes them, in the kernel nothing is; nor in what it has put into the process (vDSO): clock_gettime() begins
+ * again there when the clock ticks, which it does while it is executed step by step.
  *
  * A sample is one call, less what an empty section takes; of calls for several requests, the call divided by their number.
  * Keys are CALL/BYTES: bytes of the message, 8 and 4096, or those of --bytes.  --multiple: MPI_THREAD_MULTIPLE.
@@ -19,30 +20,25 @@
 #include <link.h>
 #include <mpi.h>
 #include <signal.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
-#include <sys/mman.h>
-#include <sys/ptrace.h>
-#include <sys/syscall.h>
-#include <sys/user.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
+#include <ucontext.h>
 
-#define MARK	SIGUSR2		/* begins and ends a counted section */
 #define WARM	100		/* rounds before those that are counted */
 #define MANY	16		/* requests of calls for several */
 #define MAX	4096
 #define LARGE	1048576		/* of a receive with room for a large message */
+#define TRAP_FLAG	0x100	/* of the flags register: a trap after each instruction */
 
-/* ---- the parent ------------------------------------------------------------------------------ */
+/* ---- instructions, one by one ---------------------------------------------------------------- */
 
-static volatile int64_t *counted;	/* of the last section; shared with the parent */
+static volatile int64_t counted;	/* of this section */
 
-static uintptr_t vdso;			/* of both processes, as the child is forked */
+#ifdef __x86_64__
+static uintptr_t vdso;			/* what the kernel has put into the process */
 static size_t vdso_size;
 
 static void find_vdso(void)
@@ -60,87 +56,50 @@ static void find_vdso(void)
 			vdso_size = ph[i].p_offset + ph[i].p_memsz;
 }
 
-/* Is the next instruction of @pid in the vDSO?  Known on x86-64 only. */
-static bool is_in_vdso(pid_t pid)
+/* Before the next instruction.  In here the flag is off. */
+static void stepped(int sig, siginfo_t *info, void *context)
 {
-#ifdef __x86_64__
-	return (uintptr_t)ptrace(PTRACE_PEEKUSER, pid, offsetof(struct user, regs.rip), NULL) - vdso < vdso_size;
-#else
-	return false;
-#endif
+	uintptr_t at = (uintptr_t)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+
+	counted += at - vdso >= vdso_size;
 }
 
-/* Runs @pid until it ends; the value is its wait status. */
-static int count_instructions(pid_t pid)
+/* The red zone is the caller's: nothing is pushed there. */
+static inline __attribute__((always_inline)) void count_on(void)
 {
-	bool counting = false, begun = false;
-	int64_t n = 0;
-	int status;
-
-	for (;;) {
-		long sig = 0;
-
-		if (waitpid(pid, &status, 0) < 0) {
-			if (errno == EINTR)
-				continue;
-			bench_die("waitpid: %s", strerror(errno));
-		}
-		if (!WIFSTOPPED(status))
-			return status;
-		sig = WSTOPSIG(status);
-		if (sig == SIGSTOP && !begun) {
-			begun = true;
-			sig = ptrace(PTRACE_SETOPTIONS, pid, NULL, PTRACE_O_EXITKILL);
-		} else if (sig == MARK) {
-			if (counting)
-				*counted = n;
-			counting = !counting;
-			n = 0;
-			sig = 0;
-		} else if (sig == SIGTRAP && counting) {
-			n += !is_in_vdso(pid);
-			sig = 0;
-		}
-		if (ptrace(counting ? PTRACE_SINGLESTEP : PTRACE_CONT, pid, NULL, sig) < 0 && errno != ESRCH)
-			bench_die("ptrace: %s", strerror(errno));
-	}
+	counted = 0;
+	__asm__ volatile("lea -128(%%rsp), %%rsp\n\tpushfq\n\torq %0, (%%rsp)\n\tpopfq\n\tlea 128(%%rsp), %%rsp"
+			 : : "i"(TRAP_FLAG) : "memory", "cc");
 }
 
-/* Returns in the child. */
-static void fork_counted(void)
+static inline __attribute__((always_inline)) void count_off(void)
 {
-	pid_t pid;
-	int status;
+	__asm__ volatile("lea -128(%%rsp), %%rsp\n\tpushfq\n\tandq %0, (%%rsp)\n\tpopfq\n\tlea 128(%%rsp), %%rsp"
+			 : : "i"(~TRAP_FLAG) : "memory", "cc");
+}
 
-	counted = mmap(NULL, sizeof(*counted), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (counted == MAP_FAILED)
-		bench_die("mmap: %s", strerror(errno));
+static void count_prepare(void)
+{
+	struct sigaction sa = { .sa_sigaction = stepped, .sa_flags = SA_SIGINFO };
+
 	find_vdso();
-	pid = fork();
-	if (pid < 0)
-		bench_die("fork: %s", strerror(errno));
-	if (!pid) {
-		if (ptrace(PTRACE_TRACEME, 0, NULL, NULL))
-			bench_die("PTRACE_TRACEME: %s", strerror(errno));
-		raise(SIGSTOP);
-		return;
-	}
-	status = count_instructions(pid);
-	if (WIFSIGNALED(status)) {
-		signal(WTERMSIG(status), SIG_DFL);
-		raise(WTERMSIG(status));
-	}
-	exit(WEXITSTATUS(status));
+	if (sigaction(SIGTRAP, &sa, NULL))
+		bench_die("sigaction: %s", strerror(errno));
 }
-
-static void mark(void)
+#else
+static void count_prepare(void)
 {
-	static pid_t pid;
-
-	if (!pid)
-		pid = getpid();
-	syscall(SYS_tgkill, pid, pid, MARK);
+	bench_die("instructions are counted on x86-64 only");
 }
+
+static void count_on(void)
+{
+}
+
+static void count_off(void)
+{
+}
+#endif
 
 /* ---- what is counted ------------------------------------------------------------------------- */
 
@@ -557,12 +516,13 @@ static int64_t count_one(const struct section *s, bool persist, bool counting)
 	int64_t n = 0;
 
 	s->before();
-	if (counting)
-		mark();
-	s->call();
 	if (counting) {
-		mark();
-		n = *counted;
+		count_on();
+		s->call();
+		count_off();
+		n = counted;
+	} else {
+		s->call();
 	}
 	s->after();
 	if (persist)
@@ -591,7 +551,7 @@ static void count(const struct section *s, int64_t empty)
 	bench_samples_free(&v);
 }
 
-/* The others leave rank 0 the processors, which it is to share with its parent. */
+/* The others leave rank 0 the processors. */
 static void finish(int rank)
 {
 	const struct timespec sleep_slice = { 0, 5000000 };
@@ -616,7 +576,6 @@ int main(int argc, char **argv)
 	static const int sizes[] = { 8, MAX };
 	int rank, provided, want = MPI_THREAD_SINGLE, only;
 
-	fork_counted();
 	for (int i = 1; i < argc; i++)
 		if (!strcmp(argv[i], "--multiple"))
 			want = MPI_THREAD_MULTIPLE;
@@ -628,6 +587,7 @@ int main(int argc, char **argv)
 	if (provided < want)
 		bench_die("the MPI library has no MPI_THREAD_MULTIPLE");
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	count_prepare();
 	for (size_t b = 0; !rank && b < sizeof(sizes) / sizeof(sizes[0]); b++) {
 		int64_t empty;
 

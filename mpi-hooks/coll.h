@@ -76,7 +76,12 @@ struct hcoll_side {
 	void *mem;
 };
 
-/* @count items at @buf.  These return an MPI class. */
+/*
+ * @buf, where more than no bytes are, the first of them at @first: nowhere, or MPI_IN_PLACE where that means nothing?  MPICH refuses both;
+ * Open MPI the latter, and crashes otherwise.  This and those that follow return an MPI class.
+ */
+int hcoll_check_buf(const void *buf, const void *first);
+/* @count items at @buf. */
 int hside_set(struct hcoll_side *s, const void *buf, int64_t count, MPI_Datatype type);
 /* @n parts: each at @displs, in extents of its type or, with @types, in bytes; of @type or of @types. */
 int hside_set_parts(struct hcoll_side *s, const void *buf, uint32_t n, struct hook_array counts, struct hook_array displs,

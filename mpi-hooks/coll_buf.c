@@ -10,6 +10,13 @@
 #include "coll.h"
 #include "hooks_gen.h"
 
+int hcoll_check_buf(const void *buf, const void *first)
+{
+	if (unlikely(buf == MPI_IN_PLACE))
+		return IS_OMPI ? MPI_ERR_ARG : MPI_ERR_BUFFER;
+	return unlikely(!first) ? MPI_ERR_BUFFER : MPI_SUCCESS;
+}
+
 /* An MPI class.  What only this member may not be able to do is no error: it counts, and the others learn of it. */
 static int part_set(struct hcoll_side *s, struct hcoll_part *p, uintptr_t at, int64_t count, MPI_Datatype type)
 {
@@ -21,6 +28,9 @@ static int part_set(struct hcoll_side *s, struct hcoll_part *p, uintptr_t at, in
 	p->at = at;
 	p->count = (uint64_t)count;
 	p->opaque = MPI_DATATYPE_NULL;
+	/* MPICH does not look at the type of nothing */
+	if (!IS_OMPI && !count)
+		return MPI_SUCCESS;
 	if (!htype_get(type, &t)) {
 		if (__builtin_mul_overflow(p->count, t->size, &p->bytes) || p->bytes > PROG_DTYPE_MAX_BYTES)
 			return MPI_ERR_COUNT;
@@ -29,7 +39,7 @@ static int part_set(struct hcoll_side *s, struct hcoll_part *p, uintptr_t at, in
 			p->dt = prog_dtype_get(t->dt);
 		return MPI_SUCCESS;
 	}
-	if (type == MPI_DATATYPE_NULL || PMPI_Type_size_x(type, &size) || size < 0 || size > INT_MAX)
+	if (type == MPI_DATATYPE_NULL || !htype_committed(type) || PMPI_Type_size_x(type, &size) || size < 0 || size > INT_MAX)
 		return MPI_ERR_TYPE;
 	if (__builtin_mul_overflow(p->count, (uint64_t)size, &p->bytes))
 		return MPI_ERR_COUNT;
@@ -38,6 +48,14 @@ static int part_set(struct hcoll_side *s, struct hcoll_part *p, uintptr_t at, in
 		s->err = -ENOMEM;
 	}
 	return MPI_SUCCESS;
+}
+
+static int part_check(const void *buf, const struct hcoll_part *p)
+{
+	if (!p->bytes)
+		return MPI_SUCCESS;
+	/* of what only the library can read it says nothing here */
+	return hcoll_check_buf(buf, p->opaque != MPI_DATATYPE_NULL ? p : (const void *)(p->at + (uintptr_t)p->first));
 }
 
 static bool is_block(const struct hcoll_part *p)
@@ -58,6 +76,7 @@ int hside_set(struct hcoll_side *s, const void *buf, int64_t count, MPI_Datatype
 
 	s->part = &s->one;
 	s->n = 1;
+	rc = rc ? rc : part_check(buf, &s->one);
 	return rc ? rc : side_add(s, &s->one);
 }
 
@@ -82,8 +101,8 @@ int hside_set_parts(struct hcoll_side *s, const void *buf, uint32_t n, struct ho
 		s->n = i + 1;
 		s->part[i].opaque = MPI_DATATYPE_NULL;
 		rc = part_set(s, &s->part[i], at, hook_array_at(counts, i), types ? types[i] : type);
-		if (!rc)
-			rc = side_add(s, &s->part[i]);
+		rc = rc ? rc : part_check(buf, &s->part[i]);
+		rc = rc ? rc : side_add(s, &s->part[i]);
 	}
 	if (rc)
 		return rc;

@@ -292,6 +292,9 @@ static int set_op(struct hcoll *h, MPI_Datatype type, MPI_Op op)
 	if (htype_get(type, &t) || !t->predefined || !reduce_type(t->basic))
 		return HOOK_LEAVE;
 	h->cfg.op = hop_get(op);
+	/* no data but for the library to unpack */
+	if (type == MPI_PACKED)
+		return HOOK_LEAVE;
 	/* no integer to MPICH */
 	if (!IS_OMPI && type == MPI_BYTE && (h->cfg.op < PROG_OP_BAND || h->cfg.op > PROG_OP_BXOR))
 		return HOOK_LEAVE;
@@ -318,6 +321,26 @@ static int set_elements(struct hcoll_side *s, const void *buf, uint64_t count, u
 	return MPI_SUCCESS;
 }
 
+/* Elements of its result that a member gets. */
+static uint64_t elements_got(const struct hcoll *h)
+{
+	const struct prog_coll_desc *d = &h->cfg.desc;
+
+	if (d->kind == PROG_COLL_REDUCE)
+		return is_root(h) ? d->count : 0;
+	if (d->kind == PROG_COLL_REDUCE_SCATTER && !d->in_place)
+		return d->counts[d->rank];
+	return d->kind == PROG_COLL_EXSCAN && !d->rank && !d->in_place ? 0 : d->count;
+}
+
+static int check_elements(const struct hcoll *h, const void *sendbuf, const void *recvbuf)
+{
+	if (!h->cfg.desc.in_place && h->cfg.desc.count && hcoll_check_buf(sendbuf, sendbuf))
+		return MPI_ERR_BUFFER;
+	/* also Open MPI says so here */
+	return elements_got(h) && hcoll_check_buf(recvbuf, recvbuf) ? MPI_ERR_BUFFER : MPI_SUCCESS;
+}
+
 static int reduction(struct hcoll *h, const void *sendbuf, void *recvbuf, int64_t count, MPI_Datatype type, MPI_Op op)
 {
 	struct prog_coll_desc *d = &h->cfg.desc;
@@ -327,6 +350,9 @@ static int reduction(struct hcoll *h, const void *sendbuf, void *recvbuf, int64_
 		return rc;
 	d->count = (uint64_t)count;
 	d->in_place = sendbuf == MPI_IN_PLACE;
+	rc = check_elements(h, sendbuf, recvbuf);
+	if (rc)
+		return rc;
 	/* only the root of a reduce has both */
 	if (!d->in_place && d->count && (d->kind != PROG_COLL_REDUCE || is_root(h)))
 		rc = check_alias(sendbuf, recvbuf);

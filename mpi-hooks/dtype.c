@@ -39,10 +39,10 @@ int htype_init(void)
 }
 
 /*
- * There is no query for "committed": a send to nobody checks it, where the library does (with a
+ * There is no query for that: a send to nobody checks it, where the library does (with a
  * count above 0).  Done once for each type, as a committed type stays so.
  */
-static bool committed(MPI_Datatype type)
+bool htype_committed(MPI_Datatype type)
 {
 	char nothing = 0;
 
@@ -54,7 +54,7 @@ static int htype_make(MPI_Datatype type, const struct htype **out)
 	struct htype *t;
 	int rc;
 
-	if (!committed(type))
+	if (!htype_committed(type))
 		return MPI_ERR_TYPE;
 	t = calloc(1, sizeof(*t));
 	if (!t)

@@ -426,6 +426,7 @@ struct htype {
  * an MPI class (MPI_ERR_TYPE: null, unknown or not committed).
  */
 int htype_get(MPI_Datatype type, const struct htype **out);
+bool htype_committed(MPI_Datatype type);
 extern atomic_uint htype_generation;	/* changes when a type is freed: what was kept of htype_get() may be wrong */
 /*
  * What htype_get() said last to this thread of a type whose items are not large, for programs that go on with the same one.

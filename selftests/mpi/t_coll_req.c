@@ -8,6 +8,12 @@
 
 #include "colltest.h"
 
+#ifdef OPEN_MPI
+#define IS_OMPI 1
+#else
+#define IS_OMPI 0
+#endif
+
 #define MANY	1100
 #define SOME	24
 
@@ -418,6 +424,53 @@ static void refused_by_mpich(int *a, int *b)
 #endif
 }
 
+/*
+ * Buffers that are none, and types that were not committed.  Open MPI looks at no buffer, and crashes; with us it has an error.  All
+ * members make these calls, of which none counts.
+ */
+static void no_buffers(int *a, int *b)
+{
+	int none[64] = { 0 }, one[64], at[64];
+	MPI_Request q = MPI_REQUEST_NULL;
+	MPI_Datatype u, types[64];
+
+	M(MPI_Type_vector(2, 1, 2, MPI_INT, &u));
+	for (int i = 0; i < 64; i++) {
+		one[i] = 1;
+		at[i] = i * (int)sizeof(int);
+		types[i] = u;
+	}
+	T_CLASS(MPI_Ibcast(a, 1, u, 0, MPI_COMM_WORLD, &q), MPI_ERR_TYPE);
+	T_CLASS(MPI_Ialltoallw(a, one, at, types, b, one, at, types, MPI_COMM_WORLD, &q), MPI_ERR_TYPE);
+	T_CLASS(MPI_Iallreduce(a, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &q), MPI_ERR_BUFFER);
+	T_CLASS(MPI_Iallreduce(a, b, 1, MPI_PACKED, MPI_SUM, MPI_COMM_WORLD, &q), MPI_ERR_OP);
+	M(MPI_Type_free(&u));
+	if (IS_OMPI && !t_expect_progress)
+		return;
+	T_CLASS(MPI_Ibcast(NULL, 1, MPI_INT, 0, MPI_COMM_WORLD, &q), MPI_ERR_BUFFER);
+	T_CLASS(MPI_Ialltoallv(NULL, one, at, MPI_INT, b, one, at, MPI_INT, MPI_COMM_WORLD, &q), MPI_ERR_BUFFER);
+	T_CLASS(MPI_Iallreduce(NULL, b, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &q), MPI_ERR_BUFFER);
+	T_CLASS(MPI_Iallreduce(a, NULL, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &q), MPI_ERR_BUFFER);
+	if (t_expect_progress)
+		T_CLASS(MPI_Ibcast(MPI_IN_PLACE, 1, MPI_INT, 0, MPI_COMM_WORLD, &q), IS_OMPI ? MPI_ERR_ARG : MPI_ERR_BUFFER);
+	/* where nothing is read or written there need not be any */
+	M(MPI_Ibcast(NULL, 0, MPI_INT, 0, MPI_COMM_WORLD, &q));
+	M(MPI_Wait(&q, MPI_STATUS_IGNORE));
+	M(MPI_Ireduce(a, t_rank ? NULL : b, 1, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD, &q));
+	M(MPI_Wait(&q, MPI_STATUS_IGNORE));
+	none[0] = 1;
+	M(MPI_Ireduce_scatter(a, t_rank ? NULL : b, none, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &q));
+	M(MPI_Wait(&q, MPI_STATUS_IGNORE));
+#ifndef OPEN_MPI
+	/* of nothing it looks at no type */
+	for (int i = 0; i < 64; i++)
+		types[i] = MPI_DATATYPE_NULL;
+	none[0] = 0;
+	M(MPI_Ialltoallw(a, none, at, types, b, none, at, types, MPI_COMM_WORLD, &q));
+	M(MPI_Wait(&q, MPI_STATUS_IGNORE));
+#endif
+}
+
 /* Wrong arguments raise the class, and the next call works at once. */
 static void errors(void)
 {
@@ -439,6 +492,7 @@ static void errors(void)
 	T_CLASS(MPI_Iallreduce(a, b, 1, MPI_INT, MPI_OP_NULL, MPI_COMM_WORLD, &q), MPI_ERR_OP);
 	T_CLASS(MPI_Ibarrier(none, &q), MPI_ERR_COMM);
 	refused_by_mpich(a, b);
+	no_buffers(a, b);
 	/* the libraries differ */
 	if (t_expect_progress) {
 		T_CLASS(MPI_Iallreduce(a, b, -1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &q), MPI_ERR_COUNT);

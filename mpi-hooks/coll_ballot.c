@@ -22,14 +22,14 @@ struct hballot {
 	struct hcomm *c;		/* referenced: the collective refers to its arrays */
 	prog_coll *pc;
 	bool settled;			/* its outcome is known here, or of no interest */
-	uint8_t all;			/* have all said yes? */
+	uint8_t all;			/* VOTED_* that all have said */
 };
 
 uint32_t hballot_window = HBALLOT_WINDOW;
 int hballot_watched;
 static struct hballot *ballots;		/* that may go on; under lock */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static const uint8_t yes_no[2] = { 0, 1 };
+static const uint8_t votes[] = { 0, 1, 2, 3 };	/* VOTED_*; what is given stays the giver's until it is over */
 
 uint64_t hcoll_length(const struct prog_coll_desc *d)
 {
@@ -85,19 +85,23 @@ static bool is_plain(const struct hcoll *h)
 	}
 }
 
-static bool is_brief(const struct hcoll *h)
+/* The same at all members. */
+static enum vote_size size_of(const struct hcoll *h)
 {
 	const struct prog_coll_desc *d = &h->cfg.desc;
 	uint64_t most = BRIEF_MAX;
 
 	switch (d->kind) {
 	case PROG_COLL_BARRIER:
-		return true;
+		return VOTE_SHORT;
+	case PROG_COLL_NEIGHBOR:
+		return VOTE_LONG;	/* libraries differ in what matches what */
+	case PROG_COLL_ALLTOALLV:
+		/* all are, or none; not all libraries do it right */
+		return d->in_place ? VOTE_LONG : VOTE_PARTS;
 	case PROG_COLL_GATHERV:
 	case PROG_COLL_SCATTERV:
-	case PROG_COLL_ALLTOALLV:
-	case PROG_COLL_NEIGHBOR:
-		return false;		/* nobody knows */
+		return VOTE_PARTS;
 	case PROG_COLL_GATHER:
 	case PROG_COLL_SCATTER:
 	case PROG_COLL_ALLGATHER:
@@ -106,7 +110,13 @@ static bool is_brief(const struct hcoll *h)
 		most /= d->size;
 		break;
 	}
-	return hcoll_length(d) <= most && (d->kind < PROG_COLL_REDUCE || is_plain(h));
+	return hcoll_length(d) <= most && (d->kind < PROG_COLL_REDUCE || is_plain(h)) ? VOTE_SHORT : VOTE_LONG;
+}
+
+/* As far as this member sees. */
+static bool is_brief(const struct hcoll *h, enum vote_size size)
+{
+	return size == VOTE_SHORT || (size == VOTE_PARTS && h->in.bytes <= BRIEF_MAX && h->out.bytes <= BRIEF_MAX);
 }
 
 /* Is no member through it before all have started it?  It is only for politeness that votes are taken nowhere else. */
@@ -114,6 +124,7 @@ static bool joins(const struct prog_coll_desc *d)
 {
 	switch (d->kind) {
 	case PROG_COLL_BARRIER:
+	case PROG_COLL_ALLTOALLV:	/* but for members that have nothing for each other, which nobody knows */
 		return true;
 	case PROG_COLL_ALLGATHER:
 	case PROG_COLL_ALLGATHERV:
@@ -161,7 +172,7 @@ static void settle(struct hcomm *c)
 static bool cast(struct hcomm *c, bool yes)
 {
 	/* it may have been no already: this member came too late */
-	bool in = !prog_coll_give(p2p_context, c->ballot->pc, &yes_no[yes]) && yes;
+	bool in = !prog_coll_give(p2p_context, c->ballot->pc, &votes[yes ? c->vote.yes : 0]) && yes;
 
 	vote_cast(&c->vote, in);
 	if (!in)
@@ -177,7 +188,7 @@ static bool is_known(struct hcomm *c)
 
 	if (!prog_coll_test(p2p_context, b->pc, &status))
 		return false;
-	vote_end(&c->vote, !status && b->all);
+	vote_end(&c->vote, status ? 0 : b->all);
 	settle(c);
 	return true;
 }
@@ -200,9 +211,9 @@ static void begin(const struct hcoll *h)
 			.elem = 1,
 			.nodes = h->cfg.desc.nodes,
 		},
-		.in = &yes_no[0],
+		.in = &votes[0],
 		.out = &b->all,
-		.op = PROG_OP_MIN,
+		.op = PROG_OP_BAND,
 		.type = PROG_TYPE_U8,
 		.held = open,
 	};
@@ -234,6 +245,7 @@ bool hballot_next(struct hcoll *h)
 {
 	struct hcomm *c = h->c;
 	struct vote *v = &c->vote;
+	enum vote_size size;
 	bool brief;
 
 	if (!is_voted_on(h))
@@ -245,8 +257,9 @@ bool hballot_next(struct hcoll *h)
 		prog_coll_wait_for(p2p_context, c->ballot->pc, NULL, SLICE_NS);
 	if (!v->calls)
 		vote_begin(v, hballot_window);
-	brief = is_brief(h);
-	switch (vote_next(v, hballot_window, brief, joins(&h->cfg.desc), !hooks.mt)) {
+	size = size_of(h);
+	brief = is_brief(h, size);
+	switch (vote_next(v, hballot_window, size, joins(&h->cfg.desc), brief, !hooks.mt)) {
 	case VOTE_NATIVE:
 		return true;
 	case VOTE_PLACE:
@@ -257,7 +270,7 @@ bool hballot_next(struct hcoll *h)
 		break;
 	}
 	h->places = v->places;
-	if (brief && !hooks.mt) {
+	if ((brief || h->place) && !hooks.mt) {
 		h->watched = true;
 		hballot_watched++;
 	}
@@ -310,7 +323,7 @@ void hballot_end(void)
 {
 	for (struct hballot *b = ballots; b; b = b->next) {
 		if (!b->settled)
-			prog_coll_give(p2p_context, b->pc, &yes_no[0]);
+			prog_coll_give(p2p_context, b->pc, &votes[0]);
 		b->settled = true;
 		/* who votes yes waits for this member's part */
 		while (prog_coll_wait_for(p2p_context, b->pc, NULL, SLICE_NS))

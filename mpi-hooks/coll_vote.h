@@ -21,12 +21,25 @@ enum vote_ballot {
 	VOTE_YES,			/* it has voted yes, and waits for the others' */
 };
 
+/* How long one is, as far as all know. */
+enum vote_size {
+	VOTE_LONG,			/* always ours */
+	VOTE_SHORT,
+	VOTE_PARTS,			/* each member sees its own part only */
+};
+
+/* What is the library's, and what a vote is: none of these bits is a no. */
+#define VOTED_SHORT	1u		/* those that are VOTE_SHORT */
+#define VOTED_PARTS	2u		/* those that are VOTE_PARTS, however long they turn out to be */
+
 struct vote {
 	uint64_t calls;			/* collectives so far, whoever has done them */
 	uint64_t due;			/* the first that may be a place */
 	uint32_t places;		/* so far */
 	uint32_t seen, prompt;		/* since the last one: started here, and how many of them were waited for at once */
-	bool native;			/* short ones are the library's */
+	bool parts, long_parts;		/* up to the next one: there was a VOTE_PARTS, and one whose part here was long */
+	uint8_t native;			/* VOTED_* */
+	uint8_t yes;			/* VOTED_*: what a yes of this member is at the last place */
 	uint8_t ballot;			/* enum vote_ballot; of the last place */
 };
 
@@ -36,18 +49,21 @@ enum vote_way {
 	VOTE_PLACE,			/* ours, and a place: ballot is VOTE_OPEN, or VOTE_NONE, which is a no */
 };
 
-/* The first of a communicator is to follow.  @window: so many, or half of it at least, are from one place to the next; not 0. */
+/*
+ * The first of a communicator is to follow.  @window: so many, or half of it at least, are from one place to the next, or up to half of
+ * it more where there is nothing but VOTE_PARTS; not 0.
+ */
 void vote_begin(struct vote *v, uint32_t window);
 /*
- * The next one is started; nothing may be open.  These are the same at all members: @window, @brief: the library may have it,
- * @joins: no member is through it before all have started it.  @may: this member may vote yes.
+ * The next one is started; nothing may be open.  These are the same at all members: @window, @size, @joins: no member is through it
+ * before all have started it.  @brief: it is VOTE_SHORT, or VOTE_PARTS of which this member's is short.  @may: this member may vote yes.
  */
-enum vote_way vote_next(struct vote *v, uint32_t window, bool brief, bool joins, bool may);
+enum vote_way vote_next(struct vote *v, uint32_t window, enum vote_size size, bool joins, bool brief, bool may);
 /* One that was started after @places places: was it waited for at once? */
 void vote_saw(struct vote *v, uint32_t places, bool prompt);
 /* A ballot that is open.  Who votes yes does not start another one before vote_end(). */
 void vote_cast(struct vote *v, bool yes);
-/* All have voted; have all said yes? */
-void vote_end(struct vote *v, bool all);
+/* All have voted: the VOTED_* that are in all votes. */
+void vote_end(struct vote *v, uint8_t all);
 
 #endif

@@ -65,22 +65,31 @@ static void sums(MPI_Comm comm, int n, uint64_t beside_ns)
  * Does the library have the next one?  To the library a request of ours never completes, and its own does while all members are
  * in its calls.  They all come to the same.
  */
-static bool is_native(MPI_Comm comm)
+static bool has_library(MPI_Comm comm, MPI_Request *q)
 {
-	int v = 1, sum = 0, flag = 0, all = 0, one = 0, n;
-	MPI_Request q;
+	int flag = 0, all = 0, one = 0;
 
-	M(MPI_Comm_size(comm, &n));
-	M(MPI_Iallreduce(&v, &sum, 1, MPI_INT, MPI_SUM, comm, &q));
 	for (int i = 0; i < LOOKS && !all; i++) {
-		M(T_LIBRARY(MPI_Request_get_status)(q, &flag, MPI_STATUS_IGNORE));
+		M(T_LIBRARY(MPI_Request_get_status)(*q, &flag, MPI_STATUS_IGNORE));
 		M(MPI_Allreduce(&flag, &all, 1, MPI_INT, MPI_MIN, comm));
 	}
 	M(MPI_Allreduce(&flag, &one, 1, MPI_INT, MPI_MAX, comm));
 	T_EQ(one, all);
-	M(MPI_Wait(&q, MPI_STATUS_IGNORE));
-	T_EQ(sum, n);
+	M(MPI_Wait(q, MPI_STATUS_IGNORE));
 	return all;
+}
+
+static bool is_native(MPI_Comm comm)
+{
+	int v = 1, sum = 0, n;
+	MPI_Request q;
+	bool native;
+
+	M(MPI_Comm_size(comm, &n));
+	M(MPI_Iallreduce(&v, &sum, 1, MPI_INT, MPI_SUM, comm, &q));
+	native = has_library(comm, &q);
+	T_EQ(sum, n);
+	return native;
 }
 
 /* Waits at once until the library has them. */
@@ -282,6 +291,122 @@ static void communicators(void)
 		M(MPI_Comm_free(&comm[k]));
 }
 
+#define LONG_PART	(1 << 14)	/* integers, which are not short */
+
+/* What each sends to each, by MPI_Ialltoallv; with @far the last one more to the first, as these two know. */
+struct exchange {
+	int n, *counts[2], *at[2], *data[2];
+};
+
+static void exchange_new(struct exchange *x, MPI_Comm comm, bool far)
+{
+	int me;
+
+	M(MPI_Comm_size(comm, &x->n));
+	M(MPI_Comm_rank(comm, &me));
+	for (int k = 0; k < 2; k++) {
+		int all = 0;
+
+		x->counts[k] = calloc((size_t)x->n, sizeof(int));
+		x->at[k] = calloc((size_t)x->n, sizeof(int));
+		for (int i = 0; i < x->n; i++) {
+			int from = k ? i : me, to = k ? me : i;
+
+			x->counts[k][i] = far && from == x->n - 1 && !to ? LONG_PART : 1 + (from + to) % 3;
+			x->at[k][i] = all;
+			all += x->counts[k][i];
+		}
+		x->data[k] = calloc((size_t)all, sizeof(int));
+	}
+}
+
+static void exchange_begin(struct exchange *x, MPI_Comm comm, int base, MPI_Request *q)
+{
+	int me;
+
+	M(MPI_Comm_rank(comm, &me));
+	for (int i = 0; i < x->n; i++)
+		for (int e = 0; e < x->counts[0][i]; e++)
+			x->data[0][x->at[0][i] + e] = base + 100 * me + i + e;
+	M(MPI_Ialltoallv(x->data[0], x->counts[0], x->at[0], MPI_INT, x->data[1], x->counts[1], x->at[1], MPI_INT, comm, q));
+}
+
+static void exchange_check(const struct exchange *x, MPI_Comm comm, int base)
+{
+	int me;
+
+	M(MPI_Comm_rank(comm, &me));
+	for (int i = 0; i < x->n; i++)
+		for (int e = 0; e < x->counts[1][i]; e++)
+			if (x->data[1][x->at[1][i] + e] != base + 100 * i + me + e) {
+				T_EQ(x->data[1][x->at[1][i] + e], base + 100 * i + me + e);
+				return;
+			}
+}
+
+static void exchange_free(struct exchange *x)
+{
+	for (int k = 0; k < 2; k++) {
+		free(x->counts[k]);
+		free(x->at[k]);
+		free(x->data[k]);
+	}
+}
+
+static void exchanges(MPI_Comm comm, int n, bool far)
+{
+	struct exchange x;
+	MPI_Request q;
+
+	exchange_new(&x, comm, far);
+	for (int i = 0; i < n; i++) {
+		exchange_begin(&x, comm, i, &q);
+		M(MPI_Wait(&q, MPI_STATUS_IGNORE));
+		exchange_check(&x, comm, i);
+	}
+	exchange_free(&x);
+}
+
+static bool exchange_is_native(MPI_Comm comm)
+{
+	struct exchange x;
+	MPI_Request q;
+	bool native;
+
+	exchange_new(&x, comm, false);
+	exchange_begin(&x, comm, 7, &q);
+	native = has_library(comm, &q);
+	exchange_check(&x, comm, 7);
+	exchange_free(&x);
+	return native;
+}
+
+/* Of which no member sees more than its own part. */
+static void parts(void)
+{
+	MPI_Comm comm;
+	int i;
+
+	M(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+	for (i = 0; i < TRIES && !exchange_is_native(comm); i++)
+		exchanges(comm, 2 * WINDOW, false);
+	T_OK(i < TRIES || !t_expect_progress, "%d were waited for at once, and still are ours", 2 * i * WINDOW);
+	/* long ones, as two members see: up to the next place, and then they are ours */
+	exchanges(comm, 4 * WINDOW, true);
+	for (i = 0; t_expect_progress && i < 3; i++) {
+		T_OK(!exchange_is_native(comm), "the library has some, and a part of them was long");
+		exchanges(comm, WINDOW, true);
+	}
+	/* what is known to be short is the library's all the same */
+	for (i = 0; i < TRIES && !is_native(comm); i++) {
+		exchanges(comm, 1, true);
+		sums(comm, WINDOW, 0);
+	}
+	T_OK(i < TRIES || !t_expect_progress, "short ones are ours");
+	T_OK(!exchange_is_native(comm) || !t_expect_progress, "long ones are the library's");
+	M(MPI_Comm_free(&comm));
+}
+
 /* Any kind, length and type, waited for at once, every buffer compared; blocking ones between. */
 static void kinds(void)
 {
@@ -368,6 +493,7 @@ int main(int argc, char **argv)
 	T_RUN(late, 2);
 	T_RUN(does_not_wait, 2);
 	T_RUN(communicators, 2);
+	T_RUN(parts, 2);
 	T_RUN(kinds, 2);
 #if T_HAS_COLL_INIT
 	T_RUN(persistent, 2);

@@ -96,7 +96,7 @@ static int post(struct half *h, struct buf *b, const void *bytes, uint32_t len, 
 	h->sq[h->sq_head++ % SQ_DEPTH] = b;
 	h->under_way++;
 	e->tx_seq += len != 0;
-	e->sent = true;
+	e->sent = e->began = true;
 	return 0;
 }
 
@@ -314,6 +314,7 @@ static void came(struct half *h, const struct ibv_wc *wc, struct buf *b)
 		return;
 	}
 	h->held++;
+	e->began = true;
 	if (wc->byte_len)
 		*m = (struct message){ .here = true, .buf = b, .len = wc->byte_len };
 	else
@@ -631,7 +632,8 @@ void ep_tick(struct verbs_ep *e)
 	}
 	e->quiet = e->sent ? 0 : e->quiet + 1;
 	e->sent = false;
-	if (!e->connected || e->failed[0] || e->quiet < e->d->v->o->quiet_s)
+	/* the peer's end may take longer to be connected than a device goes on trying; till then the lane looks after it */
+	if (!e->began || e->failed[0] || e->quiet < e->d->v->o->quiet_s)
 		return;
 	/* if the peer is not there any more, this fails */
 	if (credit(h) && sq_room(h))

@@ -159,6 +159,7 @@ struct verbs_ep {
 	bool touched, tell_input, tell_room, connected, dying;
 	bool wants_room;		/* a send was refused, or ep_quiet() */
 	bool sent;			/* since the last look */
+	bool began;			/* something was sent or has come: the peer's end is connected, too */
 	unsigned int quiet, death;	/* ticks */
 	char failed[VERBS_WHY];		/* not empty: it has */
 	struct verbs_end peer;		/* connected */

@@ -494,6 +494,44 @@ static void test_bad_ends(void **state)
 	api->close(v);
 }
 
+/* One end is connected long before the other one, on a busy machine: nothing is sent to where nobody is yet. */
+static void test_late_end(void **state)
+{
+	static const struct verbs_opts o = { .devices = "", .gid_index = -1, .quiet_s = 1 };
+	static const uint8_t local[16];
+	const struct verbs_api *api = &progd_verbs_api;
+	struct verbs_end first_end, late_end;
+	struct verbs_ep *first, *late;
+	char why[VERBS_WHY], got = 0;
+	struct iovec out = { "x", 1 }, in = { &got, 1 };
+	uint64_t sent = verbs_double_messages();
+	struct verbs *v;
+	int ctx;
+
+	assert_int_equal(api->open(&o, &no_host, &ctx, &v), 0);
+	assert_int_equal(api->ep_new(v, local, &ctx, &first_end, &first, why), 0);
+	assert_int_equal(api->ep_new(v, local, &ctx, &late_end, &late, why), 0);
+	assert_int_equal(api->ep_connect(first, &late_end, why), 0);
+	for (int i = 0; i < 5; i++) {
+		api->tick(v);
+		assert_true(api->ep_quiet(first));
+	}
+	assert_int_equal(api->ep_connect(late, &first_end, why), 0);
+	assert_int_equal(api->ep_send(late, &out, 1), 1);
+	while (!api->ep_recv(first, &in, 1))
+		api->tick(v);
+	assert_int_equal(got, 'x');
+	/* and from now on each asks for the other */
+	while (verbs_double_messages() < sent + 4)
+		api->tick(v);
+	api->ep_free(first);
+	api->ep_free(late);
+	while (api->tick(v))
+		;
+	assert_int_equal(verbs_double_open(), 0);
+	api->close(v);
+}
+
 #define MAPPED(a, b)	{ [10] = 0xff, 0xff, 10, 0, a, b }
 
 /* Which port of which device, and which GID of it; or all reasons why none. */
@@ -621,6 +659,7 @@ static int on_uring(void **state)
 
 static const struct CMUnitTest tests[] = {
 	{ "bad ends", test_bad_ends, on_epoll, NULL, NULL },
+	{ "a late end", test_late_end, on_epoll, NULL, NULL },
 	{ "which", test_which, on_epoll, NULL, NULL },
 	{ "mtu", test_mtu, on_epoll, NULL, NULL },
 	BOTH(retry), BOTH(rnr), BOTH(lost_ack), BOTH(qp_fatal), BOTH(port_down), BOTH(removed), BOTH(removed_quietly), BOTH(early),

@@ -143,16 +143,16 @@ static void write_opaque(struct rec *r, const unsigned char *src, uint64_t len)
 			break;
 		if (i < items) {
 			PMPI_Unpack(src + i * (uint64_t)size, (int)size, &pos, at, 1, r->type,
-				    MPI_COMM_SELF);
+				    hooks.self);
 			continue;
 		}
 		item = malloc((size_t)size);
 		if (!item)
 			break;
-		PMPI_Pack(at, 1, r->type, item, (int)size, &pos, MPI_COMM_SELF);
+		PMPI_Pack(at, 1, r->type, item, (int)size, &pos, hooks.self);
 		memcpy(item, src + i * (uint64_t)size, part);
 		pos = 0;
-		PMPI_Unpack(item, (int)size, &pos, at, 1, r->type, MPI_COMM_SELF);
+		PMPI_Unpack(item, (int)size, &pos, at, 1, r->type, hooks.self);
 		free(item);
 	}
 }
@@ -254,7 +254,7 @@ void *buf_packed(struct rec *r)
 			int pos = 0;
 
 			PMPI_Pack((char *)r->buf + (MPI_Aint)i * extent, 1, r->type,
-				  copy + i * (uint64_t)size, (int)size, &pos, MPI_COMM_SELF);
+				  copy + i * (uint64_t)size, (int)size, &pos, hooks.self);
 		}
 	}
 	return copy;

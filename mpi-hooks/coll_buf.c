@@ -125,9 +125,9 @@ static void pack_opaque(const struct hcoll_part *p, unsigned char *packed, bool 
 		int pos = 0;
 
 		if (out)
-			PMPI_Unpack(packed, (int)size, &pos, item, 1, p->opaque, MPI_COMM_SELF);
+			PMPI_Unpack(packed, (int)size, &pos, item, 1, p->opaque, hooks.self);
 		else
-			PMPI_Pack(item, 1, p->opaque, packed, (int)size, &pos, MPI_COMM_SELF);
+			PMPI_Pack(item, 1, p->opaque, packed, (int)size, &pos, hooks.self);
 	}
 }
 

@@ -231,7 +231,7 @@ int hcomm_raise(struct hcomm *c, int class, const char *call)
 	if (!atomic_load_explicit(&c->freed, memory_order_acquire))
 		herror_comm(c->handle, class, call);
 	else if (!c->quiet)
-		herror_comm(MPI_COMM_WORLD, class, call);
+		herror_nobodys(class, call);
 	return class;
 }
 

@@ -4,7 +4,9 @@
  *
  * Managed are MPI_COMM_WORLD and what is made of managed ones, and intercommunicators all of whose members are in
  * MPI_COMM_WORLD.  All members of a communicator decide alike without asking each other: whether p2p_context
- * exists was agreed in MPI_Init, the rest follows from the parent and the members.
+ * exists was agreed in MPI_Init, the rest follows from the parent and the members.  Only of one that comes from a session the members
+ * ask each other (mpi_sessions.c); where sessions have started the job, hooks.world stands for MPI_COMM_WORLD, and
+ * is no communicator of the program's.
  *
  * Ids need no agreement either where the call is collective over the parent: each of its members counts the calls
  * that succeeded (MPI has all members make them in the same order), also those that gave it MPI_COMM_NULL; communicators
@@ -133,7 +135,7 @@ static int refuse(struct hcomm *parent, MPI_Comm *newcomm, int class, const char
 	*newcomm = MPI_COMM_NULL;
 	if (parent)
 		return hcomm_raise(parent, class, call);
-	herror_comm(MPI_COMM_SELF, class, call);
+	herror_nobodys(class, call);
 	return class;
 }
 
@@ -337,6 +339,8 @@ int hcomm_make_world(int n)
 {
 	struct hcomm *c;
 
+	if (hooks.by_sessions)
+		return 0;
 	c = hcomm_new(MPI_COMM_WORLD, mix(0), (uint32_t)n);
 	if (!c)
 		return -ENOMEM;
@@ -348,7 +352,7 @@ int hcomm_make_world(int n)
 
 int hcomm_make_begin(void)
 {
-	return PMPI_Comm_group(MPI_COMM_WORLD, &world_group);
+	return PMPI_Comm_group(hooks.world, &world_group);
 }
 
 void hcomm_make_end(void)

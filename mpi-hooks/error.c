@@ -87,7 +87,7 @@ static void end_if_fatal(MPI_Errhandler handler, const char *name, const char *w
 	PMPI_Error_string(class, text, &len);
 	prog_log(PROG_LOG_ERROR, "fatal error in %s, of a %s: %s", name, what, text);
 	if (fatal && !IS_OMPI)
-		PMPI_Abort(MPI_COMM_WORLD, class);
+		PMPI_Abort(hooks.world, class);
 }
 
 static void win_error(MPI_Win win, int class, const char *call)
@@ -122,10 +122,22 @@ void herror_comm(MPI_Comm comm, int class, const char *call)
 	PMPI_Comm_call_errhandler(comm, class);
 }
 
+void herror_nobodys(int class, const char *call)
+{
+	int began = 0, ended = 0;
+
+	PMPI_Initialized(&began);
+	PMPI_Finalized(&ended);
+	if (began && !ended)
+		herror_comm(MPI_COMM_SELF, class, call);
+	else if (hooks.self != MPI_COMM_NULL)
+		herror_comm(hooks.self, class, call);
+}
+
 int herror_absent(const char *call)
 {
 	prog_log(PROG_LOG_ERROR, "%s: this version of the MPI library does not have it", call);
-	herror_comm(MPI_COMM_SELF, MPI_ERR_UNSUPPORTED_OPERATION, call);
+	herror_nobodys(MPI_ERR_UNSUPPORTED_OPERATION, call);
 	return MPI_ERR_UNSUPPORTED_OPERATION;
 }
 
@@ -134,7 +146,7 @@ int hwin_raise(struct hwin *w, int class, const char *call)
 	if (w)
 		win_error(w->handle, class, call);
 	else
-		herror_comm(MPI_COMM_SELF, class, call);
+		herror_nobodys(class, call);
 	return class;
 }
 

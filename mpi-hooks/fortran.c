@@ -42,7 +42,7 @@ int fort_started(int rc, MPI_Request *request, const void *caller)
 	MPI_Request complete;
 
 	if (rc || !real_calls_from_fortran(caller) ||
-	    PMPI_Isend(NULL, 0, MPI_BYTE, MPI_PROC_NULL, 0, MPI_COMM_SELF, &complete))
+	    PMPI_Isend(NULL, 0, MPI_BYTE, MPI_PROC_NULL, 0, hooks.self, &complete))
 		return rc;
 	memset(&stand_in, 0, sizeof(stand_in));
 	memcpy(&stand_in, complete, REQUEST_BEGIN);

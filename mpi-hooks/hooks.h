@@ -5,6 +5,7 @@
  *   hooks.def   every call that concerns us; genhooks makes the entry points from it
  *   real.c      finding the MPI library behind us
  *   init.c      start and end of the job's part in this process
+ *   mpi_sessions.c  the same in programs of MPI's sessions model
  *   meet.c      what ranks tell each other there
  *   session.c   the session with the daemon
  *   win.c       windows: creation, freeing, queries; win.h says in which files
@@ -58,6 +59,11 @@
 typedef const MPI_Request *asked_requests;
 #else
 typedef MPI_Request *asked_requests;
+#endif
+
+/* Which the header of Open MPI 4.1 does not have, but a later library of its family. */
+#if defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION < 5
+typedef struct ompi_instance_t *MPI_Session;
 #endif
 
 /* ---- the MPI library (real.c) ------------------------------------------------------------------ */
@@ -150,11 +156,13 @@ int fort_started(int rc, MPI_Request *request, const void *caller);
 /* ---- process state (session.c, init.c) ------------------------------------------------------- */
 
 struct hooks {
-	bool entered;		/* MPI_Init came here */
-	int caller;		/* a process of which a call came here without MPI_Init; 0: none */
-	bool on;		/* between MPI_Init and MPI_Finalize, not switched off */
+	bool entered;		/* MPI_Init came here, or a communicator of a session that starts the job */
+	int caller;		/* a process of which a call came here without that; 0: none */
+	bool on;		/* between start and end, not switched off */
 	bool mt;		/* MPI_THREAD_MULTIPLE: several threads may be in calls at once */
-	int world_rank;
+	MPI_Comm world;		/* of all processes of the job: MPI_COMM_WORLD, or a private one where sessions have started it */
+	bool by_sessions;
+	int world_rank;		/* in it */
 	uint8_t jobid[16];
 	uint8_t jobkey[32];
 	MPI_Comm self;		/* private, made with the session; MPI_COMM_NULL before */
@@ -166,6 +174,31 @@ extern struct hooks hooks;
 
 /* After the library's own MPI_Init. */
 void hooks_start(void);
+
+/*
+ * Programs of MPI's sessions model, in which MPI_Init may be called as well, by another thread at the same time.  A process is of one job
+ * at most, for good.
+ */
+enum job {
+	JOB_NONE,
+	JOB_ASKED,		/* a thread and the other members of a communicator tell each other whether they can start it */
+	JOB_STARTS,		/* they all can */
+	JOB_BY_SESSIONS,
+	JOB_BY_WORLD,
+	JOB_OVER		/* or it could not be started */
+};
+/* From @from to @to; false: it was another one. */
+bool hooks_job_move(enum job from, enum job to);
+/* The program has not switched the hooks off, and they are made for the library; @comm has the rank that speaks. */
+bool hooks_job_is_possible(MPI_Comm comm, int *rank);
+/*
+ * The sessions that this process has: one more or less.  The last one, with MPI_Finalize, ends a job by sessions; @ended is
+ * called when nobody uses hooks.world any more.
+ */
+void hooks_job_session(int change, void (*ended)(void));
+/* Collective over hooks.world, a private communicator of @n ranks: is there a job now, with messages? */
+bool hooks_job_start(int n);
+
 /* A call on a communicator that is the library's alone. */
 static inline void hooks_note_call(void)
 {
@@ -199,10 +232,10 @@ static inline void hooks_unlock(pthread_mutex_t *m)
 		pthread_mutex_unlock(m);
 }
 
-/* ---- what ranks tell each other in MPI_Init (meet.c) ------------------------------------------ */
+/* ---- what ranks tell each other at the start (meet.c) ------------------------------------------ */
 
-/* Of @n ranks.  Each of the others is collective over MPI_COMM_WORLD; false on all, or something went wrong for good. */
-void meet_begin(int n);
+/* Of @n ranks.  Each of the others is collective over @comm, by the same thread; false on all, or something went wrong for good. */
+void meet_begin(MPI_Comm comm, int n);
 bool meet_first(void *data, size_t bytes);	/* rank 0 tells all */
 bool meet_agree(bool ok);
 /* @bytes of each rank, a multiple of eight; the others' are zero before.  @all NULL: this rank has nothing to tell. */
@@ -518,6 +551,8 @@ void herror_not_in_hook(void) __attribute__((error("not in a hook: give the name
 #endif
 /* In @call an error of @comm has come up that is not MPI_SUCCESS: call its error handler. */
 void herror_comm(MPI_Comm comm, int class, const char *call);
+/* The same for what is of no communicator. */
+void herror_nobodys(int class, const char *call);
 /* The program has called what this version of the library lacks. */
 int herror_absent(const char *call);
 void herror_handler_put(MPI_Errhandler handler);	/* what the library gave; predefined ones are left alone */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 /*
- * What ranks tell each other in MPI_Init: by collective calls, or by the launcher.
+ * What ranks tell each other when a job starts: by collective calls, or in MPI_Init by the launcher.
  *
  * MPICH connects two nodes when they first communicate, which takes tens of milliseconds, and its MPI_Finalize may hang over
  * UCX and TCP when there is such a connection (Documentation/mpi-hooks.md).  A program that needs none should get none from
@@ -22,7 +22,10 @@
 #define MOST_BYTES	512		/* Hydra's limit is 1,024 characters */
 #define LINE		2048
 
-static int launcher = -1;		/* its socket; -1: collective calls */
+/* Of the thread that starts a job: MPI_Init may be called by one while another has a communicator made from a session. */
+static _Thread_local int launcher = -1;	/* its socket; -1: collective calls */
+static _Thread_local MPI_Comm ranks;
+static _Thread_local int own;		/* rank in it */
 static char space[257];			/* the name that Hydra has for the job's values */
 static unsigned int rounds;		/* the same on all ranks */
 
@@ -49,7 +52,7 @@ static bool ask(char line[LINE], const char *want)
 		 * a node that look every millisecond leave no processor to those that are waited for.
 		 */
 		for (; poll(&p, 1, ms) <= 0; ms = ms < 64 ? 2 * ms : ms)
-			PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+			PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, ranks, &flag, MPI_STATUS_IGNORE);
 		got = recv(launcher, line + len, LINE - 1 - len, 0);
 		if (got <= 0)
 			return false;
@@ -129,12 +132,15 @@ static bool on_nodes(void)
 }
 
 /* The same on all ranks: what the library needs itself, and what Hydra knows. */
-void meet_begin(int n)
+void meet_begin(MPI_Comm comm, int n)
 {
 	char line[LINE] = "cmd=get_my_kvsname\n";
 
-	if (IS_OMPI || !getenv("PMI_FD") || n > MOST_RANKS || !is_env("PMI_SIZE", n) || !is_env("PMI_RANK", hooks.world_rank) ||
-	    !is_hydra(atoi(getenv("PMI_FD"))))
+	ranks = comm;
+	PMPI_Comm_rank(comm, &own);
+	launcher = -1;
+	if (IS_OMPI || comm != MPI_COMM_WORLD || !getenv("PMI_FD") || n > MOST_RANKS || !is_env("PMI_SIZE", n) ||
+	    !is_env("PMI_RANK", own) || !is_hydra(atoi(getenv("PMI_FD"))))
 		return;
 	launcher = atoi(getenv("PMI_FD"));
 	/* on one node the library connects nothing */
@@ -147,20 +153,20 @@ bool meet_first(void *data, size_t bytes)
 	bool ok;
 
 	if (launcher < 0)
-		return !PMPI_Bcast(data, (int)bytes, MPI_BYTE, 0, MPI_COMM_WORLD);
-	ok = hooks.world_rank || put(0, data, bytes);
-	ok = barrier() && ok && (!hooks.world_rank || get(0, data, bytes));
+		return !PMPI_Bcast(data, (int)bytes, MPI_BYTE, 0, ranks);
+	ok = own || put(0, data, bytes);
+	ok = barrier() && ok && (!own || get(0, data, bytes));
 	rounds++;
 	return ok;
 }
 
 bool meet_agree(bool ok)
 {
-	int mine = ok, all = 0;
+	int mine = ok, least = 0;
 	uint8_t no = 1;
 
 	if (launcher < 0)
-		return !PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD) && all;
+		return !PMPI_Allreduce(&mine, &least, 1, MPI_INT, MPI_MIN, ranks) && least;
 	if (!ok)
 		put(0, &no, sizeof(no));
 	ok = barrier() && !get(0, &no, sizeof(no));
@@ -175,8 +181,8 @@ bool meet_all(void *all, size_t bytes, int n)
 	if (launcher < 0)
 		/* each adds its own: an MPI_Allgather would connect more processes of different nodes */
 		return meet_agree(ok) && !PMPI_Allreduce(MPI_IN_PLACE, all, n * (int)(bytes / sizeof(uint64_t)), MPI_UINT64_T,
-							 MPI_BOR, MPI_COMM_WORLD);
-	ok = ok && put(hooks.world_rank, (char *)all + (size_t)hooks.world_rank * bytes, bytes);
+							 MPI_BOR, ranks);
+	ok = ok && put(own, (char *)all + (size_t)own * bytes, bytes);
 	ok = barrier() && ok;
 	for (int i = 0; ok && i < n; i++)
 		ok = get(i, (char *)all + (size_t)i * bytes, bytes);

@@ -14,7 +14,8 @@ int hook_alloc_mem(MPI_Aint size, MPI_Info info, void *baseptr)
 {
 	void *mem;
 
-	if (!hooks.on || size <= 0 || !baseptr ||
+	/* without MPI_Init it may be freed when the job is over and MPI has begun anew */
+	if (!hooks.on || hooks.by_sessions || size <= 0 || !baseptr ||
 	    prog_mem_alloc(hooks.session, (size_t)size, &mem))
 		return PMPI_Alloc_mem(size, info, baseptr);
 	atomic_store_explicit(&mem_used, true, memory_order_relaxed);

@@ -29,7 +29,7 @@ void partner_begin(const struct prog_win *context)
 {
 	int n;
 
-	if (PMPI_Comm_size(MPI_COMM_WORLD, &n))
+	if (PMPI_Comm_size(hooks.world, &n))
 		return;
 	quarantined_until = calloc((size_t)n, sizeof(*quarantined_until));
 	partners = calloc((size_t)n, sizeof(*partners));

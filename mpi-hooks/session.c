@@ -8,7 +8,7 @@
 /* How long a wait sleeps at most before it looks after native traffic again. */
 #define SLICE_NS	100000ull
 
-struct hooks hooks = { .self = MPI_COMM_NULL };
+struct hooks hooks = { .world = MPI_COMM_WORLD, .self = MPI_COMM_NULL };
 
 static pthread_mutex_t session_lock = PTHREAD_MUTEX_INITIALIZER;
 static int session_rc;		/* outcome of the only attempt; under session_lock */
@@ -75,11 +75,27 @@ static bool does_asking_end(void)
 	return !rc && st.MPI_TAG != 1;
 }
 
+/* Alone; not by dup, which would run the program's attribute copy functions. */
+static int self_make(void)
+{
+	MPI_Group all = MPI_GROUP_NULL, one = MPI_GROUP_NULL;
+	int rc;
+
+	if (!hooks.by_sessions)
+		return PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &hooks.self);
+	rc = PMPI_Comm_group(hooks.world, &all) || PMPI_Group_incl(all, 1, &hooks.world_rank, &one) ||
+		PMPI_Comm_create_group(hooks.world, one, 0, &hooks.self);
+	if (all != MPI_GROUP_NULL)
+		PMPI_Group_free(&all);
+	if (one != MPI_GROUP_NULL)
+		PMPI_Group_free(&one);
+	return rc;
+}
+
 /* What needs no daemon; undone by native_end(). */
 static int native_begin(void)
 {
-	/* not dup: that would run the program's attribute copy functions */
-	if (PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &hooks.self))
+	if (self_make())
 		return -EIO;
 	PMPI_Comm_set_errhandler(hooks.self, MPI_ERRORS_RETURN);
 	if (PMPI_Grequest_start(idle_query, idle_free, idle_cancel, NULL, &hooks.idle)) {

@@ -89,7 +89,7 @@ static int create(const struct win_args *given)
 	struct hwin *w;
 	int rc;
 
-	if (!hooks.on || !comm_usable(c.comm))
+	if (!hooks.on || !comm_usable(c.comm) || (hooks.by_sessions && !hcomm_find(c.comm)))
 		return create_native(&c);
 	c.binding = binding_of(c.info);
 	rc = hfamily_get(c.comm, &f);
@@ -117,7 +117,7 @@ static int create(const struct win_args *given)
 		hwin_set_defer(w, c.info);
 		if (hmap_add(&hwin_map, HMAP_KEY(w->handle), w)) {
 			prog_log(PROG_LOG_ERROR, "window: out of memory");
-			PMPI_Abort(MPI_COMM_WORLD, 1);	/* the others have it already */
+			PMPI_Abort(hooks.world, 1);	/* the others have it already */
 		}
 		*c.win = w->handle;
 		if (c.flavor == MPI_WIN_FLAVOR_ALLOCATE)

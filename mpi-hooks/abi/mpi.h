@@ -29,6 +29,7 @@ typedef struct MPI_ABI_Info *MPI_Info;
 typedef struct MPI_ABI_Message *MPI_Message;
 typedef struct MPI_ABI_Op *MPI_Op;
 typedef struct MPI_ABI_Request *MPI_Request;
+typedef struct MPI_ABI_Session *MPI_Session;
 typedef struct MPI_ABI_Win *MPI_Win;
 
 typedef struct {
@@ -306,6 +307,7 @@ int PMPI_Cart_sub(MPI_Comm, const int *, MPI_Comm *);
 int PMPI_Cartdim_get(MPI_Comm, int *);
 int PMPI_Comm_call_errhandler(MPI_Comm, int);
 int PMPI_Comm_create(MPI_Comm, MPI_Group, MPI_Comm *);
+int PMPI_Comm_create_from_group(MPI_Group, const char *, MPI_Info, MPI_Errhandler, MPI_Comm *);
 int PMPI_Comm_create_group(MPI_Comm, MPI_Group, int, MPI_Comm *);
 int PMPI_Comm_create_keyval(MPI_Comm_copy_attr_function *, MPI_Comm_delete_attr_function *, int *,
 		void *);
@@ -371,6 +373,8 @@ int PMPI_Grequest_complete(MPI_Request);
 int PMPI_Grequest_start(MPI_Grequest_query_function *, MPI_Grequest_free_function *,
 		MPI_Grequest_cancel_function *, void *, MPI_Request *);
 int PMPI_Group_free(MPI_Group *);
+int PMPI_Group_from_session_pset(MPI_Session, const char *, MPI_Group *);
+int PMPI_Group_incl(MPI_Group, int, const int *, MPI_Group *);
 int PMPI_Group_size(MPI_Group, int *);
 int PMPI_Group_translate_ranks(MPI_Group, int, const int *, MPI_Group, int *);
 int PMPI_Iallgather(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm,
@@ -439,10 +443,13 @@ int PMPI_Ineighbor_alltoallw(const void *, const int *, const MPI_Aint *, const 
 int PMPI_Ineighbor_alltoallw_c(const void *, const MPI_Count *, const MPI_Aint *, const
 		MPI_Datatype *, void *, const MPI_Count *, const MPI_Aint *, const MPI_Datatype *,
 		MPI_Comm, MPI_Request *);
+int PMPI_Info_create(MPI_Info *);
+int PMPI_Info_free(MPI_Info *);
 int PMPI_Info_get(MPI_Info, const char *, int, char *, int *);
 int PMPI_Info_set(MPI_Info, const char *, const char *);
 int PMPI_Init(int *, char ***);
 int PMPI_Init_thread(int *, char ***, int, int *);
+int PMPI_Initialized(int *);
 int PMPI_Intercomm_create(MPI_Comm, int, MPI_Comm, int, int, MPI_Comm *);
 int PMPI_Intercomm_merge(MPI_Comm, int, MPI_Comm *);
 int PMPI_Iprobe(int, int, MPI_Comm, int *, MPI_Status *);
@@ -584,6 +591,8 @@ int PMPI_Ssend(const void *, int, MPI_Datatype, int, int, MPI_Comm);
 int PMPI_Ssend_c(const void *, MPI_Count, MPI_Datatype, int, int, MPI_Comm);
 int PMPI_Ssend_init(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
 int PMPI_Ssend_init_c(const void *, MPI_Count, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
+int PMPI_Session_finalize(MPI_Session *);
+int PMPI_Session_init(MPI_Info, MPI_Errhandler, MPI_Session *);
 int PMPI_Start(MPI_Request *);
 int PMPI_Startall(int, MPI_Request *);
 int PMPI_Status_set_cancelled(MPI_Status *, int);

@@ -15,8 +15,9 @@
 #define GUARD 256
 #define GUARD_BYTE 0xa5
 
+MPI_Comm t_world, t_self;
 int t_rank, t_size, t_provided;
-bool t_expect_progress;
+bool t_expect_progress, t_sessions;
 uint64_t t_seed;
 
 static struct env {
@@ -78,6 +79,61 @@ static void copy_env(char *to, size_t size, const char *name)
 	snprintf(to, size, "%s", s ? s : "");
 }
 
+#if T_HAS_SESSIONS
+static MPI_Session session = MPI_SESSION_NULL;
+
+static MPI_Comm from_session(const char *set)
+{
+	MPI_Group group;
+	MPI_Comm comm;
+
+	MPI_Group_from_session_pset(session, set, &group);
+	MPI_Comm_create_from_group(group, set, MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &comm);
+	MPI_Group_free(&group);
+	return comm;
+}
+
+static void begin_session(int required)
+{
+	MPI_Info info;
+
+	at_call = "MPI_Session_init";
+	MPI_Info_create(&info);
+	MPI_Info_set(info, "thread_level", required == MPI_THREAD_MULTIPLE ? "MPI_THREAD_MULTIPLE" : "MPI_THREAD_SINGLE");
+	MPI_Session_init(info, MPI_ERRORS_ARE_FATAL, &session);
+	MPI_Info_free(&info);
+	t_provided = required;
+	t_world = from_session("mpi://WORLD");
+	t_self = from_session("mpi://SELF");
+}
+
+static void end_session(void)
+{
+	MPI_Comm_free(&t_self);
+	MPI_Comm_free(&t_world);
+	t_at(__FILE__, __LINE__, "MPI_Session_finalize");
+	MPI_Session_finalize(&session);
+}
+#else
+static void begin_session(int required)
+{
+	(void)required;
+	printf("Bail out! the library has no sessions\n");
+	exit(1);
+}
+
+static void end_session(void)
+{
+}
+#endif
+
+static bool is_set(const char *name)
+{
+	const char *s = getenv(name);
+
+	return s && atoi(s);
+}
+
 void t_init(int *argc, char ***argv, int required)
 {
 	struct sigaction sa = { .sa_handler = on_alarm };
@@ -89,10 +145,14 @@ void t_init(int *argc, char ***argv, int required)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	at_file = __FILE__;
 	at_call = "MPI_Init_thread";
-	s = getenv("TEST_MULTIPLE");
-	if (s && atoi(s))
+	t_world = t_real_world();
+	t_self = t_real_self();
+	if (is_set("TEST_MULTIPLE"))
 		required = MPI_THREAD_MULTIPLE;
-	if (required == MPI_THREAD_SINGLE) {
+	t_sessions = is_set("TEST_SESSIONS");
+	if (t_sessions) {
+		begin_session(required);
+	} else if (required == MPI_THREAD_SINGLE) {
 		MPI_Init(argc, argv);
 		MPI_Query_thread(&t_provided);
 	} else {
@@ -109,8 +169,7 @@ void t_init(int *argc, char ***argv, int required)
 	env.scale = s && *s ? atof(s) : 1;
 	s = getenv("TEST_TIMEOUT");
 	env.timeout = s && *s ? atoi(s) : 60;
-	s = getenv("TEST_EXPECT_PROGRESS");
-	env.expect_progress = s && atoi(s);
+	env.expect_progress = is_set("TEST_EXPECT_PROGRESS");
 	copy_env(env.skip, sizeof(env.skip), "TEST_SKIP");
 	copy_env(env.only, sizeof(env.only), "TEST_ONLY");
 	MPI_Bcast(&env, sizeof(env), MPI_BYTE, 0, t_comm);
@@ -133,9 +192,13 @@ int t_fini(void)
 	}
 	MPI_Bcast(&failed_points, 1, MPI_INT, 0, t_comm);
 	MPI_Comm_free(&t_comm);
-	done_arm();
-	t_at(__FILE__, __LINE__, "MPI_Finalize");
-	MPI_Finalize();
+	if (t_sessions) {
+		end_session();
+	} else {
+		done_arm();
+		t_at(__FILE__, __LINE__, "MPI_Finalize");
+		MPI_Finalize();
+	}
 	return failed_points ? 1 : 0;
 }
 

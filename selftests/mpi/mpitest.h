@@ -16,6 +16,8 @@
  *   TEST_EXPECT_PROGRESS=1  also check what the MPI standard leaves to the implementation:
  *                           that operations complete while the target computes
  *   TEST_MULTIPLE=1         MPI_THREAD_MULTIPLE, whatever the program asks for; of each rank
+ *   TEST_SESSIONS=1         without MPI_Init: MPI_COMM_WORLD and MPI_COMM_SELF are communicators that come from a
+ *                           session
  *   TEST_DONE_FILE=PATH     rank 0 creates this when all results are printed, so that a hang
  *                           in MPI_Finalize can be told from a hang in a test
  *
@@ -44,14 +46,33 @@
 /* persistent collectives, which Open MPI 5 has as well */
 #define T_HAS_COLL_INIT T_HAS_ISENDRECV
 
+/* sessions, which it has, too */
+#define T_HAS_SESSIONS T_HAS_ISENDRECV
+
+/* what the programs use, see TEST_SESSIONS; the library's own are t_real_world() and t_real_self() */
+extern MPI_Comm t_world, t_self;
+static inline MPI_Comm t_real_world(void)
+{
+	return MPI_COMM_WORLD;
+}
+static inline MPI_Comm t_real_self(void)
+{
+	return MPI_COMM_SELF;
+}
+#undef MPI_COMM_WORLD
+#define MPI_COMM_WORLD t_world
+#undef MPI_COMM_SELF
+#define MPI_COMM_SELF t_self
+
 #define ARRAY_SIZE(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
 extern int t_rank, t_size;
 extern int t_provided;		/* thread level that MPI_Init_thread gave */
 extern bool t_expect_progress;
+extern bool t_sessions;		/* TEST_SESSIONS */
 extern uint64_t t_seed;
 
-/* collective: MPI_Init_thread(required) and the broadcast of the environment */
+/* collective: MPI_Init_thread(required), or a session, and the broadcast of the environment */
 void t_init(int *argc, char ***argv, int required);
 /* collective: prints the plan, finalizes; the value is main's exit status */
 int t_fini(void);

@@ -188,6 +188,19 @@ static void tags_overtake(void)
 	finish();
 }
 
+/*
+ * Are errors of messages that are too long the caller's to see?  MPICH calls MPI_COMM_WORLD's error handler when a request
+ * completes, and where there is none the initial one, which is fatal.
+ */
+static bool are_errors_seen(void)
+{
+#ifdef OPEN_MPI
+	return true;
+#else
+	return !t_sessions;
+#endif
+}
+
 /* messages that do not fit: an error at the receiver only, and the next message is right */
 static void truncated(int room, int n, int how, bool guard)
 {
@@ -1094,7 +1107,7 @@ static void pair_types(void)
 						break;
 				}
 				memset(rbuf, 0xa5, BIG + PAD);
-				if (n > 1)
+				if (n > 1 && are_errors_seen())
 					T_CLASS(MPI_Recv(rbuf, n - 1, types[t], 1, 1,
 							 MPI_COMM_WORLD, &st), MPI_ERR_TRUNCATE);
 				else
@@ -2153,15 +2166,17 @@ int main(int argc, char **argv)
 	T_RUN(order, 2);
 	T_RUN(tags_overtake, 2);
 	T_RUN(any_source, 3);
-	T_RUN(truncate_recv, 2);
-	T_RUN(truncate_wait, 2);
-	T_RUN(truncate_test, 2);
-	T_RUN(truncate_mrecv, 2);
+	if (are_errors_seen()) {
+		T_RUN(truncate_recv, 2);
+		T_RUN(truncate_wait, 2);
+		T_RUN(truncate_test, 2);
+		T_RUN(truncate_mrecv, 2);
 #ifndef OPEN_MPI
-	/* Open MPI 4.1: MPI_Waitall hangs, and large messages are written whole */
-	T_RUN(truncate_waitall, 2);
-	T_RUN(truncate_guard, 2);
+		/* Open MPI 4.1: MPI_Waitall hangs, and large messages are written whole */
+		T_RUN(truncate_waitall, 2);
+		T_RUN(truncate_guard, 2);
 #endif
+	}
 	T_RUN(exactly_240, 2);
 	T_RUN(cancel_shifts, 2);
 	T_RUN(cancel_too_late, 2);
@@ -2182,7 +2197,8 @@ int main(int argc, char **argv)
 	T_RUN(derived, 2);
 	T_RUN(get_status, 2);
 	T_RUN(status_error, 2);
-	T_RUN(partial_elements, 2);
+	if (are_errors_seen())
+		T_RUN(partial_elements, 2);
 	T_RUN(padding, 2);
 	T_RUN(send_send, 2);
 	T_RUN(self_and_null, 2);
@@ -2194,7 +2210,8 @@ int main(int argc, char **argv)
 	T_RUN(mixed_arrays, 2);
 #if T_HAS_ISENDRECV
 	T_RUN(isendrecv, 2);
-	T_RUN(isendrecv_truncated, 2);
+	if (are_errors_seen())
+		T_RUN(isendrecv_truncated, 2);
 	T_RUN(isendrecv_refused, 2);
 	T_RUN(isendrecv_progress, 2);
 #endif

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
-/* An MPI program without MPI_Init: large messages, a reduction and a window on a communicator that it has from a session. */
+/*
+ * An MPI program without MPI_Init: large messages, a reduction and a window on a communicator that it has from a session, of the
+ * given set.
+ */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,7 +28,8 @@ static int right(MPI_Comm comm)
 	MPI_Waitall(2, req, st);
 	MPI_Iallreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, comm, &req[0]);
 	MPI_Wait(&req[0], &st[0]);
-	MPI_Win_allocate(sizeof(*base), sizeof(*base), MPI_INFO_NULL, comm, &base, &win);
+	/* of a size with which MPICH 4.0 finds the others' memory, too */
+	MPI_Win_allocate(4 * sizeof(*base), sizeof(*base), MPI_INFO_NULL, comm, &base, &win);
 	MPI_Win_fence(0, win);
 	MPI_Put(&rank, 1, MPI_INT, next, 0, 1, MPI_INT, win);
 	MPI_Win_fence(0, win);
@@ -34,7 +38,7 @@ static int right(MPI_Comm comm)
 	return n;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	MPI_Session session;
 	MPI_Group group;
@@ -42,7 +46,7 @@ int main(void)
 	int rank, n, ok;
 
 	MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &session);
-	MPI_Group_from_session_pset(session, "mpi://WORLD", &group);
+	MPI_Group_from_session_pset(session, argc > 1 ? argv[1] : "mpi://WORLD", &group);
 	MPI_Comm_create_from_group(group, "sessions", MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &comm);
 	ok = right(comm);
 	MPI_Comm_rank(comm, &rank);

@@ -32,6 +32,7 @@ static struct env {
 static MPI_Comm t_comm;
 static int points, failed_points;
 static char point[128];
+static time_t point_at;		/* when it began */
 /* the last M() call; written without a lock, read by signal handlers: a torn pair only
  * makes the message less exact */
 static const char *volatile at_file = "-", *volatile at_call = "-";
@@ -49,8 +50,9 @@ static pthread_mutex_t cur_lock = PTHREAD_MUTEX_INITIALIZER;
 static void say_where(const char *what)
 {
 	char b[512];
-	int n = snprintf(b, sizeof(b), "# rank %d: %s in test point %s, last call %s:%d %s\n",
-			 t_rank, what, point[0] ? point : "(none)", at_file, at_line, at_call);
+	int n = snprintf(b, sizeof(b), "# rank %d: %s in test point %s, after %d s of it, last call %s:%d %s\n",
+			 t_rank, what, point[0] ? point : "(none)", point_at ? (int)(time(NULL) - point_at) : 0, at_file, at_line,
+			 at_call);
 
 	if (n > (int)sizeof(b))
 		n = sizeof(b);
@@ -185,6 +187,7 @@ void t_init(int *argc, char ***argv, int required)
 int t_fini(void)
 {
 	snprintf(point, sizeof(point), "MPI_Finalize");
+	point_at = time(NULL);
 	t_barrier();
 	if (t_rank == 0) {
 		printf("1..%d\n", points);
@@ -227,6 +230,7 @@ bool t_begin(const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(point, sizeof(point), fmt, ap);
 	va_end(ap);
+	point_at = time(NULL);
 	cur.failures = 0;
 	cur.skipped = 0;
 	cur.len = 0;

@@ -103,6 +103,8 @@ int hcomm_made(struct hcomm *c, MPI_Comm *newcomm, MPI_Info hints, const char *c
 int hcomm_made_dup(struct hcomm *c, MPI_Comm *newcomm, MPI_Info hints, const char *call);	/* has the same members */
 int hcomm_made_group(struct hcomm *c, MPI_Comm *newcomm, MPI_Info hints, const char *call); /* collective over @newcomm only */
 int hcomm_made_inter(struct hcomm *c, MPI_Comm *newcomm, MPI_Info hints, const char *call); /* collective over both its sides */
+/* Ranks in @in of @group's *@n members, MPI_UNDEFINED included, to be freed; NULL with an error.  An MPI class. */
+int hcomm_ranks_in(MPI_Group in, MPI_Group group, int **ranks, int *n);
 
 static inline int chan_source(int source)
 {

@@ -47,8 +47,7 @@ static uint64_t id_fresh(void)
 	return id_of(P2P_CONTEXT_KEY, (uint64_t)hooks.world_rank, atomic_fetch_add(&count, 1));
 }
 
-/* Ranks in MPI_COMM_WORLD of @group's members, MPI_UNDEFINED included; an MPI class. */
-static int world_ranks(MPI_Group group, int **ranks, int *n)
+int hcomm_ranks_in(MPI_Group in, MPI_Group group, int **ranks, int *n)
 {
 	int *own, rc;
 
@@ -61,7 +60,7 @@ static int world_ranks(MPI_Group group, int **ranks, int *n)
 		return MPI_ERR_NO_MEM;
 	for (int i = 0; i < *n; i++)
 		own[*n + i] = i;
-	rc = PMPI_Group_translate_ranks(group, *n, own + *n, world_group, own);
+	rc = PMPI_Group_translate_ranks(group, *n, own + *n, in, own);
 	if (rc) {
 		free(own);
 		return rc;
@@ -107,7 +106,7 @@ static int members_get(MPI_Comm comm, struct members *m)
 		rc = PMPI_Comm_group(comm, &group);
 	if (rc)
 		return rc;
-	rc = world_ranks(group, &m->local, &m->nlocal);
+	rc = hcomm_ranks_in(world_group, group, &m->local, &m->nlocal);
 	PMPI_Group_free(&group);
 	if (rc)
 		return rc;
@@ -116,7 +115,7 @@ static int members_get(MPI_Comm comm, struct members *m)
 		return MPI_SUCCESS;
 	rc = PMPI_Comm_remote_group(comm, &group);
 	if (!rc) {
-		rc = world_ranks(group, &m->remote, &m->nremote);
+		rc = hcomm_ranks_in(world_group, group, &m->remote, &m->nremote);
 		PMPI_Group_free(&group);
 	}
 	if (rc) {

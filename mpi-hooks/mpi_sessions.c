@@ -93,16 +93,13 @@ int hook_session_finalize(MPI_Session *session)
 /* Has @comm, of @n processes, all of them? */
 static bool has_all(MPI_Comm comm, int n)
 {
-	int in = 0, *ranks = calloc(2 * (size_t)n, sizeof(*ranks));
 	MPI_Group group = MPI_GROUP_NULL;
+	int in = 0, *ranks = NULL;
 	bool is;
 
-	for (int i = 0; ranks && i < n; i++)
-		ranks[i] = i;
-	is = ranks && !PMPI_Group_size(all, &in) && in == n && !PMPI_Comm_group(comm, &group) &&
-		!PMPI_Group_translate_ranks(group, n, ranks, all, ranks + n);
-	for (int i = 0; i < n; i++)
-		is = is && ranks[n + i] != MPI_UNDEFINED;
+	is = !PMPI_Group_size(all, &in) && in == n && !PMPI_Comm_group(comm, &group) && !hcomm_ranks_in(all, group, &ranks, &n);
+	for (int i = 0; is && i < n; i++)
+		is = ranks[i] != MPI_UNDEFINED;
 	if (group != MPI_GROUP_NULL)
 		PMPI_Group_free(&group);
 	free(ranks);

@@ -69,7 +69,13 @@ static void end_by_sessions(void)
 
 void hooks_job_session(int change, void (*ended)(void))
 {
+	int finalized = 0;
+
+	/* MPICH deletes what MPI_COMM_SELF has with the last session, not in an MPI_Finalize before */
+	if (PMPI_Finalized(&finalized))
+		finalized = 0;
 	pthread_mutex_lock(&job_lock);
+	in_world &= !finalized;
 	sessions += change;
 	sessions_ended = ended;
 	pthread_mutex_unlock(&job_lock);

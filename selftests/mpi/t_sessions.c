@@ -251,12 +251,24 @@ static void threads(void)
 	pthread_join(t, NULL);
 }
 
+static bool inited, ended;	/* the library: by MPI_Init, and by whatever comes last */
+
+static int at_end(MPI_Comm c, int key, void *value, void *extra)
+{
+	ended = true;
+	return MPI_SUCCESS;
+}
+
 /* The world is the library's, and what has come before it stays what it was. */
 static void init_and_finalize(void)
 {
-	int provided;
+	int provided, key;
 
 	M(MPI_Init_thread(NULL, NULL, MPI_THREAD_SINGLE, &provided));
+	M(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, at_end, &key, NULL));
+	M(MPI_Comm_set_attr(t_real_self(), key, NULL));
+	M(MPI_Comm_free_keyval(&key));
+	inited = true;
 	use(t_real_world(), 70);
 	use(t_world, 80);
 	M(MPI_Finalize());
@@ -267,6 +279,8 @@ static void init_and_finalize(void)
 
 int main(int argc, char **argv)
 {
+	int ret;
+
 	t_init(&argc, &argv, MPI_THREAD_MULTIPLE);
 	out = malloc(BIG);
 	in = malloc(BIG);
@@ -282,7 +296,13 @@ int main(int argc, char **argv)
 	free(out);
 	free(in);
 	free(want);
-	return t_fini();
+	ret = t_fini();
+	/* no session is left: not even one of the hooks */
+	if (inited && !ended) {
+		fprintf(stderr, "the library has not ended with the last session\n");
+		return 1;
+	}
+	return ret;
 }
 
 #else

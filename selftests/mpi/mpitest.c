@@ -193,6 +193,7 @@ int t_fini(void)
 {
 	snprintf(point, sizeof(point), "MPI_Finalize");
 	point_at = time(NULL);
+	alarm(env.timeout);
 	t_barrier();
 	if (t_rank == 0) {
 		printf("1..%d\n", points);
@@ -236,6 +237,7 @@ bool t_begin(const char *fmt, ...)
 	vsnprintf(point, sizeof(point), fmt, ap);
 	va_end(ap);
 	point_at = time(NULL);
+	alarm(env.timeout);
 	cur.failures = 0;
 	cur.skipped = 0;
 	cur.len = 0;

@@ -10,7 +10,7 @@
  * Environment (read by rank 0 and broadcast):
  *   TEST_SEED=N             seed of all random choices; printed, default from the clock
  *   TEST_SCALE=X            multiplies iteration counts (soak runs), default 1
- *   TEST_TIMEOUT=S          watchdog of the whole program, default 60; names the hung call
+ *   TEST_TIMEOUT=S          watchdog of each test point, of start and end, default 60; names the hung call
  *   TEST_SKIP=a,b           points that are not run
  *   TEST_ONLY=a,b           the only points that are run
  *   TEST_EXPECT_PROGRESS=1  also check what the MPI standard leaves to the implementation:

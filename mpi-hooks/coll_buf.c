@@ -39,8 +39,11 @@ static int part_set(struct hcoll_side *s, struct hcoll_part *p, uintptr_t at, in
 			p->dt = prog_dtype_get(t->dt);
 		return MPI_SUCCESS;
 	}
-	if (type == MPI_DATATYPE_NULL || !htype_committed(type) || PMPI_Type_size_x(type, &size) || size < 0 || size > INT_MAX)
+	if (type == MPI_DATATYPE_NULL || !htype_committed(type) || PMPI_Type_size_x(type, &size) || size < 0)
 		return MPI_ERR_TYPE;
+	/* more than the library packs at once */
+	if (size > INT_MAX)
+		s->err = -E2BIG;
 	if (__builtin_mul_overflow(p->count, (uint64_t)size, &p->bytes))
 		return MPI_ERR_COUNT;
 	if (PMPI_Type_dup(type, &p->opaque)) {

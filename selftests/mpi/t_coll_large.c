@@ -97,6 +97,64 @@ static void allgather(void)
 	area_free(&out);
 }
 
+#define PIECES	((1 << 20) + (1 << 16))	/* of a type: more than the hooks describe */
+#define PIECE	(2 * PAGE)		/* bytes from one to the next */
+
+/* Pieces of all lengths and distances: @bytes of data. */
+static MPI_Datatype pieces(size_t *bytes)
+{
+	int *len = malloc(PIECES * sizeof(*len));
+	MPI_Aint *at = malloc(PIECES * sizeof(*at));
+	struct t_rng r = t_rng_common();
+	MPI_Datatype t;
+
+	*bytes = 0;
+	for (MPI_Aint i = 0; i < PIECES; i++) {
+		len[i] = 1 + t_rndn(&r, PAGE / sizeof(int));
+		at[i] = i * (MPI_Aint)PIECE + t_rndn(&r, PAGE);
+		*bytes += (size_t)len[i] * sizeof(int);
+	}
+	M(MPI_Type_create_hindexed(PIECES, len, at, MPI_INT, &t));
+	M(MPI_Type_commit(&t));
+	free(len);
+	free(at);
+	return t;
+}
+
+/*
+ * A type that only the library can read, and no library of all at once: nothing that the others see.  So they hear of it, and nobody
+ * waits.
+ */
+static void pieces_bcast(void)
+{
+	size_t bytes;
+	MPI_Datatype t = pieces(&bytes);
+	struct area a = area_new((size_t)PIECES * PIECE);
+	int class = MPI_SUCCESS, v = t_rank, err;
+	MPI_Request q = MPI_REQUEST_NULL;
+	MPI_Comm comm;
+
+	T_OK(bytes > 1ul << 31, "%zu bytes", bytes);
+	M(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+	M(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+	t_fill(area_part(&a, (size_t)PIECES * PIECE), PERIOD, 7);
+	if (t_rank)
+		M(MPI_Ibcast(a.at, (int)(bytes / sizeof(int)), MPI_INT, 0, comm, &q));
+	else
+		M(MPI_Ibcast(a.at, 1, t, 0, comm, &q));
+	err = MPI_Wait(&q, MPI_STATUS_IGNORE);
+	if (err)
+		MPI_Error_class(err, &class);
+	T_EQ(class, t_rank ? MPI_ERR_TRUNCATE : MPI_ERR_TYPE);
+	expect("what was not received", a.at, 7, PERIOD);
+	M(MPI_Ibcast(&v, 1, MPI_INT, 0, comm, &q));
+	M(MPI_Wait(&q, MPI_STATUS_IGNORE));
+	T_EQ(v, 0);
+	M(MPI_Comm_free(&comm));
+	M(MPI_Type_free(&t));
+	area_free(&a);
+}
+
 #if MPI_VERSION >= 4
 /* In place, and of an operation that may be done again. */
 static void allreduce_c(void)
@@ -142,6 +200,7 @@ int main(int argc, char **argv)
 	if (t_expect_progress) {
 		T_RUN(bcast, 2);
 		T_RUN(allgather, 2);
+		T_RUN(pieces_bcast, 2);
 #if MPI_VERSION >= 4
 		T_RUN(allreduce_c, 2);
 		T_RUN(bcast_init_c, 2);

@@ -212,6 +212,87 @@ static void graphs(void)
 	neighbourhoods("two_edges", c);
 }
 
+/* ---- what says nothing ---- */
+
+static void wait_for(MPI_Request *q)
+{
+	M(MPI_Wait(q, MPI_STATUS_IGNORE));
+}
+
+/* Arguments that have no meaning at a member: memory that is nowhere, lengths and types that are none. */
+static void insignificant(void)
+{
+	int mine = 100 + t_rank, all[t_size], ones[t_size], at[t_size], got = -1, root = t_size - 1, none = -5;
+	bool here = t_rank == root;
+	void *nowhere = (void *)8;
+	int *counts = here ? ones : NULL, *displs = here ? at : NULL;
+	MPI_Datatype t = here ? MPI_INT : MPI_DATATYPE_NULL;
+	MPI_Request q;
+
+	for (int i = 0; i < t_size; i++) {
+		ones[i] = 1;
+		at[i] = i;
+		all[i] = -1;
+	}
+	M(MPI_Igather(&mine, 1, MPI_INT, here ? all : nowhere, here ? 1 : none, t, root, MPI_COMM_WORLD, &q));
+	wait_for(&q);
+	for (int i = 0; here && i < t_size; i++)
+		T_EQ(all[i], 100 + i);
+	M(MPI_Iscatter(here ? all : nowhere, here ? 1 : none, t, &got, 1, MPI_INT, root, MPI_COMM_WORLD, &q));
+	wait_for(&q);
+	T_EQ(got, mine);
+	mine++;
+	M(MPI_Igatherv(&mine, 1, MPI_INT, here ? all : nowhere, counts, displs, t, root, MPI_COMM_WORLD, &q));
+	wait_for(&q);
+	M(MPI_Iscatterv(here ? all : nowhere, counts, displs, t, &got, 1, MPI_INT, root, MPI_COMM_WORLD, &q));
+	wait_for(&q);
+	T_EQ(got, mine);
+	M(MPI_Ireduce(&mine, here ? all : nowhere, 1, MPI_INT, MPI_MAX, root, MPI_COMM_WORLD, &q));
+	wait_for(&q);
+	if (here)
+		T_EQ(all[0], 101 + root);
+	/* in place: of what is sent */
+	all[t_rank] = mine;
+	M(MPI_Iallgather(MPI_IN_PLACE, none, MPI_DATATYPE_NULL, all, 1, MPI_INT, MPI_COMM_WORLD, &q));
+	wait_for(&q);
+	for (int i = 0; i < t_size; i++)
+		T_EQ(all[i], 101 + i);
+	M(MPI_Ialltoall(MPI_IN_PLACE, none, MPI_DATATYPE_NULL, all, 1, MPI_INT, MPI_COMM_WORLD, &q));
+	wait_for(&q);
+	for (int i = 0; i < t_size; i++)
+		T_EQ(all[i], 101 + t_rank);
+}
+
+/* Rank 0 has no result of an exclusive scan: what is in its buffer stays, as many programs need it. */
+static void first_of_exscan(void)
+{
+	static const int counts[] = { 1, 40000 };
+
+	for (int i = 0; i < ARRAY_SIZE(counts); i++) {
+		int n = counts[i], bad = 0, *in = malloc(sizeof(int) * (size_t)n), *out = malloc(sizeof(int) * (size_t)n);
+		MPI_Request q[2];
+
+		for (int k = 0; k < n; k++) {
+			in[k] = k + 1;
+			out[k] = 77;
+		}
+		M(MPI_Iexscan(in, out, n, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &q[0]));
+		wait_for(&q[0]);
+		for (int k = 0; k < n; k++)
+			bad += out[k] != (t_rank ? t_rank * (k + 1) : 77);
+		T_OK(!bad, "%d of %d elements", bad, n);
+		M(MPI_Iexscan(MPI_IN_PLACE, in, n, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &q[0]));
+		/* MPICH natively wants it to be somewhere */
+		M(MPI_Iexscan(out, t_rank || !t_expect_progress ? out + n / 2 : NULL, n / 2, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &q[1]));
+		M(MPI_Waitall(2, q, MPI_STATUSES_IGNORE));
+		for (int k = 0; k < n; k++)
+			bad += in[k] != (t_rank ? t_rank * (k + 1) : k + 1);
+		T_OK(!bad, "in place: %d of %d elements", bad, n);
+		free(in);
+		free(out);
+	}
+}
+
 /* ---- a barrier ---- */
 
 /* Nobody leaves before the last has come: each in turn is late, and says in everybody's memory that it came. */
@@ -254,6 +335,8 @@ int main(int argc, char **argv)
 	graphs();
 	if (t_expect_progress)
 		T_RUN(many_edges, 2);
+	T_RUN(insignificant, 1);
+	T_RUN(first_of_exscan, 1);
 	T_RUN(barrier_waits, 2);
 	return t_fini();
 }

@@ -31,8 +31,9 @@ MPITEST_F_NOTIFY_mpi    := $(MPITEST_F_NOTIFY_mpifh)
 MPITEST_F_NOTIFY_mpif08 := $(MPITEST_F_NOTIFY_mpifh) include/mpi/asyncprog/asyncprog_notify_f08.f90
 MPI_EXAMPLES    := $(shell grep -l 'mpi\.h' $(wildcard examples/*.c))
 MPI_EXAMPLE_LIBS_fft := -lfftw3
-MPITEST_COMMON  := mpitest done fault dtmap acctypes collcase
-MPITEST_RANDOM  := random done fault
+MPITEST_COMMON  := mpitest done idle fault dtmap acctypes collcase
+MPITEST_RANDOM  := random done idle fault
+MPITEST_F_COMMON := done idle
 # MPI_STATUSES_IGNORE is (MPI_Status *)1 in one of the libraries, which gcc takes for an array
 MPITEST_CFLAGS   = -O1 -g1 -std=gnu11 -pthread $(WARN) -Wno-stringop-overflow -Wno-deprecated-declarations -D_GNU_SOURCE -Iinclude/mpi
 MPITEST_SAN      = $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
@@ -58,11 +59,11 @@ $(MPITEST_OUT)/team_plugin.so: $(MPITEST_DIR)/team_plugin.c
 
 # library, prefix of the program's name, binding, source, modules that it uses
 define mpitest_fortran_rules
-$(MPITEST_OUT)/$(1)/$(2)_$(3): $(5) $(MPITEST_DIR)/$(4) $(MPITEST_DIR)/f_harness.h $(MPITEST_OUT)/$(1)/obj/done.o
+$(MPITEST_OUT)/$(1)/$(2)_$(3): $(5) $(MPITEST_DIR)/$(4) $(MPITEST_DIR)/f_harness.h $(MPITEST_F_COMMON:%=$(MPITEST_OUT)/$(1)/obj/%.o)
 	$$(call say,MPIFC,$$@)
 	$$(Q)mkdir -p $$(@D)/mod-$$(@F)
 	$$(Q)$$(MPITEST_FC_$(1)) -O1 -g $$(MPITEST_DEF_$(3)) $$(MPITEST_FDEF_$(1)) $$(MPITEST_SAN) \
-		$(if $(filter ft,$(2)),-fopenmp) -J$$(@D)/mod-$$(@F) -o $$@ $(5) $(MPITEST_DIR)/$(4) $(MPITEST_OUT)/$(1)/obj/done.o
+		$(if $(filter ft,$(2)),-fopenmp) -J$$(@D)/mod-$$(@F) -o $$@ $(5) $(MPITEST_DIR)/$(4) $(MPITEST_F_COMMON:%=$(MPITEST_OUT)/$(1)/obj/%.o)
 endef
 
 # library, and its file where no compiler's wrapper knows it

@@ -861,6 +861,60 @@ static void freed_and_unmapped(void)
 }
 
 /*
+ * The same where the hooks fill the buffer when they see that the receive is over: buffers of less than a descriptor, of one block and
+ * of several, and elements that a descriptor would cut.
+ */
+static void freed_unmapped_before(void)
+{
+	MPI_Datatype blocks, mixed, parts[] = { MPI_BYTE, MPI_INT };
+	const MPI_Aint at_parts[] = { 0, 4 };
+	const int one[] = { 1, 1 };
+	MPI_Comm own;
+
+	setup();
+	memset(sbuf, 0x5a, BIG);
+	M(T_LIBRARY(MPI_Comm_dup)(MPI_COMM_WORLD, &own));
+	M(MPI_Type_vector(50, 1, 4, MPI_BYTE, &blocks));
+	M(MPI_Type_create_struct(2, one, at_parts, parts, &mixed));
+	M(MPI_Type_commit(&blocks));
+	M(MPI_Type_commit(&mixed));
+
+	const struct {
+		int room, n;
+		MPI_Datatype type;
+	} how[] = { { 4, 4, MPI_BYTE }, { 239, 200, MPI_BYTE }, { 1, 1, blocks }, { 4, 3, blocks }, { 100, 20, mixed } };
+
+	for (int i = 0; t_rank < 2 && i < 2 * ARRAY_SIZE(how); i++) {
+		int h = i / 2, from = i % 2 ? MPI_ANY_SOURCE : 1, flag;
+		unsigned char *at;
+		MPI_Request q;
+
+		if (t_rank == 1) {
+			nod(own, false);
+			/* where this is matched the library has brought it when it brings the nod */
+			M(MPI_Ssend(sbuf, how[h].n, how[h].type, 0, i, MPI_COMM_WORLD));
+			nod(own, true);
+			continue;
+		}
+		at = mmap(NULL, BIG, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (at == MAP_FAILED)
+			abort();
+		M(MPI_Irecv(at, how[h].room, how[h].type, from, i, MPI_COMM_WORLD, &q));
+		M(MPI_Request_free(&q));
+		nod(own, true);
+		nod(own, false);
+		if (mprotect(at, BIG, PROT_NONE))
+			abort();
+		M(MPI_Iprobe(1, 77, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE));
+		munmap(at, BIG);
+	}
+	M(MPI_Type_free(&blocks));
+	M(MPI_Type_free(&mixed));
+	M(T_LIBRARY(MPI_Comm_free)(&own));
+	finish();
+}
+
+/*
  * A receive of @n bytes from @from that is freed, and the program knows that it is over: it was told so before, or the communicator
  * is disconnected.
  */
@@ -2189,6 +2243,7 @@ int main(int argc, char **argv)
 	T_RUN(freed_requests, 2);
 	T_RUN(freed_in_barrier, 2);
 	T_RUN(freed_and_unmapped, 2);
+	T_RUN(freed_unmapped_before, 2);
 	T_RUN(freed_when_told, 2);
 	T_RUN(freed_and_disconnected, 2);
 	T_RUN(persistent, 2);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "mem.h"
@@ -14,6 +17,44 @@ uint64_t mem_vm_calls(void)
 	return __atomic_load_n(&vm_calls, __ATOMIC_RELAXED);
 }
 
+static ssize_t vm_call(pid_t pid, bool write, const struct iovec *remote, size_t n, void *buf, size_t len)
+{
+	struct iovec local = { .iov_base = buf, .iov_len = len };
+	ssize_t ret;
+
+	/* beside a system call it costs nothing */
+	__atomic_fetch_add(&vm_calls, 1, __ATOMIC_RELAXED);
+	if (write)
+		ret = process_vm_writev(pid, &local, 1, remote, n, 0);
+	else
+		ret = process_vm_readv(pid, &local, 1, remote, n, 0);
+	return ret < 0 ? -errno : ret;
+}
+
+/*
+ * The kernel reaches the memory by a thread.  The number of a process is that of its first one, which may have ended before the
+ * others: any of these will do.  None is remembered, as its number may be another process's when it has ended.
+ */
+static ssize_t vm_by_thread(pid_t pid, bool write, const struct iovec *remote, size_t n, void *buf, size_t len)
+{
+	ssize_t ret = -ESRCH;
+	struct dirent *de;
+	char path[32];
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	dir = opendir(path);
+	while (dir && ret == -ESRCH && (de = readdir(dir))) {
+		pid_t tid = (pid_t)strtol(de->d_name, NULL, 10);
+
+		if (tid > 0 && tid != pid)
+			ret = vm_call(tid, write, remote, n, buf, len);
+	}
+	if (dir)
+		closedir(dir);
+	return ret;
+}
+
 /*
  * One call of process_vm_readv or writev. Returns the bytes moved (> 0) or a negative errno:
  * a transfer that stops at once stopped at memory that is not there.
@@ -21,22 +62,14 @@ uint64_t mem_vm_calls(void)
 static ssize_t vm_move(const struct memref *m, bool write, const struct iovec *remote, size_t n,
 		       void *buf, size_t len)
 {
-	struct iovec local = { .iov_base = buf, .iov_len = len };
 	int saved = errno;
 	ssize_t ret;
 
-	/* beside a system call it costs nothing */
-	__atomic_fetch_add(&vm_calls, 1, __ATOMIC_RELAXED);
-	if (write)
-		ret = process_vm_writev(m->pid, &local, 1, remote, n, 0);
-	else
-		ret = process_vm_readv(m->pid, &local, 1, remote, n, 0);
-	if (ret < 0)
-		ret = -errno;
-	else if (!ret)
-		ret = -EFAULT;
+	ret = vm_call(m->pid, write, remote, n, buf, len);
+	if (ret == -ESRCH)
+		ret = vm_by_thread(m->pid, write, remote, n, buf, len);
 	errno = saved;
-	return ret;
+	return ret ? ret : -EFAULT;
 }
 
 static int vm_linear(const struct memref *m, bool write, int64_t disp, void *buf, size_t len)

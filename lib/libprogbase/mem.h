@@ -5,7 +5,7 @@
  *
  * Return values: 0, or a negative errno. For memory of another process:
  *   -EFAULT  a byte of the range is not mapped there, or not with the access needed
- *   -ESRCH   that process is gone
+ *   -ESRCH   that process is gone, or its first thread is and there is no /proc
  *   -EPERM   not allowed (other uid, Yama)
  *   -ENOSYS  the kernel has no CMA
  * After an error any part of the range may have been transferred. Mapped memory is not

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* Memory of this and of another process: whole, in pieces, through datatypes, and missing. */
 #include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +14,7 @@
 #include <kit/kit.h>
 
 #include "mem.h"
+#include "procfs.h"
 
 #define SIZE	(1 << 20)
 
@@ -193,11 +196,81 @@ static void test_gone(void **state)
 	assert_int_equal(errno, 3);
 }
 
+struct last {
+	int go, ready;
+	unsigned char mem[64];
+};
+
+static void *last_thread(void *arg)
+{
+	struct last *l = arg;
+	struct memref self = mem_remote(getpid(), (uintptr_t)l->mem);
+	struct procfs_stat st;
+	unsigned char c = 0;
+	bool good;
+
+	/* not by pthread_join(), which ThreadSanitizer refuses */
+	while (procfs_stat(getpid(), getpid(), &st) && st.state != 'Z')
+		usleep(1000);
+	good = !mem_read(&self, 1, &c, 1) && c == pattern(1);
+	if (write(l->ready, &good, 1) != 1 || read(l->go, &c, 1) != 1)
+		_exit(1);
+	_exit(l->mem[2] == 77 ? 0 : 1);
+}
+
+/* The first thread of a process, whose number is the process's, has ended, and another one goes on. */
+static void test_first_thread_gone(void **state)
+{
+	const struct other *o = *state;
+	static struct last l;
+	int go[2], ready[2], status;
+	unsigned char got[2] = { 0 };
+	struct memref m = remote(o);
+	pthread_t t;
+	pid_t pid;
+
+	assert_int_equal(pipe(go) || pipe(ready), 0);
+	for (size_t i = 0; i < sizeof(l.mem); i++)
+		l.mem[i] = pattern(i);
+	pid = fork();
+	if (!pid) {
+		/* it ends when we do, and so does the other one when it is stopped */
+		close(o->go);
+		close(go[1]);
+		prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+		l.go = go[0];
+		l.ready = ready[1];
+		if (pthread_create(&t, NULL, last_thread, &l))
+			_exit(1);
+		pthread_exit(NULL);
+	}
+	assert_int_equal(read(ready[0], got, 1), 1);
+	assert_int_equal(got[0], 1);
+	m = mem_remote(pid, (uintptr_t)l.mem);
+	errno = 3;
+	assert_int_equal(mem_read(&m, 5, got, 2), 0);
+	assert_int_equal(got[0], pattern(5));
+	assert_int_equal(got[1], pattern(6));
+	got[0] = 77;
+	assert_int_equal(mem_write(&m, 2, got, 1), 0);
+	assert_int_equal(errno, 3);
+	assert_int_equal(mem_read(&m, -(int64_t)(uintptr_t)l.mem, got, 1), -EFAULT);
+	assert_int_equal(write(go[1], got, 1), 1);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(mem_read(&m, 0, got, 1), -ESRCH);
+	for (int i = 0; i < 2; i++) {
+		close(go[i]);
+		close(ready[i]);
+	}
+}
+
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_linear),
 	cmocka_unit_test(test_dtype),
 	cmocka_unit_test(test_pieces),
 	cmocka_unit_test(test_gone),
+	cmocka_unit_test(test_first_thread_gone),
 };
 
 KIT_SUITE(tests, .setup = other_start, .teardown = other_stop);

@@ -5,10 +5,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <libprogbase/log.h>
+#include <libprogbase/mem.h>
 
 #include "bind.h"
 #include "msgs.h"
@@ -318,14 +318,12 @@ int prog_win_connect(struct prog_win *w, const struct prog_endpoint *all, const 
 
 static bool cma_works(const struct endpoint *ep)
 {
+	struct memref process = mem_remote((pid_t)ep->pid, ep->probe);
 	uint64_t value = 0;
-	struct iovec here = { &value, sizeof(value) };
-	struct iovec there = { (void *)(uintptr_t)ep->probe, sizeof(value) };
 
 	if (!ep->pidns || ep->pidns != pid_namespace())
 		return false;
-	return process_vm_readv((pid_t)ep->pid, &here, 1, &there, 1, 0) == sizeof(value) &&
-	       value == ep->probe_value;
+	return !mem_read(&process, 0, &value, sizeof(value)) && value == ep->probe_value;
 }
 
 static bool win_near(const struct prog_win *w, uint32_t rank, struct near *n)

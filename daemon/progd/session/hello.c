@@ -5,10 +5,10 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <libprogbase/log.h>
+#include <libprogbase/mem.h>
 
 #include "copy_engine/copy_engine.h"
 #include "session/priv.h"
@@ -146,13 +146,12 @@ static int check_segment(struct session *s, bool helper, const char **why)
  */
 static bool probe_cma(const struct session *s, const struct prog_ctrl_hello *m)
 {
+	struct memref process = mem_remote(s->pid, m->cma_probe);
 	uint64_t value = 0;
-	struct iovec here = { &value, sizeof(value) };
-	struct iovec there = { (void *)(uintptr_t)m->cma_probe, sizeof(value) };
 
 	return s->all->o.cma && s->uid == geteuid() && s->process && m->cma_probe &&
-	       process_vm_readv(s->pid, &here, 1, &there, 1, 0) == sizeof(value) &&
-	       value == m->cma_value && !poll(&(struct pollfd){ .fd = s->pidfd, .events = POLLIN }, 1, 0);
+	       !mem_read(&process, 0, &value, sizeof(value)) && value == m->cma_value &&
+	       !poll(&(struct pollfd){ .fd = s->pidfd, .events = POLLIN }, 1, 0);
 }
 
 void session_count(struct sessions *all)

@@ -113,6 +113,8 @@ const struct mpi_version *real_version(void);
 const char *real_lacks(void);
 /* Does somebody behind us have some of them, who gets no calls?  Then @what says in a few words who. */
 bool real_tool_behind(char *what, size_t size);
+/* Does the program, or a library that is loaded, call MPI_Session_init by name?  After real_bind(). */
+bool real_may_have_sessions(void);
 /* Has the process used an MPI library, and finalized it?  Then its file goes to @file.  Needs nothing bound. */
 bool real_was_used(char *file, size_t size);
 
@@ -159,9 +161,10 @@ struct hooks {
 	bool entered;		/* MPI_Init came here, or a communicator of a session that starts the job */
 	int caller;		/* a process of which a call came here without that; 0: none */
 	bool on;		/* between start and end, not switched off */
-	bool mt;		/* MPI_THREAD_MULTIPLE: several threads may be in calls at once */
+	bool mt;		/* several threads may be in calls at once: MPI_THREAD_MULTIPLE, or sessions */
 	MPI_Comm world;		/* of all processes of the job: MPI_COMM_WORLD, or a private one where sessions have started it */
 	bool by_sessions;
+	atomic_int sessions;	/* that the program has; written under a lock of init.c */
 	int world_rank;		/* in it */
 	uint8_t jobid[16];
 	uint8_t jobkey[32];

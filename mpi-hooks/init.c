@@ -23,7 +23,6 @@ static bool switched_off(void)
 
 static pthread_mutex_t job_lock = PTHREAD_MUTEX_INITIALIZER;
 static enum job job;
-static int sessions;		/* that the program has */
 static bool in_world;		/* between MPI_Init and MPI_Finalize */
 static void (*sessions_ended)(void);
 
@@ -53,7 +52,7 @@ static void end_by_sessions(void)
 	bool last, ends;
 
 	pthread_mutex_lock(&job_lock);
-	last = !sessions && !in_world;
+	last = !hooks.sessions && !in_world;
 	ends = last && job == JOB_BY_SESSIONS;
 	if (ends)
 		job = JOB_OVER;
@@ -62,7 +61,7 @@ static void end_by_sessions(void)
 		end();
 	/* a thread that begins a session meanwhile needs what this ends */
 	pthread_mutex_lock(&job_lock);
-	if (last && !sessions && sessions_ended)
+	if (last && !hooks.sessions && sessions_ended)
 		sessions_ended();
 	pthread_mutex_unlock(&job_lock);
 }
@@ -76,7 +75,7 @@ void hooks_job_session(int change, void (*ended)(void))
 		finalized = 0;
 	pthread_mutex_lock(&job_lock);
 	in_world &= !finalized;
-	sessions += change;
+	hooks.sessions += change;
 	sessions_ended = ended;
 	pthread_mutex_unlock(&job_lock);
 	if (change < 0)
@@ -195,6 +194,19 @@ static void job_begin(const uint8_t msg[JOB_BYTES], MPI_Comm world, int rank, bo
 }
 
 /*
+ * A session's threads are its own, whatever MPI_Init was asked for, and what is outstanding here is what each of them looks at.  From
+ * MPICH no session that comes later gets more threads than MPI_Init did.
+ */
+static bool sessions_bring_threads(void)
+{
+	const bool bring = hooks.sessions || (IS_OMPI && real_may_have_sessions());
+
+	if (bring)
+		prog_log(PROG_LOG_DEBUG, "sessions: calls lock as with MPI_THREAD_MULTIPLE");
+	return bring;
+}
+
+/*
  * Rank 0 has started none by sessions, nor does a thread of it ask others.  So those that ask here will be told no, and who was starting
  * one has failed, and needs nobody to find that out.
  */
@@ -222,8 +234,7 @@ void hooks_start(void)
 	meet_begin(MPI_COMM_WORLD, n);
 	if (!meet_first(msg, sizeof(msg)) || !msg[0] || (rank && !follow()))
 		return;
-	/* a session's threads are its own, whatever MPI_Init was asked for */
-	job_begin(msg, MPI_COMM_WORLD, rank, provided == MPI_THREAD_MULTIPLE || sessions);
+	job_begin(msg, MPI_COMM_WORLD, rank, provided == MPI_THREAD_MULTIPLE || sessions_bring_threads());
 	hooks.on = true;
 	p2p_start(n);
 }

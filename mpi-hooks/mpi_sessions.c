@@ -62,6 +62,16 @@ static void own_end(void)
 
 /* ---- the program's ------------------------------------------------------------------------------ */
 
+/* MPI_Init knew of no sessions (real_may_have_sessions()), and nothing is locked; with MPICH this one has no more threads than that. */
+static void note_threads(void)
+{
+	static atomic_bool told;
+
+	if (hooks.on && !hooks.mt && IS_OMPI && !atomic_exchange(&told, true))
+		prog_log(PROG_LOG_WARN, "a session with MPI_THREAD_MULTIPLE was begun by what was loaded after an MPI_Init without it: "
+			 "calls of its threads beside others are not safe with asyncprog");
+}
+
 int hook_session_init(MPI_Info info, MPI_Errhandler errhandler, MPI_Session *session)
 {
 	int rc = PMPI_Session_init(info, errhandler, session), found = 0;
@@ -70,8 +80,10 @@ int hook_session_init(MPI_Info info, MPI_Errhandler errhandler, MPI_Session *ses
 	if (rc)
 		return rc;
 	if (info != MPI_INFO_NULL && !PMPI_Info_get(info, "thread_level", sizeof(level) - 1, level, &found) && found &&
-	    !strcmp(level, "MPI_THREAD_MULTIPLE"))
+	    !strcmp(level, "MPI_THREAD_MULTIPLE")) {
 		atomic_store(&multiple, true);
+		note_threads();
+	}
 	hooks_job_session(1, own_end);
 	/* one that is not known is never finalized, and the job does not end before the process */
 	if (hmap_add(&known, HMAP_KEY(*session), &known))

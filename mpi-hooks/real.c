@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -49,6 +50,7 @@ static const char *lacking;	/* a name of ours that it does not have, and ought t
 
 /* ---- our own references -------------------------------------------------------------------------- */
 
+/* An object, mostly we. */
 struct self {
 	ElfW(Addr) base;
 	uintptr_t end;
@@ -56,18 +58,18 @@ struct self {
 	uintptr_t relro, relro_end;	/* made read-only by the dynamic linker: whole pages */
 };
 
-static int find_self(struct dl_phdr_info *info, size_t size, void *arg)
+static void see_object(struct self *s, const struct dl_phdr_info *info, bool *is_self)
 {
 	const uintptr_t here = (uintptr_t)&real_bound, page = (uintptr_t)sysconf(_SC_PAGESIZE);
-	struct self *s = arg;
-	bool found = false;
 
+	*s = (struct self){ .base = info->dlpi_addr };
+	*is_self = false;
 	for (unsigned int i = 0; i < info->dlpi_phnum; i++) {
 		const ElfW(Phdr) *ph = &info->dlpi_phdr[i];
 		const uintptr_t at = info->dlpi_addr + ph->p_vaddr;
 
 		if (ph->p_type == PT_LOAD) {
-			found |= here - at < ph->p_memsz;
+			*is_self |= here - at < ph->p_memsz;
 			s->end = at + ph->p_memsz;
 		} else if (ph->p_type == PT_DYNAMIC) {
 			s->dyn = (const void *)at;
@@ -76,7 +78,14 @@ static int find_self(struct dl_phdr_info *info, size_t size, void *arg)
 			s->relro_end = (at + ph->p_memsz) & ~(page - 1);
 		}
 	}
-	s->base = info->dlpi_addr;
+}
+
+static int find_self(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	struct self *s = arg;
+	bool found;
+
+	see_object(s, info, &found);
 	if (!found)
 		*s = (struct self){ 0 };
 	return found;
@@ -136,48 +145,59 @@ static void bind_table(const struct self *s, const ElfW(Rela) *rela, size_t byte
 	}
 }
 
-/* What the dynamic linker left unbound gets what is in the global scope, if we do not have it, or in @lib. */
-static int bind_names(void *lib, bool fortran)
-{
-	const ElfW(Rela) *rela = NULL, *jmprel = NULL;
-	size_t relasz = 0, jmprelsz = 0;
-	const ElfW(Sym) *symtab = NULL;
-	const char *strtab = NULL;
-	struct self s = { 0 };
-	int rc = 0;
+/* An object's references. */
+struct tables {
+	const ElfW(Rela) *rela, *jmprel;
+	size_t relasz, jmprelsz;
+	const ElfW(Sym) *symtab;
+	const char *strtab;
+};
 
-	dl_iterate_phdr(find_self, &s);
-	for (const ElfW(Dyn) *d = s.dyn; d && d->d_tag != DT_NULL; d++) {
+static bool find_tables(struct tables *t, const struct self *s)
+{
+	*t = (struct tables){ 0 };
+	for (const ElfW(Dyn) *d = s->dyn; d && d->d_tag != DT_NULL; d++) {
 		switch (d->d_tag) {
 		case DT_RELA:
-			rela = self_at(&s, d->d_un.d_ptr);
+			t->rela = self_at(s, d->d_un.d_ptr);
 			break;
 		case DT_RELASZ:
-			relasz = d->d_un.d_val;
+			t->relasz = d->d_un.d_val;
 			break;
 		case DT_JMPREL:
-			jmprel = self_at(&s, d->d_un.d_ptr);
+			t->jmprel = self_at(s, d->d_un.d_ptr);
 			break;
 		case DT_PLTRELSZ:
-			jmprelsz = d->d_un.d_val;
+			t->jmprelsz = d->d_un.d_val;
 			break;
 		case DT_SYMTAB:
-			symtab = self_at(&s, d->d_un.d_ptr);
+			t->symtab = self_at(s, d->d_un.d_ptr);
 			break;
 		case DT_STRTAB:
-			strtab = self_at(&s, d->d_un.d_ptr);
+			t->strtab = self_at(s, d->d_un.d_ptr);
 			break;
 		}
 	}
-	if (!symtab || !strtab)
+	return t->symtab && t->strtab;
+}
+
+/* What the dynamic linker left unbound gets what is in the global scope, if we do not have it, or in @lib. */
+static int bind_names(void *lib, bool fortran)
+{
+	struct self s = { 0 };
+	struct tables t;
+	int rc = 0;
+
+	dl_iterate_phdr(find_self, &s);
+	if (!find_tables(&t, &s))
 		return -ENOEXEC;
 	if (s.relro < s.relro_end &&
 	    mprotect((void *)s.relro, s.relro_end - s.relro, PROT_READ | PROT_WRITE))
 		return -errno;
-	if (rela)
-		bind_table(&s, rela, relasz, symtab, strtab, lib, fortran);
-	if (jmprel)
-		bind_table(&s, jmprel, jmprelsz, symtab, strtab, lib, fortran);
+	if (t.rela)
+		bind_table(&s, t.rela, t.relasz, t.symtab, t.strtab, lib, fortran);
+	if (t.jmprel)
+		bind_table(&s, t.jmprel, t.jmprelsz, t.symtab, t.strtab, lib, fortran);
 	if (s.relro < s.relro_end && mprotect((void *)s.relro, s.relro_end - s.relro, PROT_READ))
 		rc = -errno;
 	return rc;
@@ -550,6 +570,43 @@ bool real_calls_from_fortran(const void *addr)
 			return callers[i].who == OF_FORTRAN;
 	/* there are more objects than places */
 	return dladdr1(addr, &info, (void **)&map, RTLD_DL_LINKMAP) && is_fortran_library(map);
+}
+
+/* ---- sessions that may come ------------------------------------------------------------------------ */
+
+/* By any of its names in C and Fortran. */
+static bool is_session_init(const char *name)
+{
+	return !strncasecmp(name + (*name == 'P' || *name == 'p'), "MPI_Session_init", 16);
+}
+
+static bool begins_sessions(const struct tables *t, const ElfW(Rela) *rela, size_t bytes)
+{
+	for (size_t i = 0; rela && i < bytes / sizeof(*rela); i++) {
+		const ElfW(Sym) *sym = &t->symtab[ELF64_R_SYM(rela[i].r_info)];
+
+		if (sym->st_shndx == SHN_UNDEF && is_session_init(t->strtab + sym->st_name))
+			return true;
+	}
+	return false;
+}
+
+/* Not the MPI library, whose Fortran functions do, nor we. */
+static int find_sessions(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	const char *slash = strrchr(info->dlpi_name, '/'), *name = slash ? slash + 1 : info->dlpi_name;
+	struct tables t;
+	struct self s;
+	bool is_self;
+
+	see_object(&s, info, &is_self);
+	return !is_self && strncmp(name, "libmpi.", 7) && strncmp(name, "libmpi_", 7) && find_tables(&t, &s) &&
+	       (begins_sessions(&t, t.rela, t.relasz) || begins_sessions(&t, t.jmprel, t.jmprelsz));
+}
+
+bool real_may_have_sessions(void)
+{
+	return dl_iterate_phdr(find_sessions, NULL);
 }
 
 /* ---- tools that stand behind ----------------------------------------------------------------------- */

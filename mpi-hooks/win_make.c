@@ -297,6 +297,11 @@ static int agree(struct hfamily *f, struct hwin *w, const struct win_args *c, st
 		if (rc)
 			mine = strerror(-rc);
 	}
+	/* nobody knows which communicators come from sessions, but those are among them that are not managed */
+	if (me.ok && !hooks.by_sessions && hooks.sessions && !hcomm_find(c->comm)) {
+		me.ok = 0;
+		mine = "its communicator may be a session's, and outlive MPI_Finalize";
+	}
 	memcpy(me.jobid, hooks.jobid, sizeof(me.jobid));
 	if (me.ok)
 		me.copies = prog_win_most_copies(hooks.session, f->nranks);

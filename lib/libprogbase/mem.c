@@ -22,8 +22,6 @@ static ssize_t vm_call(pid_t pid, bool write, const struct iovec *remote, size_t
 	struct iovec local = { .iov_base = buf, .iov_len = len };
 	ssize_t ret;
 
-	/* beside a system call it costs nothing */
-	__atomic_fetch_add(&vm_calls, 1, __ATOMIC_RELAXED);
 	if (write)
 		ret = process_vm_writev(pid, &local, 1, remote, n, 0);
 	else
@@ -55,6 +53,25 @@ static ssize_t vm_by_thread(pid_t pid, bool write, const struct iovec *remote, s
 	return ret;
 }
 
+static ssize_t vm_reach(pid_t pid, bool write, const struct iovec *remote, size_t n, void *buf, size_t len)
+{
+	ssize_t ret = vm_call(pid, write, remote, n, buf, len);
+
+	return ret == -ESRCH ? vm_by_thread(pid, write, remote, n, buf, len) : ret;
+}
+
+bool mem_holds(pid_t pid, uint64_t addr, uint64_t value)
+{
+	struct iovec remote = { .iov_base = (void *)(uintptr_t)addr, .iov_len = sizeof(value) };
+	uint64_t got = 0;
+	int saved = errno;
+	ssize_t ret;
+
+	ret = vm_reach(pid, false, &remote, 1, &got, sizeof(got));
+	errno = saved;
+	return ret == sizeof(got) && got == value;
+}
+
 /*
  * One call of process_vm_readv or writev. Returns the bytes moved (> 0) or a negative errno:
  * a transfer that stops at once stopped at memory that is not there.
@@ -65,9 +82,9 @@ static ssize_t vm_move(const struct memref *m, bool write, const struct iovec *r
 	int saved = errno;
 	ssize_t ret;
 
-	ret = vm_call(m->pid, write, remote, n, buf, len);
-	if (ret == -ESRCH)
-		ret = vm_by_thread(m->pid, write, remote, n, buf, len);
+	/* beside a system call it costs nothing */
+	__atomic_fetch_add(&vm_calls, 1, __ATOMIC_RELAXED);
+	ret = vm_reach(m->pid, write, remote, n, buf, len);
 	errno = saved;
 	return ret ? ret : -EFAULT;
 }

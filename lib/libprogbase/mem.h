@@ -75,7 +75,13 @@ int mem_read_dtype(const struct memref *m, int64_t disp, const struct dtype *dt,
 int mem_write_dtype(const struct memref *m, int64_t disp, const struct dtype *dt,
 		    uint64_t count, uint64_t packed_off, const void *src, size_t len);
 
-/* Calls of process_vm_readv and process_vm_writev made here since the process began. */
+/*
+ * Can the memory of process @pid be reached, and has it @value at address @addr?  Any thread; errno stays.  What a process tells of
+ * itself shows so that it is the one that is meant.  Not counted by mem_vm_calls().
+ */
+bool mem_holds(pid_t pid, uint64_t addr, uint64_t value);
+
+/* Transfers by process_vm_readv and process_vm_writev made here since the process began. */
 uint64_t mem_vm_calls(void);
 
 #endif

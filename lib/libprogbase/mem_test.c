@@ -226,6 +226,7 @@ static void test_first_thread_gone(void **state)
 	int go[2], ready[2], status;
 	unsigned char got[2] = { 0 };
 	struct memref m = remote(o);
+	uint64_t value, calls;
 	pthread_t t;
 	pid_t pid;
 
@@ -255,10 +256,18 @@ static void test_first_thread_gone(void **state)
 	assert_int_equal(mem_write(&m, 2, got, 1), 0);
 	assert_int_equal(errno, 3);
 	assert_int_equal(mem_read(&m, -(int64_t)(uintptr_t)l.mem, got, 1), -EFAULT);
+	memcpy(&value, &l.mem[8], sizeof(value));
+	calls = mem_vm_calls();
+	assert_true(mem_holds(pid, (uintptr_t)&l.mem[8], value));
+	assert_false(mem_holds(pid, (uintptr_t)&l.mem[8], value + 1));
+	assert_false(mem_holds(pid, 0, value));
+	assert_int_equal(errno, 3);
+	assert_int_equal(mem_vm_calls(), calls);
 	assert_int_equal(write(go[1], got, 1), 1);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
 	assert_int_equal(mem_read(&m, 0, got, 1), -ESRCH);
+	assert_false(mem_holds(pid, (uintptr_t)&l.mem[8], value));
 	for (int i = 0; i < 2; i++) {
 		close(go[i]);
 		close(ready[i]);

@@ -318,12 +318,7 @@ int prog_win_connect(struct prog_win *w, const struct prog_endpoint *all, const 
 
 static bool cma_works(const struct endpoint *ep)
 {
-	struct memref process = mem_remote((pid_t)ep->pid, ep->probe);
-	uint64_t value = 0;
-
-	if (!ep->pidns || ep->pidns != pid_namespace())
-		return false;
-	return !mem_read(&process, 0, &value, sizeof(value)) && value == ep->probe_value;
+	return ep->pidns && ep->pidns == pid_namespace() && mem_holds((pid_t)ep->pid, ep->probe, ep->probe_value);
 }
 
 static bool win_near(const struct prog_win *w, uint32_t rank, struct near *n)

@@ -146,11 +146,8 @@ static int check_segment(struct session *s, bool helper, const char **why)
  */
 static bool probe_cma(const struct session *s, const struct prog_ctrl_hello *m)
 {
-	struct memref process = mem_remote(s->pid, m->cma_probe);
-	uint64_t value = 0;
-
 	return s->all->o.cma && s->uid == geteuid() && s->process && m->cma_probe &&
-	       !mem_read(&process, 0, &value, sizeof(value)) && value == m->cma_value &&
+	       mem_holds(s->pid, m->cma_probe, m->cma_value) &&
 	       !poll(&(struct pollfd){ .fd = s->pidfd, .events = POLLIN }, 1, 0);
 }
 

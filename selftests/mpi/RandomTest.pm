@@ -242,9 +242,11 @@ sub run
 		for my $count (@counts) {
 			push @parts, map { [$lib, $count, $_] }
 				grep { $kind || !$test{kinds}{$_}{nodes} || $test{kinds}{$_}{nodes} >= $count }
+				grep { $ranks // ranks_of($test{kinds}{$_}, $lib, $count) }
 				$kind ? ($kind) : @{$test{order}};
 		}
 	}
+	@parts or die "$0: there are no programs of kind $kind on $nodes nodes\n";
 	print "# seed $first\n";
 	system($vnodes, '--name', $set, 'up', $counts[-1]) == 0 or die "$vnodes up failed\n";
 	$up = 1;

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 #include "proc.h"
 
-#include <dirent.h>
 #include <sched.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -26,49 +23,45 @@ uint64_t proc_began(pid_t pid)
 	return read_stat(pid, 0, &st) ? st.began : 0;
 }
 
-/* Calls @fn for each thread with real-time priority; how many there were. */
-static unsigned int each_realtime(pid_t pid, void (*fn)(pid_t pid, pid_t tid, uint64_t *sum), uint64_t *sum)
+static bool is_realtime(pid_t tid)
 {
-	unsigned int n = 0;
-	struct dirent *e;
-	char path[64];
-	DIR *d;
+	int policy = sched_getscheduler(tid);
 
-	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	d = opendir(path);
-	while (d && (e = readdir(d))) {
-		pid_t tid = atoi(e->d_name);
-		int policy = tid > 0 ? sched_getscheduler(tid) : -1;
-
-		if (policy < 0 || ((policy & ~SCHED_RESET_ON_FORK) != SCHED_RR && (policy & ~SCHED_RESET_ON_FORK) != SCHED_FIFO))
-			continue;
-		fn(pid, tid, sum);
-		n++;
-	}
-	if (d)
-		closedir(d);
-	return n;
+	return policy >= 0 && ((policy & ~SCHED_RESET_ON_FORK) == SCHED_RR || (policy & ~SCHED_RESET_ON_FORK) == SCHED_FIFO);
 }
 
-static void add_time(pid_t pid, pid_t tid, uint64_t *sum)
+struct sum {
+	pid_t pid;
+	uint64_t ns;
+};
+
+static bool add_time(void *ctx, pid_t tid)
 {
 	struct procfs_stat st;
+	struct sum *sum = ctx;
 
-	if (read_stat(pid, tid, &st))
-		*sum += (st.user + st.sys) * (1000000000u / (uint64_t)sysconf(_SC_CLK_TCK));
+	if (is_realtime(tid) && read_stat(sum->pid, tid, &st))
+		sum->ns += (st.user + st.sys) * (1000000000u / (uint64_t)sysconf(_SC_CLK_TCK));
+	return true;
 }
 
 uint64_t proc_realtime_ns(pid_t pid)
 {
-	uint64_t sum = 0;
+	struct sum sum = { .pid = pid };
 
-	each_realtime(pid, add_time, &sum);
-	return sum;
+	procfs_threads(pid, add_time, &sum);
+	return sum.ns;
 }
 
-static void make_normal(pid_t pid, pid_t tid, uint64_t *sum)
+static bool make_normal(void *ctx, pid_t tid)
 {
-	sched_setscheduler(tid, SCHED_OTHER, &(struct sched_param){ 0 });
+	unsigned int *n = ctx;
+
+	if (is_realtime(tid)) {
+		sched_setscheduler(tid, SCHED_OTHER, &(struct sched_param){ 0 });
+		++*n;
+	}
+	return true;
 }
 
 unsigned int proc_no_realtime(pid_t pid)
@@ -79,7 +72,8 @@ unsigned int proc_no_realtime(pid_t pid)
 	/* first, so that its user cannot give it back */
 	prlimit(pid, RLIMIT_RTPRIO, &none, NULL);
 	for (unsigned int i = 0; now && i < TRIES; i++) {
-		now = each_realtime(pid, make_normal, NULL);
+		now = 0;
+		procfs_threads(pid, make_normal, &now);
 		had = now > had ? now : had;
 	}
 	return had;

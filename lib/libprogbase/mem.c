@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "mem.h"
+#include "procfs.h"
 
 _Static_assert(MEM_MAX_VEC <= IOV_MAX, "one system call");
 
@@ -17,47 +15,39 @@ uint64_t mem_vm_calls(void)
 	return __atomic_load_n(&vm_calls, __ATOMIC_RELAXED);
 }
 
-static ssize_t vm_call(pid_t pid, bool write, const struct iovec *remote, size_t n, void *buf, size_t len)
-{
-	struct iovec local = { .iov_base = buf, .iov_len = len };
-	ssize_t ret;
+struct vm_call {
+	bool write;
+	const struct iovec *remote;
+	size_t n;
+	struct iovec local;
+	ssize_t ret;		/* as of the system call, or a negative errno */
+};
 
-	if (write)
-		ret = process_vm_writev(pid, &local, 1, remote, n, 0);
+/* Returns whether it is to be tried by another thread. */
+static bool vm_call(void *ctx, pid_t tid)
+{
+	struct vm_call *c = ctx;
+
+	if (c->write)
+		c->ret = process_vm_writev(tid, &c->local, 1, c->remote, c->n, 0);
 	else
-		ret = process_vm_readv(pid, &local, 1, remote, n, 0);
-	return ret < 0 ? -errno : ret;
+		c->ret = process_vm_readv(tid, &c->local, 1, c->remote, c->n, 0);
+	if (c->ret < 0)
+		c->ret = -errno;
+	return c->ret == -ESRCH;
 }
 
 /*
  * The kernel reaches the memory by a thread.  The number of a process is that of its first one, which may have ended before the
  * others: any of these will do.  None is remembered, as its number may be another process's when it has ended.
  */
-static ssize_t vm_by_thread(pid_t pid, bool write, const struct iovec *remote, size_t n, void *buf, size_t len)
-{
-	ssize_t ret = -ESRCH;
-	struct dirent *de;
-	char path[32];
-	DIR *dir;
-
-	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	dir = opendir(path);
-	while (dir && ret == -ESRCH && (de = readdir(dir))) {
-		pid_t tid = (pid_t)strtol(de->d_name, NULL, 10);
-
-		if (tid > 0 && tid != pid)
-			ret = vm_call(tid, write, remote, n, buf, len);
-	}
-	if (dir)
-		closedir(dir);
-	return ret;
-}
-
 static ssize_t vm_reach(pid_t pid, bool write, const struct iovec *remote, size_t n, void *buf, size_t len)
 {
-	ssize_t ret = vm_call(pid, write, remote, n, buf, len);
+	struct vm_call c = { .write = write, .remote = remote, .n = n, .local = { .iov_base = buf, .iov_len = len } };
 
-	return ret == -ESRCH ? vm_by_thread(pid, write, remote, n, buf, len) : ret;
+	if (vm_call(&c, pid))
+		procfs_threads(pid, vm_call, &c);
+	return c.ret;
 }
 
 bool mem_holds(pid_t pid, uint64_t addr, uint64_t value)

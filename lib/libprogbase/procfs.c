@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 #include "procfs.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -29,4 +32,25 @@ bool procfs_stat(pid_t pid, pid_t tid, struct procfs_stat *st)
 	p = strrchr(buf, ')');
 	return p && sscanf(p + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %" SCNu64 " %" SCNu64
 			   " %*d %*d %*d %*d %*d %*d %" SCNu64, &st->state, &st->user, &st->sys, &st->began) == 4;
+}
+
+int procfs_threads(pid_t pid, bool (*see)(void *ctx, pid_t tid), void *ctx)
+{
+	struct dirent *e;
+	char path[32];
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	dir = opendir(path);
+	if (!dir)
+		return -errno;
+	while ((e = readdir(dir))) {
+		pid_t tid = (pid_t)strtol(e->d_name, NULL, 10);
+
+		/* not "." and ".." */
+		if (tid > 0 && !see(ctx, tid))
+			break;
+	}
+	closedir(dir);
+	return 0;
 }

@@ -18,4 +18,10 @@ struct procfs_stat {
 /* Of thread @tid of process @pid; 0: of the process.  false: there is none, or none to be seen.  Thread-safe. */
 bool procfs_stat(pid_t pid, pid_t tid, struct procfs_stat *st);
 
+/*
+ * Calls @see with @ctx for each thread of process @pid, until it returns false; one may have ended by then, and one that starts
+ * meanwhile be left out.  0, or a negative errno: there is no such process, or it cannot be seen.  Thread-safe.
+ */
+int procfs_threads(pid_t pid, bool (*see)(void *ctx, pid_t tid), void *ctx);
+
 #endif

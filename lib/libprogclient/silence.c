@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 #include "silence.h"
 
-#include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,25 +17,26 @@ static bool is_runnable(pid_t pid, pid_t tid)
 	return procfs_stat(pid, tid, &st) && st.state == 'R';
 }
 
+struct asked {
+	pid_t pid;
+	bool runnable;
+};
+
+static bool ask_thread(void *ctx, pid_t tid)
+{
+	struct asked *a = ctx;
+
+	a->runnable = is_runnable(a->pid, tid);
+	return !a->runnable;
+}
+
 /* Does any of its threads? */
 static bool any_runnable(pid_t pid)
 {
-	bool runnable = false;
-	struct dirent *d;
-	char path[64];
-	DIR *dir;
+	struct asked a = { .pid = pid };
 
-	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	dir = opendir(path);
-	if (!dir)
-		return false;
-	while (!runnable && (d = readdir(dir))) {
-		pid_t tid = atoi(d->d_name);
-
-		runnable = tid > 0 && is_runnable(pid, tid);
-	}
-	closedir(dir);
-	return runnable;
+	procfs_threads(pid, ask_thread, &a);
+	return a.runnable;
 }
 
 /* The time of processors that it, or one of its threads, has got so far; 0 as well when that cannot be seen. */

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 /* Processors of a NUMA node, and those of a process. */
-#include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <hwloc.h>
-#include <stdio.h>
-#include <stdlib.h>
+
+#include <libprogbase/procfs.h>
 
 #include "worker/worker.h"
 
@@ -38,12 +36,25 @@ out:
 
 #define THREADS_MAX	64	/* looked at: what it takes is bounded, whatever a process has */
 
+struct looked {
+	int n;
+	cpu_set_t *out;
+};
+
+static bool look(void *ctx, pid_t tid)
+{
+	struct looked *l = ctx;
+	cpu_set_t of;
+
+	/* one that has ended meanwhile adds nothing */
+	if (!sched_getaffinity(tid, sizeof(of), &of))
+		CPU_OR(l->out, l->out, &of);
+	return ++l->n < THREADS_MAX;
+}
+
 int worker_cpus_process(pid_t pid, bool threads, cpu_set_t *out)
 {
-	char path[32];
-	struct dirent *e;
-	cpu_set_t of;
-	DIR *dir;
+	struct looked l = { .out = out };
 
 	CPU_ZERO(out);
 	/* 0 would be the caller */
@@ -53,18 +64,5 @@ int worker_cpus_process(pid_t pid, bool threads, cpu_set_t *out)
 		return -errno;
 	if (!threads)
 		return 0;
-	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-	dir = opendir(path);
-	if (!dir)
-		return -errno;
-	for (int n = 0; n < THREADS_MAX && (e = readdir(dir));) {
-		if (!isdigit((unsigned char)e->d_name[0]))
-			continue;
-		n++;
-		/* one that has ended meanwhile adds nothing */
-		if (!sched_getaffinity((pid_t)strtol(e->d_name, NULL, 10), sizeof(of), &of))
-			CPU_OR(out, out, &of);
-	}
-	closedir(dir);
-	return 0;
+	return procfs_threads(pid, look, &l);
 }

@@ -403,13 +403,14 @@ static void test_follow(void **state)
 	/* a message, twice */
 	CPU_ZERO(&p.busy);
 	p.idle = rest;
-	assert_int_equal(worker_call(w, place, &p), 0);
-	at = loop_now();
-	assert_int_equal(worker_call(w, place, &p), 0);
-	assert_true(CPU_EQUAL(&p.is, &rest));
-	assert_int_equal(worker_call(w, spread, &p), 0);
-	if (loop_now() - at < ALONE_NS)
+	do {
+		at = loop_now();
+		assert_int_equal(worker_call(w, place, &p), 0);
+		assert_int_equal(worker_call(w, place, &p), 0);
 		assert_true(CPU_EQUAL(&p.is, &rest));
+		assert_int_equal(worker_call(w, spread, &p), 0);
+	} while (loop_now() - at >= ALONE_NS);
+	assert_true(CPU_EQUAL(&p.is, &rest));
 	expect_follow(w, &first, &first);
 	worker_stop(w);
 	worker_free(w);

@@ -199,7 +199,9 @@ static void job_begin(const uint8_t msg[JOB_BYTES], MPI_Comm world, int rank, bo
  */
 static bool sessions_bring_threads(void)
 {
-	const bool bring = hooks.sessions || (IS_OMPI && real_may_have_sessions());
+	const int number = real_version()->number;
+	/* Open MPI before 5.0 has none */
+	const bool bring = hooks.sessions || (IS_OMPI && (number < 0 || number >= 500) && real_may_have_sessions());
 
 	if (bring)
 		prog_log(PROG_LOG_DEBUG, "sessions: calls lock as with MPI_THREAD_MULTIPLE");

@@ -62,20 +62,19 @@ int kit_table(const struct prog_win_node nodes[KIT_NODES], uint32_t nranks, uint
 	struct {
 		struct prog_win_table t;
 		struct prog_win_node n[KIT_NODES];
-		uint32_t of[KIT_RANKS];
-	} t;
+		uint32_t of[];
+	} *t;
+	size_t size = (sizeof(*t) + nranks * sizeof(t->of[0]) + 4095) & ~4095ull;
 	void *p;
-	int fd = kit_memfd(4096, &p);
+	int fd = kit_memfd(size, &p);
 
-	assert_true(nranks <= KIT_RANKS);
-	memset(&t, 0, sizeof(t));
-	t.t.nranks = nranks;
-	t.t.nnodes = KIT_NODES;
-	memcpy(t.n, nodes, sizeof(t.n));
+	t = p;
+	t->t.nranks = nranks;
+	t->t.nnodes = KIT_NODES;
+	memcpy(t->n, nodes, sizeof(t->n));
 	for (uint32_t r = first_b; r < nranks; r++)
-		t.of[r] = 1;
-	memcpy(p, &t, sizeof(t));
-	munmap(p, 4096);
+		t->of[r] = 1;
+	munmap(p, size);
 	return fd;
 }
 

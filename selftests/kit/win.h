@@ -10,7 +10,6 @@
 #include "win/win.h"
 
 #define KIT_NODES	2u
-#define KIT_RANKS	8u
 #define KIT_RANGES	4u		/* that can be attached to a window */
 #define KIT_SUBS	2u		/* rings with sub-streams */
 

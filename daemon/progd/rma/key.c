@@ -31,27 +31,27 @@ static void end(struct rma *r, struct given *g)
 }
 
 /* The keys that origins have of @w are worth nothing. */
-static void tell(struct rma *r, const struct win *w)
+static void tell(struct rma *r, struct win *w)
 {
-	struct rma_from *from;
+	const struct rma_win *rw = rma_win_find(r, w);
 	struct tstream *ts, *tmp;
 
-	DL_FOREACH(r->froms, from) {
-		HASH_ITER(hh, from->streams, ts, tmp) {
-			struct wire_frame f = {
-				.type = WIRE_RMA_KEY_GONE, .job = ts->index, .win = ts->key.win, .origin = ts->key.origin,
-				.target = ts->key.target,
-			};
+	if (!rw)
+		return;
+	DL_FOREACH_SAFE2(rw->in, ts, tmp, win_next) {
+		struct wire_frame f = {
+			.type = WIRE_RMA_KEY_GONE, .job = ts->index, .win = ts->key.win, .origin = ts->key.origin,
+			.target = ts->key.target,
+		};
 
-			if (ts->win != w || !ts->keyed)
-				continue;
-			ts->keyed = false;
-			ts->tl->chan->stop(ts, &f);
-		}
+		if (!ts->keyed)
+			continue;
+		ts->keyed = false;
+		ts->tl->chan->stop(ts, &f);
 	}
 }
 
-void target_keys_end(struct rma *r, const struct win *w)
+void target_keys_end(struct rma *r, struct win *w)
 {
 	struct given *g, *tmp;
 	bool any = false;

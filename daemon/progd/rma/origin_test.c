@@ -13,6 +13,8 @@
 #include <kit/kit.h>
 
 #include <kit/rma.h>
+#include "rma/origin.h"
+#include "rma/target.h"
 #include "xport/lane.h"
 
 #define KEY	0x8877665544332211ull
@@ -944,6 +946,46 @@ static void test_sub_bad(void **state)
 	assert_int_equal(b.puts, 0);
 }
 
+/* The end of a window takes no time for streams that are not its own: looking at all of them each time would take hours. */
+static void test_many_streams(void **state)
+{
+	const uint32_t n = KIT_MANY(100000);
+	struct prog_win_node nodes[KIT_NODES] = { kit_node(guid_a, NULL, 0), kit_node(guid_b, b.addr, b.naddrs) };
+	struct win_job *job = a.c.view.job;
+	struct win_create c = {
+		.job = job, .key = KEY + 1, .nranks = n, .mem = PROG_MEM_NONE, .session = 1, .slot = 1, .pid = getpid(), .mem_fd = -1,
+	};
+	struct rma_from *from = target_from(a.rma, NULL, job);
+	const char *why = "";
+	struct winctl wc;
+	struct win *w;
+	int err;
+
+	assert_non_null(from);
+	c.ctl_fd = kit_ctl(&wc, KEY + 1, 0, n);
+	c.table_fd = kit_table(nodes, n, 1);
+	if (win_new(&c, &w, &why))
+		fail_msg("win_new: %s", why);
+	for (uint32_t i = 1; i < n; i++) {
+		struct wire_frame f = { .type = WIRE_RMA_PUT, .win = KEY + 2, .origin = i };
+
+		assert_non_null(origin_stream_open(a.rma->conns, w, 1, i, &err));
+		assert_non_null(ts_get(from, &f));
+	}
+	for (int i = 0; i < 300000; i++)
+		rma_win_gone(a.rma, a.win);
+	assert_int_equal(HASH_COUNT(a.rma->streams), n - 1);
+	assert_int_equal(HASH_COUNT(from->streams), n - 1);
+	assert_int_equal(HASH_COUNT(a.rma->wins), 1);
+	win_get(w);
+	win_free(w);
+	rma_win_gone(a.rma, w);
+	win_put(w);
+	assert_int_equal(HASH_COUNT(a.rma->streams), 0);
+	assert_null(a.rma->wins);
+	kit_ctl_free(&wc, n);
+}
+
 #define W(name) cmocka_unit_test_setup_teardown(name, setup_two, teardown)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 static const struct CMUnitTest tests[] = {
@@ -951,6 +993,7 @@ static const struct CMUnitTest tests[] = {
 	T(test_notify), T(test_quota), T(test_nodes_quota),
 	T(test_idle_lane), T(test_open_on_full_lane), T(test_lane_of_others), T(test_lanes_apart),
 	T(test_busy), W(test_sub), W(test_sub_bad),
+	T(test_many_streams),
 };
 
 KIT_SUITE(tests);

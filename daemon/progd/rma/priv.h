@@ -93,6 +93,7 @@ struct stream {
 	UT_hash_handle hh;
 	struct conn *conn;
 	struct win *win;		/* the origin's own window rank; held */
+	struct rma_win *of;		/* the same, in this worker; NULL: zombie */
 	struct rma_peer *peer;
 	struct link_job *lj;		/* NULL: the target is on this node, ... */
 	struct rma_from *to;		/* ... and this is what it is there */
@@ -124,6 +125,7 @@ struct stream {
 	bool zombie;			/* window freed: ends with its last helper job */
 	struct stream *act_next, *act_prev;
 	struct stream *conn_next, *conn_prev;
+	struct stream *win_next, *win_prev;
 };
 
 struct ojob {				/* helper job for an operation of this node's client */
@@ -266,6 +268,7 @@ struct tstream {
 	uint32_t index;			/* of the job there */
 	struct win_job *job;		/* held; NULL: no process of the job is here */
 	struct win *win;		/* held; NULL: no such window here */
+	struct rma_win *of;		/* the same, in this worker; NULL: ended, or no such window */
 	int refuse;			/* no win: what its operations end with */
 	struct stats_block *stats;
 	enum ts_state state;
@@ -309,6 +312,7 @@ struct tstream {
 	struct tdtype *dtypes;		/* [256], made by the first DTYPE */
 	struct tstream *dirty_next;
 	struct tstream *wait_next, *wait_prev;	/* r->waiting */
+	struct tstream *win_next, *win_prev;
 	uint64_t wait_round;		/* r->wait_round when it was put there */
 	bool waiting;
 };
@@ -440,6 +444,7 @@ struct rma {
 	uint32_t owner;			/* PROG_OWNER_WORKER | index */
 	struct conn *conns;
 	struct stream *streams;
+	struct rma_win *wins;
 	struct rma_peer local;		/* this node */
 	bool local_used;
 	struct rma_lane *tlanes;
@@ -466,6 +471,22 @@ struct rma {
 	uint64_t followed_at;
 	uint64_t kept_off_at;		/* when it was last seen to that it is in nobody's way; 0: never */
 };
+
+/* The streams of a window that ends are found without those of others, of which there may be millions. */
+struct rma_win {
+	struct win *win;
+	struct stream *out;		/* its rank is their origin */
+	struct tstream *in;		/* ... their target */
+	UT_hash_handle hh;
+};
+
+/* wins.c */
+/* NULL: it has no streams. */
+struct rma_win *rma_win_find(struct rma *r, struct win *w);
+/* Found or made, for one more; NULL: no memory. */
+struct rma_win *rma_win_of(struct rma *r, struct win *w);
+/* One has gone. */
+void rma_win_less(struct rma *r, struct rma_win *rw);
 
 /* ref.c */
 struct sendref *rma_ref_new(struct rma *r, struct win_map *map);
@@ -549,7 +570,7 @@ int target_copied(struct rma_from *from, const struct wire_frame *f);
 /* KEY_ASK: the answer is sent. */
 int target_key_ask(struct rma_from *from, const struct wire_frame *f, const void *payload);
 /* Nothing of the window, or of the mapping, can be read or written by other nodes when these return. */
-void target_keys_end(struct rma *r, const struct win *w);
+void target_keys_end(struct rma *r, struct win *w);
 void target_keys_unmap(struct rma *r, const struct win_map *m);
 /* No way is left to @from: nothing that it has written arrives any more. */
 void target_way_end(struct rma_from *from);

@@ -150,6 +150,13 @@ struct stream *origin_stream_find(struct rma *r, struct win_job *job, uint64_t w
 	return s;
 }
 
+static void leave_win(struct stream *s, struct rma *r)
+{
+	DL_DELETE2(s->of->out, s, win_prev, win_next);
+	rma_win_less(r, s->of);
+	s->of = NULL;
+}
+
 struct stream *origin_stream_open(struct conn *c, struct win *w, uint32_t slot, uint32_t target, int *err)
 {
 	struct rma *r = c->r;
@@ -184,15 +191,21 @@ struct stream *origin_stream_open(struct conn *c, struct win *w, uint32_t slot, 
 	s->shared = stream_record(r, w, target);
 	s->acked = __atomic_load_n(&s->shared->acked, __ATOMIC_RELAXED);
 	s->seq_in = s->seq_sent = s->ack_to = s->acked;
+	s->of = rma_win_of(r, w);
+	if (!s->of)
+		goto uncharge;
+	DL_APPEND2(s->of->out, s, win_prev, win_next);
 	HASH_ADD(hh, r->streams, key, sizeof(s->key), s);
 	if (!s->hh.tbl)
-		goto uncharge;
+		goto unlist;
 	s->win = win_get(w);
 	s->peer->nstreams++;
 	DL_APPEND2(c->streams, s, conn_prev, conn_next);
 found:
 	c->last = s;
 	return s;
+unlist:
+	leave_win(s, r);
 uncharge:
 	free(s);
 	win_stream_uncharge(w->job->user);
@@ -211,8 +224,10 @@ static void stream_free(struct stream *s)
 	free(s->stash);
 	free(s->keys);
 	deactivate(s);
-	if (!s->zombie)
+	if (!s->zombie) {
 		HASH_DEL(r->streams, s);
+		leave_win(s, r);
+	}
 	DL_DELETE2(s->conn->streams, s, conn_prev, conn_next);
 	if (s->conn->last == s)
 		s->conn->last = NULL;
@@ -261,6 +276,7 @@ void origin_stream_end(struct stream *s)
 	}
 	deactivate(s);
 	HASH_DEL(s->conn->r->streams, s);
+	leave_win(s, s->conn->r);
 	if (s->conn->last == s)
 		s->conn->last = NULL;
 	s->zombie = true;
@@ -268,10 +284,12 @@ void origin_stream_end(struct stream *s)
 
 void origin_win_gone(struct rma *r, struct win *w)
 {
+	struct rma_win *rw = rma_win_find(r, w);
 	struct stream *s, *tmp;
 
-	HASH_ITER(hh, r->streams, s, tmp)
-		if (s->win == w)
+	/* it goes with the last */
+	if (rw)
+		DL_FOREACH_SAFE2(rw->out, s, tmp, win_next)
 			origin_stream_end(s);
 }
 

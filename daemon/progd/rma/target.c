@@ -494,15 +494,13 @@ static void ts_refuse(struct tstream *ts)
 
 void target_win_gone(struct rma *r, struct win *w)
 {
-	struct rma_from *from;
+	struct rma_win *rw = rma_win_find(r, w);
+	struct tstream *ts, *tmp;
 
-	DL_FOREACH(r->froms, from) {
-		struct tstream *ts, *tmp;
-
-		HASH_ITER(hh, from->streams, ts, tmp)
-			if (ts->win == w)
-				ts_refuse(ts);
-	}
+	/* it goes with the last */
+	if (rw)
+		DL_FOREACH_SAFE2(rw->in, ts, tmp, win_next)
+			ts_refuse(ts);
 }
 
 void target_job_gone(struct rma *r, struct win_job *job)

@@ -117,6 +117,11 @@ void ts_end(struct tstream *ts)
 	}
 	if (tl->rx == ts)
 		tl->rx = NULL;
+	if (ts->of) {
+		DL_DELETE2(ts->of->in, ts, win_prev, win_next);
+		rma_win_less(r, ts->of);
+		ts->of = NULL;
+	}
 	HASH_DEL(ts->from->streams, ts);
 	r->ntstreams--;
 	ts->from = NULL;
@@ -163,6 +168,14 @@ void ts_lookup(struct tstream *ts)
 		win_put(w);
 		return;
 	}
+	ts->of = rma_win_of(tl->r, w);
+	if (!ts->of) {
+		ts->refuse = -ENOMEM;
+		win_stream_uncharge(w->job->user);
+		win_put(w);
+		return;
+	}
+	DL_APPEND2(ts->of->in, ts, win_prev, win_next);
 	ts->refuse = -ENOENT;
 	ts->win = w;
 	if (ts->sub)

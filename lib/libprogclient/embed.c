@@ -42,6 +42,12 @@ struct embed {
 	char progd[PATH_MAX];
 };
 
+/* Nobody else has made, or makes, what is in it. */
+static bool is_ours(const struct stat *st)
+{
+	return S_ISDIR(st->st_mode) && st->st_uid == geteuid() && !(st->st_mode & 077);
+}
+
 static int make_dir(const struct embed *e, const char **reason)
 {
 	struct stat st;
@@ -58,7 +64,7 @@ static int make_dir(const struct embed *e, const char **reason)
 		*reason = client_reason("%s: %s", e->dir, strerror(-err));
 		return err;
 	}
-	if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 077) {
+	if (!is_ours(&st)) {
 		*reason = client_reason("%s must be a directory of uid %u that nobody else may enter "
 					"(it is of uid %u, mode %04o)", e->dir, (unsigned int)geteuid(),
 					(unsigned int)st.st_uid, (unsigned int)st.st_mode & 07777);
@@ -237,7 +243,7 @@ bool embed_exists(const struct prog_session_cfg *cfg)
 	struct stat st;
 
 	name_files(cfg, &e);
-	return !lstat(e.lock, &st) && st.st_uid == geteuid();
+	return !lstat(e.dir, &st) && is_ours(&st) && !lstat(e.lock, &st) && st.st_uid == geteuid();
 }
 
 int embed_connect(const struct prog_session_cfg *cfg, uint64_t deadline_ns,

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -123,6 +124,42 @@ static void test_served_by_another(void **state)
 	assert_non_null(strstr(why, "which is neither root nor uid"));
 }
 
+/*
+ * The job has a daemon, and somebody else has made the place of its private one, with a lock there that is the user's: another name
+ * of a file of his, say.  That is no private daemon.
+ */
+static void test_lock_of_others(void **state)
+{
+	const char *why;
+	char own[160];
+	pid_t pid;
+	int st;
+
+	snprintf(own, sizeof(own), "%s/own", home);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		execl(users_progd, "progd", "--socket", own, "--set", "listen=127.0.0.1", (char *)NULL);
+		_exit(127);
+	}
+	while (open_session(users_progd, own, &why)) {
+		assert_int_equal(waitpid(pid, NULL, WNOHANG), 0);
+		usleep(10000);
+	}
+	assert_int_equal(mkdir(dir, 0700) && errno != EEXIST, 0);
+	assert_int_equal(chmod(dir, 0777), 0);
+	st = open(lock, O_CREAT | O_WRONLY, 0666);
+	assert_true(st >= 0);
+	close(st);
+	if (open_session(users_progd, own, &why))
+		fail_msg("refused: %s", why);
+	assert_int_equal(unlink(lock) | chmod(dir, 0700), 0);
+	assert_int_equal(kill(pid, SIGTERM), 0);
+	assert_int_equal(waitpid(pid, &st, 0), pid);
+	assert_int_equal(st, 0);
+}
+
 /* Serves at @others until it is killed. */
 static pid_t another_begin(void)
 {
@@ -153,6 +190,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_lock),
 	cmocka_unit_test(test_program),
 	cmocka_unit_test(test_served_by_another),
+	cmocka_unit_test(test_lock_of_others),
 };
 
 /* The tests are a user's; the rest of this process waits for him. */

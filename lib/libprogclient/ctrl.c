@@ -19,6 +19,8 @@
 
 #include "client.h"
 
+#define CONNECT_SLICES	5
+
 const char *client_reason(const char *fmt, ...)
 {
 	static _Thread_local char text[512];
@@ -74,6 +76,26 @@ static int check_server(int sock, const char *path, const char **reason)
 	return -EPERM;
 }
 
+/*
+ * Where nobody takes connections, as he is stopped or others keep all places taken, it comes to an end.  However long this process
+ * itself was stopped, that is one slice.
+ */
+static int connect_in_time(int sock, const struct sockaddr_un *sa)
+{
+	static const struct timeval slice = { .tv_sec = CLIENT_CTRL_TIMEOUT_MS / 1000 / CONNECT_SLICES }, none = { 0 };
+	int left = CONNECT_SLICES;
+
+	if (setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &slice, sizeof(slice)))
+		return -errno;
+	while (connect(sock, (const struct sockaddr *)sa, sizeof(*sa))) {
+		if (errno != EINTR && errno != EAGAIN)
+			return -errno;
+		if (errno == EAGAIN && !--left)
+			return -ETIMEDOUT;
+	}
+	return setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof(none)) ? -errno : 0;
+}
+
 int session_connect(const char *path, const char **reason)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
@@ -91,11 +113,10 @@ int session_connect(const char *path, const char **reason)
 		*reason = client_reason("socket: %s", strerror(-err));
 		return err;
 	}
-	while (connect(sock, (struct sockaddr *)&sa, sizeof(sa))) {
-		if (errno == EINTR)
-			continue;
-		err = -errno;
-		*reason = client_reason("no daemon at %s: %s", path, strerror(-err));
+	err = connect_in_time(sock, &sa);
+	if (err) {
+		*reason = err == -ETIMEDOUT ? client_reason("who serves %s takes no connections", path) :
+			  client_reason("no daemon at %s: %s", path, strerror(-err));
 		goto close_sock;
 	}
 	err = check_server(sock, path, reason);

@@ -318,7 +318,7 @@ struct opening {
 	const char *path;		/* of the daemon that is no private one */
 	bool named;			/* by the program or its user */
 	int seg_fd;
-	bool answered;			/* somebody listens */
+	bool answered;			/* somebody listens, though he may take nobody in */
 	uint64_t patience;		/* until then a supervisor may be away */
 };
 
@@ -326,8 +326,8 @@ static int attach_at(struct opening *o, int sock, const char **reason)
 {
 	int err;
 
-	o->answered = sock >= 0;
-	if (!o->answered)
+	o->answered = sock >= 0 || sock == -ETIMEDOUT;
+	if (sock < 0)
 		return sock;
 	o->s->sock = sock;
 	err = hello(o->s, o->cfg, o->seg_fd, reason);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -160,6 +161,24 @@ static void test_lock_of_others(void **state)
 	assert_int_equal(st, 0);
 }
 
+/* Whoever has the socket does not accept, and others wait there already: that is not waited for for ever. */
+static void test_full_door(void **state)
+{
+	const char *why;
+	char own[160];
+	int fd, n = 0;
+
+	snprintf(own, sizeof(own), "%s/full", home);
+	fd = usock_listen(own, 0600, 0);
+	assert_true(fd >= 0);
+	while (nodes_connect(own, SOCK_SEQPACKET | SOCK_NONBLOCK) >= 0)
+		assert_true(++n < 100);
+	assert_int_equal(errno, EAGAIN);
+	assert_int_equal(open_session(users_progd, own, &why), -ETIMEDOUT);
+	assert_non_null(strstr(why, "takes no connections"));
+	close(fd);
+}
+
 /* Serves at @others until it is killed. */
 static pid_t another_begin(void)
 {
@@ -191,6 +210,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_program),
 	cmocka_unit_test(test_served_by_another),
 	cmocka_unit_test(test_lock_of_others),
+	cmocka_unit_test(test_full_door),
 };
 
 /* The tests are a user's; the rest of this process waits for him. */

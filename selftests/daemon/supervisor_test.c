@@ -1950,6 +1950,73 @@ static void test_port_range(void **state)
 	assert_int_equal(node_stop(&node, SIGTERM), 0);
 }
 
+/* The capabilities of progd.service, as setpriv has them. */
+static void capabilities_of_service(char *text, size_t size)
+{
+	char path[4200], line[512], *word, *save = NULL;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/packaging/systemd/progd.service", getenv("PROG_SRC") ?: ".");
+	f = fopen(path, "r");
+	assert_non_null(f);
+	snprintf(text, size, "-all");
+	while (fgets(line, sizeof(line), f)) {
+		if (strncmp(line, "CapabilityBoundingSet=", strlen("CapabilityBoundingSet=")))
+			continue;
+		for (word = strtok_r(strchr(line, '=') + 1, " \n", &save); word; word = strtok_r(NULL, " \n", &save))
+			snprintf(text + strlen(text), size - strlen(text), ",+%s", word + strlen("CAP_"));
+	}
+	fclose(f);
+}
+
+static unsigned int free_low_port(void)
+{
+	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	unsigned int port = 1023;
+
+	for (int r = -1; r; port--) {
+		int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+		assert_true(port > 512);
+		sin.sin_port = htons(port);
+		r = bind(fd, (struct sockaddr *)&sin, sizeof(sin));
+		close(fd);
+	}
+	return port + 1;
+}
+
+/* With no more capabilities than the service has, also at ports that no user can take. */
+static void test_port_low(void **state)
+{
+	char caps[256], ports[32], supervisor[4200];
+	unsigned int port = free_low_port();
+	struct client a;
+	int fd;
+
+	capabilities_of_service(caps, sizeof(caps));
+	snprintf(ports, sizeof(ports), "ports=%u-%u", port, port);
+	snprintf(supervisor, sizeof(supervisor), "%s-supervisor", nodes_progd());
+	/* for its directory, and nothing else */
+	start(NULL, NULL);
+	stop_supervisor(SIGTERM);
+	fflush(NULL);
+	node.pid = fork();
+	if (!node.pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		execlp("setpriv", "setpriv", "--bounding-set", caps, supervisor, "--socket", node.sock, "--set", "listen=127.0.0.1",
+		       "--set", ports, "--progd", users_progd, (char *)NULL);
+		_exit(127);
+	}
+	for (uint64_t end = nodes_now() + 20 * SEC; (fd = nodes_connect(node.sock, SOCK_SEQPACKET)) < 0; usleep(1000))
+		assert_true(nodes_now() < end);
+	close(fd);
+	client_start(&a, USER_A);
+	assert_int_equal(client_do(&a, 'o').err, 0);
+	assert_int_equal(port_of(USER_A), port);
+	client_end(&a);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
 /* ------------------------------------------------------------------------------------------------------------- */
 
 static int setup(void **state)
@@ -1996,6 +2063,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_port_kept),
 	cmocka_unit_test(test_port_kept_restart),
 	cmocka_unit_test(test_port_range),
+	cmocka_unit_test(test_port_low),
 	cmocka_unit_test(test_port_fair),
 	cmocka_unit_test(test_cgroup),	/* last: left out where there is none */
 };

@@ -10,6 +10,7 @@
 
 const uint32_t buf_sizes[VERBS_CLASSES] = { SMALL_SIZE, LARGE_SIZE };
 const uint32_t buf_lent[VERBS_CLASSES] = { SMALL_LENT, LARGE_LENT };
+static const uint32_t out[VERBS_CLASSES] = { SMALL_OUT, LARGE_OUT };
 
 static void slab_free(struct slab *s)
 {
@@ -78,14 +79,35 @@ int buf_lend(struct device *d, char why[VERBS_WHY])
 
 int buf_make_out(struct device *d, char why[VERBS_WHY])
 {
-	static const uint32_t n[VERBS_CLASSES] = { SMALL_OUT, LARGE_OUT };
-	struct slab *s = slab_new(d, n, 0, why);
+	struct slab *s = slab_new(d, out, 0, why);
 
 	if (!s)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < SMALL_OUT + LARGE_OUT; i++)
-		LL_PREPEND(d->out[s->buf[i].class], &s->buf[i]);
+		buf_put(&s->buf[i]);
 	return 0;
+}
+
+struct buf *buf_take(struct device *d, int class)
+{
+	struct buf *b = d->out[class];
+
+	if (b) {
+		LL_DELETE(d->out[class], b);
+		d->left[class]--;
+	}
+	return b;
+}
+
+void buf_put(struct buf *b)
+{
+	LL_PREPEND(b->d->out[b->class], b);
+	b->d->left[b->class]++;
+}
+
+bool buf_is_scarce(const struct device *d, int class)
+{
+	return d->left[class] < out[class] / 2;
 }
 
 void buf_free_all(struct device *d)

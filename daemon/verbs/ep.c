@@ -154,14 +154,12 @@ static void gather(uint8_t *to, const struct iovec *iov, size_t skip, size_t n)
 
 static struct buf *take_out(struct device *d, int class)
 {
-	struct buf *b;
+	struct buf *b = buf_take(d, class);
 
-	if (!d->out[class])
-		device_reap(d);
-	b = d->out[class];
 	if (b)
-		d->out[class] = b->next;
-	return b;
+		return b;
+	device_reap(d);
+	return buf_take(d, class);
 }
 
 /* One message of the bytes from @at on; how many it has, 0: has to wait, or -errno. */
@@ -188,9 +186,10 @@ static ssize_t send_some(struct verbs_ep *e, const struct iovec *iov, size_t at,
 			return 0;
 		gather(b->p, iov, at, n);
 	}
-	ret = post(h, b, small, n, b && n == left);
+	/* all may wait for buffers that are in sends of which nothing tells */
+	ret = post(h, b, small, n, b && (n == left || buf_is_scarce(e->d, class)));
 	if (ret && b)
-		LL_PREPEND(e->d->out[class], b);
+		buf_put(b);
 	return ret ? ret : (ssize_t)n;
 }
 
@@ -256,7 +255,7 @@ static void send_ended(struct half *h, const struct ibv_wc *wc)
 		struct buf *b = h->sq[h->sq_tail % SQ_DEPTH];
 
 		if (b)
-			LL_PREPEND(e->d->out[b->class], b);
+			buf_put(b);
 	}
 	if (wc->status != IBV_WC_SUCCESS) {
 		fail(e, "%s: send: %s", e->d->name, ibv_wc_status_str(wc->status));
@@ -477,7 +476,7 @@ static void destroy(struct verbs_ep *e)
 			struct buf *b = h->sq[h->sq_tail % SQ_DEPTH];
 
 			if (b)
-				LL_PREPEND(d->out[b->class], b);
+				buf_put(b);
 		}
 	}
 	DL_DELETE(d->eps, e);

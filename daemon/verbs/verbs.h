@@ -61,7 +61,8 @@ struct device {
 	struct ibv_srq *srq[VERBS_CLASSES];
 	void *watch_cq, *watch_async;
 	struct slab *slabs;
-	struct buf *out[VERBS_CLASSES];		/* free send buffers */
+	struct buf *out[VERBS_CLASSES];		/* free send buffers ... */
+	uint32_t left[VERBS_CLASSES];		/* ... and how many */
 	unsigned int lent_slabs;		/* each has what one endpoint lends */
 	unsigned int ends, max_ends;
 	unsigned int revents, sevents;		/* to be acknowledged */
@@ -199,6 +200,11 @@ int buf_lend(struct device *d, char why[VERBS_WHY]);
 int buf_make_out(struct device *d, char why[VERBS_WHY]);
 /* To the peers again; false: the device does not take it. */
 bool buf_post(struct buf *b);
+/* A send buffer; NULL: none is free.  And back. */
+struct buf *buf_take(struct device *d, int class);
+void buf_put(struct buf *b);
+/* So few are free that who waits for one has to be told of each that will be. */
+bool buf_is_scarce(const struct device *d, int class);
 void buf_free_all(struct device *d);
 
 /* device.c */

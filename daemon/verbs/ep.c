@@ -457,14 +457,15 @@ static void destroy(struct verbs_ep *e)
 {
 	struct device *d = e->d;
 
-	if (d->touched && e->touched)
-		LL_DELETE2(d->touched, e, touched_next);
 	/* what came for it, and the sends that have ended, while its queue pairs are known */
 	e->dying = true;
 	if (d->rcq)
 		device_drain(d);
 	if (d->scq)
 		device_reap(d);
+	/* a send of another one may have told all that wait for room */
+	if (e->touched)
+		LL_DELETE2(d->touched, e, touched_next);
 	for (int i = 0; i < VERBS_CLASSES; i++) {
 		struct half *h = &e->half[i];
 

@@ -6,6 +6,8 @@
  *
  * Nobody calls `tick': what waits for something is told of it by the device alone.
  */
+#include <malloc.h>
+#include <sched.h>
 #include <string.h>
 
 #include <kit/kit.h>
@@ -15,7 +17,8 @@
 
 #define ENDS		4
 #define LARGE		(64u << 10)	/* bytes of a large buffer */
-#define LENT		8u		/* of these an endpoint lends */
+#define LENT		8u		/* of these an endpoint lends ... */
+#define LENT_SMALL	32u		/* ... and of small ones, of which one is for what has no bytes */
 #define ROOM		(2u << 20)
 
 static const struct verbs_api *const api = &progd_verbs_api;
@@ -24,6 +27,7 @@ static const struct verbs_opts opts = { .devices = "", .gid_index = -1, .quiet_s
 static struct end {
 	struct verbs_ep *ep;
 	uint64_t left, got;		/* bytes to be sent, that have come */
+	unsigned int rooms;		/* times that there was room */
 } end[2][ENDS];
 
 static struct verbs *side[2];
@@ -73,7 +77,10 @@ static void input(void *ep_ctx)
 
 static void room(void *ep_ctx)
 {
-	send_on(ep_ctx);
+	struct end *e = ep_ctx;
+
+	e->rooms++;
+	send_on(e);
 }
 
 static void failed(void *ep_ctx, const char *why)
@@ -166,10 +173,41 @@ static void test_share(void **state)
 	RUN_FOR(look, 20, come() == ENDS * (uint64_t)(LENT * LARGE + ROOM));
 }
 
+/*
+ * One waits for room, and ends.  Its queue pairs are destroyed when a send of another one has just ended, and those that wait are to be
+ * told: it is not among them.
+ */
+static void test_end_waiting(void **state)
+{
+	uint64_t n = verbs_double_messages() + LENT + LENT_SMALL - 1;
+
+	/* who uses what was freed finds this */
+	mallopt(M_PERTURB, 0xa5);
+	end[0][0].left = ROOM;
+	send_on(&end[0][0]);
+	assert_true(end[0][0].left > 0);
+	end[0][1].left = 1000;
+	send_on(&end[0][1]);
+	RUN_FOR(sched_yield, 20, verbs_double_messages() == n + 1);
+	for (int s = 0; s < 2; s++) {
+		api->ep_free(end[s][0].ep);
+		end[s][0].ep = NULL;
+	}
+	told(0, EVENTS);
+	for (int i = 0; i < 100; i++)
+		look();
+	end[0][2].left = ROOM;
+	send_on(&end[0][2]);
+	RUN_FOR(look, 20, end[1][2].got == ROOM);
+	assert_int_equal(end[0][0].rooms, 0);
+	mallopt(M_PERTURB, 0);
+}
+
 #define CASE(name)	cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 static const struct CMUnitTest tests[] = {
 	CASE(test_share),
+	CASE(test_end_waiting),
 };
 
 KIT_SUITE(tests);

@@ -306,7 +306,7 @@ void pool_put(struct pool *p, const struct pool_buf *b)
 
 uint64_t pool_trim(struct pool *p, uint64_t now, uint64_t idle_ns)
 {
-	uint64_t warm;
+	uint64_t left;
 
 	pthread_mutex_lock(&p->lock);
 	if (!p->span_end)
@@ -324,9 +324,9 @@ uint64_t pool_trim(struct pool *p, uint64_t now, uint64_t idle_ns)
 		}
 		p->span_end = now + idle_ns;
 	}
-	warm = p->warm;
+	left = p->used + p->warm;
 	pthread_mutex_unlock(&p->lock);
-	return warm;
+	return left;
 }
 
 void pool_limit(struct pool *p, uint64_t bytes)

@@ -59,7 +59,7 @@ void pool_note(struct pool *p, const struct pool_buf *b, uint32_t src, uint32_t 
  * Give back what was not needed lately: of each class, warm buffers beyond the most that were in use
  * at once in the last two spans of @idle_ns.  So a program that needs its buffers again and again does
  * not pay for new pages each time, and all is given back after at most three spans without use.
- * To be called about every @idle_ns while it returns not 0: bytes still warm.  @now: CLOCK_MONOTONIC, ns.
+ * To be called about every @idle_ns while it returns not 0: bytes in use or still warm.  @now: CLOCK_MONOTONIC, ns.
  */
 uint64_t pool_trim(struct pool *p, uint64_t now, uint64_t idle_ns);
 

@@ -189,11 +189,11 @@ static void test_trim(void **state)
 	assert_int_equal(i.warm, MIB);
 	assert_int_equal(i.given_back, 3 * MIB);
 	assert_true(memory() <= MIB);
-	/* one in use is left alone, however long */
+	/* one in use is left alone, however long, and looked after when it is not */
 	b[0] = get(p, MIB);
 	for (int span = 0; span < 5; span++) {
 		now += IDLE;
-		pool_trim(p, now, IDLE);
+		assert_int_equal(pool_trim(p, now, IDLE), MIB);
 	}
 	assert_int_equal(reg.mem[b[0].off], 0x55);
 	assert_int_equal(reg.mem[b[0].off + b[0].size - 1], 0x55);

@@ -13,13 +13,13 @@
 static void on_trim(void *ctx)
 {
 	struct rndv *r = ctx;
-	uint64_t warm = 0, idle_ns = r->conf->pool_idle_ns;
+	uint64_t left = 0, idle_ns = r->conf->pool_idle_ns;
 	struct conn *c;
 
 	DL_FOREACH(r->list, c)
 		if (c->sp->pool && c->key.rank % r->link->o.workers == r->link->o.index)
-			warm += pool_trim(c->sp->pool, loop_now(), idle_ns);
-	if (warm)
+			left += pool_trim(c->sp->pool, loop_now(), idle_ns);
+	if (left)
 		loop_timer_set(r->link->o.loop, &r->trim, idle_ns, on_trim, r);
 }
 

@@ -303,6 +303,21 @@ unsigned int verbs_double_open(void)
 	return n;
 }
 
+bool verbs_double_covers(const void *p, size_t len)
+{
+	const uint8_t *from = p;
+	bool covers = false;
+
+	pthread_mutex_lock(&d.lock);
+	for (unsigned int i = 0; i < MRS && !covers; i++) {
+		const uint8_t *mem = d.mr[i] ? d.mr[i]->addr : NULL;
+
+		covers = mem && mem < from + len && from < mem + d.mr[i]->length;
+	}
+	pthread_mutex_unlock(&d.lock);
+	return covers;
+}
+
 static bool fails(int *countdown)
 {
 	if (*countdown < 0 || --*countdown)

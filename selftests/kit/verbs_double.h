@@ -94,6 +94,8 @@ void verbs_double_removed(bool removed);
 /* The port is up, or down from the beginning. */
 void verbs_double_port(bool up);
 
+/* Is some of these bytes registered? */
+bool verbs_double_covers(const void *p, size_t len);
 /* Contexts, protection domains, registrations, queues and so on that are not given back. */
 unsigned int verbs_double_open(void);
 

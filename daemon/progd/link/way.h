@@ -45,14 +45,21 @@ int link_end_accept(struct link_end *e, struct lane *lane, uint32_t job, int use
 
 /* ---- landing.c: memory of this node's clients ---- */
 
+/* Bytes [lo, hi) of a region of a client's, which may be registered for what goes to some of them. */
+struct link_memory {
+	const struct client_view *c;
+	struct win_map *map;
+	uint64_t lo, hi;
+};
+
+/* May the way read *@len bytes, perhaps fewer then, to byte @at of the region, or write from there?  *@key is for that. */
+bool link_landing(struct link *l, struct lane_way *way, const struct link_memory *m, uint64_t at, uint64_t *len, uint32_t *key);
 /*
- * May the way read *@len bytes, perhaps fewer then, to byte @at of the client's region @map, or write from there?  *@key is for
- * that.
+ * Nothing is read to what a client and a region, NULL: any, to some bytes of a region, or a job has registered, or written from
+ * there, when these return.
  */
-bool link_landing(struct link *l, struct lane_way *way, const struct client_view *c, struct win_map *map, uint64_t at,
-		  uint64_t *len, uint32_t *key);
-/* Nothing is read to what a client and a region, NULL: any, or a job has registered, or written from there, when these return. */
 void link_landings_end(struct link *l, const struct client_view *c, const struct win_map *m);
+void link_landings_end_of(struct link *l, const struct win_map *m, uint64_t lo, uint64_t hi);
 void link_landings_job_end(struct link *l, const struct win_job *job);
 
 #endif

@@ -42,6 +42,8 @@ struct pool {
 	uint64_t used, used_peak, warm;	/* bytes */
 	uint64_t refused, given_back;
 	uint64_t span_end;		/* ns; 0: no span has begun */
+	void (*giving)(void *ctx, uint64_t off, uint64_t len);	/* may be NULL */
+	void *giving_ctx;
 	struct cls cls[POOL_CLASSES];
 	uint32_t numbers[];
 };
@@ -183,9 +185,13 @@ static void cool(struct pool *p, struct cls *k, uint32_t n)
 		uint32_t part = n < 64 ? n : 64;
 
 		for (uint32_t i = 0; i < part; i++) {
+			uint64_t off = k->start + (uint64_t)k->buf[i] * k->size;
+
 			some[i] = k->buf[i];
+			if (p->giving)
+				p->giving(p->giving_ctx, off, k->size);
 			/* should it fail the pages stay, which costs memory only */
-			madvise(p->mem + k->start + (uint64_t)some[i] * k->size, k->size, MADV_REMOVE);
+			madvise(p->mem + off, k->size, MADV_REMOVE);
 		}
 		k->warm -= part;
 		memmove(k->buf, k->buf + part, k->warm * sizeof(*k->buf));
@@ -195,6 +201,14 @@ static void cool(struct pool *p, struct cls *k, uint32_t n)
 		p->given_back += (uint64_t)part * k->size;
 		n -= part;
 	}
+}
+
+void pool_watch(struct pool *p, void (*fn)(void *ctx, uint64_t off, uint64_t len), void *ctx)
+{
+	pthread_mutex_lock(&p->lock);
+	p->giving = fn;
+	p->giving_ctx = ctx;
+	pthread_mutex_unlock(&p->lock);
 }
 
 /* Warm buffers of other sizes give way to one of @need bytes; false: too little. */

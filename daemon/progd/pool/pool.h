@@ -46,6 +46,12 @@ int pool_new(uint32_t job, void *mem, uint64_t size, uint64_t bytes, struct pool
 /* Buffers still in use stay as they are.  NULL is fine. */
 void pool_free(struct pool *p);
 
+/*
+ * Before memory of a buffer is given back @fn(@ctx) is told where it is in the region, with the mutex held: what has its pages has to
+ * let them go.  NULL: nobody is told.
+ */
+void pool_watch(struct pool *p, void (*fn)(void *ctx, uint64_t off, uint64_t len), void *ctx);
+
 /* A buffer of at least @len bytes.  -EMSGSIZE: longer than POOL_MAX; -ENOBUFS: the bound is reached. */
 int pool_get(struct pool *p, uint64_t len, struct pool_buf *out);
 /* The directory names it no more. */

@@ -222,9 +222,10 @@ static void *place(const struct fetch_way *w, const struct fetch *f, uint64_t *n
 {
 	struct op *op = f->op;
 	uint64_t most = *n < LANE_LAND_MAX ? *n : LANE_LAND_MAX;
+	struct link_memory m = { .c = &f->s->conn->c->view, .map = op->map, .hi = op->map ? op->map->size : 0 };
 
 	if ((op->flags & PROG_SQE_LOC_MASK) == PROG_SQE_REGION && !op->map->device && op->len >= LAND_MIN && !op->status &&
-	    link_landing(w->p->r->link, w->lw.way, &f->s->conn->c->view, op->map, op->addr + f->issued, &most, key)) {
+	    link_landing(w->p->r->link, w->lw.way, &m, op->addr + f->issued, &most, key)) {
 		*n = most;
 		return op_memory(f->s->conn->c, op, f->issued);
 	}

@@ -10,6 +10,12 @@
 
 #include "rndv/priv.h"
 
+/* Is this the worker that serves its RECVs, and fills its pool? */
+static bool fills_pool(const struct conn *c)
+{
+	return c->key.rank % c->r->link->o.workers == c->r->link->o.index;
+}
+
 static void on_trim(void *ctx)
 {
 	struct rndv *r = ctx;
@@ -17,10 +23,32 @@ static void on_trim(void *ctx)
 	struct conn *c;
 
 	DL_FOREACH(r->list, c)
-		if (c->sp->pool && c->key.rank % r->link->o.workers == r->link->o.index)
+		if (fills_pool(c) && c->sp->pool)
 			left += pool_trim(c->sp->pool, loop_now(), idle_ns);
 	if (left)
 		loop_timer_set(r->link->o.loop, &r->trim, idle_ns, on_trim, r);
+}
+
+/* A device would go on to write to the pages that are there now. */
+static void giving_back(void *ctx, uint64_t off, uint64_t len)
+{
+	struct conn *c = ctx;
+
+	LOOP_ASSERT(c->r->link->o.loop);
+	link_landings_end_of(c->r->link, c->sp->pool_map, off, off + len);
+}
+
+void rndv_eager_end(struct conn *c)
+{
+	/* who puts buffers back from now on may be another worker */
+	if (fills_pool(c) && c->sp->pool)
+		pool_watch(c->sp->pool, NULL, NULL);
+}
+
+void rndv_eager_bounds(const struct eager *e, uint64_t *lo, uint64_t *hi)
+{
+	*lo = e->buf.off;
+	*hi = e->buf.off + e->buf.size;
 }
 
 /* The client's pool; NULL: it has none, or no memory. */
@@ -38,6 +66,7 @@ static struct pool *pool_of(struct conn *c)
 			return NULL;
 		sp->pool_map = win_map_get(map);
 		sp->pool_bytes = bytes;
+		pool_watch(sp->pool, giving_back, c);
 	}
 	if (sp->pool_bytes != bytes) {
 		pool_limit(sp->pool, bytes);

@@ -491,6 +491,10 @@ bool rndv_peer_copy_fits(const struct recv_xfer *x);
 /* eager.c: the pool */
 /* Take the payload of @s, which is in the unexpected queue, to the pool.  @pj as in xfer_begin(). */
 void rndv_eager_begin(struct conn *on, struct rndv_job *pj, struct rsend *s);
+/* Where its buffer is in the pool's region. */
+void rndv_eager_bounds(const struct eager *e, uint64_t *lo, uint64_t *hi);
+/* Of the client nothing is read to by RDMA on this worker any more. */
+void rndv_eager_end(struct conn *c);
 /* A SEND of which nobody need be told any more; NULL is fine. */
 void rndv_rsend_forget(struct rsend *s);
 

@@ -81,10 +81,12 @@ static void *place(const struct recv_xfer *x, uint64_t *n, uint32_t *key)
 {
 	uint8_t *to = rndv_side_ptr(&x->to, x->issued);
 	uint64_t most = *n < LANE_LAND_MAX ? *n : LANE_LAND_MAX;
+	struct link_memory m = { .c = &x->sp->c.view, .map = x->to.map, .hi = x->to.map ? x->to.map->size : 0 };
 
+	if (x->into)
+		rndv_eager_bounds(x->into, &m.lo, &m.hi);
 	if (to && !x->to.map->device && x->issued >= x->head &&
-	    link_landing(x->on->r->link, x->pj->way.way, &x->sp->c.view, x->to.map, (uint64_t)(to - (uint8_t *)x->to.map->mem), &most,
-			 key)) {
+	    link_landing(x->on->r->link, x->pj->way.way, &m, (uint64_t)(to - (uint8_t *)m.map->mem), &most, key)) {
 		*n = most;
 		return to;
 	}

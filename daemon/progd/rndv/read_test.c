@@ -239,28 +239,73 @@ static void take_eager(uint32_t rank)
 	__atomic_store_n(&clients[rank].seg->area.pool_region, 2, __ATOMIC_RELEASE);
 }
 
-/* To the pool before it is matched. */
+/* A message that is read to the pool before it is matched; its bytes must be there. */
+static void one_eager(uint64_t len)
+{
+	struct stats_msgs before = st()->msgs;
+	struct buf sb = send_buf(2, len, ++ord), rb;
+	uint32_t s = post_send(2, 0, ord, PROG_P2PF_EAGER, &sb), r;
+
+	RUN(DONE(2, s));
+	assert_int_equal(shown(&node_b), 0);
+	assert_int_equal(st()->msgs.eager - before.eager, 1);
+	assert_int_equal(st()->msgs.read_bytes - before.read_bytes, len);
+	assert_int_equal(st()->msgs.read_copied_bytes, before.read_copied_bytes);
+	memset(sb.mem, 0, sb.len);
+	rb = recv_buf(0, IN_REGION, len);
+	r = post_recv(2, 0, ord, 0, &rb);
+	RUN(DONE(0, r));
+	check(0, r, &rb, ord, len);
+	RUN(!under_way());
+}
+
 static void test_eager(void **state)
 {
-	struct stats_msgs before;
+	learn();
+	take_eager(0);
+	one_eager(500000);
+	kit_conf.pool_bytes = 0;
+}
+
+static uint64_t given_back(void)
+{
+	struct pool_info i;
+
+	pool_info(clients[0].sp->pool, &i);
+	return i.given_back;
+}
+
+/*
+ * Memory of the pool that is given back is not registered any more: a device would go on to write to the pages that were there.  What
+ * is in use is.
+ */
+static void test_eager_given_back(void **state)
+{
+	const struct win_map *m = clients[0].regions[1];
 	struct buf sb, rb;
 	uint32_t r, s;
 
 	learn();
 	take_eager(0);
-	before = st()->msgs;
-	sb = send_buf(2, 500000, ++ord);
+	kit_conf.pool_idle_ns = 1000000;
+	for (int i = 1; i <= 3; i++) {
+		one_eager(500000);
+		RUN(given_back() == i * (512u << 10));
+		assert_false(verbs_double_covers(m->mem, m->size));
+	}
+	/* a buffer that waits for its RECV, and one that is given back beside it */
+	sb = send_buf(2, 400000, ++ord);
 	s = post_send(2, 0, ord, PROG_P2PF_EAGER, &sb);
 	RUN(DONE(2, s));
-	assert_int_equal(shown(&node_b), 0);
-	assert_int_equal(st()->msgs.eager - before.eager, 1);
-	assert_int_equal(st()->msgs.read_bytes - before.read_bytes, 500000);
-	assert_int_equal(st()->msgs.read_copied_bytes, before.read_copied_bytes);
-	memset(sb.mem, 0, sb.len);
-	rb = recv_buf(0, IN_REGION, 500000);
-	r = post_recv(2, 0, ord, 0, &rb);
+	r = ord;
+	one_eager(300000);
+	RUN(given_back() == 3 * (512u << 10) + (384u << 10));
+	assert_true(verbs_double_covers(m->mem, m->size));
+	rb = recv_buf(0, IN_REGION, 400000);
+	r = post_recv(2, 0, r, 0, &rb);
 	RUN(DONE(0, r));
-	check(0, r, &rb, ord, 500000);
+	RUN(given_back() == 4 * (512u << 10) + (384u << 10));
+	assert_false(verbs_double_covers(m->mem, m->size));
 	kit_conf.pool_bytes = 0;
 }
 
@@ -932,6 +977,7 @@ static const struct CMUnitTest tests[] = {
 	CASE(test_read),
 	CASE(test_by_id),
 	CASE(test_eager),
+	CASE(test_eager_given_back),
 	CASE(test_pieces),
 	CASE(test_many),
 	CASE(test_frames),

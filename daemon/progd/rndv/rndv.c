@@ -67,6 +67,7 @@ void rndv_detach(struct rndv *r, struct rndv_space *sp)
 		xfer_abort(c->recvs, -ESRCH);
 	/* nothing is read there any more */
 	link_landings_end(r->link, &sp->c.view, NULL);
+	rndv_eager_end(c);
 	while (c->reads)
 		xfer_done(c->reads, -ESRCH);
 	while (c->sends)

@@ -121,10 +121,14 @@ void device_reads(struct device *d)
 		die(d, "its completions cannot be read");
 }
 
-/* All that has come is worth waking for; of sends that end errors only, unless one is waited for. */
-static bool arm(struct device *d)
+/*
+ * All that has come is worth waking for; of sends that end errors only, unless one is waited for.  A queue that has told of nothing is
+ * armed still: arming costs a driver a write to the device, and with some for less what is armed for more tells of less then.
+ */
+static bool arm(struct device *d, bool of_messages, bool of_sends, bool of_ways)
 {
-	return !ibv_req_notify_cq(d->rcq, 0) && !ibv_req_notify_cq(d->scq, !d->out_wanted);
+	return (!of_messages || !ibv_req_notify_cq(d->rcq, 0)) && (!of_sends || !ibv_req_notify_cq(d->scq, 1)) &&
+	       (!of_ways || !ibv_req_notify_cq(d->wcq, 0));
 }
 
 void device_want_out(struct device *d)
@@ -149,25 +153,25 @@ static void acknowledge(struct device *d)
 static void completions(void *arg)
 {
 	struct device *d = arg;
-	bool of_messages, of_ways;
+	bool of_messages, of_sends, of_ways;
 	struct ibv_cq *cq;
 	void *ctx;
 
 	while (!ibv_get_cq_event(d->channel, &cq, &ctx))
 		(*(cq == d->rcq ? &d->revents : cq == d->scq ? &d->sevents : &d->wevents))++;
-	of_messages = d->revents || d->sevents;
+	of_messages = d->revents;
+	of_sends = d->sevents;
 	of_ways = d->wevents;
 	acknowledge(d);
-	/* a queue that has told of nothing is armed still, and arming costs a driver a write to the device */
-	if (of_messages)
+	if (of_sends)
 		d->out_wanted = false;
-	if ((of_messages && !arm(d)) || (of_ways && ibv_req_notify_cq(d->wcq, 0)))
+	if (!arm(d, of_messages, of_sends, of_ways))
 		die(d, "does not tell of completions");
 	/* what came before that is here, and what comes later is told of */
-	if (of_messages) {
+	if (of_messages)
 		device_drain(d);
+	if (of_messages || of_sends)
 		device_reap(d);
-	}
 	if (of_ways)
 		device_reads(d);
 	device_tell(d);
@@ -362,7 +366,7 @@ static int make_queues(struct device *d, char why[VERBS_WHY])
 		if (!d->srq[class])
 			return cannot(d, why, "shared receive queue");
 	}
-	if (!arm(d))
+	if (!arm(d, true, true, false))
 		return cannot(d, why, "notification");
 	return 0;
 }

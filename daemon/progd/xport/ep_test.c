@@ -203,11 +203,26 @@ static void test_end_waiting(void **state)
 	mallopt(M_PERTURB, 0);
 }
 
+/* A queue that has told of nothing is armed still, for all that it was armed for. */
+static void test_arms(void **state)
+{
+	uint64_t n;
+
+	send_each(100);
+	RUN_FOR(look, 20, come() == ENDS * 100);
+	n = verbs_double_arms();
+	end[0][0].left = 100;
+	send_on(&end[0][0]);
+	RUN_FOR(look, 20, come() == (ENDS + 1) * 100);
+	assert_int_equal(verbs_double_arms() - n, 1);
+}
+
 #define CASE(name)	cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 static const struct CMUnitTest tests[] = {
 	CASE(test_share),
 	CASE(test_end_waiting),
+	CASE(test_arms),
 };
 
 KIT_SUITE(tests);

@@ -281,6 +281,18 @@ static struct verbs_way *way_to_tell(const struct device *d)
 	return NULL;
 }
 
+static void tell_touched(struct device *d)
+{
+	struct verbs_ep *e;
+
+	while ((e = d->touched)) {
+		d->touched = e->touched_next;
+		e->touched = false;
+		if (e->ctx)
+			tell(e);
+	}
+}
+
 void device_tell(struct device *d)
 {
 	struct verbs_ep *e, *next;
@@ -292,15 +304,12 @@ void device_tell(struct device *d)
 		w->event = NULL;
 		d->v->way->failed(w, why);
 	}
-	while ((e = d->touched)) {
-		d->touched = e->touched_next;
-		e->touched = false;
-		if (e->ctx)
-			tell(e);
-	}
+	tell_touched(d);
 	DL_FOREACH_SAFE(d->eps, e, next)
 		if (e->dying && d->v->ep->is_dead(e))
 			d->v->ep->destroy(e);
+	/* those who may have what it had */
+	tell_touched(d);
 	if (!d->ends)
 		device_free(d);
 }

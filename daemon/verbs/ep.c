@@ -243,10 +243,23 @@ static void has_room(struct verbs_ep *e)
 	touch(e);
 }
 
+/* Sends have ended, well or not: all that wait may have waited for what has become free. */
+static void sends_ended(struct device *d)
+{
+	struct verbs_ep *e;
+
+	if (!d->wanting)
+		return;
+	d->wanting = false;
+	DL_FOREACH(d->eps, e)
+		if (e->wants_room)
+			has_room(e);
+}
+
 /* All before the one of which @wc tells have ended, too. */
 static void send_ended(struct half *h, const struct ibv_wc *wc)
 {
-	struct verbs_ep *e = h->e, *other;
+	struct verbs_ep *e = h->e;
 	uint32_t n = (uint32_t)wc->wr_id - h->sq_tail + 1;
 
 	if (n > h->sq_head - h->sq_tail)
@@ -257,18 +270,11 @@ static void send_ended(struct half *h, const struct ibv_wc *wc)
 		if (b)
 			buf_put(b);
 	}
-	if (wc->status != IBV_WC_SUCCESS) {
+	if (wc->status != IBV_WC_SUCCESS)
 		fail(e, "%s: send: %s", e->d->name, ibv_wc_status_str(wc->status));
-		return;
-	}
-	give_back(e);
-	/* others may have waited for what has become free */
-	if (!e->d->wanting)
-		return;
-	e->d->wanting = false;
-	DL_FOREACH(e->d->eps, other)
-		if (other->wants_room)
-			has_room(other);
+	else
+		give_back(e);
+	sends_ended(e->d);
 }
 
 /* ---- receiving ---- */
@@ -481,6 +487,7 @@ static void destroy(struct verbs_ep *e)
 		}
 	}
 	DL_DELETE(d->eps, e);
+	sends_ended(d);
 	d->ends--;
 	free(e);
 }

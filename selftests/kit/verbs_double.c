@@ -92,7 +92,7 @@ static struct {
 	uint64_t writes, write_bytes, writes_refused, write_at, arms;
 	int write_fault;
 	struct written *late;
-	bool slow_reads, slow_writes;
+	bool slow_messages, slow_reads, slow_writes;
 	uint32_t alter;
 	int fault;
 	bool happened, up, ethernet, inline_data, removed;
@@ -116,7 +116,7 @@ void verbs_double_reset(void)
 	d.writes = d.write_bytes = d.writes_refused = d.write_at = 0;
 	free(d.late);
 	d.late = NULL;
-	d.slow_reads = d.slow_writes = false;
+	d.slow_messages = d.slow_reads = d.slow_writes = false;
 	d.happened = d.ethernet = d.roce_gid = d.removed = false;
 	d.ports = NULL;
 	d.up = d.inline_data = true;
@@ -190,6 +190,14 @@ uint64_t verbs_double_reads(uint64_t *bytes, uint64_t *refused)
 uint64_t verbs_double_arms(void)
 {
 	return count_of(&d.arms);
+}
+
+void verbs_double_hold_messages(bool hold)
+{
+	pthread_mutex_lock(&d.lock);
+	d.slow_messages = hold;
+	pthread_cond_signal(&d.work);
+	pthread_mutex_unlock(&d.lock);
 }
 
 void verbs_double_hold_reads(bool hold)
@@ -682,6 +690,11 @@ static bool step(struct dqp *q)
 	return true;
 }
 
+static bool is_held(const struct send *s)
+{
+	return s->wr.opcode == IBV_WR_RDMA_READ ? d.slow_reads : s->wr.opcode == IBV_WR_RDMA_WRITE ? d.slow_writes : d.slow_messages;
+}
+
 static void *run(void *arg)
 {
 	struct timespec ms = { .tv_nsec = 1000000 };
@@ -694,9 +707,7 @@ static void *run(void *arg)
 		for (unsigned int i = 0; i < QPS; i++) {
 			struct dqp *q = d.qp[(i + d.messages) % QPS];
 
-			if (!q || !q->sq || q->v.state != IBV_QPS_RTS ||
-			    (d.slow_reads && q->sq->wr.opcode == IBV_WR_RDMA_READ) ||
-			    (d.slow_writes && q->sq->wr.opcode == IBV_WR_RDMA_WRITE))
+			if (!q || !q->sq || q->v.state != IBV_QPS_RTS || is_held(q->sq))
 				continue;
 			if (step(q))
 				did = true;

@@ -52,7 +52,8 @@ static inline uint64_t verbs_double_reads_refused(void)
 
 /* How often completion queues were armed. */
 uint64_t verbs_double_arms(void);
-/* READs, or WRITEs, take until they are let go. */
+/* Messages, READs, or WRITEs, take until they are let go. */
+void verbs_double_hold_messages(bool hold);
 void verbs_double_hold_reads(bool hold);
 void verbs_double_hold_writes(bool hold);
 /* The @n'th READ from now on does not reach the peer; 0: none. */

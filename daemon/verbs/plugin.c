@@ -29,6 +29,22 @@ static void verbs_close(struct verbs *v)
 	free(v);
 }
 
+static void look_at(struct device *d)
+{
+	device_drain(d);
+	device_reap(d);
+	device_reads(d);
+	device_tell(d);
+}
+
+static void verbs_look(struct verbs *v)
+{
+	struct device *d, *next;
+
+	LL_FOREACH_SAFE(v->devices, d, next)
+		look_at(d);
+}
+
 static bool verbs_tick(struct verbs *v)
 {
 	struct device *d, *next;
@@ -38,10 +54,7 @@ static bool verbs_tick(struct verbs *v)
 		DL_FOREACH(d->eps, e)
 			ep_tick(e);
 		device_look(d);
-		device_drain(d);
-		device_reap(d);
-		device_reads(d);
-		device_tell(d);
+		look_at(d);
 	}
 	return v->devices;
 }
@@ -54,6 +67,7 @@ __attribute__((visibility("default"))) const struct verbs_api progd_verbs_api = 
 	.open = verbs_open,
 	.close = verbs_close,
 	.tick = verbs_tick,
+	.look = verbs_look,
 	.ep_new = ep_new,
 	.ep_connect = ep_connect,
 	.ep_free = ep_free,

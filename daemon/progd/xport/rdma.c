@@ -211,7 +211,7 @@ static void control_done(void *arg, ssize_t res)
 	}
 	/* what the peer sent before it closed has come, but perhaps we were not told yet */
 	l->rdma.eof = true;
-	l->xw->x->o.verbs->tick(l->xw->verbs);
+	api(l)->look(l->xw->verbs);
 	take_input(l);
 }
 

@@ -25,6 +25,7 @@
 static unsigned int seed;
 static int loop_kind_used;
 static bool sealed;
+static const struct verbs_api *plugin = &progd_verbs_api;
 
 struct side {
 	struct loop *loop;
@@ -121,7 +122,7 @@ static void side_start(struct side *s, uint8_t id, bool rdma)
 {
 	struct xport_opts o = {
 		.workers = 1, .transport = "tcp", .listen = "127.0.0.1", .handlers = &handlers, .post = post,
-		.encrypt = sealed, .verbs = rdma ? &progd_verbs_api : NULL,
+		.encrypt = sealed, .verbs = rdma ? plugin : NULL,
 		.verbs_opts = { .devices = "", .gid_index = -1, .quiet_s = 1 }, .rdma_retry_ns = 50000000,
 	};
 	char err[XPORT_ERR];
@@ -427,6 +428,38 @@ static void test_quiet(void **state)
 	part();
 }
 
+static unsigned int ticks;
+
+static bool count_tick(struct verbs *v)
+{
+	ticks++;
+	return false;
+}
+
+/* Lanes that end look at what has come: no second has passed by that, for which endpoints wait that end or were quiet. */
+static void test_end_is_no_tick(void **state)
+{
+	struct verbs_api counted = progd_verbs_api;
+	unsigned int n;
+
+	counted.tick = count_tick;
+	plugin = &counted;
+	ticks = 0;
+	meet(true, true);
+	UNTIL(both_by("verbs"));
+	/* the clocks of both have asked, and do not any more */
+	UNTIL(ticks >= 2);
+	exchange(10);
+	n = ticks;
+	lane_close(a.lane, 0, NULL);
+	UNTIL(a.downs && b.downs);
+	assert_int_equal(ticks, n);
+	side_stop(&a);
+	side_stop(&b);
+	assert_int_equal(verbs_double_open(), 0);
+	plugin = &progd_verbs_api;
+}
+
 /* ---- the plug-in alone ---- */
 
 static void *no_watch(void *ctx, int fd, void (*cb)(void *arg), void *arg)
@@ -664,6 +697,7 @@ static const struct CMUnitTest tests[] = {
 	{ "mtu", test_mtu, on_epoll, NULL, NULL },
 	BOTH(retry), BOTH(rnr), BOTH(lost_ack), BOTH(qp_fatal), BOTH(port_down), BOTH(removed), BOTH(removed_quietly), BOTH(early),
 	BOTH(lies), BOTH(scarce), BOTH(short), BOTH(without), BOTH(roce), BOTH(quiet),
+	BOTH(end_is_no_tick),
 };
 
 static int setup_all(void **state)

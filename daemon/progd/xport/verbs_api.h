@@ -11,7 +11,7 @@
  * nothing on the queue pairs of other jobs, and on those of endpoints.
  *
  * All but `init' and `describe' is called on the worker's thread, and what the host has is called on it, from inside of
- * callbacks of `watch' and of `tick', never from inside another call made to the plug-in.
+ * callbacks of `watch', of `tick' and of `look', never from inside another call made to the plug-in.
  */
 #ifndef PROGD_VERBS_API_H
 #define PROGD_VERBS_API_H
@@ -22,7 +22,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-#define VERBS_API_VERSION	5
+#define VERBS_API_VERSION	6
 #define VERBS_API_SYMBOL	"progd_verbs_api"
 #define VERBS_PLUGIN		"progd-verbs.so"
 
@@ -114,6 +114,8 @@ struct verbs_api {
 	void (*close)(struct verbs *v);
 	/* Once in a second from the first endpoint on, until it says that nothing is left of them. */
 	bool (*tick)(struct verbs *v);
+	/* The host is told of all that has come by now. */
+	void (*look)(struct verbs *v);
 	/*
 	 * An endpoint near the address @local (IPv6, or IPv4 mapped; all 0: not known), and what the peer has to know.
 	 * 0, or -errno and a line.

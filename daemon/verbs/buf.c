@@ -12,6 +12,15 @@ const uint32_t buf_sizes[VERBS_CLASSES] = { SMALL_SIZE, LARGE_SIZE };
 const uint32_t buf_lent[VERBS_CLASSES] = { SMALL_LENT, LARGE_LENT };
 static const uint32_t out[VERBS_CLASSES] = { SMALL_OUT, LARGE_OUT };
 
+int buf_cannot_register(const struct device *d, char why[VERBS_WHY], size_t bytes)
+{
+	int err = errno ? errno : EIO;
+
+	snprintf(why, VERBS_WHY, "%s: %zu KiB cannot be registered: %s%s", d->name, bytes / 1024, strerror(err),
+		 err == ENOMEM ? " (RLIMIT_MEMLOCK is too small)" : "");
+	return -err;
+}
+
 static void slab_free(struct slab *s)
 {
 	if (s->mr)
@@ -38,8 +47,7 @@ static struct slab *slab_new(struct device *d, const uint32_t n[VERBS_CLASSES], 
 	memset(s->mem, 0, bytes);
 	s->mr = ibv_reg_mr(d->pd, s->mem, bytes, access);
 	if (!s->mr) {
-		snprintf(why, VERBS_WHY, "%s: %zu KiB cannot be registered: %s%s", d->name, bytes / 1024, strerror(errno),
-			 errno == ENOMEM ? " (RLIMIT_MEMLOCK is too small)" : "");
+		buf_cannot_register(d, why, bytes);
 		slab_free(s);
 		return NULL;
 	}

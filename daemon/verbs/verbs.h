@@ -206,6 +206,8 @@ void buf_put(struct buf *b);
 /* So few are free that who waits for one has to be told of each that will be. */
 bool buf_is_scarce(const struct device *d, int class);
 void buf_free_all(struct device *d);
+/* After ibv_reg_mr(): -errno and a line. */
+int buf_cannot_register(const struct device *d, char why[VERBS_WHY], size_t bytes);
 
 /* device.c */
 int device_get(struct verbs *v, const uint8_t local[16], struct device **out, char why[VERBS_WHY]);

@@ -94,16 +94,17 @@ int way_mem_add(struct verbs_way *w, void *addr, size_t len, int use, uint64_t *
 		return -EMFILE;
 	}
 	mem = calloc(1, sizeof(*mem));
+	if (!mem) {
+		snprintf(why, VERBS_WHY, "no memory");
+		return -ENOMEM;
+	}
 	errno = ENOMEM;
-	if (mem)
-		mem->mr = ibv_reg_mr(w->dom->pd, addr, len, mem_access[use]);
-	if (!mem || !mem->mr) {
-		int err = errno ? errno : EIO;
+	mem->mr = ibv_reg_mr(w->dom->pd, addr, len, mem_access[use]);
+	if (!mem->mr) {
+		int err = buf_cannot_register(d, why, len);
 
-		snprintf(why, VERBS_WHY, "%s: %zu KiB of memory cannot be registered: %s%s", d->name, len / 1024, strerror(err),
-			 err == ENOMEM ? " (RLIMIT_MEMLOCK is too small)" : "");
 		free(mem);
-		return -err;
+		return err;
 	}
 	mem->id = ++d->v->last_mem;
 	LL_PREPEND(w->dom->mems, mem);
@@ -284,9 +285,10 @@ static int make_buffers(struct verbs_way *w, char why[VERBS_WHY])
 
 	errno = ENOMEM;
 	w->buf = aligned_alloc(4096, bytes);
-	if (w->buf)
-		w->mr = ibv_reg_mr(w->dom->pd, w->buf, bytes, IBV_ACCESS_LOCAL_WRITE);
-	return w->mr ? 0 : ep_cannot(w->e->d, why, "buffers of a way");
+	if (!w->buf)
+		return ep_cannot(w->e->d, why, "buffers of a way");
+	w->mr = ibv_reg_mr(w->dom->pd, w->buf, bytes, IBV_ACCESS_LOCAL_WRITE);
+	return w->mr ? 0 : buf_cannot_register(w->e->d, why, bytes);
 }
 
 void way_free(struct verbs_way *w)

@@ -150,9 +150,13 @@ static void check_rdma(json_t *status, int fd)
 	json_array_foreach(json_object_get(json_object_get(rep, "result"), "peers"), i, p) {
 		const char *carrier = json_string_value(json_object_get(p, "carrier"));
 		const char *why = json_string_value(json_object_get(p, "carrier_why"));
+		const char *lacks = json_string_value(json_object_get(p, "rdma_why"));
+		const char *lane = json_string_value(json_object_get(p, "lane"));
 
 		if (carrier && !strcmp(carrier, "tcp") && why && *why)
-			say(NOTE, "RDMA", "lane %s goes by TCP: %s", json_string_value(json_object_get(p, "lane")), why);
+			say(NOTE, "RDMA", "lane %s goes by TCP: %s", lane, why);
+		if (carrier && !strcmp(carrier, "verbs") && lacks && *lacks)
+			say(NOTE, "RDMA", "lane %s goes by RDMA, but some bytes in frames, or copied: %s", lane, lacks);
 	}
 	json_decref(req);
 	json_decref(rep);

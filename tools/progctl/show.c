@@ -20,7 +20,7 @@ int cmd_stats(int argc, char **argv)
 		"node", "direction", "state", "streams", "operations", "bytes", "latency_ns", "tx_bytes",
 		"rx_bytes", "rx_direct", "lost_lanes", "resumed", "away_ns", "carrier",
 		"rdma_tx_bytes", "rdma_rx_bytes", "rdma_read_bytes", "rdma_write_bytes",
-		"carrier_why", "lane", NULL,
+		"carrier_why", "rdma_why", "lane", NULL,
 	};
 	json_t *res = ask(json_pack("{s:s}", "cmd", "stats"));
 

@@ -37,6 +37,7 @@ static void add_peer(void *arg, const struct rma_peer_info *i)
 	ctl_put_u64(o, "stalls", i->lane.stalls);
 	json_object_set_new(o, "carrier", i->carrier ? json_string(i->carrier) : json_null());
 	json_object_set_new(o, "carrier_why", i->carrier ? json_string(i->carrier_why) : json_null());
+	json_object_set_new(o, "rdma_why", i->carrier ? json_string(i->way_why) : json_null());
 	ctl_put_u64(o, "rdma_tx_bytes", i->lane.rdma_tx_bytes);
 	ctl_put_u64(o, "rdma_rx_bytes", i->lane.rdma_rx_bytes);
 	ctl_put_u64(o, "rdma_read_bytes", i->lane.rdma_read_bytes);

@@ -334,6 +334,7 @@ static void each_out(const struct rma *r, const struct link_peer *lp, const stru
 		i.away_ns = lane_away_ns(lp->lane);
 		i.carrier = lane_carrier(lp->lane);
 		i.carrier_why = lane_carrier_why(lp->lane);
+		i.way_why = lane_way_why(lp->lane);
 		i.lane = *lane_stats(lp->lane);
 	}
 	fn(arg, &i);
@@ -361,6 +362,7 @@ void rma_each_peer(struct rma *r, void (*fn)(void *arg, const struct rma_peer_in
 		i.away_ns = lane_away_ns(in->lane);
 		i.carrier = lane_carrier(in->lane);
 		i.carrier_why = lane_carrier_why(in->lane);
+		i.way_why = lane_way_why(in->lane);
 		i.lane = *lane_stats(in->lane);
 		fn(arg, &i);
 	}

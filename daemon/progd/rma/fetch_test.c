@@ -401,6 +401,9 @@ static void test_copied(void **state)
 	RUN(acked() == seq);
 	assert_int_equal(st->mapped_bytes - copied, 65536);
 	assert_memory_equal(regions_a[1]->mem, target_mem(), 65536);
+	/* and who asks is told */
+	assert_non_null(strstr(lane_way_why(a.k.link->peers->lane), "RLIMIT_MEMLOCK"));
+	assert_string_equal(lane_way_why(b.k.link->lanes->lane), "");
 	assert_int_equal(wc_a.streams[1].err_seq, 0);
 }
 
@@ -643,6 +646,7 @@ static void test_no_memory(void **state)
 	}
 	assert_int_equal(verbs_double_reads_done(), before);
 	assert_int_equal(fallback(STATS_FB_READ_REFUSED), 2);
+	assert_non_null(strstr(lane_way_why(b.k.link->lanes->lane), "RLIMIT_MEMLOCK"));
 	stream()->key_rest = 0;
 	learn(0, 1 << 20);
 }

@@ -75,6 +75,7 @@ struct rma_peer_info {
 	uint64_t downs;			/* lanes lost so far */
 	const char *carrier;		/* lane_carrier(), NULL: no lane */
 	const char *carrier_why;
+	const char *way_why;		/* lane_way_why() */
 	struct lane_stats lane;
 };
 void rma_each_peer(struct rma *r, void (*fn)(void *arg, const struct rma_peer_info *i), void *arg);

@@ -315,6 +315,11 @@ const char *lane_carrier_why(const struct lane *l)
 	return l->xw->rdma && !l->rdma.peer ? "the peer has no RDMA" : l->rdma.why;
 }
 
+const char *lane_way_why(const struct lane *l)
+{
+	return l->rdma.way_why;
+}
+
 void lane_set_priv(struct lane *l, void *priv)
 {
 	l->priv = priv;

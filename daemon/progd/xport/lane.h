@@ -287,6 +287,7 @@ struct lane_rdma {
 	struct loop_timer timer;	/* offers again; hands over what has come */
 	uint8_t frame[sizeof(struct wire_rdma_end)];
 	char why[VERBS_WHY];		/* why it does not go by RDMA */
+	char way_why[VERBS_WHY];	/* it does: what could not be had last for reads and writes */
 };
 
 /* What lanes have of rdma.c, on workers that have RDMA. */

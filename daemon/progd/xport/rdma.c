@@ -470,6 +470,7 @@ static void rdma_drop(struct lane *l)
 		snprintf(l->rdma.why, sizeof(l->rdma.why), "the connection was lost");
 	loop_timer_cancel(&l->rdma.timer);
 	lane_ways_drop(l, l->rdma.why);
+	l->rdma.way_why[0] = '\0';
 	give_up(l);
 	if (l->tx_by == &carrier_rdma) {
 		/* how much of it the peer has is learnt when the lane is resumed */

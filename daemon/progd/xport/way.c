@@ -42,6 +42,11 @@ bool lane_takes_writes(const struct lane *l)
 	return l->rdma.peer_writes;
 }
 
+static void lacks(struct lane *l, const char *why)
+{
+	snprintf(l->rdma.way_why, sizeof(l->rdma.way_why), "%s", why);
+}
+
 static void way_free(struct lane_way *w)
 {
 	struct lane *l = w->l;
@@ -67,6 +72,7 @@ static int way_new(struct lane *l, uint32_t job, int use, const struct lane_way_
 	*w = (struct lane_way){ .l = l, .ops = ops, .ctx = ctx };
 	ret = api(l)->way_new(l->rdma.ep, jobid, use, w, &end, &w->v, why);
 	if (ret) {
+		lacks(l, why);
 		free(w);
 		return ret;
 	}
@@ -143,7 +149,11 @@ int lane_way_write(struct lane_way *w, uint64_t addr, uint32_t key, uint32_t len
 
 int lane_way_mem_add(struct lane_way *w, void *addr, size_t len, int use, uint64_t *id, uint32_t *key, char why[VERBS_WHY])
 {
-	return api(w->l)->mem_add(w->v, addr, len, use, id, key, why);
+	int ret = api(w->l)->mem_add(w->v, addr, len, use, id, key, why);
+
+	if (ret)
+		lacks(w->l, why);
+	return ret;
 }
 
 bool lane_way_mem_serves(const struct lane_way *w, uint64_t id)

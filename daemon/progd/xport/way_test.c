@@ -424,6 +424,7 @@ static void test_refused(void **state)
 		*(i == 0 ? &f.create_qp : i == 1 ? &f.modify_qp : &f.reg_mr) = 1;
 		verbs_double_fail(&f);
 		assert_true(api->way_new(side[0].ep, name, VERBS_WAY_USES, NULL, &mine, &w, why) < 0);
+		assert_true(i != 2 || strstr(why, "RLIMIT_MEMLOCK"));
 		assert_int_equal(verbs_double_open(), open);
 	}
 	f = (struct verbs_double_fails){ -1, -1, -1, -1, -1, -1 };

@@ -202,6 +202,8 @@ struct xport_worker *lane_worker(const struct lane *l);
 const char *lane_carrier(const struct lane *l);
 /* "verbs": the device and port; "tcp": why, or "" when nothing was tried.  Lives as long as the state does. */
 const char *lane_carrier_why(const struct lane *l);
+/* "verbs": why reads and writes last did without a way, or without memory that is registered; "": they never had to.  Likewise. */
+const char *lane_way_why(const struct lane *l);
 /* The engine's own pointer; NULL at first. */
 void lane_set_priv(struct lane *l, void *priv);
 void *lane_priv(const struct lane *l);

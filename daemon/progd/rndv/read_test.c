@@ -309,6 +309,40 @@ static void test_eager_given_back(void **state)
 	kit_conf.pool_bytes = 0;
 }
 
+/* A way by which nothing is read for long ends, with what was registered for it; not while something is. The next message has another. */
+static void test_idle(void **state)
+{
+	struct buf sb, rb;
+	uint64_t reads;
+	uint32_t r, s;
+
+	learn();
+	node_a.k.link->o.lane_idle_ns = LINK_IDLE_NS;
+	assert_true(rndv_read_idle(node_a.rndv, loop_now() + LINK_IDLE_NS / 2));
+	sb = send_buf(2, 1 << 20, ++ord);
+	rb = recv_buf(0, IN_REGION, 1 << 20);
+	verbs_double_hold_reads(true);
+	r = post_recv(2, 0, ord, 0, &rb);
+	s = post_send(2, 0, ord, 0, &sb);
+	RUN(reader(&node_a)->reads && reader(&node_a)->reads->reads);
+	assert_true(rndv_read_idle(node_a.rndv, loop_now() + 2 * LINK_IDLE_NS));
+	verbs_double_hold_reads(false);
+	RUN(DONE(2, s) && DONE(0, r));
+	check(0, r, &rb, ord, 1 << 20);
+	assert_non_null(reader(&node_a)->way.way);
+	assert_int_equal(node_a.k.link->nlandings, 1);
+	assert_false(rndv_read_idle(node_a.rndv, loop_now() + 2 * LINK_IDLE_NS));
+	assert_null(reader(&node_a)->way.way);
+	assert_int_equal(node_a.k.link->nlandings, 0);
+	reads = verbs_double_reads_done();
+	node_a.k.link->o.lane_idle_ns = 20000000;
+	one(2, 0, IN_REGION, 1 << 20, 1 << 20);
+	assert_true(verbs_double_reads_done() > reads);
+	assert_int_equal(st()->fallback[STATS_FB_MSG_READ_REFUSED] + st()->fallback[STATS_FB_MSG_READ_FAILED], 0);
+	/* that is looked at again and again */
+	RUN(!reader(&node_a)->way.way);
+}
+
 /* More than a sender shows at a time; the last bytes are too few to be shown. */
 static void test_pieces(void **state)
 {
@@ -978,6 +1012,7 @@ static const struct CMUnitTest tests[] = {
 	CASE(test_by_id),
 	CASE(test_eager),
 	CASE(test_eager_given_back),
+	CASE(test_idle),
 	CASE(test_pieces),
 	CASE(test_many),
 	CASE(test_frames),

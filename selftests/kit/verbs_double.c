@@ -595,6 +595,18 @@ static void write_it(struct dqp *q, struct dqp *to)
 		to_error(q);
 }
 
+void verbs_double_break_given(void)
+{
+	pthread_mutex_lock(&d.lock);
+	for (unsigned int i = 0; i < QPS; i++) {
+		if (!d.qp[i] || !d.qp[i]->a.qp_access_flags)
+			continue;
+		tell_qp(d.qp[i], IBV_EVENT_QP_FATAL);
+		to_error(d.qp[i]);
+	}
+	pthread_mutex_unlock(&d.lock);
+}
+
 bool verbs_double_is_late(void)
 {
 	bool b;

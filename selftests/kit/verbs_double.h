@@ -65,6 +65,8 @@ enum {
 	DOUBLE_WRITE_LATE,		/* it comes with verbs_double_late() */
 };
 void verbs_double_fail_write(uint64_t n, int how);
+/* Queue pairs by which memory is read or written fail at the side whose memory it is, and only that side is told. */
+void verbs_double_break_given(void);
 /* Has it been sent?  And does the peer's device take it? */
 bool verbs_double_is_late(void);
 bool verbs_double_late(void);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /* Ends of ways, as engines open and accept them. */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "link/priv.h"
@@ -29,8 +30,12 @@ int link_way_meet(struct link_way *w, const struct wire_wayrec *theirs, char why
 
 	if (theirs->of != w->mine.qpn || theirs->generation != w->mine.generation || theirs->round != w->mine.round)
 		return -ESTALE;
-	if (w->ready)
-		return theirs->qpn == w->theirs.qpn && theirs->psn == w->theirs.psn ? 0 : -ESTALE;
+	if (w->ready && theirs->qpn == w->theirs.qpn && theirs->psn == w->theirs.psn)
+		return 0;
+	if (w->ready) {
+		snprintf(why, VERBS_WHY, "the peer has lost its end");
+		return -ENOTCONN;
+	}
 	err = lane_way_connect(w->way, theirs, why);
 	if (err)
 		return err == -ESTALE ? -EPROTO : err;

@@ -1145,6 +1145,19 @@ static void test_write_killed_target(void **state)
 		assert_int_equal(target_mem()[i], 0x55);
 }
 
+/* The target loses its end of a way.  The origin hears that by the next key, of memory that it had none of: there is another way. */
+static void test_targets_way_lost(void **state)
+{
+	learn(0, 1 << 20);
+	verbs_double_break_given();
+	RUN(!b.rma->froms->end.way);
+	get(5 << 20, 1 << 20, 0);
+	RUN(acked() == seq && !a.k.link->peers->rma->ways);
+	check_landed(5 << 20, 1 << 20);
+	a.k.link->peers->rma->way_rest = 0;
+	learn(5 << 20, 1 << 20);
+}
+
 /* A way by which nothing goes for long ends, on both sides, with what was given out; not while something is under way. */
 static void test_idle(void **state)
 {
@@ -1356,6 +1369,7 @@ static const struct CMUnitTest tests[] = {
 	CASE(test_write_region_gone),
 	CASE(test_write_killed_target),
 	CASE(test_write_old_peer),
+	CASE(test_targets_way_lost),
 	CASE(test_idle),
 #if KIT_STEPS
 	cmocka_unit_test_setup_teardown(test_cost, setup_tcp, teardown),

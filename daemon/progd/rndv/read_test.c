@@ -898,24 +898,45 @@ static void test_lane_lost_there(void **state)
 	lane_lost(false);
 }
 
-/* With the job end the ways to its memory, at either end, though the lanes stay. */
-static void test_job_gone(void **state)
+static struct link_from *shower(void)
 {
 	struct link_from *from;
 
+	DL_FOREACH(node_b.k.link->from, from)
+		if (from->rndv && from->rndv->end.way)
+			return from;
+	return NULL;
+}
+
+/* The sender loses its end of a way, and the reader, who reads nothing then, hears that by the next key: there is another way. */
+static void test_senders_way_lost(void **state)
+{
+	uint64_t reads;
+
+	learn();
+	assert_non_null(shower());
+	verbs_double_break_given();
+	RUN(!shower());
+	reads = verbs_double_reads_done();
+	one(2, 0, IN_REGION, 1 << 20, 1 << 20);
+	assert_int_equal(verbs_double_reads_done(), reads);
+	reader(&node_a)->read_rest = 0;
+	one(2, 0, IN_REGION, 1 << 20, 1 << 20);
+	assert_true(verbs_double_reads_done() > reads);
+}
+
+/* With the job end the ways to its memory, at either end, though the lanes stay. */
+static void test_job_gone(void **state)
+{
 	learn();
 	one(2, 0, IN_REGION, 1 << 20, 1 << 20);
 	assert_non_null(reader(&node_a)->way.way);
-	DL_FOREACH(node_b.k.link->from, from)
-		if (from->rndv && from->rndv->end.way)
-			break;
-	assert_non_null(from);
+	assert_non_null(shower());
 	link_job_gone(node_a.k.link, job);
 	link_job_gone(node_b.k.link, job);
 	assert_null(node_a.k.link->ways);
 	assert_non_null(node_b.k.link->from);
-	DL_FOREACH(node_b.k.link->from, from)
-		assert_true(!from->rndv || !from->rndv->end.way);
+	assert_null(shower());
 }
 
 #if KIT_STEPS
@@ -1029,6 +1050,7 @@ static const struct CMUnitTest tests[] = {
 	CASE(test_fails_while_shown),
 	CASE(test_lane_lost),
 	CASE(test_lane_lost_there),
+	CASE(test_senders_way_lost),
 	CASE(test_job_gone),
 #if KIT_STEPS
 	cmocka_unit_test_setup_teardown(test_cost, setup_tcp, teardown),

@@ -1558,6 +1558,68 @@ static void no_buffer(void)
 	finish();
 }
 
+/* Nothing is received as @type, by the @how-th kind of receive; false: the library refuses. */
+static bool take_nothing(int how, MPI_Datatype type, int to, int from)
+{
+	MPI_Message m;
+	MPI_Request q;
+	MPI_Status st;
+
+	switch (how) {
+	case 0:
+		return !MPI_Recv(NULL, 0, type, from, how, MPI_COMM_WORLD, &st);
+	case 1:
+		return !MPI_Irecv(NULL, 0, type, from, how, MPI_COMM_WORLD, &q) && M(MPI_Wait(&q, &st));
+	case 2:
+		return !MPI_Recv_init(NULL, 0, type, from, how, MPI_COMM_WORLD, &q) && M(MPI_Start(&q)) &&
+		       M(MPI_Wait(&q, &st)) && M(MPI_Request_free(&q));
+	case 3:
+		return !MPI_Sendrecv(NULL, 0, MPI_BYTE, to, 99, NULL, 0, type, from, how, MPI_COMM_WORLD, &st) &&
+		       M(MPI_Recv(NULL, 0, MPI_BYTE, from, 99, MPI_COMM_WORLD, &st));
+	case 4:
+		return !MPI_Sendrecv_replace(NULL, 0, type, to, 99, from, how, MPI_COMM_WORLD, &st) &&
+		       M(MPI_Recv(NULL, 0, MPI_BYTE, from, 99, MPI_COMM_WORLD, &st));
+	default:
+		M(MPI_Mprobe(from, how, MPI_COMM_WORLD, &m, &st));
+		return !MPI_Mrecv(NULL, 0, type, &m, &st) || M(MPI_Mrecv(NULL, 0, MPI_BYTE, &m, &st));
+	}
+}
+
+/*
+ * MPICH takes messages of nothing whatever their type, be it none or one that is not committed, and Open MPI refuses.  What follows
+ * on the channel, and was posted before it came, is received where it belongs.
+ */
+static void nothing_of_no_type(void)
+{
+	int to = (t_rank + 1) % t_size, from = (t_rank + t_size - 1) % t_size;
+	MPI_Datatype type[2] = { MPI_DATATYPE_NULL };
+	unsigned char *out = malloc(2 * BIG);
+	MPI_Request q[4];
+
+	setup();
+	M(MPI_Type_contiguous(BIG, MPI_BYTE, &type[1]));
+	for (int how = 0; how < 12; how++) {
+		t_fill(out, BIG, t_rank + how);
+		t_fill(out + BIG, BIG, t_rank + how + 100);
+		M(MPI_Isend(NULL, 0, MPI_BYTE, to, how / 2, MPI_COMM_WORLD, &q[0]));
+		if (!take_nothing(how / 2, type[how % 2], to, from))
+			M(MPI_Recv(NULL, 0, MPI_BYTE, from, how / 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+		M(MPI_Wait(&q[0], MPI_STATUS_IGNORE));
+		M(MPI_Irecv(rbuf, BIG, MPI_BYTE, from, how / 2, MPI_COMM_WORLD, &q[0]));
+		M(MPI_Irecv(sbuf, BIG, MPI_BYTE, from, how / 2, MPI_COMM_WORLD, &q[1]));
+		t_barrier();
+		M(MPI_Isend(out, BIG, MPI_BYTE, to, how / 2, MPI_COMM_WORLD, &q[2]));
+		M(MPI_Isend(out + BIG, BIG, MPI_BYTE, to, how / 2, MPI_COMM_WORLD, &q[3]));
+		M(MPI_Waitall(4, q, MPI_STATUSES_IGNORE));
+		check(BIG, from + how);
+		memcpy(rbuf, sbuf, BIG);
+		check(BIG, from + how + 100);
+	}
+	M(MPI_Type_free(&type[1]));
+	free(out);
+	finish();
+}
+
 /* a third rank's messages between those of the second; its order is its own */
 static void any_source(void)
 {
@@ -2258,6 +2320,7 @@ int main(int argc, char **argv)
 	T_RUN(send_send, 2);
 	T_RUN(self_and_null, 2);
 	T_RUN(no_buffer, 2);
+	T_RUN(nothing_of_no_type, 2);
 	T_RUN(probed_order, 2);
 	T_RUN(progress_in_calls, 2);
 	T_RUN(odd_types, 2);

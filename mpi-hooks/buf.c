@@ -71,7 +71,7 @@ int buf_set(struct rec *r, const void *buf, MPI_Count count, MPI_Datatype type)
 	r->cap = 0;
 	if (!IS_OMPI && !count)
 		return MPI_SUCCESS;
-	if (type == MPI_DATATYPE_NULL || PMPI_Type_size_x(type, &size) || size < 0)
+	if (type == MPI_DATATYPE_NULL || !htype_committed(type) || PMPI_Type_size_x(type, &size) || size < 0)
 		return MPI_ERR_TYPE;
 	if (__builtin_mul_overflow((uint64_t)count, (uint64_t)size, &r->cap))
 		return MPI_ERR_COUNT;

@@ -1620,6 +1620,34 @@ static void nothing_of_no_type(void)
 	finish();
 }
 
+/* Types have to be committed, whatever a receive of such a message would be made of. */
+static void uncommitted(void)
+{
+	const MPI_Comm c = MPI_COMM_WORLD;
+	MPI_Datatype type;
+	MPI_Request q;
+	MPI_Status st;
+
+	setup();
+	M(MPI_Type_contiguous(BIG / 4, MPI_INT, &type));
+	for (int n = 1; n >= 0; n--) {
+		if (!n) {
+			M(MPI_Type_free(&type));
+			M(MPI_Type_vector(16, 1, 2, MPI_BYTE, &type));
+		}
+		T_CLASS(MPI_Send(sbuf, 1, type, t_rank, n, c), MPI_ERR_TYPE);
+		T_CLASS(MPI_Isend(sbuf, 1, type, t_rank, n, c, &q), MPI_ERR_TYPE);
+		T_CLASS(MPI_Send_init(sbuf, 1, type, t_rank, n, c, &q), MPI_ERR_TYPE);
+		T_CLASS(MPI_Recv(rbuf, 1, type, t_rank, n, c, &st), MPI_ERR_TYPE);
+		T_CLASS(MPI_Irecv(rbuf, 1, type, t_rank, n, c, &q), MPI_ERR_TYPE);
+		T_CLASS(MPI_Recv_init(rbuf, 1, type, t_rank, n, c, &q), MPI_ERR_TYPE);
+		T_CLASS(MPI_Sendrecv(sbuf, 1, MPI_BYTE, t_rank, n, rbuf, 1, type, t_rank, n, c, &st), MPI_ERR_TYPE);
+		T_CLASS(MPI_Sendrecv_replace(sbuf, 1, type, t_rank, n, t_rank, n, c, &st), MPI_ERR_TYPE);
+	}
+	M(MPI_Type_free(&type));
+	finish();
+}
+
 /* a third rank's messages between those of the second; its order is its own */
 static void any_source(void)
 {
@@ -2321,6 +2349,7 @@ int main(int argc, char **argv)
 	T_RUN(self_and_null, 2);
 	T_RUN(no_buffer, 2);
 	T_RUN(nothing_of_no_type, 2);
+	T_RUN(uncommitted, 2);
 	T_RUN(probed_order, 2);
 	T_RUN(progress_in_calls, 2);
 	T_RUN(odd_types, 2);

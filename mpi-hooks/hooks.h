@@ -491,6 +491,9 @@ static inline int hreq_outstanding(void)
 	return unlikely(atomic_load_explicit(&hreq_count, memory_order_relaxed));
 }
 
+/* The program has made a generalized request: calls that complete several may call functions of it, which communicate. */
+extern bool hreq_programs;
+
 extern int rec_possible;		/* see rec.h */
 
 /* Can a request be one of ours, or a message have a record? */

@@ -26,6 +26,7 @@ struct hreq {
 };
 
 atomic_int hreq_count;
+bool hreq_programs;
 static struct hreq *outstanding;	/* incomplete */
 static struct hreq *failed;		/* complete, not yet freed; w is NULL when the window is */
 static unsigned int completing;		/* calls of complete() under way; under lock */
@@ -80,6 +81,17 @@ static int req_free(void *extra)
 	h->next = claimed;
 	claimed = h;
 	return MPI_SUCCESS;
+}
+
+/* One of the program's own. */
+int hook_grequest_start(MPI_Grequest_query_function *query_fn, MPI_Grequest_free_function *free_fn,
+			MPI_Grequest_cancel_function *cancel_fn, void *extra_state, MPI_Request *request)
+{
+	if (!hooks.mt && !hreq_programs) {
+		hreq_programs = true;
+		rec_others_possible++;	/* for good: what is done for a few plain receives does not do */
+	}
+	return PMPI_Grequest_start(query_fn, free_fn, cancel_fn, extra_state, request);
 }
 
 /* One-sided operations cannot be taken back; MPI_Cancel may do nothing. */

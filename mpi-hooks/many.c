@@ -127,6 +127,21 @@ int many_show(struct many *k)
 	return hidden;
 }
 
+/* With several threads they are claimed, and are not found either. */
+void many_enter(struct many *k)
+{
+	for (int i = 0; unlikely(hreq_programs) && i < k->n; i++)
+		if (k->rec[i])
+			rec_hide(k->rec[i]);
+}
+
+void many_leave(struct many *k)
+{
+	for (int i = 0; unlikely(hreq_programs) && i < k->n; i++)
+		if (k->rec[i])
+			rec_show(k->rec[i]);
+}
+
 void many_idle_end(struct many *k)
 {
 	if (k->attends)

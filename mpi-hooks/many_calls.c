@@ -168,7 +168,7 @@ int hook_waitall(int count, MPI_Request *requests, MPI_Status *statuses)
 			k.shown[i] = k.rec[i] && k.rec[i]->proxy_req ? MPI_REQUEST_NULL : requests[i];
 	else
 		k.shown = requests;
-	return many_done(&k, PMPI_Waitall(count, k.shown, k.st), count, NULL, __func__);
+	return many_done(&k, MANY_LIBRARY(&k, PMPI_Waitall(count, k.shown, k.st)), count, NULL, __func__);
 }
 
 int hook_testall(int count, MPI_Request *requests, int *flag, MPI_Status *statuses)
@@ -196,7 +196,7 @@ int hook_testall(int count, MPI_Request *requests, int *flag, MPI_Status *status
 		return many_end(&k, MPI_SUCCESS);
 	}
 	many_show(&k);
-	rc = PMPI_Testall(count, k.shown, flag, k.st);
+	rc = MANY_LIBRARY(&k, PMPI_Testall(count, k.shown, flag, k.st));
 	if (!rc && !*flag)
 		return many_end(&k, rc);
 	return many_done(&k, rc, count, NULL, __func__);
@@ -226,11 +226,11 @@ static int any(struct many *k, int *index, int *flag, MPI_Status *st)
 		hidden = many_show(k);
 		if (!flag && !hidden && !k->hreqs) {
 			many_idle_end(k);
-			rc = PMPI_Waitany(k->n, k->shown, &i, st);
+			rc = MANY_LIBRARY(k, PMPI_Waitany(k->n, k->shown, &i, st));
 			break;
 		}
 		if (hidden < k->n) {
-			rc = PMPI_Testany(k->n, k->shown, &i, &done, st);
+			rc = MANY_LIBRARY(k, PMPI_Testany(k->n, k->shown, &i, &done, st));
 			if (rc || (done && (i != MPI_UNDEFINED || !hidden)))
 				break;
 			st->MPI_ERROR = error;
@@ -347,9 +347,9 @@ static int some(struct many *k, int *outcount, int *indices, bool wait)
 		rc = MPI_SUCCESS;
 		if (wait && !hidden && !k->hreqs) {
 			many_idle_end(k);
-			rc = PMPI_Waitsome(k->n, k->shown, &n, indices, k->st);
+			rc = MANY_LIBRARY(k, PMPI_Waitsome(k->n, k->shown, &n, indices, k->st));
 		} else if (hidden < k->n) {
-			rc = PMPI_Testsome(k->n, k->shown, &n, indices, k->st);
+			rc = MANY_LIBRARY(k, PMPI_Testsome(k->n, k->shown, &n, indices, k->st));
 		}
 		if (herror_native(rc) != MPI_SUCCESS && herror_native(rc) != MPI_ERR_IN_STATUS) {
 			many_idle_end(k);

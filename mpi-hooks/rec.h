@@ -242,8 +242,8 @@ extern struct rec *rec_bucket[1u << REC_BITS];
  */
 extern int rec_possible;
 /*
- * 0: there are no records but those of plain receives, and no request of hreq.c.  Counted, or 1, likewise; so where it is 0
- * there is one thread.
+ * 0: there are no records but those of plain receives, no request of hreq.c, and no generalized one of the program's.  Counted,
+ * or 1, likewise; so where it is 0 there is one thread.
  */
 extern int rec_others_possible;
 

@@ -118,6 +118,8 @@ static inline bool all_plain(int n, const MPI_Request *reqs)
 {
 	if (unlikely(!look_for_plain(reqs)))
 		return false;
+	if (unlikely(rec_others_possible) && hreq_programs)
+		return false;
 	for (int i = 0; unlikely(rec_others_possible) && i < n; i++) {
 		const struct rec *r = *rec_look(reqs[i]);
 
@@ -168,6 +170,20 @@ static inline int many_end(struct many *k, int rc)
 int many_poll(struct many *k, bool *native);
 /* What the library is shown: proxy requests never, slow ones when they have ended.  Returns how many it is not shown. */
 int many_show(struct many *k);
+/*
+ * What is between these is a call of the library's.  It may complete requests, and then call functions of generalized ones of the
+ * program's, which are given the same handles for others: so nobody finds the records meanwhile.
+ */
+void many_enter(struct many *k);
+void many_leave(struct many *k);
+#define MANY_LIBRARY(k, call) ({							\
+	int rc_;									\
+											\
+	many_enter(k);									\
+	rc_ = (call);									\
+	many_leave(k);									\
+	rc_;										\
+})
 /* Between two looks. @native: messages are awaited that the library brings. */
 void many_idle(struct many *k, bool native, unsigned int *spins);
 /* After the last look. */

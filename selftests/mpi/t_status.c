@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
  * What asking for the status of requests says, and that it changes nothing: of one, and with MPI 4.1 of several. Each rank
- * exchanges messages with the other one, small and large.
+ * exchanges messages with the other one, small and large. And what functions that tell a status may do.
  */
 #include "mpitest.h"
 
@@ -273,6 +273,110 @@ static void several(void)
 }
 #endif
 
+#define INNER 8
+
+/* of a generalized request: what its function is to receive, and has begun to */
+static struct {
+	int n;
+	bool begun;
+	char in[INNER][LARGE];
+	MPI_Request q[INNER];
+} general;
+
+static int general_query(void *extra, MPI_Status *st)
+{
+	MPI_Request q;
+
+	for (int i = 0; !general.begun && i < INNER; i++)
+		M(MPI_Irecv(general.in[i], general.n, MPI_BYTE, peer, 100 + i, MPI_COMM_WORLD, &general.q[i]));
+	if (!general.begun) {
+		M(MPI_Isend(NULL, 0, MPI_BYTE, peer, 99, MPI_COMM_WORLD, &q));
+		M(MPI_Wait(&q, MPI_STATUS_IGNORE));
+		M(MPI_Recv(NULL, 0, MPI_BYTE, peer, 99, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+	}
+	general.begun = true;
+	M(MPI_Status_set_elements(st, MPI_BYTE, 0));
+	M(MPI_Status_set_cancelled(st, 0));
+	return MPI_SUCCESS;
+}
+
+static int general_free(void *extra)
+{
+	return MPI_SUCCESS;
+}
+
+static int general_cancel(void *extra, int complete)
+{
+	return MPI_SUCCESS;
+}
+
+static void complete_all(int how, int n, MPI_Request *q)
+{
+	int done = 0, count, index[4];
+
+	switch (how) {
+	case 0:
+		M(MPI_Waitall(n, q, MPI_STATUSES_IGNORE));
+		return;
+	case 1:
+		while (!done)
+			M(MPI_Testall(n, q, &done, MPI_STATUSES_IGNORE));
+		return;
+	}
+	while (done < n) {
+		count = 0;
+		if (how == 2)
+			M(MPI_Waitsome(n, q, &count, index, MPI_STATUSES_IGNORE));
+		else if (how == 3)
+			M(MPI_Testsome(n, q, &count, index, MPI_STATUSES_IGNORE));
+		else if (how == 4 && M(MPI_Waitany(n, q, index, MPI_STATUS_IGNORE)))
+			count = 1;
+		else if (how == 5)
+			M(MPI_Testany(n, q, index, &count, MPI_STATUS_IGNORE));
+		done += count;
+	}
+}
+
+/*
+ * The function that a call for several requests calls of a generalized one sends and receives, and what it begins has the handles of
+ * what the call has completed just before.
+ */
+static void functions_communicate(void)
+{
+	static char second[LARGE];
+	MPI_Request q[3], s[INNER];
+
+	t_fill(out, LARGE, t_rank);
+	t_fill(want, LARGE, peer);
+	for (int how = 0; how < 6 * ARRAY_SIZE(lens); how++) {
+		int n = lens[how / 6];
+
+		general.n = n;
+		general.begun = false;
+		memset(in[0], 0, sizeof(in[0]));
+		memset(second, 0, sizeof(second));
+		memset(general.in, 0, sizeof(general.in));
+		M(MPI_Irecv(in[0], n, MPI_BYTE, peer, 1, MPI_COMM_WORLD, &q[0]));
+		M(MPI_Grequest_start(general_query, general_free, general_cancel, NULL, &q[1]));
+		M(MPI_Irecv(second, n, MPI_BYTE, peer, 2, MPI_COMM_WORLD, &q[2]));
+		M(MPI_Grequest_complete(q[1]));
+		for (int i = 0; i < 2; i++)
+			M(MPI_Isend(out, n, MPI_BYTE, peer, 1 + i, MPI_COMM_WORLD, &s[i]));
+		t_barrier();
+		complete_all(how % 6, 3, q);
+		M(MPI_Waitall(2, s, MPI_STATUSES_IGNORE));
+		T_BYTES("first", in[0], want, n);
+		T_BYTES("second", second, want, n);
+		for (int i = 0; i < INNER; i++)
+			M(MPI_Isend(out, n, MPI_BYTE, peer, 100 + i, MPI_COMM_WORLD, &s[i]));
+		M(MPI_Waitall(INNER, general.q, MPI_STATUSES_IGNORE));
+		M(MPI_Waitall(INNER, s, MPI_STATUSES_IGNORE));
+		for (int i = 0; i < INNER; i++)
+			T_BYTES("inner", general.in[i], want, n);
+		t_barrier();
+	}
+}
+
 int main(int argc, char **argv)
 {
 	t_init(&argc, &argv, MPI_THREAD_SINGLE);
@@ -281,6 +385,7 @@ int main(int argc, char **argv)
 	T_RUN(asked_persistent, 2);
 	T_RUN(asked_is_there, 2);
 	T_RUN(testany_one, 2);
+	T_RUN(functions_communicate, 2);
 #if MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION >= 1)
 	T_RUN(none_active, 2);
 	T_RUN(several, 2);

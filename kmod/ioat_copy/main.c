@@ -251,18 +251,18 @@ static int ioc_wait(struct file *file, void *p)
 	end = ktime_add_safe(start, min_t(u64, arg->timeout_ns, KTIME_MAX));
 	while ((arg->done_seq = ic_op_done_seq(ctx)) < arg->seq) {
 		ktime_t now = ktime_get();
-		s64 nap = ktime_sub(end, now);
+		s64 slice = ktime_sub(end, now);
 
-		if (nap <= 0)
+		if (slice <= 0)
 			return -ETIME;
 		if (ic_op_polled(ctx)) {
 			ic_op_ask(ctx);
-			nap = min_t(s64, nap, clamp_t(s64, ktime_sub(now, start) / POLL_SHARE,
-						      POLL_MIN_NS, POLL_MAX_NS));
+			slice = min_t(s64, slice, clamp_t(s64, ktime_sub(now, start) / POLL_SHARE,
+							  POLL_MIN_NS, POLL_MAX_NS));
 		}
 		ret = wait_event_interruptible_hrtimeout(ctx->wait,
 							 ic_op_done_seq(ctx) >= arg->seq,
-							 ns_to_ktime(nap));
+							 ns_to_ktime(slice));
 		if (ret && ret != -ETIME)
 			return -EINTR;
 	}

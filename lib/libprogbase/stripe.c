@@ -28,10 +28,10 @@
 
 /*
  * A single element takes some ten nanoseconds, unless its process is preempted: that happens so rarely that
- * being woken is not worth another atomic instruction for every one.  If it was stopped, naps become longer.
+ * being woken is not worth another atomic instruction for every one.  If it was stopped, sleeps become longer.
  */
-#define SINGLE_NAP_NS	50000
-#define SINGLE_NAP_MAX	5000000
+#define SINGLE_SLEEP_NS	50000
+#define SINGLE_SLEEP_MAX	5000000
 
 static inline void relax(void)
 {
@@ -165,7 +165,7 @@ uint32_t *stripe_single_join(struct stripe_singles *s, uint32_t owner)
 
 int stripe_singles_sleep(uint32_t *at, uint32_t seen, int64_t timeout_ns)
 {
-	int64_t end = 0, nap = SINGLE_NAP_NS;
+	int64_t end = 0, slice = SINGLE_SLEEP_NS;
 	int saved = errno, ret = 0;
 
 	for (int i = 0; i < SPIN; i++) {
@@ -180,9 +180,9 @@ int stripe_singles_sleep(uint32_t *at, uint32_t seen, int64_t timeout_ns)
 			ret = -ETIMEDOUT;
 			break;
 		}
-		futex_wait(at, seen, nap);
-		if (nap < SINGLE_NAP_MAX)
-			nap *= 2;
+		futex_wait(at, seen, slice);
+		if (slice < SINGLE_SLEEP_MAX)
+			slice *= 2;
 	}
 	errno = saved;
 	return ret;

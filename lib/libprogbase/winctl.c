@@ -18,7 +18,7 @@
 
 #define WINCTL_REDO_SIZE	8192u
 #define GUARD_SPINS		200
-#define GUARD_NAP_NS		1000000u
+#define GUARD_SLEEP_NS		1000000u
 #define WAKE_BATCH		64
 
 static uint64_t align_up(uint64_t v, uint64_t to)
@@ -417,10 +417,10 @@ static void guard_lock(struct winctl *wc, uint32_t owner)
 		uint32_t held = get(&wc->ctl->lock.guard);
 
 		/* a preempted holder needs the core more than we do; nobody wakes guard waiters */
-		if (clock_ns() - since < GUARD_NAP_NS)
+		if (clock_ns() - since < GUARD_SLEEP_NS)
 			sched_yield();
 		else if (held)
-			futex_wait(&wc->ctl->lock.guard, held, GUARD_NAP_NS);
+			futex_wait(&wc->ctl->lock.guard, held, GUARD_SLEEP_NS);
 	}
 }
 

@@ -321,14 +321,14 @@ static bool cma_works(const struct endpoint *ep)
 	return ep->pidns && ep->pidns == pid_namespace() && mem_holds((pid_t)ep->pid, ep->probe, ep->probe_value);
 }
 
-static bool win_near(const struct prog_win *w, uint32_t rank, struct near *n)
+static bool win_same_node(const struct prog_win *w, uint32_t rank, struct same_node *n)
 {
 	struct endpoint ep;
 
 	if (rank == w->rank || !w->node_here[rank])
 		return false;
 	get_endpoint(&w->peers[rank], &ep);
-	*n = (struct near){
+	*n = (struct same_node){
 		.rank = rank, .pid = (pid_t)ep.pid, .probe = ep.probe, .value = ep.probe_value, .waits = ep.base,
 	};
 	return cma_works(&ep);
@@ -541,7 +541,7 @@ int prog_win_map(struct prog_win *w, void *const *direct)
 	if (!w->connected || !w->peers)
 		return -EINVAL;
 	if (w->kind == PROG_WIN_MSG_CONTEXT) {
-		err = msgs_start(w, win_near);
+		err = msgs_start(w, win_same_node);
 		if (err)
 			return err;
 	}

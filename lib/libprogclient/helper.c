@@ -18,7 +18,7 @@
 #include "op.h"
 
 #define STRIPE_TRY_NS	1000000		/* under helper_lock */
-#define STRIPE_NAP_NS	4000000
+#define STRIPE_SLEEP_NS	4000000
 
 #ifdef __SANITIZE_THREAD__
 char client_carried;
@@ -163,7 +163,7 @@ static int apply_all(struct prog_session *s, const struct prog_helper_job *j, ch
 		rest.len -= done;
 		payload = payload ? payload + done : NULL;
 		result = result ? result + done : NULL;
-		futex_wait(&s->helper_ring->event, seen, STRIPE_NAP_NS);
+		futex_wait(&s->helper_ring->event, seen, STRIPE_SLEEP_NS);
 	}
 }
 
@@ -192,7 +192,7 @@ static int apply_job(struct prog_session *s, const struct prog_helper_job *j)
 
 /*
  * From or to another process of this node, perhaps long after the daemon asked for it, if we did not run: then
- * that process may have closed its session (which changes the word that msg_near_alive() reads), have ended, or be
+ * that process may have closed its session (which changes the word that msg_same_node_alive() reads), have ended, or be
  * another one by now.  So we look before something is written there, and after something was read.
  */
 static int pass_job(struct prog_session *s, const struct prog_helper_job *j)
@@ -201,17 +201,17 @@ static int pass_job(struct prog_session *s, const struct prog_helper_job *j)
 	bool pull = j->kind == PROG_HELP_PULL;
 	uint64_t len = j->len, skip = j->head;
 	struct memref there;
-	struct near near;
+	struct same_node same;
 	int err;
 
 	if (!head || skip > len || skip > PROG_P2P_HEAD)
 		return -EINVAL;
-	err = msgs_near(s, j->win, &near);
+	err = msgs_same_node(s, j->win, &same);
 	if (!err && !pull)
-		err = msg_near_alive(&near);
+		err = msg_same_node_alive(&same);
 	if (err)
 		return err;
-	there = mem_remote(near.pid, j->off);
+	there = mem_remote(same.pid, j->off);
 	if (pull)
 		err = mem_read(&there, 0, head, skip);
 	else
@@ -221,7 +221,7 @@ static int pass_job(struct prog_session *s, const struct prog_helper_job *j)
 	if (!pull)
 		return mem_write(&there, (int64_t)skip, (void *)(uintptr_t)(j->va + skip), len - skip);
 	err = mem_read(&there, (int64_t)skip, (void *)(uintptr_t)(j->va + skip), len - skip);
-	return err ? err : msg_near_alive(&near);
+	return err ? err : msg_same_node_alive(&same);
 }
 
 static int run_job(struct prog_session *s, const struct prog_helper_job *j)

@@ -230,7 +230,7 @@ int prog_msg_send(struct prog_win *w, const struct prog_msg_key *key, const stru
 {
 	struct msgs *ms = w->msgs;
 	struct post p = { .kind = PROG_P2P_SEND };
-	const struct near *near;
+	const struct same_node *same;
 	struct prog_msg *m;
 	int err;
 
@@ -238,12 +238,12 @@ int prog_msg_send(struct prog_win *w, const struct prog_msg_key *key, const stru
 		return msgs_unusable(w);
 	if (key->src != ms->self || key->dst >= ms->nranks)
 		return -EINVAL;
-	near = msg_near_find(ms, key->dst);
+	same = msg_same_node_find(ms, key->dst);
 	err = set_buf(&p, b, flags, PROG_MSGF_SYNC | PROG_MSGF_EAGER | PROG_MSGF_HINT_BLOCKING);
 	if (err)
 		return err;
 	/* what is taken eagerly may be gone from where it was when the receiver comes to copy it */
-	if (near)
+	if (same)
 		p.flags &= (uint8_t)~PROG_P2PF_EAGER;
 	set_key(&p.key, key);
 	p.worker = key->dst % ms->workers;
@@ -256,7 +256,7 @@ int prog_msg_send(struct prog_win *w, const struct prog_msg_key *key, const stru
 		.slot = m->index,
 		.serial = m->serial,
 		.len = p.side.total,
-		.addr = near && !p.side.dt ? (uintptr_t)p.side.p : 0,
+		.addr = same && !p.side.dt ? (uintptr_t)p.side.p : 0,
 	};
 	*out = m;
 	return 0;
@@ -301,7 +301,7 @@ int prog_msg_recv_by_id(struct prog_win *w, const struct prog_msg_id *name, cons
 {
 	struct msgs *ms = w->msgs;
 	struct post p = { .kind = PROG_P2P_RECV, .flags = PROG_P2PF_BY_ID, .wake = WAKE_NOW };
-	const struct near *near = NULL;
+	const struct same_node *same = NULL;
 	uint64_t fits;
 	int err;
 
@@ -316,12 +316,12 @@ int prog_msg_recv_by_id(struct prog_win *w, const struct prog_msg_id *name, cons
 		p.flags |= PROG_P2PF_HEAD;
 	fits = name->len < p.side.total ? name->len : p.side.total;
 	if (whole && flags & PROG_MSGF_URGENT && !(flags & PROG_MSGF_DROP) && name->addr && fits)
-		near = msg_near_find(ms, name->src);
-	if (near && !msg_near_copy(near, name, &p.side)) {
+		same = msg_same_node_find(ms, name->src);
+	if (same && !msg_same_node_copy(same, name, &p.side)) {
 		p.flags |= PROG_P2PF_DROP | PROG_P2PF_COPIED;
 		p.side = (struct side){ 0 };
 	} else {
-		near = NULL;
+		same = NULL;
 	}
 	p.key.src = name->src;
 	p.key.dst = ms->self;
@@ -330,7 +330,7 @@ int prog_msg_recv_by_id(struct prog_win *w, const struct prog_msg_id *name, cons
 	p.peer_len = name->len;
 	p.worker = ms->recv_ring;
 	err = post(ms, &p, out);
-	if (err || !near)
+	if (err || !same)
 		return err;
 	(*out)->copied = true;
 	(*out)->len = name->len;

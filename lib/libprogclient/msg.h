@@ -53,8 +53,8 @@ struct msgs {
 	uint64_t pool_size;
 	uint8_t *waits;			/* [nranks]: relaxed; others of this node read it */
 	uint8_t *run;			/* [nranks]: relaxed; messages left to the MPI library since one was not */
-	struct near *near;		/* [nnear], by rank; constant once the window is mapped */
-	uint32_t nnear;
+	struct same_node *same_node;	/* [nsame_node], by rank; constant once the window is mapped */
+	uint32_t nsame_node;
 	struct colls *colls;		/* coll_run.h; NULL: none was started */
 	/* under msg_lock */
 	struct msg_list free, left;
@@ -93,11 +93,11 @@ static inline int msgs_unusable(const struct prog_win *w)
 }
 
 /* The process of @rank, if it is on this node and its memory can be reached; NULL: no. */
-const struct near *msg_near_find(const struct msgs *ms, uint32_t rank);
+const struct same_node *msg_same_node_find(const struct msgs *ms, uint32_t rank);
 /*
  * Copy as much of @id as fits straight from its sender.  Its memory stays as it is until somebody says that
  * it has the message, which only we can: a RECV that the daemon matches would not name it here.  0: done.
  */
-int msg_near_copy(const struct near *near, const struct prog_msg_id *id, const struct side *sd);
+int msg_same_node_copy(const struct same_node *same, const struct prog_msg_id *id, const struct side *sd);
 
 #endif

@@ -8,16 +8,16 @@
 
 #define COPY_PART	(256u << 10)	/* of a message for a derived datatype, copied at a time */
 
-const struct near *msg_near_find(const struct msgs *ms, uint32_t rank)
+const struct same_node *msg_same_node_find(const struct msgs *ms, uint32_t rank)
 {
-	uint32_t lo = 0, hi = ms->nnear;
+	uint32_t lo = 0, hi = ms->nsame_node;
 
 	while (lo < hi) {
 		uint32_t mid = (lo + hi) / 2;
 
-		if (ms->near[mid].rank == rank)
-			return &ms->near[mid];
-		if (ms->near[mid].rank < rank)
+		if (ms->same_node[mid].rank == rank)
+			return &ms->same_node[mid];
+		if (ms->same_node[mid].rank < rank)
 			lo = mid + 1;
 		else
 			hi = mid;
@@ -27,28 +27,28 @@ const struct near *msg_near_find(const struct msgs *ms, uint32_t rank)
 
 bool prog_msg_same_node(const struct prog_win *w, uint32_t rank)
 {
-	return w->msgs && msg_near_find(w->msgs, rank);
+	return w->msgs && msg_same_node_find(w->msgs, rank);
 }
 
-int msgs_near(struct prog_session *s, uint32_t rank, struct near *out)
+int msgs_same_node(struct prog_session *s, uint32_t rank, struct same_node *out)
 {
-	const struct near *near;
+	const struct same_node *same;
 
 	pthread_mutex_lock(&s->msg_lock);
-	near = s->msgs && s->msgs->w->msgs ? msg_near_find(s->msgs, rank) : NULL;
-	if (near)
-		*out = *near;
+	same = s->msgs && s->msgs->w->msgs ? msg_same_node_find(s->msgs, rank) : NULL;
+	if (same)
+		*out = *same;
 	pthread_mutex_unlock(&s->msg_lock);
-	return near ? 0 : -ENOENT;
+	return same ? 0 : -ENOENT;
 }
 
-int msg_near_alive(const struct near *near)
+int msg_same_node_alive(const struct same_node *same)
 {
-	struct memref probe = mem_remote(near->pid, near->probe);
+	struct memref probe = mem_remote(same->pid, same->probe);
 	uint64_t value = 0;
 	int err = mem_read(&probe, 0, &value, sizeof(value));
 
-	return err ? err : value == near->value ? 0 : -ESRCH;
+	return err ? err : value == same->value ? 0 : -ESRCH;
 }
 
 struct copy {
@@ -80,9 +80,9 @@ static int copy_piece(void *arg, uint64_t off, uint64_t len)
 	return err;
 }
 
-int msg_near_copy(const struct near *near, const struct prog_msg_id *id, const struct side *sd)
+int msg_same_node_copy(const struct same_node *same, const struct prog_msg_id *id, const struct side *sd)
 {
-	struct copy c = { .from = mem_remote(near->pid, id->addr), .to = sd };
+	struct copy c = { .from = mem_remote(same->pid, id->addr), .to = sd };
 	uint64_t len = id->len < sd->total ? id->len : sd->total;
 	int err;
 
@@ -92,5 +92,5 @@ int msg_near_copy(const struct near *near, const struct prog_msg_id *id, const s
 		err = share_run(&(struct share){
 			.part = copy_piece, .arg = &c, .len = len, .unit = prog_threads_unit(sd->dt),
 		});
-	return err ? err : msg_near_alive(near);
+	return err ? err : msg_same_node_alive(same);
 }

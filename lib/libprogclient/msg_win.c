@@ -111,30 +111,30 @@ static void add_pool(struct msgs *ms)
 	__atomic_store_n(&s->p2p->pool_region, rep.slot + 1, __ATOMIC_RELEASE);
 }
 
-static int find_near(struct msgs *ms, near_fn *is_near)
+static int find_same_node(struct msgs *ms, same_node_fn *is_same_node)
 {
 	struct prog_win *w = ms->w;
 	uint32_t i, n = 0;
-	struct near near;
+	struct same_node same;
 
 	for (i = 0; i < w->nranks; i++)
 		n += w->node_here[i];
-	ms->near = calloc(n + 1, sizeof(*ms->near));
-	if (!ms->near)
+	ms->same_node = calloc(n + 1, sizeof(*ms->same_node));
+	if (!ms->same_node)
 		return -ENOMEM;
 	for (i = 0; i < w->nranks; i++)
-		if (is_near(w, i, &near))
-			ms->near[ms->nnear++] = near;
+		if (is_same_node(w, i, &same))
+			ms->same_node[ms->nsame_node++] = same;
 	return 0;
 }
 
-int msgs_start(struct prog_win *w, near_fn *is_near)
+int msgs_start(struct prog_win *w, same_node_fn *is_same_node)
 {
 	int err;
 
 	if (w->msgs)
 		return 0;
-	err = find_near(w->s->msgs, is_near);
+	err = find_same_node(w->s->msgs, is_same_node);
 	if (err)
 		return err;
 	add_pool(w->s->msgs);
@@ -186,7 +186,7 @@ void msgs_close(struct prog_win *w)
 	arena_destroy(&ms->arena);
 	free(ms->run);
 	free(ms->waits);
-	free(ms->near);
+	free(ms->same_node);
 	free(ms);
 }
 
@@ -206,7 +206,7 @@ void prog_msg_set_blocking(struct prog_win *w, uint32_t rank, bool yes)
 bool prog_msg_leave(struct prog_win *w, uint32_t rank)
 {
 	struct msgs *ms = w->msgs;
-	const struct near *near;
+	const struct same_node *same;
 	struct memref at;
 	uint8_t yes = 0;
 
@@ -214,10 +214,10 @@ bool prog_msg_leave(struct prog_win *w, uint32_t rank)
 	    __atomic_load_n(&ms->peers[rank].offload, __ATOMIC_RELAXED) ||
 	    __atomic_load_n(&w->s->p2p->flags, __ATOMIC_RELAXED) & PROG_P2PA_ALWAYS)
 		return false;
-	near = msg_near_find(ms, rank);
-	if (near && near->waits) {
+	same = msg_same_node_find(ms, rank);
+	if (same && same->waits) {
 		/* what is read of a process that has gone is at worst wrong */
-		at = mem_remote(near->pid, near->waits);
+		at = mem_remote(same->pid, same->waits);
 		return !mem_read(&at, ms->self, &yes, sizeof(yes)) && yes == 1;
 	}
 	/* what the last ATS said; so now and then there must be one */

@@ -30,7 +30,7 @@ int msgs_open(struct prog_win *w);
 /* [nranks] what prog_msg_set_blocking() said, for others of this node to read; NULL: @w carries no messages. */
 const uint8_t *msgs_waits(const struct prog_win *w);
 /* It is mapped: messages may go. */
-int msgs_start(struct prog_win *w, near_fn *is_near);
+int msgs_start(struct prog_win *w, same_node_fn *is_same_node);
 /*
  * It closes; all messages end.  Before the daemon is told: nobody is in look() any more.  After:
  * private memory.
@@ -49,6 +49,6 @@ uint32_t msgs_unreceived(const struct prog_win *w);
 /* Receives that were posted with MSGS_QUIET are: the daemon looks at them if it has messages that nobody has received. */
 void msgs_look_now(struct prog_win *w);
 /* The process of @rank, if it is on this node and its memory can be reached: 0, or -ENOENT.  Any thread. */
-int msgs_near(struct prog_session *s, uint32_t rank, struct near *out);
+int msgs_same_node(struct prog_session *s, uint32_t rank, struct same_node *out);
 
 #endif

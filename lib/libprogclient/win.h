@@ -166,16 +166,16 @@ int win_peer_map_at(int fd, uint64_t off, uint64_t size, struct local_peer *lp, 
 void win_peer_free(struct local_peer *lp);		/* NULL is fine */
 
 /* A process of this node whose memory is reached by CMA. */
-struct near {
+struct same_node {
 	uint32_t rank;
 	pid_t pid;
 	uint64_t probe, value;		/* what is read at probe while it is that process */
 	uint64_t waits;			/* address of its msgs_waits(); 0: it has none */
 };
 /* Is @rank one?  Between connecting and mapping. */
-typedef bool near_fn(const struct prog_win *w, uint32_t rank, struct near *n);
+typedef bool same_node_fn(const struct prog_win *w, uint32_t rank, struct same_node *n);
 /* 0: it is still that process, and not a later one of its number.  Any thread. */
-int msg_near_alive(const struct near *near);
+int msg_same_node_alive(const struct same_node *same);
 
 /* ---- notify.c ------------------------------------------------------------------------------ */
 

@@ -1077,7 +1077,7 @@ static void expect_peer_copy(uint32_t src, uint32_t dst, uint64_t len, uint64_t 
 	free_buf(&rb);
 }
 
-/* The receiver's, but if the sender's alone rests; with and without CMA; and only what is worth a thread. */
+/* The receiver's, but if the sender's alone is blocked; with and without CMA; and only what is worth a thread. */
 static void test_peer_copy(void **state)
 {
 	enum { LEAST = 64 << 10, MIB = 1 << 20 };

@@ -25,8 +25,9 @@ tags:
 	$(Q)ctags -R --languages=C,Python,Perl,Sh --exclude='build*' --exclude=results -f tags .
 	$(call say,GEN,tags)
 
-# TIDY_FILES='daemon/progd/rma/*.c': some minutes for all
-TIDY_FILES ?= $(BASE_SRCS) $(CLIENT_SRCS) $(PROGD_SRCS) $(wildcard tools/*/*.c)
+# TIDY_FILES='daemon/progd/rma/*.c': some minutes for all that is installed
+TIDY_FILES ?= $(BASE_SRCS) $(CLIENT_SRCS) $(PROGD_SRCS) $(SUPER_SRCS) $(VERBS_SRCS) daemon/progd/main.c \
+	$(addprefix $(HOOK_DIR)/,$(HOOK_NAMES)) $(wildcard tools/*/*.c)
 tidy:
 	$(Q)$(MAKE) deps-dev compdb
 	$(Q)printf '%s\n' $(TIDY_FILES) | xargs -P $(JOBS) -n 1 clang-tidy-14 -p . --quiet

@@ -42,7 +42,7 @@ static unsigned char *smalls(size_t n)
 	static unsigned char *at, *end;
 	unsigned char *p;
 
-	if (SMALL_ALL && !at) {
+	if (SMALL_ALL > 0 && !at) {
 		p = mmap(NULL, SMALL_ALL + BEHIND, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		if (p != MAP_FAILED) {

@@ -32,19 +32,14 @@ tidy:
 	$(Q)$(MAKE) deps-dev compdb
 	$(Q)printf '%s\n' $(TIDY_FILES) | xargs -P $(JOBS) -n 1 clang-tidy-14 -p . --quiet
 
-# Lines that tests reach: build-coverage/coverage/index.html, and tables by file and by folder
+# Lines that tests reach: build-coverage/coverage/all/index.html, and hooks-FAMILY/ where MPI programs ran; tables by file
+# and by folder
 COVERAGE_GROUPS ?= unit daemon client
 COVERAGE_BUILD  := $(BUILD)-coverage
 coverage:
 	$(Q)$(MAKE) deps deps-dev
-	$(Q)$(MAKE) BUILD=$(COVERAGE_BUILD) CFLAGS='-O1 -g --coverage -fprofile-update=atomic' LDFLAGS=--coverage tests
-	$(Q)find $(COVERAGE_BUILD) -name '*.gcda' -delete
+	$(Q)$(MAKE) BUILD=$(COVERAGE_BUILD) CFLAGS='-O1 -g --coverage -fprofile-update=atomic' LDFLAGS=--coverage tests \
+		$(if $(filter mpi,$(COVERAGE_GROUPS)),$(MPITEST_ALL))
+	$(Q)mk/coverage prepare $(COVERAGE_BUILD)
 	$(Q)selftests/run --build $(COVERAGE_BUILD) $(COVERAGE_GROUPS) || echo 'coverage: tests failed: see above' >&2
-	$(Q)mkdir -p $(COVERAGE_BUILD)/coverage
-	$(Q)gcovr --root . --object-directory $(COVERAGE_BUILD) --filter 'lib/' --filter 'daemon/' --exclude '.*_test\.c' --exclude '.*/test_kit\.h' \
-		--html-details $(COVERAGE_BUILD)/coverage/index.html --txt $(COVERAGE_BUILD)/coverage/table \
-		--csv $(COVERAGE_BUILD)/coverage/table.csv
-	$(Q)cat $(COVERAGE_BUILD)/coverage/table
-	$(Q)awk -F, 'NR > 1 { sub("/[^/]*$$", "", $$1); n[$$1] += $$2; hit[$$1] += $$3 } \
-		END { for (d in n) if (n[d]) printf "%-30s %6d lines %6.1f %%\n", d, n[d], 100 * hit[d] / n[d] }' \
-		$(COVERAGE_BUILD)/coverage/table.csv | sort
+	$(Q)mk/coverage report $(COVERAGE_BUILD)

@@ -8,6 +8,8 @@
  */
 #include <stdlib.h>
 
+#include <utlist.h>
+
 #include "hooks_gen.h"
 #include "win.h"
 
@@ -21,16 +23,12 @@ static int family_key = MPI_KEYVAL_INVALID;
 
 static void family_put(struct hfamily *f)
 {
-	struct hfamily **p = &families;
 	bool last;
 
 	pthread_mutex_lock(&family_lock);
 	last = !--f->refs;
-	if (last) {
-		while (*p != f)
-			p = &(*p)->next;
-		*p = f->next;
-	}
+	if (last)
+		LL_DELETE(families, f);
 	pthread_mutex_unlock(&family_lock);
 	if (!last)
 		return;
@@ -78,8 +76,7 @@ bool hfamily_push(struct hfamily *f, struct hwin *w)
 	pthread_mutex_lock(&family_lock);
 	room = !f->ended && f->nidle < MOST_IDLE && (uint64_t)f->nidle * f->nranks < IDLE_RANKS;
 	if (room) {
-		w->next = f->idle;
-		f->idle = w;
+		LL_PREPEND(f->idle, w);
 		f->nidle++;
 	}
 	pthread_mutex_unlock(&family_lock);
@@ -146,8 +143,7 @@ int hfamily_get(MPI_Comm comm, struct hfamily **out)
 	}
 	PMPI_Comm_set_errhandler(f->comm, MPI_ERRORS_RETURN);
 	pthread_mutex_lock(&family_lock);
-	f->next = families;
-	families = f;
+	LL_PREPEND(families, f);
 	pthread_mutex_unlock(&family_lock);
 	rc = PMPI_Comm_set_attr(comm, family_key, f);
 	if (rc) {

@@ -18,6 +18,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <utlist.h>
+
 #include "region.h"
 
 #define HUGE_FROM	(2u << 20)	/* regions from here on get huge pages, in files of their own */
@@ -126,8 +128,7 @@ static int pool_new(size_t size, size_t unit, bool huge, struct pool **out)
 	p->huge = huge;
 	p->file.ino = st.st_ino;
 	p->file.dev = st.st_dev;
-	p->next = pools;
-	pools = p;
+	LL_PREPEND(pools, p);
 	*out = p;
 	return 0;
 }
@@ -191,11 +192,7 @@ static void registration_drop(struct registration *reg)
 
 static void pool_free(struct pool *p)
 {
-	struct pool **link;
-
-	for (link = &pools; *link != p; link = &(*link)->next)
-		;
-	*link = p->next;
+	LL_DELETE(pools, p);
 	while (p->regs) {
 		struct registration *reg = p->regs;
 
@@ -347,8 +344,7 @@ int region_lookup(struct prog_session *s, const void *addr, size_t size, uint32_
 		reg->err = session_request(s, PROG_CTRL_REGION_ADD, &req, sizeof(req), &pool->file.fd, 1, &rep,
 					   sizeof(rep), NULL, NULL);
 		reg->id = rep.slot;
-		reg->next = pool->regs;
-		pool->regs = reg;
+		LL_PREPEND(pool->regs, reg);
 	}
 	err = reg->err;
 	if (!err) {
@@ -365,19 +361,14 @@ void region_forget_session(struct prog_session *s)
 	struct pool *pool;
 
 	pthread_mutex_lock(&mem_lock);
-	for (pool = pools; pool; pool = pool->next) {
-		struct registration **p = &pool->regs;
+	LL_FOREACH(pools, pool) {
+		struct registration *reg, *next;
 
-		while (*p) {
-			struct registration *reg = *p;
-
+		LL_FOREACH_SAFE(pool->regs, reg, next)
 			if (reg->s == s) {
-				*p = reg->next;
+				LL_DELETE(pool->regs, reg);
 				free(reg);
-			} else {
-				p = &reg->next;
 			}
-		}
 	}
 	pthread_mutex_unlock(&mem_lock);
 }

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <libprogbase/log.h>
+#include <utlist.h>
 
 #include "client.h"
 
@@ -134,8 +135,7 @@ static int pin_new(struct prog_session *s, void *addr, size_t size, bool write, 
 	pin->size = size;
 	pin->users = 1;
 	p->bytes += size;
-	pin->next = p->list;
-	p->list = pin;
+	LL_PREPEND(p->list, pin);
 	*out = pin;
 	return 0;
 }
@@ -145,11 +145,8 @@ static void pin_end(struct prog_session *s, struct pin *pin)
 {
 	struct prog_ctrl_slot req = { .slot = pin->id }, rep;
 	struct pins *p = &s->pins;
-	struct pin **at;
 
-	for (at = &p->list; *at != pin; at = &(*at)->next)
-		;
-	*at = pin->next;
+	LL_DELETE(p->list, pin);
 	if (pin->buffer)
 		p->buffers -= pin->size;
 	if (p->state == PINS_ON) {

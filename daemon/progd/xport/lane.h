@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
-/* Inside of xport: reassembly (rx.c), send queue (tx.c), lanes (lane.c, job.c, lane_io.c, connect.c), sockets. */
+/* Inside of xport: reassembly (rx.c), send queue (tx.c), lanes (lane.c, job.c, lane_io.c, lane_end.c, connect.c), sockets. */
 #ifndef PROGD_XPORT_LANE_H
 #define PROGD_XPORT_LANE_H
 
@@ -574,6 +574,13 @@ bool lane_jobs_anew(struct lane *l);
 
 /* lane_io.c */
 struct lane *lane_new(struct xport_worker *xw, bool opener);
+int lane_start_recv(struct lane *l);
+/* From carriers: all of what was to be sent is taken, or a negative errno. */
+void lane_sent(void *l, ssize_t res);
+/* So many bytes have come, 0: the peer's end, or a negative errno. */
+void lane_received(void *l, ssize_t res);
+
+/* lane_end.c */
 /* Stop now; lane_finish follows when the loop is done with the buffers. */
 void lane_kill(struct lane *l);
 /* Close the connection, but not the lane: by a reset, as its orderly end would be taken for the lane's. */
@@ -582,11 +589,6 @@ void lane_drop_sock(struct lane *l);
 void lane_sock_closed(void *l);
 /* The last of a lane: all its memory is the engine's again, then it is gone. */
 void lane_finish(void *l);
-int lane_start_recv(struct lane *l);
-/* From carriers: all of what was to be sent is taken, or a negative errno. */
-void lane_sent(void *l, ssize_t res);
-/* So many bytes have come, 0: the peer's end, or a negative errno. */
-void lane_received(void *l, ssize_t res);
 /* Drop it without draining; lane_down follows. */
 void lane_fail(struct lane *l, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -599,6 +601,7 @@ bool lane_attach(struct lane *l, uint64_t pos);
 void lane_begin_anew(struct lane *l);
 /* The peer closed it, as one of too many perhaps: it is tried again, some times and until a connection must be there. */
 bool lane_may_come_again(struct lane *l);
+
 /* hello.c: the whole frame; @to: whom it is for; @secret NULL: without a mac. */
 void hello_write(uint8_t buf[WIRE_HDR_SIZE + WIRE_HELLO_SIZE], uint8_t type, const struct xport *x, uint16_t lane,
 		 const uint8_t to[WIRE_GUID_SIZE], const struct wire_lane_info *i, const uint8_t *secret);

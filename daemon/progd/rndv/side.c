@@ -104,6 +104,7 @@ int rndv_side_init(struct side *sd, struct rndv_space *sp, const struct prog_p2p
 		goto fail;
 	}
 	*why = "it wraps around the address space";
+	err = -EPROTO;
 	if (!sd->dt && addr + s->len < addr)
 		goto fail;
 	sd->ref = mem_remote(c->view.pid, addr);

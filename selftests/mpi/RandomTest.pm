@@ -15,7 +15,8 @@
 #   native      sub (library, nodes, kind, number of programs): how many of them to run natively
 #   compare     the digests of the native and the hooked run have to be the same
 # Each program prints "P SEED DIGEST" when a program came to its end, "FAIL seed SEED .." and "HANG seed
-# SEED .." when not, stops at a hang, and calls done_arm() of done.h before MPI_Finalize.
+# SEED .." when not, stops at a hang, and calls done_arm() of done.h before MPI_Finalize. "STOP seed SEED" says that it leaves
+# this one and the rest to another job, as much has failed in this one.
 package RandomTest;
 use strict;
 use warnings;
@@ -71,7 +72,7 @@ sub stop
 	exit 130;
 }
 
-# Runs one job; returns the digests by seed, and what it printed when it did not come to its end.
+# Runs one job; returns the digests by seed, what it printed when it did not come to its end, and the seed that it stopped at.
 sub job
 {
 	my ($lib, $count, $what, $hook, $from, $number) = @_;
@@ -79,7 +80,7 @@ sub job
 	my @args = (@{$k->{args}}, $hook ? () : @{$k->{native} // []});
 	my @cmd = ($vnodes, 'run', '--name', $set, '--mpi', $lib, '--nodes', $count,
 		   '-n', $ranks // ranks_of($k, $lib, $count));
-	my (%digest, @said, $left, $ended);
+	my (%digest, @said, $left, $ended, $stop);
 
 	unlink $done, "$done.part";
 	push @cmd, '--hook', map { ('--set', $_) } $test{sets}->($lib, $count, $what), @more if $hook;
@@ -116,6 +117,7 @@ sub job
 		# lines of several ranks may share one
 		$digest{$1} = $2 while /\bP (\d+) ([0-9a-f]{16})\b/g;
 		$left = $1 if /^vnodes: ranks that have not ended: (.*)/;
+		$stop = $1 if /\bSTOP seed (\d+)/;
 		next if /^P \d+ [0-9a-f]{16}$/;
 		push @said, $_;
 		# the first lines say what began it, when all that follows fails
@@ -133,7 +135,7 @@ sub job
 		return (\%digest, []);
 	}
 	my $how = $status & 127 ? 'signal ' . ($status & 127) : 'exit status ' . ($status >> 8);
-	return (\%digest, [@said, $ended // $how]);
+	return (\%digest, [@said, $ended // $how], $stop);
 }
 
 # Runs seeds $from.. in as many jobs as it takes: one that breaks ends at its seed, the next
@@ -144,7 +146,7 @@ sub programs
 	my (%digest, %wrong);
 
 	for (my $s = $from; $s < $from + $number;) {
-		my ($d, $said) = job($lib, $count, $what, $hook, $s, $from + $number - $s);
+		my ($d, $said, $stop) = job($lib, $count, $what, $hook, $s, $from + $number - $s);
 		my $next = $from + $number;
 
 		%digest = (%digest, %$d);
@@ -154,11 +156,13 @@ sub programs
 		for (defined $failed ? @$said : ()) {
 			push @{$wrong{/(?:FAIL|HANG) seed (\d+)/ ? $1 : $failed}}, $_;
 		}
-		# the first one without a digest is where it ended
+		# the first one without a digest is where it ended, or before which it stopped
 		for (my $i = $from + $number - 1; $i >= $s; $i--) {
 			$next = $i unless defined $d->{$i};
 		}
-		if ($next < $from + $number) {
+		if ($next == ($stop // -1)) {
+			$s = $next;
+		} elsif ($next < $from + $number) {
 			$wrong{$next} //= $said;
 			$s = $next + 1;
 		} else {

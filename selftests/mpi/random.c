@@ -171,7 +171,7 @@ static bool parse(int argc, char **argv, uint64_t *first, uint64_t *count)
 
 int random_main(int argc, char **argv, const struct random_program *p)
 {
-	uint64_t first = 0, count = 0;
+	uint64_t first = 0, count = 0, s;
 	int provided, bad = 0;
 
 	program = p;
@@ -199,8 +199,10 @@ int random_main(int argc, char **argv, const struct random_program *p)
 	for (int i = 0; i < nthreads; i++)
 		thread(i)->no = i;
 	p->begin(threads);
-	for (uint64_t s = first; s < first + count && bad < 8; s++)
+	for (s = first; s < first + count && bad < 8; s++)
 		bad += run_seed(s);
+	if (s < first + count && rank == 0)
+		printf("STOP seed %llu\n", (unsigned long long)s);
 	alarm((unsigned int)timeout_s);
 	if (p->end)
 		p->end();

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define MAX_DYN		4096u	/* entries that are looked at; programs have some 30 */
+#define MAX_NAMES	(1u << 28)	/* bytes of names of symbols */
 
 struct file {
 	int fd;
@@ -133,6 +134,48 @@ int elf_read(const char *path, struct elf_says *says)
 		read_dynamic(&f, says);
 	close(f.fd);
 	return ret;
+}
+
+/* Are there @what's @len bytes within @size at @off? */
+static bool find_bytes(int fd, uint64_t off, uint64_t size, const char *what, size_t len)
+{
+	char buf[1 << 16];
+	size_t have = 0, kept;
+	ssize_t n;
+
+	while (size > 0 && off <= INT64_MAX) {
+		n = pread(fd, buf + have, size < sizeof(buf) - have ? size : sizeof(buf) - have, (off_t)off);
+		if (n <= 0)
+			return false;
+		off += (uint64_t)n;
+		size -= (uint64_t)n;
+		have += (size_t)n;
+		if (memmem(buf, have, what, len))
+			return true;
+		kept = have < len ? have : len - 1;
+		memmove(buf, buf + have - kept, kept);
+		have = kept;
+	}
+	return false;
+}
+
+bool elf_has_name(const char *path, const char *name)
+{
+	struct file f = { .fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) };
+	bool has = false;
+	Elf64_Shdr sh;
+
+	if (f.fd < 0)
+		return false;
+	if (!read_header(&f) || !f.wide || f.eh.e_shentsize != sizeof(sh))
+		f.eh.e_shnum = 0;
+	for (unsigned int i = 0; i < f.eh.e_shnum && !has; i++)
+		if (read_at(f.fd, &sh, sizeof(sh), f.eh.e_shoff + i * sizeof(sh)) && sh.sh_type == SHT_SYMTAB &&
+		    read_at(f.fd, &sh, sizeof(sh), f.eh.e_shoff + sh.sh_link * sizeof(sh)))
+			has = find_bytes(f.fd, sh.sh_offset, sh.sh_size < MAX_NAMES ? sh.sh_size : MAX_NAMES, name,
+					 strlen(name) + 1);
+	close(f.fd);
+	return has;
 }
 
 /* Nobody else can change or exchange it, unless root or the caller has let him. */

@@ -144,7 +144,7 @@ static struct needs find_needs(char **argv, const char *wdir, char **found)
 		free(path);
 		asan |= needs.asan;
 		needs.asan = asan;
-		if (needs.lib != MPILIB_NONE) {
+		if (needs.lib != MPILIB_NONE || needs.within) {
 			*found = argv[i];
 			return needs;
 		}

@@ -200,6 +200,10 @@ struct needs mpilib_of(const char *path)
 		for (size_t i = 0; i < says.needed.n; i++)
 			needs_add(&needs, says.needed.v[i], NULL);
 	}
+	/* its calls come to that one, whatever is preloaded */
+	needs.within = needs.lib == MPILIB_NONE && elf_has_name(path, "PMPI_Init");
+	if (needs.within)
+		needs.native = "has an MPI library linked into it";
 	for (size_t i = 0; i < says.needed.n; i++)
 		free(says.needed.v[i]);
 	free(says.needed.v);

@@ -64,6 +64,8 @@ struct elf_says {
 
 /* 1: SAYS is filled in; 0: statically linked; negative: no ELF program. */
 int elf_read(const char *path, struct elf_says *says);
+/* Has its table of symbols one with this name, or one that ends so?  Stripped programs have no table. */
+bool elf_has_name(const char *path, const char *name);
 /* Are the file at PATH and all directories above it root's or the caller's, and not for all to write? */
 bool elf_trusted(const char *path);
 
@@ -77,7 +79,8 @@ struct needs {
 	enum mpilib lib;
 	char *soname;	/* of the MPI library; NULL: none */
 	bool asan;	/* AddressSanitizer's library is among it */
-	const char *native;	/* why nothing can be preloaded ("is .."), or NULL */
+	bool within;	/* an MPI library is linked into it */
+	const char *native;	/* why nothing can be preloaded, or would be of use ("is .."), or NULL */
 	char *tools;	/* PMPI tools that it is linked to, as in LD_PRELOAD: preloaded they are in front of the hooks; or NULL */
 };
 

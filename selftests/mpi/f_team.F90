@@ -77,9 +77,9 @@ contains
     !$omp single
     call pack_it()
     !$omp end single
-    !$omp master
+    !$omp masked
     call pack_it()
-    !$omp end master
+    !$omp end masked
     !$omp end parallel
     call finish()
   end subroutine pack_within

@@ -38,7 +38,7 @@ static void region(int n)
 	{
 		int i = omp_get_thread_num();
 
-		#pragma omp master
+		#pragma omp masked
 		team_size = omp_get_num_threads();
 		if (i < TEAM) {
 			threads[i] = pthread_self();
@@ -175,7 +175,7 @@ static void inside(void)
 	{
 		#pragma omp single
 		pack_and_unpack();
-		#pragma omp master
+		#pragma omp masked
 		pack_and_unpack();
 		#pragma omp barrier
 		#pragma omp critical

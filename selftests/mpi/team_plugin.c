@@ -6,6 +6,6 @@ void plugin_region(int n, void (*fn)(void));
 void plugin_region(int n, void (*fn)(void))
 {
 	#pragma omp parallel num_threads(n)
-	#pragma omp master
+	#pragma omp masked
 	fn();
 }

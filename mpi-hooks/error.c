@@ -2,6 +2,7 @@
 /* The border between negative errno inside and MPI error classes outside. */
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "hooks.h"
@@ -86,8 +87,11 @@ static void end_if_fatal(MPI_Errhandler handler, const char *name, const char *w
 		return;
 	PMPI_Error_string(class, text, &len);
 	prog_log(PROG_LOG_ERROR, "fatal error in %s, of a %s: %s", name, what, text);
-	if (fatal && !IS_OMPI)
-		PMPI_Abort(hooks.world, class);
+	if (!fatal || IS_OMPI)
+		return;
+	PMPI_Abort(hooks.world, class);
+	/* that of MPICH 4.2 returns, and the launcher ends the process a little later */
+	exit(class);
 }
 
 static void win_error(MPI_Win win, int class, const char *call)

@@ -125,7 +125,7 @@ check-platforms:
 
 .PHONY: check-mpi-families
 check-mpi-families: user
-	$(Q)PROG_BUILD=$(abspath $(BUILD)) prove selftests/mpi/abi_test selftests/mpi/families_test
+	$(Q)PROG_BUILD=$(abspath $(BUILD)) prove $(addprefix selftests/mpi/,abi_test families_test hooks_preload_test)
 
 # make check-apps: programs of Debian packages, natively and hooked
 .PHONY: check-apps

@@ -266,7 +266,9 @@ void *buf_packed(struct rec *r)
 	if (!copy)
 		return NULL;
 	if (!r->dt && !r->opaque_type) {
-		memcpy(copy, r->buf, r->cap);
+		/* nothing may be at no address */
+		if (r->cap)
+			memcpy(copy, r->buf, r->cap);
 	} else if (r->dt) {
 		prog_threads_pack(copy, r->buf, r->dt, r->count, 0, r->cap);
 	} else {

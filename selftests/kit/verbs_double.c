@@ -1335,3 +1335,28 @@ KIT_UNCOUNTED static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, st
 	kit_steps_resume();
 	return ret;
 }
+
+/* ---- a host ----------------------------------------------------------------------------------------------------- */
+
+struct verbs_watched verbs_watched[VERBS_WATCHED];
+
+void *verbs_watch(void *ctx, int fd, void (*cb)(void *arg), void *arg)
+{
+	unsigned int i = 0;
+
+	while (verbs_watched[i].cb)
+		i++;
+	verbs_watched[i] = (struct verbs_watched){ cb, arg };
+	return &verbs_watched[i];
+}
+
+void verbs_unwatch(void *ctx, void *w)
+{
+	*(struct verbs_watched *)w = (struct verbs_watched){ NULL };
+}
+
+void verbs_watched_look(unsigned int i)
+{
+	if (verbs_watched[i].cb)
+		verbs_watched[i].cb(verbs_watched[i].arg);
+}

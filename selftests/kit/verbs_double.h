@@ -97,6 +97,22 @@ void verbs_double_removed(bool removed);
 /* The port is up, or down from the beginning. */
 void verbs_double_port(bool up);
 
+/*
+ * What a plug-in has its host watch, in the order in which it asked.  Descriptors do not block: who tests looks whether there is
+ * something.
+ */
+#define VERBS_WATCHED	8u
+struct verbs_watched {
+	void (*cb)(void *arg);
+	void *arg;
+};
+extern struct verbs_watched verbs_watched[VERBS_WATCHED];
+/* struct verbs_host's. */
+void *verbs_watch(void *ctx, int fd, void (*cb)(void *arg), void *arg);
+void verbs_unwatch(void *ctx, void *w);
+/* Is there something at the @i'th? */
+void verbs_watched_look(unsigned int i);
+
 /* Is some of these bytes registered? */
 bool verbs_double_covers(const void *p, size_t len);
 /* Contexts, protection domains, registrations, queues and so on that are not given back. */

@@ -35,27 +35,7 @@ static struct verbs *side[2];
 static uint8_t bytes[ROOM];
 static uint64_t most;			/* bytes that each takes */
 
-static struct {				/* two of each device, in this order */
-	void (*cb)(void *arg);
-	void *arg;
-} watched[4];
-enum { COMPLETIONS, EVENTS };
-
-static void *watch(void *ctx, int fd, void (*cb)(void *arg), void *arg)
-{
-	unsigned int i = 0;
-
-	while (watched[i].cb)
-		i++;
-	watched[i].cb = cb;
-	watched[i].arg = arg;
-	return &watched[i];
-}
-
-static void unwatch(void *ctx, void *w)
-{
-	memset(w, 0, sizeof(watched[0]));
-}
+enum { COMPLETIONS, EVENTS };		/* two of each device are watched, in this order */
 
 /* As much as goes. */
 static void send_on(struct end *e)
@@ -94,13 +74,12 @@ static void failed(void *ep_ctx, const char *why)
 	e->ep = NULL;
 }
 
-static const struct verbs_host host = { .watch = watch, .unwatch = unwatch, .input = input, .room = room, .failed = failed };
+static const struct verbs_host host = { .watch = verbs_watch, .unwatch = verbs_unwatch, .input = input, .room = room, .failed = failed };
 
 /* What the devices of a side tell of one thing. */
 static void told(int s, int what)
 {
-	if (watched[2 * s + what].cb)
-		watched[2 * s + what].cb(watched[2 * s + what].arg);
+	verbs_watched_look(2 * s + what);
 }
 
 static void look(void)

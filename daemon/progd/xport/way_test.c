@@ -35,27 +35,6 @@ static int server = VERBS_WAY_GIVES;	/* what side 1's ends are for */
 
 static uint8_t memory[SIZE] __attribute__((aligned(4096)));
 
-static struct {				/* descriptors do not block: who tests looks whether there is something */
-	void (*cb)(void *arg);
-	void *arg;
-} watched[8];
-
-static void *watch(void *ctx, int fd, void (*cb)(void *arg), void *arg)
-{
-	unsigned int i = 0;
-
-	while (watched[i].cb)
-		i++;
-	watched[i].cb = cb;
-	watched[i].arg = arg;
-	return &watched[i];
-}
-
-static void unwatch(void *ctx, void *w)
-{
-	memset(w, 0, sizeof(watched[0]));
-}
-
 static void nothing(void *ep_ctx)
 {
 }
@@ -90,15 +69,14 @@ static void way_failed(void *way_ctx, const char *why)
 }
 
 static const struct verbs_host host = {
-	.watch = watch, .unwatch = unwatch, .input = nothing, .room = nothing, .failed = ep_failed, .read_done = read_done,
+	.watch = verbs_watch, .unwatch = verbs_unwatch, .input = nothing, .room = nothing, .failed = ep_failed, .read_done = read_done,
 	.write_done = write_done, .way_failed = way_failed,
 };
 
 static void look(void)
 {
-	for (unsigned int i = 0; i < sizeof(watched) / sizeof(watched[0]); i++)
-		if (watched[i].cb)
-			watched[i].cb(watched[i].arg);
+	for (unsigned int i = 0; i < VERBS_WATCHED; i++)
+		verbs_watched_look(i);
 }
 
 static void way_pair(int job)

@@ -488,16 +488,4 @@ static const struct hostile_attack attacks[] = {
 	{ "addresses", attack_addresses, true },
 };
 
-static struct CMUnitTest tests[sizeof(attacks) / sizeof(attacks[0])];
-
-static int begin(int argc, char **argv)
-{
-	return hostile_begin(attacks, tests, kit_suite.ntests);
-}
-
-static int setup(void **state)
-{
-	return hostile_setup(NULL);
-}
-
-KIT_SUITE(tests, .begin = begin, .setup = setup, .teardown = hostile_teardown);
+HOSTILE_SUITE(attacks, NULL);

@@ -848,16 +848,4 @@ static const struct hostile_attack attacks[] = {
 	{ "unread", attack_unread, true },
 };
 
-static struct CMUnitTest tests[sizeof(attacks) / sizeof(attacks[0])];
-
-static int begin(int argc, char **argv)
-{
-	return hostile_begin(attacks, tests, kit_suite.ntests);
-}
-
-static int setup(void **state)
-{
-	return hostile_setup("lane_security=encrypt");
-}
-
-KIT_SUITE(tests, .begin = begin, .setup = setup, .teardown = hostile_teardown);
+HOSTILE_SUITE(attacks, "lane_security=encrypt");

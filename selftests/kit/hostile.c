@@ -540,7 +540,7 @@ static void settles(const struct had *before, bool engines)
 	}
 }
 
-void hostile_test(void **state)
+static void attacked(void **state)
 {
 	unsigned int rounds = atoi(getenv("HOSTILE_ROUNDS") ?: "0");
 	const struct hostile_attack *a = *state;
@@ -620,7 +620,7 @@ int hostile_begin(const struct hostile_attack *a, struct CMUnitTest *tests, size
 		kit_skip("needs root, to be several users");
 	for (size_t i = 0; i < n; i++)
 		tests[i] = (struct CMUnitTest){
-			.name = a[i].name, .test_func = hostile_test, .initial_state = (void *)(uintptr_t)&a[i],
+			.name = a[i].name, .test_func = attacked, .initial_state = (void *)(uintptr_t)&a[i],
 		};
 	return 0;
 }

@@ -44,8 +44,7 @@ struct hostile_attack {
 	bool new_lane;			/* the victim's engine has to make a lane while it is in force */
 };
 
-/* The case of a suite for the attack *@state; what is around all of them.  @set: one more key of the configuration, or NULL. */
-void hostile_test(void **state);
+/* For HOSTILE_SUITE().  @set: one more key of the configuration, or NULL. */
 int hostile_begin(const struct hostile_attack *a, struct CMUnitTest *tests, size_t n);
 int hostile_setup(const char *set);
 int hostile_teardown(void **state);
@@ -88,5 +87,18 @@ struct hostile_hello {
 /* HELLO of node @from to node @to. */
 struct hostile_hello hostile_hello(int from, int to, uint16_t kind);
 ssize_t hostile_frame(int fd, uint8_t type, uint32_t job, const void *payload, uint32_t len);
+
+/* The program of a table of attacks. */
+#define HOSTILE_SUITE(attacks, set) \
+	static struct CMUnitTest tests[sizeof(attacks) / sizeof((attacks)[0])]; \
+	static int begin(int argc, char **argv) \
+	{ \
+		return hostile_begin(attacks, tests, kit_suite.ntests); \
+	} \
+	static int setup(void **state) \
+	{ \
+		return hostile_setup(set); \
+	} \
+	KIT_SUITE(tests, .begin = begin, .setup = setup, .teardown = hostile_teardown)
 
 #endif

@@ -223,6 +223,7 @@ void link_free(struct link *l)
 	if (!l)
 		return;
 	link_retry_fini(&l->retry);
+	loop_timer_cancel(&l->ways_idle);
 	link_peers_free(l);
 	LL_FOREACH_SAFE(l->helpers, hl, tmp)
 		helper_unwatch(l, hl);

@@ -235,6 +235,7 @@ struct link {
 	struct helper_link *helpers;	/* with jobs of ours; held */
 	int reaped;			/* jobs that ended in this round */
 	struct link_way *ways;		/* that engines have opened: way.h */
+	struct loop_timer ways_idle;	/* runs as long as some may come to be idle */
 	struct link_landing *landings;	/* landing.c */
 	unsigned int nlandings;
 	struct link_retry retry;

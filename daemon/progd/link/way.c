@@ -9,18 +9,45 @@
 
 /* ---- the opener's ---- */
 
-int link_way_open(struct link_way *w, struct link_job *j, const struct lane_way_ops *ops, void *ctx, char why[VERBS_WHY])
+bool link_ways_idle(struct link *l, uint64_t now)
+{
+	struct link_way *w, *tmp;
+	bool left = false;
+
+	LL_FOREACH_SAFE(l->ways, w, tmp) {
+		if (!w->idle)
+			continue;
+		if (!w->idle->busy(w->ctx) && now > w->used && now - w->used >= l->o.lane_idle_ns)
+			w->idle->end(w->ctx);
+		else
+			left = true;
+	}
+	return left;
+}
+
+static void on_idle(void *ctx)
+{
+	struct link *l = ctx;
+
+	if (link_ways_idle(l, loop_now()))
+		loop_timer_set(l->o.loop, &l->ways_idle, l->o.lane_idle_ns, on_idle, l);
+}
+
+int link_way_open(struct link_way *w, struct link_job *j, const struct lane_way_ops *ops, const struct link_way_idle *idle, void *ctx,
+		  char why[VERBS_WHY])
 {
 	struct link *l = j->peer->link;
 	int err;
 
-	*w = (struct link_way){ .j = j };
+	*w = (struct link_way){ .j = j, .idle = idle, .ctx = ctx, .used = loop_now() };
 	err = lane_way_open(j->peer->lane, j->index, ops, ctx, &w->mine, &w->way, why);
 	if (err) {
 		w->way = NULL;
 		return err;
 	}
 	LL_PREPEND(l->ways, w);
+	if (idle && l->o.lane_idle_ns && !loop_timer_running(&l->ways_idle))
+		loop_timer_set(l->o.loop, &l->ways_idle, l->o.lane_idle_ns, on_idle, l);
 	return 0;
 }
 

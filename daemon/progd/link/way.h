@@ -10,16 +10,26 @@
 
 /* ---- the opener's end: part of the engine's own structure ---- */
 
+/* How an engine ends ways by which nothing goes. */
+struct link_way_idle {
+	bool (*busy)(const void *ctx);	/* something is under way by it */
+	void (*end)(void *ctx);		/* closes it, or will soon */
+};
+
 struct link_way {
 	struct link_way *next;		/* of the link's */
 	struct link_job *j;
+	const struct link_way_idle *idle;	/* NULL: it stays */
+	void *ctx;			/* of the operations */
+	uint64_t used;			/* last, ns: the engine's to set, from when it has been opened on */
 	struct lane_way *way;		/* NULL: there is none */
 	struct wire_wayrec mine, theirs;
 	bool ready;			/* theirs has come */
 };
 
-/* A way of @j's to the peer; its own end is @w->mine then.  0, or -errno and a line in @why. */
-int link_way_open(struct link_way *w, struct link_job *j, const struct lane_way_ops *ops, void *ctx, char why[VERBS_WHY]);
+/* A way of @j's to the peer; its own end is @w->mine then.  @idle: NULL, or when it ends by itself.  0, or -errno and a line in @why. */
+int link_way_open(struct link_way *w, struct link_job *j, const struct lane_way_ops *ops, const struct link_way_idle *idle, void *ctx,
+		  char why[VERBS_WHY]);
 /*
  * @theirs was told with a key: 0: it is the other end, and connected; -ESTALE: it is of an earlier way; else a negative errno and
  * a line: the way is of no use, and to be closed.
@@ -29,6 +39,8 @@ int link_way_meet(struct link_way *w, const struct wire_wayrec *theirs, char why
 void link_way_gone(struct link_way *w);
 /* The same for one that is still there: nothing of this side's memory is read or written by it any more. */
 void link_way_close(struct link_way *w);
+/* Those by which nothing went for link_opts.lane_idle_ns before @now end; false: there are none of which that could come to be so. */
+bool link_ways_idle(struct link *l, uint64_t now);
 
 /* ---- the acceptor's end, likewise ---- */
 

@@ -240,7 +240,6 @@ void rma_free(struct rma *r)
 		return;
 	link_retry_fini(&r->retry);
 	loop_timer_cancel(&r->trim);
-	loop_timer_cancel(&r->ways_idle);
 	target_fini(r);
 	HASH_ITER(hh, r->link->peers, lp, tmp) {
 		free(lp->rma);

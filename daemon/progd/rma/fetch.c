@@ -52,7 +52,7 @@ static void over(struct fetch_way *w, struct fetch *f, bool fine)
 		free(f);
 	else
 		w->spare = f;
-	w->used = engine_now(w->p->r);
+	w->lw.used = engine_now(w->p->r);
 	if (!op)
 		return;
 	op->fetch = NULL;
@@ -176,36 +176,6 @@ void rma_fetch_poll(struct rma *r)
 				way_close(w);
 	}
 	r->ways_over = false;
-}
-
-bool rma_fetch_idle(struct rma *r, uint64_t now)
-{
-	struct link_peer *lp, *tmp;
-	struct fetch_way *w;
-	bool left = false;
-
-	HASH_ITER(hh, r->link->peers, lp, tmp) {
-		if (!lp->rma)
-			continue;
-		LL_FOREACH(lp->rma->ways, w) {
-			/* who would not hear of it has its end of it as long as the job */
-			if (!w->writes)
-				continue;
-			if (!w->fetches && now > w->used && now - w->used >= r->link->o.lane_idle_ns)
-				rma_way_over(w);
-			else
-				left = true;
-		}
-	}
-	return left;
-}
-
-static void on_idle(void *ctx)
-{
-	struct rma *r = ctx;
-
-	if (rma_fetch_idle(r, loop_now()))
-		loop_timer_set(r->link->o.loop, &r->ways_idle, r->link->o.lane_idle_ns, on_idle, r);
 }
 
 /* The key for displacement @at, if there is one. */
@@ -347,6 +317,20 @@ static void write_done(void *ctx, void *cookie, uint32_t n)
 
 static const struct lane_way_ops way_ops = { .read_done = read_done, .write_done = write_done, .gone = way_gone };
 
+static bool way_busy(const void *ctx)
+{
+	const struct fetch_way *w = ctx;
+
+	return w->fetches;
+}
+
+static void end_idle(void *ctx)
+{
+	rma_way_over(ctx);
+}
+
+static const struct link_way_idle way_idle = { .busy = way_busy, .end = end_idle };
+
 /* The way of the stream's job, made if need be; NULL: there is none now. */
 static struct fetch_way *way_get(struct stream *s)
 {
@@ -369,16 +353,14 @@ static struct fetch_way *way_get(struct stream *s)
 		free(w);
 		return NULL;
 	}
-	if (link_way_open(&w->lw, s->lj, &way_ops, w, why)) {
+	/* who would not hear of it has its end of it as long as the job */
+	if (link_way_open(&w->lw, s->lj, &way_ops, w->writes ? &way_idle : NULL, w, why)) {
 		rest(p, s->lj, why);
 		free(w->farewell);
 		free(w);
 		return NULL;
 	}
 	LL_PREPEND(p->ways, w);
-	w->used = engine_now(p->r);
-	if (p->r->link->o.lane_idle_ns && !loop_timer_running(&p->r->ways_idle))
-		loop_timer_set(p->r->link->o.loop, &p->r->ways_idle, p->r->link->o.lane_idle_ns, on_idle, p->r);
 	return w;
 }
 

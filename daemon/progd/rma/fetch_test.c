@@ -1167,18 +1167,18 @@ static void test_idle(void **state)
 	learn(0, 1 << 20);
 	s = stream();
 	a.k.link->o.lane_idle_ns = LINK_IDLE_NS;
-	assert_true(rma_fetch_idle(a.rma, loop_now() + LINK_IDLE_NS / 2));
+	assert_true(link_ways_idle(a.k.link, loop_now() + LINK_IDLE_NS / 2));
 	verbs_double_hold_writes(true);
 	fresh(95);
 	put(0, 1 << 20, 0);
 	RUN(s->fetching == 1);
-	assert_true(rma_fetch_idle(a.rma, loop_now() + 2 * LINK_IDLE_NS));
+	assert_true(link_ways_idle(a.k.link, loop_now() + 2 * LINK_IDLE_NS));
 	verbs_double_hold_writes(false);
 	RUN(acked() == seq);
 	assert_int_equal(fallback(STATS_FB_WRITE_FAILED), 0);
 	assert_non_null(a.k.link->peers->rma->ways);
 	assert_int_equal(given(), 1);
-	assert_false(rma_fetch_idle(a.rma, loop_now() + 2 * LINK_IDLE_NS));
+	assert_false(link_ways_idle(a.k.link, loop_now() + 2 * LINK_IDLE_NS));
 	RUN(!a.k.link->peers->rma->ways && !given());
 	assert_null(b.rma->froms->end.way);
 	assert_int_equal(s->keys->n, 0);
@@ -1191,9 +1191,9 @@ static void test_idle(void **state)
 	learn(0, 1 << 20);
 	assert_true(by_rdma());
 	/* that is looked at again and again */
-	assert_false(rma_fetch_idle(a.rma, loop_now() + 2 * LINK_IDLE_NS));
+	assert_false(link_ways_idle(a.k.link, loop_now() + 2 * LINK_IDLE_NS));
 	RUN(!a.k.link->peers->rma->ways);
-	loop_timer_cancel(&a.rma->ways_idle);
+	loop_timer_cancel(&a.k.link->ways_idle);
 	a.k.link->o.lane_idle_ns = 20000000;
 	put(0, 1 << 20, 0);
 	RUN(given());

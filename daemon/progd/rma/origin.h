@@ -60,7 +60,6 @@ struct fetch_way {
 	bool asked;			/* the peer has heard of it */
 	bool over;			/* nothing new goes by it, and it is closed soon */
 	struct gone *farewell;		/* WAY_GONE; NULL: it is on its way */
-	uint64_t used;			/* last, ns */
 	struct fetch *fetches;
 	struct fetch *spare;		/* who has one operation at a time needs no allocation */
 };

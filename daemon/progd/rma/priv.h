@@ -453,7 +453,6 @@ struct rma {
 	struct held_unlock *held_unlocks;
 	struct given *given;		/* pieces of windows that other nodes may read and write: key.c */
 	bool ways_over;			/* some are to be closed */
-	struct loop_timer ways_idle;	/* ... as nothing goes by them; runs as long as there are any */
 	struct tstream *waiting;	/* TS_LOCK, TS_FULL, TS_RETRY, TS_SEND; in order of wait_round */
 	uint64_t wait_round;		/* walks over it so far */
 	struct sendref *free_refs;
@@ -548,8 +547,6 @@ void rma_fetch_keys_gone(struct rma_peer *p, struct link_job *j, const struct wi
 void rma_fetch_end(struct rma_peer *p, const struct win_job *job);
 /* Ways that are over are closed. */
 void rma_fetch_poll(struct rma *r);
-/* Those by which nothing went for long before @now are over; false: there are none of which that could come to be so. */
-bool rma_fetch_idle(struct rma *r, uint64_t now);
 
 /* move.c */
 /*

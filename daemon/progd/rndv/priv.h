@@ -114,7 +114,6 @@ struct rndv_job {			/* a job with a peer */
 	struct recv_xfer *gets;		/* asked for */
 	struct link_way way;		/* by which messages are read; there is none if its way is NULL */
 	struct recv_xfer *reads;	/* by it */
-	uint64_t way_used;		/* ns: when the last of them was over */
 	uint64_t read_rest;		/* ns: nothing is read until then */
 	struct rsend *ats;		/* ATS sent or to be sent, ATS_ACK awaited */
 	uint64_t nats;
@@ -347,7 +346,6 @@ struct rndv {
 	struct recv_xfer *turn;		/* with a part to be moved, in turn */
 	struct link_retry retry;
 	struct loop_timer trim;		/* pools keep memory warm */
-	struct loop_timer ways_idle;	/* runs as long as there are ways */
 	bool reads_lost;		/* some messages are READ_LOST */
 	bool look;			/* a SEND came: look at the rings, coalescing or not */
 	uint8_t *scratch;		/* CHUNK */
@@ -473,8 +471,6 @@ void rndv_read_stop(struct recv_xfer *x);
 int rndv_read_key(struct recv_xfer *x, const void *payload);
 /* Those that were lost. */
 void rndv_read_poll(struct rndv *r);
-/* Ways by which nothing has gone for long are closed; false: there are none any more. */
-bool rndv_read_idle(struct rndv *r, uint64_t now);
 
 /* net.c */
 /* The transfer that the job asked for, for which a frame came. */

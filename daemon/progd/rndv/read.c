@@ -216,49 +216,30 @@ void rndv_read_step(struct recv_xfer *x)
 
 /* ---- beginning and end ---- */
 
-bool rndv_read_idle(struct rndv *r, uint64_t now)
+static bool way_busy(const void *ctx)
 {
-	struct link_peer *lp, *tmp;
-	struct link_job *lj;
-	bool left = false;
+	const struct rndv_job *pj = ctx;
 
-	HASH_ITER(hh, r->link->peers, lp, tmp) {
-		LL_FOREACH(lp->jobs, lj) {
-			struct rndv_job *pj = lj->rndv;
-
-			if (!pj || !pj->way.way)
-				continue;
-			if (!pj->reads && now > pj->way_used && now - pj->way_used >= r->link->o.lane_idle_ns)
-				rndv_reads_end(pj);
-			else
-				left = true;
-		}
-	}
-	return left;
+	return pj->reads;
 }
 
-static void on_idle(void *ctx)
+static void end_idle(void *ctx)
 {
-	struct rndv *r = ctx;
-
-	if (rndv_read_idle(r, loop_now()))
-		loop_timer_set(r->link->o.loop, &r->ways_idle, r->link->o.lane_idle_ns, on_idle, r);
+	rndv_reads_end(ctx);
 }
+
+static const struct link_way_idle way_idle = { .busy = way_busy, .end = end_idle };
 
 static bool has_way(struct rndv_job *pj)
 {
-	struct rndv *r = pj->peer->r;
 	char why[VERBS_WHY];
 
 	if (pj->way.way)
 		return true;
-	if (link_way_open(&pj->way, pj->lj, &way_ops, pj, why)) {
-		rest(pj, WAY_REST_NS, why);
-		return false;
-	}
-	if (r->link->o.lane_idle_ns && !loop_timer_running(&r->ways_idle))
-		loop_timer_set(r->link->o.loop, &r->ways_idle, r->link->o.lane_idle_ns, on_idle, r);
-	return true;
+	if (!link_way_open(&pj->way, pj->lj, &way_ops, &way_idle, pj, why))
+		return true;
+	rest(pj, WAY_REST_NS, why);
+	return false;
 }
 
 int rndv_read_start(struct recv_xfer *x)

@@ -318,20 +318,20 @@ static void test_idle(void **state)
 
 	learn();
 	node_a.k.link->o.lane_idle_ns = LINK_IDLE_NS;
-	assert_true(rndv_read_idle(node_a.rndv, loop_now() + LINK_IDLE_NS / 2));
+	assert_true(link_ways_idle(node_a.k.link, loop_now() + LINK_IDLE_NS / 2));
 	sb = send_buf(2, 1 << 20, ++ord);
 	rb = recv_buf(0, IN_REGION, 1 << 20);
 	verbs_double_hold_reads(true);
 	r = post_recv(2, 0, ord, 0, &rb);
 	s = post_send(2, 0, ord, 0, &sb);
 	RUN(reader(&node_a)->reads && reader(&node_a)->reads->reads);
-	assert_true(rndv_read_idle(node_a.rndv, loop_now() + 2 * LINK_IDLE_NS));
+	assert_true(link_ways_idle(node_a.k.link, loop_now() + 2 * LINK_IDLE_NS));
 	verbs_double_hold_reads(false);
 	RUN(DONE(2, s) && DONE(0, r));
 	check(0, r, &rb, ord, 1 << 20);
 	assert_non_null(reader(&node_a)->way.way);
 	assert_int_equal(node_a.k.link->nlandings, 1);
-	assert_false(rndv_read_idle(node_a.rndv, loop_now() + 2 * LINK_IDLE_NS));
+	assert_false(link_ways_idle(node_a.k.link, loop_now() + 2 * LINK_IDLE_NS));
 	assert_null(reader(&node_a)->way.way);
 	assert_int_equal(node_a.k.link->nlandings, 0);
 	reads = verbs_double_reads_done();

@@ -11,7 +11,7 @@ void rndv_reads_join(struct recv_xfer *x)
 void rndv_reads_leave(struct recv_xfer *x)
 {
 	DL_DELETE2(x->pj->reads, x, read_prev, read_next);
-	x->pj->way_used = loop_now();
+	x->pj->way.used = loop_now();
 	x->read = READ_NOT;
 	xfer_let_go(x);
 }

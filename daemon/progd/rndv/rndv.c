@@ -239,7 +239,6 @@ void rndv_free(struct rndv *r)
 		return;
 	link_retry_fini(&r->retry);
 	loop_timer_cancel(&r->trim);
-	loop_timer_cancel(&r->ways_idle);
 	rndv_peers_free(r);
 	zombies_poll(r);
 	free(r->scratch);

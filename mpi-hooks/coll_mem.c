@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
-/* Memory that starting a collective takes. */
+/* Memory that starting a collective takes, and a message that has come. */
 #include <time.h>
 
 #include "coll.h"
@@ -11,7 +11,7 @@ void hcoll_mem_wait(void)
 {
 	const struct timespec slice = { .tv_nsec = SLICE_NS };
 
-	prog_log_limited(PROG_LOG_WARN, "collective: waits for memory, and so do the other members");
+	prog_log_limited(PROG_LOG_WARN, "waits for memory, and so do those who communicate with this process");
 	nanosleep(&slice, NULL);
 }
 

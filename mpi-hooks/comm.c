@@ -21,7 +21,7 @@ static void held_free(struct held *h)
 
 	for (; h; h = next) {
 		next = h->next;
-		free(h);
+		prog_coll_mem_put(h);
 	}
 }
 

@@ -5,7 +5,7 @@
  * the library and held, and with it all that came before it from the same source: what is held of a source is then
  * always older than what the library has, and receives, probes and wildcards look there first, oldest first.
  *
- * Held messages are counted on their channels when they are taken out.
+ * Held messages are counted on their channels when they are taken out, so the memory for one is of the reserve if need be.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -76,6 +76,6 @@ void held_recv(struct held *h, struct rec *r)
 		}
 		break;
 	}
-	free(h);
+	prog_coll_mem_put(h);
 	rec_poll(r);
 }

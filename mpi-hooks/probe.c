@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 /* Probes and matched receives; see held.c. */
 #include <sched.h>
-#include <stdlib.h>
 
+#include "coll.h"
 #include "hooks_gen.h"
 
 /* Message handles that the program holds and that are not for the library's message. */
@@ -70,12 +70,10 @@ static int held_fetch(struct hcomm *c, int source, int tag)
 		rc = PMPI_Improbe(source, MPI_ANY_TAG, c->handle, &flag, &msg, &st);
 		if (rc || !flag)
 			return rc;
-		h = malloc(sizeof(*h));
-		if (!h)
-			return hcomm_raise(c, MPI_ERR_NO_MEM, "MPI_Iprobe");
+		h = hcoll_mem(sizeof(*h));
 		rc = held_set(h, c, msg, &st, false);
 		if (rc) {
-			free(h);
+			prog_coll_mem_put(h);
 			return rc;
 		}
 		*end = h;
@@ -206,7 +204,7 @@ static int improbe_held(struct held *h, struct hcomm *c, int *flag, MPI_Message 
 	held_status(h, st);
 	if (h->kind == HELD_LIBRARY) {
 		*message = h->msg;
-		free(h);
+		prog_coll_mem_put(h);
 		return MPI_SUCCESS;
 	}
 	hcomm_get(c);
@@ -226,10 +224,10 @@ static int improbe_entered(int source, int tag, struct hcomm *c, struct chan *ch
 	chan_leave(ch, taken && !wild);
 	if (!taken || likely(status_bytes(st) != DESC_SIZE))
 		return rc;
-	h = malloc(sizeof(*h));
-	rc = h ? held_set(h, c, *message, st, true) : hcomm_raise(c, MPI_ERR_NO_MEM, "MPI_Improbe");
+	h = hcoll_mem(sizeof(*h));
+	rc = held_set(h, c, *message, st, true);
 	if (rc) {
-		free(h);
+		prog_coll_mem_put(h);
 		return rc;
 	}
 	return improbe_held(h, c, flag, message, st);
@@ -265,12 +263,12 @@ int hook_improbe(int source, int tag, struct hcomm *c, int *flag, MPI_Message *m
 			hooks_unlock(&c->lock);
 			return rc;
 		}
-		h = malloc(sizeof(*h));
-		rc = h ? held_set(h, c, *message, st, false) : hcomm_error(c, MPI_ERR_NO_MEM);
+		h = hcoll_mem(sizeof(*h));
+		rc = held_set(h, c, *message, st, false);
 	}
 	hooks_unlock(&c->lock);
 	if (rc) {
-		free(h);
+		prog_coll_mem_put(h);
 		return rc;
 	}
 	return improbe_held(h, c, flag, message, status);
@@ -312,26 +310,18 @@ static struct held *message_take(MPI_Message *message)
 
 /*
  * A receive of the message behind *@message, under way, with a reference to its communicator, *@c, kept for the caller.
- * *@class: the arguments are wrong, the sender is let go.  NULL with MPI_SUCCESS: the handle is not ours; with another
- * class: that is the call's.
+ * *@class: the arguments are wrong, the sender is let go.  NULL: the handle is not ours.
  */
 static struct rec *mrecv_begin(void *buf, MPI_Count count, MPI_Datatype type, MPI_Message *message,
-			       struct hcomm **c, int *class, const char *call)
+			       struct hcomm **c, int *class)
 {
 	struct held *h = message_take(message);
 	struct rec *r;
 
-	*class = MPI_SUCCESS;
 	if (!h)
 		return NULL;
 	*c = h->c;
-	r = rec_new(*c, REC_RECV);
-	if (!r) {
-		free(h);
-		*class = hcomm_raise(*c, MPI_ERR_NO_MEM, call);
-		hcomm_put(*c);
-		return NULL;
-	}
+	r = rec_new_sure(*c, REC_RECV);
 	*class = buf_set(r, buf, count, type);
 	if (*class)
 		r->cap = 0;
@@ -345,10 +335,10 @@ int hook_mrecv(void *buf, MPI_Count count, MPI_Datatype type, MPI_Message *messa
 	MPI_Status own, *st = status == MPI_STATUS_IGNORE ? &own : status;
 	struct hcomm *c;
 	int rc;
-	struct rec *r = mrecv_begin(buf, count, type, message, &c, &rc, __func__);
+	struct rec *r = mrecv_begin(buf, count, type, message, &c, &rc);
 
 	if (!r)
-		return rc ? rc : NATIVE(Mrecv, buf, count, type, message, status);
+		return NATIVE(Mrecv, buf, count, type, message, status);
 	if (rc) {
 		rec_wait(r);
 		hcomm_error(c, rc);
@@ -364,10 +354,10 @@ int hook_imrecv(void *buf, MPI_Count count, MPI_Datatype type, MPI_Message *mess
 {
 	struct hcomm *c;
 	int rc;
-	struct rec *r = mrecv_begin(buf, count, type, message, &c, &rc, __func__);
+	struct rec *r = mrecv_begin(buf, count, type, message, &c, &rc);
 
 	if (!r)
-		return rc ? rc : NATIVE(Imrecv, buf, count, type, message, request);
+		return NATIVE(Imrecv, buf, count, type, message, request);
 	if (!rc)
 		rc = proxy_req_new(&r->req);
 	if (rc) {

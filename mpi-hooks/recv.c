@@ -82,10 +82,9 @@ static int recv_now(struct rec *r, MPI_Status *st, const char *call)
 int recv_plain_odd(struct hcomm *c, void *at, uint64_t cap, int rc, MPI_Status *st, const unsigned char *landing, bool taken,
 		   const char *call)
 {
-	struct rec *r = rec_new(c, REC_RECV);
+	/* the message is there, and has to be counted */
+	struct rec *r = rec_new_sure(c, REC_RECV);
 
-	if (!r)
-		return hcomm_raise(c, MPI_ERR_NO_MEM, call);
 	r->buf = at;
 	r->cap = cap;
 	r->recv.land = at;
@@ -110,10 +109,12 @@ static int recv_rec(void *buf, MPI_Count count, MPI_Datatype type, int source, i
 	r = rec_new(c, REC_RECV);
 	if (!r)
 		return hcomm_raise(c, MPI_ERR_NO_MEM, "MPI_Recv");
-	if (unlikely(recv_args(r, buf, count, type, source, tag)))
-		rc = NATIVE(Recv, buf, count, type, source, tag, c->handle, status);
-	else
+	rc = recv_args(r, buf, count, type, source, tag);
+	if (likely(!rc))
 		rc = recv_now(r, st, "MPI_Recv");
+	else
+		rc = rc == MPI_ERR_NO_MEM ? hcomm_raise(c, rc, "MPI_Recv") :
+		     NATIVE(Recv, buf, count, type, source, tag, c->handle, status);
 	rec_free(r);
 	return rc;
 }

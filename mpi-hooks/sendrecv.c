@@ -127,8 +127,11 @@ static __attribute__((noinline)) int sendrecv_slow(const void *sendbuf, MPI_Coun
 	r = rec_new(c, REC_RECV);
 	if (!r)
 		return hcomm_raise(c, MPI_ERR_NO_MEM, "MPI_Sendrecv");
-	if ((unsigned int)dest >= c->npeers || sendcount < 0 || is_bad(c, source, recvcount) ||
-	    recv_args(r, recvbuf, recvcount, recvtype, source, recvtag)) {
+	rc = (unsigned int)dest >= c->npeers || sendcount < 0 || is_bad(c, source, recvcount) ? MPI_ERR_ARG :
+	     recv_args(r, recvbuf, recvcount, recvtype, source, recvtag);
+	if (unlikely(rc == MPI_ERR_NO_MEM)) {
+		hcomm_raise(c, rc, "MPI_Sendrecv");
+	} else if (unlikely(rc)) {
 #if MPI_VERSION >= 4
 		rc = PMPI_Sendrecv_c(sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount,
 				     recvtype, source, recvtag, c->handle, status);
@@ -196,20 +199,24 @@ slow:
 			     status);
 }
 
-/* A packed copy of what is to be sent; the library says what is wrong with the arguments if there is none. */
-static void *packed_copy(struct hcomm *c, const void *buf, MPI_Count count, MPI_Datatype type,
-			 uint64_t *bytes)
+/* A packed copy of what is to be sent, *@copy; the library says what is wrong with the arguments if it stays NULL. */
+static int packed_copy(struct hcomm *c, const void *buf, MPI_Count count, MPI_Datatype type, void **copy, uint64_t *bytes,
+		       const char *call)
 {
 	struct rec *r = rec_new(c, REC_SEND);
-	void *copy = NULL;
+	int rc;
 
 	if (!r)
-		return NULL;
-	if (!buf_set(r, buf, count, type) && r->cap <= PACKED_MAX)
-		copy = buf_packed(r);
+		return hcomm_raise(c, MPI_ERR_NO_MEM, call);
+	rc = buf_set(r, buf, count, type);
+	if (!rc && r->cap <= PACKED_MAX) {
+		*copy = buf_packed(r);
+		if (!*copy)
+			rc = MPI_ERR_NO_MEM;
+	}
 	*bytes = r->cap;
 	rec_free(r);
-	return copy;
+	return rc == MPI_ERR_NO_MEM ? hcomm_raise(c, rc, call) : MPI_SUCCESS;
 }
 
 int hook_sendrecv_replace(void *buf, MPI_Count count, MPI_Datatype type, int dest, int sendtag, int source,
@@ -217,13 +224,15 @@ int hook_sendrecv_replace(void *buf, MPI_Count count, MPI_Datatype type, int des
 {
 	uint64_t bytes;
 	void *copy = NULL;
-	int rc;
+	int rc = MPI_SUCCESS;
 
 	if (dest == MPI_PROC_NULL || source == MPI_PROC_NULL)
 		return hook_sendrecv(buf, count, type, dest, sendtag, buf, count, type, source, recvtag, c,
 				     status);
 	if ((unsigned int)dest < c->npeers && !is_bad(c, source, count))
-		copy = packed_copy(c, buf, count, type, &bytes);
+		rc = packed_copy(c, buf, count, type, &copy, &bytes, __func__);
+	if (unlikely(rc))
+		return rc;
 	if (!copy)
 		return NATIVE(Sendrecv_replace, buf, count, type, dest, sendtag, source, recvtag,
 			      c->handle, status);
@@ -339,8 +348,11 @@ int hook_isendrecv_replace(void *buf, MPI_Count count, MPI_Datatype type, int de
 			   int recvtag, struct hcomm *c, MPI_Request *request)
 {
 	uint64_t bytes;
-	void *copy = packed_copy(c, buf, count, type, &bytes);
+	void *copy = NULL;
+	int rc = packed_copy(c, buf, count, type, &copy, &bytes, __func__);
 
+	if (unlikely(rc))
+		return rc;
 #ifdef OPEN_MPI
 	if (!copy && !PMPI_Isendrecv_replace)	/* before 5.0 */
 		return hcomm_raise(c, MPI_ERR_NO_MEM, __func__);

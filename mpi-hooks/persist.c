@@ -80,11 +80,15 @@ int hook_recv_init(void *buf, MPI_Count count, MPI_Datatype type, int source, in
 	return persist(c, REC_RECV, 0, buf, count, type, source, tag, req, __func__);
 }
 
+/* Open MPI goes on with another request, and another handle, where the buffered message of the last start is under way. */
 static int start_native(struct rec *r)
 {
 	MPI_Request req = r->req;
+	int rc = PMPI_Start(&req);
 
-	return PMPI_Start(&req);
+	if (unlikely(req != r->req))
+		rec_rename(r, req);
+	return rc;
 }
 
 static int start_send_threads(struct rec *r)
@@ -172,10 +176,13 @@ static int start_other(struct rec *r, MPI_Request *request)
 static __attribute__((noinline)) int start_slow(MPI_Request *request)
 {
 	struct rec *r = request ? rec_find(*request) : NULL;
+	int rc;
 
 	if (!r || !r->persistent || r->state != REC_IDLE)
 		return start_other(r, request);
-	return start_rec(r);
+	rc = start_rec(r);
+	*request = r->req;
+	return rc;
 }
 
 static int start_recv_threads(struct rec *r)
@@ -207,12 +214,16 @@ static int start_recv_threads(struct rec *r)
 static int start_threads(MPI_Request *request)
 {
 	struct rec *r = likely(request) ? rec_find_idle(*request) : NULL;
+	int rc;
 
 	if (unlikely(!r || !r->persistent || r->state != REC_IDLE))
 		return start_other(r, request);
-	if (likely(r->cap < p2p_least && !r->dt && !r->opaque_type))
-		return r->kind == REC_SEND ? start_send_threads(r) : start_recv_threads(r);
-	return start_rec(r);
+	if (unlikely(r->cap >= p2p_least || r->dt || r->opaque_type))
+		rc = start_rec(r);
+	else
+		rc = r->kind == REC_SEND ? start_send_threads(r) : start_recv_threads(r);
+	*request = r->req;
+	return rc;
 }
 
 /* A small message with one thread. */
@@ -237,6 +248,8 @@ int hook_start(MPI_Request *request)
 	rc = PMPI_Start(request);
 	if (likely(!rc))
 		chan_sent(ch);
+	if (unlikely(*request != r->req))
+		rec_rename(r, *request);
 	return rc;
 }
 

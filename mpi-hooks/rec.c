@@ -344,6 +344,13 @@ void rec_hide(struct rec *r)
 	rec_possible--;
 }
 
+void rec_rename(struct rec *r, MPI_Request req)
+{
+	rec_hide(r);
+	r->req = req;
+	rec_show(r);
+}
+
 void rec_whole(struct rec *r)
 {
 	const struct chan *ch = r->recv.chan;

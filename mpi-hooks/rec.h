@@ -270,6 +270,7 @@ static inline void rec_bucket_set(struct rec **b, struct rec *first)
 /* Into the table and out of it; r->req is set. */
 void rec_show(struct rec *r);
 void rec_hide(struct rec *r);
+void rec_rename(struct rec *r, MPI_Request req);	/* one that is in the table has another handle */
 struct rec *rec_find(MPI_Request req);	/* also an inactive persistent one */
 
 /* The record of an active request, which the caller is going to complete; NULL: there is none. */

@@ -698,6 +698,60 @@ static void buffered(void)
 	finish();
 }
 
+/*
+ * A persistent one is started again while its last message is under way, when Open MPI gives it another handle: what it had serves for
+ * other messages, which are not to be taken for it.
+ */
+static void buffered_again(void)
+{
+	static const int lens[] = { 100, 6000, BIG / 4 };
+	enum { STARTS = 3, OTHERS = 8 };
+	const int room = 2 * STARTS * (BIG / 4 + MPI_BSEND_OVERHEAD);
+	MPI_Request q, others[OTHERS];
+	void *b = malloc(room);
+	MPI_Status st;
+	int size, flag;
+
+	setup();
+	if (t_rank == 1)
+		M(MPI_Buffer_attach(b, room));
+	for (int k = 0; t_rank == 1 && k < ARRAY_SIZE(lens); k++) {
+		M(MPI_Bsend_init(sbuf, lens[k], MPI_BYTE, 0, k, MPI_COMM_WORLD, &q));
+		for (int round = 0; round < 2; round++) {
+			for (int i = 0; i < STARTS; i++) {
+				M(MPI_Start(&q));
+				M(MPI_Wait(&q, &st));
+			}
+			M(MPI_Sendrecv(NULL, 0, MPI_BYTE, 0, 40, NULL, 0, MPI_BYTE, 0, 41, MPI_COMM_WORLD, &st));
+			for (int i = 0; i < OTHERS; i++)
+				M(MPI_Issend(sbuf, lens[k], MPI_BYTE, 0, 50 + i, MPI_COMM_WORLD, &others[i]));
+			M(MPI_Test(&q, &flag, &st));
+			if (T_OK(flag, "an inactive request is not complete"))
+				check_status(&st, MPI_ANY_SOURCE, MPI_ANY_TAG, 0);
+			M(MPI_Send(NULL, 0, MPI_BYTE, 0, 42, MPI_COMM_WORLD));
+			M(MPI_Waitall(OTHERS, others, MPI_STATUSES_IGNORE));
+		}
+		M(MPI_Request_free(&q));
+	}
+	for (int k = 0; t_rank == 0 && k < ARRAY_SIZE(lens); k++) {
+		for (int round = 0; round < 2; round++) {
+			M(MPI_Recv(NULL, 0, MPI_BYTE, 1, 40, MPI_COMM_WORLD, &st));
+			for (int i = 0; i < STARTS; i++) {
+				M(MPI_Recv(rbuf, BIG, MPI_BYTE, 1, k, MPI_COMM_WORLD, &st));
+				check_status(&st, 1, k, lens[k]);
+			}
+			M(MPI_Send(NULL, 0, MPI_BYTE, 1, 41, MPI_COMM_WORLD));
+			M(MPI_Recv(NULL, 0, MPI_BYTE, 1, 42, MPI_COMM_WORLD, &st));
+			for (int i = OTHERS - 1; i >= 0; i--)
+				M(MPI_Recv(rbuf, BIG, MPI_BYTE, 1, 50 + i, MPI_COMM_WORLD, &st));
+		}
+	}
+	if (t_rank == 1)
+		M(MPI_Buffer_detach(&b, &size));
+	finish();
+	free(b);
+}
+
 /* Every byte is read once: of memory that changes meanwhile memcmp() may say that it is equal when it never was. */
 static bool is_at(const volatile unsigned char *got, int from, int n)
 {
@@ -2330,6 +2384,7 @@ int main(int argc, char **argv)
 	T_RUN(matched_handles, 2);
 	T_RUN(synchronous, 2);
 	T_RUN(buffered, 2);
+	T_RUN(buffered_again, 2);
 	T_RUN(freed_requests, 2);
 	T_RUN(freed_in_barrier, 2);
 	T_RUN(freed_and_unmapped, 2);

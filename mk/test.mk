@@ -9,7 +9,7 @@
 TEST_SRCS := $(sort $(wildcard lib/*/*_test.c daemon/progd/*/*_test.c tools/*/*_test.c \
 	$(addprefix selftests/,unit/*_test.c daemon/*_test.c client/*_test.c hostile_users/*_test.c)))
 TEST_BINS := $(patsubst %.c,$(BUILD)/test/%,$(TEST_SRCS))
-FUZZ_SRCS := $(sort $(wildcard lib/*/*_fuzz.c daemon/progd/*/*_fuzz.c selftests/fuzz/*_fuzz.c))
+FUZZ_SRCS := $(sort $(wildcard lib/*/*_fuzz.c daemon/progd/*/*_fuzz.c daemon/supervisor/*_fuzz.c selftests/fuzz/*_fuzz.c))
 FUZZ_BINS := $(patsubst %.c,$(BUILD)/fuzz/%,$(FUZZ_SRCS))
 
 TEST_LIBDEPS := $(if $(PROGD_SRCS),$(LIBPROGCORE)) $(if $(CLIENT_SRCS),$(LIBCLIENT_A)) $(LIBPROGBASE)
@@ -40,6 +40,9 @@ $(FUZZ_BINS): $(BUILD)/fuzz/%: $(OBJ)/%.o $(LIBKIT) $(TEST_LIBDEPS)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(filter %.a,$^) \
 		$(shell $(PKG_CONFIG) --libs cmocka) $(DAEMON_LIBS)
+
+# processes, records and ports are the fuzzer's own
+$(BUILD)/fuzz/daemon/supervisor/engines_fuzz: $(call objs,$(addprefix daemon/supervisor/,engines.c fair.c cgroup.c subuid.c))
 
 -include $(patsubst %.o,%.d,$(call objs,$(KIT_SRCS) $(TEST_SRCS) $(FUZZ_SRCS)))
 

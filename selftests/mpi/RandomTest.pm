@@ -31,8 +31,10 @@ my $limit = 20;		# seconds for one program
 my $head = 20;		# lines of a job that are kept in any case, and the 40 last ones
 my $silent = 4;		# limits in which a job may say nothing
 my $vnodes = "$top/tools/vnodes/vnodes";
+# of others as well that have the same number in another PID namespace
+my $id = sprintf('%d-%06x', $$, rand(1 << 24));
 # all nodes see it
-my $done = ($ENV{VNODES_RSH} ? $ENV{VNODES_STATE} : "$build/selftests/mpi") . "/random-done.$$";
+my $done = ($ENV{VNODES_RSH} ? $ENV{VNODES_STATE} : "$build/selftests/mpi") . "/random-done.$id";
 my ($n, $failed, $gaps, $child, $up, $hung) = (0, 0, 0, 0, 0, 0);
 my ($set, $ranks, $verbose, @more, %test);
 
@@ -221,7 +223,7 @@ sub run
 		. join('|', @{$test{nodes}}) . '] [--kind ' . join('|', @{$test{order}})
 		. "] [--ranks N] [--limit S] [--name SET] [--set KEY=VALUE].. [--verbose]\n";
 
-	$set = "$test{program}-$$";
+	$set = "$test{program}-$id";
 	GetOptions('first=i' => \$first, 'programs=i' => \$programs, 'mpi=s' => \$mpi,
 		   'nodes=i' => \$nodes, 'kind=s' => \$kind, 'ranks=i' => \$ranks, 'limit=i' => \$limit, 'name=s' => \$set,
 		   'set=s' => \@more, 'verbose' => \$verbose)

@@ -90,6 +90,7 @@ static inline void carried_acquire(void)
 
 #define CLIENT_SLOTS		4096u
 #define CLIENT_KICK_BYTES	32768u	/* operations of this size are worth waking a worker that coalesces wake-ups */
+#define CLIENT_HELD_OPS		16u	/* operations that are held back behind a request for a lock, and fewer bytes than the above */
 #define CLIENT_ARENA		(4u << 20)
 #define CLIENT_BOUNCE		(1u << 20)
 #define CLIENT_CTRL_TIMEOUT_MS	10000
@@ -175,6 +176,7 @@ struct prog_session {
 	uint32_t blocked_slots;		/* held by operations behind locks not known to be granted */
 	uint64_t blocked_bytes;		/* of the arena, likewise */
 	struct ring rings[PROG_MAX_WORKERS];
+	uint32_t held_ops, held_bytes;	/* of held_back */
 	/* what this process gave each worker, of windows whose operations are shared among several, and who was chosen last; bind.c */
 	uint64_t given_ops[PROG_MAX_WORKERS], given_bytes[PROG_MAX_WORKERS];
 	uint32_t bound_last;
@@ -192,6 +194,8 @@ struct prog_session {
 	uint64_t look_slice;		/* ns between looks; 0: there was no reason for one */
 	uint64_t look_last;		/* when the last one ended */
 
+	/* atomic: workers, a bit each, that were not woken for a request for a lock and what is behind it; ring.c */
+	uint32_t held_back;
 	uint32_t event_seen;		/* atomic: event when a test last looked */
 	/* waiting; atomic, approximate */
 	uint64_t wait_avg;		/* ns, of past waits */
@@ -316,10 +320,16 @@ bool session_quiet(struct prog_session *s);
 int wait_until(struct prog_session *s, uint32_t *event, uint32_t *waiters, bool (*done)(void *arg),
 	       void *arg);
 /*
- * Somebody is going to wait, or to copy for long: wake workers that coalesce wake-ups and have not taken everything.  Without a
- * lock; the caller's own entries, at least, are seen.
+ * Somebody is going to wait, or to copy for long: wake workers that have not taken everything and coalesce wake-ups, or were not
+ * woken at all for what is held back.  Without a lock; the caller's own entries, at least, are seen.
  */
 void rings_urge(struct prog_session *s);
+/* The same for what is held back only: somebody looks. */
+static inline void rings_release(struct prog_session *s)
+{
+	if (__builtin_expect(__atomic_load_n(&s->held_back, __ATOMIC_RELAXED) != 0, 0))
+		rings_urge(s);
+}
 /* The same for a lock record of a peer on this node. */
 int wait_lock(struct prog_session *s, struct winctl *wc, uint32_t origin);
 

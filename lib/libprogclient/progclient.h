@@ -336,6 +336,8 @@ bool prog_session_crowded(struct prog_session *s);
 /*
  * Locks.  A remote lock returns at once, its operations follow it; own and same-node locks with
  * PROG_LOCK_WAIT block until granted.  unlock completes all operations on @rank at the target.
+ * The request for a remote lock, and a few small operations behind it, may stay with the caller until
+ * a call of this process that flushes, unlocks, waits, tests or asks whether it is granted.
  */
 #define PROG_LOCKF_EXCL		(1u << 0)
 #define PROG_LOCKF_WAIT		(1u << 1)	/* block until granted (load/store follows) */

@@ -235,6 +235,33 @@ void ring_look(struct prog_session *s, struct ring *r, uint32_t worker, const ui
 		wake_worker(s, r, worker, WAKE_NOT, waits);
 }
 
+static bool is_data(const struct prog_sqe *e)
+{
+	return e->opcode == PROG_SQE_OP_DTYPE || (e->opcode >= PROG_SQE_OP_PUT && e->opcode <= PROG_SQE_OP_CAS);
+}
+
+/*
+ * A request for a lock, and small operations behind it, wait for what ends the epoch, or for whoever
+ * waits: each wake-up costs as much as all of them together, and as the worker often runs on the
+ * processor of who woke it, he would be held up once per call.  An operation need not begin before
+ * "the ensuing synchronization call" (MPI 4.1, 12.7.3), and is not the later for it.  But what is
+ * much, or long, goes at once.
+ */
+static bool may_hold_back(struct prog_session *s, const struct stream *st, const struct prog_sqe *e)
+{
+	uint32_t held = __atomic_load_n(&s->held_back, __ATOMIC_RELAXED);
+
+	if (!held)
+		s->held_ops = s->held_bytes = 0;
+	if (e->opcode != PROG_SQE_OP_LOCK && !(is_data(e) && held >> st->worker & 1))
+		return false;
+	if (s->held_ops == CLIENT_HELD_OPS || e->len >= CLIENT_KICK_BYTES - s->held_bytes)
+		return false;
+	s->held_ops++;
+	s->held_bytes += e->len;
+	return true;
+}
+
 static void publish(struct prog_session *s, struct stream *st, uint32_t slot)
 {
 	uint32_t worker = st->worker;
@@ -249,6 +276,17 @@ static void publish(struct prog_session *s, struct stream *st, uint32_t slot)
 	}
 	st->tail = slot;
 	PROG_PROBE(post, st->win->key, st->win->rank, st->rank, m->seq, s->sqe[slot].len);
+	if (__builtin_expect(st->lock_seq != 0, 0)) {
+		uint32_t bit = 1u << worker;
+
+		if (may_hold_back(s, st, &s->sqe[slot])) {
+			ring_push(s, &s->rings[worker], worker, slot, WAKE_NOT, NULL);
+			/* behind the entry: who takes the bit away looks for it */
+			__atomic_fetch_or(&s->held_back, bit, __ATOMIC_SEQ_CST);
+			return;
+		}
+		__atomic_fetch_and(&s->held_back, ~bit, __ATOMIC_RELAXED);
+	}
 	ring_push(s, &s->rings[worker], worker, slot,
 		  s->sqe[slot].len < CLIENT_KICK_BYTES ? WAKE_SLEEPER : WAKE_NOW, NULL);
 }

@@ -67,6 +67,7 @@ int prog_test(struct prog_win *w, uint32_t rank, uint64_t seq, bool remote)
 		return 1;
 	__atomic_store_n(&s->event_seen, __atomic_load_n(&s->hdr->event, __ATOMIC_SEQ_CST),
 			 __ATOMIC_RELAXED);
+	rings_release(s);
 	session_lock(s);
 	stream_reap(st);
 	res = st->acked >= seq;
@@ -325,6 +326,7 @@ int prog_lock_granted(struct prog_win *w, uint32_t rank)
 		return -EPERM;
 	if (st->local)
 		return 1;	/* prog_lock() waited */
+	rings_release(w->s);
 	session_lock(w->s);
 	stream_reap(st);
 	res = !st->lock_seq;

@@ -68,9 +68,14 @@ static void record(struct prog_session *s, uint64_t took)
 	__atomic_store_n(&s->wait_avg, avg + took / 8 - avg / 8, __ATOMIC_RELAXED);
 }
 
-static void ring_urge(struct prog_session *s, const struct ring *r, uint32_t worker)
+static void ring_urge(struct prog_session *s, const struct ring *r, uint32_t worker, bool held_back)
 {
-	if (r->sq && __atomic_load_n(&s->bell->state[worker].need_wakeup, __ATOMIC_SEQ_CST) == PROG_WAKEUP_COALESCED &&
+	uint32_t state;
+
+	if (!r->sq)
+		return;
+	state = __atomic_load_n(&s->bell->state[worker].need_wakeup, __ATOMIC_SEQ_CST);
+	if ((state == PROG_WAKEUP_COALESCED || (held_back && state != PROG_WAKEUP_NONE)) &&
 	    __atomic_load_n(&r->sq->head, __ATOMIC_RELAXED) !=
 	    __atomic_load_n(&r->sq->tail, __ATOMIC_RELAXED))
 		session_kick(s, worker);
@@ -78,9 +83,13 @@ static void ring_urge(struct prog_session *s, const struct ring *r, uint32_t wor
 
 void rings_urge(struct prog_session *s)
 {
+	uint32_t held_back = 0;
+
+	if (__atomic_load_n(&s->held_back, __ATOMIC_RELAXED))
+		held_back = __atomic_exchange_n(&s->held_back, 0, __ATOMIC_SEQ_CST);
 	for (uint32_t i = 0; i < s->workers; i++) {
-		ring_urge(s, &s->rings[i], i);
-		ring_urge(s, &s->msg_rings[i], i);
+		ring_urge(s, &s->rings[i], i, held_back >> i & 1);
+		ring_urge(s, &s->msg_rings[i], i, false);
 	}
 }
 
@@ -162,6 +171,7 @@ int wait_until(struct prog_session *s, uint32_t *event, uint32_t *waiters, bool 
 	int i, err;
 
 	wait_begin(s);
+	rings_release(s);
 	for (i = 0; i < SPIN_BATCH; i++) {
 		if (done(arg))
 			return 0;

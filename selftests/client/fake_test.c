@@ -130,7 +130,7 @@ static void body_doze(void)
 		goto out;
 	CHECK_INT(prog_put(w, &o, &d, 0, NULL), 0);
 	CHECK_INT(prog_flush(w, t), 0);
-	__atomic_store_n(&fk->doze, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&fk->doze, PROG_WAKEUP_COALESCED, __ATOMIC_RELEASE);
 	while (!__atomic_load_n(&fk->dozing, __ATOMIC_ACQUIRE))
 		sched_yield();
 	kicks = __atomic_load_n(&fk->kicks, __ATOMIC_RELAXED);
@@ -172,6 +172,125 @@ static void test_doze(void **state)
 	body_kind = PROG_WIN_ALLOCATE;
 	fake_start(2, 1, true);
 	assert_true(run_ranks(2, body_doze));
+	fake_stop();
+}
+
+/* ---- what is held back behind a request for a lock ------------------------------------------------ */
+
+static uint32_t kicks(void)
+{
+	return __atomic_load_n(&fk->kicks, __ATOMIC_ACQUIRE);
+}
+
+/* How often the double, which sleeps now, has been woken. */
+static uint32_t asleep(void)
+{
+	while (!__atomic_load_n(&fk->dozing, __ATOMIC_ACQUIRE))
+		sched_yield();
+	return kicks();
+}
+
+static void put_len(struct prog_win *w, uint32_t t, uint64_t len, uint64_t *seq)
+{
+	static char bytes[32768];
+	struct prog_buf o = { .addr = bytes, .count = len };
+	struct prog_dst d = { .rank = t, .count = len };
+
+	memset(bytes, 1, sizeof(bytes));
+	CHECK_INT(prog_put(w, &o, &d, 0, seq), 0);
+}
+
+static void put_held(struct prog_win *w, uint32_t t, uint64_t *seq)
+{
+	uint32_t before = asleep();
+
+	CHECK_INT(prog_lock(w, t, PROG_LOCKF_EXCL), 0);
+	put_len(w, t, 8, seq);
+	CHECK_INT(kicks(), before);
+}
+
+/* Only a wake-up gets the double to look. */
+static void body_held(void)
+{
+	struct prog_session *s = rank_session(NULL);
+	struct prog_win *w = rank_window(s, PROG_WIN_ALLOCATE, 32, NULL, 32768);
+	struct prog_win *w2 = rank_window(s, PROG_WIN_ALLOCATE, 33, NULL, 4096);
+	uint32_t t = 1, before, ops;
+	uint64_t seq;
+
+	rank_barrier();
+	if (my_rank)
+		goto out;
+	__atomic_store_n(&fk->doze, PROG_WAKEUP_NEEDED, __ATOMIC_RELEASE);
+
+	/* all of an epoch with one wake-up */
+	before = asleep();
+	put_held(w, t, NULL);
+	CHECK_INT(prog_unlock(w, t), 0);
+	CHECK_INT(kicks(), before + 1);
+
+	/* whoever asks or waits gets it done */
+	put_held(w, t, NULL);
+	CHECK_INT(prog_flush(w, t), 0);
+	CHECK_INT(prog_unlock(w, t), 0);
+	put_held(w, t, NULL);
+	while (!prog_lock_granted(w, t))
+		sched_yield();
+	CHECK_INT(prog_unlock(w, t), 0);
+	put_held(w, t, &seq);
+	while (!prog_test(w, t, seq, true))
+		sched_yield();
+	CHECK_INT(prog_unlock(w, t), 0);
+	put_held(w, t, &seq);
+	ops = __atomic_load_n(&fk->ops, __ATOMIC_ACQUIRE);
+	prog_session_wait(s, 1000);
+	while (__atomic_load_n(&fk->ops, __ATOMIC_ACQUIRE) == ops)
+		sched_yield();
+	CHECK_INT(prog_unlock(w, t), 0);
+	before = asleep();
+	CHECK_INT(prog_lock(w, t, PROG_LOCKF_WAIT), 0);
+	CHECK_INT(kicks(), before + 1);
+	CHECK_INT(prog_unlock(w, t), 0);
+	before = asleep();
+	CHECK_INT(prog_lock(w, t, PROG_LOCKF_ORDER), 0);
+	CHECK_INT(kicks(), before);
+	CHECK_INT(prog_lock(w2, t, PROG_LOCKF_ORDER), 0);
+	CHECK_INT(prog_lock_granted(w, t), 1);
+	CHECK_INT(prog_unlock(w2, t), 0);
+	CHECK_INT(prog_unlock(w, t), 0);
+
+	/* many operations, or many bytes, go by themselves */
+	put_held(w, t, NULL);
+	ops = __atomic_load_n(&fk->ops, __ATOMIC_ACQUIRE);
+	before = asleep();
+	for (int i = 0; i < 14; i++)
+		put_len(w, t, 8, NULL);
+	CHECK_INT(kicks(), before);
+	put_len(w, t, 8, NULL);
+	while (__atomic_load_n(&fk->ops, __ATOMIC_ACQUIRE) - ops < 17)
+		sched_yield();
+	CHECK_INT(prog_unlock(w, t), 0);
+	put_held(w, t, NULL);
+	ops = __atomic_load_n(&fk->ops, __ATOMIC_ACQUIRE);
+	before = asleep();
+	for (int i = 0; i < 3; i++)
+		put_len(w, t, 8192, NULL);
+	CHECK_INT(kicks(), before);
+	put_len(w, t, 8192, NULL);
+	while (__atomic_load_n(&fk->ops, __ATOMIC_ACQUIRE) - ops < 6)
+		sched_yield();
+	CHECK_INT(prog_unlock(w, t), 0);
+	__atomic_store_n(&fk->doze, 0, __ATOMIC_RELEASE);
+out:
+	rank_barrier();
+	prog_win_close(w2);
+	rank_finish(s, w);
+}
+
+static void test_held(void **state)
+{
+	fake_start(2, 1, true);
+	assert_true(run_ranks(2, body_held));
 	fake_stop();
 }
 
@@ -1007,6 +1126,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_types),
 	cmocka_unit_test(test_flow),
 	cmocka_unit_test(test_doze),
+	cmocka_unit_test(test_held),
 	cmocka_unit_test(test_behind_lock),
 	cmocka_unit_test(test_dtypes),
 	cmocka_unit_test(test_threads),

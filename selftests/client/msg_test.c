@@ -586,7 +586,7 @@ static void body_doorbell(void)
 	prog_msg *m[64], *sent;
 
 	self_open(0);
-	__atomic_store_n(&fk->doze, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&fk->doze, PROG_WAKEUP_COALESCED, __ATOMIC_RELEASE);
 	kicks = until_dozing();
 	/* announced, nothing waits for it: no system call */
 	for (i = 0; i < 64; i++)

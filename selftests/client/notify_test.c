@@ -599,6 +599,35 @@ static void body_sleep(void)
 	body_end(s, w, mem);
 }
 
+/* What is notified is not held back behind a request for a lock: who waits for it does not know of that. */
+static void body_locked(void)
+{
+	struct prog_session *s = rank_session(NULL);
+	uint64_t disp[FAKE_RANKS], value = 1;
+	char *mem;
+	struct prog_win *w = body_window(s, 7, SIZE, &mem, disp);
+	int32_t i;
+
+	for (i = 0; i < 20; i++) {
+		rank_barrier();
+		if (my_rank) {
+			is(next(w, 0, i), 0, i);
+			rank_barrier();
+		} else {
+			CHECK_INT(prog_lock(w, 1, PROG_LOCKF_EXCL), 0);
+			CHECK_INT(give(w, 1, disp[1], &value, 8, i), 0);
+			rank_barrier();
+			CHECK_INT(prog_unlock(w, 1), 0);
+		}
+	}
+	body_end(s, w, mem);
+}
+
+static void test_two_locked(void **state)
+{
+	on_two(body_locked, 2, "1", NULL);
+}
+
 /* From now on a system call that wakes somebody ends this process. */
 static void forbid_waking(void)
 {
@@ -736,8 +765,8 @@ static void test_old(void **state)
 #define BOTH(name) cmocka_unit_test(test_one_##name), cmocka_unit_test(test_two_##name)
 static const struct CMUnitTest tests[] = {
 	BOTH(operations), BOTH(match), BOTH(refusals), BOTH(full), BOTH(flood), BOTH(threads), BOTH(discard),
-	BOTH(closed), BOTH(kill), BOTH(sleep), BOTH(again), cmocka_unit_test(test_one_quiet), cmocka_unit_test(test_two_failed),
-	cmocka_unit_test(test_old),
+	BOTH(closed), BOTH(kill), BOTH(sleep), BOTH(again), cmocka_unit_test(test_two_locked), cmocka_unit_test(test_one_quiet),
+	cmocka_unit_test(test_two_failed), cmocka_unit_test(test_old),
 };
 
 KIT_SUITE(tests, .begin = find_progd);

@@ -694,7 +694,8 @@ static void fake_main(int listener)
 		fake_kick[i] = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	for (;;) {
 		struct pollfd p[1 + FAKE_SESSIONS + PROG_MAX_WORKERS];
-		bool busy = false, doze = __atomic_load_n(&fk->doze, __ATOMIC_ACQUIRE) && !kicked;
+		uint32_t how = __atomic_load_n(&fk->doze, __ATOMIC_ACQUIRE);
+		bool busy = false, doze = how && !kicked;
 		uint64_t v;
 		int n = 0;
 
@@ -705,10 +706,15 @@ static void fake_main(int listener)
 			busy |= fake_msgs();
 		if (doze) {
 			for (i = 0; i < fk->workers; i++)
-				__atomic_store_n(&fake_bell->state[i].need_wakeup, PROG_WAKEUP_COALESCED,
-						 __ATOMIC_SEQ_CST);
-			/* and will, until it is kicked */
-			__atomic_store_n(&fk->dozing, 1, __ATOMIC_RELEASE);
+				__atomic_store_n(&fake_bell->state[i].need_wakeup, how, __ATOMIC_SEQ_CST);
+			/* once asleep it is until it is kicked */
+			if (!__atomic_load_n(&fk->dozing, __ATOMIC_RELAXED)) {
+				for (i = 0; i < FAKE_SESSIONS; i++)
+					busy |= fake_serve(&fake_sessions[i]);
+				busy |= fake_msgs();
+			}
+			if (!busy)
+				__atomic_store_n(&fk->dozing, 1, __ATOMIC_RELEASE);
 		} else if (!busy) {
 			for (i = 0; i < fk->workers; i++)
 				__atomic_store_n(&fake_bell->state[i].need_wakeup, 1, __ATOMIC_SEQ_CST);

@@ -28,7 +28,7 @@ struct fake_shared {
 	uint32_t cma;			/* reach clients by CMA; else by their helper threads */
 	uint32_t hold;			/* serve no rings */
 	uint32_t lazy;			/* acknowledge only to clients that wait */
-	uint32_t doze;			/* dozes, and takes entries only when kicked */
+	uint32_t doze;			/* PROG_WAKEUP_*: sleeps so, and takes entries only when kicked */
 	uint32_t fault_msg, fault;	/* what to do with messages of that type */
 	uint32_t minor[2];		/* ABI minor of the daemons of even and odd nodes; 0: the newest */
 	uint32_t binding;		/* PROG_BINDING_* in answers to HELLO */

@@ -130,7 +130,8 @@ struct prog_endpoint { uint8_t bytes[256]; };
  * Collective by convention: every rank calls prog_win_open(), exchanges endpoints, calls
  * prog_win_connect() with all of them in rank order, agrees with the others that it succeeded
  * everywhere, and only then calls prog_win_map() (maps same-node peers) and operations.
- * Closing: complete all operations, synchronise with all ranks, then prog_win_close().
+ * Closing: complete all operations, synchronise with all ranks, then prog_win_close().  What is not complete then
+ * may be lost; a lock that is held ends.
  * A message context (PROG_WIN_MSG_CONTEXT): -EOPNOTSUPP: the daemon is too old; -EEXIST: the session has one.
  */
 int prog_win_open(struct prog_session *s, const struct prog_win_cfg *cfg, struct prog_win **w);

@@ -125,6 +125,36 @@ static void reap_all(struct prog_session *s)
 	}
 }
 
+struct taken {
+	const struct prog_sq *sq;
+	uint32_t upto;
+};
+
+static bool is_taken(void *arg)
+{
+	const struct taken *t = arg;
+
+	return (int32_t)(__atomic_load_n(&t->sq->head, __ATOMIC_ACQUIRE) - t->upto) >= 0;
+}
+
+int rings_settle(struct prog_win *w)
+{
+	struct prog_session *s = w->s;
+	int err = 0;
+	bool some;
+
+	session_lock(s);
+	reap_all(s);
+	some = w->nactive;
+	session_unlock(s);
+	for (uint32_t i = 0; some && i < s->workers && !err; i++) {
+		struct taken t = { s->rings[i].sq, __atomic_load_n(&s->rings[i].sq->tail, __ATOMIC_RELAXED) };
+
+		err = wait_until(s, &s->hdr->event, &s->hdr->waiters, is_taken, &t);
+	}
+	return err;
+}
+
 void stream_drop(struct stream *st)
 {
 	struct prog_session *s = st->win->s;

@@ -92,7 +92,39 @@ static void test_two_kill(void **state)
 	on_two(body_killed_holder, 4, "2", "auto");
 }
 
+/* A window that ends with a lock asked for and an operation behind it takes nothing else along. */
+static void body_close(void)
+{
+	struct prog_session *s = rank_session(NULL);
+	struct prog_win *w = rank_window(s, PROG_WIN_ALLOCATE, 32, NULL, 4096);
+	struct prog_win *w2 = rank_window(s, PROG_WIN_ALLOCATE, 33, NULL, 4096);
+	uint64_t v = 7;
+	struct prog_buf o = { .addr = &v, .count = 8 };
+	struct prog_dst d = { .rank = 1, .count = 8 };
+
+	rank_barrier();
+	if (!my_rank) {
+		CHECK_INT(prog_lock(w, 1, PROG_LOCKF_EXCL), 0);
+		CHECK_INT(prog_put(w, &o, &d, 0, NULL), 0);
+		prog_win_close(w);
+		CHECK_INT(prog_put(w2, &o, &d, 0, NULL), 0);
+		CHECK_INT(prog_flush(w2, 1), 0);
+	}
+	rank_barrier();
+	if (my_rank == 1)
+		CHECK_INT(*(uint64_t *)prog_win_base(w2), 7);
+	if (my_rank)
+		prog_win_close(w);
+	rank_finish(s, w2);
+}
+
+static void test_two_close(void **state)
+{
+	on_two(body_close, 2, "1", "auto");
+}
+
 static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_two_close),
 	cmocka_unit_test(test_one_errors),
 	cmocka_unit_test(test_one_random),
 	cmocka_unit_test(test_one_counter),

@@ -111,12 +111,12 @@ static struct fetch_way *find_way(const struct rma_peer *p, const struct link_jo
 static void way_end(struct fetch_way *w)
 {
 	struct rma_peer *p = w->p;
-	struct stream *s, *tmp;
+	struct stream *s;
 
 	rma_way_over(w);
 	LL_DELETE(p->ways, w);
 	link_way_gone(&w->lw);
-	EACH_STREAM_OF(p->r, p, s, tmp) {
+	DL_FOREACH2(p->streams, s, peer_next) {
 		if (s->lj != w->lw.j)
 			continue;
 		s->key_asked = false;

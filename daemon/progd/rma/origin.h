@@ -93,10 +93,6 @@ static inline void deactivate(struct stream *s)
 	DL_DELETE2(s->peer->active, s, act_prev, act_next);
 }
 
-#define EACH_STREAM_OF(r, p, s, tmp) \
-	HASH_ITER(hh, (r)->streams, s, tmp) \
-		if ((s)->peer == (p))
-
 struct stream *origin_stream_find(struct rma *r, struct win_job *job, uint64_t win, uint32_t origin, uint32_t target);
 /* The stream of @target that this worker has of the client's is a sub-stream, and not the one of locks and accumulates. */
 static inline bool stream_is_sub(const struct rma *r, uint32_t target)

@@ -986,6 +986,75 @@ static void test_many_streams(void **state)
 	kit_ctl_free(&wc, n);
 }
 
+/* What happens to a peer's lane is looked up in its own streams: another peer's, made to look like one of them, is not met. */
+static void test_streams_of_peer(void **state)
+{
+	struct stream *s[RANKS], *other;
+	struct link_job *j;
+	struct rma_peer *p;
+	int n, err;
+
+	assert_non_null(origin_stream_open(a.rma->conns, a.win, 0, 0, &err));
+	for (uint32_t i = 1; i < RANKS; i++) {
+		struct prog_sqe e = put(1);
+
+		e.target = i;
+		submit(e);
+	}
+	RUN(acked() == 1 && a.wc.streams[2].acked == 1);
+	for (uint32_t i = 1; i < RANKS; i++)
+		s[i] = origin_stream_find(a.rma, a.win->job, KEY, 0, i);
+	p = s[1]->peer;
+	j = s[1]->lj;
+	assert_ptr_equal(p, s[2]->peer);
+	DL_COUNT2(p->streams, other, n, peer_next);
+	assert_int_equal(n, 2);
+	DL_COUNT2(a.rma->local.streams, other, n, peer_next);
+	assert_int_equal(n, 1);
+	other = a.rma->local.streams;
+	assert_int_equal(other->key.target, 0);
+	other->peer = p;
+	other->lj = j;
+
+	other->unsent = 0;
+	other->locks_out = 1;
+	other->sent_any = true;
+
+	j->state = LINK_OPENING;
+	for (uint32_t i = 1; i < RANKS; i++) {
+		struct prog_sqe e = put(2);
+
+		e.target = i;
+		submit(e);
+	}
+	RUN(s[1]->unsent != SLOT_NONE && s[2]->unsent != SLOT_NONE);
+	j->state = LINK_OPEN;
+	origin_opened(j);
+	assert_true(s[1]->unsent == SLOT_NONE && s[2]->unsent == SLOT_NONE);
+	assert_int_equal(other->unsent, 0);
+	RUN(acked() == 2 && a.wc.streams[2].acked == 2);
+
+	s[1]->locks_out = s[2]->locks_out = 1;
+	origin_refused(j, -EACCES);
+	assert_int_equal(s[1]->locks_out + s[2]->locks_out, 0);
+	assert_int_equal(other->locks_out, 1);
+
+	assert_true(s[1]->sent_any && s[2]->sent_any);
+	origin_down(p->lp, -EIO);
+	assert_false(s[1]->sent_any || s[2]->sent_any);
+	assert_true(other->sent_any);
+
+	other->peer = &a.rma->local;
+	other->lj = NULL;
+	other->unsent = SLOT_NONE;
+	other->locks_out = 0;
+	other->sent_any = false;
+	/* a stream that ends is on no list */
+	rma_win_gone(a.rma, a.win);
+	assert_null(p->streams);
+	assert_null(a.rma->local.streams);
+}
+
 #define W(name) cmocka_unit_test_setup_teardown(name, setup_two, teardown)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 static const struct CMUnitTest tests[] = {
@@ -993,7 +1062,7 @@ static const struct CMUnitTest tests[] = {
 	T(test_notify), T(test_quota), T(test_nodes_quota),
 	T(test_idle_lane), T(test_open_on_full_lane), T(test_lane_of_others), T(test_lanes_apart),
 	T(test_busy), W(test_sub), W(test_sub_bad),
-	T(test_many_streams),
+	T(test_many_streams), T(test_streams_of_peer),
 };
 
 KIT_SUITE(tests);

@@ -125,6 +125,7 @@ struct stream {
 	bool zombie;			/* window freed: ends with its last helper job */
 	struct stream *act_next, *act_prev;
 	struct stream *conn_next, *conn_prev;
+	struct stream *peer_next, *peer_prev;
 	struct stream *win_next, *win_prev;
 };
 
@@ -147,6 +148,7 @@ struct rma_peer {			/* a node this worker sends operations to */
 	const struct to_target *chan;
 	struct link_peer *lp;		/* NULL: this node */
 	struct rma *r;
+	struct stream *streams;		/* all but zombies: a lane's events cost the other peers' nothing */
 	struct stream *active;		/* streams with something to send, served in turn */
 	unsigned int refs_out;		/* payloads queued by reference that are not sent */
 	bool full;			/* it refused: wait until it is writable */

@@ -470,11 +470,11 @@ void origin_writable(struct link_peer *lp)
 void origin_opened(struct link_job *j)
 {
 	struct rma_peer *p = j->peer->rma;
-	struct stream *s, *tmp;
+	struct stream *s;
 
 	if (!p)
 		return;
-	EACH_STREAM_OF(p->r, p, s, tmp)
+	DL_FOREACH2(p->streams, s, peer_next)
 		if (s->lj == j)
 			activate(s);
 	origin_pump(p);

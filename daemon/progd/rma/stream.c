@@ -157,6 +157,16 @@ static void leave_win(struct stream *s, struct rma *r)
 	s->of = NULL;
 }
 
+/* Nobody finds it any more. */
+static void leave(struct stream *s)
+{
+	struct rma *r = s->conn->r;
+
+	HASH_DEL(r->streams, s);
+	DL_DELETE2(s->peer->streams, s, peer_prev, peer_next);
+	leave_win(s, r);
+}
+
 struct stream *origin_stream_open(struct conn *c, struct win *w, uint32_t slot, uint32_t target, int *err)
 {
 	struct rma *r = c->r;
@@ -200,6 +210,7 @@ struct stream *origin_stream_open(struct conn *c, struct win *w, uint32_t slot, 
 		goto unlist;
 	s->win = win_get(w);
 	s->peer->nstreams++;
+	DL_APPEND2(s->peer->streams, s, peer_prev, peer_next);
 	DL_APPEND2(c->streams, s, conn_prev, conn_next);
 found:
 	c->last = s;
@@ -215,8 +226,6 @@ uncharge:
 /* The end of a stream whatever state it is in; helper jobs must be over. */
 static void stream_free(struct stream *s)
 {
-	struct rma *r = s->conn->r;
-
 	for (uint32_t i = s->first; i != SLOT_NONE; i = op_of(s, i)->next) {
 		op_release(s, op_of(s, i));
 		s->peer->inflight--;
@@ -224,10 +233,8 @@ static void stream_free(struct stream *s)
 	free(s->stash);
 	free(s->keys);
 	deactivate(s);
-	if (!s->zombie) {
-		HASH_DEL(r->streams, s);
-		leave_win(s, r);
-	}
+	if (!s->zombie)
+		leave(s);
 	DL_DELETE2(s->conn->streams, s, conn_prev, conn_next);
 	if (s->conn->last == s)
 		s->conn->last = NULL;
@@ -275,8 +282,7 @@ void origin_stream_end(struct stream *s)
 		return;
 	}
 	deactivate(s);
-	HASH_DEL(s->conn->r->streams, s);
-	leave_win(s, s->conn->r);
+	leave(s);
 	if (s->conn->last == s)
 		s->conn->last = NULL;
 	s->zombie = true;
@@ -315,7 +321,7 @@ void origin_refused(struct link_job *j, int err)
 
 	if (!p)
 		return;
-	EACH_STREAM_OF(p->r, p, s, tmp)
+	DL_FOREACH_SAFE2(p->streams, s, tmp, peer_next)
 		if (s->lj == j)
 			origin_stream_fail(s, err);
 }
@@ -329,7 +335,7 @@ void origin_down(struct link_peer *lp, int err)
 		return;
 	p->full = false;
 	rma_gone_forget(p);
-	EACH_STREAM_OF(p->r, p, s, tmp) {
+	DL_FOREACH_SAFE2(p->streams, s, tmp, peer_next) {
 		s->sent_any = false;
 		s->stopped = false;
 		s->key_asked = false;

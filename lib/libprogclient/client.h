@@ -91,6 +91,8 @@ static inline void carried_acquire(void)
 #define CLIENT_SLOTS		4096u
 #define CLIENT_KICK_BYTES	32768u	/* operations of this size are worth waking a worker that coalesces wake-ups */
 #define CLIENT_HELD_OPS		16u	/* operations that are held back behind a request for a lock, and fewer bytes than the above */
+#define CLIENT_HELD_NS		20000u	/* a program that takes longer to the end of its epoch computes meanwhile: a wake-up pays */
+#define CLIENT_UNHELD_LOCKS	32u	/* that are not held back then, before it is tried again */
 #define CLIENT_ARENA		(4u << 20)
 #define CLIENT_BOUNCE		(1u << 20)
 #define CLIENT_CTRL_TIMEOUT_MS	10000
@@ -196,6 +198,8 @@ struct prog_session {
 
 	/* atomic: workers, a bit each, that were not woken for a request for a lock and what is behind it; ring.c */
 	uint32_t held_back;
+	uint32_t unheld;		/* atomic: requests that will not be held back */
+	uint64_t held_since;		/* atomic: the first of held_back */
 	uint32_t event_seen;		/* atomic: event when a test last looked */
 	/* waiting; atomic, approximate */
 	uint64_t wait_avg;		/* ns, of past waits */
@@ -324,6 +328,8 @@ int wait_until(struct prog_session *s, uint32_t *event, uint32_t *waiters, bool 
  * woken at all for what is held back.  Without a lock; the caller's own entries, at least, are seen.
  */
 void rings_urge(struct prog_session *s);
+/* What was held back is not any more: was it for too long? */
+void rings_held_over(struct prog_session *s);
 /* The same for what is held back only: somebody looks. */
 static inline void rings_release(struct prog_session *s)
 {

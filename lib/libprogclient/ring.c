@@ -274,17 +274,26 @@ static bool is_data(const struct prog_sqe *e)
  * A request for a lock, and small operations behind it, wait for what ends the epoch, or for whoever
  * waits: each wake-up costs as much as all of them together, and as the worker often runs on the
  * processor of who woke it, he would be held up once per call.  An operation need not begin before
- * "the ensuing synchronization call" (MPI 4.1, 12.7.3), and is not the later for it.  But what is
- * much, or long, goes at once.
+ * "the ensuing synchronization call" (MPI 4.1, 12.7.3).  But what is much, or long, goes at once, and
+ * so does all where the program was found to compute before that call: then there is something to hide.
  */
 static bool may_hold_back(struct prog_session *s, const struct stream *st, const struct prog_sqe *e)
 {
-	uint32_t held = __atomic_load_n(&s->held_back, __ATOMIC_RELAXED);
+	uint32_t held = __atomic_load_n(&s->held_back, __ATOMIC_RELAXED), unheld;
 
-	if (!held)
-		s->held_ops = s->held_bytes = 0;
-	if (e->opcode != PROG_SQE_OP_LOCK && !(is_data(e) && held >> st->worker & 1))
+	if (e->opcode == PROG_SQE_OP_LOCK) {
+		unheld = __atomic_load_n(&s->unheld, __ATOMIC_RELAXED);
+		if (unheld) {
+			__atomic_store_n(&s->unheld, unheld - 1, __ATOMIC_RELAXED);
+			return false;
+		}
+	} else if (!is_data(e) || !(held >> st->worker & 1)) {
 		return false;
+	}
+	if (!held) {
+		s->held_ops = s->held_bytes = 0;
+		__atomic_store_n(&s->held_since, clock_ns(), __ATOMIC_RELAXED);
+	}
 	if (s->held_ops == CLIENT_HELD_OPS || e->len >= CLIENT_KICK_BYTES - s->held_bytes)
 		return false;
 	s->held_ops++;
@@ -315,7 +324,8 @@ static void publish(struct prog_session *s, struct stream *st, uint32_t slot)
 			__atomic_fetch_or(&s->held_back, bit, __ATOMIC_SEQ_CST);
 			return;
 		}
-		__atomic_fetch_and(&s->held_back, ~bit, __ATOMIC_RELAXED);
+		if (__atomic_fetch_and(&s->held_back, ~bit, __ATOMIC_RELAXED) & bit)
+			rings_held_over(s);
 	}
 	ring_push(s, &s->rings[worker], worker, slot,
 		  s->sqe[slot].len < CLIENT_KICK_BYTES ? WAKE_SLEEPER : WAKE_NOW, NULL);

@@ -68,6 +68,12 @@ static void record(struct prog_session *s, uint64_t took)
 	__atomic_store_n(&s->wait_avg, avg + took / 8 - avg / 8, __ATOMIC_RELAXED);
 }
 
+void rings_held_over(struct prog_session *s)
+{
+	if (clock_ns() - __atomic_load_n(&s->held_since, __ATOMIC_RELAXED) > CLIENT_HELD_NS)
+		__atomic_store_n(&s->unheld, CLIENT_UNHELD_LOCKS, __ATOMIC_RELAXED);
+}
+
 static void ring_urge(struct prog_session *s, const struct ring *r, uint32_t worker, bool held_back)
 {
 	uint32_t state;
@@ -87,6 +93,8 @@ void rings_urge(struct prog_session *s)
 
 	if (__atomic_load_n(&s->held_back, __ATOMIC_RELAXED))
 		held_back = __atomic_exchange_n(&s->held_back, 0, __ATOMIC_SEQ_CST);
+	if (held_back)
+		rings_held_over(s);
 	for (uint32_t i = 0; i < s->workers; i++) {
 		ring_urge(s, &s->rings[i], i, held_back >> i & 1);
 		ring_urge(s, &s->msg_rings[i], i, false);

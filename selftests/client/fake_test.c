@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <kit/again.h>
 #include <kit/bodies.h>
 #include <kit/fake.h>
 #include <libprogbase/apply.h>
@@ -177,17 +178,21 @@ static void test_doze(void **state)
 
 /* ---- what is held back behind a request for a lock ------------------------------------------------ */
 
-static uint32_t kicks(void)
+/* How often the double has been woken: it answers only when it has read all wake-ups of before. */
+static uint32_t kicks(struct prog_session *s)
 {
+	CHECK_INT(prog_session_ping(s), 0);
 	return __atomic_load_n(&fk->kicks, __ATOMIC_ACQUIRE);
 }
 
-/* How often the double, which sleeps now, has been woken. */
-static uint32_t asleep(void)
+/* The same, and it sleeps now. */
+static uint32_t asleep(struct prog_session *s)
 {
+	uint32_t n = kicks(s);
+
 	while (!__atomic_load_n(&fk->dozing, __ATOMIC_ACQUIRE))
 		sched_yield();
-	return kicks();
+	return n;
 }
 
 static void put_len(struct prog_win *w, uint32_t t, uint64_t len, uint64_t *seq)
@@ -200,13 +205,30 @@ static void put_len(struct prog_win *w, uint32_t t, uint64_t len, uint64_t *seq)
 	CHECK_INT(prog_put(w, &o, &d, 0, seq), 0);
 }
 
-static void put_held(struct prog_win *w, uint32_t t, uint64_t *seq)
+static void put_held(struct prog_session *s, struct prog_win *w, uint32_t t, uint64_t *seq)
 {
-	uint32_t before = asleep();
+	uint32_t before = asleep(s);
 
 	CHECK_INT(prog_lock(w, t, PROG_LOCKF_EXCL), 0);
 	put_len(w, t, 8, seq);
-	CHECK_INT(kicks(), before);
+	CHECK_INT(kicks(s), before);
+}
+
+/* After @held more of @len bytes, one more has all of them go. */
+static void many_go(struct prog_session *s, struct prog_win *w, uint32_t t, uint64_t len, uint32_t held)
+{
+	uint32_t ops, before;
+
+	put_held(s, w, t, NULL);
+	ops = __atomic_load_n(&fk->ops, __ATOMIC_ACQUIRE);
+	before = asleep(s);
+	for (uint32_t i = 0; i < held; i++)
+		put_len(w, t, len, NULL);
+	CHECK_INT(kicks(s), before);
+	put_len(w, t, len, NULL);
+	while (__atomic_load_n(&fk->ops, __ATOMIC_ACQUIRE) - ops < held + 3)
+		sched_yield();
+	CHECK_INT(prog_unlock(w, t), 0);
 }
 
 /* Only a wake-up gets the double to look. */
@@ -222,64 +244,66 @@ static void body_held(void)
 	if (my_rank)
 		goto out;
 	__atomic_store_n(&fk->doze, PROG_WAKEUP_NEEDED, __ATOMIC_RELEASE);
+	kit_again();
 
 	/* all of an epoch with one wake-up */
-	before = asleep();
-	put_held(w, t, NULL);
+	before = asleep(s);
+	put_held(s, w, t, NULL);
 	CHECK_INT(prog_unlock(w, t), 0);
-	CHECK_INT(kicks(), before + 1);
+	CHECK_INT(kicks(s), before + 1);
 
 	/* whoever asks or waits gets it done */
-	put_held(w, t, NULL);
+	put_held(s, w, t, NULL);
 	CHECK_INT(prog_flush(w, t), 0);
 	CHECK_INT(prog_unlock(w, t), 0);
-	put_held(w, t, NULL);
+	put_held(s, w, t, NULL);
 	while (!prog_lock_granted(w, t))
 		sched_yield();
 	CHECK_INT(prog_unlock(w, t), 0);
-	put_held(w, t, &seq);
+	put_held(s, w, t, &seq);
 	while (!prog_test(w, t, seq, true))
 		sched_yield();
 	CHECK_INT(prog_unlock(w, t), 0);
-	put_held(w, t, &seq);
+	put_held(s, w, t, &seq);
 	ops = __atomic_load_n(&fk->ops, __ATOMIC_ACQUIRE);
 	prog_session_wait(s, 1000);
 	while (__atomic_load_n(&fk->ops, __ATOMIC_ACQUIRE) == ops)
 		sched_yield();
 	CHECK_INT(prog_unlock(w, t), 0);
-	before = asleep();
+	before = asleep(s);
 	CHECK_INT(prog_lock(w, t, PROG_LOCKF_WAIT), 0);
-	CHECK_INT(kicks(), before + 1);
+	CHECK_INT(kicks(s), before + 1);
 	CHECK_INT(prog_unlock(w, t), 0);
-	before = asleep();
+	before = asleep(s);
 	CHECK_INT(prog_lock(w, t, PROG_LOCKF_ORDER), 0);
-	CHECK_INT(kicks(), before);
+	CHECK_INT(kicks(s), before);
 	CHECK_INT(prog_lock(w2, t, PROG_LOCKF_ORDER), 0);
 	CHECK_INT(prog_lock_granted(w, t), 1);
 	CHECK_INT(prog_unlock(w2, t), 0);
 	CHECK_INT(prog_unlock(w, t), 0);
 
-	/* many operations, or many bytes, go by themselves */
-	put_held(w, t, NULL);
-	ops = __atomic_load_n(&fk->ops, __ATOMIC_ACQUIRE);
-	before = asleep();
-	for (int i = 0; i < 14; i++)
-		put_len(w, t, 8, NULL);
-	CHECK_INT(kicks(), before);
-	put_len(w, t, 8, NULL);
-	while (__atomic_load_n(&fk->ops, __ATOMIC_ACQUIRE) - ops < 17)
-		sched_yield();
+	many_go(s, w, t, 8, 14);
+	many_go(s, w, t, 8192, 3);
+
+	/* a program that computes before it ends its epoch has them go at once, for a while */
+	put_held(s, w, t, NULL);
+	kit_pass(30000);
 	CHECK_INT(prog_unlock(w, t), 0);
-	put_held(w, t, NULL);
-	ops = __atomic_load_n(&fk->ops, __ATOMIC_ACQUIRE);
-	before = asleep();
-	for (int i = 0; i < 3; i++)
-		put_len(w, t, 8192, NULL);
-	CHECK_INT(kicks(), before);
-	put_len(w, t, 8192, NULL);
-	while (__atomic_load_n(&fk->ops, __ATOMIC_ACQUIRE) - ops < 6)
-		sched_yield();
+	for (int i = 0; i < 32; i++) {
+		before = asleep(s);
+		CHECK_INT(prog_lock(w, t, 0), 0);
+		CHECK_INT(kicks(s), before + 1);
+		CHECK_INT(prog_unlock(w, t), 0);
+	}
+	before = asleep(s);
+	put_held(s, w, t, NULL);
+	kit_pass(10000);
+	CHECK_INT(prog_flush(w, t), 0);
 	CHECK_INT(prog_unlock(w, t), 0);
+	before = asleep(s);
+	put_held(s, w, t, NULL);
+	CHECK_INT(prog_unlock(w, t), 0);
+	CHECK_INT(kicks(s), before + 1);
 	__atomic_store_n(&fk->doze, 0, __ATOMIC_RELEASE);
 out:
 	rank_barrier();

@@ -137,20 +137,15 @@ static bool is_taken(void *arg)
 	return (int32_t)(__atomic_load_n(&t->sq->head, __ATOMIC_ACQUIRE) - t->upto) >= 0;
 }
 
-int rings_settle(struct prog_win *w)
+int rings_settle(struct prog_session *s)
 {
-	struct prog_session *s = w->s;
 	int err = 0;
-	bool some;
 
-	session_lock(s);
-	reap_all(s);
-	some = w->nactive;
-	session_unlock(s);
-	for (uint32_t i = 0; some && i < s->workers && !err; i++) {
+	for (uint32_t i = 0; i < s->workers && !err; i++) {
 		struct taken t = { s->rings[i].sq, __atomic_load_n(&s->rings[i].sq->tail, __ATOMIC_RELAXED) };
 
-		err = wait_until(s, &s->hdr->event, &s->hdr->waiters, is_taken, &t);
+		if (!is_taken(&t))
+			err = wait_until(s, &s->hdr->event, &s->hdr->waiters, is_taken, &t);
 	}
 	return err;
 }

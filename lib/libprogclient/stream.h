@@ -47,10 +47,10 @@ void stream_cancel(struct reserve *r);
 /* Take in acknowledgements; under session.lock. */
 void stream_reap(struct stream *st);
 /*
- * Before the window ends: wait until the workers have taken what is in the rings.  An entry of a window that has
+ * Before a window ends: wait until the workers have taken what is in the rings.  An entry of a window that has
  * ended is corruption to them, and its slot may be another operation's by then.  0 or -ECONNRESET.
  */
-int rings_settle(struct prog_win *w);
+int rings_settle(struct prog_session *s);
 /* Forget everything in flight (the window ends); takes session.lock. */
 void stream_drop(struct stream *st);
 /* Wait until @seq is acknowledged and its data copied out. 0 or -ECONNRESET. */

@@ -250,7 +250,7 @@ void prog_win_close(struct prog_win *w)
 	pthread_mutex_unlock(&s->helper_lock);
 	if (w->kind == PROG_WIN_MSG_CONTEXT)
 		msgs_quiesce(w);
-	if (w->connected && !rings_settle(w) && !session_lost(s)) {
+	if (w->connected && !rings_settle(s) && !session_lost(s)) {
 		struct prog_ctrl_slot req = { .slot = w->slot }, rep;
 		int err = session_request(s, PROG_CTRL_WIN_FREE, &req, sizeof(req), NULL, 0, &rep,
 					  sizeof(rep), NULL, NULL);

@@ -132,9 +132,7 @@ static void body_doze(void)
 	CHECK_INT(prog_put(w, &o, &d, 0, NULL), 0);
 	CHECK_INT(prog_flush(w, t), 0);
 	__atomic_store_n(&fk->doze, PROG_WAKEUP_COALESCED, __ATOMIC_RELEASE);
-	while (!__atomic_load_n(&fk->dozing, __ATOMIC_ACQUIRE))
-		sched_yield();
-	kicks = __atomic_load_n(&fk->kicks, __ATOMIC_RELAXED);
+	kicks = fake_until_dozing();
 	for (int i = 0; i < 1000; i++) {
 		d.disp = 8 * i;
 		CHECK_INT(prog_put(w, &o, &d, 0, NULL), 0);
@@ -188,11 +186,8 @@ static uint32_t kicks(struct prog_session *s)
 /* The same, and it sleeps now. */
 static uint32_t asleep(struct prog_session *s)
 {
-	uint32_t n = kicks(s);
-
-	while (!__atomic_load_n(&fk->dozing, __ATOMIC_ACQUIRE))
-		sched_yield();
-	return n;
+	kicks(s);
+	return fake_until_dozing();
 }
 
 static void put_len(struct prog_win *w, uint32_t t, uint64_t len, uint64_t *seq)
@@ -205,23 +200,22 @@ static void put_len(struct prog_win *w, uint32_t t, uint64_t len, uint64_t *seq)
 	CHECK_INT(prog_put(w, &o, &d, 0, seq), 0);
 }
 
-static void put_held(struct prog_session *s, struct prog_win *w, uint32_t t, uint64_t *seq)
+/* How often the double has been woken, which is not for these. */
+static uint32_t put_held(struct prog_session *s, struct prog_win *w, uint32_t t, uint64_t *seq)
 {
 	uint32_t before = asleep(s);
 
 	CHECK_INT(prog_lock(w, t, PROG_LOCKF_EXCL), 0);
 	put_len(w, t, 8, seq);
 	CHECK_INT(kicks(s), before);
+	return before;
 }
 
 /* After @held more of @len bytes, one more has all of them go. */
 static void many_go(struct prog_session *s, struct prog_win *w, uint32_t t, uint64_t len, uint32_t held)
 {
-	uint32_t ops, before;
+	uint32_t before = put_held(s, w, t, NULL), ops = __atomic_load_n(&fk->ops, __ATOMIC_ACQUIRE);
 
-	put_held(s, w, t, NULL);
-	ops = __atomic_load_n(&fk->ops, __ATOMIC_ACQUIRE);
-	before = asleep(s);
 	for (uint32_t i = 0; i < held; i++)
 		put_len(w, t, len, NULL);
 	CHECK_INT(kicks(s), before);
@@ -247,8 +241,7 @@ static void body_held(void)
 	kit_again();
 
 	/* all of an epoch with one wake-up */
-	before = asleep(s);
-	put_held(s, w, t, NULL);
+	before = put_held(s, w, t, NULL);
 	CHECK_INT(prog_unlock(w, t), 0);
 	CHECK_INT(kicks(s), before + 1);
 
@@ -295,13 +288,11 @@ static void body_held(void)
 		CHECK_INT(kicks(s), before + 1);
 		CHECK_INT(prog_unlock(w, t), 0);
 	}
-	before = asleep(s);
 	put_held(s, w, t, NULL);
 	kit_pass(10000);
 	CHECK_INT(prog_flush(w, t), 0);
 	CHECK_INT(prog_unlock(w, t), 0);
-	before = asleep(s);
-	put_held(s, w, t, NULL);
+	before = put_held(s, w, t, NULL);
 	CHECK_INT(prog_unlock(w, t), 0);
 	CHECK_INT(kicks(s), before + 1);
 	__atomic_store_n(&fk->doze, 0, __ATOMIC_RELEASE);

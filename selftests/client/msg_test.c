@@ -572,13 +572,6 @@ static void test_withdraw(void **state)
 
 /* ---- doorbell ------------------------------------------------------------------------------------------------ */
 
-/* The worker dozes until it is kicked. Returns the number of kicks so far. */
-static uint32_t until_dozing(void)
-{
-	until(&fk->dozing, 1);
-	return __atomic_load_n(&fk->kicks, __ATOMIC_ACQUIRE);
-}
-
 static void body_doorbell(void)
 {
 	char *big = calloc(1, 65536), c[8] = "1234567";
@@ -587,7 +580,7 @@ static void body_doorbell(void)
 
 	self_open(0);
 	__atomic_store_n(&fk->doze, PROG_WAKEUP_COALESCED, __ATOMIC_RELEASE);
-	kicks = until_dozing();
+	kicks = fake_until_dozing();
 	/* announced, nothing waits for it: no system call */
 	for (i = 0; i < 64; i++)
 		m[i] = self_recv(1, i, big, 65536, 0);
@@ -598,16 +591,16 @@ static void body_doorbell(void)
 	until(&fk->kicks, kicks + 1);
 	until(&fk->msg_entries, 65);
 	/* a message waits: now every announcement may be what it waits for */
-	kicks = until_dozing();
+	kicks = fake_until_dozing();
 	prog_msg_free(self_w, self_recv(3, 0, big, 65536, 0));
 	until(&fk->kicks, kicks + 1);
-	kicks = until_dozing();
+	kicks = fake_until_dozing();
 	CHECK_INT(ended(self_recv(2, 0, c, 8, PROG_MSGF_URGENT)), 0);
 	CHECK_INT(ended(sent), 0);
 	CHECK(__atomic_load_n(&fk->kicks, __ATOMIC_ACQUIRE) > kicks);
 	/* a small one is not worth it, but for who waits */
 	for (i = 0; i < 64; i++) {
-		kicks = until_dozing();
+		kicks = fake_until_dozing();
 		sent = self_send(1, i, c, 8, NULL);
 		CHECK_INT(__atomic_load_n(&fk->kicks, __ATOMIC_ACQUIRE), kicks);
 		CHECK_INT(ended(m[i]), 0);
@@ -615,12 +608,12 @@ static void body_doorbell(void)
 		CHECK_INT(ended(sent), 0);
 	}
 	/* so is asking for an answer */
-	until_dozing();
+	fake_until_dozing();
 	m[0] = self_recv(1, 64, big, 8, 0);
 	CHECK_INT(prog_msg_withdraw(self_w, m[0]), 0);
 	prog_msg_free(self_w, m[0]);
 	/* many left behind, and few slots free: the worker is told before there are none */
-	kicks = until_dozing();
+	kicks = fake_until_dozing();
 	for (i = 0; i < 10 * PROG_P2P_SLOTS; i++) {
 		struct prog_msg_key key = self_key(1, i);
 		struct prog_buf b = { .addr = big, .count = 8 };

@@ -680,6 +680,15 @@ static bool fake_serve(struct fake_session *s)
 	return busy || acked;
 }
 
+static bool fake_serve_all(void)
+{
+	bool busy = false;
+
+	for (uint32_t i = 0; i < FAKE_SESSIONS; i++)
+		busy |= fake_serve(&fake_sessions[i]);
+	return fake_msgs() || busy;
+}
+
 static void fake_main(int listener)
 {
 	uint32_t next = 0, i;
@@ -700,27 +709,15 @@ static void fake_main(int listener)
 		int n = 0;
 
 		kicked = false;
-		for (i = 0; i < FAKE_SESSIONS && !doze; i++)
-			busy |= fake_serve(&fake_sessions[i]);
 		if (!doze)
-			busy |= fake_msgs();
-		if (doze) {
+			busy = fake_serve_all();
+		/* once it dozes it looks at nothing until it is kicked */
+		if (!busy && !(doze && __atomic_load_n(&fk->dozing, __ATOMIC_RELAXED))) {
 			for (i = 0; i < fk->workers; i++)
-				__atomic_store_n(&fake_bell->state[i].need_wakeup, how, __ATOMIC_SEQ_CST);
-			/* once asleep it is until it is kicked */
-			if (!__atomic_load_n(&fk->dozing, __ATOMIC_RELAXED)) {
-				for (i = 0; i < FAKE_SESSIONS; i++)
-					busy |= fake_serve(&fake_sessions[i]);
-				busy |= fake_msgs();
-			}
-			if (!busy)
-				__atomic_store_n(&fk->dozing, 1, __ATOMIC_RELEASE);
-		} else if (!busy) {
-			for (i = 0; i < fk->workers; i++)
-				__atomic_store_n(&fake_bell->state[i].need_wakeup, 1, __ATOMIC_SEQ_CST);
-			for (i = 0; i < FAKE_SESSIONS; i++)
-				busy |= fake_serve(&fake_sessions[i]);
-			busy |= fake_msgs();
+				__atomic_store_n(&fake_bell->state[i].need_wakeup, doze ? how : PROG_WAKEUP_NEEDED,
+						 __ATOMIC_SEQ_CST);
+			busy = fake_serve_all();
+			__atomic_store_n(&fk->dozing, doze && !busy, __ATOMIC_RELEASE);
 		}
 		p[n++] = (struct pollfd){ .fd = listener, .events = POLLIN };
 		for (i = 0; i < FAKE_SESSIONS; i++)
@@ -797,6 +794,13 @@ void fake_stop(void)
 		fprintf(stderr, "the fake daemon failed\n");
 		exit(1);
 	}
+}
+
+uint32_t fake_until_dozing(void)
+{
+	while (!__atomic_load_n(&fk->dozing, __ATOMIC_ACQUIRE))
+		sched_yield();
+	return __atomic_load_n(&fk->kicks, __ATOMIC_ACQUIRE);
 }
 
 #ifdef __SANITIZE_THREAD__

@@ -56,5 +56,7 @@ extern struct fake_shared *fk;			/* of all processes; NULL: it was never started
 /* Start it; session i is on node i % @nodes. */
 void fake_start(uint32_t nodes, uint32_t workers, bool cma);
 void fake_stop(void);
+/* Until it sleeps as `doze' says.  How often it has been kicked so far. */
+uint32_t fake_until_dozing(void);
 
 #endif

@@ -179,7 +179,6 @@ int wait_until(struct prog_session *s, uint32_t *event, uint32_t *waiters, bool 
 	int i, err;
 
 	wait_begin(s);
-	rings_release(s);
 	for (i = 0; i < SPIN_BATCH; i++) {
 		if (done(arg))
 			return 0;
@@ -218,6 +217,7 @@ int wait_lock(struct prog_session *s, struct winctl *wc, uint32_t origin)
 			return 0;
 		cpu_relax();
 	}
+	rings_release(s);
 	slice_begin(s, &n);
 	blocked_begin(s);
 	do

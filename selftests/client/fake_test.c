@@ -235,8 +235,20 @@ static void body_held(void)
 	uint64_t seq;
 
 	rank_barrier();
-	if (my_rank)
+	if (my_rank == 2) {
+		CHECK_INT(prog_lock(w, 2, PROG_LOCKF_EXCL), 0);
+		rank_barrier();
+		rank_barrier();
+		while (__atomic_load_n(&fk->ops, __ATOMIC_ACQUIRE) == __atomic_load_n(&rs->value[20], __ATOMIC_ACQUIRE))
+			sched_yield();
+		CHECK_INT(prog_unlock(w, 2), 0);
 		goto out;
+	}
+	rank_barrier();
+	if (my_rank) {
+		rank_barrier();
+		goto out;
+	}
 	__atomic_store_n(&fk->doze, PROG_WAKEUP_NEEDED, __ATOMIC_RELEASE);
 	kit_again();
 
@@ -262,6 +274,13 @@ static void body_held(void)
 	prog_session_wait(s, 1000);
 	while (__atomic_load_n(&fk->ops, __ATOMIC_ACQUIRE) == ops)
 		sched_yield();
+	CHECK_INT(prog_unlock(w, t), 0);
+	/* ... for a lock of this node */
+	put_held(s, w, t, NULL);
+	__atomic_store_n(&rs->value[20], __atomic_load_n(&fk->ops, __ATOMIC_ACQUIRE), __ATOMIC_RELEASE);
+	rank_barrier();
+	CHECK_INT(prog_lock(w, 2, PROG_LOCKF_WAIT), 0);
+	CHECK_INT(prog_unlock(w, 2), 0);
 	CHECK_INT(prog_unlock(w, t), 0);
 	before = asleep(s);
 	CHECK_INT(prog_lock(w, t, PROG_LOCKF_WAIT), 0);
@@ -305,7 +324,7 @@ out:
 static void test_held(void **state)
 {
 	fake_start(2, 1, true);
-	assert_true(run_ranks(2, body_held));
+	assert_true(run_ranks(3, body_held));
 	fake_stop();
 }
 

@@ -98,7 +98,7 @@ static inline void carried_acquire(void)
 #define CLIENT_CTRL_TIMEOUT_MS	10000
 #define CLIENT_SUPERVISOR_MS	10000	/* a supervisor that is being restarted is waited for */
 #define CLIENT_PROBE_AFTER_NS	2000000000u	/* of waiting without news */
-#define CLIENT_PROBE_EVERY_NS	5000000000u
+#define CLIENT_PROBE_EVERY_NS	3000000000u
 #define CLIENT_LOOK_NS		500000000u	/* of waiting that counts between two looks */
 #define CLIENT_MSG_ARENA	(4u << 20)	/* behind CLIENT_ARENA: datatype programs of messages */
 #define CLIENT_STRIPE_NS	100000000	/* a stripe is not waited for longer */

@@ -28,10 +28,12 @@ bool procfs_stat(pid_t pid, pid_t tid, struct procfs_stat *st)
 		close(fd);
 	}
 	buf[n > 0 ? n : 0] = '\0';
-	/* the second field is a name in parentheses that can have any bytes; then 3 state, 14 utime, 15 stime, 22 starttime */
+	/* the second field is a name in parentheses that can have any bytes; then 3 state, 14 utime, 15 stime, 22 starttime, 39 processor */
 	p = strrchr(buf, ')');
 	return p && sscanf(p + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %" SCNu64 " %" SCNu64
-			   " %*d %*d %*d %*d %*d %*d %" SCNu64, &st->state, &st->user, &st->sys, &st->began) == 4;
+			   " %*d %*d %*d %*d %*d %*d %" SCNu64
+			   " %*u %*d %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*d %d",
+			   &st->state, &st->user, &st->sys, &st->began, &st->cpu) == 5;
 }
 
 int procfs_threads(pid_t pid, bool (*see)(void *ctx, pid_t tid), void *ctx)

@@ -13,6 +13,7 @@ struct procfs_stat {
 	char state;		/* as in proc(5): R runnable, S, D, T, Z, .. */
 	uint64_t user, sys;	/* processor time that it has got, in clock ticks; a process with all of its threads */
 	uint64_t began;		/* in clock ticks since the machine's start */
+	int cpu;		/* the processor that it runs on, or ran on last; of a process, its first thread */
 };
 
 /* Of thread @tid of process @pid; 0: of the process.  false: there is none, or none to be seen.  Thread-safe. */

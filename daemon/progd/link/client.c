@@ -10,6 +10,7 @@
 #include "link/link.h"
 
 #define CPUS_AGE_NS	100000000ull	/* where a client may run is asked again after this */
+#define RUNS_AGE_NS	50000000ull	/* and where it runs after this: it takes some 10 us */
 
 struct stats_block *link_stats(struct link *l, struct win_job *job)
 {
@@ -72,6 +73,17 @@ uint32_t link_client_cpu(struct link_client *c, uint64_t now)
 	if (!CPU_ISSET(cpu, &c->may) && !c->may_all)
 		ask_cpus(c, true, now);
 	return CPU_ISSET(cpu, &c->may) ? cpu : CPU_SETSIZE;
+}
+
+uint32_t link_client_computes(struct link_client *c, uint64_t now)
+{
+	struct link_host *h = c->link->o.host;
+
+	if (h->client_runs && (!c->runs_at || now - c->runs_at >= RUNS_AGE_NS)) {
+		c->runs = h->client_runs(h, c->view);
+		c->runs_at = now;
+	}
+	return c->runs_at && c->runs >= 0 && c->runs < CPU_SETSIZE ? (uint32_t)c->runs : link_client_cpu(c, now);
 }
 
 int link_wake_marked(struct link *l)

@@ -45,6 +45,8 @@ struct link_client {
 	cpu_set_t may;			/* where the kernel lets it run; as of may_at, 0: not asked yet */
 	uint64_t may_at;
 	bool may_all;			/* that of all its threads */
+	int runs;			/* the processor that its first thread runs on; as of runs_at, 0: not asked yet */
+	uint64_t runs_at;
 	struct link_client *dirty_next;
 	struct link_client *next, *prev;
 };
@@ -59,6 +61,13 @@ void link_client_bad(struct link_client *c, const char *fmt, ...) __attribute__(
  * CPU_SETSIZE.  @now: ns, not 0.
  */
 uint32_t link_client_cpu(struct link_client *c, uint64_t now);
+
+/*
+ * The processor on which the client computes, or CPU_SETSIZE.  Who only waits for others to operate on its memory has not
+ * posted for long, and the kernel may have moved it since: it is asked once in 50 ms where the process runs.  Of one whose
+ * first thread sleeps it is the processor of link_client_cpu().  @now: ns, not 0.
+ */
+uint32_t link_client_computes(struct link_client *c, uint64_t now);
 
 /*
  * How many entries of the client's ring @name, of which @head have been taken, are to be taken now, at most @max.  0 also when

@@ -202,6 +202,8 @@ struct link_host {
 	 * and what clients say is believed.
 	 */
 	int (*client_cpus)(struct link_host *h, const struct client_view *c, bool threads, cpu_set_t *out);
+	/* The processor on which the first thread of the client's process runs; -1: it sleeps.  NULL: it is not known. */
+	int (*client_runs)(struct link_host *h, const struct client_view *c);
 	/*
 	 * The client's memory is corrupt; the session must be ended (later, not from inside this call).  @why names
 	 * field and value.

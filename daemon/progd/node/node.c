@@ -55,6 +55,11 @@ static int client_cpus(struct link_host *h, const struct client_view *c, bool th
 	return worker_cpus_process(c->pid, threads, out);
 }
 
+static int client_runs(struct link_host *h, const struct client_view *c)
+{
+	return worker_cpu_process(c->pid);
+}
+
 static bool leave(struct link_host *h, unsigned int worker)
 {
 	return worker_coalesces(host_of(h)->worker[worker]);
@@ -112,7 +117,7 @@ static int make_workers(struct node *n)
 
 	n->host = (struct link_host){
 		.posted = posted, .leave = leave, .busy = workers > 1 ? busy : NULL, .kick = kick, .place = place, .follow = follow,
-		.spread = spread, .client_cpus = client_cpus, .client_bad = client_bad,
+		.spread = spread, .client_cpus = client_cpus, .client_runs = client_runs, .client_bad = client_bad,
 	};
 	for (unsigned int i = 0; i < workers; i++) {
 		struct worker_opts o = {

@@ -83,9 +83,12 @@ void rma_follow_frame(struct rma *r, uint64_t total)
 	r->kept_off_at = engine_now(r);
 	CPU_ZERO(&busy);
 	DL_FOREACH(r->conns, c) {
-		uint32_t cpu = link_client_cpu(&c->lc, engine_now(r));
+		uint32_t cpu;
 
-		if (cpu < CPU_SETSIZE && !rma_follow_awaits(c) && !__atomic_load_n(c->lc.view->blocked, __ATOMIC_RELAXED))
+		if (rma_follow_awaits(c) || __atomic_load_n(c->lc.view->blocked, __ATOMIC_RELAXED))
+			continue;
+		cpu = link_client_computes(&c->lc, engine_now(r));
+		if (cpu < CPU_SETSIZE)
 			CPU_SET(cpu, &busy);
 	}
 	memset(&all, 0xff, sizeof(all));

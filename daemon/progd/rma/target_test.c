@@ -1539,6 +1539,25 @@ static void until_told(uint64_t *seq)
 	assert_true(told.follows);
 }
 
+static int runs_on;			/* what the kernel says of the client's first thread; -1: it sleeps */
+
+static int client_runs(struct link_host *h, const struct client_view *c)
+{
+	return runs_on;
+}
+
+/* The worker is to keep off @cpu, and nothing else, as it finds out sooner or later. */
+static void until_off(uint64_t *seq, int cpu)
+{
+	time_t limit = time(NULL) + 30;
+
+	do
+		until_told(seq);
+	while ((CPU_COUNT(&told.best) != CPU_SETSIZE - 1 || CPU_ISSET(cpu, &told.best)) && time(NULL) < limit);
+	assert_int_equal(CPU_COUNT(&told.best), CPU_SETSIZE - 1);
+	assert_false(CPU_ISSET(cpu, &told.best));
+}
+
 /* Small operations are applied on no processor where a client computes; for large ones it may be any. */
 static void test_follow(void **state)
 {
@@ -1564,6 +1583,16 @@ static void test_follow(void **state)
 	seg->cpu = UINT32_MAX;
 	until_told(&seq);
 	assert_int_equal(CPU_COUNT(&told.best), CPU_SETSIZE);
+	/* where it runs now counts, and not where it ran when it posted */
+	seg->cpu = 1 + 5;
+	host_b.client_runs = client_runs;
+	runs_on = 7;
+	until_off(&seq, 7);
+	runs_on = 8;
+	until_off(&seq, 8);
+	runs_on = -1;
+	until_off(&seq, 5);
+	host_b.client_runs = NULL;
 	assert_int_equal(told.spreads, 0);
 	large = op(WIRE_RMA_GET, 0, ++seq, 0, 2u << 20);
 	send_frame(&large, NULL);

@@ -36,8 +36,8 @@ void rndv_conn_place(const struct conn *on, uint64_t len, bool blocking)
 	CPU_ZERO(&idle);
 	CPU_ZERO(&busy);
 	DL_FOREACH(r->list, c) {
-		uint32_t cpu = link_client_cpu(&c->lc, now);
 		bool blocked = rndv_conn_blocked(c) || (c == on && blocking);
+		uint32_t cpu = blocked ? link_client_cpu(&c->lc, now) : link_client_computes(&c->lc, now);
 
 		if (cpu < CPU_SETSIZE)
 			CPU_SET(cpu, blocked ? &idle : &busy);

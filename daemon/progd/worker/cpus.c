@@ -66,3 +66,10 @@ int worker_cpus_process(pid_t pid, bool threads, cpu_set_t *out)
 		return 0;
 	return procfs_threads(pid, look, &l);
 }
+
+int worker_cpu_process(pid_t pid)
+{
+	struct procfs_stat st;
+
+	return procfs_stat(pid, 0, &st) && st.state == 'R' ? st.cpu : -1;
+}

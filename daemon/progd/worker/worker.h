@@ -134,6 +134,8 @@ int worker_cpus_numa(unsigned int index, cpu_set_t *out);
  * what is taken away meanwhile (processors offline, cpusets) is not in it.  0 or a negative errno, -ESRCH if @pid is not known.
  */
 int worker_cpus_process(pid_t pid, bool threads, cpu_set_t *out);
+/* The processor on which the first thread of the process @pid runs, or waits to run; -1: it sleeps, or cannot be seen. */
+int worker_cpu_process(pid_t pid);
 
 /* In test builds: this thread is @w's. */
 #ifdef PROG_CHECKS

@@ -943,6 +943,45 @@ static void test_cpus_process(void **state)
 	assert_int_equal(worker_cpus_process(pid, true, &s), -ESRCH);
 }
 
+/* Where a process runs. */
+static void test_cpu_process(void **state)
+{
+	cpu_set_t mine, one;
+	time_t limit = time(NULL) + 30;
+	int a = 0, ends[2];
+	pid_t pid;
+	char c;
+
+	assert_int_equal(sched_getaffinity(0, sizeof(mine), &mine), 0);
+	while (!CPU_ISSET(a, &mine))
+		a++;
+	assert_int_equal(worker_cpu_process(-1), -1);
+	assert_int_equal(worker_cpu_process(0), -1);
+	pid = child_on(a, a);
+	while (worker_cpu_process(pid) != -1)	/* it is about to sleep */
+		assert_true(time(NULL) < limit);
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	assert_int_equal(worker_cpu_process(pid), -1);
+	assert_int_equal(pipe(ends), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		alarm(60);		/* if nobody kills it */
+		only(a, &one);
+		if (sched_setaffinity(0, sizeof(one), &one) || write(ends[1], "", 1) != 1)
+			_exit(1);
+		for (;;)
+			__asm__ volatile("");
+	}
+	assert_int_equal(read(ends[0], &c, 1), 1);
+	close(ends[0]);
+	close(ends[1]);
+	assert_int_equal(worker_cpu_process(pid), a);
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
 #define ALL(t) \
 	{ #t " epoll", t, epoll_sleep, NULL, NULL }, \
 	{ #t " epoll spinning", t, epoll_spin, NULL, NULL }, \
@@ -951,6 +990,7 @@ static void test_cpus_process(void **state)
 
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_cpus), cmocka_unit_test(test_cpus_process),
+	cmocka_unit_test(test_cpu_process),
 	cmocka_unit_test_setup(test_setup, epoll_sleep),
 	ALL(test_started), ALL(test_doorbell), ALL(test_coalesce), ALL(test_doorbell_abused), ALL(test_idle),
 	ALL(test_mailbox), ALL(test_place), ALL(test_follow), ALL(test_follow_cpusets),

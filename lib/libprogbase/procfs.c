@@ -28,7 +28,7 @@ bool procfs_stat(pid_t pid, pid_t tid, struct procfs_stat *st)
 		close(fd);
 	}
 	buf[n > 0 ? n : 0] = '\0';
-	/* the second field is a name in parentheses that can have any bytes; then 3 state, 14 utime, 15 stime, 22 starttime, 39 processor */
+	/* field 2 is a name in parentheses that can have any bytes; then 3 state, 14 utime, 15 stime, 22 starttime, 39 processor */
 	p = strrchr(buf, ')');
 	return p && sscanf(p + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %" SCNu64 " %" SCNu64
 			   " %*d %*d %*d %*d %*d %*d %" SCNu64

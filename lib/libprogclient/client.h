@@ -92,7 +92,8 @@ static inline void carried_acquire(void)
 #define CLIENT_KICK_BYTES	32768u	/* operations of this size are worth waking a worker that coalesces wake-ups */
 #define CLIENT_HELD_OPS		16u	/* operations that are held back behind a request for a lock, and fewer bytes than the above */
 #define CLIENT_HELD_NS		20000u	/* a program that takes longer to the end of its epoch computes meanwhile: a wake-up pays */
-#define CLIENT_UNHELD_LOCKS	32u	/* that are not held back then, before it is tried again */
+#define CLIENT_UNHELD		32u	/* that are not held back then, before it is tried again; twice as many each time in a row */
+#define CLIENT_UNHELD_MAX	4096u
 #define CLIENT_ARENA		(4u << 20)
 #define CLIENT_BOUNCE		(1u << 20)
 #define CLIENT_CTRL_TIMEOUT_MS	10000
@@ -198,7 +199,8 @@ struct prog_session {
 
 	/* atomic: workers, a bit each, that were not woken for a request for a lock and what is behind it; ring.c */
 	uint32_t held_back;
-	uint32_t unheld;		/* atomic: requests that will not be held back */
+	uint32_t unheld;		/* atomic: requests for locks, and other operations, that will not begin to be held back */
+	uint32_t unheld_next;		/* atomic: that many, when it next turns out to be too long */
 	uint64_t held_since;		/* atomic: the first of held_back */
 	uint32_t event_seen;		/* atomic: event when a test last looked */
 	/* waiting; atomic, approximate */

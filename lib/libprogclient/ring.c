@@ -226,7 +226,8 @@ static inline void wake_worker(struct prog_session *s, struct ring *r, uint32_t 
 	if (waits && __atomic_load_n(waits, __ATOMIC_SEQ_CST))
 		wake = WAKE_NOW;
 	/* a worker that coalesces wake-ups looks soon; only what takes longer than that anyway is worth a kick */
-	if (wake == WAKE_NOT || (state == PROG_WAKEUP_COALESCED && wake == WAKE_SLEEPER))
+	if (wake == WAKE_NOT || (state == PROG_WAKEUP_COALESCED && wake <= WAKE_SLEEPER) ||
+	    (state == PROG_WAKEUP_TICKING && wake == WAKE_TICK))
 		return;
 	/*
 	 * While the entry we kicked for last is not consumed, that kick still stands: the worker
@@ -271,12 +272,14 @@ static bool is_data(const struct prog_sqe *e)
  * processor of who woke it, he would be held up once per call.  An operation need not begin before
  * "the ensuing synchronization call" (MPI 4.1, 12.7.3).  But what is much, or long, goes at once, and
  * so does all where the program was found to compute before that call: then there is something to hide.
+ * Operations that no lock is in front of are held back only while the worker @ticks: they begin soon even if that call does
+ * not come.
  */
-static bool may_hold_back(struct prog_session *s, const struct stream *st, const struct prog_sqe *e)
+static bool may_hold_back(struct prog_session *s, const struct stream *st, const struct prog_sqe *e, bool ticks)
 {
 	uint32_t held = __atomic_load_n(&s->held_back, __ATOMIC_RELAXED), unheld;
 
-	if (e->opcode == PROG_SQE_OP_LOCK) {
+	if (e->opcode == PROG_SQE_OP_LOCK || (ticks && is_data(e) && !(held >> st->worker & 1))) {
 		unheld = __atomic_load_n(&s->unheld, __ATOMIC_RELAXED);
 		if (unheld) {
 			__atomic_store_n(&s->unheld, unheld - 1, __ATOMIC_RELAXED);
@@ -296,9 +299,27 @@ static bool may_hold_back(struct prog_session *s, const struct stream *st, const
 	return true;
 }
 
+/* false: it is not held back, and nor is what was. */
+static bool hold_back(struct prog_session *s, struct stream *st, uint32_t slot, bool ticks)
+{
+	uint32_t worker = st->worker, bit = 1u << worker;
+
+	if (may_hold_back(s, st, &s->sqe[slot], ticks)) {
+		/* a lock may wait as long as the program likes; else the worker is woken if it has ceased to tick */
+		ring_push(s, &s->rings[worker], worker, slot, st->lock_seq ? WAKE_NOT : WAKE_TICK, NULL);
+		/* behind the entry: who takes the bit away looks for it */
+		__atomic_fetch_or(&s->held_back, bit, __ATOMIC_SEQ_CST);
+		return true;
+	}
+	if (__atomic_fetch_and(&s->held_back, ~bit, __ATOMIC_RELAXED) & bit)
+		rings_held_over(s);
+	return false;
+}
+
 static void publish(struct prog_session *s, struct stream *st, uint32_t slot)
 {
 	uint32_t worker = st->worker;
+	bool ticks = __atomic_load_n(&s->bell->state[worker].need_wakeup, __ATOMIC_RELAXED) == PROG_WAKEUP_TICKING;
 	struct op_meta *m = &s->meta[slot];
 
 	m->next = CLIENT_NO_SLOT;
@@ -310,18 +331,9 @@ static void publish(struct prog_session *s, struct stream *st, uint32_t slot)
 	}
 	st->tail = slot;
 	PROG_PROBE(post, st->win->key, st->win->rank, st->rank, m->seq, s->sqe[slot].len);
-	if (__builtin_expect(st->lock_seq != 0, 0)) {
-		uint32_t bit = 1u << worker;
-
-		if (may_hold_back(s, st, &s->sqe[slot])) {
-			ring_push(s, &s->rings[worker], worker, slot, WAKE_NOT, NULL);
-			/* behind the entry: who takes the bit away looks for it */
-			__atomic_fetch_or(&s->held_back, bit, __ATOMIC_SEQ_CST);
-			return;
-		}
-		if (__atomic_fetch_and(&s->held_back, ~bit, __ATOMIC_RELAXED) & bit)
-			rings_held_over(s);
-	}
+	if (__builtin_expect(st->lock_seq || ticks || __atomic_load_n(&s->held_back, __ATOMIC_RELAXED), 0) &&
+	    hold_back(s, st, slot, ticks))
+		return;
 	ring_push(s, &s->rings[worker], worker, slot,
 		  s->sqe[slot].len < CLIENT_KICK_BYTES ? WAKE_SLEEPER : WAKE_NOW, NULL);
 }

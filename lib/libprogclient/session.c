@@ -460,6 +460,7 @@ static struct prog_session *session_alloc(const struct prog_session_cfg *cfg)
 	s->mt = cfg->flags & PROG_SESSION_MT;
 	s->progress = cfg->progress;
 	s->progress_arg = cfg->progress_arg;
+	s->unheld_next = CLIENT_UNHELD;
 	cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	s->ncpus = cpus > 0 ? (unsigned int)cpus : 1;
 	randombytes_buf(&s->cma_value, sizeof(s->cma_value));

@@ -32,6 +32,7 @@ int stream_reserve(struct reserve *r);
  */
 enum ring_wake {
 	WAKE_NOT,
+	WAKE_TICK,			/* one that looks at times by itself does so soon enough */
 	WAKE_SLEEPER,			/* one that coalesces wake-ups looks soon enough by itself */
 	WAKE_NOW,
 };

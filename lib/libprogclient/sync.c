@@ -598,6 +598,7 @@ void prog_fence_issued(struct prog_win *w, uint32_t *counts)
 	uint32_t i;
 
 	full_barrier();
+	rings_release(w->s);
 	session_lock(w->s);
 	for (i = 0; i < w->ntargets; i++) {
 		counts[i] = w->streams[i].fence_count;

@@ -70,8 +70,14 @@ static void record(struct prog_session *s, uint64_t took)
 
 void rings_held_over(struct prog_session *s)
 {
-	if (clock_ns() - __atomic_load_n(&s->held_since, __ATOMIC_RELAXED) > CLIENT_HELD_NS)
-		__atomic_store_n(&s->unheld, CLIENT_UNHELD_LOCKS, __ATOMIC_RELAXED);
+	uint32_t next = CLIENT_UNHELD;
+
+	if (clock_ns() - __atomic_load_n(&s->held_since, __ATOMIC_RELAXED) > CLIENT_HELD_NS) {
+		next = __atomic_load_n(&s->unheld_next, __ATOMIC_RELAXED);
+		__atomic_store_n(&s->unheld, next, __ATOMIC_RELAXED);
+		next = next < CLIENT_UNHELD_MAX ? 2 * next : next;
+	}
+	__atomic_store_n(&s->unheld_next, next, __ATOMIC_RELAXED);
 }
 
 static void ring_urge(struct prog_session *s, const struct ring *r, uint32_t worker, bool held_back)

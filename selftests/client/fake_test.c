@@ -328,6 +328,93 @@ static void test_held(void **state)
 	fake_stop();
 }
 
+/* Operations without a lock wait for the flush, if the worker looks at times by itself. */
+static uint32_t put_ticking(struct prog_session *s, struct prog_win *w, uint64_t *seq)
+{
+	uint32_t before = asleep(s);
+
+	put_len(w, 1, 8, NULL);
+	put_len(w, 1, 8, seq);
+	CHECK_INT(kicks(s), before);
+	return before;
+}
+
+/* The program computes before it waits: the next @n operations go at once, and then some are held back again. */
+static void computes(struct prog_session *s, struct prog_win *w, int n)
+{
+	uint32_t before;
+
+	put_ticking(s, w, NULL);
+	kit_pass(30000);
+	CHECK_INT(prog_flush(w, 1), 0);
+	for (int i = 0; i < n; i++) {
+		before = asleep(s);
+		put_len(w, 1, 8, NULL);
+		CHECK_INT(kicks(s), before + 1);
+		CHECK_INT(prog_flush(w, 1), 0);
+	}
+}
+
+/* Only a wake-up gets this one to look, whatever it says. */
+static void body_ticking(void)
+{
+	struct prog_session *s = rank_session(NULL);
+	struct prog_win *w = rank_window(s, PROG_WIN_ALLOCATE, 34, NULL, 32768);
+	uint32_t before, ops, counts[2];
+	uint64_t seq;
+
+	rank_barrier();
+	if (my_rank)
+		goto out;
+	__atomic_store_n(&fk->doze, PROG_WAKEUP_TICKING, __ATOMIC_RELEASE);
+	kit_again();
+	before = put_ticking(s, w, NULL);
+	CHECK_INT(prog_flush(w, 1), 0);
+	CHECK_INT(kicks(s), before + 1);
+	put_ticking(s, w, &seq);
+	while (!prog_test(w, 1, seq, true))
+		sched_yield();
+	put_ticking(s, w, NULL);
+	ops = __atomic_load_n(&fk->ops, __ATOMIC_ACQUIRE);
+	prog_fence_issued(w, counts);
+	while (__atomic_load_n(&fk->ops, __ATOMIC_ACQUIRE) == ops)
+		sched_yield();
+	CHECK_INT(prog_flush(w, 1), 0);
+	/* what is long takes along what was held back */
+	before = put_ticking(s, w, NULL);
+	put_len(w, 1, 32768, NULL);
+	CHECK_INT(kicks(s), before + 1);
+	CHECK_INT(prog_flush(w, 1), 0);
+
+	computes(s, w, 32);
+	computes(s, w, 64);
+	/* in time once */
+	put_ticking(s, w, NULL);
+	kit_pass(10000);
+	CHECK_INT(prog_flush(w, 1), 0);
+	computes(s, w, 32);
+
+	/* it does not look by itself any more */
+	__atomic_store_n(&fk->doze, PROG_WAKEUP_NEEDED, __ATOMIC_RELEASE);
+	CHECK_INT(prog_lock(w, 1, PROG_LOCKF_WAIT), 0);
+	CHECK_INT(prog_unlock(w, 1), 0);
+	before = asleep(s);
+	put_len(w, 1, 8, NULL);
+	CHECK_INT(kicks(s), before + 1);
+	CHECK_INT(prog_flush(w, 1), 0);
+	__atomic_store_n(&fk->doze, 0, __ATOMIC_RELEASE);
+out:
+	rank_barrier();
+	rank_finish(s, w);
+}
+
+static void test_ticking(void **state)
+{
+	fake_start(2, 1, true);
+	assert_true(run_ranks(2, body_ticking));
+	fake_stop();
+}
+
 /*
  * Rank 0 holds the lock; rank 1 asks for it and issues more than may wait behind it.  In the
  * blocked call its progress function reaches rank 0's window 2 all the same, and only that makes
@@ -1161,6 +1248,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_flow),
 	cmocka_unit_test(test_doze),
 	cmocka_unit_test(test_held),
+	cmocka_unit_test(test_ticking),
 	cmocka_unit_test(test_behind_lock),
 	cmocka_unit_test(test_dtypes),
 	cmocka_unit_test(test_threads),

@@ -40,7 +40,8 @@ static const int serving[] = {
 	SCMP_SYS(getsockopt), SCMP_SYS(setsockopt),
 	/* event loops; io_uring_setup and io_uring_register are over */
 	SCMP_SYS(epoll_ctl), SCMP_SYS(epoll_wait), SCMP_SYS(epoll_pwait), SCMP_SYS(epoll_pwait2), SCMP_SYS(poll), SCMP_SYS(ppoll),
-	SCMP_SYS(select), SCMP_SYS(pselect6), SCMP_SYS(io_uring_enter), SCMP_SYS(eventfd2), SCMP_SYS(pidfd_open),
+	SCMP_SYS(select), SCMP_SYS(pselect6), SCMP_SYS(io_uring_enter), SCMP_SYS(eventfd2), SCMP_SYS(timerfd_settime),
+	SCMP_SYS(pidfd_open),
 	/* descriptors and files: the configuration, /proc, devices */
 	SCMP_SYS(close), SCMP_SYS(close_range), SCMP_SYS(dup), SCMP_SYS(fcntl), SCMP_SYS(open), SCMP_SYS(openat), SCMP_SYS(lseek),
 	SCMP_SYS(fstat), SCMP_SYS(stat), SCMP_SYS(lstat), SCMP_SYS(newfstatat), SCMP_SYS(statx), SCMP_SYS(access),
@@ -69,7 +70,7 @@ static const int starting[] = {
 	SCMP_SYS(arch_prctl), SCMP_SYS(set_tid_address), SCMP_SYS(prctl), SCMP_SYS(seccomp), SCMP_SYS(prlimit64), SCMP_SYS(setrlimit),
 	SCMP_SYS(mmap), SCMP_SYS(mprotect), SCMP_SYS(ioctl), SCMP_SYS(memfd_create), SCMP_SYS(mlock2), SCMP_SYS(get_mempolicy),
 	SCMP_SYS(epoll_create), SCMP_SYS(epoll_create1), SCMP_SYS(io_uring_setup), SCMP_SYS(io_uring_register), SCMP_SYS(signalfd4),
-	SCMP_SYS(timerfd_create), SCMP_SYS(timerfd_settime), SCMP_SYS(pipe), SCMP_SYS(pipe2), SCMP_SYS(dup2), SCMP_SYS(dup3),
+	SCMP_SYS(timerfd_create), SCMP_SYS(pipe), SCMP_SYS(pipe2), SCMP_SYS(dup2), SCMP_SYS(dup3),
 	SCMP_SYS(socketpair), SCMP_SYS(bind), SCMP_SYS(listen), SCMP_SYS(chdir), SCMP_SYS(umask), SCMP_SYS(setsid), SCMP_SYS(setpgid),
 	SCMP_SYS(statfs), SCMP_SYS(fstatfs), SCMP_SYS(getgroups), SCMP_SYS(getresuid), SCMP_SYS(getresgid), SCMP_SYS(getpgrp),
 	SCMP_SYS(getsid),

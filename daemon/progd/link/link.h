@@ -182,6 +182,8 @@ struct link_host {
 	/* Entries were taken from clients' rings; leave what is in the rings for now?  Both or none. */
 	void (*posted)(struct link_host *h, unsigned int worker, unsigned int n);
 	bool (*leave)(struct link_host *h, unsigned int worker);
+	/* A client is likely to post more at once, and to wait for all of it together.  NULL allowed. */
+	void (*expect)(struct link_host *h, unsigned int worker);
 	/* Has @worker, the calling one, no time left?  May be NULL. */
 	bool (*busy)(struct link_host *h, unsigned int worker);
 	/* Wake other workers. */

@@ -35,6 +35,11 @@ static void posted(struct link_host *h, unsigned int worker, unsigned int n)
 	worker_posted(host_of(h)->worker[worker], n);
 }
 
+static void expect(struct link_host *h, unsigned int worker)
+{
+	worker_expect(host_of(h)->worker[worker]);
+}
+
 static void place(struct link_host *h, unsigned int worker, const cpu_set_t *idle, const cpu_set_t *busy)
 {
 	worker_place(host_of(h)->worker[worker], idle, busy);
@@ -116,8 +121,9 @@ static int make_workers(struct node *n)
 	int r;
 
 	n->host = (struct link_host){
-		.posted = posted, .leave = leave, .busy = workers > 1 ? busy : NULL, .kick = kick, .place = place, .follow = follow,
-		.spread = spread, .client_cpus = client_cpus, .client_runs = client_runs, .client_bad = client_bad,
+		.posted = posted, .leave = leave, .expect = expect, .busy = workers > 1 ? busy : NULL, .kick = kick,
+		.place = place, .follow = follow, .spread = spread,
+		.client_cpus = client_cpus, .client_runs = client_runs, .client_bad = client_bad,
 	};
 	for (unsigned int i = 0; i < workers; i++) {
 		struct worker_opts o = {

@@ -7,9 +7,11 @@
 
 #define AWAITED_MAX	8
 #define AWAITED_MIN	5
-#define FEW		4		/* entries that belong together: lock, datatype, operation, unlock */
+#define FEW		20		/* entries that belong together: an epoch of a few operations */
 #define SPREAD_BYTES	(1u << 20)	/* with more under way two processors are worth more than wake-ups */
 #define FOLLOW_NS	5000000ull	/* the worker is told again after this, as it forgets; who does not post any more is forgotten */
+#define AT_ONCE_NS	100000ull	/* entries that are less apart, and the wait for them: nothing is computed between */
+#define BURST_NS	2000000ull	/* some entries at once and a wait, and again within this: more will come */
 #define KEEP_OFF_NS	1000000ull	/* looked at so often whether the worker is in somebody's way */
 
 bool rma_follow_awaits(const struct conn *c)
@@ -17,19 +19,37 @@ bool rma_follow_awaits(const struct conn *c)
 	return c->awaited >= AWAITED_MIN;
 }
 
-/* Does it wait after every few entries?  While the worker has its processor it cannot say that it does now. */
-static void observe(struct conn *c, uint32_t n)
+/*
+ * Does it wait after every few entries?  While the worker has its processor it cannot say that it does now.  true: it has just done
+ * so after several that came at once, and not for the first time.
+ */
+static bool observe(struct conn *c, uint32_t n)
 {
 	uint32_t waits = __atomic_load_n(c->lc.view->waits, __ATOMIC_RELAXED);
+	uint64_t now = engine_now(c->r);
+	bool again;
 
-	if (waits != c->waits) {
-		c->awaited += c->awaited < AWAITED_MAX && c->unawaited <= FEW;
-		c->waits = waits;
-		c->unawaited = 0;
-	}
+	if (!c->unawaited)
+		c->slow = false;
+	else if (now - c->taken_at > AT_ONCE_NS)
+		c->slow = true;
+	c->taken_at = now;
 	c->unawaited += n;
-	if (c->unawaited > FEW && c->awaited)
-		c->awaited--;
+	if (c->unawaited > FEW)
+		c->awaited -= !!c->awaited;
+	else if (waits != c->waits)
+		c->awaited += c->awaited < AWAITED_MAX;
+	if (waits == c->waits)
+		return false;
+	c->waits = waits;
+	if (c->unawaited < 2 || c->slow) {
+		c->unawaited = 0;
+		return false;
+	}
+	c->unawaited = 0;
+	again = c->burst_at && now - c->burst_at < BURST_NS;
+	c->burst_at = now;
+	return again;
 }
 
 static void spread(struct rma *r)
@@ -43,18 +63,23 @@ void rma_follow_posted(struct conn *c, uint32_t n)
 	struct rma *r = c->r;
 	cpu_set_t best;
 	uint32_t cpu;
-	bool recent;
+	bool recent, again;
 
 	if (!r->host->follow)
 		return;
 	recent = r->followed && engine_now(r) - r->followed_at < FOLLOW_NS;
-	observe(c, n);
+	again = observe(c, n);
 	if (r->bytes > SPREAD_BYTES) {
 		spread(r);
 		return;
 	}
+	if (!rma_follow_awaits(c))
+		return;
+	/* each of a few would be a round trip, as this worker goes first, while one wait is for all of them */
+	if (again && r->host->expect)
+		r->host->expect(r->host, r->index);
 	/* of several one is as good as the other */
-	if (!rma_follow_awaits(c) || (recent && r->followed != c && rma_follow_awaits(r->followed)))
+	if (recent && r->followed != c && rma_follow_awaits(r->followed))
 		return;
 	cpu = link_client_cpu(&c->lc, engine_now(r));
 	if (cpu >= CPU_SETSIZE || (recent && r->followed == c && r->followed_cpu == cpu))

@@ -292,9 +292,15 @@ static void test_confirm(void **state)
 }
 
 static struct {			/* what the worker was told */
-	unsigned int follows, spreads;
+	unsigned int follows, spreads, expects;
 	cpu_set_t best;
 } told;
+
+static void expect(struct link_host *h, unsigned int worker)
+{
+	assert_int_equal(worker, 0);
+	told.expects++;
+}
 
 static void follow(struct link_host *h, unsigned int worker, const cpu_set_t *best)
 {
@@ -322,6 +328,14 @@ static void post(unsigned int times, unsigned int n, bool waits)
 		a.seg->waits += waits;
 		RUN(acked() == seq);
 	}
+}
+
+static void pass(uint64_t ns)
+{
+	uint64_t begin = loop_now();
+
+	while (loop_now() - begin < ns)
+		;
 }
 
 /* What the client says of copies that it put off is counted when the worker looks, and when it leaves; not less, if it counts back. */
@@ -433,11 +447,27 @@ static void test_follow(void **state)
 	memset(&told, 0, sizeof(told));
 	kit_host.follow = follow;
 	kit_host.spread = spread;
+	kit_host.expect = expect;
 	a.seg->cpu = 1 + 3;
 	post(20, 1, false);
 	assert_int_equal(told.follows, 0);
-	post(20, 3, true);
+	post(20, 1, true);
 	assert_true(told.follows);
+	assert_int_equal(told.expects, 0);
+	/* some together, again and again */
+	told.follows = 0;
+	while ((!told.follows || !told.expects) && time(NULL) < limit)
+		post(20, 8, true);
+	assert_true(told.follows && told.expects);
+	/* something is computed between them: not more than was on its way */
+	told.expects = 0;
+	for (int i = 0; i < 20; i++) {
+		post(1, 1, false);
+		pass(200000);
+		post(1, 1, true);
+		pass(200000);
+	}
+	assert_in_range(told.expects, 0, 1);
 	CPU_ZERO(&want);
 	CPU_SET(3, &want);
 	assert_true(CPU_EQUAL(&told.best, &want));
@@ -476,6 +506,7 @@ static void test_follow(void **state)
 	assert_true(told.spreads);
 	kit_host.follow = NULL;
 	kit_host.spread = NULL;
+	kit_host.expect = NULL;
 }
 
 static struct win_map *make_region(uint32_t i, size_t size)

@@ -171,6 +171,9 @@ struct conn {				/* a client as this worker knows it */
 	uint32_t inflight;		/* slots held */
 	uint32_t waits;			/* the client's count of waits, when entries were taken last */
 	uint32_t unawaited;		/* entries taken since it changed */
+	uint64_t taken_at;		/* the last of them */
+	bool slow;			/* it computed between them */
+	uint64_t burst_at;		/* when it last waited for several that came at once; 0: never */
 	uint64_t deferred, deferred_bytes;	/* the client's counts, as they were when they were added to the job's */
 	uint8_t awaited;		/* how sure it is that it waits for each entry or two, 0 to AWAITED_MAX */
 	uint32_t touched;		/* slots up to here have been used since the last trimming */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@
 
 #define MAX_SOURCES	16
 #define AUTO_SPIN_NS	50000ull
+#define TICKS_UNUSED	4	/* it stops to tick after so many without worker_expect() */
 #define COALESCE_GAP_NS	25000ull	/* postings at shorter intervals, to all workers: coalesce wake-ups */
 #define PLACED_NS	50000000ull	/* no such work for so long: it may run anywhere again */
 #define FOLLOW_NS	2000000ull	/* moves for small operations are as far apart */
@@ -61,6 +63,9 @@ struct worker {
 	uint64_t coalesce_gap_ns;
 	uint64_t coalesce_until;	/* 0: does not coalesce wake-ups */
 	bool coalesced;			/* the last sleep was a coalescing one */
+	int tick_fd;			/* a timer */
+	bool ticking;
+	unsigned int ticks;		/* since worker_expect() */
 	bool realtime;			/* SCHED_RR */
 	uint64_t load_checked;
 	bool core_free, core_spare;	/* spare: for one more thread than run now */
@@ -105,6 +110,25 @@ static void kicked(void *ctx)
 	coalesce_end(ctx);
 }
 
+static bool set_ticking(struct worker *w, bool on)
+{
+	struct itimerspec t = { { 0, on ? PROG_WAKEUP_TICK_NS : 0 }, { 0, on ? PROG_WAKEUP_TICK_NS : 0 } };
+
+	return !timerfd_settime(w->tick_fd, 0, &t, NULL);
+}
+
+/* The timer goes on when it has been read, which does not block: nobody else has it. */
+static void ticked(void *ctx)
+{
+	struct worker *w = ctx;
+	uint64_t times;
+
+	if (read(w->tick_fd, &times, sizeof(times)) < 0)
+		return;
+	if (++w->ticks >= TICKS_UNUSED && w->ticking && set_ticking(w, false))
+		w->ticking = false;
+}
+
 int worker_new(const struct worker_opts *o, struct worker **out)
 {
 	struct worker *w = calloc(1, sizeof(*w));
@@ -137,10 +161,21 @@ int worker_new(const struct worker_opts *o, struct worker **out)
 		ret = -ENOMEM;
 		goto err_loop;
 	}
+	w->tick_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (w->tick_fd < 0) {
+		ret = -errno;
+		goto err_loop;
+	}
+	if (!loop_fd_watch(w->loop, w->tick_fd, LOOP_EDGE, ticked, w)) {
+		ret = -ENOMEM;
+		goto err_tick;
+	}
 	snprintf(w->describe, sizeof(w->describe), "%s, not started", loop_kind_name(w->loop));
 	*out = w;
 	return 0;
 
+err_tick:
+	close(w->tick_fd);
 err_loop:
 	loop_free(w->loop);
 err_efd:
@@ -445,6 +480,14 @@ void worker_posted(struct worker *w, unsigned int n)
 	w->posted += n;
 }
 
+void worker_expect(struct worker *w)
+{
+	WORKER_ASSERT(w);
+	w->ticks = 0;
+	if (!w->ticking)
+		w->ticking = set_ticking(w, true);
+}
+
 bool worker_coalesces(const struct worker *w)
 {
 	return w->coalesce_until;
@@ -479,8 +522,8 @@ static int go_to_sleep(struct worker *w, uint64_t now)
 	}
 	if (w->coalesce_until)
 		timeout = w->coalesce_until - now;
-	__atomic_store_n(w->o.need_wakeup, w->coalesce_until ? PROG_WAKEUP_COALESCED : PROG_WAKEUP_NEEDED,
-			 __ATOMIC_SEQ_CST);
+	__atomic_store_n(w->o.need_wakeup, w->coalesce_until ? PROG_WAKEUP_COALESCED :
+			 w->ticking ? PROG_WAKEUP_TICKING : PROG_WAKEUP_NEEDED, __ATOMIC_SEQ_CST);
 	full_fence();
 	n = poll_sources(w);
 	if (!n && !atomic_load(&w->stop)) {
@@ -597,6 +640,7 @@ void worker_free(struct worker *w)
 		next = m->next;
 		free(m);
 	}
+	close(w->tick_fd);
 	close(w->efd);
 	free(w);
 }

@@ -95,6 +95,12 @@ void worker_spread(struct worker *w);
 
 /* On the worker, from a source: clients had posted @n entries. */
 void worker_posted(struct worker *w, unsigned int n);
+/*
+ * On the worker, from a source: a client posts a few entries and waits for them together, again and again.  For some milliseconds
+ * the worker looks at the rings every PROG_WAKEUP_TICK_NS, and says so (*need_wakeup = 3): who is going to wait for what it
+ * posts may leave the wake-up to that.
+ */
+void worker_expect(struct worker *w);
 /* On the worker: it has worked nearly all of the last milliseconds, and there is a processor on which somebody else could do some of it. */
 bool worker_is_busy(struct worker *w);
 /* On the worker, while it coalesces wake-ups: a source leaves what clients post for later. */

@@ -299,6 +299,65 @@ static void test_coalesce(void **state)
 	sched_setaffinity(0, sizeof(old), &old);
 }
 
+struct burst {
+	struct tail t;
+	struct worker *w;
+	bool more;			/* atomic: likely to be posted */
+};
+
+static int consume_burst(void *ctx)
+{
+	struct burst *b = ctx;
+	int n = consume(&b->t);
+
+	if (n && __atomic_load_n(&b->more, __ATOMIC_RELAXED))
+		worker_expect(b->w);
+	return n;
+}
+
+/* While entries are expected the worker finds them by itself, and afterwards it sleeps in earnest. */
+static void test_ticking(void **state)
+{
+	struct timespec quiet = { .tv_nsec = 100000000 };
+	struct worker_stats before, after;
+	uint32_t sleeping = 0, s;
+	struct burst b = { .t = { .need_wakeup = &sleeping }, .more = true };
+	unsigned int i, found = 0;
+	uint64_t one = 1;
+	time_t limit = time(NULL) + 30;
+	int efd;
+
+	b.w = make(&sleeping);
+	efd = client_of(b.w);
+	assert_int_equal(worker_add_source(b.w, consume_burst, &b), 0);
+	assert_int_equal(worker_start(b.w), 0);
+	assert_true(wait_sleeping(&sleeping));
+	for (i = 1; found < 20; i++) {
+		__atomic_store_n(&b.t.published, i, __ATOMIC_RELEASE);
+		__sync_synchronize();
+		s = __atomic_load_n(&sleeping, __ATOMIC_RELAXED);
+		found += s == PROG_WAKEUP_TICKING;
+		if (s == PROG_WAKEUP_NEEDED)
+			assert_int_equal(write(efd, &one, sizeof(one)), 8);
+		while (__atomic_load_n(&b.t.consumed, __ATOMIC_ACQUIRE) != i ||
+		       !__atomic_load_n(&sleeping, __ATOMIC_RELAXED))
+			if (time(NULL) > limit)
+				fail_msg("entry %u, posted in state %u: %u seen", i, s, b.t.consumed);
+	}
+	__atomic_store_n(&b.more, false, __ATOMIC_RELAXED);
+	while (__atomic_load_n(&sleeping, __ATOMIC_ACQUIRE) != PROG_WAKEUP_NEEDED)
+		if (time(NULL) > limit)
+			fail_msg("state %u, for ever", sleeping);
+	nanosleep(&quiet, NULL);
+	worker_stats(b.w, &before);
+	nanosleep(&quiet, NULL);
+	worker_stats(b.w, &after);
+	assert_int_equal(after.sleeps, before.sleeps);
+	worker_stop(b.w);
+	worker_free(b.w);
+	close(efd);
+}
+
 struct placing {
 	struct worker *w;
 	cpu_set_t idle, busy, is;
@@ -992,7 +1051,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_cpus), cmocka_unit_test(test_cpus_process),
 	cmocka_unit_test(test_cpu_process),
 	cmocka_unit_test_setup(test_setup, epoll_sleep),
-	ALL(test_started), ALL(test_doorbell), ALL(test_coalesce), ALL(test_doorbell_abused), ALL(test_idle),
+	ALL(test_started), ALL(test_doorbell), ALL(test_coalesce), ALL(test_ticking), ALL(test_doorbell_abused), ALL(test_idle),
 	ALL(test_mailbox), ALL(test_place), ALL(test_follow), ALL(test_follow_cpusets),
 	ALL(test_follow_offline), ALL(test_turns),
 };

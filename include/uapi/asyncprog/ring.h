@@ -207,13 +207,16 @@ struct prog_helper_ring {
  * Doorbell page: the daemon's memfd, read-only for clients.  A client that published an entry
  * fences and reads state[worker].need_wakeup; unless that is PROG_WAKEUP_NONE it writes the worker's
  * eventfd.  A worker that coalesces wake-ups looks at the rings by itself within
- * PROG_WAKEUP_COALESCE_NS: a client that is not going to wait for the entry need not wake it.
+ * PROG_WAKEUP_COALESCE_NS: a client that is not going to wait for the entry need not wake it.  One that ticks
+ * looks every PROG_WAKEUP_TICK_NS: a client may leave it asleep that is about to wait, and will wake it then.
  */
 #define PROG_WAKEUP_COALESCE_NS		50000u
+#define PROG_WAKEUP_TICK_NS		1000000u
 enum {	/* prog_doorbell.state[].need_wakeup */
 	PROG_WAKEUP_NONE	= 0,	/* the worker runs */
 	PROG_WAKEUP_NEEDED	= 1,
 	PROG_WAKEUP_COALESCED	= 2,	/* it looks by itself soon */
+	PROG_WAKEUP_TICKING	= 3,	/* as NEEDED; but it looks now and then */
 };
 struct prog_doorbell {
 	struct {

@@ -4,6 +4,9 @@
 #define PROGD_VERBS_H
 
 #include <infiniband/verbs.h>
+
+#define HASH_NONFATAL_OOM 1
+#include <uthash.h>
 #include <utlist.h>
 
 #include "xport/verbs_api.h"
@@ -24,7 +27,7 @@
 #define QPN_MAX		0xffffffu
 #define MAX_WAYS	64u		/* of a device */
 #define WAY_SENDS	(2 * VERBS_READS)	/* in a way's queue: a WRITE may have a READ behind it */
-#define MAX_MEMS	1024u		/* of a device: pieces of memory given out */
+#define MAX_MEMS	16384u		/* of a device: pieces of memory given out */
 #define DEATH_TICKS	2u		/* so long a queue pair may have buffers after its end */
 
 _Static_assert(SMALL_LENT + LARGE_LENT <= WINDOW, "WINDOW");
@@ -93,12 +96,12 @@ struct dom {
 	uint8_t job[VERBS_JOB];
 	struct ibv_pd *pd;
 	unsigned int ways;		/* the last one ends it */
-	struct mem *mems;
+	struct mem *mems;		/* by id */
 };
 
 /* Memory that is given out. */
 struct mem {
-	struct mem *next;
+	UT_hash_handle hh;
 	struct ibv_mr *mr;
 	uint64_t id;
 };

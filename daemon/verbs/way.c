@@ -58,7 +58,7 @@ static int dom_get(struct device *d, const uint8_t job[VERBS_JOB], struct dom **
 static void mem_free(struct device *d, struct dom *m, struct mem *mem)
 {
 	ibv_dereg_mr(mem->mr);
-	LL_DELETE(m->mems, mem);
+	HASH_DELETE(hh, m->mems, mem);
 	d->nmems--;
 	free(mem);
 }
@@ -78,10 +78,8 @@ static struct mem *find(const struct dom *m, uint64_t id)
 {
 	struct mem *mem;
 
-	LL_FOREACH(m->mems, mem)
-		if (mem->id == id)
-			return mem;
-	return NULL;
+	HASH_FIND(hh, m->mems, &id, sizeof(id), mem);
+	return mem;
 }
 
 int way_mem_add(struct verbs_way *w, void *addr, size_t len, int use, uint64_t *id, uint32_t *key, char why[VERBS_WHY])
@@ -107,7 +105,13 @@ int way_mem_add(struct verbs_way *w, void *addr, size_t len, int use, uint64_t *
 		return err;
 	}
 	mem->id = ++d->v->last_mem;
-	LL_PREPEND(w->dom->mems, mem);
+	HASH_ADD(hh, w->dom->mems, id, sizeof(mem->id), mem);
+	if (!mem->hh.tbl) {
+		ibv_dereg_mr(mem->mr);
+		free(mem);
+		snprintf(why, VERBS_WHY, "no memory");
+		return -ENOMEM;
+	}
 	d->nmems++;
 	*id = mem->id;
 	*key = use == VERBS_MEM_LANDS ? mem->mr->lkey : mem->mr->rkey;

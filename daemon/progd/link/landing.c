@@ -5,16 +5,16 @@
  * A piece ends with its region, its client, or the job's last way, and before its pages are given back.  The device does nothing
  * there from then on; what is under way fails, and its way with it.
  */
+#include <errno.h>
 #include <stdlib.h>
 
 #include "link/priv.h"
 #include "link/way.h"
 
-#define SPAN		(4ull << 20)	/* pieces begin and end at multiples of this in their region */
-#define PIECES_MAX	256u		/* of a worker */
+#define PIECES_MAX	4096u		/* of a worker */
 
 struct link_landing {			/* a piece of a client's region */
-	struct link_landing *next;
+	struct link_landing *next, *prev;	/* the one that was needed last comes first */
 	uint32_t session;
 	const struct win_job *job;	/* the client's */
 	struct win_map *map;		/* held */
@@ -25,7 +25,7 @@ struct link_landing {			/* a piece of a client's region */
 
 static void end(struct link *l, struct link_landing *g)
 {
-	LL_DELETE(l->landings, g);
+	DL_DELETE(l->landings, g);
 	l->nlandings--;
 	xport_mem_del(l->xw, g->id);
 	win_map_put(g->map);
@@ -36,7 +36,7 @@ void link_landings_end(struct link *l, const struct client_view *c, const struct
 {
 	struct link_landing *g, *tmp;
 
-	LL_FOREACH_SAFE(l->landings, g, tmp)
+	DL_FOREACH_SAFE(l->landings, g, tmp)
 		if ((!c || g->session == c->session) && (!m || g->map == m))
 			end(l, g);
 }
@@ -45,7 +45,7 @@ void link_landings_end_of(struct link *l, const struct win_map *m, uint64_t lo, 
 {
 	struct link_landing *g, *tmp;
 
-	LL_FOREACH_SAFE(l->landings, g, tmp)
+	DL_FOREACH_SAFE(l->landings, g, tmp)
 		if (g->map == m && g->lo < hi && lo < g->hi)
 			end(l, g);
 }
@@ -54,27 +54,38 @@ void link_landings_job_end(struct link *l, const struct win_job *job)
 {
 	struct link_landing *g, *tmp;
 
-	LL_FOREACH_SAFE(l->landings, g, tmp)
+	DL_FOREACH_SAFE(l->landings, g, tmp)
 		if (g->job == job)
 			end(l, g);
 }
 
-/* The piece with byte @at. */
+/* Bytes up to multiples of @piece, with byte @at. */
+static int add(struct lane_way *way, const struct link_memory *m, struct link_landing *g, uint64_t at, uint64_t piece,
+	       char why[VERBS_WHY])
+{
+	g->lo = at / piece * piece;
+	g->hi = m->hi - g->lo < piece ? m->hi : g->lo + piece;
+	if (g->lo < m->lo)
+		g->lo = m->lo;
+	return lane_way_mem_add(way, (uint8_t *)m->map->mem + g->lo, g->hi - g->lo, VERBS_MEM_LANDS, &g->id, &g->key, why);
+}
+
+/* The piece with byte @at; a small one where memory is short. */
 static struct link_landing *make(struct link *l, struct lane_way *way, const struct link_memory *m, uint64_t at)
 {
 	struct link_landing *g;
 	char why[VERBS_WHY];
+	int err;
 
 	if (l->nlandings == PIECES_MAX)
 		return NULL;
 	g = calloc(1, sizeof(*g));
 	if (!g)
 		return NULL;
-	g->lo = at / SPAN * SPAN;
-	g->hi = m->hi - g->lo < SPAN ? m->hi : g->lo + SPAN;
-	if (g->lo < m->lo)
-		g->lo = m->lo;
-	if (lane_way_mem_add(way, (uint8_t *)m->map->mem + g->lo, g->hi - g->lo, VERBS_MEM_LANDS, &g->id, &g->key, why)) {
+	err = add(way, m, g, at, link_piece(m->hi - m->lo), why);
+	if (err == -ENOMEM && g->hi - g->lo > LINK_PIECE)
+		err = add(way, m, g, at, LINK_PIECE, why);
+	if (err) {
 		prog_log_limited(PROG_LOG_INFO, "%s: reads and writes are copied", why);
 		free(g);
 		return NULL;
@@ -82,7 +93,7 @@ static struct link_landing *make(struct link *l, struct lane_way *way, const str
 	g->session = m->c->session;
 	g->job = m->c->job;
 	g->map = win_map_get(m->map);
-	LL_PREPEND(l->landings, g);
+	DL_PREPEND(l->landings, g);
 	l->nlandings++;
 	return g;
 }
@@ -91,12 +102,16 @@ bool link_landing(struct link *l, struct lane_way *way, const struct link_memory
 {
 	struct link_landing *g;
 
-	LL_FOREACH(l->landings, g)
+	DL_FOREACH(l->landings, g)
 		if (g->map == m->map && g->session == m->c->session && g->lo >= m->lo && g->hi <= m->hi && g->lo <= at && at < g->hi &&
 		    lane_way_mem_serves(way, g->id))
 			break;
-	if (!g)
+	if (!g) {
 		g = make(l, way, m, at);
+	} else if (g != l->landings) {
+		DL_DELETE(l->landings, g);
+		DL_PREPEND(l->landings, g);
+	}
 	if (!g)
 		return false;
 	if (*len > g->hi - at)

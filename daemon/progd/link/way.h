@@ -55,6 +55,22 @@ bool link_end_is(const struct link_end *e, const struct wire_wayrec *theirs);
 int link_end_accept(struct link_end *e, struct lane *lane, uint32_t job, int use, const struct lane_way_ops *ops, void *ctx,
 		    const struct wire_wayrec *theirs);
 
+/* ---- memory is registered in pieces ---- */
+
+#define LINK_PIECE		(4ull << 20)
+#define LINK_PIECE_MAX		(64ull << 20)	/* so long a worker may register memory */
+#define LINK_PIECES		256u		/* that memory has, but for what is longer than so many of the longest */
+
+/* Of @size bytes: pieces begin and end at multiples of this from where these begin. */
+static inline uint64_t link_piece(uint64_t size)
+{
+	uint64_t piece = LINK_PIECE;
+
+	while (piece < LINK_PIECE_MAX && size > LINK_PIECES * piece)
+		piece *= 2;
+	return piece;
+}
+
 /* ---- landing.c: memory of this node's clients ---- */
 
 /* Bytes [lo, hi) of a region of a client's, which may be registered for what goes to some of them. */

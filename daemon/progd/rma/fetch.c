@@ -178,13 +178,28 @@ void rma_fetch_poll(struct rma *r)
 	r->ways_over = false;
 }
 
+/* How many begin up to displacement @at: the last one of these may be that of @at. */
+static uint32_t keys_up_to(const struct stream *s, uint64_t at)
+{
+	uint32_t from = 0, to = s->keys ? s->keys->n : 0;
+
+	while (from < to) {
+		uint32_t mid = (from + to) / 2;
+
+		if (s->keys->key[mid].lo <= at)
+			from = mid + 1;
+		else
+			to = mid;
+	}
+	return from;
+}
+
 /* The key for displacement @at, if there is one. */
 static const struct fetch_key *key_at(const struct stream *s, uint64_t at)
 {
-	for (uint32_t i = 0; s->keys && i < s->keys->n; i++)
-		if (s->keys->key[i].lo <= at && at < s->keys->key[i].hi)
-			return &s->keys->key[i];
-	return NULL;
+	uint32_t n = keys_up_to(s, at);
+
+	return n && at < s->keys->key[n - 1].hi ? &s->keys->key[n - 1] : NULL;
 }
 
 /* Where the next part, of *@n bytes and perhaps fewer then, is read to or written from; NULL: the way's buffer. */
@@ -395,6 +410,7 @@ static void ask(struct stream *s, const struct op *op, uint64_t at)
 	w->asked = true;
 	s->unkeyed = 0;
 	s->key_asked = true;
+	s->ask_at = at;
 	s->sent_any = true;
 }
 
@@ -412,19 +428,46 @@ static bool is_keyed(const struct stream *s, const struct op *op, uint64_t *at)
 	return true;
 }
 
+static bool make_room(struct stream *s)
+{
+	struct fetch_keys *k = s->keys;
+	uint32_t room = k ? 2 * k->room : 4;
+
+	if (k && k->n < k->room)
+		return true;
+	if (room > FETCH_KEYS_MAX)
+		return false;
+	k = realloc(k, sizeof(*k) + room * sizeof(k->key[0]));
+	if (!k)
+		return false;
+	if (!s->keys)
+		k->n = 0;
+	k->room = room;
+	s->keys = k;
+	return true;
+}
+
+/* What @k has around the place that was asked for, and that no other one has.  Without it the place is asked for again. */
 static void keep_key(struct stream *s, const struct wire_keyrec *k)
 {
-	struct fetch_key *to;
+	struct fetch_key new = { .lo = k->lo, .hi = k->hi, .addr = k->addr, .rkey = k->rkey }, *to;
+	uint64_t before;
+	uint32_t at;
 
-	if (!s->keys)
-		s->keys = calloc(1, sizeof(*s->keys));
-	if (!s->keys)
+	if (s->ask_at < k->lo || s->ask_at >= k->hi || key_at(s, s->ask_at) || !make_room(s))
 		return;
-	if (s->keys->n < FETCH_KEYS)
-		to = &s->keys->key[s->keys->n++];
-	else
-		to = &s->keys->key[s->keys->oldest++ % FETCH_KEYS];
-	*to = (struct fetch_key){ .lo = k->lo, .hi = k->hi, .addr = k->addr, .rkey = k->rkey };
+	at = keys_up_to(s, s->ask_at);
+	to = &s->keys->key[at];
+	before = at ? to[-1].hi : 0;
+	if (new.lo < before) {
+		new.addr += before - new.lo;
+		new.lo = before;
+	}
+	if (at < s->keys->n && new.hi > to->lo)
+		new.hi = to->lo;
+	memmove(to + 1, to, (s->keys->n - at) * sizeof(*to));
+	*to = new;
+	s->keys->n++;
 }
 
 /* Is this, told with a key, the other end of @w?  If it is the first that is heard of it, it is connected. */
@@ -445,11 +488,13 @@ int rma_fetch_key(struct rma_peer *p, struct link_job *j, const struct wire_fram
 	struct stream *s = origin_stream_find(p->r, j->job, f->win, f->origin, f->target);
 	struct fetch_way *w = find_way(p, j);
 	struct wire_keyrec k;
+	bool asked;
 
 	if (wire_key_get(payload, &k))
 		return -EPROTO;
 	if (s && s->peer != p)
 		s = NULL;
+	asked = s && s->key_asked;
 	if (s)
 		s->key_asked = false;
 	if (k.status) {
@@ -457,7 +502,7 @@ int rma_fetch_key(struct rma_peer *p, struct link_job *j, const struct wire_fram
 			s->key_rest = loop_now() + KEY_REST_NS;
 		return 0;
 	}
-	if (w && !w->over && is_end_of(w, &k.way) && s)
+	if (w && !w->over && is_end_of(w, &k.way) && asked)
 		keep_key(s, &k);
 	return 0;
 }

@@ -24,8 +24,8 @@
 
 #define KEY	0x1122334455667788ull
 #define RANKS	3u			/* 0 is A's, 1 is B's, 2 is nobody's, of B */
-#define SIZE	(12u << 20)		/* of the window, and of what is read to */
-#define BASE	0x10000000ull		/* displacement of a dynamic window's range */
+#define SIZE	(12u << 20)		/* of the window, and of what is read to, but in tests of long ones */
+#define BASE	(1ull << 40)		/* displacement of a dynamic window's range */
 
 struct node {
 	struct kit_link k;
@@ -43,6 +43,7 @@ static struct win_regions table_b = { .map = regions_b, .max = 4 };
 static struct win_job *job;
 static uint64_t seq;
 static bool by_tcp;			/* nodes have no RDMA */
+static uint64_t size;			/* of both */
 
 static uint8_t guid_a[16] = { 1 }, guid_b[16] = { 2 }, jobid[16] = { 3 }, jobkey[32] = { 4 };
 
@@ -86,7 +87,7 @@ static struct win *make_window(uint32_t rank, uint32_t mem, int mem_fd, struct w
 	struct prog_win_node nodes[KIT_NODES] = { kit_node(guid_a, a.k.addr, a.k.naddrs), kit_node(guid_b, b.k.addr, b.k.naddrs) };
 	struct win_create cr = {
 		.job = job, .key = KEY, .rank = rank, .nranks = RANKS, .mem = mem, .session = 1 + rank, .pid = getpid(),
-		.mem_fd = mem_fd, .size = mem == PROG_MEM_SHARED ? SIZE : 0, .regions = rank ? &table_b : NULL, .cma = true,
+		.mem_fd = mem_fd, .size = mem == PROG_MEM_SHARED ? size : 0, .regions = rank ? &table_b : NULL, .cma = true,
 	};
 	const char *why = "";
 	struct win *w;
@@ -140,10 +141,10 @@ static void setup_with(uint32_t mem)
 	assert_int_equal(rma_client_attach(a.rma, &c), 0);
 	win_a = make_window(0, PROG_MEM_NONE, -1, &wc_a);
 	wins[0] = win_a;
-	regions_a[0] = kit_map(SIZE);
+	regions_a[0] = kit_map(size);
 	if (mem == PROG_MEM_SHARED) {
-		fd = kit_memfd(SIZE, &p);
-		munmap(p, SIZE);
+		fd = kit_memfd(size, &p);
+		munmap(p, size);
 	} else {
 		regions_b[0] = kit_map(SIZE);
 		regions_b[1] = kit_map(SIZE);
@@ -155,6 +156,7 @@ static void setup_with(uint32_t mem)
 static int setup(void **state)
 {
 	by_tcp = false;
+	size = SIZE;
 	setup_with(PROG_MEM_SHARED);
 	return 0;
 }
@@ -174,6 +176,7 @@ static void attach(uint32_t region)
 
 static int setup_dynamic(void **state)
 {
+	size = SIZE;
 	setup_with(PROG_MEM_DYNAMIC);
 	attach(1);
 	return 0;
@@ -292,7 +295,7 @@ static unsigned int given(void)
 	const struct given *g;
 	unsigned int n = 0;
 
-	LL_COUNT(b.rma->given, g, n);
+	DL_COUNT(b.rma->given, g, n);
 	return n;
 }
 
@@ -1215,6 +1218,220 @@ static void test_write_old_peer(void **state)
 	check_put(0, 1 << 20);
 }
 
+/* ---- long windows ---- */
+
+#define LONG	(2ull << 30)
+#define LONGER	(20ull << 30)
+
+static int setup_long(void **state)
+{
+	by_tcp = false;
+	size = LONG;
+	setup_with(PROG_MEM_SHARED);
+	return 0;
+}
+
+static int setup_longer(void **state)
+{
+	by_tcp = false;
+	size = LONGER;
+	setup_with(PROG_MEM_SHARED);
+	return 0;
+}
+
+#define BLOCK	16384u			/* of each piece so much is read and written */
+
+/* Is there a key of @disp now? */
+static bool has_key(uint64_t disp)
+{
+	const struct fetch_keys *k = stream()->keys;
+
+	for (uint32_t i = 0; k && i < k->n; i++)
+		if (k->key[i].lo <= disp && disp < k->key[i].hi)
+			return true;
+	return false;
+}
+
+/* The first get of a piece goes in frames, and its key is learnt. */
+static void learn_piece(uint64_t disp)
+{
+	get(disp, BLOCK, 0);
+	RUN(acked() == seq && !stream()->key_asked);
+	check_landed(disp, BLOCK);
+	assert_true(has_key(disp));
+}
+
+/* Windows of any length: when each piece has been asked for once all of it goes by RDMA, in whatever order, and nobody copies. */
+static void walk(uint64_t piece)
+{
+	const struct stats_block *st = &job->stats->block[0];
+	uint64_t n = size / piece, frames, read, direct, mapped, written = writes();
+
+	learn(0, 1 << 20);
+	for (uint64_t i = 0; i < n; i++) {
+		fill(target_mem() + i * piece, BLOCK, (uint32_t)i);
+		if (i)
+			learn_piece(i * piece);
+	}
+	assert_int_equal(given(), n);
+	frames = frames_of_b();
+	read = st->rdma_read_bytes;
+	direct = st->direct_bytes;
+	mapped = st->mapped_bytes;
+	for (uint64_t i = 0; i < n; i++) {
+		uint64_t at = (n - 1 - i) * piece;
+
+		get(at, BLOCK, 0);
+		RUN_A(acked() == seq);
+		check_landed(at, BLOCK);
+		/* to the end of it */
+		get(at + piece - BLOCK, BLOCK, 0);
+		RUN_A(acked() == seq);
+	}
+	for (uint64_t i = 0; i < n; i++) {
+		fill(landing() + i * piece, BLOCK, (uint32_t)(n + i));
+		put(i * piece, BLOCK, 0);
+		RUN_A(acked() == seq);
+		assert_memory_equal(landing() + i * piece, target_mem() + i * piece, BLOCK);
+	}
+	assert_int_equal(st->rdma_read_bytes - read, 2 * n * BLOCK);
+	assert_int_equal(writes() - written, n);
+	assert_int_equal(st->direct_bytes - direct, 3 * n * BLOCK);
+	assert_int_equal(st->mapped_bytes, mapped);
+	some_steps();
+	assert_int_equal(frames_of_b(), frames);
+	assert_int_equal(given(), n);
+	assert_int_equal(verbs_double_reads_refused() + writes_refused(), 0);
+	/* all of it ends with the window */
+	free_b();
+	assert_int_equal(given(), 0);
+	RUN(!stream()->keys->n);
+}
+
+static void test_long(void **state)
+{
+	walk(8 << 20);
+}
+
+static void test_longer(void **state)
+{
+	walk(LINK_PIECE_MAX);
+}
+
+static const struct given *given_at(uint64_t disp)
+{
+	const struct given *g;
+
+	DL_FOREACH(b.rma->given, g)
+		if (g->lo <= disp && disp < g->hi)
+			return g;
+	return NULL;
+}
+
+/* Where a piece cannot be registered a small one is, and no byte is given out twice. */
+static void test_short_memory(void **state)
+{
+	struct verbs_double_fails f = { -1, -1, -1, -1, -1, -1 };
+	static const uint64_t at[] = { 20 << 20, 32 << 20 };
+	uint64_t frames;
+
+	learn(0, BLOCK);
+	for (int i = 0; i < 2; i++) {
+		f.reg_mr = 1;
+		verbs_double_fail(&f);
+		learn_piece(at[i]);
+		assert_int_equal(given_at(at[i])->lo, at[i]);
+		assert_int_equal(given_at(at[i])->hi, at[i] + LINK_PIECE);
+	}
+	/* what is before it, and behind */
+	learn_piece(19 << 20);
+	assert_int_equal(given_at(19 << 20)->lo, 16 << 20);
+	assert_int_equal(given_at(19 << 20)->hi, 20 << 20);
+	learn_piece(37 << 20);
+	assert_int_equal(given_at(37 << 20)->lo, 36 << 20);
+	assert_int_equal(given_at(37 << 20)->hi, 40 << 20);
+	assert_int_equal(given(), 5);
+	frames = frames_of_b();
+	get(16 << 20, 8 << 20, 0);
+	put(32 << 20, 8 << 20, 0);
+	RUN_A(acked() == seq);
+	assert_int_equal(frames_of_b(), frames);
+	check_landed(16 << 20, 8 << 20);
+	/* the same where it is read to */
+	regions_a[1] = kit_map(LONG);
+	f.reg_mr = 1;
+	verbs_double_fail(&f);
+	submit((struct prog_sqe){ .opcode = PROG_SQE_OP_GET, .flags = PROG_SQE_REGION, .region = 1, .addr = 5 << 20, .len = BLOCK });
+	RUN_A(acked() == seq);
+	assert_memory_equal((uint8_t *)regions_a[1]->mem + (5 << 20), target_mem(), BLOCK);
+	assert_true(verbs_double_covers((uint8_t *)regions_a[1]->mem + (4 << 20), 1));
+	assert_false(verbs_double_covers(regions_a[1]->mem, 4 << 20));
+	assert_false(verbs_double_covers((uint8_t *)regions_a[1]->mem + (8 << 20), 4 << 20));
+	assert_int_equal(wc_a.streams[1].err_seq, 0);
+}
+
+static void say_key(uint64_t lo, uint64_t hi)
+{
+	struct rma_peer *p = a.k.link->peers->rma;
+	struct stream *s = stream();
+	struct wire_frame f = { .type = WIRE_RMA_KEY, .job = s->lj->index, .win = KEY, .target = 1, .len = sizeof(struct wire_key) };
+	struct wire_keyrec k = { .way = b.rma->froms->end.mine, .lo = lo, .hi = hi, .addr = 0x1000000 + lo, .rkey = 7 };
+	uint8_t payload[sizeof(struct wire_key)];
+
+	wire_key_put(payload, &k);
+	assert_int_equal(rma_fetch_key(p, s->lj, &f, payload), 0);
+	assert_false(s->key_asked);
+}
+
+static void say_asked_key(uint64_t asked, uint64_t lo, uint64_t hi)
+{
+	stream()->key_asked = true;
+	stream()->ask_at = asked;
+	say_key(lo, hi);
+}
+
+/* A target that tells what nobody asked, or other than that, takes no room here and changes no key that there is. */
+static void test_key_lies(void **state)
+{
+	struct fetch_keys *k;
+
+	learn(1 << 20, BLOCK);
+	k = stream()->keys;
+	assert_int_equal(k->n, 1);
+	assert_int_equal(k->key[0].hi, 4 << 20);
+	stream()->ask_at = 5 << 20;
+	say_key(4 << 20, 8 << 20);
+	say_asked_key(8 << 20, 4 << 20, 8 << 20);
+	say_asked_key(5 << 20, 6 << 20, 8 << 20);
+	say_asked_key(1 << 20, 1 << 20, 8 << 20);
+	assert_int_equal(k->n, 1);
+	assert_int_equal(k->key[0].lo, 0);
+	assert_int_equal(k->key[0].hi, 4 << 20);
+	/* what others have stays theirs */
+	say_asked_key(10 << 20, 10 << 20, 11 << 20);
+	say_asked_key(6 << 20, 0, 12 << 20);
+	k = stream()->keys;
+	assert_int_equal(k->n, 3);
+	assert_int_equal(k->key[1].lo, 4 << 20);
+	assert_int_equal(k->key[1].hi, 10 << 20);
+	assert_int_equal(k->key[1].addr, 0x1000000 + (4 << 20));
+	assert_int_equal(k->key[2].hi, 11 << 20);
+	get(0, 1 << 20, 0);
+	RUN(acked() == seq);
+	check_landed(0, 1 << 20);
+	assert_int_equal(verbs_double_reads_refused(), 0);
+	/* as many as it likes */
+	for (uint64_t i = 0; i < FETCH_KEYS_MAX + 100; i++)
+		say_asked_key((12 << 20) + 2 * i, (12 << 20) + 2 * i, (12 << 20) + 2 * i + 1);
+	assert_int_equal(stream()->keys->n, FETCH_KEYS_MAX);
+	for (uint32_t i = 1; i < FETCH_KEYS_MAX; i++)
+		assert_true(stream()->keys->key[i - 1].hi <= stream()->keys->key[i].lo);
+	get(0, 1 << 20, 0);
+	RUN(acked() == seq);
+	check_landed(0, 1 << 20);
+	assert_int_equal(verbs_double_reads_refused(), 0);
+}
+
 #if KIT_STEPS
 /* ---- what it costs ---- */
 
@@ -1297,6 +1514,7 @@ static struct cost usual_cost_of_put(uint64_t len)
 static int setup_tcp(void **state)
 {
 	by_tcp = true;
+	size = SIZE;
 	setup_with(PROG_MEM_SHARED);
 	return 0;
 }
@@ -1371,6 +1589,10 @@ static const struct CMUnitTest tests[] = {
 	CASE(test_write_old_peer),
 	CASE(test_targets_way_lost),
 	CASE(test_idle),
+	cmocka_unit_test_setup_teardown(test_long, setup_long, teardown),
+	cmocka_unit_test_setup_teardown(test_longer, setup_longer, teardown),
+	cmocka_unit_test_setup_teardown(test_short_memory, setup_long, teardown),
+	CASE(test_key_lies),
 #if KIT_STEPS
 	cmocka_unit_test_setup_teardown(test_cost, setup_tcp, teardown),
 #endif

@@ -13,16 +13,14 @@
 
 #include "rma/target.h"
 
-#define SPAN		(4ull << 20)	/* what is given out ends at multiples of this, from where the memory begins */
-#define ASKED_MAX	(16ull << 20)	/* of what is asked for; so long a worker may register memory */
-#define PIECES_MAX	64u		/* of a window */
+#define ASKED_MAX	(16ull << 20)	/* of what is asked for */
 #define ABI_GIVEN_OUT	11		/* minor: clients that look at it */
 
 /* ---- the end ---- */
 
 static void end(struct rma *r, struct given *g)
 {
-	LL_DELETE(r->given, g);
+	DL_DELETE(r->given, g);
 	xport_mem_del(r->link->xw, g->id);
 	if (g->win->access.mem == PROG_MEM_DYNAMIC)
 		__atomic_fetch_sub(&g->win->ctl.ctl->given_out, 1, __ATOMIC_SEQ_CST);
@@ -56,7 +54,7 @@ void target_keys_end(struct rma *r, struct win *w)
 	struct given *g, *tmp;
 	bool any = false;
 
-	LL_FOREACH_SAFE(r->given, g, tmp) {
+	DL_FOREACH_SAFE(r->given, g, tmp) {
 		if (g->win != w)
 			continue;
 		end(r, g);
@@ -72,7 +70,7 @@ void target_keys_unmap(struct rma *r, const struct win_map *m)
 
 	/* all of each window that has some of it */
 	do {
-		LL_SEARCH_SCALAR(r->given, g, map, m);
+		DL_SEARCH_SCALAR(r->given, g, map, m);
 		if (g)
 			target_keys_end(r, g->win);
 	} while (g);
@@ -88,7 +86,7 @@ static void forget_lost(struct rma_from *from)
 	DL_FOREACH(r->froms, other)
 		if (other->end.way && !memcmp(other->lf->jobid, from->lf->jobid, WIRE_JOBID_SIZE))
 			return;
-	LL_FOREACH_SAFE(r->given, g, tmp)
+	DL_FOREACH_SAFE(r->given, g, tmp)
 		if (!memcmp(g->win->job->id, from->lf->jobid, WIRE_JOBID_SIZE))
 			end(r, g);
 }
@@ -155,82 +153,89 @@ static bool is_there(const struct given *g)
 	       (uintptr_t)mem_ptr(&now.ref, (int64_t)g->lo) == g->addr;
 }
 
-static struct given *find(const struct rma_from *from, const struct win *w, uint64_t lo, uint64_t hi)
+static struct given *find(const struct rma_from *from, const struct win *w, uint64_t at)
 {
 	struct given *g;
 
-	LL_FOREACH(from->tl->r->given, g)
-		if (g->win == w && g->lo <= lo && hi <= g->hi && lane_way_mem_serves(from->end.way, g->id))
+	DL_FOREACH(from->tl->r->given, g)
+		if (g->win == w && g->lo <= at && at < g->hi && lane_way_mem_serves(from->end.way, g->id))
 			return g;
 	return NULL;
 }
 
-static unsigned int pieces(const struct rma *r, const struct win *w)
+/* @g is to be [@lo, @hi), or as much of it as can be at once, and what is near, up to multiples of @piece: what is not given out yet. */
+static void choose(const struct rma_from *from, struct given *g, const struct win_where *at, uint64_t lo, uint64_t hi, uint64_t piece)
 {
-	const struct given *g;
-	unsigned int n = 0;
+	uint64_t begin = (uint64_t)at->lo, most = (ASKED_MAX / piece + 1) * piece;
+	const struct given *o;
 
-	LL_FOREACH(r->given, g)
-		n += g->win == w;
-	return n;
+	g->lo = begin + (lo - begin) / piece * piece;
+	g->hi = begin + (hi - begin + piece - 1) / piece * piece;
+	if (g->hi - g->lo > most)
+		g->hi = g->lo + most;
+	if (g->hi > (uint64_t)at->hi)
+		g->hi = (uint64_t)at->hi;
+	DL_FOREACH(from->tl->r->given, o) {
+		if (o->win != g->win || o->hi <= g->lo || g->hi <= o->lo || !lane_way_mem_serves(from->end.way, o->id))
+			continue;
+		if (o->hi <= lo)
+			g->lo = o->hi;
+		else
+			g->hi = o->lo;
+	}
+	g->addr = (uintptr_t)mem_ptr(&at->ref, (int64_t)g->lo);
 }
 
-static int register_piece(struct rma_from *from, struct given *g)
+static int register_piece(struct rma_from *from, struct given *g, char why[VERBS_WHY])
 {
 	struct prog_win_ctl *ctl = g->win->ctl.ctl;
 	bool dynamic = g->win->access.mem == PROG_MEM_DYNAMIC;
-	char why[VERBS_WHY];
 	int err = -EAGAIN;
 
 	if (dynamic)
 		__atomic_fetch_add(&ctl->given_out, 1, __ATOMIC_SEQ_CST);
-	why[0] = '\0';
 	if (is_there(g))
 		err = lane_way_mem_add(from->end.way, (void *)(uintptr_t)g->addr, g->hi - g->lo, VERBS_MEM_GIVEN, &g->id, &g->rkey, why);
-	if (!err)
-		return 0;
-	if (dynamic)
+	if (err && dynamic)
 		__atomic_fetch_sub(&ctl->given_out, 1, __ATOMIC_SEQ_CST);
-	if (why[0])
-		prog_log_limited(PROG_LOG_WARN, "lane %s: %s: by frames", lane_name(from->tl->lane), why);
 	return err;
 }
 
-/* A piece with all of [@lo, @hi), and what is near. */
+/* A piece with displacement @lo, and what is near of [@lo, @hi) and beyond; a small one where memory is short. */
 static int give(struct rma_from *from, struct win *w, uint64_t lo, uint64_t hi, struct given **out)
 {
 	struct rma *r = from->tl->r;
+	char why[VERBS_WHY] = "";
 	struct win_where at;
 	struct given *g;
-	uint64_t begin, end;
 	int err = where(w, lo, hi, &at);
 
 	if (err)
 		return err;
-	g = find(from, w, lo, hi);
+	g = find(from, w, lo);
 	if (g) {
 		*out = g;
 		return is_there(g) ? 0 : -EAGAIN;
 	}
-	if (pieces(r, w) >= PIECES_MAX)
-		return -EMFILE;
 	g = calloc(1, sizeof(*g));
 	if (!g)
 		return -ENOMEM;
 	g->win = w;
-	begin = (uint64_t)at.lo;
-	end = begin + (hi - begin + SPAN - 1) / SPAN * SPAN;
-	g->lo = begin + (lo - begin) / SPAN * SPAN;
-	g->hi = end < (uint64_t)at.hi ? end : (uint64_t)at.hi;
-	g->addr = (uintptr_t)mem_ptr(&at.ref, (int64_t)g->lo);
 	g->map = win_map_get(at.map);
-	err = register_piece(from, g);
+	choose(from, g, &at, lo, hi, link_piece((uint64_t)(at.hi - at.lo)));
+	err = register_piece(from, g, why);
+	if (err == -ENOMEM && g->hi - g->lo > LINK_PIECE) {
+		choose(from, g, &at, lo, lo + 1, LINK_PIECE);
+		err = register_piece(from, g, why);
+	}
 	if (err) {
+		if (why[0])
+			prog_log_limited(PROG_LOG_WARN, "lane %s: %s: by frames", lane_name(from->tl->lane), why);
 		win_map_put(g->map);
 		free(g);
 		return err;
 	}
-	LL_PREPEND(r->given, g);
+	DL_PREPEND(r->given, g);
 	*out = g;
 	return 0;
 }

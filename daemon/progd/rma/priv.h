@@ -69,7 +69,7 @@ struct op {
 	uint64_t t0;			/* when it was read from the ring, ns */
 };
 
-#define FETCH_KEYS	16u		/* of a stream; the oldest goes */
+#define FETCH_KEYS_MAX	16384u		/* of a stream: no device gives out more */
 
 /* Displacements lo .. hi of the target's window are at addr, as its device has it. */
 struct fetch_key {
@@ -78,8 +78,8 @@ struct fetch_key {
 };
 
 struct fetch_keys {
-	uint32_t n, oldest;
-	struct fetch_key key[FETCH_KEYS];
+	uint32_t n, room;
+	struct fetch_key key[];		/* in order, of different bytes */
 };
 
 struct stream_key {
@@ -119,7 +119,8 @@ struct stream {
 	uint32_t fetching;		/* operations that are read or written by RDMA */
 	struct fetch_keys *keys;	/* of what of the window that can be; NULL: there was none yet */
 	uint32_t unkeyed;		/* operations that could not, one after the other */
-	bool key_asked;			/* the target was asked, and has not answered */
+	bool key_asked;			/* the target was asked, and has not answered ... */
+	uint64_t ask_at;		/* ... for a key of this displacement */
 	uint64_t key_rest;		/* it refused: it is not asked before this, ns */
 	struct ojob *stash;		/* read by the helper, the lane was full */
 	bool zombie;			/* window freed: ends with its last helper job */
@@ -349,7 +350,7 @@ struct rma_from {			/* a job of a node from which operations come */
 };
 
 struct given {				/* a piece of a window that other nodes may read and write */
-	struct given *next;
+	struct given *next, *prev;
 	struct win *win;		/* while it is in the registry */
 	struct win_map *map;		/* held */
 	uint64_t lo, hi, addr;		/* displacements, and where the first one is */

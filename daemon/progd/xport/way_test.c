@@ -14,6 +14,7 @@
 
 #define JOBS	2
 #define SIZE	VERBS_LAND_MAX
+#define MANY	3000u			/* times 64 bytes: less than SIZE */
 
 static const struct verbs_api *const api = &progd_verbs_api;
 static const struct verbs_opts opts = { .devices = "", .gid_index = -1, .quiet_s = 1000 };
@@ -350,6 +351,23 @@ static void test_taken_back(void **state)
 	assert_int_equal(refused, 1);
 }
 
+/* Thousands of pieces, each of which is there until it is taken back. */
+static void test_many(void **state)
+{
+	static uint64_t id[MANY];
+	static uint32_t key[MANY];
+
+	for (unsigned int i = 0; i < MANY; i++)
+		give(0, memory + 64 * i, 64, &id[i], &key[i]);
+	for (unsigned int i = 0; i < MANY; i += 2)
+		api->mem_del(side[1].v, id[i]);
+	for (unsigned int i = 0; i < MANY; i++)
+		assert_int_equal(api->mem_serves(side[1].way[0].v, id[i]), i & 1);
+	for (unsigned int i = 1; i < MANY; i += 500)
+		assert_true(can_read(0, memory + 64 * i, key[i], 64));
+	assert_false(can_read(0, memory, key[0], 64));
+}
+
 /* A way that ends with reads under way: nothing is heard of them, and nothing is left. */
 static void test_end_amid(void **state)
 {
@@ -421,6 +439,7 @@ static const struct CMUnitTest tests[] = {
 	CASE(test_seen),
 	CASE(test_writes_end),
 	CASE(test_taken_back),
+	CASE(test_many),
 	CASE(test_end_amid),
 	CASE(test_refused),
 };

@@ -1432,6 +1432,37 @@ static void test_key_lies(void **state)
 	assert_int_equal(verbs_double_reads_refused(), 0);
 }
 
+static void other_gone(void *ctx, const char *why)
+{
+	fail_msg("%s", why);
+}
+
+/* The last way by one of two devices takes what was given out there with it; what another way serves stays. */
+static void test_other_device(void **state)
+{
+	static const struct lane_way_ops ops = { .gone = other_gone };
+	struct rma_from *from, other;
+	struct wire_wayrec theirs;
+
+	learn(0, BLOCK);
+	learn(4 << 20, BLOCK);
+	assert_int_equal(given(), 2);
+	from = b.rma->froms;
+	other = (struct rma_from){ .lf = from->lf, .tl = from->tl };
+	theirs = from->end.theirs;
+	theirs.psn ^= 1;
+	assert_int_equal(link_end_accept(&other.end, from->tl->lane, stream()->lj->index, VERBS_WAY_GIVES, &ops, &other, &theirs), 0);
+	DL_APPEND(b.rma->froms, &other);
+	/* as if it had been on the other device */
+	xport_mem_del(b.k.link->xw, given_at(0)->id);
+	target_way_end(from);
+	assert_int_equal(given(), 1);
+	assert_non_null(given_at(4 << 20));
+	target_way_end(&other);
+	assert_int_equal(given(), 0);
+	DL_DELETE(b.rma->froms, &other);
+}
+
 #if KIT_STEPS
 /* ---- what it costs ---- */
 
@@ -1593,6 +1624,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test_setup_teardown(test_longer, setup_longer, teardown),
 	cmocka_unit_test_setup_teardown(test_short_memory, setup_long, teardown),
 	CASE(test_key_lies),
+	CASE(test_other_device),
 #if KIT_STEPS
 	cmocka_unit_test_setup_teardown(test_cost, setup_tcp, teardown),
 #endif

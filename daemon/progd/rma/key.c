@@ -76,18 +76,26 @@ void target_keys_unmap(struct rma *r, const struct win_map *m)
 	} while (g);
 }
 
-/* The job's last way here took what was given out with it. */
+/* By another way of the job, too? */
+static bool is_served(const struct rma_from *from, const struct given *g)
+{
+	const struct rma_from *other;
+
+	DL_FOREACH(from->tl->r->froms, other)
+		if (other->end.way && !memcmp(other->lf->jobid, from->lf->jobid, WIRE_JOBID_SIZE) &&
+		    lane_way_mem_serves(other->end.way, g->id))
+			return true;
+	return false;
+}
+
+/* The job's last way of a device took what was given out with it. */
 static void forget_lost(struct rma_from *from)
 {
 	struct rma *r = from->tl->r;
-	struct rma_from *other;
 	struct given *g, *tmp;
 
-	DL_FOREACH(r->froms, other)
-		if (other->end.way && !memcmp(other->lf->jobid, from->lf->jobid, WIRE_JOBID_SIZE))
-			return;
 	DL_FOREACH_SAFE(r->given, g, tmp)
-		if (!memcmp(g->win->job->id, from->lf->jobid, WIRE_JOBID_SIZE))
+		if (!memcmp(g->win->job->id, from->lf->jobid, WIRE_JOBID_SIZE) && !is_served(from, g))
 			end(r, g);
 }
 

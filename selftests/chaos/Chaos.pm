@@ -30,7 +30,7 @@ our $SOCKET = '/run/progd/progd.sock';
 my $top = abs_path(dirname(__FILE__) . '/../..');
 my $build = abs_path($ENV{PROG_BUILD} // "$top/build") // "$top/build";
 my $vnodes = "$top/tools/vnodes/vnodes";
-my $set = "chaos-$$";
+chomp(my $set = "chaos-" . qx("$top/selftests/unique"));
 my $owner = $$;
 my ($state, $shared, $dir, $up);
 my (%shell, %progd, %jobs);

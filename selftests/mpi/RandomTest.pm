@@ -31,8 +31,7 @@ my $limit = 20;		# seconds for one program
 my $head = 20;		# lines of a job that are kept in any case, and the 40 last ones
 my $silent = 4;		# limits in which a job may say nothing
 my $vnodes = "$top/tools/vnodes/vnodes";
-# of others as well that have the same number in another PID namespace
-my $id = sprintf('%d-%06x', $$, rand(1 << 24));
+chomp(my $id = qx("$top/selftests/unique"));
 # all nodes see it
 my $done = ($ENV{VNODES_RSH} ? $ENV{VNODES_STATE} : "$build/selftests/mpi") . "/random-done.$id";
 my ($n, $failed, $gaps, $child, $up, $hung) = (0, 0, 0, 0, 0, 0);

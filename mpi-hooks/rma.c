@@ -113,11 +113,12 @@ move_args(struct hwin *w, const void *origin, MPI_Count ocount, MPI_Datatype oty
 	rc = epoch_target(w, (uint32_t)rank);
 	if (unlikely(rc))
 		return rc;
+	/* the libraries take that for nothing to do, whatever the other side has */
+	if (unlikely(!o.bytes || !t.bytes))
+		return MOVE_EMPTY;
 	/* as with messages: where they go there may be room for more */
 	if (unlikely(o.bytes != t.bytes) && (o.bytes > t.bytes) != get)
 		return MPI_ERR_TYPE;
-	if (unlikely(!o.bytes || !t.bytes))
-		return MOVE_EMPTY;
 	rc = dst_of(w, rank, disp, &t, dst);
 	if (unlikely(rc))
 		return rc;
@@ -236,10 +237,15 @@ static __attribute__((always_inline)) inline int acc_any(struct hwin *w, const s
 	rc = epoch_target(w, (uint32_t)a->rank);
 	if (unlikely(rc))
 		return rc;
+	/* as in move_args(); what fetches, and has nothing to do it with, fetches */
+	if (unlikely(!t.bytes || (a->fetch ? !r.bytes : !o.bytes)))
+		return notified ? notify(w, a->rank, a->tag) : MPI_SUCCESS;
+	if (unlikely(!no_op && !o.bytes)) {
+		no_op = true;
+		op = PROG_OP_NO_OP;
+	}
 	if (unlikely((!no_op && (a->fetch ? o.bytes != t.bytes : o.bytes > t.bytes)) || (a->fetch && r.bytes != t.bytes)))
 		return MPI_ERR_TYPE;
-	if (unlikely(!t.bytes || (!no_op && !o.bytes)))
-		return notified ? notify(w, a->rank, a->tag) : MPI_SUCCESS;
 	if (unlikely(t.t->basic == PROG_TYPE_MIXED || (!no_op && o.t->basic != t.t->basic) ||
 		     (a->fetch && r.t->basic != t.t->basic)))
 		return MPI_ERR_TYPE;

@@ -367,6 +367,63 @@ static void win_null(void)
 	works();
 }
 
+/* what the libraries take: nothing on one side, something on the other */
+static void nothing_calls(void)
+{
+	MPI_Request q[6];
+
+	for (int n = 0; n < 3; n += 2) {
+		int m = 2 - n, k = 0;
+
+		M(MPI_Put(a, n, MPI_INT, t, 1, m, MPI_INT, w.win));
+		M(MPI_Get(b, n, MPI_INT, t, 1, m, MPI_INT, w.win));
+		M(MPI_Accumulate(a, n, MPI_INT, t, 1, m, MPI_INT, MPI_SUM, w.win));
+		M(MPI_Get_accumulate(NULL, 0, MPI_INT, b, n, MPI_INT, t, 1, m, MPI_INT, MPI_NO_OP, w.win));
+		M(MPI_Rput(a, n, MPI_INT, t, 1, m, MPI_INT, w.win, &q[k++]));
+		M(MPI_Rget(b, n, MPI_INT, t, 1, m, MPI_INT, w.win, &q[k++]));
+		M(MPI_Raccumulate(a, n, MPI_INT, t, 1, m, MPI_INT, MPI_SUM, w.win, &q[k++]));
+		M(MPI_Rget_accumulate(NULL, 0, MPI_INT, b, n, MPI_INT, t, 1, m, MPI_INT, MPI_NO_OP, w.win, &q[k++]));
+		M(MPI_Waitall(k, q, MPI_STATUSES_IGNORE));
+	}
+}
+
+static void nothing(void)
+{
+	in_lock(nothing_calls);
+}
+
+/* then nothing is done, but that what fetches without an origin fetches */
+static void nothing_done_calls(void)
+{
+	static const int zeros[3];
+	int got[3] = { 5, 6, 7 };
+
+	for (int i = 0; i < 3; i++) {
+		a[i] = 1 + i;
+		b[i] = 5 + i;
+	}
+	nothing_calls();
+	T_BYTES("the origin", b, got, sizeof(got));
+	M(MPI_Get_accumulate(a, 2, MPI_INT, b, 0, MPI_INT, t, 1, 2, MPI_INT, MPI_SUM, w.win));
+	M(MPI_Get_accumulate(a, 2, MPI_INT, b, 2, MPI_INT, t, 1, 0, MPI_INT, MPI_SUM, w.win));
+	M(MPI_Win_flush(t, w.win));
+	T_BYTES("the result", b, got, sizeof(got));
+	M(MPI_Get_accumulate(a, 0, MPI_INT, b, 2, MPI_INT, t, 1, 2, MPI_INT, MPI_SUM, w.win));
+	M(MPI_Win_flush(t, w.win));
+	got[0] = got[1] = 0;
+	T_BYTES("what was fetched", b, got, sizeof(got));
+	M(MPI_Get(b, 3, MPI_INT, t, 1, 3, MPI_INT, w.win));
+	M(MPI_Win_flush(t, w.win));
+	T_BYTES("the target", b, zeros, sizeof(zeros));
+}
+
+static void nothing_done(void)
+{
+	memset(w.mem, 0, 16);
+	t_barrier();
+	in_lock(nothing_done_calls);
+}
+
 static void create_arguments(void)
 {
 	MPI_Win win;
@@ -386,6 +443,7 @@ static const struct t_point points[] = {
 	T_POINT_OF(rank), T_POINT_OF(sync_rank), T_POINT_OF(type_null),
 	T_POINT_OF(type_uncommitted), T_POINT_OF(type_mixed), T_POINT_OF(cas_type),
 	T_POINT_OF(op_user), T_POINT_OF(op_null), T_POINT_OF(op_for_type), T_POINT_OF(count),
+	T_POINT_OF(nothing), T_POINT_OF(nothing_done),
 	T_POINT_OF(disp), T_POINT_OF(range), T_POINT_OF(no_epoch), T_POINT_OF(test_no_epoch),
 	T_POINT_OF(request_no_epoch), T_POINT_OF(double_lock), T_POINT_OF(wrong_target),
 	T_POINT_OF(pscw_misuse), T_POINT_OF(locktype), T_POINT_OF(assert_bits),

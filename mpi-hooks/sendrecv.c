@@ -5,12 +5,6 @@
 #include "hooks_gen.h"
 #include "plain.h"
 
-#if MPI_VERSION >= 4
-#define PACKED_MAX	PROG_DTYPE_MAX_BYTES
-#else
-#define PACKED_MAX	((uint64_t)INT_MAX)	/* counts are ints */
-#endif
-
 /*
  * Small ones, one thread: the library's own call.  @r has the receive.
  */
@@ -199,8 +193,49 @@ slow:
 			     status);
 }
 
-/* A packed copy of what is to be sent, *@copy; the library says what is wrong with the arguments if it stays NULL. */
-static int packed_copy(struct hcomm *c, const void *buf, MPI_Count count, MPI_Datatype type, void **copy, uint64_t *bytes,
+/* A packed copy of what is to be sent, and how it is sent. */
+struct packed {
+	void *copy;
+	MPI_Count count;
+	MPI_Datatype type;	/* MPI_BYTE, or one of our own */
+};
+
+/* Where counts are ints, more bytes than these count are one element of a type of our own.  An MPI error. */
+static int packed_type(struct packed *p, uint64_t bytes)
+{
+	p->count = (MPI_Count)bytes;
+	p->type = MPI_BYTE;
+#if MPI_VERSION < 4
+	if (unlikely(bytes > INT_MAX)) {
+		const int block = 1 << 30;
+		int n[2] = { (int)(bytes / block), (int)(bytes % block) }, rc;
+		MPI_Aint at[2] = { 0, (MPI_Aint)n[0] * block };
+		MPI_Datatype part[2] = { MPI_BYTE, MPI_BYTE }, all;
+
+		rc = PMPI_Type_contiguous(block, MPI_BYTE, &part[0]);
+		if (rc)
+			return rc;
+		rc = PMPI_Type_create_struct(2, n, at, part, &all);
+		PMPI_Type_free(&part[0]);
+		if (rc)
+			return rc;
+		p->count = 1;
+		p->type = all;
+		return PMPI_Type_commit(&p->type);
+	}
+#endif
+	return MPI_SUCCESS;
+}
+
+/* The library's part of what is under way keeps the type. */
+static void packed_type_end(struct packed *p)
+{
+	if (unlikely(p->type != MPI_BYTE))
+		PMPI_Type_free(&p->type);
+}
+
+/* The library says what is wrong with the arguments if there is no copy then. */
+static int packed_copy(struct hcomm *c, const void *buf, MPI_Count count, MPI_Datatype type, struct packed *p,
 		       const char *call)
 {
 	struct rec *r = rec_new(c, REC_SEND);
@@ -209,12 +244,14 @@ static int packed_copy(struct hcomm *c, const void *buf, MPI_Count count, MPI_Da
 	if (!r)
 		return hcomm_raise(c, MPI_ERR_NO_MEM, call);
 	rc = buf_set(r, buf, count, type);
-	if (!rc && r->cap <= PACKED_MAX) {
-		*copy = buf_packed(r);
-		if (!*copy)
+	if (!rc && r->cap <= PROG_DTYPE_MAX_BYTES) {
+		if (!packed_type(p, r->cap))
+			p->copy = buf_packed(r);
+		if (!p->copy) {
+			packed_type_end(p);
 			rc = MPI_ERR_NO_MEM;
+		}
 	}
-	*bytes = r->cap;
 	rec_free(r);
 	return rc == MPI_ERR_NO_MEM ? hcomm_raise(c, rc, call) : MPI_SUCCESS;
 }
@@ -222,23 +259,22 @@ static int packed_copy(struct hcomm *c, const void *buf, MPI_Count count, MPI_Da
 int hook_sendrecv_replace(void *buf, MPI_Count count, MPI_Datatype type, int dest, int sendtag, int source,
 			  int recvtag, struct hcomm *c, MPI_Status *status)
 {
-	uint64_t bytes;
-	void *copy = NULL;
+	struct packed p = { .copy = NULL, .type = MPI_BYTE };
 	int rc = MPI_SUCCESS;
 
 	if (dest == MPI_PROC_NULL || source == MPI_PROC_NULL)
 		return hook_sendrecv(buf, count, type, dest, sendtag, buf, count, type, source, recvtag, c,
 				     status);
 	if ((unsigned int)dest < c->npeers && !is_bad(c, source, count))
-		rc = packed_copy(c, buf, count, type, &copy, &bytes, __func__);
+		rc = packed_copy(c, buf, count, type, &p, __func__);
 	if (unlikely(rc))
 		return rc;
-	if (!copy)
+	if (!p.copy)
 		return NATIVE(Sendrecv_replace, buf, count, type, dest, sendtag, source, recvtag,
 			      c->handle, status);
-	rc = hook_sendrecv(copy, (MPI_Count)bytes, MPI_BYTE, dest, sendtag, buf, count, type, source,
-			   recvtag, c, status);
-	free(copy);
+	rc = hook_sendrecv(p.copy, p.count, p.type, dest, sendtag, buf, count, type, source, recvtag, c, status);
+	packed_type_end(&p);
+	free(p.copy);
 	return rc;
 }
 
@@ -347,19 +383,20 @@ int hook_isendrecv(const void *sendbuf, MPI_Count sendcount, MPI_Datatype sendty
 int hook_isendrecv_replace(void *buf, MPI_Count count, MPI_Datatype type, int dest, int sendtag, int source,
 			   int recvtag, struct hcomm *c, MPI_Request *request)
 {
-	uint64_t bytes;
-	void *copy = NULL;
-	int rc = packed_copy(c, buf, count, type, &copy, &bytes, __func__);
+	struct packed p = { .copy = NULL, .type = MPI_BYTE };
+	int rc = packed_copy(c, buf, count, type, &p, __func__);
 
 	if (unlikely(rc))
 		return rc;
 #ifdef OPEN_MPI
-	if (!copy && !PMPI_Isendrecv_replace)	/* before 5.0 */
+	if (!p.copy && !PMPI_Isendrecv_replace)	/* before 5.0 */
 		return hcomm_raise(c, MPI_ERR_NO_MEM, __func__);
 #endif
-	if (!copy)
+	if (!p.copy)
 		return NATIVE(Isendrecv_replace, buf, count, type, dest, sendtag, source, recvtag,
 			      c->handle, request);
-	return isendrecv(c, copy, (MPI_Count)bytes, MPI_BYTE, dest, sendtag, buf, count, type, source,
-			 recvtag, copy, request, __func__);
+	rc = isendrecv(c, p.copy, p.count, p.type, dest, sendtag, buf, count, type, source, recvtag, p.copy, request,
+		       __func__);
+	packed_type_end(&p);
+	return rc;
 }

@@ -11,7 +11,7 @@
  * Ids need no agreement either where the call is collective over the parent: each of its members counts the calls
  * that succeeded (MPI has all members make them in the same order), also those that gave it MPI_COMM_NULL; communicators
  * of one call differ in their lowest member.  MPI_Comm_create_group and MPI_Intercomm_create are not, and tell
- * the id through the new communicator; they block anyway.
+ * the id, or half of it, through the new communicator; they block anyway.
  *
  * A process that finds no memory for the record returns MPI_ERR_NO_MEM and MPI_COMM_NULL: the call has failed on it, as
  * any collective call may that the others succeeded in.
@@ -255,9 +255,17 @@ int hcomm_made_group(struct hcomm *parent, MPI_Comm *newcomm, MPI_Info hints, co
 	return rc;
 }
 
+/* In what a side of an intercommunicator says of itself: all of its members say that. */
+#define SIDE_KNOWN	1ull
+
+/*
+ * What the id is made of is what the two sides say of themselves.  The members of a managed local communicator know
+ * that of their own side, as this call is collective over it, and so does who is alone; so one reduction tells each side what the
+ * other one says.  Else a side has it from its first, and hears by a second reduction what the other side has heard.
+ */
 int hcomm_made_inter(struct hcomm *local, MPI_Comm *newcomm, MPI_Info hints, const char *call)
 {
-	uint64_t mine = 0, theirs = 0, own = 0;
+	uint64_t nth = local ? local->children++ : 0, own = 0, theirs = 0;
 	struct members m;
 	int rank, rc;
 
@@ -271,11 +279,14 @@ int hcomm_made_inter(struct hcomm *local, MPI_Comm *newcomm, MPI_Info hints, con
 		return MPI_SUCCESS;
 	}
 	PMPI_Comm_rank(*newcomm, &rank);
-	if (!rank)
-		mine = id_fresh();
-	/* what the other side's first said, then what it heard of our side's first */
-	rc = PMPI_Allreduce(&mine, &theirs, 1, MPI_UINT64_T, MPI_MAX, *newcomm);
-	if (!rc)
+	if (local)
+		own = id_of(local->id, nth, UINT64_MAX) | SIDE_KNOWN;
+	else if (m.nlocal == 1)
+		own = id_fresh() | SIDE_KNOWN;
+	else if (!rank)
+		own = id_fresh() & ~SIDE_KNOWN;
+	rc = PMPI_Allreduce(&own, &theirs, 1, MPI_UINT64_T, MPI_MAX, *newcomm);
+	if (!rc && !(own & theirs & SIDE_KNOWN))
 		rc = PMPI_Allreduce(&theirs, &own, 1, MPI_UINT64_T, MPI_MAX, *newcomm);
 	if (rc)
 		rc = refuse(local, newcomm, rc, call);

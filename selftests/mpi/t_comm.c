@@ -345,6 +345,23 @@ static void intercomm_of_self(void)
 }
 
 /* The handle is gone, the messages are not. */
+/* One process by itself, and all others, who have a communicator in common; each side is the first one once. */
+static void intercomm_of_self_and_others(void)
+{
+	MPI_Comm others, inter, merged;
+
+	M(MPI_Comm_split(MPI_COMM_WORLD, !t_rank, 0, &others));
+	M(MPI_Intercomm_create(t_rank ? others : MPI_COMM_SELF, 0, MPI_COMM_WORLD, t_rank ? 0 : 1, 4, &inter));
+	both(inter);
+	M(MPI_Intercomm_merge(inter, !t_rank, &merged));
+	both(merged);
+	M(MPI_Comm_free(&inter));
+	M(MPI_Intercomm_create(t_rank ? others : MPI_COMM_SELF, 0, merged, t_rank ? t_size - 1 : 0, 4, &inter));
+	use(&inter);
+	use(&merged);
+	M(MPI_Comm_free(&others));
+}
+
 static void freed_under_way(void)
 {
 	int peer = t_rank ^ 1, len = 1 << 20;
@@ -667,6 +684,7 @@ int main(int argc, char **argv)
 	T_RUN(intercomm, 2);
 	T_RUN(intercomm_parts, 2);
 	T_RUN(intercomm_of_self, 2);
+	T_RUN(intercomm_of_self_and_others, 2);
 	T_RUN(freed_under_way, 2);
 	T_RUN(many, 2);
 	T_RUN(attributes, 2);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
  * MPI_Init sends nothing to other nodes: where processes of MPICH have done so over UCX, MPI_Finalize may hang, which a program
- * that sends nothing must not know.  The harness communicates, so the messages are counted in a tool's MPI_Init.
+ * that sends nothing must not know.  The harness communicates, so the messages are counted in a tool's MPI_Init.  And what an
+ * intercommunicator costs.
  *
  * TEST_OTHER_PIDS=R: rank R is in another PID namespace than its launcher, as in a container.  Over UCX_TLS=tcp only: natively UCX
  * has no other way to such a process.
@@ -64,6 +65,31 @@ static void sends_are_counted(void)
 	T_EQ(sends, before + 1);
 }
 
+/* its members have agreed on it with one reduction more than the library does */
+static void intercomm_by_one_reduction(void)
+{
+	int peer = 1 - t_rank % 2, count[4], all[4];
+	MPI_Comm halves, inter;
+	uint64_t a = 1, b;
+
+	M(MPI_Comm_split(MPI_COMM_WORLD, t_rank % 2, 0, &halves));
+	count[0] = sends;
+	M(T_LIBRARY(MPI_Intercomm_create)(halves, 0, MPI_COMM_WORLD, peer, 3, &inter));
+	count[1] = sends;
+	M(T_LIBRARY(MPI_Allreduce)(&a, &b, 1, MPI_UINT64_T, MPI_MAX, inter));
+	count[2] = sends;
+	M(T_LIBRARY(MPI_Comm_free)(&inter));
+	count[3] = sends;
+	M(MPI_Intercomm_create(halves, 0, MPI_COMM_WORLD, peer, 3, &inter));
+	count[3] = sends - count[3];
+	M(MPI_Allreduce(count, all, 4, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+	T_OK(all[2] > all[1], "%d and %d messages", all[1], all[2]);
+	T_OK(all[3] <= all[2] - all[0], "%d messages, natively %d, and %d of a reduction", all[3], all[1] - all[0],
+	     all[2] - all[1]);
+	M(MPI_Comm_free(&inter));
+	M(MPI_Comm_free(&halves));
+}
+
 static void launcher_is_waited_for(void)
 {
 	static const int want[ARRAY_SIZE(waits)] = { 1, 2, 4, 8, 16, 32, 64, 64, 64 };
@@ -108,6 +134,7 @@ int main(int argc, char **argv)
 	t_init(&argc, &argv, MPI_THREAD_SINGLE);
 	T_RUN(init_sends_nothing, 4);
 	T_RUN(sends_are_counted, 4);
+	T_RUN(intercomm_by_one_reduction, 4);
 	T_RUN(launcher_is_waited_for, 4);
 	return t_fini();
 }

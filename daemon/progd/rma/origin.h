@@ -93,6 +93,26 @@ static inline void deactivate(struct stream *s)
 	DL_DELETE2(s->peer->active, s, act_prev, act_next);
 }
 
+/* It is looked at again in a while: there was no memory, or no room for a job of its client's helper thread. */
+static inline void origin_stream_later(struct stream *s)
+{
+	struct rma *r = s->conn->r;
+
+	link_retry_arm(&r->retry);
+	if (s->later)
+		return;
+	s->later = true;
+	DL_APPEND2(r->later, s, later_prev, later_next);
+}
+
+static inline void origin_stream_not_later(struct stream *s)
+{
+	if (!s->later)
+		return;
+	s->later = false;
+	DL_DELETE2(s->conn->r->later, s, later_prev, later_next);
+}
+
 struct stream *origin_stream_find(struct rma *r, struct win_job *job, uint64_t win, uint32_t origin, uint32_t target);
 /* The stream of @target that this worker has of the client's is a sub-stream, and not the one of locks and accumulates. */
 static inline bool stream_is_sub(const struct rma *r, uint32_t target)

@@ -112,6 +112,7 @@ struct stream {
 	uint32_t credit_used;		/* bytes sent behind them */
 	bool sent_any;			/* the peer knows the stream */
 	bool active;			/* on its peer's list */
+	bool later;			/* on the engine's: origin_stream_later() */
 	bool blocked;			/* by credit or a helper job: made active by their end */
 	bool stopped;			/* by the peer, until it says go */
 	uint32_t jobs;			/* helper jobs reading or writing for it */
@@ -125,6 +126,7 @@ struct stream {
 	struct ojob *stash;		/* read by the helper, the lane was full */
 	bool zombie;			/* window freed: ends with its last helper job */
 	struct stream *act_next, *act_prev;
+	struct stream *later_next, *later_prev;
 	struct stream *conn_next, *conn_prev;
 	struct stream *peer_next, *peer_prev;
 	struct stream *win_next, *win_prev;
@@ -450,6 +452,7 @@ struct rma {
 	uint32_t owner;			/* PROG_OWNER_WORKER | index */
 	struct conn *conns;
 	struct stream *streams;
+	struct stream *later;		/* of them, those that could not go on for want of what nobody tells them of */
 	struct rma_win *wins;
 	struct rma_peer local;		/* this node */
 	bool local_used;

@@ -294,6 +294,23 @@ void origin_count_deferred(struct conn *c)
 	stats_add(&c->lc.stats->deferred_bytes, advance(&c->deferred_bytes, v->deferred_bytes));
 }
 
+/* The streams that could not go on are tried again; those that still cannot are behind them then. */
+static void try_again(struct rma *r)
+{
+	struct stream *s, *last = r->later ? r->later->later_prev : NULL;
+
+	while (last) {
+		s = r->later;
+		origin_stream_not_later(s);
+		if (s->unsent != SLOT_NONE)
+			origin_stream_start(s);
+		else
+			activate(s);
+		if (s == last)
+			break;
+	}
+}
+
 int origin_poll(struct rma *r)
 {
 	struct link_host *h = r->host;
@@ -316,18 +333,8 @@ int origin_poll(struct rma *r)
 	}
 	if (more && h->posted)
 		h->posted(h, index, more);
-	if (r->retry.now) {
-		struct stream *s, *tmp;
-
-		HASH_ITER(hh, r->streams, s, tmp) {
-			if (s->jobs)
-				continue;
-			if (s->unsent != SLOT_NONE)
-				origin_stream_start(s);
-			else
-				activate(s);
-		}
-	}
+	if (r->retry.now)
+		try_again(r);
 	if (n || r->retry.now) {
 		struct link_peer *lp, *tmp;
 

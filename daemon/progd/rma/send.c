@@ -192,7 +192,7 @@ static int send_by_helper(struct stream *s, struct op *op, struct wire_frame *f)
 	}
 	err = oread_post(s, op, f);
 	if (err == -EAGAIN) {
-		link_retry_arm(&s->conn->r->retry);		/* pumped again then */
+		origin_stream_later(s);
 		return PAYLOAD_LATER;
 	}
 	return err ? unreadable(op, err) : PAYLOAD_ASKED;
@@ -443,7 +443,7 @@ void origin_pump(struct rma_peer *p)
 		if (err == -ENOTCONN)
 			return;			/* lane_down follows */
 		if (err == -ENOMEM) {
-			link_retry_arm(&p->r->retry);
+			origin_stream_later(s);
 			deactivate(s);
 			continue;
 		}

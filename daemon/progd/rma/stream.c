@@ -233,6 +233,7 @@ static void stream_free(struct stream *s)
 	free(s->stash);
 	free(s->keys);
 	deactivate(s);
+	origin_stream_not_later(s);
 	if (!s->zombie)
 		leave(s);
 	DL_DELETE2(s->conn->streams, s, conn_prev, conn_next);
@@ -282,6 +283,7 @@ void origin_stream_end(struct stream *s)
 		return;
 	}
 	deactivate(s);
+	origin_stream_not_later(s);
 	leave(s);
 	if (s->conn->last == s)
 		s->conn->last = NULL;
@@ -306,7 +308,7 @@ void origin_stream_start(struct stream *s)
 	int err = s->lj && s->lj->state == LINK_CLOSED ? link_job_connect(s->lj) : 0;
 
 	if (err == -ENOMEM)
-		link_retry_arm(&s->peer->r->retry);
+		origin_stream_later(s);
 	else if (err)
 		origin_stream_fail(s, err);
 	else

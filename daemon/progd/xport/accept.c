@@ -133,7 +133,8 @@ static void accept_known(struct xport_worker *xw, struct lane_hello *h)
 		if (hello_is_authentic(l, AUTH_HELLO, h->payload))
 			break;
 	}
-	if (l)
+	/* what was said before anybody may have heard, and say again */
+	if (l && (h->lane.kind == WIRE_LANE_RESUME ? h->lane.generation > l->generation : h->lane.generation == l->generation))
 		xport_proven(xw->x, h->fd);
 	if (!l && named) {
 		refuse(h, "wrong proof of its secret");

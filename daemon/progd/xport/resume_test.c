@@ -1069,7 +1069,12 @@ static void test_refused(void **state)
 	memcpy(id, b.lane->id, sizeof(id));
 	generation = b.lane->generation;
 	/* a generation that was there, wrong proofs, another lane: the lane that stands does not notice */
+	b.x->gate.free_at = 0;
+	b.x->gate.each_ns = 3600000000000ull;
+	b.x->gate.all_ns = 1000 * b.x->gate.each_ns;
 	assert_int_equal(say(WIRE_LANE_RESUME, generation, b.lane->tx.end, secret, id), CLOSED);
+	/* who has only heard it said is counted as a stranger */
+	assert_true(b.x->gate.free_at > loop_now());
 	secret[5] ^= 1;
 	assert_int_equal(say(WIRE_LANE_RESUME, generation + 1, b.lane->tx.end, secret, id), CLOSED);
 	assert_int_equal(say(WIRE_LANE_RESUME, generation + 1, b.lane->tx.end, NULL, id), CLOSED);

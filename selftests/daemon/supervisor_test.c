@@ -1600,6 +1600,55 @@ static void test_reload(void **state)
 	node.config = NULL;
 }
 
+/* Of user A's: @text is asked of his engine, and the answer has to have @part. */
+static void user_asks(const char *text, const char *part)
+{
+	char path[160], reply[65536 + 1];
+	ssize_t n;
+	int st, fd;
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	if (!pid) {
+		user_become(USER_A);
+		snprintf(path, sizeof(path), "%s.ctl", node.sock);
+		fd = nodes_connect(path, SOCK_SEQPACKET);
+		if (fd < 0 || send(fd, text, strlen(text), MSG_NOSIGNAL) < 0)
+			_exit(1);
+		n = recv(fd, reply, sizeof(reply) - 1, 0);
+		reply[n > 0 ? n : 0] = '\0';
+		if (strstr(reply, part))
+			_exit(0);
+		fprintf(stderr, "%s: %s\n", text, reply);
+		_exit(2);
+	}
+	assert_int_equal(waitpid(pid, &st, 0), pid);
+	assert_int_equal(st, 0);
+}
+
+/* What an engine may have, how long it stays and what it writes to the node's log is not its user's to say. */
+static void test_keys_of_the_node(void **state)
+{
+	static const char *const set[] = { "engine_linger=1h", "quota_windows=77", NULL };
+	struct client a;
+	char cmd[64];
+
+	assert_int_equal(node_start_supervisor(&node, users_progd, set), 0);
+	client_start(&a, USER_A);
+	assert_int_equal(client_do(&a, 'o').err, 0);
+	user_asks("{\"cmd\":\"conf-set\",\"key\":\"quota_windows\",\"value\":\"1000\"}", "only root");
+	user_asks("{\"cmd\":\"conf-set\",\"key\":\"quota_windows\"}", "only root");
+	user_asks("{\"cmd\":\"conf-set\",\"key\":\"engine_linger\",\"value\":\"0\"}", "only root");
+	user_asks("{\"cmd\":\"conf-set\",\"key\":\"log_level\",\"value\":\"debug\"}", "only root");
+	user_asks("{\"cmd\":\"conf-get\",\"key\":\"quota_windows\"}", "\"77\"");
+	user_asks("{\"cmd\":\"conf-set\",\"key\":\"p2p_offload\",\"value\":\"1M\"}", "\"ok\":true");
+	snprintf(cmd, sizeof(cmd), "--uid %u conf set quota_windows 78", USER_A);
+	assert_non_null(strstr(node_progctl(&node, cmd), " 78 "));
+	client_end(&a);
+	assert_int_equal(node_stop(&node, SIGTERM), 0);
+}
+
 /* Engines get all that the supervisor was told, and follow it when it changes. */
 static void test_options(void **state)
 {
@@ -2057,7 +2106,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_crashing_engine),
 	cmocka_unit_test(test_no_pidfd),
 	cmocka_unit_test(test_bad_engines),
-	cmocka_unit_test(test_options),
+	cmocka_unit_test(test_options), cmocka_unit_test(test_keys_of_the_node),
 	cmocka_unit_test(test_reload),
 	cmocka_unit_test(test_service),
 	cmocka_unit_test(test_port_kept),

@@ -306,3 +306,23 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 		"What is logged: this level and all before it.", CONF_RUNTIME,
 	},
 };
+
+bool conf_key_is_node(size_t key)
+{
+	switch (key) {
+	case KEY_QUOTA_SESSIONS:
+	case KEY_QUOTA_REGIONS:
+	case KEY_QUOTA_WINDOWS:
+	case KEY_QUOTA_BYTES:
+	case KEY_QUOTA_STREAMS:
+	case KEY_QUOTA_TYPES:
+	case KEY_QUOTA_TABLES:
+	case KEY_QUOTA_MESSAGES:
+	case KEY_PIN_MAX:
+	case KEY_ENGINE_LINGER:
+	case KEY_LOG_LEVEL:
+		return true;
+	default:
+		return false;
+	}
+}

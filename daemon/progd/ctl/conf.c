@@ -68,6 +68,11 @@ json_t *ctl_do_conf_set(struct ctl *c, json_t *req, const char **why)
 		*why = "conf set: no key given";
 		return NULL;
 	}
+	if (c->o.mode == CTL_ENGINE && !c->root && conf_find(c->o.conf, key) >= 0 &&
+	    conf_key_is_node(conf_find(c->o.conf, key))) {
+		*why = "conf: only root changes this key of an engine: it is the node's";
+		return NULL;
+	}
 	r = value ? conf_set(c->o.conf, key, value, "progctl", true, err) :
 		    conf_unset(c->o.conf, key, true, err);
 	if (r) {
@@ -75,6 +80,6 @@ json_t *ctl_do_conf_set(struct ctl *c, json_t *req, const char **why)
 		return NULL;
 	}
 	c->o.conf_changed(c->o.ctx);
-	prog_log(PROG_LOG_INFO, "progctl: %s %s", key, value ? value : "unset");
+	prog_log_limited(PROG_LOG_INFO, "progctl: %s %s", key, value ? value : "unset");
 	return ctl_do_conf_get(c, req, why);
 }

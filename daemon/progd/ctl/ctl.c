@@ -22,6 +22,7 @@
 struct ctl_conn {
 	struct ctl *ctl;
 	int fd;
+	bool root;			/* who asks is */
 	struct loop_watch *watch;
 	struct ctl_conn *next, *prev;
 };
@@ -127,6 +128,7 @@ static void on_request(void *ctx)
 		conn_end(k);
 		return;
 	}
+	c->root = k->root;
 	j = (size_t)n > CTL_MAX_REQUEST ?
 		json_pack("{s:b,s:s}", "ok", 0, "error", "request: too long") : answer(c, c->buf, n);
 	ok = send_reply(k->fd, j);
@@ -165,6 +167,7 @@ void ctl_add(struct ctl *c, int fd)
 	if (k) {
 		k->ctl = c;
 		k->fd = fd;
+		k->root = !cred.uid;
 		k->watch = loop_fd_watch(c->o.node->loop, fd, 0, on_request, k);
 	}
 	if (!k || !k->watch) {

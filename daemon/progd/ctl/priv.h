@@ -19,6 +19,7 @@ struct ctl {
 	unsigned int nconns;
 	uint64_t started;		/* ns, CLOCK_MONOTONIC */
 	char *buf;			/* CTL_MAX_REQUEST */
+	bool root;			/* who asks now is */
 };
 
 /* ---- json.c ---- */

@@ -181,9 +181,9 @@ static json_t *thresh_change(struct ctl *c, json_t *req, const char **why, bool 
 		    do_pin(who, THRESH_IN, &in, dry, err, sizeof(err)))
 			return NULL;
 	*why = NULL;
-	prog_log(PROG_LOG_INFO, "progctl: thresholds of job %u from rank %u to rank %u %s",
-		 (unsigned int)who[0], (unsigned int)who[1], (unsigned int)who[2],
-		 set ? "pinned" : "not pinned any more");
+	prog_log_limited(PROG_LOG_INFO, "progctl: thresholds of job %u from rank %u to rank %u %s",
+			 (unsigned int)who[0], (unsigned int)who[1], (unsigned int)who[2],
+			 set ? "pinned" : "not pinned any more");
 	return ctl_do_thresh(c, req, why);
 }
 

@@ -350,6 +350,53 @@ static void attack_greeting(void)
 	hostile_go_on(greet, NULL);
 }
 
+/* Lanes that prove nothing, and on which as much is said as they take: pings, and the victim's job that is asked for. */
+static void chatter(void *ctx)
+{
+	static uint8_t bytes[64 * 1024];
+	static size_t len, said[GREETERS];
+	static int fd[GREETERS];
+	static unsigned int at;
+	struct wire_job_open open = { 0 };
+	struct wire_hdr ping = { .type = WIRE_PING };
+	struct wire_hdr ask = { .type = WIRE_JOB_OPEN, .len = htole32(sizeof(open)), .job = htole32(1) };
+	struct hostile_hello hello;
+	char buf[4096];
+
+	memcpy(open.jobid, hostile.jobid, sizeof(open.jobid));
+	while (len + sizeof(ping) + sizeof(ask) + sizeof(open) <= sizeof(bytes)) {
+		memcpy(bytes + len, &ping, sizeof(ping));
+		memcpy(bytes + len + sizeof(ping), &ask, sizeof(ask));
+		memcpy(bytes + len + sizeof(ping) + sizeof(ask), &open, sizeof(open));
+		len += sizeof(ping) + sizeof(ask) + sizeof(open);
+	}
+	for (int i = 0; i < GREETERS; i++, at++) {
+		ssize_t n = fd[i] > 0 ? send(fd[i], bytes + said[i], len - said[i], MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
+
+		if (n > 0) {
+			said[i] = (said[i] + n) % len;
+		} else if (fd[i] > 0 && errno != EAGAIN) {
+			close(fd[i]);
+			fd[i] = 0;
+		}
+		while (fd[i] > 0 && recv(fd[i], buf, sizeof(buf), MSG_DONTWAIT) > 0)
+			;
+		if (fd[i] > 0)
+			continue;
+		said[i] = 0;
+		fd[i] = hostile_tcp(at % 2);
+		hello = hostile_hello(!(at % 2), at % 2, WIRE_LANE_NEW);
+		getrandom(&hello.lane.id, sizeof(hello.lane.id), 0);
+		if (fd[i] > 0)
+			hostile_frame(fd[i], WIRE_HELLO, 0, &hello, sizeof(hello));
+	}
+}
+
+static void attack_chatter(void)
+{
+	hostile_go_on(chatter, NULL);
+}
+
 /* Somebody says to be the victim's other node, opens its job without the key, and sends frames of it. */
 static void attack_impostor(void)
 {
@@ -485,6 +532,7 @@ static const struct hostile_attack attacks[] = {
 	{ "crashing", attack_crashing, false },
 	{ "busy", attack_busy, false },
 	{ "greeting", attack_greeting, true },
+	{ "chatter", attack_chatter, true },
 	{ "addresses", attack_addresses, true },
 };
 

@@ -24,6 +24,14 @@ void gate_pass(struct gate *g, uint64_t now)
 	} while (!atomic_compare_exchange_weak(&g->free_at, &at, next));
 }
 
+bool gate_try(struct gate *g, uint64_t now)
+{
+	if (atomic_load(&g->free_at) + g->each_ns > now + g->all_ns / 2)
+		return false;
+	gate_pass(g, now);
+	return true;
+}
+
 void gate_give_back(struct gate *g)
 {
 	atomic_fetch_sub(&g->free_at, g->each_ns);

@@ -2,12 +2,13 @@
 /*
  * gate: how often something may happen in the long run, and how often at once.
  *
- * One thread lets pass; any may give back.  Time is loop_now()'s, ns.
+ * Any thread: where two look at once, both may pass.  Time is loop_now()'s, ns.
  */
 #ifndef PROGD_XPORT_GATE_H
 #define PROGD_XPORT_GATE_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct gate {
@@ -21,6 +22,8 @@ void gate_init(struct gate *g, unsigned int rate, unsigned int at_once);
 uint64_t gate_wait(const struct gate *g, uint64_t now);
 /* One passes. */
 void gate_pass(struct gate *g, uint64_t now);
+/* One passes, if half of all are left then: so nobody who waits does so for that. */
+bool gate_try(struct gate *g, uint64_t now);
 /* One that passed is not to be counted. */
 void gate_give_back(struct gate *g);
 

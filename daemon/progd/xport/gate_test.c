@@ -48,8 +48,28 @@ static void test_give_back(void **state)
 	assert_int_equal(pass(&g, 10 * SEC), 10);
 }
 
+/* What need not be done takes no place that others might wait for. */
+static void test_try(void **state)
+{
+	struct gate g;
+	unsigned int n = 0;
+
+	gate_init(&g, 100, 10);
+	while (gate_try(&g, SEC))
+		n++;
+	assert_int_equal(n, 5);
+	assert_int_equal(pass(&g, SEC), 5);
+	/* those that come back are for who waits */
+	for (uint64_t t = SEC; t <= 10 * SEC; t += SEC / 1000) {
+		assert_false(gate_try(&g, t));
+		pass(&g, t);
+	}
+	assert_true(gate_try(&g, 20 * SEC));
+}
+
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_rate),
+	cmocka_unit_test(test_try),
 	cmocka_unit_test(test_give_back),
 };
 

@@ -223,6 +223,8 @@ int auth_init(void);
  */
 #define GATE_RATE	100u
 #define GATE_AT_ONCE	1024u
+/* So much that is received takes as much of the processors as a lane that is made, and is counted likewise. */
+#define GATE_RECEIVED	32u
 #define DOOR_RATE	5000u
 #define DOOR_AT_ONCE	8192u
 
@@ -435,6 +437,7 @@ struct lane {
 	bool confirm_now;		/* the peer waits to hear how far we are, or has waited for long */
 	uint8_t begun;			/* BEGUN_...: the frame in progress */
 	struct crowd_member unproven;
+	uint32_t strange;		/* receives and frames before the first proof */
 	uint16_t index;
 	uint8_t guid[WIRE_GUID_SIZE];
 	char name[96];

@@ -177,6 +177,7 @@ void lane_begin_anew(struct lane *l)
 	tx_restart(&l->tx);
 	rx_restart(&l->rx);
 	l->heard_at = 0;
+	l->strange = 0;
 	l->pong_due = false;
 	l->ping_cb = NULL;
 	if (ping_cb)

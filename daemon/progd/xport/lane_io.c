@@ -10,6 +10,8 @@
 #include "xport/lane.h"
 
 #define LOOK_NS		1000000000ull	/* from what was sent to the look whether the peer has it */
+#define STRANGE_MOST	512u		/* receives and frames of who has proven nothing: twice what as many jobs as may ask take, ... */
+#define STRANGE_ANSWERS	(4 * XPORT_MAX_JOBS)	/* ... and to an opener, twice what all that it may ask for do */
 #define DRAIN_READ_NS	2000000000ull	/* after the last byte is sent: wait for the peer's end */
 
 static const struct rx_ops lane_rx_ops;
@@ -269,6 +271,16 @@ static void lane_input(struct lane *l, int ret, const char *why)
 			  strerror(-ret));
 }
 
+/* Who has proven nothing takes of the processors by all that he says.  False: that is enough. */
+static bool may_say(struct lane *l)
+{
+	if (l->has_secret)
+		return true;
+	if (l->opener)
+		return ++l->strange < STRANGE_ANSWERS;
+	return ++l->strange < STRANGE_MOST && (l->strange % GATE_RECEIVED || gate_try(&l->xw->x->gate, loop_now()));
+}
+
 /* Sealed records that are complete. */
 static int open_records(struct lane *l, const char **why)
 {
@@ -385,6 +397,8 @@ static int own_frame(struct lane *l, const struct wire_frame *f, const void *pay
 	struct lane_job *j;
 	void (*ping_cb)(void *ctx, int64_t rtt_ns);
 
+	if (!may_say(l))
+		return -ENOBUFS;
 	switch (f->type) {
 	case WIRE_CONFIRM:
 		l->heard_at = l->rx.pos;
@@ -536,7 +550,9 @@ void lane_received(void *arg, ssize_t res)
 		lane_break(l, res, "receive: %s", strerror((int)-res));
 	else if (res < 0)
 		lane_fail(l, res, "receive: %s", strerror((int)-res));
-	if (res <= 0)
+	else if (!may_say(l))
+		lane_fail(l, -ENOBUFS, "says too much, and proves nothing");
+	if (res <= 0 || l->state == LANE_CLOSING)
 		return;
 	lane_count(&l->st.rx_bytes, res);
 	lane_count(&l->st.rx_calls, 1);

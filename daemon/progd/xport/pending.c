@@ -32,7 +32,7 @@ struct pending {
 	struct iovec iov;
 	struct wire_frame f;
 	struct crowd_member unproven;
-	uint32_t got, want;
+	uint32_t got, want, receives;
 	char peer[64];
 	uint8_t buf[HELLO_MAX_SIZE];
 };
@@ -223,6 +223,10 @@ static void pending_input(void *arg, ssize_t res)
 	/* it had to go, and this came before its end */
 	if (!p->unproven.net || !pending_came(p, res))
 		return;
+	if (++p->receives % GATE_RECEIVED == 0 && !gate_try(&p->x->gate, loop_now())) {
+		pending_refuse(p, "HELLO in too many pieces");
+		return;
+	}
 	p->iov.iov_base = p->buf + p->got;
 	p->iov.iov_len = p->want - p->got;
 	if (loop_sock_recv(p->sock, &p->iov, 1, pending_input))

@@ -1025,6 +1025,109 @@ static void test_little_kept(void **state)
 	node_stop(&b);
 }
 
+/* How many have passed @b's gate, through which none passes but at once. */
+static unsigned int passed(struct node *b)
+{
+	return (b->x->gate.free_at + b->x->gate.each_ns / 2 - loop_now()) / b->x->gate.each_ns;
+}
+
+static void gate_for(struct node *b, unsigned int at_once)
+{
+	b->x->gate.free_at = 0;
+	b->x->gate.each_ns = 3600000000000ull;
+	b->x->gate.all_ns = at_once * b->x->gate.each_ns;
+}
+
+/* What may be said on a lane before a proof. */
+static struct wire_frame talk(unsigned int kind, unsigned int i, uint64_t heard)
+{
+	switch (kind) {
+	case 0:
+		return (struct wire_frame){ .type = WIRE_PING, .seq = i };
+	case 1:
+		return (struct wire_frame){ .type = WIRE_CONFIRM };
+	default:
+		/* an answer to each, which is read and confirmed */
+		return i % 2 ? (struct wire_frame){ .type = WIRE_CONFIRM, .seq = heard } :
+			       (struct wire_frame){ .type = WIRE_JOB_OPEN, .job = 1, .len = sizeof(struct wire_job_open) };
+	}
+}
+
+/* Nor does who has proven nothing get the processors by what he says, however little: it is counted as more lanes are, and has an end. */
+static void test_talk(void **state)
+{
+	struct wire_job_open o = { .jobid = { 0 } };
+	uint8_t buf[4096];
+	struct node b;
+	struct raw r;
+	unsigned int i;
+
+	memset(o.jobid, 0x11, sizeof(o.jobid));
+	for (unsigned int kind = 0; kind < 3; kind++) {
+		node_start(&b, 1);
+		gate_for(&b, 1000);
+		raw_connect(&r, &b);
+		raw_hello(&r, &b, WIRE_VERSION, b.guid);
+		assert_int_equal(passed(&b), 1);
+		for (i = 0; i < 4096 && b.lane; i++) {
+			uint64_t frames = b.lane->rx.frames;
+			struct wire_frame f = talk(kind, i, b.lane->tx.sent);
+
+			raw_put(&r, &f, &o);
+			RUN(&b, NULL, !b.lane || (b.lane->rx.frames > frames && !tx_queued(&b.lane->tx)));
+			recv(r.fd, buf, sizeof(buf), MSG_DONTWAIT);
+		}
+		assert_null(b.lane);
+		assert_in_range(i, 200, 512);
+		assert_in_range(passed(&b), 12, 17);
+		close(r.fd);
+		node_stop(&b);
+	}
+	/* where others have it all nobody says much */
+	node_start(&b, 1);
+	gate_for(&b, 1);
+	raw_connect(&r, &b);
+	raw_hello(&r, &b, WIRE_VERSION, b.guid);
+	for (i = 0; i < 4096 && b.lane; i++) {
+		uint64_t frames = b.lane->rx.frames;
+		struct wire_frame f = talk(0, i, 0);
+
+		raw_put(&r, &f, NULL);
+		RUN(&b, NULL, !b.lane || b.lane->rx.frames > frames);
+	}
+	assert_null(b.lane);
+	assert_in_range(i, 10, 32);
+	close(r.fd);
+	node_stop(&b);
+}
+
+/* ... nor by a HELLO that comes byte by byte. */
+static void test_dribble(void **state)
+{
+	struct wire_frame f = { .type = WIRE_HELLO, .len = WIRE_HELLO_SIZE };
+	uint8_t hello[WIRE_HDR_SIZE + WIRE_HELLO_SIZE] = { 0 };
+	struct node b;
+	struct raw r;
+	unsigned int i;
+
+	node_start(&b, 1);
+	gate_for(&b, 1);
+	raw_connect(&r, &b);
+	wire_encode(&f, hello);
+	for (i = 0; i < sizeof(hello) - 1; i++) {
+		if (i && !b.x->npending)
+			break;
+		if (send(r.fd, &hello[i], 1, MSG_NOSIGNAL) != 1)
+			break;
+		assert_true(loop_run_once(b.loop, 100000000) >= 0);
+	}
+	assert_in_range(i, 10, sizeof(hello) - 10);
+	RUN(&b, NULL, !b.x->npending);
+	assert_int_equal(passed(&b), 1);
+	close(r.fd);
+	node_stop(&b);
+}
+
 /* Only so many strangers are served; who proves a job is none, and those from there come before other strangers. */
 static void test_bounded(void **state)
 {
@@ -1688,6 +1791,8 @@ static int off_verbs(void **state)
 	{ "crowd of one " #s, test_crowd_of_one, on_##s, NULL, NULL }, \
 	{ "little kept " #s, test_little_kept, on_##s, NULL, NULL }, \
 	{ "bounded " #s, test_bounded, on_##s, NULL, NULL }, \
+	{ "talk " #s, test_talk, on_##s, NULL, NULL }, \
+	{ "dribble " #s, test_dribble, on_##s, NULL, NULL }, \
 	{ "door " #s, test_door, on_##s, NULL, NULL }, \
 	{ "many " #s, test_many, on_##s, NULL, NULL }
 

@@ -1460,6 +1460,7 @@ static void test_process_gone(void **state)
 }
 
 enum { CROWD = 64, CROWD_RANKS = 100000 };
+#define CROWD_NS	1000000000ull	/* for all that they leave, and for who comes meanwhile */
 
 /* Who is where: the first ranks here, the others on a node that is not there. */
 static int crowd_table(const uint8_t *guid)
@@ -1506,10 +1507,10 @@ static void crowd_window(struct raw *r, uint64_t key, uint32_t rank, struct winc
 }
 
 /*
- * 65 processes with locks on each other's windows, of which all but the last end at the same moment.  What is done then
- * depends on what they held and not on the number of ranks, and others are answered meanwhile.
+ * 65 processes with locks on each other's windows, of which all but the last end at the same moment: how long until that one has all
+ * locks, or until somebody who comes meanwhile is answered.
  */
-static void test_many_die(void **state)
+static uint64_t many_die(void)
 {
 	static const char *const sets[] = { "workers=2", NULL };
 	static struct raw r[CROWD + 1];
@@ -1546,8 +1547,8 @@ static void test_many_die(void **state)
 		raw_close(&other);
 		if (now - hello > longest)
 			longest = now - hello;
-		if (now - start > 5000000000ull)
-			fail_msg("not over after 5 s");
+		if (now - start > 60000000000ull)
+			fail_msg("not over after a minute");
 	} while (!winlock_granted(&wc[0][CROWD], CROWD) || !winlock_granted(&wc[1][CROWD], CROWD));
 	print_message("recovered after %llu ms, longest HELLO meanwhile %llu ms\n",
 		      (unsigned long long)(now - start) / 1000000, (unsigned long long)longest / 1000000);
@@ -1559,7 +1560,25 @@ static void test_many_die(void **state)
 	}
 	assert_int_equal(node_stop(&node, SIGTERM), 0);
 	node = shared;
+	return now - start > longest ? now - start : longest;
 }
+
+/* What is done then depends on what they held and not on the number of ranks.  The machine may have other things to do, once. */
+static void test_many_die(void **state)
+{
+	uint64_t least = UINT64_MAX, took;
+
+	for (int i = 0; i < 3 && least > CROWD_NS; i++) {
+		took = many_die();
+		least = took < least ? took : least;
+	}
+	assert_in_range(least, 0, CROWD_NS);
+}
+
+/* What test_fuzz() has made that is not as it should be, or only nearly. */
+enum { RING_ENTRIES, MESSAGES, DATATYPES, REQUESTS, SEGMENTS, TABLES, MUTATED };
+
+static unsigned int mutations[MUTATED];
 
 /* Entries that are nearly valid, in rings whose words change while the daemon reads. */
 static void fuzz_ring(uint64_t seed)
@@ -1636,9 +1655,12 @@ static void fuzz_ring(uint64_t seed)
 						    (ARENA - e.len) / 8 + 1 : ~0u);
 			if (rnd() % 200 == 0)
 				((uint8_t *)&e)[rnd() % 64] = rnd();
-			if (e.opcode == PROG_SQE_OP_DTYPE && e.len)
+			if (e.opcode == PROG_SQE_OP_DTYPE && e.len) {
 				for (unsigned int b = 0; b < 256; b++)
 					r.seg[r.hdr->arena_off + rnd() % ARENA] = rnd();
+				mutations[DATATYPES]++;
+			}
+			mutations[RING_ENTRIES]++;
 			if (slot < SLOTS)
 				raw_sqe(&r)[slot] = e;
 			raw_idx(&r, w)[(tail + i) % SLOTS] = slot;
@@ -1943,7 +1965,9 @@ static void fuzz_messages(uint64_t seed)
 				s.dtype_len = rnd() % 200;
 				for (unsigned int b = 0; b < 200; b++)
 					r.seg[r.hdr->arena_off + (s.dtype + b) % ARENA] = rnd() % 16;
+				mutations[DATATYPES]++;
 			}
+			mutations[MESSAGES]++;
 			if (rnd() % 300 == 0)
 				((uint8_t *)&s)[rnd() % offsetof(struct prog_p2p_slot, reserved)] = rnd();
 			memcpy(p, &s, offsetof(struct prog_p2p_slot, reserved));
@@ -1974,8 +1998,8 @@ static void fuzz_messages(uint64_t seed)
 
 static const uint8_t fuzz_guid[16] = { 0x77 };
 
-/* Something else in some place of [@p, @p + @n), mostly. */
-static void mutate(void *p, size_t n)
+/* Something else in some place of [@p, @p + @n), mostly; that counts as @kind. */
+static void mutate(void *p, size_t n, unsigned int kind)
 {
 	static const uint64_t odd[] = { 0, 1, ~0ull, 1ull << 63, 1ull << 31, 1ull << 32, 4096, 0x7fffffffffffffffull };
 	uint64_t v = rnd() % 2 ? odd[rnd() % 8] : rnd();
@@ -1985,6 +2009,7 @@ static void mutate(void *p, size_t n)
 		return;
 	at = rnd() % n & ~(len - 1);
 	memcpy((uint8_t *)p + at, &v, len < n - at ? len : n - at);
+	mutations[kind]++;
 }
 
 static unsigned int granted;		/* requests of fuzz_control() */
@@ -2040,9 +2065,9 @@ static unsigned int fuzz_control(uint64_t seed)
 	table = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, r.table_fd, 0);
 	assert_true(table != MAP_FAILED);
 	if (rnd() % 2)
-		mutate(r.hdr, sizeof(*r.hdr));
+		mutate(r.hdr, sizeof(*r.hdr), SEGMENTS);
 	if (rnd() % 4 == 0)
-		mutate(&h, sizeof(h));
+		mutate(&h, sizeof(h), REQUESTS);
 	/* its one descriptor stands first here */
 	int ctl_fd = r.ctl_fd;
 
@@ -2072,11 +2097,11 @@ static unsigned int fuzz_control(uint64_t seed)
 			};
 			nfds = k % 6 == PROG_MEM_SHARED ? 3 : 2;
 			winctl_format(mem, q.win.key, q.win.rank, 2, 4);
-			mutate(mem, sizeof(struct prog_win_ctl));
-			mutate(table, sizeof(struct prog_win_table) + sizeof(struct prog_win_node) + 8);
+			mutate(mem, sizeof(struct prog_win_ctl), SEGMENTS);
+			mutate(table, sizeof(struct prog_win_table) + sizeof(struct prog_win_node) + 8, TABLES);
 		}
 		/* another type or size is the end: not always */
-		mutate(q.bytes + (rnd() % 8 ? sizeof(q.hdr) : 0), q.hdr.size);
+		mutate(q.bytes + (rnd() % 8 ? sizeof(q.hdr) : 0), q.hdr.size, REQUESTS);
 		open = try_request(&r, &q, q.hdr.size < sizeof(q) ? q.hdr.size : sizeof(q),
 				   rnd() % 8 ? nfds : rnd() % 5);
 	}
@@ -2084,6 +2109,23 @@ static unsigned int fuzz_control(uint64_t seed)
 	munmap(mem, size);
 	raw_close(&r);
 	return n;
+}
+
+/* 10,000 in all, however slow the machine. */
+static const struct {
+	const char *name;
+	unsigned int least;
+} kinds_mutated[MUTATED] = {
+	[RING_ENTRIES] = { "entries of rings", 3000 }, [MESSAGES] = { "messages", 2000 }, [DATATYPES] = { "datatypes", 1000 },
+	[REQUESTS] = { "requests", 2000 }, [SEGMENTS] = { "segments", 1000 }, [TABLES] = { "tables of windows", 1000 },
+};
+
+static bool mutated_enough(void)
+{
+	for (unsigned int i = 0; i < MUTATED; i++)
+		if (mutations[i] < kinds_mutated[i].least)
+			return false;
+	return true;
 }
 
 static void test_fuzz(void **state)
@@ -2108,8 +2150,12 @@ static void test_fuzz(void **state)
 		}
 		if (runs++ % 16 == 0)
 			still_good();
-	} while (!one && nodes_now() < end);
-	print_message("%u rings, %u requests, %u granted\n", runs - runs / 3, requests, granted);
+	} while (!one && (nodes_now() < end || !mutated_enough()));
+	print_message("%u rings, %u requests, %u granted; not as they should be:", runs - runs / 3, requests, granted);
+	for (unsigned int i = 0; i < MUTATED; i++)
+		print_message(" %u %s", mutations[i], kinds_mutated[i].name);
+	print_message("\n");
+	assert_true(one || mutated_enough());
 	still_good();
 }
 

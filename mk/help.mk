@@ -31,6 +31,7 @@ help:
 	@echo '  make soak-rma    likewise random one-sided programs'
 	@echo '  make soak-coll   likewise random programs of non-blocking collectives'
 	@echo '  make soak-cuts   the network is cut under jobs for CUTS (1 10 60 300) seconds'
+	@echo '  make soak-hostile  what each attack of one user costs another: HOSTILE_MOST (5) percent of his time at most'
 	@echo '  make soak-restarts  supervisors are restarted RESTARTS (100) times under jobs, while STARTED (100) others start'
 	@echo '  make soak-sanitizers  what make check leaves out of the sanitizer builds'
 	@echo '  make soak-suite  MPICH'"'"'s own test programs, both libraries: hours; SUITE="--mpi mpich rma" selects'

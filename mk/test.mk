@@ -162,6 +162,17 @@ soak-cuts:
 	$(Q)$(MAKE) user selftests-chaos
 	$(Q)CUTS='$(CUTS)' PROG_BUILD=$(abspath $(BUILD)) selftests/chaos/cut_test
 
+# make soak-hostile [HOSTILE_ROUNDS=11] [HOSTILE_MOST=5] [ATTACK="greeting"]: what each attack of one user costs another, in %
+HOSTILE_ROUNDS ?= 11
+HOSTILE_MOST ?= 5
+.PHONY: soak-hostile
+soak-hostile:
+	$(Q)$(MAKE) tests
+	$(Q)for t in hostile_users tricks; do \
+		PROG_BUILD=$(abspath $(BUILD)) HOSTILE_ROUNDS=$(HOSTILE_ROUNDS) HOSTILE_MOST=$(HOSTILE_MOST) \
+			$(BUILD)/test/selftests/hostile_users/$${t}_test "$(or $(ATTACK),*)" || st=1; \
+	done; exit $${st:-0}
+
 # make soak-restarts [RESTARTS=100] [STARTED=100]: supervisors are restarted under jobs, and while jobs start
 RESTARTS ?= 100
 STARTED ?= 100

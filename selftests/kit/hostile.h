@@ -7,7 +7,8 @@
  *	attacker (uid B)           supervisor 0 -- engine B0      engine B1 -- supervisor 1
  *
  * HOSTILE_ROUNDS=N measures: the victim works N times alone, beside two processes that spin, as anybody may, and with each attack, in
- * turn.  The figures are for people, on a machine that has nothing else to do.
+ * turn.  With HOSTILE_MOST=PERCENT an attack must not cost the victim more of its time, in the middle of these rounds: processor time, as
+ * what somebody uses of a processor takes time from all others who want one.
  */
 #ifndef SELFTESTS_KIT_HOSTILE_H
 #define SELFTESTS_KIT_HOSTILE_H

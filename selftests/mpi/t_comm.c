@@ -344,7 +344,6 @@ static void intercomm_of_self(void)
 	use(&inter);
 }
 
-/* The handle is gone, the messages are not. */
 /* One process by itself, and all others, who have a communicator in common; each side is the first one once. */
 static void intercomm_of_self_and_others(void)
 {
@@ -362,6 +361,7 @@ static void intercomm_of_self_and_others(void)
 	M(MPI_Comm_free(&others));
 }
 
+/* The handle is gone, the messages are not. */
 static void freed_under_way(void)
 {
 	int peer = t_rank ^ 1, len = 1 << 20;

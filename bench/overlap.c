@@ -38,8 +38,8 @@
 #include <unistd.h>
 
 #define HEAD	240		/* bytes that may come later: asyncprog keeps them apart */
-#define WATCH_US 50		/* the watcher looks so often ... */
-#define BLOCK	512		/* ... at one word of so many */
+#define WATCH_US 50		/* the watcher looks so often */
+#define BLOCK	512		/* it looks at one word of so many */
 
 enum side { SEND, RECV, BOTH, WATCH };
 static const char *const side_names[] = { "send", "recv", "both", "watch" };

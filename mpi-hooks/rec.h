@@ -121,7 +121,7 @@ struct rec {
 	prog_msg *m;
 	struct dtype *dt;		/* of buf */
 	uint64_t count;
-	/* ..., the program's handle of it, which is good while htype_generation is the same */
+	/* the program's handle of dt, which is good while htype_generation is the same */
 	MPI_Datatype dt_type;
 	unsigned int dt_generation;
 	uint64_t len;			/* of the message received */
@@ -415,9 +415,9 @@ static inline void rec_put_plain(struct rec *r)
 	rec_spare = r;
 }
 
-/* ... it is not complete yet */
+/* A claimed one is not complete yet. */
 void rec_unclaim(struct rec *r);
-/* ... it is, and the program was told */
+/* A claimed one is complete, and the program was told. */
 void rec_end(struct rec *r);
 
 /* The library has said that it is complete: where that has made a persistent request inactive, our record stands in for it. */
@@ -480,7 +480,7 @@ static inline void rec_plain_asked(struct rec *r, const MPI_Status *st)
 	copy_short(r->buf, r->small, status_bytes(st));
 	r->buf = r->small;
 }
-/* ... not so if the record needs its buffer again */
+/* A plain one whose record needs its buffer again stays. */
 static inline bool rec_plain_stays(const struct rec *r)
 {
 	return r->persistent && r->cap < DESC_SIZE;
@@ -506,7 +506,7 @@ static inline bool rec_plain_bytes(const struct rec *r, const MPI_Status *st, ui
 	return likely(*bytes <= r->cap) && likely(*bytes != DESC_SIZE);
 }
 
-/* ... persistent, or of a wildcard; true: it is inactive */
+/* A plain one that is persistent, or of a wildcard, has ended; true: it is inactive. */
 bool rec_plain_unusual(struct rec *r, const MPI_Status *st);
 
 /*

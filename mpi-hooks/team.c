@@ -87,7 +87,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;	/* who adds to these */
 /* What is known of this thread. */
 static _Thread_local struct {
 	const struct runtime *rt;	/* of its last outermost region */
-	unsigned int size, flags;	/* ... of which this is the number of threads; how they are bound */
+	unsigned int size, flags;	/* of that region: threads, how they are bound */
 	unsigned int used;		/* a bit for each runtime that has run a region's code here */
 	unsigned int depth;		/* libomp: implicit tasks that have begun here and not ended */
 } team;

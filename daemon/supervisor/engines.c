@@ -34,8 +34,8 @@
 #define GIVE_NS		(SEC / 20)	/* until a connection that could not be given is tried again */
 #define MAX_LEAVES	64u		/* in vain, one after the other: one crosses a connection, which it takes then */
 #define MAX_ENGINES	1024u
-#define SWEEP_NS	(SEC / 10)	/* until it is looked for empty cgroups, doubled ... */
-#define SWEEP_MAX_NS	(64 * SEC)	/* ... up to this */
+#define SWEEP_NS	(SEC / 10)	/* until it is looked for empty cgroups; doubled each time */
+#define SWEEP_MAX_NS	(64 * SEC)	/* the longest */
 
 static void start(struct engine *e);
 

@@ -36,7 +36,7 @@ struct engines_opts {
 int engines_new(const struct engines_opts *o, struct engines **out);
 /* A connection of a process of @cred; takes @fd over. */
 void engines_client(struct engines *all, int fd, const struct ucred *cred);
-/* ... to the control socket. */
+/* The same to the control socket. */
 void engines_control(struct engines *all, int fd, const struct ucred *cred);
 /* A process says that it is an engine of ours that lost its supervisor; takes @fd over. */
 void engines_back(struct engines *all, int fd, const struct ucred *cred);

@@ -21,11 +21,11 @@
 
 #include "verbs.h"
 
-#define TIMEOUT_MIN	14		/* 4.096 us << this, 67 ms, until what is sent is tried again ... */
+#define TIMEOUT_MIN	14		/* 4.096 us << this, 67 ms, until what is sent is tried again */
 #define TIMEOUT_MAX	20
-#define RETRIES		7		/* ... so often */
-#define RNR_RETRIES	6		/* a peer that has no buffer is asked again so often ... */
-#define RNR_TIMER	24		/* ... after 41 ms */
+#define RETRIES		7		/* it is tried again so often */
+#define RNR_RETRIES	6		/* a peer that has no buffer is asked again so often */
+#define RNR_TIMER	24		/* 41 ms, until it is asked again */
 
 static void touch(struct verbs_ep *e)
 {

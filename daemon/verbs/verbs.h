@@ -64,8 +64,8 @@ struct device {
 	struct ibv_srq *srq[VERBS_CLASSES];
 	void *watch_cq, *watch_async;
 	struct slab *slabs;
-	struct buf *out[VERBS_CLASSES];		/* free send buffers ... */
-	uint32_t left[VERBS_CLASSES];		/* ... and how many */
+	struct buf *out[VERBS_CLASSES];		/* free send buffers */
+	uint32_t left[VERBS_CLASSES];		/* how many these are */
 	unsigned int lent_slabs;		/* each has what one endpoint lends */
 	unsigned int ends, max_ends;
 	unsigned int revents, sevents;		/* to be acknowledged */
@@ -128,7 +128,7 @@ struct verbs_way {
 	uint32_t head, tail;		/* free-running: parts posted, ended */
 	struct part part[VERBS_READS];
 	uint8_t *buf;			/* user: VERBS_READS times VERBS_READ_MAX bytes, and one for each READ behind a WRITE */
-	struct ibv_mr *mr;		/* ... registered */
+	struct ibv_mr *mr;		/* of buf */
 };
 
 /* A queue pair of an endpoint. */

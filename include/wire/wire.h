@@ -110,8 +110,8 @@ enum {	/* hdr.type; never stored as an enum */
 
 #define WIRE_F_LAST	0x01	/* last (or only) fragment of the operation */
 #define WIRE_F_EXCL	0x02	/* LOCK: exclusive */
-#define WIRE_F_FENCE	0x04	/* counts into the target's fence total ... */
-#define WIRE_F_PARITY	0x08	/* ... of this parity */
+#define WIRE_F_FENCE	0x04	/* counts into the target's fence total */
+#define WIRE_F_PARITY	0x08	/* parity of that fence total */
 #define WIRE_F_ASK	0x10	/* CONFIRM: how far is the other side?  It says so with a CONFIRM */
 #define WIRE_F_SUB	0x20	/* DTYPE, PUT, GET, KEY_ASK: the stream of this lane is one more of its pair: no other frames come on it */
 #define WIRE_F_BUSY	0x20	/* ACK, to who has WIRE_HEARS_BUSY: the worker that applies these operations has no time left */

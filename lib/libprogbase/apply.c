@@ -107,8 +107,8 @@ struct acc {
 	char *result;		/* or NULL */
 	size_t done;		/* packed bytes applied */
 
-	bool held;		/* direct: stripe of `page` is locked, for `bytes` up to now ... */
-	bool native;		/* ... and no single elements of it are being changed */
+	bool held;		/* direct: stripe of `page` is locked, for `bytes` up to now */
+	bool native;		/* held, and no single elements of `page` are being changed */
 	uint64_t page;
 	size_t bytes;
 

@@ -107,7 +107,7 @@ struct coll_cut {
 };
 /* About @bytes / @parts each, but between @least and @most, and a multiple of @unit; in up to @pipe strands. */
 struct coll_cut coll_cut(uint64_t bytes, uint32_t parts, uint64_t least, uint64_t most, uint32_t unit, uint32_t pipe);
-/* ... that go from member to member. */
+/* The same, of bytes that go from member to member. */
 struct coll_cut coll_cut_chain(const struct prog_coll_desc *d, uint64_t bytes, uint32_t unit);
 uint32_t coll_cut_strands(const struct coll_cut *c);
 /* The segment and round within it, of @per rounds each, that a round of a strand is; false: past the last one. */

@@ -28,8 +28,8 @@ struct endpoint {
 	uint64_t size;
 	uint64_t base;			/* VA: address; MSG_CONTEXT: of msgs_waits() */
 	uint64_t pidns;			/* pid means something to processes of the same one */
-	uint64_t probe;			/* address of a u64 ... */
-	uint64_t probe_value;		/* ... with this value: CMA works when it can be read */
+	uint64_t probe;			/* address of a u64 */
+	uint64_t probe_value;		/* what is there: CMA works when it can be read */
 	uint32_t pid;
 	uint32_t naddrs;
 	uint8_t guid[PROG_GUID_SIZE];

@@ -216,8 +216,8 @@ struct elems {
 	const char *in;
 	char *result;
 	uint32_t packed;		/* bytes of one, in @result and in what is cut */
-	uint32_t extent;		/* ... in the target's memory */
-	uint32_t pitch;			/* ... in @in */
+	uint32_t extent;		/* of one, in the target's memory */
+	uint32_t pitch;			/* of one, in @in */
 };
 
 static int acc_elems_piece(void *arg, uint64_t off, uint64_t len)

@@ -12,7 +12,7 @@
 
 #define CLIENT_PIECE		(128u << 10)	/* packed bytes of one piece through the arena */
 #define CLIENT_COPY_MAX		(8u << 10)	/* contiguous origins up to here are copied at once */
-#define CLIENT_STAGE_MAX	(1u << 20)	/* ... up to here when the daemon has no CMA */
+#define CLIENT_STAGE_MAX	(1u << 20)	/* the same when the daemon has no CMA */
 
 #define OP_SUB			(PROG_SQE_SUB / PROG_SQE_FENCE)	/* in op.flags: goes to a sub-stream */
 
@@ -34,7 +34,7 @@ struct op {
 	uint64_t disp;
 	uint64_t esize;			/* packed bytes of one element (accumulates), else 1 */
 	uint64_t skip;			/* packed bytes of origin and result that are not of this op */
-	uint64_t first;			/* ... of the target's type, likewise */
+	uint64_t first;			/* packed bytes of the target's type that are not of this op */
 };
 
 /* One store for what fits in a register, so that a concurrent reader sees all of it or nothing. */

@@ -34,7 +34,7 @@ struct pins {
 	int state;
 	struct pin_dev dev;
 	size_t bytes;			/* pinned now */
-	size_t buffers;			/* ... of buffers */
+	size_t buffers;			/* of these, of buffers */
 	struct pin *list;		/* last used first */
 	uint64_t uses;			/* buffers that were asked for */
 	uint64_t changes;		/* of marks when they were last looked through */

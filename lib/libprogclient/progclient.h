@@ -96,7 +96,7 @@ enum prog_binding {
 					 * bytes.  DYNAMIC: parts are of 1 MiB of address space */
 	PROG_BIND_RANDOM	= 2,
 	PROG_BIND_OPS		= 3,	/* the one that this process gave the fewest operations lately */
-	PROG_BIND_BYTES		= 4,	/* ... the fewest bytes */
+	PROG_BIND_BYTES		= 4,	/* the one that this process gave the fewest bytes lately */
 	PROG_BIND_AUTO		= 5,	/* the target's, or as BYTES while that has no time left */
 	PROG_BIND_CONFIGURED	= 6,	/* as the daemon is configured */
 };
@@ -501,7 +501,7 @@ uint64_t prog_msg_min(struct prog_win *w);
 /* For the daemon's choice of thresholds: a non-blocking large message of @bytes, and how long the program
  * computed before it looked at it. */
 void prog_msg_account(struct prog_win *w, uint32_t rank, bool send, uint64_t bytes, uint64_t overlap_ns);
-/* ... and what became of a prediction: true: there was none (late), false: it was wrong (withdrawn). */
+/* What became of a receive that was to be pre-matched: true: it was not (late), false: wrongly (withdrawn). */
 void prog_msg_account_miss(struct prog_win *w, uint32_t rank, bool late);
 
 /*

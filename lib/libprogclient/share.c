@@ -15,7 +15,7 @@
 
 #define PLAIN_LEAST	(1u << 20)	/* bytes; fewer are copied faster than threads can begin */
 #define SAMPLE_LEAST	(8u << 10)	/* bytes of the beginning that are timed, twice */
-#define SAMPLE_PART	64		/* ... or that part of all */
+#define SAMPLE_PART	64		/* that part of all, if it is more */
 #define PIECES		8		/* for each thread */
 #define PIECE_LEAST	(16u << 10)	/* bytes */
 #define PIECE_MOST	(512u << 10)

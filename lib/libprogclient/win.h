@@ -27,8 +27,8 @@ struct local_peer {
 	bool mem_kept;
 	uint64_t mem_ino, mem_dev, mem_off;
 	pid_t pid;			/* whose memory CMA reaches; 0: it does not */
-	uint32_t session;		/* its id in locks ... */
-	pid_t process;			/* ... and its process, for reports: */
+	uint32_t session;		/* its id in locks */
+	pid_t process;			/* its process, for reports */
 	uint32_t holder;		/* who had a stripe that was waited for in vain; atomic */
 	struct ctl_map *ctl;		/* that wc lies in; NULL: the window's own */
 };
@@ -84,7 +84,7 @@ struct prog_win {
 	uint32_t ntargets;		/* ranks that operations may name: nranks; message context: 0 */
 	/* defer.h: atomic, approximate where threads meet; defer_min and defer_learning change under its lock */
 	uint64_t defer_min;		/* same-node operations of so many bytes are looked at; 0: some were put off */
-	bool defer_learning;		/* ... only to remember that they were there */
+	bool defer_learning;		/* they are looked at only to remember that they were there */
 	bool defer_seen, defer_remote;	/* in this epoch: such an operation; then one to another node */
 	bool defer_on;			/* in AUTO */
 	uint8_t defer_last;		/* defer_remote in the last epochs with defer_seen, the last one lowest */
@@ -132,10 +132,10 @@ struct prog_win {
 	struct note *notes;		/* taken from the queues and not matched, in order */
 	struct note *notes_free;
 	uint64_t *notes_some;		/* [(nranks + 63) / 64] ranks whose queues are to be looked at; NULL: not asked yet */
-	uint32_t notes_next;		/* ... beginning with this one */
+	uint32_t notes_next;		/* the first of them */
 	uint64_t notes_kept;		/* length of notes */
-	uint64_t notes_wait;		/* ns that waits for them have taken lately ... */
-	uint32_t notes_long;		/* ... and how many of those were long; both atomic */
+	uint64_t notes_wait;		/* ns that waits for them have taken lately; atomic */
+	uint32_t notes_long;		/* how many of those waits were long; atomic */
 	int (*check)(void *arg, uint32_t rank);	/* prog_win_set_check() */
 	void *check_arg;
 	struct msgs *msgs;		/* message context, from map on; constant then */

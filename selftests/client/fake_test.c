@@ -275,7 +275,7 @@ static void body_held(void)
 	while (__atomic_load_n(&fk->ops, __ATOMIC_ACQUIRE) == ops)
 		sched_yield();
 	CHECK_INT(prog_unlock(w, t), 0);
-	/* ... for a lock of this node */
+	/* likewise for a lock of this node */
 	put_held(s, w, t, NULL);
 	__atomic_store_n(&rs->value[20], __atomic_load_n(&fk->ops, __ATOMIC_ACQUIRE), __ATOMIC_RELEASE);
 	rank_barrier();

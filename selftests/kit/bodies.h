@@ -12,7 +12,7 @@
 
 extern enum prog_win_kind body_kind;
 extern uint32_t body_ops;		/* of body_random() */
-extern bool body_unordered;		/* ... which waits before it goes to the same place again */
+extern bool body_unordered;		/* body_random() waits before it goes to the same place again */
 
 /* A window of the kind under test, of SLICE bytes per rank; *@disp is where rank's memory starts. */
 struct prog_win *body_window(struct prog_session *s, uint64_t key, size_t size, char **mem, uint64_t *disp);

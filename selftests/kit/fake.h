@@ -33,7 +33,7 @@ struct fake_shared {
 	uint32_t minor[2];		/* ABI minor of the daemons of even and odd nodes; 0: the newest */
 	uint32_t binding;		/* PROG_BINDING_* in answers to HELLO */
 	uint32_t old;			/* a daemon that knows no two-sided messages */
-	uint32_t msg_off;		/* ... that is configured not to carry them */
+	uint32_t msg_off;		/* a daemon that is configured not to carry them */
 	uint32_t msg_hold;		/* take nothing from the rings of messages */
 	uint32_t msg_stall;		/* match, but move nothing */
 	uint32_t msg_silent;		/* answer no WITHDRAW */

@@ -44,8 +44,8 @@ struct pin_fake_copies {
 	uint64_t submits, taken, done, rings;
 	uint64_t attached[PIN_FAKE_COPIES][2];	/* ino, ino */
 	unsigned int attached_n;
-	uint64_t regions;		/* ino of the context whose rights count ... */
-	int eventfd;			/* ... of the last one that was set up */
+	uint64_t regions;		/* ino of the context whose rights count */
+	int eventfd;			/* of the context that was set up last */
 	struct asyncprog_ring *ring;	/* its, and the fake's own mapping of it */
 	uint64_t ring_ino;
 	bool dma;			/* it is of /dev/ioat_copy */

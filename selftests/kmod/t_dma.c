@@ -928,7 +928,7 @@ TEST_F(dma, other_owner)
 	EXPECT_EQ(EACCES, reap(pid));
 }
 
-/* ... and of those that are attached to it, also when they were attached later */
+/* The same of contexts that are attached to it, also when they were attached later. */
 TEST_F(dma, attached)
 {
 	struct asyncprog_ioc_attach at = { .size = sizeof(at), .fd = self->ap };

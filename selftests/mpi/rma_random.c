@@ -129,7 +129,7 @@ struct rop {
 	struct dtmap tmap, omap, rmap;
 	uint64_t seed, cmp_seed;
 	int64_t value, compare;	/* of CAS_STEP */
-	bool chase;		/* ... which compares with the last value seen */
+	bool chase;		/* a CAS_STEP that compares with the last value seen */
 	int gather;
 	unsigned char *vals;	/* VALUES different ones */
 	/* of the origin */

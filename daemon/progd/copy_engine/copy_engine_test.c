@@ -586,7 +586,7 @@ static void test_again(void **state)
 	}
 	assert_true(t.n >= 3);
 	assert_non_null(next);
-	/* ... with an engine that is being given up */
+	/* the same with an engine that is being given up */
 	pin_fake.copies.status[0] = -ETIMEDOUT;
 	pin_fake.copies.status_n = 1;
 	pin_fake.copies.status_at = 0;

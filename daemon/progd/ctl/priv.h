@@ -40,7 +40,7 @@ void ctl_old_names(json_t *j);
 
 /* Counters of collectives; NULL: there was none. */
 json_t *ctl_colls(const struct stats_colls *c);
-/* ... of @job, with those of its sessions; after sessions_count_colls(). */
+/* The same of @job, with those of its sessions; after sessions_count_colls(). */
 json_t *ctl_job_colls(struct ctl *c, const struct win_job *job);
 /* What the names mean of why some are left to the library. */
 json_t *ctl_colls_texts(void);

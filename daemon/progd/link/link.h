@@ -99,7 +99,7 @@ static inline uint64_t link_wait_ns(const struct link_peer *p)
 }
 /* Something is awaited of the peer: the first of it, as far as the engine knows. */
 void link_await_first(struct link_peer *p);
-/* ... and perhaps not the first. */
+/* Something is awaited of the peer, and perhaps was before. */
 void link_await(struct link_peer *p);
 
 /* ---- from other nodes ----------------------------------------------------------------------- */

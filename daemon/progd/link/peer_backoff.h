@@ -8,8 +8,8 @@
 
 #include "xport/xport.h"
 
-#define PEER_BACKOFF_MIN_NS	50000000ull	/* from one lane that failed to the next: this, doubled ... */
-#define PEER_BACKOFF_MAX_NS	800000000ull	/* ... up to this; a lane that was up for so long begins anew */
+#define PEER_BACKOFF_MIN_NS	50000000ull	/* from one lane that failed to the next; doubled each time */
+#define PEER_BACKOFF_MAX_NS	800000000ull	/* the longest; a lane that was up for so long begins anew */
 
 struct peer_backoff {
 	uint64_t up_at;			/* when the lane came up, ns; 0: not yet */

@@ -8,12 +8,12 @@
 
 #include "loop/loop.h"
 
-#define RETRY_NS	500000		/* look again after this, ... */
+#define RETRY_NS	500000		/* until the first look */
 
 struct link_retry {
 	struct loop *loop;
 	struct loop_timer timer;
-	uint64_t ns, max_ns;		/* ... and if that was in vain after twice the time, up to max_ns */
+	uint64_t ns, max_ns;		/* until the next look; doubled after each in vain, up to max_ns */
 	bool now;			/* look in this round */
 };
 

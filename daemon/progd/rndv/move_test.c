@@ -235,7 +235,7 @@ static void test_both_end(void **state)
 	assert_int_equal(atomic_load(&clients[1].regions[0]->refs), 1);
 }
 
-/* ... and the engines with them, which is what the daemon's end does */
+/* Clients and engines end, which is what the daemon's end does. */
 static void test_all_ends(void **state)
 {
 	begin(LEN, LEN);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
 /*
- * Memory runs out in two engines that talk to each other: one scenario, in which the first, then the second,
- * ... allocation fails.  Every message must end, nothing may hang, and afterwards messages succeed.  Likewise with messages that are
+ * Memory runs out in two engines that talk to each other: one scenario, in which one allocation fails, each in its
+ * turn.  Every message must end, nothing may hang, and afterwards messages succeed.  Likewise with messages that are
  * read by RDMA, over a double of libibverbs.
  */
 #include <kit/oom.h>

@@ -237,9 +237,9 @@ struct recv_xfer {
 	/* read by RDMA: read.c */
 	enum read_state read;
 	uint64_t issued;		/* bytes of which READs were begun */
-	uint64_t shown, shown_to;	/* bytes that may be read, ... */
-	uint64_t shown_at;		/* ... where the first of them is at the sender's node ... */
-	uint32_t rkey;			/* ... and its key */
+	uint64_t shown, shown_to;	/* bytes that may be read */
+	uint64_t shown_at;		/* where the first of these is at the sender's node */
+	uint32_t rkey;			/* of the memory there */
 	uint32_t reads;			/* under way */
 	/* on this node */
 	struct conn *from;		/* client; NULL: its own pool */

@@ -78,8 +78,8 @@ struct client {
 #endif
 	bool stopped;			/* its helper thread does nothing */
 	unsigned int peer_jobs;		/* PULL and PUSH jobs that it got */
-	unsigned int peer_error_at;	/* from this one on they fail ... */
-	int peer_error;			/* ... so; 0: they do not */
+	unsigned int peer_error_at;	/* from this one on they fail */
+	int peer_error;			/* with this; 0: they do not */
 	char bad[PROG_REASON_SIZE];	/* why its session was to be ended */
 };
 

@@ -51,22 +51,22 @@ struct stats_msgs {
 	/* the sender's node */
 	uint64_t sends, send_bytes;	/* SENDs read from a ring, their size */
 	uint64_t served_bytes;		/* payload given to receivers */
-	uint64_t served_read_bytes;	/* ... which read it by RDMA, without a worker here */
+	uint64_t served_read_bytes;	/* of served_bytes: receivers read it by RDMA, without a worker here */
 	/* the receiver's node: RECVs read from a ring */
 	uint64_t pre_matched, by_id, dropped;	/* dropped: with PROG_P2PF_DROP */
 	uint64_t withdrawn;		/* pre-matched ones that were taken back */
-	uint64_t withdrawn_late;	/* ... or could not be, as they were matched */
+	uint64_t withdrawn_late;	/* could not be taken back, as they were matched */
 	/* the receiver's node: messages */
 	uint64_t late;			/* SENDs that no RECV waited for */
 	uint64_t eager, eager_bytes;	/* taken to the pool before they were matched */
 	uint64_t copied;		/* dropped as the receiver had copied it */
-	uint64_t rendezvous;		/* pulled to the receiver's buffer when they were matched */
+	uint64_t rendezvous;		/* moved to the receiver's buffer when they were matched */
 	uint64_t local;			/* of both, from a sender on this node */
-	uint64_t peer_copied;		/* ... whose bytes a helper thread copied from process to process */
+	uint64_t peer_copied;		/* of local: a helper thread copied the bytes from process to process */
 	uint64_t bytes;			/* that came to a receiver's buffer */
 	uint64_t read_bytes;		/* read by RDMA from senders' memory, to a buffer or to the pool */
-	uint64_t read_copied_bytes;	/* ... and copied to their place, which a device does not know */
-	uint64_t overlap_bytes;		/* ... while nobody awaited it: the program was outside MPI */
+	uint64_t read_copied_bytes;	/* of read_bytes: copied to their place, which a device does not know */
+	uint64_t overlap_bytes;		/* of bytes: while nobody awaited it, as the program was outside MPI */
 	uint64_t unkept;		/* SENDs that were not kept: too many, or no memory */
 	uint64_t errors;		/* messages that failed */
 };
@@ -108,8 +108,8 @@ struct stats_block {
 	uint64_t direct_bytes;		/* received straight into a window or buffer */
 	uint64_t mapped_bytes;		/* copied to or from mapped memory */
 	uint64_t pinned_bytes;		/* to or from memory that a client pinned */
-	uint64_t rdma_read_bytes;	/* read by RDMA from windows of other nodes, whose workers did not notice, ... */
-	uint64_t rdma_write_bytes;	/* ... and written there */
+	uint64_t rdma_read_bytes;	/* read by RDMA from windows of other nodes, whose workers did not notice */
+	uint64_t rdma_write_bytes;	/* likewise, written there */
 	uint64_t cma_bytes;
 	uint64_t helper_bytes;
 	uint64_t helper_jobs;

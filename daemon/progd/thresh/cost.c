@@ -3,8 +3,8 @@
 
 #include "conf/keys.h"
 
-#define SHORT_MAX	(16u << 10)	/* messages that tell of their start: bytes */
-#define LONG_MIN	(256u << 10)	/* ... of their bytes */
+#define SHORT_MAX	(16u << 10)	/* bytes of messages that tell what starting one costs */
+#define LONG_MIN	(256u << 10)	/* bytes of messages that tell what each byte costs */
 #define ENOUGH		8u		/* messages */
 #define FORGET		64u		/* part by which the shortest time grows with each other one */
 

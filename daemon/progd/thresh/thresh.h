@@ -100,7 +100,7 @@ struct thresh_info {
 	bool offload_pinned, eager_pinned;
 	bool marked;			/* refused, and not asked again yet */
 	uint64_t messages, bytes;	/* of this direction */
-	uint64_t rendezvous, rendezvous_bytes;	/* ... larger than the eager value of their time */
+	uint64_t rendezvous, rendezvous_bytes;	/* of these: larger than the eager value of their time */
 	double overlap;			/* time from posting to completing / estimated time of transfer; of both
 					 * directions; < 0: nothing known */
 	double bandwidth, latency_ns;	/* estimate: bytes per second; bandwidth 0: no message yet */
@@ -125,8 +125,8 @@ void thresh_conf_get(struct thresh_conf *c);
 #define THRESH_ENDED	32
 struct thresh_sum {
 	uint64_t switches, refused;
-	uint64_t sends, recvs;		/* as the clients say: large ones, posted without blocking, ... */
-	uint64_t bytes, idle_ns;	/* ... their size, time from posting to the first completion call */
+	uint64_t sends, recvs;		/* as the clients say: large ones, posted without blocking */
+	uint64_t bytes, idle_ns;	/* of these: their size, time from posting to the first completion call */
 	uint64_t late, withdrawn;	/* receives that were not pre-matched; pre-matched wrongly */
 };
 void thresh_sum(uint32_t job, struct thresh_sum *s);

@@ -75,8 +75,8 @@ struct win {
 	atomic_uint refs;
 	struct win *job_next, *job_prev;	/* win_registry */
 	struct win *kin_next, *kin_prev;	/* main thread: ranks of the window that are here */
-	struct win *unlock_next, *unlock_prev;	/* main thread: the owner's ... */
-	bool unlock_dead;			/* ... who is dead */
+	struct win *unlock_next, *unlock_prev;	/* main thread: windows of an owner whose locks are given back */
+	bool unlock_dead;			/* the owner has died */
 	struct win *hash_next;		/* win_registry */
 };
 

@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 #define BUSY_INTERVAL_NS	2000000ull
-#define BUSY_FROM		90u	/* percent of an interval that it worked: it is busy from now on ... */
-#define BUSY_UNTIL		30u	/* ... and below that no longer */
+#define BUSY_FROM		90u	/* percent of an interval that it worked: it is busy from now on */
+#define BUSY_UNTIL		30u	/* percent, below which it is so no longer */
 
 struct busy {
 	uint64_t since;			/* of this interval */

@@ -47,8 +47,8 @@ struct worker {
 	pthread_t thread;
 	pid_t tid;			/* 0 until the thread runs */
 	bool running;			/* thread to be joined; main thread only */
-	sem_t ready;			/* posted by the thread when ... */
-	int begun;			/* ... this is known: 0, or why it cannot run */
+	sem_t ready;			/* posted by the thread when `begun' is known */
+	int begun;			/* 0, or why it cannot run */
 	_Atomic(struct mail *) mail;	/* newest first; any thread pushes, the worker takes all */
 	atomic_bool stop;
 	int nsources;

@@ -647,8 +647,8 @@ struct turns {
 	struct worker *w;
 	struct turns *other;
 	atomic_int left;
-	atomic_int *next;	/* place in ... */
-	unsigned char *order;	/* ... the order in which the two had rounds: [2 * ROUNDS] */
+	atomic_int *next;	/* place in `order' */
+	unsigned char *order;	/* in which the two had rounds: [2 * ROUNDS] */
 	unsigned char id;
 };
 

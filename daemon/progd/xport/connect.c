@@ -16,9 +16,9 @@
 #include "xport/lane.h"
 
 #define AGAIN_NS	25000000u	/* up to so long before the first of them, twice before the next */
-#define REDIAL_MIN_NS	50000000ull	/* from one attempt to the next: this, doubled ... */
-#define REDIAL_MAX_NS	1000000000ull	/* ... up to this, which also bounds an attempt */
-#define REFUSED_NS	250000000ull	/* ... or to this while nobody listens there */
+#define REDIAL_MIN_NS	50000000ull	/* from one attempt to the next; doubled each time */
+#define REDIAL_MAX_NS	1000000000ull	/* the longest; also bounds an attempt */
+#define REFUSED_NS	250000000ull	/* the longest while nobody listens there */
 #define REFUSALS	3		/* so many in a row, over the time above, and nobody is there any more */
 
 static void dial(void *arg);

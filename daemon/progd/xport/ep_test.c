@@ -17,8 +17,8 @@
 
 #define ENDS		4
 #define LARGE		(64u << 10)	/* bytes of a large buffer */
-#define LENT		8u		/* of these an endpoint lends ... */
-#define LENT_SMALL	32u		/* ... and of small ones, of which one is for what has no bytes */
+#define LENT		8u		/* of these an endpoint lends */
+#define LENT_SMALL	32u		/* likewise of small ones, of which one is for what has no bytes */
 #define ROOM		(2u << 20)
 
 static const struct verbs_api *const api = &progd_verbs_api;

@@ -266,9 +266,9 @@ extern const struct carrier carrier_rdma;	/* queue pairs beside it */
 struct lane_rdma {
 	uint8_t state;
 	bool peer;			/* it takes frames about RDMA */
-	bool peer_reads;		/* opener: ... and those that ask for keys ... */
-	bool peer_writes;		/* ... and say that a way is gone */
-	bool peer_msg_reads;		/* ... or that read messages */
+	bool peer_reads;		/* opener: it takes frames that ask for keys */
+	bool peer_writes;		/* likewise, that say that a way is gone */
+	bool peer_msg_reads;		/* likewise, that read messages */
 	bool waits;			/* opener: until the timer, then it offers again */
 	bool frame_due;			/* one of these is to be sent */
 	bool switch_due, switching;	/* so is RDMA_SWITCH; it is being sent, and the last */
@@ -457,8 +457,8 @@ struct lane {
 	struct prog_addr addr[PROG_MAX_ADDRS];
 	unsigned int naddrs, cur;
 	unsigned int again;		/* times that the current one closed before it said hello, or accepted a job */
-	bool cut_off;			/* one of them was reached before, and is silent now: to be waited for ... */
-	uint64_t begun_at;		/* ... from this on, ns */
+	bool cut_off;			/* one of them was reached before, and is silent now: to be waited for */
+	uint64_t begun_at;		/* ns; from when on it is waited for */
 	bool waits;			/* all have been tried, and will be again */
 	/* acceptor: where the opener listens; no length: cannot be asked */
 	struct sockaddr_storage back;
@@ -633,8 +633,8 @@ void lane_prepare(void *xw);
 
 #define AGAIN_MAX	6		/* so often at least a lane is made again that is closed, as one of too many perhaps */
 
-#define CONFIRM_WITH	2048u		/* bytes that came: confirmed with what is sent anyway ... */
-#define CONFIRM_NS	20000000ull	/* ... or after this: it keeps memory of its clients */
+#define CONFIRM_WITH	2048u		/* so many bytes that came are confirmed with what is sent anyway */
+#define CONFIRM_NS	20000000ull	/* they are confirmed after this at the latest: the peer keeps memory of its clients */
 #define CONFIRM_MISSED	(32u << 20)	/* far more than can be under way before a confirmation */
 
 #define LATER_NS	2000000ull	/* that frames wait for others, of lane_send_later() */

@@ -296,7 +296,7 @@ static void on_ping(void *ctx, int64_t rtt_ns)
 {
 }
 
-/* ... a lane to a liar. */
+/* We open a lane to a liar. */
 static void open_lane(struct kit_bytes *in)
 {
 	uint8_t how = kit_u8(in);

@@ -1102,7 +1102,7 @@ static void test_refused(void **state)
 	RUN(b.downs);
 	assert_int_equal(b.err, -EPROTO);
 	pair_stop();
-	/* ... or wants to see again what it has confirmed */
+	/* likewise one that wants to see again what it has confirmed */
 	pair_start();
 	script();
 	RUN(b.lane->tx.confirmed);

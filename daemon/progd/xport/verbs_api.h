@@ -32,19 +32,19 @@
 #define VERBS_BUFFER_MAX	(1u << 20)	/* bytes */
 
 #define VERBS_JOB	16		/* bytes of a job's name */
-#define VERBS_READ_MAX	(64u << 10)	/* bytes that one READ brings to a buffer of the way, or a WRITE takes from it ... */
-#define VERBS_LAND_MAX	(512u << 10)	/* ... and to and from other memory */
+#define VERBS_READ_MAX	(64u << 10)	/* bytes that one READ brings to a buffer of the way, or a WRITE takes from it */
+#define VERBS_LAND_MAX	(512u << 10)	/* the same to and from other memory */
 #define VERBS_READS	8u		/* of both that are under way on a queue pair */
 
 /* What a side of a way is for. */
 #define VERBS_WAY_USES	0		/* it reads and writes */
-#define VERBS_WAY_GIVES	1		/* its memory is read and written ... */
-#define VERBS_WAY_SHOWS	2		/* ... or read only */
+#define VERBS_WAY_GIVES	1		/* its memory is read and written */
+#define VERBS_WAY_SHOWS	2		/* its memory is read only */
 
 /* What memory is registered for. */
 #define VERBS_MEM_LANDS	0		/* to be read to and written from by ways that use */
-#define VERBS_MEM_GIVEN	1		/* to be read and written by peers ... */
-#define VERBS_MEM_SHOWN	2		/* ... or read only */
+#define VERBS_MEM_GIVEN	1		/* to be read and written by peers */
+#define VERBS_MEM_SHOWN	2		/* to be read by peers only */
 
 #define VERBS_LINK_IB	1
 #define VERBS_LINK_ETH	2

@@ -120,8 +120,8 @@ enum {
 #define PROG_SQE_REGION		0x02	/* addr: offset in region */
 #define PROG_SQE_VA		0x03	/* addr: address in the client, reached by CMA or helper thread */
 #define PROG_SQE_EXCL		0x04	/* LOCK */
-#define PROG_SQE_FENCE		0x08	/* count at the target, failed or not, in the fence total ... */
-#define PROG_SQE_PARITY		0x10	/* ... of this parity */
+#define PROG_SQE_FENCE		0x08	/* count at the target, failed or not, in the fence total */
+#define PROG_SQE_PARITY		0x10	/* parity of that fence total */
 /*
  * ABI minor 8.  Of the sub-stream that this ring has of stream (win, target): with numbers, datatype ids, acknowledgements and
  * errors of its own (prog_win_ctl.sub_off).  DTYPE, PUT and GET only, and none before a LOCK of the stream is
@@ -325,8 +325,8 @@ struct prog_p2p_peer {
 	__PROG_RENAMED(__u64, eager, early);
 	/* C: since the session began; free-running, relaxed */
 	__u64	sends, recvs;		/* large messages posted without blocking */
-	__u64	bytes;			/* ... their size */
-	__u64	idle_ns;		/* ... time from posting to the first completion call */
+	__u64	bytes;			/* size of these messages */
+	__u64	idle_ns;		/* their time from posting to the first completion call */
 	__u32	late, withdrawn;	/* receives that were not pre-matched; pre-matched wrongly */
 	__PROG_RENAMED(__u32, blocking, waits);	/* C: 1: messages from the peer are waited for at once, lately */
 	__u32	left;			/* D: 1: the peer said so of those to it: they may be left to the MPI library */
@@ -632,7 +632,7 @@ struct prog_ctrl_hello_reply {		/* fds: doorbell, then one eventfd per worker, o
 	char	reason[PROG_REASON_SIZE];	/* why not, when status != 0 */
 	/* ABI minor 3 */
 	__u64	pin_max;		/* PROG_FEAT_PINNED: bytes that this client should pin at most */
-	__u64	pin_cache;		/* ... of which buffers that it only may use again */
+	__u64	pin_cache;		/* of these bytes, for buffers that it only may use again */
 	/*
 	 * ABI minor 4.  An engine copies between pinned memory of two processes of this node: contiguous puts and
 	 * gets of at least so many bytes are better given to the daemon.  0: they are not.
@@ -669,7 +669,7 @@ enum {
 	PROG_BINDING_SEGMENT	= 1,	/* by place in the target's memory */
 	PROG_BINDING_RANDOM	= 2,
 	PROG_BINDING_OPS	= 3,	/* the one that was given the fewest operations */
-	PROG_BINDING_BYTES	= 4,	/* ... the fewest bytes */
+	PROG_BINDING_BYTES	= 4,	/* the one that was given the fewest bytes */
 	PROG_BINDING_AUTO	= 5,	/* the stream's, or, while that has no time left, as BYTES */
 	PROG_BINDING_END	= 6
 };
@@ -772,10 +772,10 @@ struct prog_ctrl_pin_device {
 };
 struct prog_ctrl_pin_add {
 	struct prog_ctrl_hdr hdr;
-	__u64	handle;			/* 0: memory could not be registered, for reports only: ... */
+	__u64	handle;			/* 0: memory could not be registered, for reports only */
 	__u64	addr;			/* of the first byte, in the client */
 	__u64	size;			/* as registered */
-	__s32	error;			/* ... -errno */
+	__s32	error;			/* why not: -errno */
 	__u32	reserved;
 };
 

@@ -50,7 +50,7 @@ static void look_locked(void)
 	for (struct rec *r = cand_list.recv.cand_next; r != &cand_list; r = r->recv.cand_next) {
 		if (r->m || !buf_desc(r, &r->recv.d))
 			continue;
-		if (recv_pull(r, r->recv.user_bounce, 0))
+		if (recv_xfer(r, r->recv.user_bounce, 0))
 			r->m = NULL;	/* later, or when the library completes it */
 	}
 }

@@ -11,7 +11,7 @@
  *   rec.[ch]       records of messages under way, and the table that finds them
  *   buf.c          the program's buffers
  *   partner.c      what is known of the other ranks
- *   recv_pull.c    the payload of a managed receive
+ *   recv_xfer.c    the payload of a managed receive
  *   cand.c         receives that may turn out to be managed ones
  *   recv_match.c   a receive is posted, and matched
  *   send_post.c    managed sends
@@ -125,15 +125,15 @@ void *buf_packed(struct rec *r);
 /* The descriptor that has been received by @r, if it is one. */
 bool buf_desc(const struct rec *r, struct desc_says *d);
 
-/* ---- receives (recv_pull.c, recv_match.c, recv.c) ------------------------------------------------ */
+/* ---- receives (recv_xfer.c, recv_match.c, recv.c) ------------------------------------------------ */
 
 #define RECV_DOUBT_NS	500000000ull	/* so long an announced receive is believed, see doubt() */
 
-/* Tell the daemon to pull the message @r->recv.d; see prog_msg_recv_by_id() for @whole. */
-int recv_pull(struct rec *r, bool whole, unsigned int flags);
+/* Have the daemon receive the message @r->recv.d; see prog_msg_recv_by_id() for @whole. */
+int recv_xfer(struct rec *r, bool whole, unsigned int flags);
 /* A receive whose message's number is known goes to the daemon before the library has it. */
 bool recv_announce(struct rec *r, bool wait);
-/* The daemon is not to pull for @r any more. */
+/* The daemon is not to receive for @r any more. */
 void recv_drop(struct rec *r);
 /* The payload of @r is under way: is it there? */
 bool recv_moving(struct rec *r);

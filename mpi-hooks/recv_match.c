@@ -3,7 +3,7 @@
  * A receive is posted, and matched.
  *
  * A receive is in one of three ways: its message is ordinary and the library's alone; its descriptor comes
- * where the library puts a message (`land'), and says what the daemon is to pull, or confirms what the
+ * where the library puts a message (`land'), and says what the daemon is to receive, or confirms what the
  * daemon was told before; or, when it takes a message that a probe took out of the library, see held.c.
  */
 #include <libprogbase/futex.h>
@@ -74,7 +74,7 @@ static void managed(struct rec *r, const struct desc_says *d)
 	if (r->m)
 		return;
 	prog_msg_account_miss(p2p_context, d->name.src, true);
-	recv_pull(r, true, PROG_MSGF_URGENT);	/* if not now, recv_moving() tries again and says why not */
+	recv_xfer(r, true, PROG_MSGF_URGENT);	/* if not now, recv_moving() tries again and says why not */
 	if (r->cap < DESC_SIZE)
 		recv_moving(r);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
 /*
- * The payload of a managed receive: the daemon pulls it into the buffer, of a message that it was told before (announced), or that
+ * The payload of a managed receive: the daemon moves it to the buffer, of a message that it was told before (announced), or that
  * is named by its descriptor.
  */
 #include <stdlib.h>
@@ -14,8 +14,8 @@
 
 static atomic_int announced;
 
-/* Tell the daemon to pull the message @r->recv.d; see prog_msg_recv_by_id() for @whole. */
-int recv_pull(struct rec *r, bool whole, unsigned int flags)
+/* Have the daemon receive the message @r->recv.d; see prog_msg_recv_by_id() for @whole. */
+int recv_xfer(struct rec *r, bool whole, unsigned int flags)
 {
 	const struct prog_msg_id *name = &r->recv.d.name;
 	struct prog_buf b = buf_prog(r);
@@ -149,7 +149,7 @@ static void doubt(struct rec *r)
 		r->recv.pre_matched = r->m;
 		r->m = NULL;
 		/* not copied by ourselves: the daemon may be at it */
-		if (recv_pull(r, true, 0)) {
+		if (recv_xfer(r, true, 0)) {
 			r->m = r->recv.pre_matched;
 			r->recv.pre_matched = NULL;
 			r->recv.whole = false;
@@ -176,7 +176,7 @@ bool recv_moving(struct rec *r)
 	int rc;
 
 	if (unlikely(!r->m)) {
-		rc = recv_pull(r, true, PROG_MSGF_URGENT);
+		rc = recv_xfer(r, true, PROG_MSGF_URGENT);
 		if (rc == -EAGAIN)
 			return false;
 		if (rc) {

@@ -2,7 +2,7 @@
 /*
  * overlap: how much of a transfer from rank 0 to rank 1 is hidden behind computation.
  *
- *	overlap --work ITERS_PER_MS [--rounds N] [--away-ms N] POINT...
+ *	overlap --work ITERS_PER_MS [--rounds N] [--compute-ms N] POINT...
  *
  * POINT is SIDE/BYTES. SIDE send: rank 0 posts its MPI_Isend, computes, waits, while rank 1 is in
  * MPI; recv: rank 1 posts its MPI_Irecv, computes, waits, while rank 0 is in MPI; both: both compute;
@@ -45,7 +45,7 @@ enum side { SEND, RECV, BOTH, WATCH };
 static const char *const side_names[] = { "send", "recv", "both", "watch" };
 
 static int rank;
-static uint64_t work, rounds, away_ms;
+static uint64_t work, rounds, compute_ms;
 
 /* ---- the watcher: a process that shares the receive buffer and never calls MPI ---- */
 
@@ -219,7 +219,7 @@ static void watch_run(const char *spec, size_t n)
 	}
 	watching = true;
 	for (uint64_t k = 0; k < rounds; k++) {
-		transfer(n, (unsigned char)k, away_ms * work);
+		transfer(n, (unsigned char)k, compute_ms * work);
 		bench_samples_add(&there, rank ? seen : 0);
 	}
 	watching = false;
@@ -318,7 +318,7 @@ int main(int argc, char **argv)
 		bench_die("overlap wants 2 ranks, not %d", size);
 	work = bench_opt(argc, argv, "--work", 0);
 	rounds = bench_opt(argc, argv, "--rounds", 20);
-	away_ms = bench_opt(argc, argv, "--away-ms", 50);
+	compute_ms = bench_opt(argc, argv, "--compute-ms", 50);
 	if (!work || !rounds)
 		bench_die("--work ITERS_PER_MS is missing, or --rounds is 0");
 	for (int i = 0; bench_arg(argc, argv, &i);)

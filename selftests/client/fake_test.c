@@ -115,8 +115,8 @@ static void test_flow(void **state)
 	fake_stop();
 }
 
-/* A worker that dozes is left alone, but for large operations and by who waits. */
-static void body_doze(void)
+/* A worker that coalesces wake-ups is left alone, but for large operations and by who waits. */
+static void body_coalesced(void)
 {
 	struct prog_session *s = rank_session(NULL);
 	uint32_t t = (my_rank + 1) % my_ranks, kicks, ops;
@@ -131,8 +131,8 @@ static void body_doze(void)
 		goto out;
 	CHECK_INT(prog_put(w, &o, &d, 0, NULL), 0);
 	CHECK_INT(prog_flush(w, t), 0);
-	__atomic_store_n(&fk->doze, PROG_WAKEUP_COALESCED, __ATOMIC_RELEASE);
-	kicks = fake_until_dozing();
+	__atomic_store_n(&fk->wakeup, PROG_WAKEUP_COALESCED, __ATOMIC_RELEASE);
+	kicks = fake_until_asleep();
 	for (int i = 0; i < 1000; i++) {
 		d.disp = 8 * i;
 		CHECK_INT(prog_put(w, &o, &d, 0, NULL), 0);
@@ -157,7 +157,7 @@ static void body_doze(void)
 	while (__atomic_load_n(&fk->ops, __ATOMIC_RELAXED) == ops)
 		prog_session_wait(s, 1000000);
 	CHECK_INT(prog_flush(w, t), 0);
-	__atomic_store_n(&fk->doze, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&fk->wakeup, 0, __ATOMIC_RELEASE);
 out:
 	rank_barrier();
 	prog_win_sync(w);
@@ -166,11 +166,11 @@ out:
 	body_end(s, w, mem);
 }
 
-static void test_doze(void **state)
+static void test_coalesced(void **state)
 {
 	body_kind = PROG_WIN_ALLOCATE;
 	fake_start(2, 1, true);
-	assert_true(run_ranks(2, body_doze));
+	assert_true(run_ranks(2, body_coalesced));
 	fake_stop();
 }
 
@@ -187,7 +187,7 @@ static uint32_t kicks(struct prog_session *s)
 static uint32_t asleep(struct prog_session *s)
 {
 	kicks(s);
-	return fake_until_dozing();
+	return fake_until_asleep();
 }
 
 static void put_len(struct prog_win *w, uint32_t t, uint64_t len, uint64_t *seq)
@@ -249,7 +249,7 @@ static void body_held(void)
 		rank_barrier();
 		goto out;
 	}
-	__atomic_store_n(&fk->doze, PROG_WAKEUP_NEEDED, __ATOMIC_RELEASE);
+	__atomic_store_n(&fk->wakeup, PROG_WAKEUP_NEEDED, __ATOMIC_RELEASE);
 	kit_again();
 
 	/* all of an epoch with one wake-up */
@@ -314,7 +314,7 @@ static void body_held(void)
 	before = put_held(s, w, t, NULL);
 	CHECK_INT(prog_unlock(w, t), 0);
 	CHECK_INT(kicks(s), before + 1);
-	__atomic_store_n(&fk->doze, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&fk->wakeup, 0, __ATOMIC_RELEASE);
 out:
 	rank_barrier();
 	prog_win_close(w2);
@@ -1246,7 +1246,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_fence),
 	cmocka_unit_test(test_types),
 	cmocka_unit_test(test_flow),
-	cmocka_unit_test(test_doze),
+	cmocka_unit_test(test_coalesced),
 	cmocka_unit_test(test_held),
 	cmocka_unit_test(test_ticking),
 	cmocka_unit_test(test_behind_lock),

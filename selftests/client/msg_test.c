@@ -119,7 +119,7 @@ static void until(const uint32_t *count, uint32_t value)
 		sched_yield();
 }
 
-/* ---- windows of kind SPACE ---------------------------------------------------------------------------- */
+/* ---- message contexts ---------------------------------------------------------------------------------- */
 
 static void body_window(void)
 {
@@ -341,7 +341,7 @@ static void body_errors(void)
 	}
 	prog_dtype_put(many);
 	prog_dtype_put(byte);
-	/* a send cannot be withdrawn, a named receive neither; what ended is refused */
+	/* a send cannot be withdrawn, a receive by id neither; what ended is refused */
 	m = self_send(1, 0, &v, 8, &name);
 	CHECK_INT(prog_msg_withdraw(self_w, m), -EINVAL);
 	prog_msg_free(self_w, m);
@@ -579,8 +579,8 @@ static void body_doorbell(void)
 	prog_msg *m[64], *sent;
 
 	self_open(0);
-	__atomic_store_n(&fk->doze, PROG_WAKEUP_COALESCED, __ATOMIC_RELEASE);
-	kicks = fake_until_dozing();
+	__atomic_store_n(&fk->wakeup, PROG_WAKEUP_COALESCED, __ATOMIC_RELEASE);
+	kicks = fake_until_asleep();
 	/* announced, nothing waits for it: no system call */
 	for (i = 0; i < 64; i++)
 		m[i] = self_recv(1, i, big, 65536, 0);
@@ -591,16 +591,16 @@ static void body_doorbell(void)
 	until(&fk->kicks, kicks + 1);
 	until(&fk->msg_entries, 65);
 	/* a message waits: now every announcement may be what it waits for */
-	kicks = fake_until_dozing();
+	kicks = fake_until_asleep();
 	prog_msg_free(self_w, self_recv(3, 0, big, 65536, 0));
 	until(&fk->kicks, kicks + 1);
-	kicks = fake_until_dozing();
+	kicks = fake_until_asleep();
 	CHECK_INT(ended(self_recv(2, 0, c, 8, PROG_MSGF_URGENT)), 0);
 	CHECK_INT(ended(sent), 0);
 	CHECK(__atomic_load_n(&fk->kicks, __ATOMIC_ACQUIRE) > kicks);
 	/* a small one is not worth it, but for who waits */
 	for (i = 0; i < 64; i++) {
-		kicks = fake_until_dozing();
+		kicks = fake_until_asleep();
 		sent = self_send(1, i, c, 8, NULL);
 		CHECK_INT(__atomic_load_n(&fk->kicks, __ATOMIC_ACQUIRE), kicks);
 		CHECK_INT(ended(m[i]), 0);
@@ -608,12 +608,12 @@ static void body_doorbell(void)
 		CHECK_INT(ended(sent), 0);
 	}
 	/* so is asking for an answer */
-	fake_until_dozing();
+	fake_until_asleep();
 	m[0] = self_recv(1, 64, big, 8, 0);
 	CHECK_INT(prog_msg_withdraw(self_w, m[0]), 0);
 	prog_msg_free(self_w, m[0]);
 	/* many left behind, and few slots free: the worker is told before there are none */
-	kicks = fake_until_dozing();
+	kicks = fake_until_asleep();
 	for (i = 0; i < 10 * PROG_P2P_SLOTS; i++) {
 		struct prog_msg_key key = self_key(1, i);
 		struct prog_buf b = { .addr = big, .count = 8 };
@@ -625,7 +625,7 @@ static void body_doorbell(void)
 		prog_msg_free(self_w, m[0]);
 	}
 	CHECK(__atomic_load_n(&fk->kicks, __ATOMIC_ACQUIRE) > kicks);
-	__atomic_store_n(&fk->doze, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&fk->wakeup, 0, __ATOMIC_RELEASE);
 	self_close();
 	free(big);
 }

@@ -144,7 +144,7 @@ static struct fake_stream *fake_stream_of(struct fake_win *w, const struct prog_
 	return &w->subs[ring][e->target];
 }
 
-/* The window of kind SPACE comes or goes: rings empty, slots the client's. */
+/* The message context comes or goes: rings empty, slots the client's. */
 static void fake_space(struct fake_session *s, struct fake_win *w)
 {
 	struct prog_p2p_area *area = fake_area(s);
@@ -703,21 +703,21 @@ static void fake_main(int listener)
 		fake_kick[i] = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	for (;;) {
 		struct pollfd p[1 + FAKE_SESSIONS + PROG_MAX_WORKERS];
-		uint32_t how = __atomic_load_n(&fk->doze, __ATOMIC_ACQUIRE);
-		bool busy = false, doze = how && !kicked;
+		uint32_t how = __atomic_load_n(&fk->wakeup, __ATOMIC_ACQUIRE);
+		bool busy = false, by_kick = how && !kicked;
 		uint64_t v;
 		int n = 0;
 
 		kicked = false;
-		if (!doze)
+		if (!by_kick)
 			busy = fake_serve_all();
-		/* once it dozes it looks at nothing until it is kicked */
-		if (!busy && !(doze && __atomic_load_n(&fk->dozing, __ATOMIC_RELAXED))) {
+		/* once it sleeps it looks at nothing until it is kicked */
+		if (!busy && !(by_kick && __atomic_load_n(&fk->asleep, __ATOMIC_RELAXED))) {
 			for (i = 0; i < fk->workers; i++)
-				__atomic_store_n(&fake_bell->state[i].need_wakeup, doze ? how : PROG_WAKEUP_NEEDED,
+				__atomic_store_n(&fake_bell->state[i].need_wakeup, by_kick ? how : PROG_WAKEUP_NEEDED,
 						 __ATOMIC_SEQ_CST);
 			busy = fake_serve_all();
-			__atomic_store_n(&fk->dozing, doze && !busy, __ATOMIC_RELEASE);
+			__atomic_store_n(&fk->asleep, by_kick && !busy, __ATOMIC_RELEASE);
 		}
 		p[n++] = (struct pollfd){ .fd = listener, .events = POLLIN };
 		for (i = 0; i < FAKE_SESSIONS; i++)
@@ -728,10 +728,10 @@ static void fake_main(int listener)
 		/* locks of same-node holders, hold and lazy are polled for */
 		poll(p, (nfds_t)n, busy ? 0 : 1);
 		for (i = 0; i < fk->workers; i++) {
-			if (!doze)
+			if (!by_kick)
 				__atomic_store_n(&fake_bell->state[i].need_wakeup, 0, __ATOMIC_RELAXED);
 			if (read(fake_kick[i], &v, sizeof(v)) == sizeof(v)) {
-				__atomic_store_n(&fk->dozing, 0, __ATOMIC_RELEASE);
+				__atomic_store_n(&fk->asleep, 0, __ATOMIC_RELEASE);
 				__atomic_fetch_add(&fk->kicks, 1, __ATOMIC_RELEASE);
 				kicked = true;
 			}
@@ -796,9 +796,9 @@ void fake_stop(void)
 	}
 }
 
-uint32_t fake_until_dozing(void)
+uint32_t fake_until_asleep(void)
 {
-	while (!__atomic_load_n(&fk->dozing, __ATOMIC_ACQUIRE))
+	while (!__atomic_load_n(&fk->asleep, __ATOMIC_ACQUIRE))
 		sched_yield();
 	return __atomic_load_n(&fk->kicks, __ATOMIC_ACQUIRE);
 }

@@ -28,7 +28,7 @@ struct fake_shared {
 	uint32_t cma;			/* reach clients by CMA; else by their helper threads */
 	uint32_t hold;			/* serve no rings */
 	uint32_t lazy;			/* acknowledge only to clients that wait */
-	uint32_t doze;			/* PROG_WAKEUP_*: sleeps so, and takes entries only when kicked */
+	uint32_t wakeup;		/* PROG_WAKEUP_*: sleeps so, and takes entries only when kicked */
 	uint32_t fault_msg, fault;	/* what to do with messages of that type */
 	uint32_t minor[2];		/* ABI minor of the daemons of even and odd nodes; 0: the newest */
 	uint32_t binding;		/* PROG_BINDING_* in answers to HELLO */
@@ -45,7 +45,7 @@ struct fake_shared {
 	uint64_t offload, offload_min;	/* thresholds */
 	struct prog_p2p_peer peer;	/* at PING: offload is taken from here, the rest shown */
 	/* observed */
-	uint32_t kicks, helper_jobs, dtypes, ops, regions, dozing;
+	uint32_t kicks, helper_jobs, dtypes, ops, regions, asleep;
 	uint32_t taken_back;		/* WIN_KEYS */
 	uint32_t msg_entries, msg_withdraws, msg_ends, passes;
 	uint32_t msg_hints, cpu, blocked;	/* with the last of these entries */
@@ -56,7 +56,7 @@ extern struct fake_shared *fk;			/* of all processes; NULL: it was never started
 /* Start it; session i is on node i % @nodes. */
 void fake_start(uint32_t nodes, uint32_t workers, bool cma);
 void fake_stop(void);
-/* Until it sleeps as `doze' says.  How often it has been kicked so far. */
-uint32_t fake_until_dozing(void);
+/* Until it sleeps as `wakeup' says.  How often it has been kicked so far. */
+uint32_t fake_until_asleep(void);
 
 #endif

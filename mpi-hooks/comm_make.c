@@ -2,7 +2,7 @@
 /*
  * Communicators: which of them are managed, their ids and members; making and freeing them.
  *
- * Managed are MPI_COMM_WORLD and what is made of managed ones, and intercommunicators all of whose members are in
+ * The hooks manage MPI_COMM_WORLD, what is made of managed communicators, and intercommunicators all of whose members are in
  * MPI_COMM_WORLD.  All members of a communicator decide alike without asking each other: whether p2p_context
  * exists was agreed in MPI_Init, the rest follows from the parent and the members.  Only of one that comes from a session the members
  * ask each other (mpi_sessions.c); where sessions have started the job, hooks.world stands for MPI_COMM_WORLD, and

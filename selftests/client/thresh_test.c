@@ -324,7 +324,7 @@ static void body_pins(void)
 	rank_finish(ses, win);
 }
 
-/* Both programs are away for long: the eager value rises to what the messages need, by itself. */
+/* Both programs compute for long, in overlap time: the eager value rises to what the messages need, by itself. */
 static void body_adapts(void)
 {
 	json_t *r, *pool;
@@ -383,7 +383,7 @@ static void body_passed(void)
 		memset(buf, my_rank ? 0 : 'a' + round, n);
 		rank_barrier();
 		m = post(n);
-		/* now the sender rests, now the receiver */
+		/* now the sender is blocked, now the receiver */
 		while (round % 2 == (int)my_rank && !prog_msg_test(win, m, NULL))
 			;
 		CHECK_INT(prog_msg_wait(win, m, NULL), 0);

@@ -209,17 +209,17 @@ static void test_by_id(void **state)
 
 	learn();
 	before = st()->msgs;
-	for (int early = 0; early < 2; early++) {
+	for (int recv_first = 0; recv_first < 2; recv_first++) {
 		uint64_t seed = ++ord;
 		struct buf sb = send_buf(2, 1 << 20, seed), rb = recv_buf(0, IN_REGION, 1 << 20);
-		uint32_t r, s = post_slot(&clients[2], PROG_P2P_SEND, 0, kit_key(2, 0, ord), &sb, !early);
+		uint32_t r, s = post_slot(&clients[2], PROG_P2P_SEND, 0, kit_key(2, 0, ord), &sb, !recv_first);
 
-		if (!early)
+		if (!recv_first)
 			RUN(clients[0].seg->area.unmatched == 1);
 		r = post_by_id(2, s, 0, 0, &rb);
 		RUN(DONE(2, s) && DONE(0, r));
 		check(0, r, &rb, seed, 1 << 20);
-		if (early)
+		if (recv_first)
 			publish(&clients[2], 0, s);
 		RUN(!under_way());
 	}

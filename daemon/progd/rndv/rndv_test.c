@@ -531,7 +531,7 @@ static void test_bad_recv(void **state)
 	free_buf(&b);
 }
 
-/* Found when the SEND is announced, or when it is pulled; here and from the other node. */
+/* Found when the SEND is announced, or when its bytes are asked for; here and from the other node. */
 static void test_bad_send(void **state)
 {
 	for (uint32_t dst = 1; dst < 3; dst++) {

@@ -607,7 +607,7 @@ static void expect_place(struct worker *w, int idle, int busy, const cpu_set_t *
 }
 
 /*
- * A worker goes where clients rest, or at least away from where they compute, when it was seen twice, and only within where it may
+ * A worker goes where clients are blocked, or at least away from where they compute, when it was seen twice, and only within where it may
  * run; when nothing more comes it may run anywhere again.
  */
 static void test_place(void **state)

@@ -23,8 +23,8 @@
 
 #define FETCHES		8u		/* operations of a stream that are read at a time */
 #define WAIT_MIN	65536u		/* so long it is worth to wait for what is before it */
-#define ASK_MIN		16384u		/* so long it is worth to ask for a key ... */
-#define ASK_OFTEN	32u		/* ... or when so many shorter ones were sent */
+#define ASK_MIN		16384u		/* so long it is worth to ask for a key */
+#define ASK_OFTEN	32u		/* so many shorter ones were sent: it is worth it, too */
 #define KEY_REST_NS	1000000000ull	/* a target that refuses is not asked again for so long */
 #define LAND_MIN	16384u		/* of shorter ones the bytes are copied */
 #define WAY_REST_NS	2000000000ull	/* when a way has failed there is none for so long */

@@ -18,15 +18,15 @@
 #define REF_MIN		LANE_REF_MIN	/* payloads from here on are sent from where they are */
 #define REPLY_COPIES	(64u << 10)	/* a stream's replies, sent and unconfirmed, that are copied if something waits */
 #define LANE_REFS	2		/* such payloads queued per lane and not sent: more would delay small ones */
-#define HELD_STOP	(1u << 20)	/* bytes kept for waiting streams of a lane: they are told to stop */
-#define HELD_GO		(512u << 10)	/* ... and to go on */
+#define HELD_STOP	(1u << 20)	/* bytes kept for waiting streams of a lane, at which they are told to stop */
+#define HELD_GO		(512u << 10)	/* the same, to go on */
 #define HELD_HIGH	(32u << 20)	/* far more than can be under way then: stop reading the lane */
 #define HELD_LOW	(8u << 20)
-#define STRIPE_TRY_NS	200000		/* wait for a stripe at most this long ... */
-#define STRIPE_AGAIN_NS	20000		/* ... and this when that was in vain: others wait for us */
-#define STRIPE_ASK_NS	10000000000ull	/* then we look who has it, ... */
-#define STRIPE_SAY_NS	60000000000ull	/* ... say so as often, ... */
-#define STRIPE_GONE_NS	1000000000ull	/* ... and look again after this, if nobody has: it may just be released */
+#define STRIPE_TRY_NS	200000		/* wait for a stripe at most this long */
+#define STRIPE_AGAIN_NS	20000		/* the same after one wait in vain: others wait for us */
+#define STRIPE_ASK_NS	10000000000ull	/* a stripe that was not got for so long: we look who has it */
+#define STRIPE_SAY_NS	60000000000ull	/* who has it is said so often */
+#define STRIPE_GONE_NS	1000000000ull	/* nobody has it: we look again after this, as it may just be released */
 #define TRIM_SLOTS	256u		/* more than these are given back after a burst */
 #define TRIM_NS		1000000000ull
 #define RETRY_MAX_NS	8000000		/* blocked by a stripe or a full helper ring: look again at least so often */
@@ -62,7 +62,7 @@ struct op {
 	bool all_sent;
 	uint8_t move;			/* MOVE_* of enum move */
 	struct copy_req *moving;	/* MOVE_UNDER_WAY: counts as pending; NULL: cancelled */
-	struct stream *moving_of;	/* ... its stream */
+	struct stream *moving_of;	/* the stream of `moving' */
 	struct fetch *fetch;		/* MOVE_UNDER_WAY: it is read or written by RDMA, and counts as pending */
 	bool failed_nop;		/* its bytes cannot be read: sent as an empty PUT */
 	uint8_t inl[PROG_SQE_INLINE_MAX];
@@ -95,8 +95,8 @@ struct stream {
 	struct win *win;		/* the origin's own window rank; held */
 	struct rma_win *of;		/* the same, in this worker; NULL: zombie */
 	struct rma_peer *peer;
-	struct link_job *lj;		/* NULL: the target is on this node, ... */
-	struct rma_from *to;		/* ... and this is what it is there */
+	struct link_job *lj;		/* NULL: the target is on this node */
+	struct rma_from *to;		/* what the stream is there: lj is NULL */
 	uint32_t slot;			/* of the window at the client */
 	bool sub;			/* one more of its pair, of this worker: PROG_SQE_SUB */
 	struct prog_win_stream *shared;	/* what the client is told */
@@ -192,8 +192,8 @@ struct conn {				/* a client as this worker knows it */
 struct sendref {
 	struct win_map *map;
 	struct rma_peer *peer;		/* origin: who may send more now */
-	struct tstream *ts;		/* target: whose reply it was ... */
-	uint32_t len;			/* ... and how long */
+	struct tstream *ts;		/* target: whose reply it was */
+	uint32_t len;			/* target: of the reply */
 	struct sendref *next;		/* free list */
 	struct rma *r;
 };
@@ -298,17 +298,17 @@ struct tstream {
 	struct wire_frame cur;		/* TS_LOCK, TS_FULL, TS_SEND: the frame in progress */
 	uint64_t cur_off;		/* TS_SEND: next byte of the reply */
 	uint64_t blocked_since;		/* TS_RETRY by a stripe or the lock's guard: ns, 0: not */
-	uint64_t asked;			/* ... who has the stripe; 0: not yet */
+	uint64_t asked;			/* when we looked who has the stripe; 0: not yet */
 	uint64_t said;			/* likewise */
 	uint32_t stranger;		/* who had it then and is not here; 0: nobody */
 	unsigned int jobs;		/* helper jobs of this stream */
-	struct tjob *job_list;		/* ... in order */
+	struct tjob *job_list;		/* these, in order */
 	uint64_t job_seq;		/* operation that job_status is of */
 	int32_t job_status;
-	unsigned int refs;		/* replies by reference that are not over ... */
-	uint64_t ref_bytes;		/* ... their bytes ... */
-	const struct lane_ref *ref_calls;	/* ... who is told of them ... */
-	unsigned int unsent;		/* ... and those of them that are not sent */
+	unsigned int refs;		/* replies by reference that are not over */
+	uint64_t ref_bytes;		/* of these replies */
+	const struct lane_ref *ref_calls;	/* who is told of these replies */
+	unsigned int unsent;		/* how many of these replies are not sent */
 	uint32_t fences_due[2];		/* operations to be counted in a fence when no reply is left, by parity */
 	uint8_t due;			/* type of an operation to be done then, which is acknowledged; 0: none */
 	bool keyed;			/* its origin has keys of the window */
@@ -373,10 +373,10 @@ struct rma_lane {			/* a lane on which operations arrive */
 	uint32_t nstopped;
 	struct wire_frame *notices;	/* STOP and GO to be sent */
 	uint32_t nnotices, max_notices;
-	bool rx_placed;			/* a payload is being received in place ... */
-	struct tstream *rx;		/* ... of this stream; NULL: it ended meanwhile */
+	bool rx_placed;			/* a payload is being received in place */
+	struct tstream *rx;		/* of this stream; NULL: it ended meanwhile */
 	struct win *rx_win;		/* whose memory it goes to; held */
-	struct win_map *rx_map;		/* ... or this; held */
+	struct win_map *rx_map;		/* likewise; one of the two */
 	uint64_t ops, bytes;
 	bool dirty_listed;
 	struct rma_lane *next, *prev;
@@ -475,7 +475,7 @@ struct rma {
 	uint64_t now;			/* of this poll, ns */
 	uint64_t bytes;			/* of payloads of clients' operations that are not over */
 	struct conn *followed;		/* whose processor this worker was sent to last; NULL: nobody's */
-	uint32_t followed_cpu;		/* ... which is that */
+	uint32_t followed_cpu;		/* that processor */
 	uint64_t followed_at;
 	uint64_t kept_off_at;		/* when it was last seen to that it is in nobody's way; 0: never */
 };
@@ -484,7 +484,7 @@ struct rma {
 struct rma_win {
 	struct win *win;
 	struct stream *out;		/* its rank is their origin */
-	struct tstream *in;		/* ... their target */
+	struct tstream *in;		/* its rank is their target */
 	UT_hash_handle hh;
 };
 
@@ -571,7 +571,7 @@ int rma_move_next(struct stream *s);
  * is not so, or something of the stream is still to be done.
  */
 bool target_where(struct rma_from *from, const struct wire_frame *f, struct win_map **map, uint64_t *at);
-/* ... and it was copied: 0, -ENOMEM, or -EBUSY: no, it must be done. */
+/* What target_where() was asked for was copied: 0, -ENOMEM, or -EBUSY: no, it must be done. */
 int target_copied(struct rma_from *from, const struct wire_frame *f);
 /* KEY_ASK: the answer is sent. */
 int target_key_ask(struct rma_from *from, const struct wire_frame *f, const void *payload);

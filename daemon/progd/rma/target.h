@@ -58,9 +58,9 @@ void target_acks_collect(struct rma_lane *tl);
 bool target_lock_unlock_held(struct rma *r, const struct win *win, uint32_t origin);
 void target_lock_held_unlocks(struct rma *r);
 void target_lock_forget_unlocks(struct rma *r);
-/* The lock that the stream has ... */
+/* The lock that the stream has. */
 void target_lock_release(struct tstream *ts);
-/* ... or waits for, as its origin is gone. */
+/* The lock that the stream has or waits for, as its origin is gone. */
 void target_lock_drop(struct tstream *ts);
 /* Other workers, to whose streams a lock was granted. */
 void target_lock_kick_granted(struct rma *r, uint32_t mask);
@@ -156,7 +156,7 @@ static inline int target_memory_state(const struct tstream *ts, const struct tar
 
 /* Go on with what was kept. */
 void ts_run(struct tstream *ts);
-/* ... if it waits for helper jobs and replies by reference, and they are over. */
+/* Go on, if it waits for helper jobs and replies by reference, and they are over. */
 void ts_settled(struct tstream *ts);
 /* Go on with the operation in `cur', and, when it is done, with what was kept: true. */
 bool ts_resume(struct tstream *ts);

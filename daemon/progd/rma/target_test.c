@@ -1312,7 +1312,7 @@ static void test_memory_gone_receiving(void **state)
 	assert_int_equal(a.downs, 0);
 }
 
-/* ... and while it sends from there. */
+/* The same while it sends from there. */
 static void test_memory_gone_sending(void **state)
 {
 	struct wire_frame f = op(WIRE_RMA_GET, 0, 1, 0, LARGE);

@@ -69,8 +69,8 @@ static void leave(struct link_from *from)
 
 	lost(from);
 	for (uint32_t i = 1; i <= XPORT_MAX_JOBS; i++)
-		if (lane_job_priv(lane, i) == from)
-			lane_job_set_priv(lane, i, NULL);
+		if (lane_job_from(lane, i) == from)
+			lane_job_set_from(lane, i, NULL);
 	from->lane = NULL;
 	from->indices = 0;
 	win_job_put(from->job);
@@ -103,15 +103,15 @@ void link_in_proven(struct link_lane *in, uint32_t index)
 		from->id = atomic_fetch_add(&ids, 1) + 1;
 	from->lane = in;
 	from->indices++;
-	lane_job_set_priv(in->lane, index, from);
+	lane_job_set_from(in->lane, index, from);
 	link_from_job(from);
 }
 
 void link_in_closed(struct link_lane *in, uint32_t index)
 {
-	struct link_from *from = lane_job_priv(in->lane, index);
+	struct link_from *from = lane_job_from(in->lane, index);
 
-	lane_job_set_priv(in->lane, index, NULL);
+	lane_job_set_from(in->lane, index, NULL);
 	if (!from || --from->indices)
 		return;
 	lost(from);
@@ -132,11 +132,11 @@ int link_in_new(struct link *l, struct lane *lane)
 	in->lane = lane;
 	in->serial = ++l->serial;
 	DL_APPEND(l->lanes, in);
-	lane_set_priv(lane, in);
+	lane_set_in(lane, in);
 	EACH_ENGINE(l, i) {
 		if (l->ops[i]->lane_new(in)) {
 			link_in_free(in);
-			lane_set_priv(lane, NULL);
+			lane_set_in(lane, NULL);
 			return -ENOMEM;
 		}
 	}

@@ -35,11 +35,15 @@ static int on_begin(void *ctx, struct lane *lane, const struct wire_frame *f, st
 
 	sink->niov = 0;
 	sink->token = NULL;
-	if (!ops || !lane_job_priv(lane, f->job))
+	if (!ops)
 		return 0;
-	if (!lane_is_opener(lane))
-		return ops->begin(lane_job_priv(lane, f->job), f, sink);
-	ops->answer_begin(lane_job_priv(lane, f->job), f, sink);
+	if (!lane_is_opener(lane)) {
+		struct link_from *from = lane_job_from(lane, f->job);
+
+		return from ? ops->begin(from, f, sink) : 0;
+	}
+	if (lane_job_to(lane, f->job))
+		ops->answer_begin(lane_job_to(lane, f->job), f, sink);
 	return 0;
 }
 
@@ -47,12 +51,19 @@ static int on_end(void *ctx, struct lane *lane, const struct wire_frame *f, cons
 		  void *token)
 {
 	const struct link_ops *ops = engine_of(ctx, f->type);
-	void *of = lane_job_priv(lane, f->job);
+	struct link_from *from = NULL;
+	struct link_job *j = NULL;
 
-	if (!ops || (!of && !token))
-		return 0;		/* late */
-	return lane_is_opener(lane) ? ops->answer_end(of, f, payload, token) :
-				      ops->end(of, f, payload, token);
+	/* whose job is gone is late, but for what had begun before */
+	if (!ops)
+		return 0;
+	if (lane_is_opener(lane))
+		j = lane_job_to(lane, f->job);
+	else
+		from = lane_job_from(lane, f->job);
+	if (!j && !from && !token)
+		return 0;
+	return lane_is_opener(lane) ? ops->answer_end(j, f, payload, token) : ops->end(from, f, payload, token);
 }
 
 static void on_abort(void *ctx, struct lane *lane, const struct wire_frame *f, void *token)
@@ -70,7 +81,7 @@ static void on_abort(void *ctx, struct lane *lane, const struct wire_frame *f, v
 static void on_up(void *ctx, struct lane *lane)
 {
 	if (lane_is_opener(lane))
-		link_peer_up(lane_priv(lane));
+		link_peer_up(lane_peer(lane));
 	else if (link_in_new(ctx, lane))
 		lane_close(lane, -ENOMEM, "out of memory");
 }
@@ -82,39 +93,40 @@ static void on_down(void *ctx, struct lane *lane, int err, const char *why)
 				 why ? why : strerror(-err));
 	else
 		prog_log_limited(PROG_LOG_INFO, "lane %s: closed", lane_name(lane));
-	if (!lane_priv(lane))
-		return;
-	if (lane_is_opener(lane))
-		link_peer_down(lane_priv(lane), err ? err : -ECONNRESET);
-	else
-		link_in_free(lane_priv(lane));
+	if (!lane_is_opener(lane)) {
+		if (lane_in(lane))
+			link_in_free(lane_in(lane));
+	} else if (lane_peer(lane)) {
+		link_peer_down(lane_peer(lane), err ? err : -ECONNRESET);
+	}
 }
 
 static void on_writable(void *ctx, struct lane *lane)
 {
 	struct link *l = ctx;
 
-	if (!lane_priv(lane))
-		return;
 	if (lane_is_opener(lane)) {
-		link_peer_writable(lane_priv(lane));
+		if (lane_peer(lane))
+			link_peer_writable(lane_peer(lane));
 		return;
 	}
+	if (!lane_in(lane))
+		return;
 	EACH_ENGINE_FOR_ROOM(l, i)
 		if (l->ops[i]->lane_writable)
-			l->ops[i]->lane_writable(lane_priv(lane));
+			l->ops[i]->lane_writable(lane_in(lane));
 }
 
 static void on_job_proven(void *ctx, struct lane *lane, uint32_t job)
 {
-	if (lane_priv(lane))
-		link_in_proven(lane_priv(lane), job);
+	if (lane_in(lane))
+		link_in_proven(lane_in(lane), job);
 }
 
 static void on_job_closed(void *ctx, struct lane *lane, uint32_t job)
 {
-	if (lane_priv(lane))
-		link_in_closed(lane_priv(lane), job);
+	if (lane_in(lane))
+		link_in_closed(lane_in(lane), job);
 }
 
 const struct xport_handlers link_handlers = {

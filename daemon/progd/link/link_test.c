@@ -86,10 +86,10 @@ static void test_room(void **state)
 	link_engine_add(k.link, LINK_RNDV, &rndv.ops);
 	peer.link = in.link = k.link;
 	lane.opener = true;
-	lane_set_priv(&lane, &peer);
+	lane_set_peer(&lane, &peer);
 	message_among_operations(k.link, &lane);
 	lane.opener = false;
-	lane_set_priv(&lane, &in);
+	lane_set_in(&lane, &in);
 	message_among_operations(k.link, &lane);
 	link_engine_del(k.link, LINK_RMA);
 	link_engine_del(k.link, LINK_RNDV);
@@ -130,7 +130,7 @@ static void test_other_job(void **state)
 	struct lane lane[2] = { { .guid = { 7 }, .njobs = 3, .job = jobs[0] }, { .guid = { 7 }, .njobs = 3, .job = jobs[1] } };
 	struct link_host host = { 0 };
 	struct kit_link k;
-	void *first[3];
+	struct link_from *first[3];
 
 	kit_link_new(&k, guid, 1, &host);
 	rma.ops = (struct link_ops){
@@ -141,24 +141,24 @@ static void test_other_job(void **state)
 		link_handlers.lane_up(k.link, &lane[i]);
 	for (uint8_t id = 1; id <= 2; id++) {
 		prove(k.link, &lane[0], id);
-		first[id] = lane_job_priv(&lane[0], id);
+		first[id] = lane_job_from(&lane[0], id);
 		assert_non_null(first[id]);
 	}
 	prove(k.link, &lane[1], 3);
 	assert_int_equal(lost, 0);
 	for (uint8_t id = 1; id <= 2; id++)
-		assert_ptr_equal(lane_job_priv(&lane[0], id), first[id]);
+		assert_ptr_equal(lane_job_from(&lane[0], id), first[id]);
 	/* the same job: what still comes on the lane before is nobody's */
 	prove(k.link, &lane[1], 1);
 	assert_int_equal(lost, 1);
-	assert_null(lane_job_priv(&lane[0], 1));
-	assert_ptr_equal(lane_job_priv(&lane[1], 1), first[1]);
-	assert_ptr_equal(lane_job_priv(&lane[0], 2), first[2]);
+	assert_null(lane_job_from(&lane[0], 1));
+	assert_ptr_equal(lane_job_from(&lane[1], 1), first[1]);
+	assert_ptr_equal(lane_job_from(&lane[0], 2), first[2]);
 	/* and the lane before cannot take it back */
 	prove(k.link, &lane[0], 3);
 	assert_int_equal(lost, 1);
-	assert_null(lane_job_priv(&lane[0], 3));
-	assert_non_null(lane_job_priv(&lane[1], 3));
+	assert_null(lane_job_from(&lane[0], 3));
+	assert_non_null(lane_job_from(&lane[1], 3));
 	for (int i = 0; i < 2; i++) {
 		for (uint32_t id = 1; id <= 3; id++)
 			link_handlers.job_closed(k.link, &lane[i], id);

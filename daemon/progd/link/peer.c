@@ -102,7 +102,7 @@ static void on_idle(void *arg)
 	if (!lane || p->jobs)
 		return;
 	/* it still sends what is queued, and is nothing to us */
-	lane_set_priv(lane, NULL);
+	lane_set_peer(lane, NULL);
 	no_lane(p, -ECONNRESET);
 	lane_close(lane, 0, "no job uses it");
 }
@@ -184,7 +184,7 @@ static void job_opened(void *ctx, struct lane *lane, uint32_t index, int err)
 	/* of a lane that goes down all end by that */
 	if (lane_state(lane) == LANE_CLOSING)
 		return;
-	lane_job_set_priv(lane, index, NULL);
+	lane_job_set_to(lane, index, NULL);
 	prog_log_limited(PROG_LOG_WARN, "lane %s: job %u refused: %s", lane_name(lane), j->job->number,
 			 strerror(-err));
 	refused(j, err);
@@ -198,7 +198,7 @@ static int job_open(struct link_job *j)
 
 	if (index < 0)
 		return index;
-	lane_job_set_priv(lane, index, j);
+	lane_job_set_to(lane, index, j);
 	j->index = index;
 	j->state = LINK_OPENING;
 	return 0;
@@ -219,7 +219,7 @@ int link_job_connect(struct link_job *j)
 		p->lane = lane_open(p->link->xw, p->key.guid, p->key.addr, p->key.naddrs);
 		if (!p->lane)
 			return -errno;
-		lane_set_priv(p->lane, p);
+		lane_set_peer(p->lane, p);
 	}
 	err = job_open(j);
 	if (err != -EAGAIN)

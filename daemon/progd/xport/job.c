@@ -156,7 +156,7 @@ void lane_job_close(struct lane *l, uint32_t job)
 
 	if (!j || !l->opener)
 		return;
-	j->priv = NULL;
+	j->to = NULL;
 	if (j->state == JOB_PROVEN)
 		j->state = JOB_CLOSED;
 	else if (j->state == JOB_OPENING || j->state == JOB_PROVING)
@@ -173,15 +173,26 @@ const uint8_t *lane_jobid(const struct lane *l, uint32_t job)
 	return j->jobid;
 }
 
-void lane_job_set_priv(struct lane *l, uint32_t job, void *priv)
+void lane_job_set_to(struct lane *l, uint32_t job, struct link_job *to)
 {
 	if (job && job <= l->njobs)
-		l->job[job - 1].priv = priv;
+		l->job[job - 1].to = to;
 }
 
-void *lane_job_priv(const struct lane *l, uint32_t job)
+struct link_job *lane_job_to(const struct lane *l, uint32_t job)
 {
-	return job && job <= l->njobs ? l->job[job - 1].priv : NULL;
+	return job && job <= l->njobs ? l->job[job - 1].to : NULL;
+}
+
+void lane_job_set_from(struct lane *l, uint32_t job, struct link_from *from)
+{
+	if (job && job <= l->njobs)
+		l->job[job - 1].from = from;
+}
+
+struct link_from *lane_job_from(const struct lane *l, uint32_t job)
+{
+	return job && job <= l->njobs ? l->job[job - 1].from : NULL;
 }
 
 void lane_job_result(struct lane *l, uint32_t job, int err)

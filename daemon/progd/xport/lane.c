@@ -320,14 +320,24 @@ const char *lane_way_why(const struct lane *l)
 	return l->rdma.way_why;
 }
 
-void lane_set_priv(struct lane *l, void *priv)
+void lane_set_peer(struct lane *l, struct link_peer *p)
 {
-	l->priv = priv;
+	l->peer = p;
 }
 
-void *lane_priv(const struct lane *l)
+struct link_peer *lane_peer(const struct lane *l)
 {
-	return l->priv;
+	return l->peer;
+}
+
+void lane_set_in(struct lane *l, struct link_lane *in)
+{
+	l->in = in;
+}
+
+struct link_lane *lane_in(const struct lane *l)
+{
+	return l->in;
 }
 
 const struct lane_stats *lane_stats(const struct lane *l)

@@ -412,7 +412,10 @@ struct lane_job {
 	uint8_t nonce_acceptor[WIRE_NONCE_SIZE];
 	void (*cb)(void *ctx, struct lane *l, uint32_t job, int err);
 	void *ctx;
-	void *priv;
+	union {
+		struct link_job *to;		/* opener */
+		struct link_from *from;		/* acceptor */
+	};
 };
 
 struct lane {
@@ -491,7 +494,10 @@ struct lane {
 	struct lane_job *job;		/* [njobs], index job - 1 */
 	uint32_t njobs;
 	const struct lane_connect *connect;
-	void *priv;
+	union {
+		struct link_peer *peer;		/* opener */
+		struct link_lane *in;		/* acceptor */
+	};
 	struct lane_stats st;
 	struct seal seal;
 	struct lane_rdma rdma;

@@ -37,6 +37,11 @@
 struct xport;
 struct xport_worker;
 struct lane;
+/* Of who uses lanes, link/: names only. */
+struct link_peer;
+struct link_lane;
+struct link_job;
+struct link_from;
 
 /* Where the payload of a frame is to be received. */
 struct lane_sink {
@@ -204,9 +209,11 @@ const char *lane_carrier(const struct lane *l);
 const char *lane_carrier_why(const struct lane *l);
 /* "verbs": why reads and writes last did without a way, or without memory that is registered; "": they never had to.  Likewise. */
 const char *lane_way_why(const struct lane *l);
-/* The engine's own pointer; NULL at first. */
-void lane_set_priv(struct lane *l, void *priv);
-void *lane_priv(const struct lane *l);
+/* What its user has of it, NULL at first: the opener, and the acceptor. */
+void lane_set_peer(struct lane *l, struct link_peer *p);
+struct link_peer *lane_peer(const struct lane *l);
+void lane_set_in(struct lane *l, struct link_lane *in);
+struct link_lane *lane_in(const struct lane *l);
 
 /*
  * End the lane. Queued frames are sent first when @err is 0 (bounded by the peer timeout), with
@@ -234,9 +241,11 @@ int lane_job_open(struct lane *l, const uint8_t jobid[WIRE_JOBID_SIZE],
 void lane_job_close(struct lane *l, uint32_t job);
 /* Its 16 bytes, while the job is proven (or, for the opener, being proven); else NULL. */
 const uint8_t *lane_jobid(const struct lane *l, uint32_t job);
-/* The engine's pointer for a proven job; NULL at first. */
-void lane_job_set_priv(struct lane *l, uint32_t job, void *priv);
-void *lane_job_priv(const struct lane *l, uint32_t job);
+/* The same for a job. */
+void lane_job_set_to(struct lane *l, uint32_t job, struct link_job *to);
+struct link_job *lane_job_to(const struct lane *l, uint32_t job);
+void lane_job_set_from(struct lane *l, uint32_t job, struct link_from *from);
+struct link_from *lane_job_from(const struct lane *l, uint32_t job);
 
 #define LANE_REF_MIN	16384u	/* shorter payloads are copied */
 

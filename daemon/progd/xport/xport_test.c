@@ -502,8 +502,8 @@ static void test_jobs(void **state)
 	assert_int_equal(lane_send(l, &f, NULL, NULL, NULL), -EPERM);
 	job = open_job(&a, &b, l, 0x11);
 	assert_int_equal(a.job_err, 0);
-	lane_job_set_priv(l, job, &a);
-	assert_ptr_equal(lane_job_priv(l, job), &a);
+	lane_job_set_to(l, job, (void *)&a);
+	assert_ptr_equal(lane_job_to(l, job), &a);
 
 	/* replies that come after the job was closed are dropped, large ones too */
 	f = frame(WIRE_RMA_DATA, job, 1, 100000);

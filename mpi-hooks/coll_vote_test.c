@@ -307,15 +307,12 @@ static void test_parts(void **state)
 	assert_int_equal(goes_on(&v, 1, VOTE_PARTS, false), 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_alike),
-		cmocka_unit_test(test_all_wait),
-		cmocka_unit_test(test_habit),
-		cmocka_unit_test(test_old),
-		cmocka_unit_test(test_parts),
-	};
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(test_alike),
+	cmocka_unit_test(test_all_wait),
+	cmocka_unit_test(test_habit),
+	cmocka_unit_test(test_old),
+	cmocka_unit_test(test_parts),
+};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+KIT_SUITE(tests);

@@ -5,7 +5,7 @@
  *
  *	ranks 0, 1: "node A", this test ==== in-process lanes ==== node B, ranks 2, 3
  */
-#include "rndv/test_kit.h"
+#include <kit/rndv.h>
 
 static struct {
 	struct loop *loop;

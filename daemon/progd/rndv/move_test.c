@@ -3,8 +3,8 @@
  * Messages on one node from pinned memory to pinned memory, copied by an engine that is this test: it may be late,
  * fail, and outlive both processes.
  */
-#define KIT_PINNED
-#include "rndv/test_kit.h"
+#include <kit/pin_fake.h>
+#include <kit/rndv.h>
 
 #define LEN	400001u
 #define CANARY	0x5a
@@ -66,6 +66,7 @@ static int setup(void **state)
 	pin_fake.copies.present = true;
 	pin_fake.copies.engine = true;
 	copy_engine_conf_set(&c);
+	kit_pinned = true;
 	return kit_setup(state);
 }
 

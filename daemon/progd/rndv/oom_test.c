@@ -7,7 +7,7 @@
 #include <kit/oom.h>
 #include <kit/verbs_double.h>
 
-#include "rndv/test_kit.h"
+#include <kit/rndv.h>
 #include "xport/xport.h"
 
 static long oom_from;			/* for messages */

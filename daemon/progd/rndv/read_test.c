@@ -12,7 +12,7 @@
 #include <kit/steps.h>
 #include <kit/verbs_double.h>
 
-#include "rndv/test_kit.h"
+#include <kit/rndv.h>
 #include "xport/lane.h"
 
 #define SEND_AT		64u

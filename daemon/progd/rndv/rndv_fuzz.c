@@ -9,7 +9,7 @@
  */
 #include <kit/peer.h>
 
-#include "rndv/test_kit.h"
+#include <kit/rndv.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

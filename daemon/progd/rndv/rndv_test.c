@@ -5,7 +5,7 @@
 
 #include <kit/verbs_double.h>
 
-#include "rndv/test_kit.h"
+#include <kit/rndv.h>
 
 #define CANARY	0x5a
 

@@ -1,104 +1,25 @@
-/* SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only */
-/*
- * test_kit.h - two engines that talk to each other, and clients that are this test; all one thread.
- *
- *	ranks 0, 1 -- node A ==== in-process lanes ==== node B -- ranks 2, 3
- *
- * Buffers are in a region or private; private memory of ranks 0 and 2 is reached by CMA, that of 1 and 3 by their
- * helper threads only, which this test plays.  With KIT_PINNED regions are pinned, each through a context of its
- * client, and each node has a copy engine.
- */
-#ifndef RNDV_TEST_KIT_H
-#define RNDV_TEST_KIT_H
+// SPDX-License-Identifier: BSD-3-Clause OR GPL-2.0-only
+#include "oom.h"
+#include "pin_fake.h"
+#include "rndv.h"
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
+struct node node_a = { .guid = { 1 } }, node_b = { .guid = { 2 } };
+struct client clients[RANKS];
+struct win_job *job;
+uint8_t jobid[16] = { 5 }, jobkey[32] = { 6 };
+unsigned int kit_workers = 1;
+const struct verbs_api *kit_verbs;
+struct rndv_conf kit_conf = { .max_sends = 1000 };
+bool kit_pinned;
 
-#include <kit/kit.h>
-
-#include <kit/link.h>
-#include <kit/oom.h>
-#include <libprogbase/futex.h>
-#ifdef KIT_PINNED
-#include <kit/pin_fake.h>
-#endif
-
-#include "rndv/priv.h"
-
-#define KEY	0x3344556677889900ull
-#define RANKS	4u
-#define REGION	(8u << 20)
-#define ARENA	(1u << 20)
-#define BOUNCE	(512u << 10)
-#define POOL	(16u << 20)
-#define PART	(REGION / 16)		/* of the region, per use */
-
-struct segment {
-	struct prog_p2p_area area __attribute__((aligned(64)));
-	struct prog_sq sq[PROG_MAX_WORKERS];
-	uint32_t idx[PROG_MAX_WORKERS][PROG_P2P_RING];
-	uint32_t event, waiters, cpu, blocked;
-	struct prog_helper_ring ring __attribute__((aligned(64)));
-	struct prog_p2p_slot slot[PROG_P2P_SLOTS] __attribute__((aligned(64)));
-	uint8_t arena[ARENA] __attribute__((aligned(64)));
-	uint8_t bounce[BOUNCE] __attribute__((aligned(64)));
-};
-
-struct node {
-	uint8_t guid[16];
-	struct kit_link k;
-	struct link_host host;
-	struct rndv *rndv;
-	struct copy_engine *copy_engine;	/* KIT_PINNED */
-	unsigned int places;		/* calls of place, and what the last one said */
-	cpu_set_t idle, busy;
-};
-
-struct client {
-	uint32_t rank;
-	struct node *node;
-	struct segment *seg;
-	struct rndv_client c;
-	struct rndv_space *sp;		/* NULL: not attached */
-	struct win *win;
-	struct winctl wc;
-	_Atomic(struct win_map *) regions[2];	/* messages, pool */
-	uint8_t *region;
-	uint32_t slots, serial;		/* handed out */
-#ifdef KIT_PINNED
-	struct pin_dev pins;
-	struct pin_region pin;
-	struct win_device *device;
-#endif
-	bool stopped;			/* its helper thread does nothing */
-	unsigned int peer_jobs;		/* PULL and PUSH jobs that it got */
-	unsigned int peer_error_at;	/* from this one on they fail */
-	int peer_error;			/* with this; 0: they do not */
-	char bad[PROG_REASON_SIZE];	/* why its session was to be ended */
-};
-
-static struct node node_a = { .guid = { 1 } }, node_b = { .guid = { 2 } };
-static struct client clients[RANKS];
-static struct win_job *job;
-static uint8_t jobid[16] = { 5 }, jobkey[32] = { 6 };
-static unsigned int kit_workers = 1;
-static const struct verbs_api *kit_verbs;	/* NULL: lanes do not go by RDMA */
-static struct rndv_conf kit_conf = { .max_sends = 1000 };
-
-static inline void kit_bad(struct link_host *h, const struct client_view *c, const char *why)
+static void kit_bad(struct link_host *h, const struct client_view *c, const char *why)
 {
 	struct client *cl = &clients[c->session - 1];
 
 	snprintf(cl->bad, sizeof(cl->bad), "%s", why);
 }
 
-static inline void kit_place(struct link_host *h, unsigned int worker, const cpu_set_t *idle, const cpu_set_t *busy)
+static void kit_place(struct link_host *h, unsigned int worker, const cpu_set_t *idle, const cpu_set_t *busy)
 {
 	struct node *n = h == &node_a.host ? &node_a : &node_b;
 
@@ -108,7 +29,7 @@ static inline void kit_place(struct link_host *h, unsigned int worker, const cpu
 }
 
 /* PULL and PUSH: all clients are this process. */
-static inline int play_peer_copy(struct client *cl, const struct prog_helper_job *j)
+static int play_peer_copy(struct client *cl, const struct prog_helper_job *j)
 {
 	uint8_t *here = (uint8_t *)(uintptr_t)j->va, *there = (uint8_t *)(uintptr_t)j->off;
 	bool pull = j->kind == PROG_HELP_PULL;
@@ -126,8 +47,7 @@ static inline int play_peer_copy(struct client *cl, const struct prog_helper_job
 	return 0;
 }
 
-/* What the client's helper thread would do. */
-static inline void play_helper(struct client *cl)
+void play_helper(struct client *cl)
 {
 	struct prog_helper_ring *ring = &cl->seg->ring;
 
@@ -163,7 +83,7 @@ static inline void play_helper(struct client *cl)
 	}
 }
 
-static inline void step(void)
+void step(void)
 {
 	oom_armed = true;
 	loop_run_once(node_a.k.loop, 0);
@@ -180,16 +100,13 @@ static inline void step(void)
 			play_helper(&clients[i]);
 }
 
-#define RUN(cond) RUN_FOR(step, 20, cond)
-
-/* Let everything that is under way arrive. */
-static inline void settle(void)
+void settle(void)
 {
 	for (int i = 0; i < 300; i++)
 		step();
 }
 
-static inline void make_win(struct client *cl)
+static void make_win(struct client *cl)
 {
 	struct prog_win_node nodes[KIT_NODES] = {
 		kit_node(node_a.guid, node_a.k.addr, node_a.k.naddrs),
@@ -207,15 +124,13 @@ static inline void make_win(struct client *cl)
 		fail_msg("window %u: %s", cl->rank, why);
 }
 
-/* As WIN_CREATE does. */
-static inline void attach(struct client *cl)
+void attach(struct client *cl)
 {
 	assert_int_equal(rndv_space_new(cl->node->rndv, &cl->c, cl->win, &cl->sp), 0);
 	assert_int_equal(rndv_attach(cl->node->rndv, cl->sp), 0);
 }
 
-/* As the end of a session does. */
-static inline void detach(struct client *cl)
+void detach(struct client *cl)
 {
 	if (!cl->sp)
 		return;
@@ -225,24 +140,23 @@ static inline void detach(struct client *cl)
 	cl->sp = NULL;
 }
 
-static inline struct win_map *kit_region(struct client *cl)
+static struct win_map *kit_region(struct client *cl)
 {
-#ifdef KIT_PINNED
-	char *mem = pin_fake.mem + (size_t)cl->rank * REGION;
 	struct win_map *m = NULL;
 	const char *why = "";
+	char *mem;
 
+	if (!kit_pinned)
+		return kit_map(REGION);
+	mem = pin_fake.mem + (size_t)cl->rank * REGION;
 	assert_int_equal(pin_dev_open(&cl->pins), 0);
 	assert_int_equal(win_device_new(dup(cl->pins.fd), &cl->device, &why), 0);
 	assert_int_equal(pin_register(&cl->pins, mem, REGION, true, &cl->pin), 0);
 	assert_int_equal(win_map_pin(NULL, cl->device, cl->pin.handle, (uintptr_t)mem, REGION, &m, &why), 0);
 	return m;
-#else
-	return kit_map(REGION);
-#endif
 }
 
-static inline void make_client(struct client *cl, uint32_t rank, bool cma)
+void make_client(struct client *cl, uint32_t rank, bool cma)
 {
 	memset(cl, 0, sizeof(*cl));
 	cl->rank = rank;
@@ -276,7 +190,7 @@ static inline void make_client(struct client *cl, uint32_t rank, bool cma)
 	attach(cl);
 }
 
-static inline void free_client(struct client *cl)
+void free_client(struct client *cl)
 {
 	detach(cl);
 	win_free(cl->win);
@@ -285,27 +199,26 @@ static inline void free_client(struct client *cl)
 	win_map_put(cl->c.view.seg);
 	win_map_put(cl->regions[0]);
 	win_map_put(cl->regions[1]);
-#ifdef KIT_PINNED
-	pin_unregister(&cl->pins, cl->pin.handle);
-	win_device_put(cl->device);
-	pin_dev_close(&cl->pins);
-#endif
+	if (kit_pinned) {
+		pin_unregister(&cl->pins, cl->pin.handle);
+		win_device_put(cl->device);
+		pin_dev_close(&cl->pins);
+	}
 	cl->seg = NULL;
 }
 
-static inline void make_node(struct node *n)
+void make_node(struct node *n)
 {
 	n->host = (struct link_host){ .client_bad = kit_bad, .place = kit_place };
 	kit_link_new(&n->k, n->guid, kit_workers, &n->host);
-#ifdef KIT_PINNED
-	assert_int_equal(copy_engine_new(0, n->k.loop, &n->copy_engine), 0);
-#endif
+	if (kit_pinned)
+		assert_int_equal(copy_engine_new(0, n->k.loop, &n->copy_engine), 0);
 	assert_int_equal(rndv_new(n->k.link, n->copy_engine, &kit_conf, &n->rndv), 0);
 	n->k.verbs = kit_verbs;
 	kit_link_listen(&n->k);
 }
 
-static inline void free_node(struct node *n)
+void free_node(struct node *n)
 {
 	kit_link_close(&n->k);
 	copy_engine_free(n->copy_engine);
@@ -314,7 +227,7 @@ static inline void free_node(struct node *n)
 	kit_link_free(&n->k);
 }
 
-static inline int kit_setup(void **state)
+int kit_setup(void **state)
 {
 	const char *why;
 
@@ -329,7 +242,7 @@ static inline int kit_setup(void **state)
 	return 0;
 }
 
-static inline int kit_teardown(void **state)
+int kit_teardown(void **state)
 {
 	oom_armed = false;
 	for (uint32_t i = 0; i < RANKS; i++)
@@ -353,23 +266,12 @@ static inline int kit_teardown(void **state)
 
 /* ---- messages ---- */
 
-enum place { IN_REGION, PRIVATE };
-
-struct buf {
-	enum place place;
-	uint8_t *mem;			/* item 0 */
-	uint64_t off;			/* IN_REGION: of item 0 */
-	uint8_t *block;			/* PRIVATE: all of it */
-	struct dtype *dt;
-	uint64_t count, len;		/* items or bytes; packed bytes */
-};
-
-static inline struct prog_p2p_key kit_key(uint32_t src, uint32_t dst, uint64_t ord)
+struct prog_p2p_key kit_key(uint32_t src, uint32_t dst, uint64_t ord)
 {
 	return (struct prog_p2p_key){ .comm = 9, .src = src, .dst = dst, .tag = -3, .gen = 1, .ord = ord };
 }
 
-static inline void publish(struct client *cl, unsigned int worker, uint32_t entry)
+void publish(struct client *cl, unsigned int worker, uint32_t entry)
 {
 	struct prog_sq *sq = &cl->seg->sq[worker];
 
@@ -377,8 +279,7 @@ static inline void publish(struct client *cl, unsigned int worker, uint32_t entr
 	__atomic_store_n(&sq->tail, sq->tail + 1, __ATOMIC_RELEASE);
 }
 
-/* Fill a slot and publish it if @now. */
-static inline uint32_t post_slot(struct client *cl, int kind, unsigned int flags, struct prog_p2p_key key,
+uint32_t post_slot(struct client *cl, int kind, unsigned int flags, struct prog_p2p_key key,
 				 const struct buf *b, bool now)
 {
 	uint32_t slot = cl->slots++ % PROG_P2P_SLOTS;
@@ -408,19 +309,19 @@ static inline uint32_t post_slot(struct client *cl, int kind, unsigned int flags
 	return slot;
 }
 
-static inline uint32_t post_send(uint32_t src, uint32_t dst, uint64_t ord, unsigned int flags,
+uint32_t post_send(uint32_t src, uint32_t dst, uint64_t ord, unsigned int flags,
 				 const struct buf *b)
 {
 	return post_slot(&clients[src], PROG_P2P_SEND, flags, kit_key(src, dst, ord), b, true);
 }
 
-static inline uint32_t post_recv(uint32_t src, uint32_t dst, uint64_t ord, unsigned int flags,
+uint32_t post_recv(uint32_t src, uint32_t dst, uint64_t ord, unsigned int flags,
 				 const struct buf *b)
 {
 	return post_slot(&clients[dst], PROG_P2P_RECV, flags, kit_key(src, dst, ord), b, true);
 }
 
-static inline uint32_t post_by_id(uint32_t src, uint32_t slot, uint32_t dst, unsigned int flags,
+uint32_t post_by_id(uint32_t src, uint32_t slot, uint32_t dst, unsigned int flags,
 				  const struct buf *b)
 {
 	const struct prog_p2p_slot *sl = &clients[src].seg->slot[slot];
@@ -435,16 +336,12 @@ static inline uint32_t post_by_id(uint32_t src, uint32_t slot, uint32_t dst, uns
 	return r;
 }
 
-static inline uint32_t state_of(uint32_t rank, uint32_t slot)
+uint32_t state_of(uint32_t rank, uint32_t slot)
 {
 	return __atomic_load_n(&clients[rank].seg->slot[slot].state, __ATOMIC_ACQUIRE);
 }
 
-static inline struct prog_p2p_slot *slot_of(uint32_t rank, uint32_t slot)
+struct prog_p2p_slot *slot_of(uint32_t rank, uint32_t slot)
 {
 	return &clients[rank].seg->slot[slot];
 }
-
-#define DONE(rank, slot) (state_of(rank, slot) == PROG_P2P_DONE)
-
-#endif

@@ -4,12 +4,9 @@
  * the owner's id where it has the 1.
  */
 #include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
+
+#include <libprogbase/futex.h>
 
 #include "stripe.h"
 
@@ -33,36 +30,6 @@
 #define SINGLE_SLEEP_NS	50000
 #define SINGLE_SLEEP_MAX	5000000
 
-static inline void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield");
-#endif
-}
-
-static int64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ll + ts.tv_nsec;
-}
-
-static void futex_wait(uint32_t *word, uint32_t val, int64_t ns)
-{
-	struct timespec ts = { ns / 1000000000, ns % 1000000000 };
-
-	/* EAGAIN, EINTR, ETIMEDOUT: the caller looks at the word and the clock again */
-	syscall(SYS_futex, word, FUTEX_WAIT, val, ns < 0 ? NULL : &ts, NULL, 0);
-}
-
-static void futex_wake(uint32_t *word, int n)
-{
-	syscall(SYS_futex, word, FUTEX_WAKE, n, NULL, NULL, 0);
-}
-
 static bool take(uint32_t *word, uint32_t value)
 {
 	uint32_t free = 0;
@@ -73,14 +40,13 @@ static bool take(uint32_t *word, uint32_t value)
 
 int stripe_lock_slow(uint32_t *word, uint32_t owner, int64_t timeout_ns)
 {
-	int64_t start = now_ns(), now = start, end = start + timeout_ns, left = -1, look;
+	int64_t start = (int64_t)clock_ns(), now = start, end = start + timeout_ns, left = 0, look;
 	int64_t spin = timeout_ns < 0 || timeout_ns > SPIN_NS * SPIN_PART ? SPIN_NS : timeout_ns / SPIN_PART;
-	int saved = errno;
 	uint32_t v;
 
 	while (now - start < spin) {
-		for (look = now + LOOK_NS; now < look; now = now_ns())
-			relax();
+		for (look = now + LOOK_NS; now < look; now = (int64_t)clock_ns())
+			cpu_relax();
 		if (!__atomic_load_n(word, __ATOMIC_RELAXED) && take(word, owner))
 			return 0;
 	}
@@ -100,30 +66,23 @@ int stripe_lock_slow(uint32_t *word, uint32_t owner, int64_t timeout_ns)
 						 __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 			continue;
 		if (timeout_ns > 0) {
-			left = end - now_ns();
-			if (left <= 0) {
-				errno = saved;
+			left = end - (int64_t)clock_ns();
+			if (left <= 0)
 				return -ETIMEDOUT;
-			}
 		}
-		futex_wait(word, v | STRIPE_WAITERS, left);
+		futex_wait(word, v | STRIPE_WAITERS, (uint64_t)left);
 	}
-	errno = saved;
 	return 0;
 }
 
 void stripe_wake(uint32_t *word)
 {
-	int saved = errno;
-
 	futex_wake(word, 1);
-	errno = saved;
 }
 
 unsigned int stripe_release_dead(uint32_t *words, size_t n, uint32_t owner)
 {
 	unsigned int held = 0;
-	int saved = errno;
 
 	for (size_t i = 0; i < n; i++) {
 		uint32_t v = __atomic_load_n(&words[i], __ATOMIC_RELAXED);
@@ -133,12 +92,11 @@ unsigned int stripe_release_dead(uint32_t *words, size_t n, uint32_t owner)
 			if (__atomic_compare_exchange_n(&words[i], &v, 0, false, __ATOMIC_RELEASE,
 							__ATOMIC_RELAXED)) {
 				held++;
-				futex_wake(&words[i], INT_MAX);
+				futex_wake_all(&words[i]);
 				break;
 			}
 		}
 	}
-	errno = saved;
 	return held;
 }
 
@@ -165,27 +123,24 @@ uint32_t *stripe_single_join(struct stripe_singles *s, uint32_t owner)
 
 int stripe_singles_sleep(uint32_t *at, uint32_t seen, int64_t timeout_ns)
 {
-	int64_t end = 0, slice = SINGLE_SLEEP_NS;
-	int saved = errno, ret = 0;
+	uint64_t slice = SINGLE_SLEEP_NS;
+	int64_t end = 0;
 
 	for (int i = 0; i < SPIN; i++) {
 		if (__atomic_load_n(at, __ATOMIC_ACQUIRE) != seen)
 			return 0;
-		relax();
+		cpu_relax();
 	}
 	if (timeout_ns > 0)
-		end = now_ns() + timeout_ns;
+		end = (int64_t)clock_ns() + timeout_ns;
 	while (__atomic_load_n(at, __ATOMIC_ACQUIRE) == seen) {
-		if (timeout_ns >= 0 && (!timeout_ns || now_ns() >= end)) {
-			ret = -ETIMEDOUT;
-			break;
-		}
+		if (timeout_ns >= 0 && (!timeout_ns || (int64_t)clock_ns() >= end))
+			return -ETIMEDOUT;
 		futex_wait(at, seen, slice);
 		if (slice < SINGLE_SLEEP_MAX)
 			slice *= 2;
 	}
-	errno = saved;
-	return ret;
+	return 0;
 }
 
 uint32_t stripe_single_holder(const struct stripe_singles *s, uint32_t mask, uint32_t index)

@@ -33,6 +33,7 @@ MPI_EXAMPLES    := $(shell grep -l 'mpi\.h' $(wildcard examples/*.c))
 MPI_EXAMPLE_LIBS_fft := -lfftw3
 MPITEST_COMMON  := mpitest done idle fault dtmap acctypes collcase
 MPITEST_RANDOM  := random done idle fault
+MPITEST_RMA     := $(patsubst $(MPITEST_DIR)/%.c,%,$(sort $(wildcard $(MPITEST_DIR)/rma_random_*.c)))
 MPITEST_F_COMMON := done idle
 # MPI_STATUSES_IGNORE is (MPI_Status *)1 in one of the libraries, which gcc takes for an array
 MPITEST_CFLAGS   = -O1 -g1 -std=gnu11 -pthread $(WARN) -Wno-stringop-overflow -Wno-deprecated-declarations -D_GNU_SOURCE -Iinclude/mpi
@@ -96,6 +97,7 @@ $(MPITEST_OUT)/$(1)/p2p_random: $(MPITEST_OUT)/$(1)/obj/p2p_random.o $(MPITEST_R
 	$$(call say,MPILD,$$@)
 	$$(Q)$$(MPITEST_CC_$(1)) -pthread $$(MPITEST_SAN) -o $$@ $$^ $(if $(2),-Wl$(comma)-rpath$(comma)$(abspath $(dir $(2))))
 
+$(MPITEST_OUT)/$(1)/rma_random: $(MPITEST_RMA:%=$(MPITEST_OUT)/$(1)/obj/%.o)
 $(MPITEST_OUT)/$(1)/rma_random $(MPITEST_OUT)/$(1)/coll_random: $(MPITEST_OUT)/$(1)/%: $(MPITEST_OUT)/$(1)/obj/%.o \
 		$(sort $(MPITEST_RANDOM:%=$(MPITEST_OUT)/$(1)/obj/%.o) $(MPITEST_COMMON:%=$(MPITEST_OUT)/$(1)/obj/%.o)) $(2)
 	$$(call say,MPILD,$$@)

@@ -366,7 +366,7 @@ static void body_ticking(void)
 	rank_barrier();
 	if (my_rank)
 		goto out;
-	__atomic_store_n(&fk->doze, PROG_WAKEUP_TICKING, __ATOMIC_RELEASE);
+	__atomic_store_n(&fk->wakeup, PROG_WAKEUP_TICKING, __ATOMIC_RELEASE);
 	kit_again();
 	before = put_ticking(s, w, NULL);
 	CHECK_INT(prog_flush(w, 1), 0);
@@ -395,14 +395,14 @@ static void body_ticking(void)
 	computes(s, w, 32);
 
 	/* it does not look by itself any more */
-	__atomic_store_n(&fk->doze, PROG_WAKEUP_NEEDED, __ATOMIC_RELEASE);
+	__atomic_store_n(&fk->wakeup, PROG_WAKEUP_NEEDED, __ATOMIC_RELEASE);
 	CHECK_INT(prog_lock(w, 1, PROG_LOCKF_WAIT), 0);
 	CHECK_INT(prog_unlock(w, 1), 0);
 	before = asleep(s);
 	put_len(w, 1, 8, NULL);
 	CHECK_INT(kicks(s), before + 1);
 	CHECK_INT(prog_flush(w, 1), 0);
-	__atomic_store_n(&fk->doze, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&fk->wakeup, 0, __ATOMIC_RELEASE);
 out:
 	rank_barrier();
 	rank_finish(s, w);

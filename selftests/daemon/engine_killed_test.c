@@ -30,8 +30,8 @@
 #define RANKS		5u
 #define SIZE		65536u
 #define BIG		(4u << 20)	/* of a message */
-#define ENDED		1		/* in place of an error: what was to be done is done, ... */
-#define NO_ERROR	2		/* ... or what was waited for came */
+#define ENDED		1		/* in place of an error: what was to be done is done */
+#define NO_ERROR	2		/* in place of an error: what was waited for came */
 
 enum { WINDOW, MESSAGES, WINDOWS };
 

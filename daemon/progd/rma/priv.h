@@ -120,8 +120,8 @@ struct stream {
 	uint32_t fetching;		/* operations that are read or written by RDMA */
 	struct fetch_keys *keys;	/* of what of the window that can be; NULL: there was none yet */
 	uint32_t unkeyed;		/* operations that could not, one after the other */
-	bool key_asked;			/* the target was asked, and has not answered ... */
-	uint64_t ask_at;		/* ... for a key of this displacement */
+	bool key_asked;			/* the target was asked, and has not answered */
+	uint64_t ask_at;		/* for a key of this displacement it was asked */
 	uint64_t key_rest;		/* it refused: it is not asked before this, ns */
 	struct ojob *stash;		/* read by the helper, the lane was full */
 	bool zombie;			/* window freed: ends with its last helper job */

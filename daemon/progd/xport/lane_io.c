@@ -10,8 +10,8 @@
 #include "xport/lane.h"
 
 #define LOOK_NS		1000000000ull	/* from what was sent to the look whether the peer has it */
-#define STRANGE_MOST	512u		/* receives and frames of who has proven nothing: twice what as many jobs as may ask take, ... */
-#define STRANGE_ANSWERS	(4 * XPORT_MAX_JOBS)	/* ... and to an opener, twice what all that it may ask for do */
+#define STRANGE_MOST	512u		/* receives and frames of who has proven nothing: twice what as many jobs as may ask take */
+#define STRANGE_ANSWERS	(4 * XPORT_MAX_JOBS)	/* and of answers to an opener: twice what all that it may ask for do */
 #define DRAIN_READ_NS	2000000000ull	/* after the last byte is sent: wait for the peer's end */
 
 static const struct rx_ops lane_rx_ops;

@@ -1101,7 +1101,7 @@ static void test_talk(void **state)
 	node_stop(&b);
 }
 
-/* ... nor by a HELLO that comes byte by byte. */
+/* A lane is not kept by a HELLO that comes byte by byte. */
 static void test_dribble(void **state)
 {
 	struct wire_frame f = { .type = WIRE_HELLO, .len = WIRE_HELLO_SIZE };

@@ -297,17 +297,17 @@ void origin_count_deferred(struct conn *c)
 /* The streams that could not go on are tried again; those that still cannot are behind them then. */
 static void try_again(struct rma *r)
 {
-	struct stream *s, *last = r->later ? r->later->later_prev : NULL;
+	struct stream *s;
+	unsigned int n;
 
-	while (last) {
-		s = r->later;
+	/* counted, as one that fails may take others along */
+	DL_COUNT2(r->later, s, n, later_next);
+	while (n-- && (s = r->later)) {
 		origin_stream_not_later(s);
 		if (s->unsent != SLOT_NONE)
 			origin_stream_start(s);
 		else
 			activate(s);
-		if (s == last)
-			break;
 	}
 }
 

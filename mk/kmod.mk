@@ -26,15 +26,16 @@ kmod-sources:
 	$(Q)mkdir -p $(KMOD_OUT)/kmod $(KMOD_OUT)/include/uapi
 	$(Q)cp -Ru --preserve=timestamps kmod/. $(KMOD_OUT)/kmod/
 	$(Q)cp -Ru --preserve=timestamps include/uapi/. $(KMOD_OUT)/include/uapi/
-	$(Q)cp -Ru --preserve=timestamps selftests/kmod/dmaprov $(KMOD_OUT)/
+	$(Q)cp -Ru --preserve=timestamps selftests/kmod/dmaprov selftests/kmod/dmaimp $(KMOD_OUT)/
 
 kmod: kmod-sources
 	$(call say,KMOD,$(KMOD_REL))
 	+$(Q)$(KMOD_MAKE) M=$(KMOD_OUT)/kmod modules
 
-# with the DMA engine of the tests
+# with the DMA engine of the tests, and their importer of dma-bufs
 kmod-tests: kmod
 	+$(Q)$(KMOD_MAKE) M=$(KMOD_OUT)/dmaprov modules
+	+$(Q)$(KMOD_MAKE) M=$(KMOD_OUT)/dmaimp modules
 
 modules_install: kmod
 	+$(Q)$(KMOD_MAKE) M=$(KMOD_OUT)/kmod modules_install
@@ -65,7 +66,7 @@ $(KMOD_SOURCE)/stamp: mk/kmod.mk
 		-e '0,/^#include/s,,#include <linux/platform_device.h>\n&,' $(@D)/drivers/dma/xilinx/zynqmp_dma.c
 	$(Q)touch $@
 
-$(KMODTEST_OUT)/t_race $(KMODTEST_OUT)/t_region: KMODTEST_LIBS = -pthread
+$(KMODTEST_OUT)/t_dmabuf $(KMODTEST_OUT)/t_race $(KMODTEST_OUT)/t_region: KMODTEST_LIBS = -pthread
 $(KMODTEST_OUT)/t_netlink: KMODTEST_CFLAGS = $(shell $(PKG_CONFIG) --cflags libnl-genl-3.0)
 $(KMODTEST_OUT)/t_netlink: KMODTEST_LIBS = $(shell $(PKG_CONFIG) --libs libnl-genl-3.0)
 
@@ -77,7 +78,7 @@ $(KMODTEST_OUT)/b_put: $(LIBPROGCORE) $(LIBPROGBASE)
 # the harness compares numbers of all kinds, declares nothing, and jumps
 KMODTEST_FLAGS := -O2 -g -std=gnu11 -D_GNU_SOURCE $(WARN) -Wno-sign-compare -Wno-missing-prototypes -Wno-clobbered \
 	-Iinclude/uapi -I$(KSELFTEST)
-$(KMODTEST_PROGS): $(KMODTEST_OUT)/%: selftests/kmod/%.c selftests/kmod/kmodtest.h \
+$(KMODTEST_PROGS): $(KMODTEST_OUT)/%: selftests/kmod/%.c selftests/kmod/kmodtest.h selftests/kmod/dmaimp/dmaimp.h \
 		$(wildcard include/uapi/asyncprog/*.h) mk/kmod.mk | $(KMOD_SOURCE)/stamp
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D)
@@ -111,10 +112,10 @@ selftests-kmod: $(KMODTEST_PROGS) | kmod-kernels
 KMODTEST_ARM64       := $(BUILD)/selftests/kmod-arm64
 KMODTEST_ARM64_PROGS := $(patsubst selftests/kmod/%.c,$(KMODTEST_ARM64)/%,$(filter-out %/b_put.c,$(KMODTEST_SRCS)))
 
-$(KMODTEST_ARM64)/t_race $(KMODTEST_ARM64)/t_region: KMODTEST_LIBS = -pthread
+$(KMODTEST_ARM64)/t_dmabuf $(KMODTEST_ARM64)/t_race $(KMODTEST_ARM64)/t_region: KMODTEST_LIBS = -pthread
 $(KMODTEST_ARM64)/t_netlink: KMODTEST_CFLAGS = $(shell $(PKG_CONFIG) --cflags libnl-genl-3.0)
 $(KMODTEST_ARM64)/t_netlink: KMODTEST_LIBS = $(KMOD_KERNELS)/arm64/lib/libnl-genl-3.a $(KMOD_KERNELS)/arm64/lib/libnl-3.a -pthread
-$(KMODTEST_ARM64_PROGS): $(KMODTEST_ARM64)/%: selftests/kmod/%.c selftests/kmod/kmodtest.h \
+$(KMODTEST_ARM64_PROGS): $(KMODTEST_ARM64)/%: selftests/kmod/%.c selftests/kmod/kmodtest.h selftests/kmod/dmaimp/dmaimp.h \
 		$(wildcard include/uapi/asyncprog/*.h) mk/kmod.mk | $(KMOD_SOURCE)/stamp
 	$(call say,CC arm64,$<)
 	$(Q)mkdir -p $(@D)

@@ -9,6 +9,7 @@
  *	register.c	registration, staleness, the end of a region
  *	account.c	limits, counters
  *	map.c		mmap()
+ *	dmabuf.c	dma-bufs
  *	copy.c		copies by handle
  *	fair.c		threads that users share
  *	ring.c		completion rings
@@ -16,6 +17,8 @@
  *	trace.h		tracepoints
  *
  * Locks, outer first: ap_ctx.lock; mmap_lock; ap_region.lock; ap_region.seq_lock; ap_ctx.mark_lock.
+ * ap_region.bufs_lock is outside of the reservation lock of a dma-buf, and with neither of the two
+ * any other is held or taken.
  * The table of regions, the accounts and the queue of copies have spinlocks of their own, under
  * which no other is taken.
  */
@@ -24,6 +27,7 @@
 
 #include <linux/atomic.h>
 #include <linux/completion.h>
+#include <linux/errno.h>
 #include <linux/kref.h>
 #include <linux/list.h>
 #include <linux/mmu_notifier.h>
@@ -80,8 +84,8 @@ enum ap_state {
 };
 
 struct ap_region {
-	struct kref ref;		/* mappings, works, and users as long as there are any */
-	atomic_t users;			/* of the pages: 1 until it is dead, and each copy */
+	struct kref ref;		/* mappings, works, dma-bufs, users while there are any */
+	atomic_t users;			/* of the pages: 1 until dead, each copy, each importer */
 	atomic_t state;			/* to LIVE and STALE under seq_lock, to DEAD under lock */
 	struct rw_semaphore lock;	/* read: inserting into mappings; write: dying */
 	spinlock_t seq_lock;		/* sequence of mn, against invalidation */
@@ -111,7 +115,10 @@ struct ap_region {
 	struct work_struct stale_work;
 	struct work_struct gone_work;
 	struct work_struct unpin_work;
+	struct work_struct revoke_work;
 	struct completion unpinned;
+	struct mutex bufs_lock;		/* bufs; who holds it finds none of them released */
+	struct list_head bufs;		/* ap_dmabuf */
 	struct rcu_head rcu;
 
 	atomic64_t copies;
@@ -159,6 +166,8 @@ void ap_region_get(struct ap_region *r);
 void ap_region_put(struct ap_region *r);
 /* whether the current task, holding @ctx, may use @r at all */
 bool ap_region_permitted(const struct ap_region *r, const struct ap_ctx *ctx);
+/* one user of the pages more: 0; -ESTALE: it is stale, -ENOENT: it has no pages any more */
+int ap_region_hold(struct ap_region *r);
 /* find, check and count a user of the pages, for a copy */
 int ap_region_use(struct ap_ctx *ctx, u64 handle, u32 access, struct ap_region **out);
 void ap_region_unuse(struct ap_region *r);
@@ -221,6 +230,29 @@ int ap_map_open(struct file *file);
 void ap_map_release(struct file *file);
 void ap_map_revoke(struct ap_region *r);
 int ap_map_mmap(struct file *file, struct vm_area_struct *vma);
+
+/* dmabuf.c */
+#ifdef CONFIG_DMA_SHARED_BUFFER
+void ap_dmabuf_init(struct ap_region *r);
+/* have importers that follow moves unmap the region, which is no longer live; may sleep */
+void ap_dmabuf_revoke(struct ap_region *r);
+/* a descriptor that is reserved, and the file for it */
+int ap_dmabuf_export(struct ap_ctx *ctx, struct asyncprog_ioc_dmabuf *arg, struct file **file);
+#else
+static inline void ap_dmabuf_init(struct ap_region *r)
+{
+}
+
+static inline void ap_dmabuf_revoke(struct ap_region *r)
+{
+}
+
+static inline int ap_dmabuf_export(struct ap_ctx *ctx, struct asyncprog_ioc_dmabuf *arg,
+				   struct file **file)
+{
+	return -EOPNOTSUPP;
+}
+#endif
 
 /* copy.c */
 extern struct asyncprog_fair ap_copy_queue;

@@ -71,6 +71,8 @@ static int ioc_info(struct file *file, void *p)
 	arg->page_size = PAGE_SIZE;
 	arg->features = ASYNCPROG_FEAT_MARKS | ASYNCPROG_FEAT_COPY | ASYNCPROG_FEAT_QUEUED |
 			ASYNCPROG_FEAT_ATTACH;
+	if (IS_ENABLED(CONFIG_DMA_SHARED_BUFFER))
+		arg->features |= ASYNCPROG_FEAT_DMABUF;
 	arg->marks_size = AP_MARKS_SIZE;
 	arg->max_regions = AP_CTX_REGIONS;
 	arg->max_ops = ASYNCPROG_MAX_OPS;
@@ -155,6 +157,35 @@ static int ioc_attach(struct file *file, void *p)
 	return ret;
 }
 
+/* in the dispatcher's buffer */
+struct dmabuf_call {
+	struct asyncprog_ioc_dmabuf arg;
+	struct file *file;
+};
+
+static int ioc_dmabuf(struct file *file, void *p)
+{
+	struct dmabuf_call *call = p;
+
+	BUILD_BUG_ON(sizeof(*call) > ASYNCPROG_IOCTL_MAX_ARG);
+	return ap_dmabuf_export(ap_file_ctx(file), &call->arg, &call->file);
+}
+
+static void undo_dmabuf(struct file *file, void *p)
+{
+	struct dmabuf_call *call = p;
+
+	put_unused_fd(call->arg.fd);
+	fput(call->file);
+}
+
+static void finish_dmabuf(struct file *file, void *p)
+{
+	struct dmabuf_call *call = p;
+
+	fd_install(call->arg.fd, call->file);
+}
+
 #define ROW(_cmd, _struct, _last, _out, _fn, _undo) {			\
 	.cmd = (_cmd),							\
 	.min_size = offsetofend(struct _struct, _last),			\
@@ -174,6 +205,14 @@ static const struct asyncprog_ioctl ioctls[] = {
 	ROW(ASYNCPROG_IOC_RING, asyncprog_ioc_ring, ring_size, false, ioc_ring, NULL),
 	ROW(ASYNCPROG_IOC_COPY, asyncprog_ioc_copy, done, true, ioc_copy, NULL),
 	ROW(ASYNCPROG_IOC_ATTACH, asyncprog_ioc_attach, reserved, false, ioc_attach, NULL),
+	{
+		.cmd = ASYNCPROG_IOC_DMABUF,
+		.min_size = offsetofend(struct asyncprog_ioc_dmabuf, fd),
+		.size = sizeof(struct asyncprog_ioc_dmabuf),
+		.fn = ioc_dmabuf,
+		.undo = undo_dmabuf,
+		.finish = finish_dmabuf,
+	},
 };
 
 long asyncprog_ioctl_dispatch(struct file *file, unsigned int cmd, unsigned long arg,
@@ -211,6 +250,8 @@ long asyncprog_ioctl_dispatch(struct file *file, unsigned int cmd, unsigned long
 			row->undo(file, buf);
 		return -EFAULT;
 	}
+	if (!ret && row->finish)
+		row->finish(file, buf);
 	return ret;
 }
 EXPORT_SYMBOL_GPL(asyncprog_ioctl_dispatch);

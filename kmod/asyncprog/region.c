@@ -176,21 +176,27 @@ static bool copy_permitted(const struct ap_region *r, struct ap_ctx *ctx)
 	       ((r->consent & ASYNCPROG_CONSENT_FD) && ap_ctx_attached(ctx, r->ctx));
 }
 
+int ap_region_hold(struct ap_region *r)
+{
+	if (!atomic_inc_not_zero(&r->users))
+		return -ENOENT;
+	if (atomic_read(&r->state) == AP_LIVE)
+		return 0;
+	ap_region_unuse(r);
+	return -ESTALE;
+}
+
 int ap_region_use(struct ap_ctx *ctx, u64 handle, u32 access, struct ap_region **out)
 {
 	struct ap_region *r = ap_region_find(handle);
-	int ret = 0;
+	int ret;
 
 	if (!r)
 		return -ENOENT;
-	if (!copy_permitted(r, ctx) || (access & ~r->access)) {
+	if (!copy_permitted(r, ctx) || (access & ~r->access))
 		ret = -EACCES;
-	} else if (!atomic_inc_not_zero(&r->users)) {
-		ret = -ENOENT;
-	} else if (atomic_read(&r->state) != AP_LIVE) {
-		ap_region_unuse(r);
-		ret = -ESTALE;
-	}
+	else
+		ret = ap_region_hold(r);
 	/* a user of the pages is a reference, too */
 	ap_region_put(r);
 	if (!ret)

@@ -2,9 +2,10 @@
 /*
  * Registration of memory as a region, and the end of a region.
  *
- * The pages stay pinned as long as the region has users: one for its own life, and one for each
- * copy.  A region becomes stale when its range of the owner's address space changes, which the
- * notifier tells; it is then refused, but stays pinned until its owner ends it.
+ * The pages stay pinned as long as the region has users: one for its own life, one for each copy,
+ * and one for each importer of a dma-buf that has it mapped.  A region becomes stale when its range
+ * of the owner's address space changes, which the notifier tells; it is then refused, but stays
+ * pinned until its owner ends it.
  */
 #include <linux/cred.h>
 #include <linux/mm.h>
@@ -24,7 +25,7 @@
 
 static unsigned int drain_ms = 5000;
 module_param(drain_ms, uint, 0644);
-MODULE_PARM_DESC(drain_ms, "milliseconds that ending a region waits for running copies (default 5000)");
+MODULE_PARM_DESC(drain_ms, "milliseconds that ending a region waits for copies and devices (default 5000)");
 
 /* ---- marks ------------------------------------------------------------------------------ */
 
@@ -54,6 +55,9 @@ static void mark_clear(struct ap_region *r)
 static void region_unpin(struct ap_region *r)
 {
 	ap_unpin_range(r, r->npages, r->access & ASYNCPROG_ACCESS_WRITE);
+	/* mappings and dma-bufs may stay for long, and should not keep what is not charged */
+	kvfree(r->pages);
+	r->pages = NULL;
 	ap_account_uncharge(r);
 	complete_all(&r->unpinned);
 	ap_region_put(r);
@@ -65,8 +69,9 @@ static void unpin_work(struct work_struct *work)
 }
 
 /*
- * End a region: no new use, no mapping, no pages as soon as the last copy is done.  The caller has
- * a reference.  Returns false when somebody else ends it.  Process context.
+ * End a region: no new use, no mapping, no pages as soon as the last copy is done and the last
+ * importer has unmapped it.  The caller has a reference.  Returns false when somebody else ends it.
+ * Process context.
  */
 static bool region_end(struct ap_region *r)
 {
@@ -82,6 +87,7 @@ static bool region_end(struct ap_region *r)
 	mark_clear(r);
 	ap_region_remove(r);
 	ap_map_revoke(r);
+	ap_dmabuf_revoke(r);
 	mmu_interval_notifier_remove(&r->mn);
 
 	mutex_lock(&r->ctx->lock);
@@ -109,6 +115,7 @@ static void stale_work(struct work_struct *work)
 {
 	struct ap_region *r = container_of(work, struct ap_region, stale_work);
 
+	ap_dmabuf_revoke(r);
 	ap_netlink_event(ASYNCPROG_EVENT_STALE, r->uid, r->handle, r->length);
 	ap_region_put(r);
 }
@@ -280,6 +287,7 @@ static struct ap_region *region_alloc(struct ap_ctx *ctx, const struct asyncprog
 	INIT_WORK(&r->gone_work, gone_work);
 	INIT_WORK(&r->unpin_work, unpin_work);
 	init_completion(&r->unpinned);
+	ap_dmabuf_init(r);
 	r->uid = current_euid();
 	r->pid = get_pid(task_tgid(current));
 	r->mm = current->mm;

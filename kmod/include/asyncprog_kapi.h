@@ -148,7 +148,9 @@ static inline void asyncprog_fair_charge(u64 *left, u64 bytes)
  * Size-first ioctl arguments.  Rows are sorted by nothing; @min_size is the size of the first
  * version.
  * @fn gets a zero-extended copy of the struct, which is copied back when it returns 0 or
- * @always_out is set; when that fails after success, @undo takes back what @fn did.
+ * @always_out is set; when that fails after success, @undo takes back what @fn did, else @finish
+ * does what cannot be taken back.  What @fn keeps for these two is behind the struct, within
+ * ASYNCPROG_IOCTL_MAX_ARG bytes.
  */
 struct asyncprog_ioctl {
 	unsigned int cmd;
@@ -157,6 +159,7 @@ struct asyncprog_ioctl {
 	bool always_out;
 	int (*fn)(struct file *file, void *arg);
 	void (*undo)(struct file *file, void *arg);
+	void (*finish)(struct file *file, void *arg);
 };
 
 #define ASYNCPROG_IOCTL_MAX_ARG	128

@@ -22,6 +22,7 @@ static const struct row {
 	{ "ring", ASYNCPROG_IOC_RING, 32, 0, 0, false },
 	{ "copy", ASYNCPROG_IOC_COPY, 24, 0, ASYNCPROG_COPY_QUEUED, false },
 	{ "attach", ASYNCPROG_IOC_ATTACH, 16, 12, 0, false },
+	{ "dmabuf", ASYNCPROG_IOC_DMABUF, 40, 0, 0, false },
 	{ "ioat info", IOAT_COPY_IOC_INFO, 80, 44, 0, true },
 	{ "ioat setup", IOAT_COPY_IOC_SETUP, 40, 20, 0, true },
 	{ "ioat submit", IOAT_COPY_IOC_SUBMIT, 32, 0, 15, true },
@@ -44,6 +45,7 @@ FIXTURE(uapi)
 		struct asyncprog_ioc_ring ring;
 		struct asyncprog_ioc_copy copy;
 		struct asyncprog_ioc_attach attach;
+		struct asyncprog_ioc_dmabuf dmabuf;
 		struct ioat_copy_ioc_setup setup;
 		struct ioat_copy_ioc_submit submit;
 		uint32_t size;
@@ -60,7 +62,7 @@ FIXTURE_SETUP(uapi)
 	ASSERT_GE(self->ioat, 0);
 	self->mem = anon(4 * PAGE);
 	ASSERT_NE(MAP_FAILED, self->mem);
-	self->handle = reg(self->fd, self->mem, 2 * PAGE, RW, 0);
+	self->handle = reg(self->fd, self->mem, 2 * PAGE, RWM, 0);
 	ASSERT_NE(0, self->handle);
 }
 
@@ -108,7 +110,7 @@ static void good(struct _test_data_uapi *self, const struct row *row)
 		/* one per open file */
 		close(self->fd);
 		self->fd = dev_open();
-		self->handle = reg(self->fd, self->mem, 2 * PAGE, RW, 0);
+		self->handle = reg(self->fd, self->mem, 2 * PAGE, RWM, 0);
 		self->arg.ring.entries = 8;
 		self->arg.ring.eventfd = -1;
 		break;
@@ -119,6 +121,12 @@ static void good(struct _test_data_uapi *self, const struct row *row)
 		break;
 	case ASYNCPROG_IOC_ATTACH:
 		self->arg.attach.fd = self->other;
+		break;
+	case ASYNCPROG_IOC_DMABUF:
+		self->arg.dmabuf.handle = self->handle;
+		self->arg.dmabuf.offset = PAGE;
+		self->arg.dmabuf.length = PAGE;
+		self->arg.dmabuf.access = RW;
 		break;
 	case IOAT_COPY_IOC_SETUP:
 		self->arg.setup = setup;
@@ -142,6 +150,7 @@ TEST_F(uapi, sizes_of_the_first_version)
 	EXPECT_EQ(32, sizeof(struct asyncprog_ioc_ring));
 	EXPECT_EQ(24, sizeof(struct asyncprog_ioc_copy));
 	EXPECT_EQ(16, sizeof(struct asyncprog_ioc_attach));
+	EXPECT_EQ(40, sizeof(struct asyncprog_ioc_dmabuf));
 	EXPECT_EQ(48, sizeof(struct asyncprog_copy));
 	EXPECT_EQ(32, sizeof(struct asyncprog_cqe));
 	EXPECT_EQ(64, sizeof(struct asyncprog_marks));
@@ -260,7 +269,7 @@ TEST_F(uapi, done_but_not_told)
 
 	fill(self->mem, PAGE, 1);
 	FOR_ROWS(row) {
-		if (row->cmd == ASYNCPROG_IOC_REGISTER)
+		if (row->cmd == ASYNCPROG_IOC_REGISTER || row->cmd == ASYNCPROG_IOC_DMABUF)
 			continue;
 		ASSERT_EQ(0, mprotect(page, PAGE, PROT_READ | PROT_WRITE));
 		good(self, row);
@@ -324,7 +333,7 @@ TEST_F(uapi, unknown_ioctl)
 	uint32_t nr;
 
 	self->arg.size = 64;
-	for (nr = 7; nr < 256; nr++)
+	for (nr = 8; nr < 256; nr++)
 		ASSERT_EQ(-ENOTTY, do_ioctl(self->fd, _IO(ASYNCPROG_IOC_TYPE, nr), &self->arg));
 	EXPECT_EQ(-ENOTTY, do_ioctl(self->fd, _IO(0xBD, 0), &self->arg));
 	EXPECT_EQ(-ENOTTY, do_ioctl(self->fd, TCGETS, &self->arg));

@@ -9,7 +9,7 @@
  *
  *	EFAULT		the struct, or something it points to, is not accessible; when only the
  *			results cannot be written, the call has done what it was asked for, except
- *			ASYNCPROG_IOC_REGISTER, which takes it back
+ *			ASYNCPROG_IOC_REGISTER and ASYNCPROG_IOC_DMABUF, which take it back
  *	EINVAL		struct too short, unknown flag, reserved field not zero
  *	E2BIG		struct longer than known, with something in it, or longer than a page
  *	ENOTTY		no such ioctl
@@ -136,11 +136,12 @@ struct asyncprog_ioc_info {
 #define ASYNCPROG_FEAT_COPY	(1ULL << 1)
 #define ASYNCPROG_FEAT_QUEUED	(1ULL << 2)
 #define ASYNCPROG_FEAT_ATTACH	(1ULL << 3)
+#define ASYNCPROG_FEAT_DMABUF	(1ULL << 4)	/* the kernel has dma-bufs */
 
 /* what may be done with a region */
 #define ASYNCPROG_ACCESS_READ	(1u << 0)	/* source of copies, mappings with PROT_READ */
 #define ASYNCPROG_ACCESS_WRITE	(1u << 1)	/* target of copies, mappings with PROT_WRITE */
-#define ASYNCPROG_ACCESS_MAP	(1u << 2)	/* mmap(): of whole pages, see below */
+#define ASYNCPROG_ACCESS_MAP	(1u << 2)	/* mmap(), dma-bufs: whole pages, see below */
 
 /* who may do it besides the process that registered the region */
 #define ASYNCPROG_CONSENT_FD	(1u << 0)	/* who holds the open file */
@@ -164,7 +165,8 @@ struct asyncprog_ioc_info {
  * @page_shift:	(out) the memory consists of contiguous, aligned pieces of 1 << page_shift bytes
  * @reserved:	0
  *
- * A mapping shows whole pages, so also what shares the first and the last page with the region.
+ * A mapping or a dma-buf shows whole pages, so also what shares the first and the last page with
+ * the region.
  *
  * The region ends with ASYNCPROG_IOC_UNREGISTER, with the memory of the process (exit, execve), or
  * with the last descriptor of the open file.  It becomes stale, and is refused from then on, when
@@ -206,12 +208,13 @@ struct asyncprog_ioc_register {
  * @handle:	region
  *
  * Mappings of the region are revoked (access raises SIGBUS), new use is refused, and running copies
- * are waited for.  When it returns 0 nobody touches the memory any more.
+ * and devices that have it by a dma-buf are waited for.  When it returns 0 nobody touches the
+ * memory any more.
  *
  *	ENOENT		no such region
  *	EPERM		it is not the caller's
- *	EINPROGRESS	the region has ended, but copies still run after the module's bound; the
- *			memory stays pinned until they end
+ *	EINPROGRESS	the region has ended, but copies still run, or a device still has it, after
+ *			the module's bound; the memory stays pinned until they end
  */
 struct asyncprog_ioc_unregister {
 	__u32	size;
@@ -363,6 +366,46 @@ struct asyncprog_ioc_attach {
 	__u32	reserved;
 };
 
+/**
+ * struct asyncprog_ioc_dmabuf - ASYNCPROG_IOC_DMABUF: pages of a region as a dma-buf
+ * @size:	sizeof(struct asyncprog_ioc_dmabuf)
+ * @flags:	0
+ * @handle:	region with ASYNCPROG_ACCESS_MAP
+ * @offset:	first byte, counted from the beginning of the region's first page; whole pages
+ * @length:	bytes, whole pages, not 0; offset + length is map_length at most
+ * @access:	ASYNCPROG_ACCESS_READ, ASYNCPROG_ACCESS_WRITE: what devices may do, at least one
+ * @fd:		(out) descriptor of the dma-buf, close-on-exec
+ *
+ * Who holds @fd can give the memory to a device, whoever he is.  Without WRITE a driver must say
+ * that its device only reads; ibv_reg_dmabuf_mr() never does.  The dma-buf cannot be mapped into a
+ * process.
+ *
+ * @fd alone pins nothing.  When the region is stale or has ended, importers that follow moves are
+ * told to let go of it, and no one can map it any more (ESTALE, from the driver that tries).
+ * Importers that have it pinned keep the pages as they were, charged to their owner, until they let
+ * go.
+ *
+ *	EINVAL		@offset or @length is no multiple of the page size, @length 0; @access 0 or
+ *			unknown
+ *	ENOENT		no such region
+ *	EACCES		the caller may not use it; it is not for MAP, or not for all of @access
+ *	ESTALE		the region is stale
+ *	ERANGE		@offset and @length are not inside the region
+ *	EMFILE		too many open descriptors
+ *	ENFILE		too many open files in the system
+ *	ENOMEM		out of memory
+ *	EOPNOTSUPP	the kernel has no dma-bufs (no ASYNCPROG_FEAT_DMABUF)
+ */
+struct asyncprog_ioc_dmabuf {
+	__u32	size;
+	__u32	flags;
+	__u64	handle;
+	__u64	offset;
+	__u64	length;
+	__u32	access;
+	__s32	fd;
+};
+
 #define ASYNCPROG_IOC_INFO		_IO(ASYNCPROG_IOC_TYPE, 0x00)
 #define ASYNCPROG_IOC_REGISTER		_IO(ASYNCPROG_IOC_TYPE, 0x01)
 #define ASYNCPROG_IOC_UNREGISTER	_IO(ASYNCPROG_IOC_TYPE, 0x02)
@@ -370,6 +413,7 @@ struct asyncprog_ioc_attach {
 #define ASYNCPROG_IOC_RING		_IO(ASYNCPROG_IOC_TYPE, 0x04)
 #define ASYNCPROG_IOC_COPY		_IO(ASYNCPROG_IOC_TYPE, 0x05)
 #define ASYNCPROG_IOC_ATTACH		_IO(ASYNCPROG_IOC_TYPE, 0x06)
+#define ASYNCPROG_IOC_DMABUF		_IO(ASYNCPROG_IOC_TYPE, 0x07)
 
 /* ---- generic netlink ------------------------------------------------------------------- */
 

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Everything at once: threads and processes register, map, touch, copy, unmap, fork, exit and close
- * in random order under a seed that is printed ($KMOD_SEED sets it, $KMOD_STEPS how many steps).
+ * Everything at once: threads and processes register, map, touch, copy, give to devices, unmap, fork,
+ * exit and close in random order under a seed that is printed ($KMOD_SEED sets it, $KMOD_STEPS how many steps).
  * What is checked is that nothing is left, that every kind of step works now and then, and the
  * kernel's own opinion.
  */
 #include <asyncprog/ioat_copy.h>
 #include <pthread.h>
 
+#include "dmaimp/dmaimp.h"
 #include "kmodtest.h"
 
 #define SLOTS	24
 #define THREADS	4
-#define KINDS	14
+#define KINDS	15
 #define MAXLEN	(40 * PAGE)
+#define DRAIN	"/sys/module/asyncprog/parameters/drain_ms"
 
 /* what all threads work on, without any lock: the kernel has to bear it */
 struct slot {
@@ -27,6 +29,7 @@ struct world {
 	struct slot slot[SLOTS];
 	int fd[3];
 	int ioat;
+	int imp[4];			/* importers that have something mapped */
 	long steps, last;
 	uint32_t seed;
 	/* per kind of step, how often it worked */
@@ -186,6 +189,29 @@ static void step(uint32_t *seed)
 		close(old);
 		ok = true;
 		break;
+	case 14: {
+		struct asyncprog_ioc_dmabuf d = {
+			.size = sizeof(d), .handle = s->handle, .length = PAGE, .access = RW,
+		};
+		struct dmaimp_attach a = { .kind = rnd(seed) % (DMAIMP_BY_KERNEL + 1) };
+		struct dmaimp_access io = { .len = 8, .data = (uintptr_t)&io.off, .write = 1 };
+		int imp;
+
+		if (do_ioctl(fd, ASYNCPROG_IOC_DMABUF, &d))
+			break;
+		imp = open("/dev/dmaimp", O_RDWR | O_CLOEXEC);
+		a.fd = d.fd;
+		if (!do_ioctl(imp, DMAIMP_IOC_ATTACH, &a) &&
+		    !do_ioctl(imp, DMAIMP_IOC_MAP, (void *)DMAIMP_BOTH))
+			ok = !do_ioctl(imp, DMAIMP_IOC_ACCESS, &io);
+		close(d.fd);
+		/* it stays until another one takes its place */
+		if (rnd(seed) % 2)
+			imp = __atomic_exchange_n(&w->imp[rnd(seed) % 4], imp, __ATOMIC_RELAXED);
+		if (imp >= 0)
+			close(imp);
+		break;
+	}
 	}
 	if (ok)
 		__atomic_fetch_add(&w->worked[kind], 1, __ATOMIC_RELAXED);
@@ -225,6 +251,8 @@ static void race(uint32_t seed, long steps)
 	world->steps = 0;
 	world->last = steps;
 	world->seed = seed;
+	for (i = 0; i < 4; i++)
+		world->imp[i] = -1;
 	for (i = 0; i < 3; i++) {
 		world->fd[i] = dev_open();
 		make_ring(world->fd[i], 64, -1, &ring);
@@ -260,12 +288,15 @@ TEST_F(race, random_steps)
 	long steps = env("KMOD_STEPS", 1500), i;
 	struct asyncprog_ioc_info info_;
 	int fd = dev_open();
+	char cmd[512];
 
 	ASSERT_GE(fd, 0);
 	world = mmap(NULL, sizeof(*world), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		     0);
 	ASSERT_NE(MAP_FAILED, world);
 	TH_LOG("seed %u", seed);
+	snprintf(cmd, sizeof(cmd), "insmod %s && echo 20 >%s", getenv("KMOD_DMAIMP"), DRAIN);
+	ASSERT_EQ(0, system(cmd));
 	for (i = 0; i < 8; i++) {
 		pid_t pid = fork();
 
@@ -279,8 +310,11 @@ TEST_F(race, random_steps)
 	for (i = 0; i < KINDS; i++)
 		EXPECT_GT(world->worked[i], 0)
 			TH_LOG("step %ld never worked", i);
-	TH_LOG("%ld registrations, %ld mappings, %ld copies, %ld of ioat_copy",
-	       world->worked[1], world->worked[7], world->worked[9], world->worked[11]);
+	TH_LOG("%ld registrations, %ld mappings, %ld copies, %ld of ioat_copy, %ld imports",
+	       world->worked[1], world->worked[7], world->worked[9], world->worked[11],
+	       world->worked[14]);
+	EXPECT_TRUE(EVENTUALLY(system("rmmod dmaimp 2>/dev/null") == 0));
+	EXPECT_EQ(0, system("echo 5000 >" DRAIN));
 }
 
 TEST_HARNESS_MAIN

@@ -5,6 +5,7 @@
  */
 #include <asyncprog/ioat_copy.h>
 
+#include "dmaimp/dmaimp.h"
 #include "kmodtest.h"
 
 #define LEN	(40 * PAGE)
@@ -182,6 +183,47 @@ static int try_attach(struct state *s)
 	return ret;
 }
 
+static int try_dmabuf(struct state *s, uint32_t kind)
+{
+	struct asyncprog_ioc_dmabuf d = {
+		.size = sizeof(d), .handle = s->ha, .length = LEN, .access = RW,
+	};
+	struct dmaimp_attach a = { .kind = kind };
+	struct dmaimp_access io = { .off = 5, .len = 2 * PAGE, .data = (uintptr_t)s->b };
+	int ret, imp = open("/dev/dmaimp", O_RDWR);
+
+	if (imp < 0)
+		return -errno;
+	ret = do_ioctl(s->fd, ASYNCPROG_IOC_DMABUF, &d);
+	if (ret)
+		goto close;
+	a.fd = d.fd;
+	ret = do_ioctl(imp, DMAIMP_IOC_ATTACH, &a);
+	if (!ret)
+		ret = do_ioctl(imp, DMAIMP_IOC_MAP, (void *)DMAIMP_BOTH);
+	if (!ret)
+		ret = do_ioctl(imp, DMAIMP_IOC_ACCESS, &io);
+	if (!ret && memcmp(s->a + 5, s->b, 2 * PAGE))
+		ret = -EIO;
+	/* waits for who has it pinned */
+	if (!ret && kind == DMAIMP_FOLLOWS)
+		ret = unreg(s->fd, s->ha);
+	close(d.fd);
+close:
+	close(imp);
+	return ret;
+}
+
+static int try_dmabuf_pinned(struct state *s)
+{
+	return try_dmabuf(s, DMAIMP_PINNED);
+}
+
+static int try_dmabuf_followed(struct state *s)
+{
+	return try_dmabuf(s, DMAIMP_FOLLOWS);
+}
+
 static int try_ioat(struct state *s)
 {
 	struct asyncprog_copy op[4];
@@ -219,6 +261,8 @@ static const struct {
 	{ "copy", try_copy },
 	{ "queued copy", try_queued },
 	{ "attach", try_attach },
+	{ "pinned dma-buf", try_dmabuf_pinned },
+	{ "followed dma-buf", try_dmabuf_followed },
 	{ "ioat_copy", try_ioat },
 };
 
@@ -275,6 +319,8 @@ TEST_F_TIMEOUT(failnth, every_failure, 600)
 		TH_LOG("no fault injection in this kernel");
 	snprintf(cmd, sizeof(cmd), "insmod %s", getenv("KMOD_DMAPROV"));
 	ASSERT_EQ(0, system(cmd));
+	snprintf(cmd, sizeof(cmd), "insmod %s", getenv("KMOD_DMAIMP"));
+	ASSERT_EQ(0, system(cmd));
 	for (i = 0; i < sizeof(tries) / sizeof(*tries); i++) {
 		int error = 0, n = sweep(tries[i].run, &error);
 
@@ -283,6 +329,7 @@ TEST_F_TIMEOUT(failnth, every_failure, 600)
 		TH_LOG("%s: %d points", tries[i].name, n);
 	}
 	EXPECT_TRUE(EVENTUALLY(system("rmmod dmaprov 2>/dev/null") == 0));
+	EXPECT_TRUE(EVENTUALLY(system("rmmod dmaimp 2>/dev/null") == 0));
 }
 
 TEST_HARNESS_MAIN

@@ -648,25 +648,6 @@ static void from_before(void *ctx, const struct record *r)
 	be_patient(e, BACK_SLICES);
 }
 
-static uid_t unmapped_uid(void)
-{
-	unsigned int overflow = 65534, inside = 0, outside, count = 0;
-	FILE *f = fopen("/proc/sys/kernel/overflowuid", "re");
-
-	if (f) {
-		if (fscanf(f, "%u", &overflow) != 1)
-			overflow = 65534;
-		fclose(f);
-	}
-	f = fopen("/proc/self/uid_map", "re");
-	if (f) {
-		if (fscanf(f, "%u %u %u", &inside, &outside, &count) != 3)
-			count = 0;
-		fclose(f);
-	}
-	return count == ~0u ? (uid_t)-1 : overflow;
-}
-
 /* A user who has his engine stopped must not take the descriptors that others' connections need. */
 static unsigned int max_waiting(void)
 {
@@ -684,7 +665,7 @@ int engines_new(const struct engines_opts *o, struct engines **out)
 	if (!all)
 		return -ENOMEM;
 	all->o = *o;
-	all->unmapped = unmapped_uid();
+	all->unmapped = subuids_unmapped();
 	all->max_waiting = max_waiting();
 	record_each(o->records, from_before, all);
 	sweep_soon(all);

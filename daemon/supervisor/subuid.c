@@ -88,3 +88,22 @@ bool subuids_have(const struct subuids *s, uid_t uid)
 			return true;
 	return false;
 }
+
+uid_t subuids_unmapped(void)
+{
+	unsigned int overflow = 65534, inside = 0, outside, count = 0;
+	FILE *f = fopen("/proc/sys/kernel/overflowuid", "re");
+
+	if (f) {
+		if (fscanf(f, "%u", &overflow) != 1)
+			overflow = 65534;
+		fclose(f);
+	}
+	f = fopen("/proc/self/uid_map", "re");
+	if (f) {
+		if (fscanf(f, "%u %u %u", &inside, &outside, &count) != 3)
+			count = 0;
+		fclose(f);
+	}
+	return count == ~0u ? (uid_t)-1 : overflow;
+}

@@ -23,5 +23,7 @@ struct subuids {
 int subuids_load(struct subuids *s, const char *path);
 void subuids_free(struct subuids *s);
 bool subuids_have(const struct subuids *s, uid_t uid);
+/* What all uids look like that our user namespace does not have; -1: it has all. */
+uid_t subuids_unmapped(void);
 
 #endif

@@ -104,13 +104,15 @@ int buf_set_land(struct rec *r, void *buf, MPI_Count count, MPI_Datatype type)
 			r->recv.land = r->buf;
 		if (!cuts(type) || (r->recv.land && r->cap > INT_MAX))
 			return MPI_SUCCESS;
-		r->recv.lib_count = (MPI_Count)r->cap;
 		if (!r->recv.land) {
 			r->recv.land = malloc(r->cap);
 			r->recv.user_bounce = true;
 		}
-		if (!r->recv.land)
+		r->recv.lib_type = MPI_BYTE;
+		if (!r->recv.land || htype_bytes(r->cap, &r->recv.lib_count, &r->recv.lib_type))
 			return MPI_ERR_NO_MEM;
+		r->recv.lib_buf = r->recv.land;
+		return MPI_SUCCESS;
 	}
 	r->recv.lib_buf = r->recv.land;
 	r->recv.lib_type = MPI_BYTE;

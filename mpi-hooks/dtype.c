@@ -3,6 +3,7 @@
  * MPI datatypes, looked up.  A derived type is decoded once and kept as an attribute of the type, whose delete function
  * frees it.
  */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,6 +132,43 @@ int htype_get(MPI_Datatype type, const struct htype **out)
 		cache[i].t = *out;
 	}
 	return rc;
+}
+
+int htype_bytes(uint64_t bytes, MPI_Count *count, MPI_Datatype *type)
+{
+#if MPI_VERSION < 4
+	if (unlikely(bytes > INT_MAX)) {
+		const int block = 1 << 30;
+		int n[2] = { (int)(bytes / block), (int)(bytes % block) }, rc;
+		MPI_Aint at[2] = { 0, (MPI_Aint)n[0] * block };
+		MPI_Datatype part[2] = { MPI_BYTE, MPI_BYTE }, all;
+
+		rc = PMPI_Type_contiguous(block, MPI_BYTE, &part[0]);
+		if (rc)
+			return rc;
+		rc = PMPI_Type_create_struct(2, n, at, part, &all);
+		PMPI_Type_free(&part[0]);
+		if (rc)
+			return rc;
+		rc = PMPI_Type_commit(&all);
+		if (rc) {
+			PMPI_Type_free(&all);
+			return rc;
+		}
+		*count = 1;
+		*type = all;
+		return MPI_SUCCESS;
+	}
+#endif
+	*count = (MPI_Count)bytes;
+	*type = MPI_BYTE;
+	return MPI_SUCCESS;
+}
+
+void htype_bytes_free(MPI_Datatype *type)
+{
+	if (unlikely(*type != MPI_BYTE))
+		PMPI_Type_free(type);
 }
 
 unsigned int hop_get(MPI_Op op)

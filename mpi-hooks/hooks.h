@@ -475,6 +475,12 @@ extern _Thread_local struct htype_last {
 	bool cuts;		/* a message of the size of a descriptor would end inside of an element */
 	int64_t first;
 } htype_last;
+/*
+ * How the library counts @bytes: in MPI_BYTE, or, where counts are ints and it is more than these count, as one of a type of
+ * our own.  *@type is set only on success; htype_bytes_free() when it has been given to the library.  An MPI error.
+ */
+int htype_bytes(uint64_t bytes, MPI_Count *count, MPI_Datatype *type);
+void htype_bytes_free(MPI_Datatype *type);
 /* Build the table of predefined types; once, before the first window. */
 int htype_init(void);
 /* PROG_OP_* or 0. */

@@ -184,8 +184,10 @@ static void rec_clear(struct rec *r)
 		prog_dtype_put(r->dt);
 	if (unlikely(r->opaque_type))
 		PMPI_Type_free(&r->type);
-	if (unlikely(r->kind == REC_RECV && r->recv.user_bounce && r->recv.land != r->small))
+	if (unlikely(r->kind == REC_RECV && r->recv.user_bounce && r->recv.land != r->small)) {
 		free(r->recv.land);
+		htype_bytes_free(&r->recv.lib_type);
+	}
 }
 
 struct rec *rec_own_more(void)

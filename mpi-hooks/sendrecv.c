@@ -197,42 +197,8 @@ slow:
 struct packed {
 	void *copy;
 	MPI_Count count;
-	MPI_Datatype type;	/* MPI_BYTE, or one of our own */
+	MPI_Datatype type;	/* see htype_bytes() */
 };
-
-/* Where counts are ints, more bytes than these count are one element of a type of our own.  An MPI error. */
-static int packed_type(struct packed *p, uint64_t bytes)
-{
-	p->count = (MPI_Count)bytes;
-	p->type = MPI_BYTE;
-#if MPI_VERSION < 4
-	if (unlikely(bytes > INT_MAX)) {
-		const int block = 1 << 30;
-		int n[2] = { (int)(bytes / block), (int)(bytes % block) }, rc;
-		MPI_Aint at[2] = { 0, (MPI_Aint)n[0] * block };
-		MPI_Datatype part[2] = { MPI_BYTE, MPI_BYTE }, all;
-
-		rc = PMPI_Type_contiguous(block, MPI_BYTE, &part[0]);
-		if (rc)
-			return rc;
-		rc = PMPI_Type_create_struct(2, n, at, part, &all);
-		PMPI_Type_free(&part[0]);
-		if (rc)
-			return rc;
-		p->count = 1;
-		p->type = all;
-		return PMPI_Type_commit(&p->type);
-	}
-#endif
-	return MPI_SUCCESS;
-}
-
-/* The library's part of what is under way keeps the type. */
-static void packed_type_end(struct packed *p)
-{
-	if (unlikely(p->type != MPI_BYTE))
-		PMPI_Type_free(&p->type);
-}
 
 /* The library says what is wrong with the arguments if there is no copy then. */
 static int packed_copy(struct hcomm *c, const void *buf, MPI_Count count, MPI_Datatype type, struct packed *p,
@@ -245,10 +211,10 @@ static int packed_copy(struct hcomm *c, const void *buf, MPI_Count count, MPI_Da
 		return hcomm_raise(c, MPI_ERR_NO_MEM, call);
 	rc = buf_set(r, buf, count, type);
 	if (!rc && r->cap <= PROG_DTYPE_MAX_BYTES) {
-		if (!packed_type(p, r->cap))
+		if (!htype_bytes(r->cap, &p->count, &p->type))
 			p->copy = buf_packed(r);
 		if (!p->copy) {
-			packed_type_end(p);
+			htype_bytes_free(&p->type);
 			rc = MPI_ERR_NO_MEM;
 		}
 	}
@@ -273,7 +239,7 @@ int hook_sendrecv_replace(void *buf, MPI_Count count, MPI_Datatype type, int des
 		return NATIVE(Sendrecv_replace, buf, count, type, dest, sendtag, source, recvtag,
 			      c->handle, status);
 	rc = hook_sendrecv(p.copy, p.count, p.type, dest, sendtag, buf, count, type, source, recvtag, c, status);
-	packed_type_end(&p);
+	htype_bytes_free(&p.type);
 	free(p.copy);
 	return rc;
 }
@@ -397,6 +363,6 @@ int hook_isendrecv_replace(void *buf, MPI_Count count, MPI_Datatype type, int de
 			      c->handle, request);
 	rc = isendrecv(c, p.copy, p.count, p.type, dest, sendtag, buf, count, type, source, recvtag, p.copy, request,
 		       __func__);
-	packed_type_end(&p);
+	htype_bytes_free(&p.type);
 	return rc;
 }

@@ -218,10 +218,10 @@ int auth_init(void);
 /* ---- pending.c ------------------------------------------------------------------------------ */
 
 /*
- * A second, and at once.  A lane of a stranger's takes 0.1 to 0.7 ms of the processors, a connection that waits some 5 us, so all
+ * A second, and at once.  A lane of a stranger's takes 0.1 to 0.3 ms of the processors, a connection that waits some 5 us, so all
  * together take a twentieth of one at most.  Nodes that start a job come at once, but prove it, and are not counted then.
  */
-#define GATE_RATE	50u
+#define GATE_RATE	100u
 #define GATE_AT_ONCE	1024u
 /* So much that is received takes as much of the processors as a lane that is made, and is counted likewise. */
 #define GATE_RECEIVED	32u

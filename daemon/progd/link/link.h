@@ -184,6 +184,8 @@ struct link_host {
 	bool (*leave)(struct link_host *h, unsigned int worker);
 	/* A client is likely to post more at once, and to wait for all of it together.  NULL allowed. */
 	void (*expect)(struct link_host *h, unsigned int worker);
+	/* A client waits for an answer, and does nothing else, or it does not any more.  NULL allowed. */
+	void (*await)(struct link_host *h, unsigned int worker, bool waits);
 	/* Has @worker, the calling one, no time left?  May be NULL. */
 	bool (*busy)(struct link_host *h, unsigned int worker);
 	/* Wake other workers. */

@@ -40,6 +40,11 @@ static void expect(struct link_host *h, unsigned int worker)
 	worker_expect(host_of(h)->worker[worker]);
 }
 
+static void await(struct link_host *h, unsigned int worker, bool waits)
+{
+	worker_await(host_of(h)->worker[worker], waits);
+}
+
 static void place(struct link_host *h, unsigned int worker, const cpu_set_t *idle, const cpu_set_t *busy)
 {
 	worker_place(host_of(h)->worker[worker], idle, busy);
@@ -121,7 +126,7 @@ static int make_workers(struct node *n)
 	int r;
 
 	n->host = (struct link_host){
-		.posted = posted, .leave = leave, .expect = expect, .busy = workers > 1 ? busy : NULL, .kick = kick,
+		.posted = posted, .leave = leave, .expect = expect, .await = await, .busy = workers > 1 ? busy : NULL, .kick = kick,
 		.place = place, .follow = follow, .spread = spread,
 		.client_cpus = client_cpus, .client_runs = client_runs, .client_bad = client_bad,
 	};

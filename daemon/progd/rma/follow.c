@@ -78,6 +78,9 @@ void rma_follow_posted(struct conn *c, uint32_t n)
 	/* each of a few would be a round trip, as this worker goes first, while one wait is for all of them */
 	if (again && r->host->expect)
 		r->host->expect(r->host, r->index);
+	/* it goes on as soon as it has its answer: nothing is computed meanwhile */
+	if (r->host->await && c->answered_at && engine_now(r) - c->answered_at < AT_ONCE_NS)
+		r->host->await(r->host, r->index, true);
 	/* of several one is as good as the other */
 	if (recent && r->followed != c && rma_follow_awaits(r->followed))
 		return;
@@ -90,6 +93,16 @@ void rma_follow_posted(struct conn *c, uint32_t n)
 	CPU_ZERO(&best);
 	CPU_SET(cpu, &best);
 	r->host->follow(r->host, r->index, &best);
+}
+
+void rma_follow_answered(struct conn *c)
+{
+	struct rma *r = c->r;
+
+	if (!r->host->await || !rma_follow_awaits(c))
+		return;
+	c->answered_at = engine_now(r);
+	r->host->await(r->host, r->index, false);
 }
 
 void rma_follow_frame(struct rma *r, uint64_t total)

@@ -292,7 +292,8 @@ static void test_confirm(void **state)
 }
 
 static struct {			/* what the worker was told */
-	unsigned int follows, spreads, expects;
+	unsigned int follows, spreads, expects, awaits;
+	bool awaited;
 	cpu_set_t best;
 } told;
 
@@ -313,6 +314,13 @@ static void spread(struct link_host *h, unsigned int worker)
 {
 	assert_int_equal(worker, 0);
 	told.spreads++;
+}
+
+static void await(struct link_host *h, unsigned int worker, bool waits)
+{
+	assert_int_equal(worker, 0);
+	told.awaits += waits;
+	told.awaited = waits;
 }
 
 /* @n puts, after which the client waits or not, @times times. */
@@ -448,12 +456,25 @@ static void test_follow(void **state)
 	kit_host.follow = follow;
 	kit_host.spread = spread;
 	kit_host.expect = expect;
+	kit_host.await = await;
 	a.seg->cpu = 1 + 3;
 	post(20, 1, false);
 	assert_int_equal(told.follows, 0);
 	post(20, 1, true);
 	assert_true(told.follows);
 	assert_int_equal(told.expects, 0);
+	/* it does nothing else */
+	while (!told.awaits && time(NULL) < limit)
+		post(20, 1, true);
+	assert_true(told.awaits);
+	assert_false(told.awaited);
+	/* it does, before each of them */
+	told.awaits = 0;
+	for (int i = 0; i < 20; i++) {
+		pass(200000);
+		post(1, 1, true);
+	}
+	assert_int_equal(told.awaits, 0);
 	/* some together, again and again */
 	told.follows = 0;
 	while ((!told.follows || !told.expects) && time(NULL) < limit)
@@ -507,6 +528,7 @@ static void test_follow(void **state)
 	kit_host.follow = NULL;
 	kit_host.spread = NULL;
 	kit_host.expect = NULL;
+	kit_host.await = NULL;
 }
 
 static struct win_map *make_region(uint32_t i, size_t size)

@@ -175,6 +175,7 @@ struct conn {				/* a client as this worker knows it */
 	uint32_t waits;			/* the client's count of waits, when entries were taken last */
 	uint32_t unawaited;		/* entries taken since it changed */
 	uint64_t taken_at;		/* the last of them */
+	uint64_t answered_at;		/* when the last one of all that it had posted was done; 0: never */
 	bool slow;			/* it computed between them */
 	uint64_t burst_at;		/* when it last waited for several that came at once; 0: never */
 	uint64_t deferred, deferred_bytes;	/* the client's counts, as they were when they were added to the job's */
@@ -516,8 +517,9 @@ static inline bool engine_busy(const struct rma *r)
 }
 
 /* follow.c */
-/* @n entries of the client's were taken; a frame came of an operation of @total bytes; a client goes. */
+/* @n entries of the client's were taken; all of them are done; a frame came of an operation of @total bytes; a client goes. */
 void rma_follow_posted(struct conn *c, uint32_t n);
+void rma_follow_answered(struct conn *c);
 void rma_follow_frame(struct rma *r, uint64_t total);
 void rma_follow_lost(struct conn *c);
 /* Does the client wait for what it posts before it posts more? */

@@ -93,6 +93,8 @@ void origin_stream_advance(struct stream *s)
 		tell_busy(s);
 		__atomic_store_n(&s->shared->acked, acked, __ATOMIC_RELEASE);
 		link_client_mark(&s->conn->lc);
+		if (!s->conn->inflight)
+			rma_follow_answered(s->conn);
 	}
 	if (s->blocked && !s->jobs && !s->locks_out) {
 		s->blocked = false;

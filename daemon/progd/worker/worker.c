@@ -23,12 +23,15 @@
 
 #define MAX_SOURCES	16
 #define AUTO_SPIN_NS	50000ull
+#define AWAIT_NS	40000ull	/* an answer takes as long as that, from one who looks as well */
 #define TICKS_UNUSED	4	/* it stops to tick after so many without worker_expect() */
 #define COALESCE_GAP_NS	25000ull	/* postings at shorter intervals, to all workers: coalesce wake-ups */
 #define PLACED_NS	50000000ull	/* no such work for so long: it may run anywhere again */
 #define FOLLOW_NS	2000000ull	/* moves for small operations are as far apart */
 #define TURN_NS		20000ull	/* a round that took longer: other workers of this processor are next */
 #define LOAD_AGE_NS	20000000ull	/* look again who runs, after this */
+#define LENT_AGE_NS	5000000ull	/* the same where a client has lent its processor */
+#define NOT_LENT_AGE_NS	500000ull	/* and where others want it */
 
 struct mail {
 	struct mail *next;
@@ -65,6 +68,9 @@ struct worker {
 	bool coalesced;			/* the last sleep was a coalescing one */
 	int tick_fd;			/* a timer */
 	bool ticking;
+	uint64_t await_until;		/* worker_await(); 0: nobody waits */
+	uint64_t lent_checked;		/* 0: never */
+	bool core_lent;
 	unsigned int ticks;		/* since worker_expect() */
 	bool realtime;			/* SCHED_RR */
 	uint64_t load_checked;
@@ -312,6 +318,32 @@ static uint64_t spin_budget(struct worker *w, uint64_t now)
 	return AUTO_SPIN_NS;
 }
 
+/*
+ * The same for a moment, while the client from which it has its processor waits.  That client may be runnable still, as it was
+ * interrupted when it woke this thread.
+ */
+static bool core_is_lent(struct worker *w, uint64_t now)
+{
+	if (w->lent_checked && now - w->lent_checked < (w->core_lent ? LENT_AGE_NS : NOT_LENT_AGE_NS))
+		return w->core_lent;
+	w->lent_checked = now;
+	w->core_lent = load_running(w->load_fd) - 1 <= w->ncpus;
+	return w->core_lent;
+}
+
+void worker_await(struct worker *w, bool waits)
+{
+	uint64_t now;
+
+	WORKER_ASSERT(w);
+	w->await_until = 0;
+	if (!waits || w->o.poll_ns >= 0 || w->ncpus < 2 || w->load_fd < 0)
+		return;
+	now = loop_now();
+	if (core_is_lent(w, now))
+		w->await_until = now + AWAIT_NS;
+}
+
 static void note_gap(struct worker *w, uint64_t gap)
 {
 	/* capped: a long idle time must not take long to forget */
@@ -556,7 +588,10 @@ static void *worker_main(void *arg)
 		n = poll_sources(w);
 		now = loop_now();
 		unplace(w, now);
-		if (n || now - last_event < spin_budget(w, now)) {
+		/* who is to answer may be the other node's worker, on this processor */
+		if (!n && now < w->await_until)
+			sched_yield();
+		if (n || now < w->await_until || now - last_event < spin_budget(w, now)) {
 			more = loop_run_once(w->loop, 0);
 			n = more < 0 ? more : n + more;
 			now = loop_now();

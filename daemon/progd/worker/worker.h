@@ -101,6 +101,12 @@ void worker_posted(struct worker *w, unsigned int n);
  * posts may leave the wake-up to that.
  */
 void worker_expect(struct worker *w);
+/*
+ * On the worker, from a source: a client waits for an answer that is likely to come soon, and does nothing else, or it does not any more.
+ * The worker looks for it for up to 40 us before it sleeps, if no more threads want to run than there are processors; other workers go
+ * first.
+ */
+void worker_await(struct worker *w, bool waits);
 /* On the worker: it has worked nearly all of the last milliseconds, and there is a processor on which somebody else could do some of it. */
 bool worker_is_busy(struct worker *w);
 /* On the worker, while it coalesces wake-ups: a source leaves what clients post for later. */

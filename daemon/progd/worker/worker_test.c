@@ -358,6 +358,41 @@ static void test_ticking(void **state)
 	close(efd);
 }
 
+static void await(void *arg)
+{
+	worker_await(arg, true);
+}
+
+static void await_no_more(void *arg)
+{
+	worker_await(arg, false);
+}
+
+/* A worker that looks for an answer sleeps when it does not come, and where it is not waited for. */
+static void test_await(void **state)
+{
+	struct timespec quiet = { .tv_nsec = 100000000 };
+	struct worker_stats before, after;
+	uint32_t sleeping = 0;
+	struct worker *w = make(&sleeping);
+
+	assert_int_equal(worker_start(w), 0);
+	for (int i = 0; i < 200; i++) {
+		assert_int_equal(worker_call(w, await, w), 0);
+		if (i % 2)
+			assert_int_equal(worker_call(w, await_no_more, w), 0);
+		assert_true(wait_sleeping(&sleeping));
+	}
+	nanosleep(&quiet, NULL);
+	worker_stats(w, &before);
+	nanosleep(&quiet, NULL);
+	worker_stats(w, &after);
+	assert_int_equal(after.sleeps, before.sleeps);
+	assert_int_equal(after.spin_ns, before.spin_ns);
+	worker_stop(w);
+	worker_free(w);
+}
+
 struct placing {
 	struct worker *w;
 	cpu_set_t idle, busy, is;
@@ -1051,7 +1086,8 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(test_cpus), cmocka_unit_test(test_cpus_process),
 	cmocka_unit_test(test_cpu_process),
 	cmocka_unit_test_setup(test_setup, epoll_sleep),
-	ALL(test_started), ALL(test_doorbell), ALL(test_coalesce), ALL(test_ticking), ALL(test_doorbell_abused), ALL(test_idle),
+	ALL(test_started), ALL(test_doorbell), ALL(test_coalesce), ALL(test_ticking), ALL(test_await),
+	ALL(test_doorbell_abused), ALL(test_idle),
 	ALL(test_mailbox), ALL(test_place), ALL(test_follow), ALL(test_follow_cpusets),
 	ALL(test_follow_offline), ALL(test_turns),
 };

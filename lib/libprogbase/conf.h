@@ -31,6 +31,7 @@
 
 #define CONF_START	0	/* read at start; a change needs a restart */
 #define CONF_RUNTIME	1	/* can change at any time */
+#define CONF_NODE	2	/* likewise, but it is for who runs the node to say: this is for who asks conf_set() to heed */
 
 struct conf_item {
 	const char *name;	/* letters, digits, '_', '-', '.' */
@@ -39,7 +40,7 @@ struct conf_item {
 	const char *def;	/* default as text, valid for the item */
 	const char *choices;	/* CONF_ENUM: words between spaces */
 	const char *doc;	/* one or more sentences */
-	int when;		/* CONF_START or CONF_RUNTIME */
+	int when;		/* CONF_START to CONF_NODE */
 	const char *old;	/* its name until the next release, which works as well; NULL: none */
 };
 

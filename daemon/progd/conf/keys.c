@@ -76,7 +76,7 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 		"pin_max", CONF_SIZE, 0, 1ll << 50, "1G", NULL,
 		"How much of its private memory a process pins at most. What is pinned is in memory as a "
 		"whole, and counts against RLIMIT_MEMLOCK of the process and the limits of the module "
-		"asyncprog.", CONF_RUNTIME,
+		"asyncprog.", CONF_NODE,
 	},
 	[KEY_PIN_CACHE] = {
 		"pin_cache", CONF_SIZE, 0, 1ll << 50, "64M", NULL,
@@ -99,36 +99,36 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 	},
 	[KEY_QUOTA_SESSIONS] = {
 		"quota_sessions", CONF_INT, 1, 1 << 20, "4096", NULL,
-		"Sessions (attached processes) per user.", CONF_RUNTIME,
+		"Sessions (attached processes) per user.", CONF_NODE,
 	},
 	[KEY_QUOTA_REGIONS] = {
 		"quota_regions", CONF_INT, 0, 1 << 24, "65536", NULL,
-		"Memory regions per user.", CONF_RUNTIME,
+		"Memory regions per user.", CONF_NODE,
 	},
 	[KEY_QUOTA_WINDOWS] = {
 		"quota_windows", CONF_INT, 0, 1 << 24, "65536", NULL,
-		"Window ranks per user.", CONF_RUNTIME,
+		"Window ranks per user.", CONF_NODE,
 	},
 	[KEY_QUOTA_BYTES] = {
 		"quota_bytes", CONF_SIZE, 0, 1ll << 50, "64T", NULL,
 		"Bytes of clients' shared memory mapped per user. It is the clients' own memory: the "
-		"limit keeps the address space of the daemon free.", CONF_RUNTIME,
+		"limit keeps the address space of the daemon free.", CONF_NODE,
 	},
 	[KEY_QUOTA_STREAMS] = {
 		"quota_streams", CONF_INT, 1, 1 << 28, "4194304", NULL,
 		"Pairs of origin and target rank of a window per user, between which operations went "
-		"through the daemon.", CONF_RUNTIME,
+		"through the daemon.", CONF_NODE,
 	},
 	[KEY_QUOTA_TYPES] = {
 		"quota_types", CONF_SIZE, 0, 1ll << 50, "1G", NULL,
 		"Memory for derived datatypes of targets and of messages per user, five times their encoded size: "
-		"160 bytes for each block that follows no regular pattern.", CONF_RUNTIME,
+		"160 bytes for each block that follows no regular pattern.", CONF_NODE,
 	},
 	[KEY_QUOTA_TABLES] = {
 		"quota_tables", CONF_SIZE, 0, 1ll << 50, "4G", NULL,
 		"Memory for windows' tables of who is where per user: 4 bytes for each rank and 120 for each node, "
 		"of each window of each process. Also for each node that anything is sent to: 1 KB, and 256 bytes for each job "
-		"that does so, with each worker; and for each two ranks that messages go between: 344 bytes at each of them.", CONF_RUNTIME,
+		"that does so, with each worker; and for each two ranks that messages go between: 344 bytes at each of them.", CONF_NODE,
 	},
 	[KEY_TWO_SIDED] = {
 		"two_sided", CONF_BOOL, 0, 0, "yes", NULL,
@@ -182,7 +182,7 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 		"quota_messages", CONF_INT, 1, 1 << 24, "65536", NULL,
 		"Messages to one rank that are known before it receives them; each takes some 300 bytes of "
 		"the daemon's memory. One beyond it moves only once its receive has found it.",
-		CONF_RUNTIME,
+		CONF_NODE,
 	},
 	[KEY_COLL_NET_LATENCY] = {
 		"coll_net_latency", CONF_DURATION, 0, SEC / 10, "0", NULL,
@@ -274,7 +274,7 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 	},
 	[KEY_ENGINE_LINGER] = {
 		"engine_linger", CONF_DURATION, 0, 3600 * SEC, "10s", NULL,
-		"An engine of the supervisor to which nobody has been connected for so long ends.", CONF_RUNTIME,
+		"An engine of the supervisor to which nobody has been connected for so long ends.", CONF_NODE,
 	},
 	[KEY_ENGINES_CGROUP] = {
 		"engines_cgroup", CONF_STRING, 0, 4000, "auto", NULL,
@@ -303,26 +303,6 @@ const struct conf_item conf_keys[KEY_COUNT] = {
 	},
 	[KEY_LOG_LEVEL] = {
 		"log_level", CONF_ENUM, 0, 0, "warn", "error warn info debug",
-		"What is logged: this level and all before it.", CONF_RUNTIME,
+		"What is logged: this level and all before it.", CONF_NODE,
 	},
 };
-
-bool conf_key_is_node(size_t key)
-{
-	switch (key) {
-	case KEY_QUOTA_SESSIONS:
-	case KEY_QUOTA_REGIONS:
-	case KEY_QUOTA_WINDOWS:
-	case KEY_QUOTA_BYTES:
-	case KEY_QUOTA_STREAMS:
-	case KEY_QUOTA_TYPES:
-	case KEY_QUOTA_TABLES:
-	case KEY_QUOTA_MESSAGES:
-	case KEY_PIN_MAX:
-	case KEY_ENGINE_LINGER:
-	case KEY_LOG_LEVEL:
-		return true;
-	default:
-		return false;
-	}
-}

@@ -3,7 +3,6 @@
 #ifndef PROGD_CONF_KEYS_H
 #define PROGD_CONF_KEYS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include <libprogbase/conf.h>
@@ -81,7 +80,5 @@ enum {	/* index in the table */
 #define TRANSPORT_VERBS	2
 
 extern const struct conf_item conf_keys[KEY_COUNT];
-/* Is it for who runs the node to say, and for nobody who only has an engine there: what users may have, what is written to its log? */
-bool conf_key_is_node(size_t key);
 
 #endif

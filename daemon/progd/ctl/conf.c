@@ -17,7 +17,7 @@ static json_t *conf_row(const struct conf *conf, size_t i)
 	json_object_set_new(o, "value", ctl_text(val));
 	json_object_set_new(o, "default", json_string(it->def));
 	json_object_set_new(o, "source", ctl_text(conf_source(conf, it->name)));
-	json_object_set_new(o, "changes", json_string(it->when == CONF_RUNTIME ? "at any time" :
+	json_object_set_new(o, "changes", json_string(it->when != CONF_START ? "at any time" :
 								       "with a restart"));
 	json_object_set_new(o, "doc", json_string(it->doc));
 	return o;
@@ -60,7 +60,7 @@ json_t *ctl_do_conf_set(struct ctl *c, json_t *req, const char **why)
 {
 	static char err[CONF_ERR];
 	const char *key, *value;
-	int r;
+	int r, k;
 
 	if (!text(req, "key", &key, why) || !text(req, "value", &value, why))
 		return NULL;
@@ -68,8 +68,8 @@ json_t *ctl_do_conf_set(struct ctl *c, json_t *req, const char **why)
 		*why = "conf set: no key given";
 		return NULL;
 	}
-	if (c->o.mode == CTL_ENGINE && !c->root && conf_find(c->o.conf, key) >= 0 &&
-	    conf_key_is_node(conf_find(c->o.conf, key))) {
+	k = conf_find(c->o.conf, key);
+	if (k >= 0 && conf_keys[k].when == CONF_NODE && c->o.mode == CTL_ENGINE && !c->root) {
 		*why = "conf: only root changes this key of an engine: it is the node's";
 		return NULL;
 	}

@@ -26,8 +26,8 @@ bool rma_follow_awaits(const struct conn *c)
 static bool observe(struct conn *c, uint32_t n)
 {
 	uint32_t waits = __atomic_load_n(c->lc.view->waits, __ATOMIC_RELAXED);
-	uint64_t now = engine_now(c->r);
-	bool again;
+	uint64_t now = engine_now(c->r), before = c->burst_at;
+	bool burst;
 
 	if (!c->unawaited)
 		c->slow = false;
@@ -42,14 +42,11 @@ static bool observe(struct conn *c, uint32_t n)
 	if (waits == c->waits)
 		return false;
 	c->waits = waits;
-	if (c->unawaited < 2 || c->slow) {
-		c->unawaited = 0;
-		return false;
-	}
+	burst = c->unawaited > 1 && !c->slow;
 	c->unawaited = 0;
-	again = c->burst_at && now - c->burst_at < BURST_NS;
-	c->burst_at = now;
-	return again;
+	if (burst)
+		c->burst_at = now;
+	return burst && before && now - before < BURST_NS;
 }
 
 static void spread(struct rma *r)

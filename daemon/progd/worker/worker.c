@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/timerfd.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <asyncprog/ring.h>
@@ -69,12 +69,10 @@ struct worker {
 	int tick_fd;			/* a timer */
 	bool ticking;
 	uint64_t await_until;		/* worker_await(); 0: nobody waits */
-	uint64_t lent_checked;		/* 0: never */
-	bool core_lent;
 	unsigned int ticks;		/* since worker_expect() */
 	bool realtime;			/* SCHED_RR */
-	uint64_t load_checked;
-	bool core_free, core_spare;	/* spare: for one more thread than run now */
+	uint64_t load_checked;		/* 0: never */
+	int runnable;			/* threads that wanted to run then; < 0: not known */
 	int load_fd;
 	int ncpus;
 	cpu_set_t may;			/* where it may run; empty: not known */
@@ -293,18 +291,20 @@ int worker_call(struct worker *w, void (*fn)(void *arg), void *arg)
 
 /* ---- spinning --------------------------------------------------------------------------- */
 
+/* Do no more threads want to run than there are cores, and @more? As of @age_ns ago at most. */
+static bool cores_do(struct worker *w, int more, uint64_t now, uint64_t age_ns)
+{
+	if (!w->load_checked || now - w->load_checked >= age_ns) {
+		w->load_checked = now;
+		w->runnable = load_running(w->load_fd);
+	}
+	return w->runnable >= 0 && w->runnable <= w->ncpus + more;
+}
+
 /* May this thread burn a core? Yes when no more threads are runnable than there are cores, this one included. */
 static bool core_is_free(struct worker *w, uint64_t now)
 {
-	int running;
-
-	if (w->load_checked && now - w->load_checked < LOAD_AGE_NS)
-		return w->core_free;
-	w->load_checked = now;
-	running = load_running(w->load_fd);
-	w->core_free = running >= 0 && running <= w->ncpus;
-	w->core_spare = running >= 0 && running < w->ncpus;
-	return w->core_free;
+	return cores_do(w, 0, now, LOAD_AGE_NS);
 }
 
 /* How long to look for work before sleeping, at an event-less moment. */
@@ -324,11 +324,7 @@ static uint64_t spin_budget(struct worker *w, uint64_t now)
  */
 static bool core_is_lent(struct worker *w, uint64_t now)
 {
-	if (w->lent_checked && now - w->lent_checked < (w->core_lent ? LENT_AGE_NS : NOT_LENT_AGE_NS))
-		return w->core_lent;
-	w->lent_checked = now;
-	w->core_lent = load_running(w->load_fd) - 1 <= w->ncpus;
-	return w->core_lent;
+	return cores_do(w, 1, now, LENT_AGE_NS) || cores_do(w, 1, now, NOT_LENT_AGE_NS);
 }
 
 void worker_await(struct worker *w, bool waits)
@@ -337,7 +333,7 @@ void worker_await(struct worker *w, bool waits)
 
 	WORKER_ASSERT(w);
 	w->await_until = 0;
-	if (!waits || w->o.poll_ns >= 0 || w->ncpus < 2 || w->load_fd < 0)
+	if (!waits || w->o.poll_ns >= 0 || w->ncpus < 2)
 		return;
 	now = loop_now();
 	if (core_is_lent(w, now))
@@ -706,15 +702,12 @@ void worker_del_source(struct worker *w, worker_poll_fn *poll, void *ctx)
 /* Others help only if they find a processor; and once they do, it is in use. */
 bool worker_is_busy(struct worker *w)
 {
-	bool room;
-
 	WORKER_ASSERT(w);
 	if (!w->busy.now) {
 		w->said_busy = false;
 		return false;
 	}
-	room = core_is_free(w, loop_now());
-	w->said_busy = w->said_busy ? room : w->core_spare;
+	w->said_busy = cores_do(w, w->said_busy ? 0 : -1, loop_now(), LOAD_AGE_NS);
 	return w->said_busy;
 }
 

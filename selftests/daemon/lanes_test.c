@@ -118,18 +118,12 @@ static void test_at_once(void **state)
 	struct other *o = calloc(NODES, sizeof(*o));
 	struct prog_session_cfg c = { 0 }, c2 = { 0 };
 	struct prog_session *s, *other;
-	struct rlimit old, rl;
+	struct rlimit old;
 	uint64_t start;
 
 	assert_non_null(o);
-	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
 	/* lanes have half of a daemon's */
-	rl = old;
-	if (rl.rlim_max < 3 * NODES)
-		rl.rlim_max = 3 * NODES;
-	rl.rlim_cur = rl.rlim_max;
-	if (setrlimit(RLIMIT_NOFILE, &rl))
-		fail_msg("%u lanes: more than %llu open files", NODES, (unsigned long long)old.rlim_max);
+	old = kit_files(3 * NODES);
 	assert_int_equal(node_start(&node, sets), 0);
 	session(&c, &s);
 	session(&c2, &other);

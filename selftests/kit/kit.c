@@ -14,3 +14,17 @@ uint64_t rnd(void)
 	rnd_state ^= rnd_state << 17;
 	return rnd_state;
 }
+
+struct rlimit kit_files(unsigned int n)
+{
+	struct rlimit old, rl;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	rl = old;
+	if (rl.rlim_max < n)
+		rl.rlim_max = n;
+	rl.rlim_cur = rl.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &rl))
+		fail_msg("%u open files: only %llu are permitted", n, (unsigned long long)old.rlim_max);
+	return old;
+}

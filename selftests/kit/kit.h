@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include <cmocka.h>
@@ -33,6 +34,9 @@ extern struct kit_suite kit_suite;
 unsigned int kit_seed(void);
 /* Ends the program, which cannot run here. */
 void kit_skip(const char *why) __attribute__((noreturn));
+
+/* As many open files as this process may have, @n at least.  What it could have before, to be set again. */
+struct rlimit kit_files(unsigned int n);
 
 /* Random numbers, the same ones from the same seed, which is not 0. */
 extern uint64_t rnd_state;

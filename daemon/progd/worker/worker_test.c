@@ -206,6 +206,20 @@ static void test_doorbell(void **state)
 	close(efd);
 }
 
+/* It has come to rest, and nothing wakes it; a worker that polls does so only after something came. */
+static void sleeps_on(const struct worker *w)
+{
+	struct timespec quiet = { .tv_nsec = 100000000 };
+	struct worker_stats before, after;
+
+	nanosleep(&quiet, NULL);
+	worker_stats(w, &before);
+	nanosleep(&quiet, NULL);
+	worker_stats(w, &after);
+	assert_int_equal(after.sleeps, before.sleeps);
+	assert_int_equal(after.spin_ns, before.spin_ns);
+}
+
 static int consume_posted(void *ctx)
 {
 	struct tail *t = ctx;
@@ -223,8 +237,6 @@ static int consume_posted(void *ctx)
 static void test_coalesce(void **state)
 {
 	enum { N = 50000 };
-	struct timespec quiet = { .tv_nsec = 100000000 };
-	struct worker_stats before, after;
 	uint32_t sleeping = 0, s;
 	struct tail t = { .need_wakeup = &sleeping };
 	unsigned int i, n, kicks = 0, kicked = 0, coalescing = 0;
@@ -275,11 +287,7 @@ static void test_coalesce(void **state)
 	while (__atomic_load_n(&sleeping, __ATOMIC_ACQUIRE) != PROG_WAKEUP_NEEDED)
 		if (time(NULL) > limit + 10)
 			fail_msg("state %u, for ever", sleeping);
-	nanosleep(&quiet, NULL);
-	worker_stats(w, &before);
-	nanosleep(&quiet, NULL);
-	worker_stats(w, &after);
-	assert_int_equal(after.sleeps, before.sleeps);
+	sleeps_on(w);
 	/* one that polls first for longer than entries are apart need not */
 	assert_true(coalescing || poll_ns > 0);
 
@@ -318,8 +326,6 @@ static int consume_burst(void *ctx)
 /* While entries are expected the worker finds them by itself, and afterwards it sleeps in earnest. */
 static void test_ticking(void **state)
 {
-	struct timespec quiet = { .tv_nsec = 100000000 };
-	struct worker_stats before, after;
 	uint32_t sleeping = 0, s;
 	struct burst b = { .t = { .need_wakeup = &sleeping }, .more = true };
 	unsigned int i, found = 0;
@@ -348,11 +354,7 @@ static void test_ticking(void **state)
 	while (__atomic_load_n(&sleeping, __ATOMIC_ACQUIRE) != PROG_WAKEUP_NEEDED)
 		if (time(NULL) > limit)
 			fail_msg("state %u, for ever", sleeping);
-	nanosleep(&quiet, NULL);
-	worker_stats(b.w, &before);
-	nanosleep(&quiet, NULL);
-	worker_stats(b.w, &after);
-	assert_int_equal(after.sleeps, before.sleeps);
+	sleeps_on(b.w);
 	worker_stop(b.w);
 	worker_free(b.w);
 	close(efd);
@@ -371,8 +373,6 @@ static void await_no_more(void *arg)
 /* A worker that looks for an answer sleeps when it does not come, and where it is not waited for. */
 static void test_await(void **state)
 {
-	struct timespec quiet = { .tv_nsec = 100000000 };
-	struct worker_stats before, after;
 	uint32_t sleeping = 0;
 	struct worker *w = make(&sleeping);
 
@@ -383,12 +383,7 @@ static void test_await(void **state)
 			assert_int_equal(worker_call(w, await_no_more, w), 0);
 		assert_true(wait_sleeping(&sleeping));
 	}
-	nanosleep(&quiet, NULL);
-	worker_stats(w, &before);
-	nanosleep(&quiet, NULL);
-	worker_stats(w, &after);
-	assert_int_equal(after.sleeps, before.sleeps);
-	assert_int_equal(after.spin_ns, before.spin_ns);
+	sleeps_on(w);
 	worker_stop(w);
 	worker_free(w);
 }

@@ -1202,16 +1202,10 @@ static void test_door(void **state)
 static void come_up(unsigned int lanes, unsigned int room)
 {
 	uint8_t jobid[WIRE_JOBID_SIZE], key[PROG_JOBKEY_SIZE];
-	struct rlimit old, rl;
+	struct rlimit old;
 	struct node a, b;
 
-	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
-	rl = old;
-	if (rl.rlim_max < 3 * lanes)
-		rl.rlim_max = 3 * lanes;
-	rl.rlim_cur = rl.rlim_max;
-	if (setrlimit(RLIMIT_NOFILE, &rl))
-		fail_msg("%u lanes: more than %llu open files", lanes, (unsigned long long)old.rlim_max);
+	old = kit_files(3 * lanes);
 	node_start(&a, 1);
 	node_start(&b, 2);
 	/* both are one thread, on a machine that has other things to do */

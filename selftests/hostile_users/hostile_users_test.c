@@ -318,12 +318,23 @@ static void attack_addresses(void)
 	hostile_go_on(come_from, NULL);
 }
 
+/* A connection to node @to, on which a new lane's HELLO of the other one was said; < 0: there is none. */
+static int greeted(int to)
+{
+	struct hostile_hello hello = hostile_hello(!to, to, WIRE_LANE_NEW);
+	int fd = hostile_tcp(to);
+
+	getrandom(&hello.lane.id, sizeof(hello.lane.id), 0);
+	if (fd > 0)
+		hostile_frame(fd, WIRE_HELLO, 0, &hello, sizeof(hello));
+	return fd;
+}
+
 /* HELLOs to both engines of the victim's, many at a time; a connection ends when it is answered. */
 static void greet(void *ctx)
 {
 	static int fd[GREETERS];
 	static unsigned int at;
-	struct hostile_hello hello;
 	char buf[4096];
 
 	for (int i = 0; i < GREETERS; i++, at++) {
@@ -333,11 +344,7 @@ static void greet(void *ctx)
 			setsockopt(fd[i], SOL_SOCKET, SO_LINGER, &(struct linger){ 1, 0 }, sizeof(struct linger));
 			close(fd[i]);
 		}
-		fd[i] = hostile_tcp(at % 2);
-		hello = hostile_hello(!(at % 2), at % 2, WIRE_LANE_NEW);
-		getrandom(&hello.lane.id, sizeof(hello.lane.id), 0);
-		if (fd[i] > 0)
-			hostile_frame(fd[i], WIRE_HELLO, 0, &hello, sizeof(hello));
+		fd[i] = greeted(at % 2);
 	}
 }
 
@@ -360,7 +367,6 @@ static void chatter(void *ctx)
 	struct wire_job_open open = { 0 };
 	struct wire_hdr ping = { .type = WIRE_PING };
 	struct wire_hdr ask = { .type = WIRE_JOB_OPEN, .len = htole32(sizeof(open)), .job = htole32(1) };
-	struct hostile_hello hello;
 	char buf[4096];
 
 	memcpy(open.jobid, hostile.jobid, sizeof(open.jobid));
@@ -384,11 +390,7 @@ static void chatter(void *ctx)
 		if (fd[i] > 0)
 			continue;
 		said[i] = 0;
-		fd[i] = hostile_tcp(at % 2);
-		hello = hostile_hello(!(at % 2), at % 2, WIRE_LANE_NEW);
-		getrandom(&hello.lane.id, sizeof(hello.lane.id), 0);
-		if (fd[i] > 0)
-			hostile_frame(fd[i], WIRE_HELLO, 0, &hello, sizeof(hello));
+		fd[i] = greeted(at % 2);
 	}
 }
 

@@ -443,19 +443,25 @@ static uint64_t middle(const uint64_t *v, size_t stride, unsigned int n)
 	return sorted[n / 2];
 }
 
+static int by_share(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
 /*
  * What the attack costs the victim on a node, in processor time that it and its engine need more for the same work, as a share of the time
  * that this takes, in %; compared with work beside processes that spin, as anybody's may.
  */
 static double lost(const struct round *r, unsigned int n)
 {
-	uint64_t sorted[n];
+	double sorted[n];
 
-	/* 1000 %: more than can be lost, as there are no negative ones */
 	for (unsigned int i = 0; i < n; i++)
-		sorted[i] = (10 + ((double)r[i].ran[ATTACKED] - r[i].ran[BESIDE_SPINNERS]) / NODES / r[i].took[ATTACKED]) * 1e6;
-	qsort(sorted, n, sizeof(*sorted), by_size);
-	return ((double)sorted[n / 2] - 1e7) / 1e4;
+		sorted[i] = ((double)r[i].ran[ATTACKED] - r[i].ran[BESIDE_SPINNERS]) / NODES / r[i].took[ATTACKED];
+	qsort(sorted, n, sizeof(*sorted), by_share);
+	return 100 * sorted[n / 2];
 }
 
 static void measure(const struct hostile_attack *a, unsigned int rounds)
